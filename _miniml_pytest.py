@@ -20,7 +20,7 @@ def pytest_addoption(parser: Any) -> None:
         metavar="SECONDS",
         type=float,
         default=None,
-        help="seconds for one primitive",
+        help="seconds for one primitive (8 by default)",
     )
 
 

@@ -13,7 +13,7 @@ import miniml as ml
 from benchmarks.measure import machine
 from benchmarks.train_step import build
 from miniml.backends.device import cpu_threads
-from miniml.backends.openblas import openblas
+from miniml.backends.product import openblas
 
 AIM = 1.3  # times the step with the BLAS and all kernels on one thread, beside the same processes
 SIZES, BATCH = (784, 128, 128, 10), 64

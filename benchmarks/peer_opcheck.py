@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 
 from benchmarks.peer_gradcheck import present
-from miniml.abstract import Abstract
+from miniml.core.abstract import Abstract
+from miniml.core.infer import infer
+from miniml.core.primitive import Primitive
 from miniml.grad import vjp
-from miniml.infer import infer
-from miniml.primitive import Primitive
 from miniml.testing import opcheck
 from tests.faults.definitions import ATTRIBUTES, GRADIENTS, RULES
 from tests.faults.kernels import DETERMINISM, LAYOUTS, MEMORY, NUMBERS

@@ -1,10 +1,10 @@
 """miniml: define a primitive with a gradient, check it, and train small networks with it."""
 
 import importlib
+import sys
 import typing
 
-from . import errors as errors
-from . import public
+from . import compat as compat
 from .backends import cpu as cpu
 from .backends.kernel import Kernel as Kernel
 from .backends.kernel import Launch as Launch
@@ -14,51 +14,58 @@ from .backends.registry import raw_kernel as raw_kernel
 from .backends.registry import view_kernel as view_kernel
 from .backends.signature import ArraySpec as ArraySpec
 from .backends.signature import KernelAttr as KernelAttr
-from .classic import PrimitiveWithCheck as PrimitiveWithCheck
-from .classic import PrimitiveWithInfer as PrimitiveWithInfer
-from .classic import prim_attr_register as prim_attr_register
-from .dtype import bfloat16 as bfloat16
-from .dtype import bool_ as bool_
-from .dtype import float16 as float16
-from .dtype import float32 as float32
-from .dtype import float64 as float64
-from .dtype import int8 as int8
-from .dtype import int16 as int16
-from .dtype import int32 as int32
-from .dtype import int64 as int64
-from .dtype import uint8 as uint8
-from .dtype import uint16 as uint16
-from .dtype import uint32 as uint32
-from .dtype import uint64 as uint64
-from .infer import infer_rule as infer_rule
-from .parameter import Parameter as Parameter
-from .primitive import Primitive as Primitive
-from .random import Generator as Generator
-from .random import manual_seed as manual_seed
-from .random import random_state as random_state
-from .settings import GRAPH_MODE as GRAPH_MODE
-from .settings import PYNATIVE_MODE as PYNATIVE_MODE
-from .settings import context as context
-from .settings import set_context as set_context
-from .tensor import Tensor as Tensor
-from .trace import install_eager as _install_eager
+from .core import errors as errors
+from .core import hints
+from .core.dtype import bfloat16 as bfloat16
+from .core.dtype import bool_ as bool_
+from .core.dtype import float16 as float16
+from .core.dtype import float32 as float32
+from .core.dtype import float64 as float64
+from .core.dtype import int8 as int8
+from .core.dtype import int16 as int16
+from .core.dtype import int32 as int32
+from .core.dtype import int64 as int64
+from .core.dtype import uint8 as uint8
+from .core.dtype import uint16 as uint16
+from .core.dtype import uint32 as uint32
+from .core.dtype import uint64 as uint64
+from .core.infer import infer_rule as infer_rule
+from .core.parameter import Parameter as Parameter
+from .core.primitive import Primitive as Primitive
+from .core.primitive import PrimitiveWithCheck as PrimitiveWithCheck
+from .core.primitive import PrimitiveWithInfer as PrimitiveWithInfer
+from .core.primitive import prim_attr_register as prim_attr_register
+from .core.random import Generator as Generator
+from .core.random import manual_seed as manual_seed
+from .core.random import random_state as random_state
+from .core.settings import GRAPH_MODE as GRAPH_MODE
+from .core.settings import PYNATIVE_MODE as PYNATIVE_MODE
+from .core.settings import context as context
+from .core.settings import set_context as set_context
+from .core.tensor import Tensor as Tensor
+from .core.trace import install_eager as _install_eager
 
 from . import ops as ops  # isort: skip
-from .graph.function import trace as trace
 from .graph.passes import register_pass as register_pass
 from .graph.passes import register_rule as register_rule
 from .graph.passes import schedule_pass as schedule_pass
 from .graph.passes import unregister_pass as unregister_pass
 from .graph.saved import load_graph as load_graph
 from .graph.saved import save_graph as save_graph
+from .graph.tracing import trace as trace
 from .runtime.eager import EagerTrace as _EagerTrace
 from .runtime.explain import explain as explain
-from .runtime.finite import debug_nans as debug_nans
-from .runtime.hooks import hooks as hooks
 from .runtime.jit import jit as jit
-from .runtime.profile import profile as profile
+from .runtime.observe import debug_nans as debug_nans
+from .runtime.observe import hooks as hooks
+from .runtime.observe import profile as profile
 
 __version__ = "0.1.0"
+
+# Modules of the core that stood here before: programs import from these paths.
+for _name in ("abstract", "dtype", "errors", "infer", "parameter", "primitive", "tensor"):
+    globals()[_name] = importlib.import_module(f"{__name__}.core.{_name}")
+    sys.modules[f"{__name__}.{_name}"] = globals()[_name]
 
 _install_eager(_EagerTrace())
 
@@ -71,16 +78,16 @@ if typing.TYPE_CHECKING:  # checkers read the imports
     from . import testing as testing
     from . import train as train
     from . import viz as viz
-    from .nn.recompute import recompute as recompute
+    from .nn.container import recompute as recompute
     from .train import load_checkpoint as load_checkpoint
     from .train import save_checkpoint as save_checkpoint
     from .train import train_step as train_step
     from .viz import draw as draw
 else:  # imported where they are first used: whoever runs a graph needs none of them
     _LATER = ("data", "grad", "nn", "onnx", "optim", "testing", "train", "viz")
-    _OF = {"recompute": "nn.recompute", "draw": "viz"}
+    _OF = {"recompute": "nn.container", "draw": "viz"}
     _OF |= dict.fromkeys(("load_checkpoint", "save_checkpoint", "train_step"), "train")
-    __all__, __dir__, _missing = public.names(globals(), "errors", "ops", *_LATER, *_OF)
+    __all__, __dir__, _missing = hints.names(globals(), "errors", "ops", *_LATER, *_OF)
 
     def __getattr__(name: str) -> object:
         if name in _LATER:

@@ -93,8 +93,8 @@ spread = Primitive("spread", lambda x, like: like, lambda x, like, out: np.copyt
 # `total` adds all elements; `spread` repeats one number in the shape of its second input. Each is
 # needed for the other's gradient, as we shall see.
 #
-# In miniml: `miniml/primitive.py`, the definitions in `miniml/ops/arithmetic.py` and its
-# neighbours, the kernels in `miniml/backends/cpu/arithmetic.py` and its neighbours.
+# In miniml: `miniml/core/primitive.py`, the definitions in `miniml/ops/elementwise.py` and its
+# neighbours, the kernels in `miniml/backends/cpu/elementwise.py` and its neighbours.
 
 # %% [markdown]
 # ## 2. Who is in charge
@@ -138,7 +138,7 @@ def loss(w):
 loss(w).data
 
 # %% [markdown]
-# In miniml: `miniml/trace.py` says what a trace is, `miniml/runtime/eager.py` computes at once.
+# `miniml/core/trace.py` says what a trace is, `miniml/runtime/eager.py` computes at once.
 
 # %% [markdown]
 # ## 3. Reverse mode
@@ -225,7 +225,7 @@ print(grad(grad(grad(sin)))(Tensor(0.5)).data, -np.cos(0.5))
 print(grad(lambda x: grad(lambda y: x * y)(x))(Tensor(3.0)).data)
 
 # %% [markdown]
-# In miniml: `miniml/graph/record.py`, the rules in `miniml/grad/rules/arithmetic.py` and its
+# In miniml: `miniml/graph/record.py`, the rules in `miniml/grad/rules/elementwise.py` and its
 # neighbours, the walk in `miniml/grad/reverse.py`, `grad` in `miniml/grad/transforms.py`.
 
 # %% [markdown]
@@ -287,8 +287,8 @@ graph = trace(grad(loss), w.shape)
 show(graph)
 
 # %% [markdown]
-# In miniml: `miniml/graph/tracer.py` and `miniml/graph/ir.py`; the text comes from
-# `miniml/graph/printer.py`.
+# In miniml: `miniml/graph/tracing.py` and `miniml/graph/ir.py`; the text comes from
+# `miniml/graph/ir.py`.
 
 # %% [markdown]
 # ## 5. A pass
@@ -311,7 +311,7 @@ def prune(graph):
 show(prune(graph))
 
 # %% [markdown]
-# In miniml: `miniml/graph/passes/prune.py`. Beside it stand folding of constants, sharing of equal
+# In miniml: `miniml/graph/passes/basic.py`. Beside it stand folding of constants, sharing of equal
 # nodes and simplification; `miniml/graph/passes/pipeline.py` puts them in a row.
 
 # %% [markdown]
@@ -365,7 +365,7 @@ print(f"{len(program.steps)} steps in {len(program.buffers)} buffers")
 program(w.data)
 
 # %% [markdown]
-# In miniml: `miniml/runtime/planner.py` packs all buffers into one block of memory,
+# In miniml: `miniml/runtime/memory.py` packs all buffers into one block of memory,
 # `miniml/runtime/program.py` runs the kernels, and `miniml/runtime/jit.py` keeps a program for each
 # kind of call.
 

@@ -68,7 +68,7 @@ def sentences(paragraph):
 
 
 # %%
-pages = [ROOT / "README.md", *sorted(ROOT.glob("docs/*.md"))]
+pages = [ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md"))]
 modules = sorted(Path(ml.__file__).parent.rglob("*.py"))
 paragraphs = [part for page in pages for part in prose(page.read_text("utf-8"))]
 paragraphs += [part for module in modules for part in docstrings(module.read_text("utf-8"))]
@@ -371,7 +371,7 @@ def transformer_writes(tokens, temperature, count):
 # Both go on with the beginning of the same held-out paragraph, which stands in brackets.
 
 # %%
-paragraph = next(line for line in held_out.splitlines() if len(line) > 300)
+paragraph = max(held_out.splitlines(), key=len)
 
 
 def show(write, encode, tokens, temperature, count):

@@ -149,11 +149,11 @@ def _as_if_alone():
         yield
         return
     ml.manual_seed(0)
-    if not ml.settings.current().providers:
+    if not ml.core.settings.current().providers:
         # NumPy's kernels, which are the definition: C would be compiled for every jit of the suite.
         ml.set_context(providers=("miniml",))
-    before = ml.settings.current()
+    before = ml.core.settings.current()
     yield
-    if ml.settings.current() != before:
+    if ml.core.settings.current() != before:
         given = {k: getattr(before, k) for k in inspect.signature(ml.set_context).parameters}
         ml.set_context(**given | {"autocast": before.autocast or False})

@@ -100,7 +100,7 @@ def rows():
                squared(lambda x: x / mp.erf(x)), kind)  # fmt: skip
     yield "erf, far", lambda x: -mp.log(mp.erfc(x)), 7, 0.9, 4, lambda x: mp.erfc(x) / mp.erf(x), f
     yield "erfc of float32", scaled_erfc(2), 12, -1, mp.mpf(9) / 13, lambda t: 1, d
-    yield "erfc", scaled_erfc(4), 23, -0.82, 0.75, lambda t: 1, d
+    yield "erfc, normcdf", scaled_erfc(4), 23, -0.82, 0.75, lambda t: 1, d
     eighth = (mp.pi / 4) ** 2
     for name, degree in (("sin of float32", 3), ("sin", 5)):
         yield (name, squared(lambda x: (mp.sin(x) - x) / x**3), degree, TINY, eighth,

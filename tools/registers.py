@@ -12,10 +12,10 @@ from datetime import date
 from itertools import product
 from pathlib import Path
 
+from miniml.backends.cuda.nvrtc import ARCHITECTURES, Usage, compiler
 from miniml.backends.kernel import Expression, KernelEntry
-from miniml.errors import CompileError
+from miniml.core.errors import CompileError
 from tests.device.gate import compiled, runs_on
-from tests.device.nvrtc import ARCHITECTURES, Usage, compiler
 from tests.device.units import all_units
 
 DOCUMENT = Path(__file__).parents[1] / "docs" / "cuda.md"

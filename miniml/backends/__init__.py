@@ -1,1 +1,1 @@
-"""How operations are computed: kernels and devices, which only know arrays and plain data."""
+"""Backends: kernels and devices, which depend only on arrays and plain data."""

@@ -1,4 +1,4 @@
-"""What is made of constant arrays: once for each, shared by all programs that hold the same one."""
+"""Memoized values of constant arrays, shared by all programs that hold the same array."""
 
 from __future__ import annotations
 
@@ -13,11 +13,10 @@ _made: dict[tuple[int, Callable[..., Any]], Any] = {}
 
 
 def once(array: Any, make: Callable[[Any], T]) -> T:
-    """`make(array)`, or what an equal function has made of the same array, of NumPy or of a device,
-    before.
+    """`make(array)`, computed once for an array of NumPy or of a device and equal functions.
 
-    It is kept as long as the array, which must not change afterwards; `make` gets one of NumPy as a
-    view that it cannot write to.
+    The result is kept as long as the array, which must not change afterwards; `make` gets an array
+    of NumPy as a read-only view.
     """
     key = id(array), make
     if key not in _made:

@@ -1,4 +1,4 @@
-"""Devices: where arrays live, and the copies to them and back."""
+"""Devices: the memory that holds arrays, and the copies to it and back."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any, Protocol, cast
 
 import numpy as np
 
-from ..dtype import DType
-from ..errors import CaptureError
+from ..core.dtype import DType
+from ..core.errors import CaptureError
 from .kernel import Kernel, KernelEntry
 
 Array = np.ndarray[Any, Any]
@@ -43,8 +43,8 @@ class Device(Protocol):
         """The elements in memory of their own."""
 
     def seen(self, look: Callable[..., Any], arrays: Sequence[Any]) -> tuple[Any, bool]:
-        """The view that `look` makes of arrays that need not be computed yet, and whether it is new
-        memory instead."""
+        """The view that `look` makes of arrays that need not be computed yet, and True if it is a
+        copy in new memory instead."""
 
     def contiguous(self, array: Any) -> Any:
         """The array, or a copy of it in row-major order."""
@@ -82,7 +82,7 @@ class CPU:
     def arena(self, nbytes: int) -> Array:
         """`nbytes` bytes whose address is a multiple of 64."""
         block = np.empty(nbytes + 64, np.uint8)
-        start = -block.__array_interface__["data"][0] % 64
+        start = -start_of(block) % 64
         return block[start : start + nbytes]
 
     def carve(self, arena: Array, offset: int, shape: tuple[int, ...], dtype: DType) -> Array:
@@ -114,7 +114,7 @@ class CPU:
         return entry.made()
 
     def takes_strides(self, entry: KernelEntry) -> bool:
-        """True: NumPy does; not so kernels in C, whose strides are numbers in their text."""
+        """True for kernels of NumPy; those in C have their strides as numbers in their text."""
         return entry.provider != "cc" or entry.strided
 
     def has(self, feature: str) -> bool:
@@ -126,11 +126,17 @@ class CPU:
         raise CaptureError("the CPU launches nothing that could be recorded")
 
 
+def start_of(array: Array) -> int:
+    """The address of a NumPy array's first element."""
+    start: int = array.__array_interface__["data"][0]
+    return start
+
+
 def machine_features() -> dict[str, bool]:
     """CPU features by NumPy's names (AVX2, AVX512F, NEON, ...), True where present."""
     return dict(np._core._multiarray_umath.__cpu_features__)  # type: ignore[attr-defined]
 
 
 def cpu_threads() -> int:
-    """How many CPUs this process may use."""
+    """The number of CPUs that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

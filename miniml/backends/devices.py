@@ -5,16 +5,16 @@ from __future__ import annotations
 from functools import cache
 from importlib import import_module
 
-from ..errors import DeviceError
+from ..core.errors import DeviceError
 from .device import CPU, Device
 
 _CPU = CPU()
 
 
 def get_device(name: str, sim: str = "check") -> Device:
-    """The device of that canonical name; DeviceError says what to do about one that is absent.
+    """The device of that canonical name; DeviceError, with advice, if it is absent.
 
-    sim: "check" or "fast", how the simulator of "cuda-sim" runs kernels.
+    sim: the mode of the simulator of "cuda-sim", "check" or "fast".
     """
     return _CPU if name == "cpu" else _cuda(name, sim if name == "cuda-sim" else "")
 

@@ -1,4 +1,4 @@
-"""Functions of others as CPU kernels: NumPy functions that return arrays, and C functions."""
+"""Foreign functions as CPU kernels: NumPy functions that return arrays, and C functions."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import DeclarationError, DTypeError, ShapeError
+from ..core.errors import DeclarationError, DTypeError, ShapeError
 from .signature import Signature
 
 Array = np.ndarray[Any, Any]
@@ -97,18 +97,18 @@ def c_kernel(name: str, fn: Any, signature: Signature) -> Callable[..., None]:
 
 
 def _counts(name: str, fn: Any, dtypes: Sequence[Any]) -> int:
-    """How many element counts the function takes."""
-    asked = fn.argtypes
-    if asked is None:
+    """The number of element counts that the function takes."""
+    argtypes = fn.argtypes
+    if argtypes is None:
         return len(dtypes)
-    counts = asked[len(dtypes) :]
-    wrong = len(asked) < len(dtypes) or len(counts) > len(dtypes)
+    counts = argtypes[len(dtypes) :]
+    wrong = len(argtypes) < len(dtypes) or len(counts) > len(dtypes)
     if wrong or any(kind is not ctypes.c_int64 for kind in counts):
         raise DeclarationError(
-            f"{name} got a C function with {len(asked)} argtypes; it takes {len(dtypes)} pointers, "
-            f"then up to {len(dtypes)} counts of c_int64"
+            f"{name} got a C function with {len(argtypes)} argtypes; it takes {len(dtypes)} "
+            f"pointers, then up to {len(dtypes)} counts of c_int64"
         )
-    for i, (kind, dtype) in enumerate(zip(asked, dtypes, strict=False)):
+    for i, (kind, dtype) in enumerate(zip(argtypes, dtypes, strict=False)):
         if isinstance(kind, type) and issubclass(kind, _POINTER):
             if np.dtype(kind._type_) != dtype:
                 raise DeclarationError(
@@ -124,5 +124,5 @@ def _like(fn: Any, kernel: Callable[..., None]) -> Callable[..., None]:
     kernel.__name__ = getattr(fn, "__name__", "function")
     kernel.__qualname__ = getattr(fn, "__qualname__", kernel.__name__)
     kernel.__signature__ = inspect.signature(kernel)  # type: ignore[attr-defined]
-    kernel.__wrapped__ = fn  # type: ignore[attr-defined]  # for who wants to see its source
+    kernel.__wrapped__ = fn  # type: ignore[attr-defined]  # for readers of its source
     return kernel

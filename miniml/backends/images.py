@@ -1,8 +1,8 @@
-"""Which inputs and outputs of a primitive are images, for the kernels of other memory formats."""
+"""The inputs and outputs of primitives that are images, for kernels of other memory formats."""
 
 from __future__ import annotations
 
-from ..formats import PLAIN
+from ..core.abstract import PLAIN
 from .kernel import Formats, KernelNode
 from .signature import KernelAttr, Signature
 
@@ -29,15 +29,15 @@ IMAGES = CONVOLUTIONS | POOLINGS | OTHERS
 
 
 def arranged(name: str, format: str, first: str | None = None) -> tuple[Formats, Formats]:
-    """The images of a primitive in that format, the rest in row-major order; first: the format of
-    its first input, if it is another."""
+    """The formats of inputs and outputs: `format` for images, row-major order for the rest; first:
+    the format of the first input, if it is another."""
     takes, gives = ([format if image else PLAIN for image in part] for part in IMAGES[name])
     takes[0] = first or takes[0]
     return tuple(takes), tuple(gives)
 
 
 def given(node: KernelNode) -> str:
-    """The first format that an image comes in."""
+    """The format of the first input image that is not row-major, else row-major order."""
     pairs = zip(node.inputs, IMAGES[node.name][0], strict=True)
     return next((s.format for s, image in pairs if image and s.format), PLAIN)
 

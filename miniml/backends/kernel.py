@@ -8,7 +8,7 @@ from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
 
-from ..formats import PLAIN
+from ..core.abstract import PLAIN
 from .constants import once
 from .expressions.table import Expression as Expression
 from .signature import ArraySpec, Signature
@@ -39,9 +39,8 @@ class KernelNode:
     """The call for which a kernel is prepared: names, shapes, dtypes and attributes, no data.
 
     target: the Target it was selected for, from which a kernel may select another kernel. strides:
-    of the inputs, for a kernel in C that takes them: how many elements apart neighbours along each
-    axis lie. None stands for row-major order; so does having none. values: those of inputs that are
-    constants of the program.
+    of the inputs, in elements, for a kernel in C that takes them; None stands for row-major order,
+    and () for that of all. values: those of inputs that are constants of the program.
     """
 
     name: str
@@ -53,19 +52,19 @@ class KernelNode:
     values: tuple[Array | None, ...] = field(default=(), compare=False, repr=False)
 
     def constant(self, index: int, make: Callable[[Array], T]) -> T | None:
-        """`make(value)` of an input that is a constant of the program; None if it may be another at
-        each call, as it always may be eagerly.
+        """`make(value)` of an input that is a constant of the program; None if the input may change
+        from call to call, as it always may eagerly.
 
-        It is made once: whatever kernel asks the same function of the same array gets the same
-        object, in other programs too. `make` gets the array as NumPy's, on every device, and must
-        not write to it.
+        It is computed once: all kernels that ask the same function of the same array get the same
+        object, in other programs too. `make` gets an array of NumPy on every device, and must not
+        write to it.
         """
         value = self.values[index] if self.values else None
         return None if value is None else once(value, make)
 
     @property
     def device(self) -> Any:
-        """Where the kernel will run: the kernel may allocate memory or compile on it."""
+        """The device on which the kernel will run, and may allocate memory or compile."""
         return None if self.target is None else self.target.device
 
     @property
@@ -83,7 +82,7 @@ class Kernel:
     first), and when `prepare`, its own or that of a later kernel of the program, raises.
 
     A class that overrides `resize` keeps one instance for all sizes of a function that is compiled
-    with `ml.jit(fn, dynamic=...)`: it is resized whenever another size has its turn, never while it
+    with `ml.jit(fn, dynamic=...)`: it is resized before a call with another size, never while it
     launches.
 
     A class whose `prepare` only picks a function for the node sets `self.call` to it, and needs no
@@ -118,7 +117,7 @@ class Kernel:
         self.node = node
 
     def can_run(self, node: KernelNode) -> bool:
-        """Whether it is to be prepared and launched for such a node; by default, unless every
+        """True if the kernel is prepared and launched for such a node: by default, unless every
         output is empty, so that there is nothing to fill.
 
         Override it for a kernel that does something even then, or that must not see an empty input.
@@ -149,7 +148,7 @@ class Kernel:
         return type(self).resize is not Kernel.resize
 
     def release(self) -> None:
-        """Give back what `prepare` acquired; called once, also when `prepare` has raised midway."""
+        """Release what `prepare` acquired; called once, also when `prepare` has raised midway."""
 
 
 def has_elements(node: KernelNode) -> bool:
@@ -158,7 +157,7 @@ def has_elements(node: KernelNode) -> bool:
 
 
 class Launch(NamedTuple):
-    """How a raw CUDA kernel is launched for one node.
+    """The launch configuration of a raw CUDA kernel for one node.
 
     grid, block: up to three ints. args: scalars passed after the arrays. shared: bytes of dynamic
     shared memory. workspace: ArraySpecs of scratch arrays, passed between outputs and args.
@@ -169,16 +168,18 @@ class Launch(NamedTuple):
     args: tuple[Any, ...] = ()
     shared: int = 0
     workspace: tuple[ArraySpec, ...] = ()
+    zero: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class RawSource:
-    """CUDA C text with its entry point and launch rule."""
+    """CUDA C text with its entry point and launch rule; options: of the compiler."""
 
     source: str
     entry: str
     launch: Callable[[KernelNode], Launch]
     defines: tuple[tuple[str, str], ...] = ()
+    options: tuple[str, ...] = ()
 
 
 Body = Callable[..., Any] | type[Kernel] | Expression | RawSource
@@ -205,7 +206,7 @@ class KernelEntry:
     key: tuple[object, ...] = field(init=False)
 
     def __post_init__(self) -> None:
-        # What two entries must not share: computed once, because registration compares it often.
+        # Unique among entries; computed once, because registration compares it often.
         object.__setattr__(self, "key", (self.signature, self.provider, self.requires))
 
     @property
@@ -214,7 +215,7 @@ class KernelEntry:
         return self.module.startswith("miniml.")
 
     def made(self) -> Kernel | None:
-        """An object of a Kernel class; None for a function, an expression or CUDA C."""
+        """An instance of a Kernel class; None for a function, an expression or CUDA C."""
         body = self.body
         return body() if isinstance(body, type) and issubclass(body, Kernel) else None
 

@@ -1,26 +1,35 @@
-"""The kernel registry: entries by name, device, signature and provider."""
+"""The kernel registry: entries by primitive, device, signature and provider.
+
+Kernels are registered and the inputs of primitives declared, in either order, and checked against
+each other as soon as both are there. Further on: edits, as of a notebook cell that is run again,
+which leave the NumPy kernel and the C expression of a primitive in doubt; and kernels that rebind
+`out`, whose result would be lost.
+"""
 
 from __future__ import annotations
 
+import dis
+import inspect
+import re
 import sys
-from collections.abc import Callable
-from functools import partial
-from typing import TypeVar
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import lru_cache, partial
+from types import CodeType
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 
-from .. import epoch
-from ..errors import DeclarationError, DuplicateError
-from ..features import checked
-from . import declare, edits
+from ..core import epoch
+from ..core.errors import DeclarationError, DuplicateError
+from ..core.features import checked
+from ..core.scope import Scoped
+from .expressions.functions import C_FUNCTIONS, C_WORDS, unknown_calls
 from .expressions.table import table as expressions
 from .kernel import Body, Expression, KernelEntry, KernelNode, Launch, RawSource
 from .kernel import OpSpec as OpSpec
-from .rebinding import refuse_rebinding
-from .signature import KernelAttr, Signature, parse
-from .typecodes import ANY, same
+from .signature import ANY, KernelAttr, Signature, parse, same
 
-_OWN = (__name__, "miniml.ops.function")  # where users' registrations pass
 BUILTIN = "miniml"
 NATIVE = "cc"  # the provider of C that is compiled at run time
 Spec = str | KernelAttr | Signature
@@ -31,47 +40,7 @@ specs: dict[str, OpSpec] = {}
 table: dict[tuple[str, str], list[KernelEntry]] = {}
 
 
-def register_spec(spec: OpSpec, redefined: bool = False) -> None:
-    """Register the names of a primitive and its inputs; its kernels registered so far are checked
-    now.
-
-    redefined: the class replaces an earlier definition of itself (a notebook cell run
-    again), so programs compiled from that one are stale, and kernels that only fitted that one are
-    dropped instead of refusing the new one.
-    """
-    previous = specs.get(spec.name)
-    if previous == spec and not redefined:
-        return
-    epoch.bump("kernels")
-    specs[spec.name] = spec
-    if redefined:
-        _drop_misfits(spec)
-        return
-    try:
-        for (name, _), entries in list(table.items()):
-            for entry in entries if name == spec.name else ():
-                declare.check(entry, spec)
-    except DeclarationError:
-        specs.pop(spec.name)
-        if previous is not None:
-            specs[spec.name] = previous
-        raise
-
-
-def _drop_misfits(spec: OpSpec) -> None:
-    for (name, _), entries in list(table.items()):
-        if name == spec.name:
-            for entry in [e for e in entries if not _fits_spec(e, spec)]:
-                entries.remove(entry)
-                expressions.pop((name, str(entry.signature)), None)
-
-
-def _fits_spec(entry: KernelEntry, spec: OpSpec) -> bool:
-    try:
-        declare.check(entry, spec)
-    except DeclarationError:
-        return False
-    return True
+# --- Kernels --------------------------------------------------------------------------------------
 
 
 def kernel(
@@ -110,7 +79,7 @@ def kernel(
         KernelEntry, provider=provider, requires=requires, priority=priority, inplace=inplace,
         strided=strided, total=total,
     )  # fmt: skip
-    return _registering(name, device, signatures, row)
+    return _decorator(name, device, signatures, row)
 
 
 def view_kernel(
@@ -123,10 +92,54 @@ def view_kernel(
     one input and one output. name, device, provider, errors: as for `kernel`.
     """
     row = partial(KernelEntry, provider=provider, view=of)
-    return _registering(name, device, signatures or tuple(same(1, ANY)), row)
+    return _decorator(name, device, signatures or tuple(same(1, ANY)), row)
 
 
-def _registering(
+def elementwise_kernel(name: str, expression: str, *signatures: Spec) -> None:
+    """Register a scalar C expression for an elementwise primitive: its kernel on CUDA, and its code
+    in fused kernels on the CPU.
+
+    The expression uses the primitive's inputs and numeric attributes by name, as in
+    `elementwise_kernel("Snake", "x + sin(alpha * x) / alpha", "f->f", "d->d")`. It may call the
+    functions of `backends.expressions.functions.C_FUNCTIONS`: C's mathematics on any number.
+    DeclarationError when it names something the primitive does not have, or calls another function.
+    """
+    _check_expression(name, expression)
+    body = Expression(expression)
+    kernel(name, "cuda", *signatures, provider=BUILTIN)(body)
+    expressions.update({(name, str(parse(signature))): body for signature in signatures})
+
+
+def raw_kernel(
+    name: str,
+    *signatures: Spec,
+    entry: str,
+    source: str,
+    launch: Callable[[KernelNode], Launch],
+    defines: dict[str, object] | None = None,
+    options: Sequence[str] = (),
+    provider: str = BUILTIN,
+    requires: tuple[str, ...] = (),
+    priority: int = 0,
+) -> None:
+    """Register CUDA C text as the CUDA kernel of primitive `name`.
+
+    entry: the `extern "C" __global__` function in `source`; its parameters are inputs, outputs,
+    workspace, then the launch's args. `T`, `T_IN0`, `T_OUT0` name the C types. launch: from a
+    KernelNode to a Launch, run when the kernel is prepared. defines: extra -D macros. options: of
+    NVRTC, as "--use_fast_math" or "--maxrregcount=64"; the simulator takes -D, -U and -I, and
+    passes over the others. requires, priority: as for `kernel`; a text that includes mma.h
+    requires "wmma".
+    """
+    _check_raw(name, entry, source, launch, options)
+    macros = tuple((key, str(value)) for key, value in (defines or {}).items())
+    register = kernel(
+        name, "cuda", *signatures, provider=provider, requires=requires, priority=priority
+    )
+    register(RawSource(source, entry, launch, macros, tuple(options)))
+
+
+def _decorator(
     name: str, device: str, signatures: tuple[Spec, ...], row: Callable[..., KernelEntry]
 ) -> Callable[[B], B]:
     """The decorator that registers a body, as one entry for each signature."""
@@ -155,53 +168,7 @@ def _registering(
     return register
 
 
-def elementwise_kernel(name: str, expression: str, *signatures: Spec) -> None:
-    """Register a scalar C expression for an elementwise primitive: its kernel on CUDA, and what it
-    is in fused code on the CPU.
-
-    The expression uses the primitive's inputs and numeric attributes by name, as in
-    `elementwise_kernel("Snake", "x + sin(alpha * x) / alpha", "f->f", "d->d")`.
-    Raises DeclarationError when it names something the primitive does not have.
-    """
-    declare.check_expression(name, expression)
-    body = Expression(expression)
-    kernel(name, "cuda", *signatures, provider=BUILTIN)(body)
-    expressions.update({(name, str(parse(signature))): body for signature in signatures})
-
-
-def raw_kernel(
-    name: str,
-    *signatures: Spec,
-    entry: str,
-    source: str,
-    launch: Callable[[KernelNode], Launch],
-    defines: dict[str, object] | None = None,
-    provider: str = BUILTIN,
-    requires: tuple[str, ...] = (),
-    priority: int = 0,
-) -> None:
-    """Register CUDA C text as the CUDA kernel of primitive `name`.
-
-    entry: the `extern "C" __global__` function in `source`; its parameters are inputs, outputs,
-    workspace, then the launch's args. `T`, `T_IN0`, `T_OUT0` name the C types. launch: from a
-    KernelNode to a Launch, run when the kernel is prepared. defines: extra -D macros. requires,
-    priority: as for `kernel`; a text that includes mma.h requires "wmma".
-    """
-    declare.check_raw(name, entry, source, launch)
-    macros = tuple((key, str(value)) for key, value in (defines or {}).items())
-    register = kernel(
-        name, "cuda", *signatures, provider=provider, requires=requires, priority=priority
-    )
-    register(RawSource(source, entry, launch, macros))
-
-
-def forget(name: str) -> None:
-    """Take back all kernels of a primitive, which is about to be defined anew."""
-    for key in [k for k in table if k[0] == name]:
-        table.pop(key)
-    for text in [k for k in expressions if k[0] == name]:
-        expressions.pop(text)
-    epoch.bump("kernels")
+_OWN = (__name__, "miniml.ops.custom")  # through which users' registrations pass
 
 
 def _caller() -> tuple[str, str]:
@@ -216,8 +183,8 @@ def _caller() -> tuple[str, str]:
 def _register(entry: KernelEntry) -> None:
     spec = specs.get(entry.name)
     if spec is not None:
-        declare.check(entry, spec)
-    declare.check_arrays(entry)
+        _check_entry(entry, spec)
+    _check_arrays(entry)
     entries = table.setdefault((entry.name, entry.device), [])
     for i, other in enumerate(entries):
         if other.key == entry.key:
@@ -227,23 +194,397 @@ def _register(entry: KernelEntry) -> None:
                     f"{entry.provider!r} already, registered at {other.where}; give "
                     "provider='...' of your own and name it in ml.context(providers=...)"
                 )
-            edits.note(entry, other)
+            _note_edit(entry, other)
             entries[i] = entry
             break
     else:
-        edits.note(entry, None)
+        _note_edit(entry, None)
         entries.append(entry)
     epoch.bump("kernels")
 
 
 def _same_author(a: KernelEntry, b: KernelEntry) -> bool:
-    """A notebook cell run twice registers the same thing on the same line: that replaces it.
+    """True where an entry replaces another, as when a notebook cell is run twice.
 
-    Text has no name of its own: it counts as the same on the same line, or if one module has two
-    files, which are two runs of a cell.
+    A function is known by its name. Text has none: it counts as the same on the same line, or if
+    one module has two files, which are two runs of a cell.
     """
     texts = [isinstance(e.body, (Expression, RawSource)) for e in (a, b)]
     if any(texts):
         two_files = a.where.rpartition(":")[0] != b.where.rpartition(":")[0]
         return all(texts) and (a.where == b.where or (a.owner == b.owner and two_files))
     return a.owner == b.owner and "." in a.owner and not isinstance(a.body, np.ufunc)
+
+
+@contextmanager
+def redefinition(name: str, again: bool) -> Iterator[None]:
+    """While a primitive and its kernels are defined: without those that it has if it is defined
+    `again`. If the definition is refused, what the name had before is put back."""
+    kernels = {k: list(entries) for k, entries in table.items() if k[0] == name}
+    texts = {k: body for k, body in expressions.items() if k[0] == name}
+    spec = specs.get(name)
+    if again:
+        forget(name)
+    try:
+        yield
+    except Exception:
+        forget(name)
+        table.update(kernels)
+        expressions.update(texts)
+        specs.pop(name, None)
+        if spec is not None:
+            specs[name] = spec
+        raise
+
+
+def forget(name: str) -> None:
+    """Unregister all kernels of a primitive."""
+    for key in [k for k in table if k[0] == name]:
+        table.pop(key)
+    for text in [k for k in expressions if k[0] == name]:
+        expressions.pop(text)
+    epoch.bump("kernels")
+
+
+# --- Primitives -----------------------------------------------------------------------------------
+
+
+def register_spec(spec: OpSpec, redefined: bool = False) -> None:
+    """Register the names of a primitive and its inputs, and check its kernels registered so far.
+
+    redefined: the class replaces an earlier definition of itself (a notebook cell run
+    again), so programs compiled from that one are stale, and kernels that only fitted that one are
+    dropped instead of refusing the new one.
+    """
+    previous = specs.get(spec.name)
+    if previous == spec and not redefined:
+        return
+    epoch.bump("kernels")
+    specs[spec.name] = spec
+    if redefined:
+        _drop_misfits(spec)
+        return
+    try:
+        for (name, _), entries in list(table.items()):
+            for entry in entries if name == spec.name else ():
+                _check_entry(entry, spec)
+    except DeclarationError:
+        specs.pop(spec.name)
+        if previous is not None:
+            specs[spec.name] = previous
+        raise
+
+
+def _drop_misfits(spec: OpSpec) -> None:
+    for (name, _), entries in list(table.items()):
+        if name == spec.name:
+            for entry in [e for e in entries if not _fits_spec(e, spec)]:
+                entries.remove(entry)
+                expressions.pop((name, str(entry.signature)), None)
+
+
+def _fits_spec(entry: KernelEntry, spec: OpSpec) -> bool:
+    try:
+        _check_entry(entry, spec)
+    except DeclarationError:
+        return False
+    return True
+
+
+# --- Checks of kernels against the declaration of their primitive ---------------------------------
+
+
+def _check_entry(entry: KernelEntry, spec: OpSpec) -> None:
+    """DeclarationError unless the kernel's arity and names agree with the primitive's."""
+    s = entry.signature
+    if spec.inputs is not None:
+        _count(entry, "inputs", len(s.inputs), spec.inputs, s.repeats_input)
+    if spec.outputs is not None:
+        _count(entry, "outputs", len(s.outputs), spec.outputs, s.repeats_output)
+    if isinstance(entry.body, Expression):
+        if entry.body.types is None:  # else its parameters are its own names
+            _check_names(entry, entry.body, spec)
+    elif not isinstance(entry.body, (RawSource, type)):
+        _check_function(entry, entry.body, spec)
+
+
+def _count(
+    entry: KernelEntry, what: str, count: int, names: tuple[str, ...], repeats: bool
+) -> None:
+    if count != len(names) and not repeats:
+        raise DeclarationError(
+            f"{entry.name} kernel {entry.signature} has {count} {what}; the primitive has "
+            f"{len(names)}: {', '.join(names)}"
+        )
+
+
+def _check_names(entry: KernelEntry, body: Expression, spec: OpSpec) -> None:
+    if spec.inputs is None or spec.attributes is None:
+        return
+    known = {*spec.inputs, *spec.attributes}
+    unknown = sorted(body.words - known - C_WORDS)
+    if unknown:
+        raise DeclarationError(
+            f"{entry.name} expression {body.text!r} names {', '.join(unknown)}; the primitive has "
+            f"inputs {', '.join(spec.inputs)} and attributes {', '.join(spec.attributes) or 'none'}"
+        )
+
+
+def _check_function(entry: KernelEntry, body: Any, spec: OpSpec) -> None:
+    """DeclarationError unless a function takes exactly the attributes, all by keyword."""
+    if isinstance(body, np.ufunc) or spec.attributes is None:
+        return
+    keywords = _keywords(body)
+    if keywords is None:
+        return
+    takes, needs = keywords
+    gets = {*spec.attributes, *spec.const_inputs}
+    missing = sorted(gets - takes)
+    extra = sorted(needs - gets - {"out"})
+    if missing or extra:
+        expected = ", ".join(sorted(gets)) or "no attributes"
+        wrong = [f"does not take {', '.join(missing)}"] * bool(missing)
+        wrong += [f"asks for {', '.join(extra)}"] * bool(extra)
+        raise DeclarationError(
+            f"{entry.name} kernel {getattr(body, '__name__', body)!r} {' and '.join(wrong)}; "
+            f"the primitive passes {expected} by keyword, and out="
+        )
+
+
+@lru_cache(maxsize=512)
+def _keywords(body: Any) -> tuple[frozenset[str], frozenset[str]] | None:
+    """The keywords that a function takes, and those it requires; None if it takes any."""
+    try:
+        parameters = inspect.signature(body).parameters.values()
+    except (TypeError, ValueError):
+        return None
+    if any(p.kind is p.VAR_KEYWORD for p in parameters):
+        return None
+    named = (p for p in parameters if p.kind in (p.KEYWORD_ONLY, p.POSITIONAL_OR_KEYWORD))
+    needed = (p for p in parameters if p.kind is p.KEYWORD_ONLY and p.default is p.empty)
+    return frozenset(p.name for p in named), frozenset(p.name for p in needed)
+
+
+def _check_arrays(entry: KernelEntry) -> None:
+    """DeclarationError unless a function takes as many arrays by position as its signature has."""
+    body, count = entry.body, len(entry.signature.inputs)
+    if isinstance(body, (Expression, RawSource, type)) or entry.signature.repeats_input:
+        return
+    takes = ("x",) * body.nin if isinstance(body, np.ufunc) else _positional(body)
+    if takes is None:
+        return
+    arrays = [name for name in takes if name != "out"]
+    if len(arrays) < count or (isinstance(body, np.ufunc) and len(arrays) > count):
+        raise DeclarationError(
+            f"{entry.name} kernel {getattr(body, '__name__', body)!r} takes {len(arrays)} "
+            f"array{'s' * (len(arrays) != 1)} by position; its signature {entry.signature} has "
+            f"{count} input{'s' * (count != 1)}"
+        )
+
+
+@lru_cache(maxsize=512)
+def _positional(body: Any) -> tuple[str, ...] | None:
+    """The parameters that a function takes by position; None if it takes any number."""
+    try:
+        parameters = inspect.signature(body).parameters.values()
+    except (TypeError, ValueError):
+        return None
+    if any(p.kind is p.VAR_POSITIONAL for p in parameters):
+        return None
+    return tuple(
+        p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)
+    )
+
+
+def _check_expression(name: str, text: str) -> None:
+    """DeclarationError unless the text can be one C expression, of functions that are known."""
+    if not text.strip() or ";" in text or text.count("(") != text.count(")"):
+        raise DeclarationError(
+            f"{name} expression {text!r} is not one C expression; it has no ';' and balanced "
+            "parentheses"
+        )
+    unknown = unknown_calls(text)
+    if unknown:
+        raise DeclarationError(
+            f"{name} expression {text!r} calls {', '.join(unknown)}; expressions know "
+            f"{', '.join(sorted(C_FUNCTIONS))}; a raw_kernel may call all that CUDA has"
+        )
+
+
+def _check_raw(
+    name: str, entry: str, source: str, launch: object, options: Sequence[str] = ()
+) -> None:
+    """DeclarationError unless the source has the entry point, the launch rule is callable and
+    options are options."""
+    pattern = rf'extern\s+"C"\s*(?:\{{.*?)?__global__\s+\w[^;{{]*?\b{re.escape(entry)}\s*\('
+    if not re.search(pattern, source, re.DOTALL):
+        raise DeclarationError(
+            f'{name} source has no extern "C" __global__ function {entry!r}; name the one it has '
+            "as entry="
+        )
+    if not callable(launch):
+        raise DeclarationError(f"{name} launch must be a function from node to Launch")
+    wrong = [options] if isinstance(options, str) else [o for o in options if o[:1] != "-"]
+    if wrong:
+        raise DeclarationError(
+            f"{name} options has {wrong[0]!r}; give a tuple of options of the compiler, as in "
+            "('--use_fast_math',)"
+        )
+
+
+def taken(entry: KernelEntry, spec: OpSpec | None, attrs: dict[str, Any]) -> dict[str, Any]:
+    """The attributes passed to a kernel: all of them, or only those that a function names where the
+    class of the primitive declares none. DeclarationError for one that is missing."""
+    if spec is None or spec.attributes is not None or isinstance(entry.body, type):
+        return attrs
+    if isinstance(entry.body, np.ufunc):
+        return {}
+    keywords = _keywords(entry.body)
+    if keywords is None:
+        return attrs
+    absent = sorted(keywords[1] - attrs.keys() - {"out"})
+    if absent:
+        raise DeclarationError(
+            f"{entry.name} kernel {getattr(entry.body, '__name__', entry.body)!r} asks for "
+            f"{', '.join(absent)}; the call has the attributes {', '.join(attrs) or 'none'}"
+        )
+    return {k: v for k, v in attrs.items() if k in keywords[0]}
+
+
+def check_fills(entry: KernelEntry) -> None:
+    """DeclarationError if a function kernel has no `out` to fill."""
+    body: Any = entry.body
+    keywords = _keywords(body) if inspect.isfunction(body) else None
+    if keywords is not None and "out" not in keywords[0]:
+        raise DeclarationError(
+            f"{entry.name} kernel {body.__name__!r} does not take out; a kernel fills the array "
+            "out= and returns nothing, as in np.multiply(x, x, out=out)"
+        )
+
+
+def refuse_returned(entry: KernelEntry, returned: object, out: Any) -> None:
+    """DeclarationError if a kernel returned an array other than `out`, which stays unfilled."""
+    if isinstance(returned, np.ndarray) and not any(np.may_share_memory(returned, o) for o in out):
+        raise DeclarationError(
+            f"{entry.name} kernel {getattr(entry.body, '__name__', entry.body)!r} returned an "
+            "array; a kernel fills the array out= and returns nothing, as in out[...] = result"
+        )
+
+
+# --- Edits of one of the two texts of an elementwise primitive ------------------------------------
+
+
+Half = Literal["NumPy kernel", "C expression"]
+replaced: dict[tuple[str, str], Half] = {}
+"""By primitive and signature, the text that was replaced since both were registered."""
+believed: Scoped[bool] = Scoped("miniml_edits")  # no doubt: opcheck compares the two itself
+
+
+def _note_edit(entry: KernelEntry, before: KernelEntry | None) -> None:
+    """Note that an entry takes the place of `before`.
+
+    Where one cell of a notebook is run again, one text is replaced and the other may be out of
+    date; once both have been replaced, they belong to one edit and no doubt is left.
+    """
+    if before is None and not replaced:
+        return
+    half: Half = "C expression" if isinstance(entry.body, Expression) else "NumPy kernel"
+    if entry.device != ("cuda" if half == "C expression" else "cpu"):
+        return
+    key = entry.name, str(entry.signature)
+    if replaced.get(key, half) != half:
+        del replaced[key]
+    elif before is not None and not _same_body(before.body, entry.body):
+        replaced[key] = half
+
+
+def doubt(name: str, signature: str) -> str:
+    """The reason to doubt that the C expression of a primitive computes what its NumPy kernel does;
+    "" if there is none."""
+    half = replaced.get((name, signature)) if replaced else None
+    if half is None or believed.get():
+        return ""
+    other: Half = "NumPy kernel" if half == "C expression" else "C expression"
+    return (
+        f"the {half} {signature} of {name} was replaced, and its {other} was not, so one may be "
+        f"out of date: nothing is fused with {name} until you register the {other} again"
+    )
+
+
+def _same_body(a: Any, b: Any) -> bool:
+    """True for equal texts, and for functions of equal code that see equal values."""
+    if not (hasattr(a, "__code__") and hasattr(b, "__code__")):
+        return bool(a == b)
+    seen = [_values_seen(a), _values_seen(b)]
+    return _without_lines(a.__code__) == _without_lines(b.__code__) and seen[0] == seen[1]
+
+
+def _without_lines(code: CodeType) -> CodeType:
+    """The code without its line numbers."""
+    return code.replace(co_firstlineno=1, co_linetable=b"")
+
+
+def _values_seen(body: Any) -> list[tuple[type, object]]:
+    """The closure and the defaults of a function: numbers and texts by value, all else by
+    identity."""
+    cells = [cell.cell_contents for cell in body.__closure__ or ()]
+    given = [*cells, *(body.__defaults__ or ()), *(body.__kwdefaults__ or {}).values()]
+    by_value = (bool, int, float, str)
+    return [(type(v), v if isinstance(v, by_value) else id(v)) for v in given]
+
+
+# --- Kernels that rebind `out` --------------------------------------------------------------------
+
+
+def refuse_rebinding(name: str, body: Any) -> None:
+    """DeclarationError if the function of a kernel rebinds its parameter `out`.
+
+    Found in its bytecode: a plain assignment, a loop's target, `with ... as`, a walrus. `out += x`
+    is allowed, since it writes into the array itself. Functions without bytecode (ufuncs) rebind
+    nothing.
+    """
+    while isinstance(body, partial):
+        body = body.func
+    code = getattr(body, "__code__", None)
+    if not isinstance(code, CodeType) or "out" not in _parameters(code):
+        return
+    line = next(_rebindings(code), None)
+    if line is not None:
+        raise DeclarationError(
+            f"{name} kernel {body.__name__!r} rebinds out at {code.co_filename}:{line}, which "
+            "leaves the array it was given unfilled; write into it, as in out[...] = 2 * x or "
+            "np.multiply(2, x, out=out), and give views of it names of their own"
+        )
+
+
+def _parameters(code: CodeType) -> tuple[str, ...]:
+    return code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+
+
+def _rebindings(code: CodeType) -> Iterator[int]:
+    """The lines on which the name `out` gets another value."""
+    steps = list(dis.get_instructions(code)) if _STORES.intersection(code.co_code[::2]) else []
+    # From Python 3.12 on a comprehension over `out` is inlined into the function and saves the
+    # name.
+    saved = any(s.opname == "LOAD_FAST_AND_CLEAR" and s.argval == "out" for s in steps)
+    in_place = False  # out += x: an in-place operation whose result is stored in the name
+    for step in [] if saved else steps:
+        if "out" in _stored(step) and not in_place:
+            yield (step.positions.lineno if step.positions else None) or code.co_firstlineno
+        in_place = step.opname == "BINARY_OP" and step.argrepr.endswith("=")
+    for inner in code.co_consts:
+        if isinstance(inner, CodeType) and "out" in inner.co_freevars:  # `nonlocal out`
+            yield from _rebindings(inner)
+
+
+_STORES = frozenset(
+    code for name, code in dis.opmap.items() if name.startswith(("STORE_FAST", "STORE_DEREF"))
+)
+
+
+def _stored(step: dis.Instruction) -> tuple[str, ...]:
+    """The names that an instruction binds; Python 3.13 has some that store two names."""
+    if step.opcode not in _STORES:
+        return ()
+    names = step.argval if isinstance(step.argval, tuple) else (step.argval,)
+    return names[:1] if step.opname == "STORE_FAST_LOAD_FAST" else names

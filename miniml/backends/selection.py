@@ -1,34 +1,27 @@
-"""Target: the device and settings to compile for, which select the kernel of a call."""
+"""Kernel selection: the target, a device and settings, picks the registered kernel of a call.
+
+First the target, its selection and what it reports where no kernel fits; then requests, which rank
+the registered kernels for a call and name the reason why each of the others was not chosen.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
+from difflib import get_close_matches
 from functools import lru_cache
 from operator import attrgetter
 from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from .. import epoch
-from ..dtype import DType, bool_, holds, type_code
-from ..errors import DeclarationError, KernelNotFoundError
-from ..formats import PLAIN
+from ..core import epoch
+from ..core.abstract import PLAIN
+from ..core.dtype import DType, bool_, holds, type_code
+from ..core.errors import DeclarationError, KernelNotFoundError
 from . import registry
-from .candidates import (
-    Arranged,
-    Candidate,
-    DTypes,
-    Request,
-    best,
-    candidates,
-    listed,
-    ranked,
-    refusal,
-    unusable,
-)
 from .device import Device
+from .expressions.table import follows
 from .kernel import KernelEntry
-from .misnamed import misnamed
 
 _dtype, _format = attrgetter("dtype"), attrgetter("format")
 
@@ -45,12 +38,27 @@ class Typed(Protocol):
         """Its memory format; None is its primitive's own layout, "NCHW"."""
 
 
+DTypes = tuple[DType, ...]
+Formats = tuple[str | None, ...]
+Arranged = tuple[Formats, Formats | None]  # of the inputs, and of the outputs if they are known
+
+
 class Selection(NamedTuple):
     """The kernel chosen for a call; `cast` is the dtype all inputs are widened to, if any."""
 
     entry: KernelEntry
     cast: DType | None
     why: str
+
+
+class Candidate(NamedTuple):
+    """A registered kernel of the primitive, and why it was not chosen: "" for the one that was."""
+
+    entry: KernelEntry
+    lost: str
+
+    def __str__(self) -> str:
+        return f"{self.entry.describe()} {f'lost: {self.lost}' if self.lost else 'runs'}"
 
 
 class Target(NamedTuple):
@@ -112,7 +120,7 @@ class Target(NamedTuple):
         return Request(name, home, takes, gives, formats, providers, self.has, self.masked)
 
     def without(self, provider: str) -> Target:
-        """The same target, which does not rank that provider."""
+        """The target without that provider in its ranking."""
         return self._replace(providers=tuple(p for p in self.providers if p != provider))
 
     def has(self, feature: str) -> bool:
@@ -164,24 +172,18 @@ def _selected(
 
 
 def _best(request: Request) -> Selection | None:
-    """The kernel for exactly these dtypes that goes first, and why."""
-    found = best(request)
-    if found is None:
-        return None
-    entry, lacking = found
-    return Selection(entry, None, _reason(entry, lacking))
-
-
-@lru_cache(maxsize=4096)
-def _arranging(
-    target: Target, name: str, takes: DTypes, gives: DTypes | None, version: int
-) -> list[KernelEntry]:
-    found = ranked(target.request(name, takes, gives, ((), None)))
-    return [e for e in found if e.signature.arranged and target.supports(e)]
+    """The kernel for exactly these dtypes that goes first, and why; None if none can serve."""
+    lacking: list[str] = []  # features, for want of which others do not go before it
+    for entry in ranked(request):
+        why = _refusal(entry, request)
+        if not why:
+            return Selection(entry, None, _reason(entry, lacking))
+        lacking += _absent(entry, request) if why == _lacks(entry, request) else []
+    return None
 
 
 def _reason(entry: KernelEntry, lacking: list[str]) -> str:
-    """Why a kernel was chosen: dtypes, provider, the deciding features."""
+    """The reason for a choice: dtypes, provider, the deciding features."""
     if entry.view is not None:
         return "a view: no copy"
     has = f", has {' '.join(entry.requires)}" if entry.requires else ""
@@ -229,28 +231,47 @@ def _not_found(target: Target, request: Request) -> str:
     if not entries:
         devices = sorted({d for (n, d) in list(registry.table) if n == name})
         others = f"it has kernels on {', '.join(devices)}" if devices else "it has none anywhere"
-        like = misnamed(name, {n for n, _ in list(registry.table)}, registry.specs)
+        like = _misspelled(name, {n for n, _ in list(registry.table)}, registry.specs)
         instead = f"register one with @kernel({name!r}, ...)"
         return f"{name} has no kernel on {device}; {others}{like}; {instead}"
-    kept_out = [e for e in entries if refusal(e, request) == unusable(e, request)]
+    kept_out = [e for e in entries if _refusal(e, request) == _unusable(e, request)]
     if kept_out:
         return (
             f"{name} has no kernel for {got} ({_names(takes)}) on {device}; "
-            f"{listed(kept_out, request)}; register one that does: "
+            f"{_listed(kept_out, request)}; register one that does: "
             f"@kernel({name!r}, {home!r}, '{got}->...')"
         )
     if any(e.signature.arranged and e.signature.accepts(takes) for e in entries):
-        lie = ", ".join(f or PLAIN for f in request.formats[0])
+        layout = ", ".join(f or PLAIN for f in request.formats[0])
         return (
-            f"{name} has no kernel for {got} in memory format {lie} on {device}; "
-            f"{listed(entries, request)}; programs of ml.jit convert images for their kernels; or "
+            f"{name} has no kernel for {got} in memory format {layout} on {device}; "
+            f"{_listed(entries, request)}; programs of ml.jit convert images for their kernels; or "
             "register one for this format"
         )
     return (
         f"{name} has no kernel for {got} ({_names(takes)}) on {device}; "
-        f"{listed(entries, request)}; "
+        f"{_listed(entries, request)}; "
         f"cast the inputs, or register one with @kernel({name!r}, {home!r}, '{got}->...')"
     )
+
+
+def _misspelled(name: str, registered: Iterable[str], primitives: Collection[str]) -> str:
+    """The hint where kernels are registered under a similar name that no primitive has, most likely
+    a misspelling; else "". As kernels may be registered before their primitive, this is reported
+    only when a kernel is missing."""
+    free = {other.lower(): other for other in registered if other not in primitives}
+    near = [repr(free[found]) for found in get_close_matches(name.lower(), free, cutoff=0.5)]
+    if not near:
+        return ""
+    return f"; no primitive is called {' or '.join(near)}, for which kernels are registered"
+
+
+def _listed(entries: Iterable[KernelEntry], request: Request) -> str:
+    """The kernels of a primitive as error messages list them, with why some do not run here."""
+    judged = [(e, _unusable(e, request)) for e in entries]
+    has = ", ".join(e.describe() for e, why in judged if not why) or "none that runs here"
+    others = ", ".join(f"{e.describe()}: {why}" for e, why in judged if why)
+    return f"it has {has}{f'; not usable here: {others}' if others else ''}"
 
 
 def _codes(dtypes: DTypes) -> str:
@@ -259,3 +280,175 @@ def _codes(dtypes: DTypes) -> str:
 
 def _names(dtypes: DTypes) -> str:
     return ", ".join([d.name for d in dtypes])
+
+
+@lru_cache(maxsize=4096)
+def _arranging(
+    target: Target, name: str, takes: DTypes, gives: DTypes | None, version: int
+) -> list[KernelEntry]:
+    found = ranked(target.request(name, takes, gives, ((), None)))
+    return [e for e in found if e.signature.arranged and target.supports(e)]
+
+
+# --- Requests: the kernels that can serve a call, in order, and why others cannot -----------------
+
+
+class Request(NamedTuple):
+    """The call of a primitive that needs a kernel.
+
+    home: the device under which its kernels are registered. takes, gives: the dtypes of inputs and
+    of outputs, None where these are not known. providers: as the target ranks them, best first.
+    has: true for a feature that the device has and that may be used. masked: those that must not be
+    used, whether it has them or not.
+    """
+
+    name: str
+    home: str
+    takes: DTypes
+    gives: DTypes | None
+    formats: Arranged
+    providers: tuple[str, ...]
+    has: Callable[[str], bool]
+    masked: tuple[str, ...] = ()
+
+
+def ranked(request: Request) -> list[KernelEntry]:
+    """The kernels for exactly these dtypes of providers that are enabled, the first ones first."""
+    found = [e for e in _exact(request) if _enabled(e, request)]
+    return sorted(found, key=lambda e: _rank(e, request)) if len(found) > 1 else found
+
+
+def _exact(request: Request) -> Sequence[KernelEntry]:
+    """The kernels for exactly these input dtypes, and output dtypes if known."""
+    name, home, takes, gives = request[:4]
+    rows = _rows(name, home, len(takes), len(gives or ()), epoch.now.kernels)
+    if rows is not None:
+        return rows.get((takes, gives), ())
+    return [
+        e
+        for e in registry.table[name, home]
+        if e.signature.accepts(takes) and (gives is None or e.signature.gives(gives))
+    ]
+
+
+Rows = dict[tuple[object, object], list[KernelEntry]]  # by dtypes of inputs and of outputs
+
+
+@lru_cache(maxsize=1024)
+def _rows(name: str, home: str, inputs: int, outputs: int, version: int) -> Rows | None:
+    """The kernels for that many inputs and outputs by their dtypes, and by the inputs' dtypes
+    alone; None if one takes any dtype."""
+    rows: Rows = {}
+    for entry in registry.table.get((name, home), ()):
+        s = entry.signature
+        if s.any_dtype:
+            return None
+        varies = s.repeats_input or s.repeats_output
+        takes, gives = s.expanded(inputs, outputs) if varies else (s.inputs, s.outputs)
+        rows.setdefault((takes, gives), []).append(entry)
+        rows.setdefault((takes, None), []).append(entry)
+    return rows
+
+
+def _enabled(entry: KernelEntry, request: Request) -> bool:
+    """True for providers that the target ranks and for the built-in one. For a custom operator,
+    which has no kernel of the library itself, every provider is, except "cc"."""
+    if entry.provider in request.providers or entry.provider == registry.BUILTIN:
+        return True
+    version = epoch.now.kernels
+    return entry.provider != registry.NATIVE and _custom(request.name, request.home, version)
+
+
+@lru_cache(maxsize=1024)
+def _custom(name: str, home: str, version: int) -> bool:
+    return not any(e.built_in for e in registry.table.get((name, home), ()))
+
+
+def _rank(entry: KernelEntry, request: Request) -> tuple[object, ...]:
+    """The sort key of a kernel, one value for each of `_BEHIND`. The last one differs for any two,
+    so the order of registration decides nothing."""
+    s, order = entry.signature, (*request.providers, registry.BUILTIN)
+    known = order.index(entry.provider) if entry.provider in order else len(order)
+    free = 3 * s.any_dtype + s.repeats_input + s.repeats_output
+    formats = (*s.input_formats, *s.output_formats)
+    named = sum(f is not None for f in formats)
+    text = entry.provider, str(s), entry.requires, tuple(f or "" for f in formats)
+    return known, -entry.priority, free, -len(entry.requires), -named, text
+
+
+_BEHIND = (
+    "provider {loser.provider!r} ranks behind {winner.provider!r}",
+    "priority {loser.priority}, not {winner.priority}",
+    "a more general signature than {winner.signature}",
+    "requires fewer features",
+    "names fewer formats",
+    "an equal, later in the alphabet",
+)
+
+
+def candidates(request: Request) -> tuple[Candidate, ...]:
+    """Every kernel of the primitive on the device: the chosen one first, those that could serve
+    the call as they rank, then the others; with the reason why each was not chosen."""
+    found = registry.table.get((request.name, request.home), ())
+    judged = [(e, _refusal(e, request)) for e in found]
+    judged.sort(key=lambda row: (bool(row[1]), _rank(row[0], request)))
+    first = judged[0][0] if judged and not judged[0][1] else None
+    return tuple(
+        Candidate(e, why if why or first is None or e is first else _behind(e, first, request))
+        for e, why in judged
+    )
+
+
+def _behind(loser: KernelEntry, winner: KernelEntry, request: Request) -> str:
+    """The reason why a kernel that could serve a call goes behind another one."""
+    ranks = zip(_BEHIND, _rank(loser, request), _rank(winner, request), strict=True)
+    clause = next(text for text, a, b in ranks if a != b)
+    return clause.format(loser=loser, winner=winner)
+
+
+def _refusal(entry: KernelEntry, request: Request) -> str:
+    """The reason why a kernel cannot serve a call, as a clause; "" if it can."""
+    s = entry.signature
+    if not s.accepts(request.takes):
+        return "takes other dtypes"
+    if request.gives is not None and not s.gives(request.gives):
+        return "gives other dtypes"
+    if not _format_fits(entry, request.formats):
+        takes, _ = s.arrangement(len(request.takes), len(request.gives or ()))
+        return f"takes formats {', '.join(f or PLAIN for f in takes)}"
+    return _unusable(entry, request)
+
+
+def _format_fits(entry: KernelEntry, formats: Arranged) -> bool:
+    """True where inputs and outputs have the memory formats that the kernel declares; else they are
+    row-major, or all alike for a kernel that goes element by element."""
+    (takes, gives), signature = formats, entry.signature
+    if not signature.arranged:
+        plain = all(f in (None, PLAIN) for f in (*takes, *(gives or ())))
+        return plain or follows(entry.name)
+    needed, given = signature.arrangement(len(takes), len(gives or ()))
+    return _alike(needed, takes) and (gives is None or _alike(given, gives))
+
+
+def _alike(declared: Formats, formats: Formats) -> bool:
+    return all((a or PLAIN) == (f or PLAIN) for a, f in zip(declared, formats, strict=False))
+
+
+def _unusable(entry: KernelEntry, request: Request) -> str:
+    """The reason why a kernel serves calls of no dtype here: its provider, or a feature; or ""."""
+    if not _enabled(entry, request):
+        if entry.provider == registry.NATIVE:
+            return "'cc' is not used here: its kernels are compiled for one shape each"
+        return f"its provider is not enabled; ml.context(providers={(entry.provider,)!r}) does so"
+    return _lacks(entry, request)
+
+
+def _lacks(entry: KernelEntry, request: Request) -> str:
+    absent = _absent(entry, request)
+    masked = [f for f in absent if f in request.masked]
+    why = f", which without= masks{'' if masked == absent else f': {chr(32).join(masked)}'}"
+    return f"lacks {' '.join(absent)}{why if masked else ''}" if absent else ""
+
+
+def _absent(entry: KernelEntry, request: Request) -> list[str]:
+    return [f for f in entry.requires if not request.has(f)]

@@ -1,4 +1,8 @@
-"""The dtypes that a kernel takes and gives: "ff->f", or the same spelt out as a KernelAttr."""
+"""Kernel signatures: the dtypes of inputs and outputs, as "ff->f" or spelt out in a KernelAttr.
+
+First the specification of an array, signatures and their parser; then NumPy's type codes by kind,
+and the signatures made of them for kernels of every device.
+"""
 
 from __future__ import annotations
 
@@ -7,15 +11,15 @@ from functools import cache
 from math import prod
 from typing import NamedTuple, TypeVar
 
-from ..dtype import DType, as_dtype, from_type_code, type_code
-from ..errors import DeclarationError, DTypeError
-from ..formats import PLAIN, known, stored, unknown
+from ..core.abstract import PLAIN, known, stored, unknown
+from ..core.dtype import DType, as_dtype, bfloat16, from_type_code, type_code
+from ..core.errors import DeclarationError, DTypeError
 
 
 class ArraySpec(NamedTuple):
     """Shape and dtype of one input or output of a node, as kernels see it.
 
-    format: in which images (N, C, H, W) lie in memory; None, and for most primitives always, is
+    format: the memory format of images (N, C, H, W); None, as for most primitives always, is
     row-major order. The shape is that of the images; that of the array is `stored`.
     """
 
@@ -30,13 +34,18 @@ class ArraySpec(NamedTuple):
 
     @property
     def size(self) -> int:
-        """How many elements the array has, as launch rules need it."""
+        """The number of elements of the array, as launch rules need it."""
         return prod(self.stored)
 
     @property
     def nbytes(self) -> int:
         """The bytes of the array."""
         return self.size * self.dtype.itemsize
+
+
+Entries = tuple[DType | None, ...]
+Formats = tuple[str | None, ...]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +66,7 @@ class Signature:
     arranged: bool = field(init=False)
 
     def __post_init__(self) -> None:
-        # Not `None in`: NumPy says that float64 == None. So this is part of equality, too.
+        # Not `None in`: to NumPy, float64 == None. So this is part of equality, too.
         free = any(d is None for d in (*self.inputs, *self.outputs))
         named = any(f not in (None, PLAIN) for f in (*self.input_formats, *self.output_formats))
         object.__setattr__(self, "any_dtype", free)
@@ -77,7 +86,7 @@ class Signature:
         return _fits(_expand(self.inputs, self.repeats_input, len(dtypes)), dtypes)
 
     def gives(self, dtypes: tuple[DType, ...]) -> bool:
-        """True when outputs of exactly these dtypes come out."""
+        """True when the outputs have exactly these dtypes."""
         return _fits(_expand(self.outputs, self.repeats_output, len(dtypes)), dtypes)
 
     def expanded(self, inputs: int, outputs: int) -> tuple[tuple[DType, ...], tuple[DType, ...]]:
@@ -99,11 +108,6 @@ class Signature:
         every = self.arrangement(len(self.inputs), len(self.outputs))
         ins, outs = (",".join(f or PLAIN for f in formats) for formats in every)
         return f"{ins}->{outs}"
-
-
-Entries = tuple[DType | None, ...]
-Formats = tuple[str | None, ...]
-T = TypeVar("T")
 
 
 def _expand(entries: tuple[T, ...], repeats: bool, count: int) -> tuple[T, ...]:
@@ -135,8 +139,8 @@ class KernelAttr:
         self._all_same = False
 
     def add_input_attr(self, dtype: object, format: str | None = None) -> KernelAttr:
-        """Append one input of `dtype`; of images, in memory format `format` ("NHWC") if one is
-        given, whose array the kernel gets."""
+        """Append one input of `dtype`; of images, the kernel gets the array in memory format
+        `format` ("NHWC") if one is given."""
         self._inputs.append((as_dtype(dtype), _format(format)))
         return self
 
@@ -204,3 +208,39 @@ def _codes(text: str) -> tuple[Entries, bool]:
     if "*" in codes or (repeats and not codes):
         raise DeclarationError("'*' may be used once, after the last type code")
     return tuple(None if c == "." else from_type_code(c) for c in codes), repeats
+
+
+# --- Type codes and signatures made of them -------------------------------------------------------
+
+
+BF16 = bfloat16.char
+LOW = "e" + BF16  # stored in 16 bits; computed in float32 where accuracy requires it
+WIDE = "fd"
+FLOAT = LOW + WIDE
+SIGNED = "bhil"
+UNSIGNED = "BHIL"
+INT = SIGNED + UNSIGNED
+NUMBER = INT + FLOAT
+ANY = "?" + NUMBER
+WHOLE = [f"{c}->{'L' if c.isupper() else 'l'}" for c in "?" + INT]  # sums have 64 bits
+
+
+def same(arity: int, codes: str, out: str = "") -> list[str]:
+    """Signatures with `arity` equal inputs and an output of the same dtype, or of dtype `out`."""
+    return [f"{c * arity}->{out or c}" for c in codes]
+
+
+def pairs(codes: str) -> list[str]:
+    """Signatures with two inputs of any of these dtypes, and an output like the first."""
+    return [f"{x}{y}->{x}" for x in codes for y in codes]
+
+
+def with_sums(codes: str, *patterns: str) -> list[str]:
+    """Each pattern with every code for x, and for s the code of sums: "f" for floats of 16 bits."""
+    return [p.replace("s", "f" if c in LOW else c).replace("x", c) for p in patterns for c in codes]
+
+
+# Patterns of attention and its gradients, with masks of bools and of floats.
+ATTENTION = "xxx?L->xs", "xxxxL->xs"
+ATTENTION_GRAD = "xxx?Lssx->xxx", "xxxxLssx->xxx"
+ATTENTION_MASK_GRAD = ("xxxxLssx->x",)

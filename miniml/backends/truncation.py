@@ -1,4 +1,4 @@
-"""The part of a normal distribution between two bounds, as every device draws from it."""
+"""Truncation of the normal distribution to an interval, as every device draws from it."""
 
 from __future__ import annotations
 

@@ -10,13 +10,14 @@ from importlib import import_module
 
 import miniml
 
-from ..errors import MinimlError, NonFiniteError
+from ..core.errors import MinimlError, NonFiniteError
 
 COMMANDS = {
     "demo": "train a small network on handwritten digits",
     "doctor": "versions, BLAS, compiler, GPU: what is on, what is missing, how to get it",
     "cache": "compiled kernels on disk: how many, how large, how old",
     "show": "one primitive: definition, gradient, kernels, tests",
+    "nvrtc": "what NVIDIA's compiler makes of CUDA C: registers, memory, errors; needs no GPU",
     "summary": "a network, its layers and its parameters",
     "run": "a saved graph, on arrays in files",
     "onnx": "models in ONNX: what they need",
@@ -53,11 +54,15 @@ def _parser(given: Sequence[str]) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m miniml",
         description="miniml: define a primitive with a gradient, check it, train with it.",
+        epilog="Checks: miniml.testing.gradcheck(fn, *args) of a gradient, opcheck(primitive) of a "
+        "whole primitive, and `pytest --miniml-opcheck FILE` of all that a file defines; "
+        "docs/checking.md tells more.",
     )
     parser.add_argument("--version", action="version", version=f"miniml {miniml.__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     for name, does in COMMANDS.items():
-        command = commands.add_parser(name, help=does)
+        description = f"{does[0].upper()}{does[1:]}."
+        command = commands.add_parser(name, help=does, description=description)
         if name == next(iter(given), None):
             import_module(f"{__name__}.{name}").add(command)
     return parser

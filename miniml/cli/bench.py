@@ -1,4 +1,4 @@
-"""`bench`: the benchmarks of a checkout."""
+"""`bench`: runs the benchmarks of a checkout."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`cache`: what the compilers made and miniml keeps, by kind; `--clear` removes it."""
+"""`cache`: lists the compiled files on disk, by kind; `--clear` removes them."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from argparse import ArgumentParser
 from collections import defaultdict
 from pathlib import Path
 
-from ..backends.cache import Entry
-from ..backends.cc import compiler
-from ..backends.cuda.sim import toolchain
+from ..backends.cc import units
+from ..backends.compiled import Entry
+from ..backends.cuda.sim import unit
 
-CACHES = (compiler.CACHE, toolchain.CACHE)
+CACHES = (units.CACHE, unit.CACHE)
 _HOUR, _DAY = 3600, 86400  # seconds
 
 
@@ -43,7 +43,7 @@ def _summary(entries: list[Entry]) -> str:
 
 
 def _span(seconds: float) -> str:
-    """A time in the unit that fits it."""
+    """A time in a suitable unit."""
     if seconds < _HOUR:
         return f"{seconds / 60:.0f} min"
     return f"{seconds / _HOUR:.0f} h" if seconds < _DAY else f"{seconds / _DAY:.0f} days"

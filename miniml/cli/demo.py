@@ -1,4 +1,4 @@
-"""`demo`: a small convolutional network learns to read handwritten digits."""
+"""`demo`: trains a small convolutional network on handwritten digits, and draws its results."""
 
 from __future__ import annotations
 
@@ -8,24 +8,26 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import threadpoolctl
 
-from .. import nn, optim, random, settings, train
+from .. import nn, optim, train
 from ..backends.devices import get_device
+from ..core import random, settings
+from ..core.errors import MinimlError
+from ..core.tensor import Array
 from ..data import DataLoader, Digits, load_digits
-from ..errors import MinimlError
-from ..graph.function import trace
 from ..graph.passes import run_passes
-from ..tensor import Array
+from ..graph.tracing import trace
+from ..viz.figures import new_figure
 from .named import whole
-from .picture import save_picture
 
 BATCH = 32
 EPOCHS, EPOCHS_SIMULATED = 20, 1  # a step on the simulator takes a hundred times as long
-COMPARED = 10  # first steps, taken on the CPU too when another device trains
-AGREE = 1e-3  # of a loss: rounding, which every step carries on, stays far below, a fault does not
+COMPARED = 10  # first steps, repeated on the CPU if another device trains
+AGREE = 1e-3  # relative difference of losses: accumulated rounding stays far below, a bug does not
 WEIGHTS, PICTURE = Path("digits.safetensors"), Path("digits.png")
 
 
@@ -45,7 +47,7 @@ class Demo:
 
     @property
     def rounds(self) -> int:
-        """How many times to go through the digits."""
+        """The number of epochs."""
         if self.epochs is not None:
             return self.epochs
         simulated = settings.device_name(self.device) == "cuda-sim"
@@ -113,13 +115,13 @@ def add(command: ArgumentParser) -> None:
 
 
 def run(demo: Demo) -> int:
-    """The whole demo, in the current folder; returns the exit code."""
+    """Run the whole demo in the current folder; returns the exit code."""
     started = time.perf_counter()
     get_device(settings.device_name(demo.device))
     digits = load_digits(demo.seed)
     graph = demo.mode == "graph"
     mode = settings.GRAPH_MODE if graph else settings.PYNATIVE_MODE
-    # The matrices are small: threads of BLAS would wait for each other more than they compute.
+    # The matrices are small: BLAS threads would spend more time waiting than computing.
     alone = threadpoolctl.threadpool_limits(1, "blas")
     with alone, settings.context(device_target=demo.device, mode=mode, jit=graph, sim="fast"):
         model, data, seen = _model(demo, digits), _batches(demo, digits), Losses()
@@ -142,7 +144,7 @@ def _batches(demo: Demo, digits: Digits) -> DataLoader:
 
 
 def _model(demo: Demo, digits: Digits) -> train.Model:
-    """A new network and what trains it; equal for equal seeds."""
+    """A new network with its loss and optimizer; equal for equal seeds."""
     random.manual_seed(demo.seed)
     net = network()
     rate = optim.cosine(demo.lr, steps=demo.rounds * len(_batches(demo, digits)))
@@ -172,7 +174,7 @@ def _introduce(demo: Demo, digits: Digits, model: train.Model) -> None:
 def _report(
     rows: Sequence[train.metrics.Row], steps: int, scores: Array, digits: Digits, seconds: float
 ) -> None:
-    """rows: of epochs of so many steps each."""
+    """Print accuracy and times. rows: of epochs of `steps` steps each."""
     right = int((scores.argmax(1) == digits.test_labels).sum())
     total = len(digits.test_labels)
     epochs = [row["seconds"] for row in rows]
@@ -187,7 +189,7 @@ def _report(
 
 
 def _compare(demo: Demo, digits: Digits, losses: list[float]) -> None:
-    """Take the first steps on the CPU too, and say how far the losses are apart."""
+    """Repeat the first steps on the CPU, and print how far the losses are apart."""
     with settings.context(device_target="cpu"):
         step = _model(demo, digits).step
         expected = [float(step(*batch)[0]) for batch, _ in zip(_batches(demo, digits), losses)]
@@ -204,7 +206,7 @@ def _compare(demo: Demo, digits: Digits, losses: list[float]) -> None:
 
 
 def _save(model: train.Model, scores: Array, digits: Digits) -> None:
-    """Save the network, and look that it comes back."""
+    """Save the network, and check that it loads with equal predictions."""
     train.save_checkpoint(model.net, WEIGHTS)
     again = network()
     train.load_checkpoint(WEIGHTS, again)
@@ -212,3 +214,57 @@ def _save(model: train.Model, scores: Array, digits: Digits) -> None:
     if not np.array_equal(reader.predict(digits.test_images, size=len(scores)), scores):
         raise MinimlError(f"{WEIGHTS} was read back and predicts something else: please report it")
     print(f"  saved     {WEIGHTS}: read back into a new network, its predictions are equal")
+
+
+# --- The picture ----------------------------------------------------------------------------------
+
+
+_SHOWN = 12
+
+
+def save_picture(
+    path: Path, losses: Sequence[float], accuracies: Sequence[float], digits: Digits, scores: Array
+) -> None:
+    """Write a PNG: loss by step and accuracy by epoch above, misread held-out digits below.
+
+    scores: (N, 10) for the held-out digits.
+    """
+    figure = new_figure(9, 5)
+    parts: Any = figure.subfigures(2, 1, height_ratios=(5, 3))
+    above, below = parts
+    _curve(above, losses, accuracies)
+    _misread(below, digits, scores)
+    figure.savefig(path, dpi=120)
+
+
+def _curve(figure: Any, losses: Sequence[float], accuracies: Sequence[float]) -> None:
+    left, right = figure.subplots(1, 2)
+    steps = np.arange(1, len(losses) + 1)
+    left.plot(steps, losses, color="0.75", linewidth=0.8, label="each step")
+    width = min(20, len(losses))
+    smooth = np.convolve(losses, np.ones(width) / width, mode="valid")
+    middle = steps[width // 2 :][: len(smooth)]
+    left.plot(middle, smooth, color="C0", label=f"mean of {width} steps")
+    left.set(title="Loss while learning", xlabel="step", ylabel="cross entropy", yscale="log")
+    left.legend(frameon=False)
+    epochs = np.arange(1, len(accuracies) + 1)
+    right.plot(epochs, 100 * np.asarray(accuracies), "o-", color="C2", markersize=4)
+    title = f"Held-out digits read right: {accuracies[-1]:.1%} at the end"
+    right.set(title=title, xlabel="epoch", ylabel="%")
+    right.locator_params(axis="x", integer=True)
+    for axes in (left, right):
+        axes.grid(alpha=0.3)
+        axes.spines[["top", "right"]].set_visible(False)
+
+
+def _misread(figure: Any, digits: Digits, scores: Array) -> None:
+    read = scores.argmax(1)
+    wrong = np.flatnonzero(read != digits.test_labels)
+    more = f", {_SHOWN} of them shown" if len(wrong) > _SHOWN else ""
+    figure.suptitle(f"{len(wrong)} of {len(read)} held-out digits were misread{more}")
+    panels = figure.subplots(1, max(1, min(_SHOWN, max(len(wrong), 6))), squeeze=False)[0]
+    for axes in panels:
+        axes.axis("off")
+    for axes, i in zip(panels, wrong, strict=False):
+        axes.imshow(digits.test_images[i, 0], cmap="gray_r")
+        axes.set_title(f"a {digits.test_labels[i]},\nread as {read[i]}", fontsize=9)

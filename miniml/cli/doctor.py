@@ -1,4 +1,4 @@
-"""`doctor`: what this machine offers miniml - what is on, what is missing, how to get it."""
+"""`doctor`: the packages, compilers and GPUs of this machine, and how to get missing ones."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from typing import Literal, NamedTuple
 
 import threadpoolctl
 
-from ..backends.cc import compiler, units
-from ..backends.cc.source import Source
-from ..backends.cuda.sim import toolchain
+from ..backends.cc import units
+from ..backends.cc.units import Source
+from ..backends.compiled import Toolchain
+from ..backends.cuda.sim import unit
 from ..backends.device import cpu_threads
-from ..backends.toolchain import Toolchain
-from ..errors import MinimlError
+from ..core.errors import MinimlError
 
 MARKS = {"on": "ok", "off": "--", "wrong": "!!"}
 
 
 class Finding(NamedTuple):
-    """One line: what was looked at, whether it is there, what was found, how to get it."""
+    """One line: the thing, its state, details of it, and how to get it."""
 
     what: str
     state: Literal["on", "off", "wrong"]
@@ -39,7 +39,7 @@ def add(command: ArgumentParser) -> None:
 
 
 def run() -> int:
-    """Print every finding; returns 1 if something that miniml cannot do without is wrong."""
+    """Print every finding; returns 1 if something that miniml needs is wrong."""
     findings = [*core(), *extras(), *tools(), *gpu()]
     width = max(len(f.what) for f in findings)
     for f in findings:
@@ -57,7 +57,7 @@ def run() -> int:
 
 
 def core() -> Iterator[Finding]:
-    """Python, miniml, the packages it cannot do without, processor and BLAS."""
+    """Python, miniml, the packages that it needs, processor and BLAS."""
     yield Finding("python", "on", f"{platform.python_version()} at {sys.executable}")
     yield _package("miniml", "run `make setup` in the checkout, or pip install miniml", True)
     for name in ("numpy", "scipy", "ml_dtypes", "optree", "safetensors", "threadpoolctl"):
@@ -90,17 +90,17 @@ def extras() -> Iterator[Finding]:
 
 
 def tools() -> Iterator[Finding]:
-    """The compilers of the system, and the folders where what they made is kept."""
-    yield _compiler(compiler.TOOLS, "faster CPU kernels")
-    if compiler.TOOLS.find():
+    """The compilers of the system, and the folders of their caches."""
+    yield _compiler(units.TOOLS, "faster CPU kernels")
+    if units.TOOLS.find():
         yield native()
-    yield _compiler(toolchain.TOOLS, "the CUDA simulator")
+    yield _compiler(unit.TOOLS, "the CUDA simulator")
     yield from compiled_files()
     yield nvrtc()
 
 
 def _compiler(tools: Toolchain, use: str) -> Finding:
-    """A compiler, its version and whether it runs."""
+    """A compiler: its version, or the reason why it does not run."""
     what, advice = f"{tools.language} compiler", f"for {use}, optional: {tools.where}"
     if not tools.find():
         return Finding(what, "off", tools.absence(), advice)
@@ -112,9 +112,9 @@ def _compiler(tools: Toolchain, use: str) -> Finding:
 
 
 def native() -> Finding:
-    """Whether a kernel in C compiles, and loads."""
+    """A trial kernel in C: it compiles and loads, or the reason why not."""
     try:
-        with warnings.catch_warnings(action="ignore"):  # of the folder: a line below
+        with warnings.catch_warnings(action="ignore"):  # a line below tells of the folder
             units.load([Source("void KERNEL(char *const *at) { (void)at; }")])
     except MinimlError as error:
         return Finding("C kernels", "off", str(error), "NumPy's kernels take their place")
@@ -122,8 +122,8 @@ def native() -> Finding:
 
 
 def compiled_files() -> Iterator[Finding]:
-    """The folders where what the compilers made is kept."""
-    for cache in (compiler.CACHE, toolchain.CACHE):
+    """The folders of the compile caches."""
+    for cache in (units.CACHE, unit.CACHE):
         problem = cache.problem()
         if problem:
             advice = "a temporary folder takes its place; set MINIML_CACHE to a folder of your own"
@@ -135,7 +135,7 @@ def compiled_files() -> Iterator[Finding]:
 
 
 def nvrtc() -> Finding:
-    """NVIDIA's compiler, which the tests of CUDA sources ask where there is no GPU."""
+    """NVIDIA's compiler, which `nvrtc` and the tests of CUDA sources use without a GPU."""
     versions = filter(None, map(_version, ("nvidia-cuda-nvrtc", "nvidia-cuda-nvrtc-cu12")))
     version = next(versions, None)
     if version:
@@ -189,7 +189,7 @@ def _processor() -> str:
 
 
 def _gpus() -> list[str] | None:
-    """The names of the GPUs, as the driver tells them; None where there is no driver."""
+    """The names of the GPUs from the driver; None without a driver."""
     try:
         driver = ctypes.CDLL("libcuda.so.1")
     except OSError:

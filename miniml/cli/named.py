@@ -1,4 +1,4 @@
-"""What a user names on the command line: `module:name`, `path/to/file.py:name`, and numbers."""
+"""Arguments of the command line: `module:name`, `path/to/file.py:name`, and numbers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from importlib.util import find_spec, module_from_spec
 from pathlib import Path
 from types import ModuleType
 
-from ..errors import MinimlError
+from ..core.errors import MinimlError
 
 
 def load(address: str) -> object:
@@ -36,7 +36,7 @@ def imported(source: str) -> ModuleType:
 
 
 def whole(what: str, least: int, text: str) -> int:
-    """The number that an option gives: `what`, at least `least`."""
+    """The value of an option, an int of at least `least`; `what` names it in the error."""
     try:
         value = int(text)
     except ValueError:
@@ -47,8 +47,8 @@ def whole(what: str, least: int, text: str) -> int:
 
 
 def near(name: str, known: Iterable[str]) -> str:
-    """The end of a message: the names that are most like `name`, or hold it; else how many there
-    are, or, if they are few, which."""
+    """The end of a message: the known names that are closest to `name`, or contain it; else all
+    of them, or their number if they are many."""
     folded: dict[str, list[str]] = {}
     for spelt in known:
         folded.setdefault(fold(spelt), []).append(spelt)
@@ -61,12 +61,12 @@ def near(name: str, known: Iterable[str]) -> str:
 
 
 def fold(name: str) -> str:
-    """What different spellings of a name have in common."""
+    """The key that different spellings of a name share."""
     return name.replace("_", "").lower()
 
 
 def _public(module: ModuleType) -> list[str]:
-    """What a module defines or imports by name, other modules left out."""
+    """The public names of a module, other modules left out."""
     named = vars(module).items()
     return [n for n, v in named if not n.startswith("_") and not isinstance(v, ModuleType)]
 
@@ -86,7 +86,7 @@ def _module(name: str) -> ModuleType:
 
 
 def _file(path: Path) -> ModuleType:
-    """The module in a file, which may import its neighbours, as when Python runs it."""
+    """The module in a file, which may import others of its folder, as when Python runs it."""
     if not path.is_file():
         there = [str(p) for p in path.parent.glob("*.py")]
         raise MinimlError(f"there is no file {str(path)!r}; {near(str(path), there)}")
@@ -102,7 +102,7 @@ def _file(path: Path) -> ModuleType:
 
 
 def _failed(source: str, error: Exception) -> MinimlError:
-    """The refusal of a file that raises when it is imported, with the line in it."""
+    """The error for a file whose import raises, with the line in it."""
     line, trace = "", error.__traceback__
     while trace is not None:
         code = trace.tb_frame.f_code

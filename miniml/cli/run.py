@@ -1,4 +1,4 @@
-"""`run GRAPH`: a saved graph, on arrays in files, with timing."""
+"""`run GRAPH`: runs a saved graph on arrays in files, and prints its times."""
 
 from __future__ import annotations
 
@@ -13,14 +13,13 @@ from statistics import median
 
 import numpy as np
 
-from ..archive import refused
-from ..errors import MinimlError
-from ..files import write_file
+from ..core.errors import MinimlError
+from ..core.files import refused, write_file
+from ..core.settings import context
+from ..core.tensor import Array, Tensor
 from ..graph.ir import Graph
 from ..graph.saved import load_graph
-from ..runtime.profile import profile
-from ..settings import context
-from ..tensor import Array, Tensor
+from ..runtime.observe import profile
 from .named import imported, near, whole
 
 
@@ -84,7 +83,7 @@ def run(options: Namespace) -> int:
 
 
 def _assigned(what: str, names: Sequence[str], given: Iterable[str]) -> dict[str, str]:
-    """The files by name; those without a name are of the first ones, in order."""
+    """The files by name; those without a name take the first names, in order."""
     found: dict[str, str] = {}
     unnamed = iter(names)
     for text in given:
@@ -112,7 +111,7 @@ def _array(file: str) -> Array:
 
 
 def _timed(graph: Graph, inputs: Sequence[Tensor], repeat: int) -> tuple[Tensor, ...]:
-    """The outputs of the first call; what the calls took is printed."""
+    """The outputs of the first call; prints the times of all."""
     seconds: list[float] = []
     first: tuple[Tensor, ...] = ()
     for _ in range(repeat):
@@ -131,7 +130,8 @@ def _timed(graph: Graph, inputs: Sequence[Tensor], repeat: int) -> tuple[Tensor,
 
 
 def _duration(seconds: float) -> str:
-    return f"{seconds:.3g} s" if seconds >= 1 else f"{1e3 * seconds:.3g} ms"
+    rounded = float(f"{seconds:.3g}")
+    return f"{rounded:g} s" if rounded >= 1 else f"{1e3 * rounded:.3g} ms"
 
 
 def _write(file: str, array: Array) -> None:

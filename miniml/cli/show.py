@@ -1,4 +1,4 @@
-"""`show NAME`: all of one primitive - definition, gradient, kernels, tests - with file and line."""
+"""`show NAME`: prints one primitive: definition, gradient, kernels and tests, with their lines."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ import numpy as np
 
 from ..backends import registry
 from ..backends.kernel import Expression, KernelEntry, RawSource
-from ..bprop import bprop_getters
-from ..errors import MinimlError
+from ..core.bprop import bprop_getters
+from ..core.errors import MinimlError
+from ..core.primitive import Primitive, primitives
 from ..nn import Cell
-from ..primitive import Primitive, primitives
 from .named import fold, load, near
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -34,10 +34,10 @@ def add(command: ArgumentParser) -> None:
 
 
 def run(name: str) -> int:
-    """Print what makes up the primitive of that name, or at `module:name`; returns the exit code.
+    """Print the parts of the primitive of that name, or at `module:name`; returns the exit code.
 
     The name may be the class's or the function's, in any case. MinimlError for an unknown one
-    suggests names that are near.
+    suggests close names.
     """
     print(describe(users(name) if ":" in name else find(name)))
     return 0
@@ -54,7 +54,7 @@ def users(address: str) -> type[Primitive]:
 
 
 def _hint(kind: type) -> str:
-    """What shows a thing that is not a primitive."""
+    """A hint for an object that is not a primitive."""
     if issubclass(kind, Cell):
         return "python -m miniml summary shows a network"
     return "give a class derived from Primitive, or an instance of one"
@@ -92,6 +92,8 @@ def _headline(primitive: type[Primitive]) -> str:
     lines += (
         [f"const inputs: {', '.join(primitive.const_inputs)}"] if primitive.const_inputs else []
     )
+    in_16_bits = {"low": "computes in 16 bits", "wide": "computes in float32"}
+    lines += [f"autocast: {in_16_bits[primitive.autocast]}"] if primitive.autocast else []
     lines += (
         ["effect: state, so it keeps its place in the program"]
         if primitive.effect != "pure"
@@ -148,7 +150,9 @@ def _body(entry: KernelEntry) -> str:
         return f"CUDA C, registered at {_near(entry.where)}\n{entry.body.source}"
     if not hasattr(entry.body, "__wrapped__"):
         return _source(entry.body)
-    code: Any = getattr(entry.body, "__code__", None)  # __qualname__ is that of what is wrapped
+    code: Any = getattr(
+        entry.body, "__code__", None
+    )  # __qualname__ is that of the wrapped function
     wrapper = code.co_qualname.partition(".<locals>")[0] if code else type(entry.body).__name__
     return f"through {wrapper}: {_source(entry.body)}"
 
@@ -177,7 +181,7 @@ def _called(call: ast.Call) -> str:
 
 
 def _source(thing: type | Callable[..., Any]) -> str:
-    """Where a class or function stands, and its text."""
+    """The file, line and source of a class or function."""
     while hasattr(thing, "__wrapped__"):
         thing = thing.__wrapped__
     try:
@@ -189,5 +193,5 @@ def _source(thing: type | Callable[..., Any]) -> str:
 
 
 def _near(where: str) -> str:
-    """A file and line as seen from the checkout, or from the current folder, where it is inside."""
+    """A file and line relative to the checkout or the current folder, if inside."""
     return where.removeprefix(f"{ROOT}/").removeprefix(f"{Path.cwd()}/")

@@ -1,4 +1,4 @@
-"""`summary`: a network as a tree, its parameters, and its layers as a table."""
+"""`summary`: prints a network as a tree, its parameters, and its layers as a table."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..backends.signature import ArraySpec
-from ..dtype import as_dtype, float32
-from ..errors import MinimlError
+from ..core.dtype import as_dtype, float32
+from ..core.errors import MinimlError
 from ..nn import Cell
 from . import demo
 from .named import load

@@ -1,21 +1,27 @@
-"""DataLoader: samples, cut into batches of one size, in an order that seed and epoch fix."""
+"""DataLoader: batches of one size, in an order fixed by seed and epoch; and prefetching."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextvars import copy_context
 from functools import partial
 from inspect import signature
-from typing import Any
+from queue import SimpleQueue
+from threading import Semaphore, Thread
+from typing import Any, TypeVar
 
 import numpy as np
+import optree
 
-from ..constructor import Constructed
-from ..errors import MinimlError, ShapeError
-from ..tensor import Array, Tensor
-from .images import Transform
-from .prefetch import prefetched
+from ..core.constructor import Constructed
+from ..core.errors import MinimlError, ShapeError
+from ..core.options import count, flag, integer
+from ..core.tensor import Array, Tensor
+from .sets import Transform
 
 Batches = Generator[tuple[Any, ...], None, None]
+T = TypeVar("T")
+Made = Callable[[], T]  # returns the item, or raises the error of making it
 
 
 class DataLoader(Constructed):
@@ -23,20 +29,21 @@ class DataLoader(Constructed):
 
     sources: arrays, Tensors, tables with `to_numpy`, or anything else with `len` and `[i]`, whose
     items are stacked (a tuple of fields gives a tuple of arrays; those of a single source are the
-    batch, so that a dataset of pairs gives (x, y)). A source that is a tuple is several inputs of
-    a network: DataLoader((a, b), y, size=32) gives ((a, b), y). size: rows of a batch. seed:
-    shuffles, in an order that (seed, epoch) fixes; None keeps the order. drop_last leaves out the
-    rows that fill no whole batch, different ones in each epoch: a step is then compiled for one
+    batch, so that a dataset of pairs gives (x, y)). A source may be a tree of these, tuples and
+    dicts: DataLoader((a, b), y, size=32) gives ((a, b), y), for a network of two inputs, and
+    DataLoader({"u": a, "v": b}, y, size=32) gives ({"u": a, "v": b}, y). size: rows of a batch.
+    seed: shuffles, in an order fixed by (seed, epoch); None keeps the order. drop_last leaves out
+    the rows that fill no whole batch, different ones in each epoch: a step is then compiled for one
     shape only.
 
-    transform: called with the first source's rows of a batch and a NumPy Generator, which (seed,
-    epoch, number of the batch) fix, gives what takes their place; see `random_crop`. prefetch: a
-    thread makes up to so many batches before they are asked for, the same in the same order, while
-    the program computes: for sources and transforms that take as long as a step.
+    transform: called with the first source's rows of a batch and a NumPy Generator, fixed by (seed,
+    epoch, number of the batch), returns the rows to use instead; see `random_crop`. prefetch: a
+    thread makes up to this many batches ahead, the same in the same order, while the program
+    computes: for sources and transforms that take as long as a step.
 
     Each iteration is the next epoch, from `epoch` on. `batches` gives any epoch from any batch on,
-    so the two numbers are all the state there is. ShapeError for unequal lengths, no rows, or a
-    size beyond them.
+    so these two numbers are the whole state. ShapeError for unequal lengths and for no rows,
+    ValueRefusedError for a size beyond them.
     """
 
     def __init__(
@@ -51,15 +58,11 @@ class DataLoader(Constructed):
         self.sources = tuple(_readable(source) for source in sources)
         self.rows = _rows(self.sources)
         self.of_tuples = len(self.sources) == 1 and _gives_tuples(self.sources[0])
-        if not (_is_int(size) and 1 <= size <= self.rows):
-            raise ShapeError(
-                f"DataLoader got size={size} for {self.rows} rows; expected 1 to {self.rows}"
-            )
-        for name, value in (("seed", 0 if seed is None else seed), ("prefetch", prefetch)):
-            if not (_is_int(value) and value >= 0):
-                raise MinimlError(f"DataLoader got {name}={value!r}; expected an int >= 0")
-        self.size, self.seed, self.drop_last, self.epoch = size, seed, drop_last, 0
-        self.transform, self.prefetch = transform, prefetch
+        self.size = integer(f"DataLoader of {self.rows} rows", "size", size, 1, self.rows)
+        self.seed = None if seed is None else count("DataLoader", "seed", seed, 0)
+        self.drop_last = flag("DataLoader", "drop_last", drop_last)
+        self.prefetch = count("DataLoader", "prefetch", prefetch, 0)
+        self.transform, self.epoch = transform, 0
         if transform is not None:
             _check_transform(transform)
 
@@ -89,10 +92,12 @@ class DataLoader(Constructed):
         return prefetched(batches, self.prefetch) if self.prefetch else batches
 
     def _cut(self, order: Array, numbers: range, epoch: int) -> Batches:
-        takes = [_taker(source) for source in self.sources]
+        sources: Any = self.sources
+        leaves, spec = optree.tree_flatten(sources, is_leaf=_is_leaf, none_is_leaf=True)
+        takes = [_taker(leaf) for leaf in leaves]
         for number in numbers:
             rows = order[number * self.size : (number + 1) * self.size]
-            batch = tuple([take(rows) for take in takes])
+            batch: Any = spec.unflatten([take(rows) for take in takes])
             if self.of_tuples:
                 (batch,) = batch
             if self.transform is None:
@@ -102,11 +107,20 @@ class DataLoader(Constructed):
                 yield (self.transform(batch[0], draw), *batch[1:])
 
 
+def minibatches(
+    *arrays: Any, size: int, seed: int | None = None, epoch: int = 0, drop_last: bool = True
+) -> Iterator[tuple[Array, ...]]:
+    """One epoch of `DataLoader(*arrays, size=size, seed=seed, drop_last=drop_last)`, for training
+    loops of your own."""
+    sources = map(np.asarray, arrays)
+    return DataLoader(*sources, size=size, seed=seed, drop_last=drop_last).batches(epoch)
+
+
 def _check_transform(transform: Any) -> None:
-    """MinimlError for what cannot be called with rows and a generator."""
+    """MinimlError for a transform that cannot be called with rows and a generator."""
     try:
         signature(transform).bind(None, None)
-    except ValueError:  # of a function in C that tells nobody what it takes
+    except ValueError:  # a C function without a signature
         return
     except TypeError:
         raise MinimlError(
@@ -115,14 +129,17 @@ def _check_transform(transform: Any) -> None:
         ) from None
 
 
-def _is_int(value: object) -> bool:
-    return isinstance(value, (int, np.integer))
-
-
 def _readable(source: Any) -> Any:
-    """The source as an array, a sequence, or a tuple of these."""
-    if isinstance(source, tuple):
-        return tuple(_readable(part) for part in source)
+    """The source with its leaves, all but tuples and dicts, as arrays and sequences."""
+    return optree.tree_map(_as_rows, source, is_leaf=_is_leaf, none_is_leaf=True)
+
+
+def _is_leaf(node: Any) -> bool:
+    return not isinstance(node, (tuple, dict)) or hasattr(node, "to_numpy")
+
+
+def _as_rows(source: Any) -> Any:
+    """A leaf as an array or a sequence; MinimlError for what has no rows."""
     if isinstance(source, Tensor):
         return source.asnumpy()
     if isinstance(source, list) and source and isinstance(source[0], (int, float, np.number)):
@@ -133,19 +150,20 @@ def _readable(source: Any) -> Any:
     if isinstance(source, Mapping) or not has_rows:
         raise MinimlError(
             f"DataLoader got a {type(source).__name__}, which has no length or no rows; give "
-            "arrays or sequences; what only yields batches goes to fit as it is"
+            "arrays or sequences, or tuples and dicts of these; what only yields batches goes to "
+            "fit as it is"
         )
     return source
 
 
 def _gives_tuples(source: Any) -> bool:
     """True for a sequence whose samples are tuples of fields."""
-    return not isinstance(source, (np.ndarray, tuple)) and isinstance(source[0], tuple)
+    return not isinstance(source, (np.ndarray, tuple, dict)) and isinstance(source[0], tuple)
 
 
-def _rows(sources: tuple[Any, ...]) -> int:
-    """The length of all sources; ShapeError unless it is one, and above 0."""
-    flat = [part for s in sources for part in (s if isinstance(s, tuple) else (s,))]
+def _rows(sources: Any) -> int:
+    """The length of all sources; ShapeError unless they have the same one, above 0."""
+    flat = optree.tree_leaves(sources, is_leaf=_is_leaf)
     if any(isinstance(part, np.ndarray) and part.ndim == 0 for part in flat):
         raise ShapeError("DataLoader got an array of shape (), which has no rows")
     lengths = [len(part) for part in flat]
@@ -159,14 +177,11 @@ def _rows(sources: tuple[Any, ...]) -> int:
 
 
 def _taker(source: Any) -> Callable[[Array], Any]:
-    """The function that gathers rows of a source."""
+    """The function that gathers rows of a leaf."""
     if isinstance(source, np.ndarray):
         if source.flags.c_contiguous:
             return partial(source.take, axis=0)
         return lambda rows: np.ascontiguousarray(source[rows])  # `take` would copy all of it first
-    if isinstance(source, tuple):
-        takes = [_taker(part) for part in source]
-        return lambda rows: tuple([take(rows) for take in takes])
     return lambda rows: _stacked([source[int(row)] for row in rows])
 
 
@@ -181,3 +196,55 @@ def _stacked(items: Sequence[Any]) -> Any:
             "of one shape, as data.pad_sequences makes them of sequences"
         )
     return np.stack(rows)
+
+
+# --- Prefetching ----------------------------------------------------------------------------------
+
+
+def prefetched(items: Iterator[T], ahead: int) -> Generator[T, None, None]:
+    """The items in their order, made by a thread, at most `ahead` of them before they are taken.
+
+    An error is raised where its item would be. The thread runs in a copy of the context, is
+    started by the first `next`, and has ended when this iterator is exhausted, closed or dropped:
+    this waits for an item in the making.
+    """
+    made: SimpleQueue[Made[T]] = SimpleQueue()
+    room, stopped = Semaphore(ahead), list[bool]()
+
+    def make() -> None:
+        made_one = True
+        while made_one and room.acquire() and not stopped:
+            made_one = _put(items, made)
+
+    thread = Thread(target=copy_context().run, args=(make,), name="miniml prefetch", daemon=True)
+    thread.start()
+    try:
+        while True:
+            try:
+                item = made.get()()
+            except StopIteration:
+                return
+            room.release()
+            yield item
+    finally:
+        stopped.append(True)
+        room.release()
+        thread.join()
+
+
+def _put(items: Iterator[T], made: SimpleQueue[Made[T]]) -> bool:
+    """Make one item, or an error in its place; False after the last."""
+    try:
+        item = next(items)
+    except BaseException as error:
+        made.put(_raiser(error))
+        return False
+    made.put(lambda: item)
+    return True
+
+
+def _raiser(error: BaseException) -> Made[T]:
+    def fail() -> T:
+        raise error
+
+    return fail

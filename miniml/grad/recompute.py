@@ -1,4 +1,4 @@
-"""recompute: a function whose inner values a gradient computes again instead of keeping them."""
+"""Activation checkpointing: a function whose inner values its gradient recomputes."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from functools import wraps
 from typing import Any, TypeVar
 
 from .. import ops
-from ..dtype import is_float
-from ..errors import DeclarationError
-from ..graph.tracer import as_tensor
-from ..graph.trees import is_result
-from ..holes import holes
-from ..tensor import Tensor
-from ..trace import computes_at_once, current_trace
-from .linearize import name_of
+from ..core.dtype import is_float
+from ..core.errors import DeclarationError
+from ..core.partition import holes
+from ..core.tensor import Tensor
+from ..core.trace import computes_at_once, current_trace
+from ..graph.ir import is_result
+from ..graph.tracing import as_tensor
+from .reverse import name_of
 from .transforms import vjp
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -41,7 +41,7 @@ def recomputed(fn: F) -> F:
 
 
 def _pull(again: Callable[..., Any], values: Sequence[Any], dout: Any) -> tuple[Any, ...]:
-    """The gradients of the values, None for those that are no floats."""
+    """The gradients of the values, None for those that are not floats."""
     if not computes_at_once():
         values = _fenced(values, dout)
     floats = [i for i, x in enumerate(values) if is_float(x.dtype)]
@@ -56,8 +56,8 @@ def _pull(again: Callable[..., Any], values: Sequence[Any], dout: Any) -> tuple[
 
 
 def _fenced(values: Sequence[Any], dout: Any) -> list[Any]:
-    """The values, as a graph has them only when it has the cotangent: so what is computed of them
-    is not what was computed before, and not computed earlier than it is needed."""
+    """The values behind barriers that wait for the cotangent, so that in a graph their
+    recomputation is neither merged with the forward computation nor scheduled early."""
     after = next(d for d in holes(dout, _is_float).taken())
     return [ops.barrier(x, after) if is_float(x.dtype) else x for x in values]
 

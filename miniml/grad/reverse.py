@@ -1,26 +1,302 @@
-"""Reverse mode: walk recorded nodes backwards and let each bprop turn dout into input gradients."""
+"""Reverse-mode differentiation: record a function's calls, then apply their bprops backwards.
+
+First `linearize`, which runs a function at a point and returns its value with the pull-back of
+cotangents to its arguments and weights; then `backward`, which walks recorded calls in reverse and
+lets each bprop turn dout into gradients of the inputs. An error of a bprop gets a note with the
+line of the user's bprop that it comes from.
+"""
 
 from __future__ import annotations
 
+import dis
 import inspect
-from collections.abc import Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext, suppress
+from dataclasses import dataclass
+from inspect import unwrap
+from operator import index
+from types import CodeType, MappingProxyType
 from typing import Any
 
+import numpy as np
+import optree
+
 from .. import ops
-from ..abstract import typed
-from ..bprop import Bprop, bprop_getters
-from ..dtype import is_float
-from ..errors import BpropError
-from ..graph.ir import Graph, Var, interleave
-from ..graph.record import Call
-from ..location import pinned, point_at
-from ..ops.shape import broadcasts_to
-from ..primitive import Primitive
-from ..settings import context, current
-from ..tensor import Tensor
-from ..trace import current_trace
-from .blame import note_bprop
+from ..core.abstract import typed
+from ..core.bprop import Bprop, bprop_getters
+from ..core.dtype import is_float
+from ..core.errors import (
+    BpropError,
+    GradientArgumentError,
+    Location,
+    ShapeError,
+    is_own_file,
+    pinned,
+    point_at,
+)
+from ..core.parameter import Parameter
+from ..core.primitive import Primitive
+from ..core.settings import context, current
+from ..core.tensor import Tensor
+from ..core.trace import computes_at_once, current_trace
+from ..graph.ir import Graph, Var, interleave, refuse_dataclass
+from ..graph.record import Call, RecordTrace
+from ..ops.checks import broadcasts_to, dtype_of, on_device_of
+
+Tree = Any
+_NONE: Mapping[str, Any] = MappingProxyType({})
+
+
+def linearize(
+    fn: Callable[..., Any],
+    args: Sequence[Any],
+    argnums: Sequence[int],
+    weights: Sequence[Parameter] = (),
+    has_aux: bool = False,
+    named: Mapping[str, Any] = _NONE,
+) -> Linearized:
+    """Run `fn(*args, **named)` once and record what depends on the chosen arguments and weights.
+
+    Raises GradientArgumentError, naming the argument, where one is not made of floats.
+    """
+    trace = RecordTrace(current_trace())
+    try:
+        traced, wrt = list(args), []
+        if len(argnums) > 1:
+            _refuse_twice(fn, args, argnums)
+        device = weights[0].device if weights and computes_at_once() else None
+        for argnum in argnums:
+            leaves, spec = _float_leaves(fn, args, argnum, named, device)
+            symbols = [trace.input(leaf) for leaf in leaves]
+            traced[argnum] = spec.unflatten(symbols)
+            wrt.append((tuple([s.var for s in symbols]), spec))
+        weight_vars = tuple([trace.weight(p).var for p in weights])
+        try:
+            result: Any = trace.record(fn, traced, named)
+        except Exception as error:
+            _note_lists(error, fn, args, argnums)
+            raise
+        aux: Any
+        out, aux = _split(fn, result) if has_aux else (result, None)
+        returned, out_spec = _flattened(out)
+        for leaf in (*returned, *optree.tree_leaves(aux)) if has_aux else returned:
+            if not isinstance(leaf, Tensor):
+                refuse_dataclass(f"{name_of(fn)} returned", leaf, GradientArgumentError)
+        if trace.numbers_left:
+            _refuse_left(fn, returned)
+        targets, outs = trace.split(returned)
+        values = out_spec.unflatten([o if isinstance(o, Tensor) else _tensor(o) for o in outs])
+        kept = None if aux is None else optree.tree_map(trace.value, aux, none_is_leaf=True)
+    finally:
+        trace.end()
+    return Linearized(values, kept, trace, tuple(targets), out_spec, tuple(wrt), weight_vars)
+
+
+def _refuse_twice(fn: Any, args: Sequence[Any], argnums: Sequence[int]) -> None:
+    if len({n + len(args) if n < 0 else n for n in argnums}) < len(argnums):
+        raise GradientArgumentError(
+            f"argnums {tuple(argnums)} names an argument of {name_of(fn)} twice; name each once"
+        )
+
+
+def _float_leaves(
+    fn: Any, args: Sequence[Any], argnum: int, named: Mapping[str, Any], device: str | None
+) -> tuple[list[Tensor], Any]:
+    """The leaves of an argument as tensors, arrays on `device`; and its structure, in which None is
+    an empty tree."""
+    if not -len(args) <= argnum < len(args):
+        also = f" by position and {len(named)} by keyword" if named else ""
+        raise GradientArgumentError(
+            f"argnums {argnum} names no argument: {name_of(fn)} was called with {len(args)} of them"
+            f"{also}; pass by position what is differentiated, or argnums=None for weights alone"
+        )
+    leaves, spec = _flattened(args[argnum], none_is_leaf=False)
+    tensors = []
+    for leaf in leaves:
+        if not isinstance(leaf, (Tensor, np.ndarray, np.generic, float)):
+            who = f"argument {argnum} of {name_of(fn)} holds"
+            refuse_dataclass(who, leaf, GradientArgumentError)
+            listed = ", as np.array([...], float)" if isinstance(args[argnum], list) else ""
+            raise GradientArgumentError(
+                f"{who} {type(leaf).__name__} {leaf!r}, which has no gradient; pass a float "
+                f"tensor{listed}, or leave it out of argnums"
+            )
+        tensor = leaf if isinstance(leaf, Tensor) else Tensor(leaf, device=device)
+        if not is_float(tensor.dtype):
+            what = typed(tensor)
+            raise GradientArgumentError(
+                f"argument {argnum} of {name_of(fn)} is {what}, which has no gradient; cast it to "
+                "a float dtype, or leave it out of argnums"
+            )
+        tensors.append(tensor)
+    return tensors, spec
+
+
+_LEAF = {nothing: optree.treespec_leaf(none_is_leaf=nothing) for nothing in (False, True)}
+
+
+def _flattened(tree: Tree, none_is_leaf: bool = True) -> tuple[list[Any], Any]:
+    """The leaves of a tree and its structure; most often it is one tensor."""
+    if isinstance(tree, Tensor):
+        return [tree], _LEAF[none_is_leaf]
+    return optree.tree_flatten(tree, none_is_leaf=none_is_leaf)
+
+
+def _split(fn: Any, result: Any) -> tuple[Any, Any]:
+    if not isinstance(result, tuple) or len(result) != 2:
+        raise GradientArgumentError(
+            f"{name_of(fn)} returned {type(result).__name__}; has_aux=True expects a pair "
+            "(value, aux)"
+        )
+    return result
+
+
+def _refuse_left(fn: Any, leaves: Sequence[Any]) -> None:
+    """GradientArgumentError for a returned Python number: one taken out of a tensor has lost its
+    gradient."""
+    for leaf in leaves:
+        if isinstance(leaf, (int, float, np.generic)):
+            raise GradientArgumentError(
+                f"{name_of(fn)} returned the {type(leaf).__name__} {leaf!r} after float(), int() "
+                "or item() of a tensor, which leaves the gradient behind; return a Tensor"
+            )
+
+
+def _tensor(value: Any) -> Any:
+    return Tensor(value) if isinstance(value, (np.ndarray, np.generic, int, float)) else value
+
+
+def _note_lists(error: Exception, fn: Any, args: Sequence[Any], argnums: Sequence[int]) -> None:
+    """Add notes to an error of the function for list arguments that may be meant as arrays."""
+    for argnum in argnums:
+        if _is_list_of_numbers(args[argnum]):
+            error.add_note(
+                f"argument {argnum} of {name_of(fn)} is a list, a tree of numbers with a gradient "
+                "for each; for one array give np.array([...])"
+            )
+
+
+def _is_list_of_numbers(value: Any) -> bool:
+    if not isinstance(value, list) or not value:
+        return False
+    return all(isinstance(v, (float, np.floating)) or _is_list_of_numbers(v) for v in value)
+
+
+@dataclass(slots=True)
+class Linearized:
+    """A function at a point. `out` and `aux` are trees of values of the enclosing trace.
+
+    targets: one Var per leaf of `out`, None for a leaf without a gradient. wrt: the input Vars and
+    the structure of each differentiated argument. weights: one Var per parameter.
+    """
+
+    out: Tree
+    aux: Tree
+    trace: RecordTrace
+    targets: tuple[Any, ...]
+    out_spec: Any
+    wrt: tuple[tuple[tuple[Var, ...], Any], ...]
+    weights: tuple[Var, ...]
+
+    def pull(
+        self, douts: Sequence[Any], reaching: str = ""
+    ) -> tuple[tuple[Tree, ...], tuple[Any, ...]]:
+        """Gradients per argument (in its own structure) and per weight; zeros where none passes.
+
+        reaching: the name of a function that in a graph must reach a weight, else
+        GradientArgumentError.
+        """
+        # Rules make zeros and constants: they belong on the cotangents' device.
+        with on_device_of(next((dout for dout in douts if dout is not None), None)):
+            return self._pulled(douts, reaching)
+
+    def _pulled(
+        self, douts: Sequence[Any], reaching: str
+    ) -> tuple[tuple[Tree, ...], tuple[Any, ...]]:
+        seeds: dict[Var, Any] = {}
+        for target, dout in zip(self.targets, douts, strict=True):
+            if target is not None and dout is not None:
+                seeds[target] = ops.add(seeds[target], dout) if target in seeds else dout
+        found = backward(self.trace.calls, seeds)
+        # Eagerly, the branch that was taken for these values may use no weight.
+        traced = reaching and self.weights and not computes_at_once()
+        if traced and found.keys().isdisjoint(self.weights):
+            raise GradientArgumentError(
+                f"{reaching} reaches none of its {len(self.weights)} parameters, so nothing would "
+                "be learnt; take out the stop_gradient, float() or asnumpy() on the way, or give "
+                "the parameters that it uses"
+            )
+
+        def gradient(var: Var) -> Any:
+            abstract = var.abstract
+            return found[var] if var in found else ops.zeros(abstract.shape, abstract.dtype)
+
+        trees = tuple([spec.unflatten([gradient(v) for v in vs]) for vs, spec in self.wrt])
+        return trees, tuple([gradient(v) for v in self.weights])
+
+
+def cotangents(spec: Any, out: Any, dout: Any) -> list[Any]:
+    """The leaves of a dout that a user gave, checked against `out`, whose structure is `spec`."""
+    outs = spec.flatten_up_to(out)
+    given = flattened(spec, dout, "pull got a dout")
+    return [None if d is None else tensor_like(o, d) for o, d in zip(outs, given, strict=True)]
+
+
+def flattened(spec: Any, tree: Any, what: str) -> list[Any]:
+    """The leaves of a tree that has the structure `spec`; ShapeError where it has another."""
+    try:
+        return list(spec.flatten_up_to(tree))
+    except ValueError as error:
+        raise ShapeError(f"{what} of another structure than it belongs to: {error}") from None
+
+
+def tensor_like(like: Any, value: Any) -> Any:
+    """The value as a tensor of like's shape and dtype; ShapeError where it has another."""
+    like = like if isinstance(like, Tensor) else Tensor(like)
+    if isinstance(value, Parameter):
+        value = current_trace().stand_in(value)
+    if not isinstance(value, Tensor):
+        dtype_of(value)  # refuses what is no number
+        value = Tensor(np.asarray(value, like.dtype))
+    if value.shape != like.shape or value.dtype != like.dtype:
+        raise ShapeError(
+            f"got {typed(value)} where {typed(like)} "
+            "is expected: a cotangent or tangent has the shape and dtype of its value"
+        )
+    return value
+
+
+def name_of(fn: Any) -> str:
+    """The name of a function in errors."""
+    return getattr(fn, "__name__", None) or type(fn).__name__
+
+
+_USES = {"vjp": "vjp(f, x)", "jvp": "jvp(f, (x,), (t,))", "hvp": "hvp(f, x, v)"}
+
+
+def checked_function(who: str, fn: Any) -> Callable[..., Any]:
+    """`fn`; GradientArgumentError unless it can be called."""
+    if callable(fn):
+        return fn  # type: ignore[no-any-return]
+    raise GradientArgumentError(
+        f"{who} got {fn!r} of type {type(fn).__name__}; give the function that computes it, as in "
+        f"{_USES.get(who, f'{who}(f)(x)')}"
+    )
+
+
+def checked_argnums(argnums: Any) -> int | tuple[int, ...] | None:
+    """`argnums` as an int, a tuple of ints or None; GradientArgumentError for anything else."""
+    try:
+        return None if argnums is None else index(argnums)
+    except TypeError:
+        with suppress(TypeError):
+            return tuple(map(index, argnums))
+    raise GradientArgumentError(
+        f"argnums is {argnums!r}; it is an int, or a tuple of them: the positions of arguments"
+    )
+
+
+# --- The backward pass ----------------------------------------------------------------------------
 
 
 def backward(calls: Sequence[Call], cotangents: dict[Var, Any]) -> dict[Var, Any]:
@@ -47,7 +323,7 @@ def backward(calls: Sequence[Call], cotangents: dict[Var, Any]) -> dict[Var, Any
 
 
 def _pull(call: Call, cotangents: dict[Var, Any]) -> None:
-    """Add the gradients of the recorded inputs of a call; all that its bprop gives is checked."""
+    """Accumulate the gradients of the recorded inputs of a call, checked."""
     gradients = _gradients(call, cotangents)
     for i, (gradient, x, var) in enumerate(zip(gradients, call.given, call.inputs, strict=True)):
         if gradient is None:
@@ -62,7 +338,7 @@ def _pull(call: Call, cotangents: dict[Var, Any]) -> None:
 
 
 def _gradients(call: Call, cotangents: dict[Var, Any]) -> tuple[Any, ...]:
-    """What the bprop of a call returns, one for each input."""
+    """The gradients that the bprop of a call returns, one for each input."""
     primitive, given = call.primitive, call.given
     bprop = bprop_getters.get(primitive)
     out: Any = call.outs
@@ -91,7 +367,7 @@ def _gradients(call: Call, cotangents: dict[Var, Any]) -> tuple[Any, ...]:
 
 
 def _check_arguments(primitive: Primitive, bprop: Bprop, count: int) -> None:
-    """BpropError for a bprop that does not take the inputs, out and dout, or is no function."""
+    """BpropError for a bprop that is not a function, or does not take the inputs, out and dout."""
     if not callable(bprop):
         raise BpropError(
             f"{primitive.name} has a getter that returned {_what(bprop)}; it returns the bprop: "
@@ -108,8 +384,8 @@ def _check_arguments(primitive: Primitive, bprop: Bprop, count: int) -> None:
 
 
 class Cotangents(tuple[Any, ...]):
-    """The cotangents of a node's outputs, which knows which of them something has given, and which
-    inputs are differentiated."""
+    """The cotangents of a call's outputs. used: True for each output that has one, not just zeros.
+    needed: True for each input that is differentiated."""
 
     used: tuple[bool, ...]
     needed: tuple[bool, ...]
@@ -123,46 +399,47 @@ class Cotangents(tuple[Any, ...]):
         return made
 
 
-def used(dout: tuple[Any, ...], index: int) -> bool:
-    """False where nothing uses that output, so that its cotangent is zeros and terms can go."""
-    return dout.used[index] if isinstance(dout, Cotangents) else True
-
-
-def needed(dout: tuple[Any, ...], index: int) -> bool:
-    """False where that input is not differentiated, so that its gradient need not be computed."""
-    return dout.needed[index] if isinstance(dout, Cotangents) else True
-
-
 def _cotangent(var: Var, cotangents: dict[Var, Any]) -> Any:
-    """dout of one output: zeros where nothing uses a float output, None for an integer one."""
+    """The cotangent of one output; zeros for a float that nothing uses, None for integers."""
     if var in cotangents:
         return cotangents[var]
     abstract = var.abstract
     return ops.zeros(abstract.shape, abstract.dtype) if is_float(abstract.dtype) else None
 
 
+def used(dout: tuple[Any, ...], index: int) -> bool:
+    """False where nothing uses that output: its cotangent is zeros and terms can be skipped."""
+    return dout.used[index] if isinstance(dout, Cotangents) else True
+
+
+def needed(dout: tuple[Any, ...], index: int) -> bool:
+    """False where that input is not differentiated: its gradient need not be computed."""
+    return dout.needed[index] if isinstance(dout, Cotangents) else True
+
+
 def _fitted(call: Call, index: int, gradient: Any, x: Any) -> Any:
-    """The gradient in the input's shape: summed down where it has the output's broadcast shape."""
+    """The gradient in the input's shape: summed where it has the output's broadcast shape."""
     if not isinstance(x, Tensor) or not is_float(x.dtype):  # a const input, or integers
         return None
-    wanted = x._abstract
+    expected = x._abstract
     if not isinstance(gradient, Tensor):
         raise BpropError(
             f"{call.primitive.name} bprop returned {_what(gradient)} for input {index}; return a "
-            f"tensor {wanted}, or None"
+            f"tensor {expected}, or None"
         )
-    if gradient.dtype != wanted.dtype:
+    if gradient.dtype != expected.dtype:
         raise BpropError(
             f"{call.primitive.name} bprop returned {_what(gradient)} for input {index}, which is "
-            f"{wanted}; cast the gradient to {wanted.dtype.name}"
+            f"{expected}; cast the gradient to {expected.dtype.name}"
         )
-    if gradient.shape == wanted.shape:
+    if gradient.shape == expected.shape:
         return gradient
-    if gradient.shape == call.outs[0].shape and broadcasts_to(wanted.shape, gradient.shape):
-        return ops.sum_to(gradient, wanted.shape)
+    if gradient.shape == call.outs[0].shape and broadcasts_to(expected.shape, gradient.shape):
+        return ops.sum_to(gradient, expected.shape)
     raise BpropError(
         f"{call.primitive.name} bprop returned {_what(gradient)} for input {index}, which is "
-        f"{wanted}; a gradient has its input's shape (or the output's, if that input was broadcast)"
+        f"{expected}; a gradient has its input's shape (or the output's, if that input was "
+        "broadcast)"
     )
 
 
@@ -178,15 +455,15 @@ def _what(value: Any) -> str:
 
 def pull_graph(graph: Graph, inputs: Sequence[Any], douts: Sequence[Any]) -> list[Any]:
     """Gradients of a graph without state, in the current trace: one per input, zeros where none
-    passes and None for integers. The graph is computed again for its inner values."""
+    passes and None for integers. Its inner values are recomputed."""
     found = pull_values(graph, dict(zip(graph.inputs, inputs, strict=True)), douts)
     return [_cotangent(v, found) for v in graph.inputs]
 
 
 def pull_values(graph: Graph, known: dict[Var, Any], douts: Sequence[Any]) -> dict[Var, Any]:
-    """The gradients of all Vars of a graph without state that any reaches, in the current trace.
+    """Gradients of a graph without state, in the current trace, for every Var that one reaches.
 
-    known: the values of the inputs, and of those inner Vars that need not be computed again.
+    known: the values of the inputs, and of those inner Vars that need not be recomputed.
     douts: one per output, None where there is none.
     """
     values = dict(known)
@@ -203,11 +480,47 @@ def pull_values(graph: Graph, known: dict[Var, Any], douts: Sequence[Any]) -> di
             outs = tuple([values[v] for v in node.outputs])
             if node.primitive.differentiable and not depends.isdisjoint(node.inputs):
                 varying: list[Any] = [v if v in depends else None for v in node.inputs]
-                to = interleave(node.primitive, varying, dict.fromkeys(dict(node.consts)))
+                inputs = interleave(node.primitive, varying, dict.fromkeys(dict(node.consts)))
                 depends.update(node.outputs)
-                calls.append(Call(node.primitive, given, to, outs, node.outputs, node.where))
+                calls.append(Call(node.primitive, given, inputs, outs, node.outputs, node.where))
     cotangents: dict[Var, Any] = {}
     for var, dout in zip(graph.outputs, douts, strict=True):
         if dout is not None:
             cotangents[var] = ops.add(cotangents[var], dout) if var in cotangents else dout
     return backward(calls, cotangents)
+
+
+def note_bprop(error: Exception, primitive: Primitive) -> None:
+    """Add to an error of a pull-back a note with the line of the user's bprop that raised it, or
+    that returns what it must not. miniml's own bprops are not named."""
+    code = _code_of(primitive)
+    if code is None or is_own_file(code.co_filename):
+        return
+    where = _raised_in(error, code)
+    if where is None and isinstance(error, BpropError):
+        where = _returns(code)
+    if where is not None:
+        error.add_note(f"in the bprop of {primitive.name}, at\n{where.render()}")
+
+
+def _code_of(primitive: Primitive) -> CodeType | None:
+    getter = bprop_getters.find(type(primitive))
+    try:
+        return getattr(unwrap(getter(primitive)), "__code__", None) if getter else None
+    except Exception:  # of the getter itself, which is then the error that is being raised
+        return getattr(getter, "__code__", None)
+
+
+def _raised_in(error: Exception, code: CodeType) -> Location | None:
+    found, step = None, error.__traceback__
+    while step is not None:
+        if step.tb_frame.f_code is code:
+            found = Location(code, step.tb_lasti)
+        step = step.tb_next
+    return found
+
+
+def _returns(code: CodeType) -> Location:
+    """The last return of a function."""
+    returns = [i for i in dis.get_instructions(code) if i.opname.startswith("RETURN_")]
+    return Location(code, returns[-1].offset)

@@ -1,71 +1,80 @@
-"""Gradients of functions: grad, value_and_grad, vjp, jvp."""
+"""Gradient transforms of functions: grad, value_and_grad, vjp, jvp, custom_bprop, hook_gradient.
+
+After grad, value_and_grad, vjp and jvp stand the `Weights` that a gradient is with respect to, with
+the structure that they are given in; `custom_bprop`, a Python function that carries its own
+gradient; and `hook_gradient`, a function of the gradient that passes through a value.
+Then jacobians, Hessians and Hessian-vector products, made of these, and `GradOperation`,
+MindSpore's factory of gradient functions.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import Any
+from functools import lru_cache, wraps
+from operator import index
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 import optree
 
 from .. import ops
-from ..abstract import Kind, typed
-from ..dtype import is_float
-from ..errors import GradientArgumentError
-from ..graph.traced import TracedTensor
-from ..settings import context
-from ..tensor import Tensor
-from ..trace import current_trace
-from ..tracebacks import hide_frames, hides_frames
-from .cotangents import cotangents, tensor_like
-from .linearize import checked_function, linearize, name_of
-from .weights import Given, Weights
+from ..core.abstract import Kind, typed
+from ..core.dtype import is_float
+from ..core.errors import (
+    BpropError,
+    DeclarationError,
+    GradientArgumentError,
+    MinimlError,
+    ShapeError,
+)
+from ..core.parameter import Parameter
+from ..core.settings import context
+from ..core.tensor import Tensor
+from ..core.trace import current_trace
+from ..core.tracebacks import hide_frames, hides_frames
+from ..graph.tracing import TracedTensor, by_position
+from ..ops.checks import dtype_of, on_device_of
+from .reverse import (
+    Linearized,
+    checked_argnums,
+    checked_function,
+    cotangents,
+    flattened,
+    linearize,
+    name_of,
+    tensor_like,
+)
 
 Function = Callable[..., Any]
 ArgNums = int | Sequence[int] | None
 
 
-@dataclass(frozen=True, eq=False)
-class _Gradient:
-    """value_and_grad of one function, as a value: equal settings share one compiled program."""
+def grad(
+    fn: Function, argnums: ArgNums = 0, has_aux: bool = False, weights: Given | None = None
+) -> Function:
+    """The function that returns the gradient of fn's float value of size 1.
 
-    fn: Function
-    argnums: ArgNums
-    has_aux: bool
-    weights: Weights | None
+    argnums, weights and keywords are as for `value_and_grad`. With `has_aux`, fn returns
+    (value, aux) and the result is (gradient, aux). GradientArgumentError names an argument that
+    is not made of floats.
 
-    def __call__(self, *args: Any, **named: Any) -> tuple[Any, Any]:
-        numbers = _numbers(self.argnums)
-        parameters = () if self.weights is None else self.weights.parameters
-        found = linearize(self.fn, args, numbers, parameters, self.has_aux, named)
-        dout = _one(_scalar(self.fn, found.out))
-        trees, by_weight = found.pull([dout], name_of(self.fn) if self.argnums is None else "")
-        by_argument = trees[0] if isinstance(self.argnums, int) else trees
-        return ((found.out, found.aux) if self.has_aux else found.out), self._arranged(
-            by_argument, by_weight
-        )
+    >>> grad(lambda x: ops.sum(x * x))(np.array([1.0, 2.0]))
+    Tensor([2., 4.], shape=(2,), dtype=float64)
+    """
+    both = _value_and_grad("grad", fn, argnums, has_aux, weights)
 
-    def _arranged(self, by_argument: Any, by_weight: tuple[Any, ...]) -> Any:
-        if self.weights is None:
-            return by_argument
-        arranged = self.weights.arranged(by_weight)
-        return arranged if self.argnums is None else (by_argument, arranged)
+    def derived(*args: Any, **named: Any) -> Any:
+        try:
+            value, gradients = both(*args, **named)
+        except Exception as error:
+            hide_frames(error)
+            raise
+        return (gradients, value[1]) if has_aux else gradients
 
-    def _key(self) -> tuple[object, ...]:
-        weights = None if self.weights is None else self.weights.key()
-        return self.fn, self.argnums, self.has_aux, weights
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Gradient) and self._key() == other._key()
-
-    def __hash__(self) -> int:
-        return hash(self._key())
-
-    @property
-    def __name__(self) -> str:
-        return f"grad({name_of(self.fn)})"
+    derived.__name__ = derived.__qualname__ = both.__name__
+    derived.__wrapped__ = fn  # type: ignore[attr-defined]
+    return derived
 
 
 def value_and_grad(
@@ -95,17 +104,17 @@ def value_and_grad(
 def _value_and_grad(
     who: str, fn: Function, argnums: ArgNums, has_aux: bool, weights: Given | None
 ) -> Function:
-    numbers = argnums if argnums is None or isinstance(argnums, int) else tuple(argnums)
     chosen = None if weights is None else Weights.of(weights)
-    return called(_Gradient(checked_function(who, fn), numbers, has_aux, chosen), fn)
+    checked = checked_function(who, fn), checked_argnums(argnums)
+    return called(_Gradient(*checked, has_aux, chosen), fn)
 
 
 def called(gradient: Function, fn: Function) -> Function:
-    """The function that asks the current trace to call `gradient`, which takes what `fn` takes."""
+    """The function that has the current trace call `gradient`, with the arguments of `fn`."""
 
     def derived(*args: Any, **named: Any) -> Any:
         try:
-            return current_trace().call(gradient, args, named)
+            return current_trace().callee(gradient)(*args, **named)
         except Exception as error:
             hide_frames(error)
             raise
@@ -115,31 +124,69 @@ def called(gradient: Function, fn: Function) -> Function:
     return derived
 
 
-def grad(
-    fn: Function, argnums: ArgNums = 0, has_aux: bool = False, weights: Given | None = None
-) -> Function:
-    """The function that returns the gradient of fn's float value of size 1.
+@dataclass(frozen=True, eq=False)
+class _Gradient:
+    """value_and_grad of one function, hashable: equal settings share one compiled program."""
 
-    argnums, weights and keywords are as for `value_and_grad`. With `has_aux`, fn returns
-    (value, aux) and the result is (gradient, aux). GradientArgumentError names an argument that
-    is not made of floats.
+    fn: Function
+    argnums: ArgNums
+    has_aux: bool
+    weights: Weights | None
 
-    >>> grad(lambda x: ops.sum(x * x))(np.array([1.0, 2.0]))
-    Tensor([2., 4.], shape=(2,), dtype=float64)
-    """
-    both = _value_and_grad("grad", fn, argnums, has_aux, weights)
+    def __call__(self, *args: Any, **named: Any) -> tuple[Any, Any]:
+        one = isinstance(self.argnums, int)
+        numbers: Any = () if self.argnums is None else (self.argnums,) if one else self.argnums
+        parameters = () if self.weights is None else self.weights.parameters
+        found = linearize(self.fn, args, numbers, parameters, self.has_aux, named)
+        dout = _one(_scalar(self.fn, found.out))
+        trees, by_weight = found.pull([dout], name_of(self.fn) if self.argnums is None else "")
+        by_argument = trees[0] if one else trees
+        return ((found.out, found.aux) if self.has_aux else found.out), self._arranged(
+            by_argument, by_weight
+        )
 
-    def derived(*args: Any, **named: Any) -> Any:
-        try:
-            value, gradients = both(*args, **named)
-        except Exception as error:
-            hide_frames(error)
-            raise
-        return (gradients, value[1]) if has_aux else gradients
+    def _arranged(self, by_argument: Any, by_weight: tuple[Any, ...]) -> Any:
+        if self.weights is None:
+            return by_argument
+        arranged = self.weights.arranged(by_weight)
+        return arranged if self.argnums is None else (by_argument, arranged)
 
-    derived.__name__ = derived.__qualname__ = both.__name__
-    derived.__wrapped__ = fn  # type: ignore[attr-defined]
-    return derived
+    def _key(self) -> tuple[object, ...]:
+        weights = None if self.weights is None else self.weights.key()
+        return self.fn, self.argnums, self.has_aux, weights
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Gradient) and self._key() == other._key()
+
+    def __hash__(self) -> int:
+        return hash(self._key())
+
+    @property
+    def __name__(self) -> str:
+        return f"grad({name_of(self.fn)})"
+
+
+def _one(out: Tensor) -> Tensor:
+    """The cotangent of a scalar with respect to itself; without a call of an op if it is known."""
+    if isinstance(out, TracedTensor):
+        return ops.ones_like(out)
+    known = type(out) is Tensor
+    return _ones(out._kind if known else Kind.of(Tensor, out.shape, out.dtype, out.device))
+
+
+@lru_cache(64)
+def _ones(kind: Kind) -> Tensor:
+    return Tensor.of_host(np.ones(kind.abstract.shape, kind.abstract.dtype), kind)
+
+
+def _scalar(fn: Function, out: Any) -> Tensor:
+    if isinstance(out, Tensor) and out.size == 1 and is_float(out.dtype):
+        return out
+    what = typed(out) if isinstance(out, Tensor) else type(out).__name__
+    raise GradientArgumentError(
+        f"grad of {name_of(fn)} needs one float of size 1; it returned "
+        f"{what}; reduce it (.sum()), or use vjp or jacobian"
+    )
 
 
 @hides_frames
@@ -201,46 +248,416 @@ def jvp(fn: Function, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[
         douts = dict(zip(varying, given, strict=True))
         return found.pull([douts.get(i) for i in range(len(outs))])[0]
 
-    # Any point would do where pull is linear; at 0 it would not be NaN where there is no gradient.
-    with context(check_nan=False):  # what pull gives there is nobody's
+    # pull is linear, so any point would do; at 0 a gradient that does not exist would not be NaN.
+    with context(check_nan=False):  # the value of pull there is not used
         _, transposed = vjp(pull, *[ops.ones_like(outs[i]) for i in varying])
-    directions = tuple(
-        optree.tree_map(tensor_like, p, t) for p, t in zip(primals, tangents, strict=True)
-    )
+    directions = tuple(map(_direction, primals, tangents))
     along = dict(zip(varying, transposed(directions), strict=True))
     tangent = found.out_spec.unflatten([along.get(i) for i in range(len(outs))])
     return found.out, tangent
 
 
-def _numbers(argnums: ArgNums) -> tuple[int, ...]:
-    if argnums is None or isinstance(argnums, int):
-        return () if argnums is None else (argnums,)
-    given = tuple(argnums) if isinstance(argnums, (tuple, list)) else (argnums,)
-    if not all(isinstance(n, int) for n in given):
+def _direction(primal: Any, tangent: Any) -> Any:
+    leaves, spec = optree.tree_flatten(primal)
+    return spec.unflatten(map(tensor_like, leaves, flattened(spec, tangent, "jvp got a tangent")))
+
+
+# --- Weights --------------------------------------------------------------------------------------
+
+
+@runtime_checkable
+class Trainable(Protocol):
+    """An object with parameters to train, such as a Cell."""
+
+    def trainable_params(self) -> list[Parameter]:
+        """The parameters, in order."""
+
+
+Given = Trainable | Parameter | Sequence["Given"] | Mapping[str, "Given"]
+
+
+@dataclass(frozen=True, eq=False)
+class Weights:
+    """Parameters, and the structure in which they were given."""
+
+    parameters: tuple[Parameter, ...]
+    structure: optree.PyTreeSpec
+
+    @staticmethod
+    def of(given: Given) -> Weights:
+        """The weights in an argument `weights`; GradientArgumentError for anything else."""
+        tree = _tree(given)
+        known = isinstance(tree, (Parameter, tuple, dict))
+        if not known:
+            raise GradientArgumentError(f"weights is {_what(given)}; {_INSTEAD}")
+        leaves, structure = optree.tree_flatten(tree, none_is_leaf=True)
+        return Weights(_checked(leaves), structure)
+
+    def arranged(self, gradients: tuple[Any, ...]) -> Any:
+        """The gradients, one per parameter, in that structure, with tuples for lists and cells."""
+        return self.structure.unflatten(gradients)
+
+    def key(self) -> tuple[object, ...]:
+        """A key, equal for the same parameters in the same structure."""
+        return *map(id, self.parameters), self.structure
+
+
+def _tree(given: Any) -> Any:
+    """Cells, lists and dicts as tuples and dicts of parameters; all else as it is."""
+    if isinstance(given, Mapping):
+        return {name: _tree(value) for name, value in given.items()}
+    if isinstance(given, Trainable) and not isinstance(given, (type, Parameter)):
+        return tuple(given.trainable_params())
+    return tuple(map(_tree, given)) if isinstance(given, (list, tuple, Iterator)) else given
+
+
+_INSTEAD = (
+    "give a Cell, a float Parameter, or a list or dict of them, such as net.trainable_params()"
+)
+
+
+def _what(given: object) -> str:
+    if callable(given) and hasattr(given, "__name__"):
+        return f"the function {given.__name__}, which nobody has called"
+    return f"{given!r} of type {type(given).__name__}"
+
+
+def _checked(given: Any) -> tuple[Parameter, ...]:
+    parameters = tuple(given)
+    for weight in parameters:
+        if not (isinstance(weight, Parameter) and is_float(weight.dtype)):
+            raise GradientArgumentError(f"weights holds {weight!r}; {_INSTEAD}")
+        if sum(weight is other for other in parameters) > 1:
+            raise GradientArgumentError(
+                f"weights holds parameter {weight.name!r} twice; name each once"
+            )
+    return parameters
+
+
+# --- custom_bprop: functions with their own gradient ----------------------------------------------
+
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def custom_bprop(bprop: Callable[..., tuple[Any, ...]]) -> Callable[[F], F]:
+    """Decorator: give a function of trees the gradient `bprop(*args, out, dout)`.
+
+    `out` is the function's result and `dout` its cotangent, of the same structure, with None for
+    leaves that are not tensors. The bprop returns a tuple with one gradient per argument, in order:
+    a tree of the argument's structure, or None where there is none. Keywords of a call reach the
+    bprop in their positions, after the defaults of what was left out before them. The bprop is
+    made of `ops`, and is differentiated where a gradient of the gradient is asked for. A gradient
+    reaches the arguments only: parameters and other values that the function uses are constants.
+
+    Eagerly the function is called with values, so it may compute them in any way, with NumPy too.
+
+    >>> from miniml.grad import grad
+    >>> @custom_bprop(lambda x, out, dout: (dout * 2.0 * x,))
+    ... def square(x):
+    ...     return x * x
+    >>> grad(square)(3.0)
+    Tensor(6., shape=(), dtype=float32)
+    """
+    _check(bprop, "a bprop", "as in @custom_bprop(lambda x, out, dout: (dx,))")
+
+    def give(fn: F) -> F:
+        _check(fn, "a function", "written under @custom_bprop(bprop)")
+        name = getattr(fn, "__name__", type(fn).__name__)
+
+        @wraps(fn)
+        def call(*args: Any, **named: Any) -> Any:
+            given = by_position(name, fn, args, named)
+            return current_trace().call_with_bprop(name, fn, bprop, given)
+
+        return call  # type: ignore[return-value]
+
+    return give
+
+
+def _check(value: object, expected: str, how: str) -> None:
+    if not callable(value):
+        raise DeclarationError(f"custom_bprop takes {expected}, {how}; got {value!r}")
+
+
+# --- hook_gradient: functions of a passing gradient -----------------------------------------------
+
+
+Change = Callable[[Tensor], Tensor | None]
+
+
+def hook_gradient(x: Any, fn: Change) -> Any:
+    """x itself; where a gradient passes through it, `fn(gradient)` is called.
+
+    The result of fn, if not None, replaces the gradient, and has its shape and dtype. fn is
+    made of `ops` and is differentiated with the gradient; in a compiled function it is traced.
+    Nothing happens where no gradient is asked for.
+
+    >>> from miniml.grad import grad
+    >>> grad(lambda x: hook_gradient(x * x, lambda g: 10.0 * g))(3.0)
+    Tensor(60., shape=(), dtype=float32)
+    """
+    if not callable(fn):
+        raise DeclarationError(f"hook_gradient got {fn!r}; give a function of the gradient")
+    who = f"the gradient hook {named(fn)}"
+
+    def bprop(x: Any, out: Any, dout: Any) -> tuple[Any]:
+        found = _returned(who, fn, dout)
+        return (dout if found is None else checked(who, BpropError, found, dout),)
+
+    return current_trace().call_with_bprop(who, _itself, bprop, (x,))
+
+
+def _itself(x: Any) -> Any:
+    return x
+
+
+def named(fn: Any) -> str:
+    """The name of a hook in errors."""
+    return str(getattr(fn, "__name__", None) or type(fn).__name__)
+
+
+def _returned(who: str, fn: Callable[..., Any], *args: Any) -> Any:
+    """The result of a hook; errors that it raises get a note that names it."""
+    try:
+        return fn(*args)
+    except Exception as error:
+        error.add_note(f"in {who}")
+        raise
+
+
+def checked(who: str, kind: type[MinimlError], got: Any, expected: Any) -> Any:
+    """The replacement that a hook returned for a value; an error of this kind unless both have
+    tensors of the same shapes and dtypes in the same structure."""
+    given, structure = optree.tree_flatten(got, none_is_leaf=True)
+    leaves, same = optree.tree_flatten(expected, none_is_leaf=True)
+    if structure != same:
+        raise kind(f"{who} returned {_kind_of(got)} in place of {_kind_of(expected)}")
+    for new, old in zip(given, leaves, strict=True):
+        if isinstance(old, Tensor) and (
+            not isinstance(new, Tensor) or new.shape != old.shape or new.dtype != old.dtype
+        ):
+            raise kind(
+                f"{who} returned {_kind_of(new)} in place of {typed(old)}; return a tensor of the "
+                "same shape and dtype, or None to leave it as it is"
+            )
+        if old is None and new is not None:
+            raise kind(
+                f"{who} returned {_kind_of(new)} where no gradient passes; return None there"
+            )
+    return got
+
+
+def _kind_of(value: Any) -> str:
+    if isinstance(value, Tensor):
+        return typed(value)
+    count = f" of {len(value)}" if isinstance(value, (tuple, list, dict)) else ""
+    return f"{type(value).__name__}{count}"
+
+
+# --- Jacobians, Hessians and Hessian-vector products ----------------------------------------------
+
+
+def jacobian(fn: Function, argnums: int = 0) -> Function:
+    """The function that returns d fn / d argument, of shape out.shape + argument.shape.
+
+    One pull-back per element of the output. Where the output or the argument is a tree, the result
+    has the output's structure, with the argument's structure for each of its leaves.
+
+    >>> jacobian(lambda x: x * x)(np.array([1.0, 2.0])).tolist()
+    [[2.0, 0.0], [0.0, 4.0]]
+    """
+    argnum = _one_argument("jacobian", argnums)
+
+    def derive(*args: Any, **named: Any) -> Any:
+        found = linearize(fn, args, (argnum,), named=named)
+        outs = found.out_spec.flatten_up_to(found.out)
+        if not all(isinstance(o, Tensor) and is_float(o.dtype) for o in outs):
+            raise GradientArgumentError("jacobian needs a function that returns float tensors")
+        return found.out_spec.unflatten([_jacobian_of(found, i, o) for i, o in enumerate(outs)])
+
+    derive.__name__ = f"jacobian({name_of(checked_function('jacobian', fn))})"
+    return called(derive, fn)
+
+
+def _one_argument(who: str, argnums: Any) -> int:
+    try:
+        return index(argnums)
+    except TypeError:
         raise GradientArgumentError(
-            f"argnums is {argnums!r}; it is an int, or a tuple of them: the positions of arguments"
+            f"{who} got argnums={argnums!r}; it is an int, the position of one argument: call "
+            f"{who} for each, or have fn take one tuple of them"
+        ) from None
+
+
+def _jacobian_of(found: Linearized, index: int, out: Tensor) -> Any:
+    """The Jacobian of one leaf of the output, in the structure of the argument."""
+    variables, spec = found.wrt[0]
+    douts: list[Any] = [None] * len(found.targets)
+    rows = []
+    for row in np.eye(out.size, dtype=out.dtype).reshape(out.size, *out.shape):
+        with on_device_of(out):
+            douts[index] = Tensor(row)
+        rows.append(spec.flatten_up_to(found.pull(douts)[0][0]))
+    blocks = []
+    for i, var in enumerate(variables):
+        shape = (*out.shape, *var.abstract.shape)
+        if rows:
+            blocks.append(ops.reshape(ops.stack([row[i] for row in rows]), shape))
+        else:
+            blocks.append(ops.zeros(shape, var.abstract.dtype))
+    return spec.unflatten(blocks)
+
+
+def hessian(fn: Function, argnums: int = 0) -> Function:
+    """The function that returns the second derivatives of a scalar fn: x.shape + x.shape.
+
+    >>> hessian(lambda x: ops.sum(x * x * x))(np.array([1.0, 2.0])).tolist()
+    [[6.0, 0.0], [0.0, 12.0]]
+    """
+    argnum = _one_argument("hessian", argnums)
+    return jacobian(grad(checked_function("hessian", fn), argnum), argnum)
+
+
+@hides_frames
+def hvp(fn: Function, xs: Any, vs: Any) -> Any:
+    """The Hessian of a scalar fn at xs times vs, without forming the Hessian.
+
+    xs, vs: one array or tree each, or tuples of as many as fn has arguments; the result likewise.
+
+    >>> hvp(lambda x: ops.sum(x * x * x), np.array([1.0, 2.0]), np.array([1.0, 0.0])).tolist()
+    [6.0, 0.0]
+    """
+    checked_function("hvp", fn)
+    if isinstance(xs, tuple) and not xs:
+        raise GradientArgumentError("hvp got no arguments; give the point in xs")
+    vs = tuple(vs) if isinstance(vs, list) and isinstance(xs, tuple) else vs
+    single = not isinstance(xs, tuple)
+    points, directions = ((xs,), (vs,)) if single else (xs, vs)
+
+    def slope(*args: Any) -> Any:
+        gradients = grad(fn, tuple(range(len(args))))(*args)
+        leaves, spec = optree.tree_flatten(gradients)
+        along = flattened(spec, directions, "hvp got vs")
+        terms = [ops.sum(g * tensor_like(g, v)) for g, v in zip(leaves, along, strict=True)]
+        total = terms[0]
+        for term in terms[1:]:
+            total = total + term
+        return total
+
+    products = grad(slope, tuple(range(len(points))))(*points)
+    return products[0] if single else products
+
+
+# --- GradOperation, MindSpore's factory of gradient functions -------------------------------------
+
+
+class GradOperation:
+    """A factory of gradient functions: `GradOperation(...)(fn, weights=None)(*inputs)`.
+
+    get_all: gradients with respect to all tensor inputs, as a tuple (zeros for integer ones);
+    by default the first input's alone, bare. get_by_list: gradients of `weights` as a tuple; with
+    get_all, (input gradients, weight gradients). sens_param: the last argument is the output's
+    cotangent, of its shape, and is cast to its dtype; by default that is ones.
+
+    >>> net = lambda x, y: x * y
+    >>> GradOperation(get_all=True)(net)(2.0, 3.0)
+    (Tensor(3., shape=(), dtype=float32), Tensor(2., shape=(), dtype=float32))
+    """
+
+    def __init__(self, get_all: bool = False, get_by_list: bool = False, sens_param: bool = False):
+        for name, flag in (
+            ("get_all", get_all),
+            ("get_by_list", get_by_list),
+            ("sens_param", sens_param),
+        ):
+            if not isinstance(flag, bool):
+                raise GradientArgumentError(f"GradOperation {name} is a bool; got {flag!r}")
+        self.get_all, self.get_by_list, self.sens_param = get_all, get_by_list, sens_param
+
+    def __call__(self, fn: Callable[..., Any], weights: Given | None = None) -> Callable[..., Any]:
+        """The gradient function of `fn`, which may be a Cell."""
+        if self.get_by_list and weights is None:
+            raise GradientArgumentError(
+                "GradOperation(get_by_list=True) needs weights; pass net.trainable_params()"
+            )
+        chosen = weights if self.get_by_list and weights is not None else ()
+        parameters = Weights.of(chosen).parameters
+        name = name_of(checked_function("GradOperation", fn))
+
+        def derive(*args: Any, **named: Any) -> Any:
+            return self._derive(fn, parameters, args, named)
+
+        @hides_frames
+        def derived(*args: Any, **named: Any) -> Any:
+            return current_trace().callee(derive)(*args, **named)
+
+        derive.__name__ = derived.__name__ = derived.__qualname__ = f"GradOperation({name})"
+        return derived
+
+    def _derive(
+        self,
+        fn: Any,
+        weights: tuple[Parameter, ...],
+        args: tuple[Any, ...],
+        named: Mapping[str, Any],
+    ) -> Any:
+        if self.sens_param and not args:
+            raise GradientArgumentError(
+                "GradOperation(sens_param=True) got no arguments; the last one is the cotangent"
+            )
+        inputs, sens = (args[:-1], args[-1]) if self.sens_param else (args, None)
+        numbers = self._numbers(inputs)
+        found = linearize(fn, inputs, numbers, weights, named=named)
+        outs = found.out_spec.flatten_up_to(found.out)
+        if sens is None:
+            douts = [ops.ones_like(o) if _varies(o) else None for o in outs]
+        else:
+            given = flattened(found.out_spec, sens, "GradOperation got sens")
+            douts = [_as_sens(d, o) for d, o in zip(given, outs, strict=True)]
+        trees, by_weight = found.pull(douts)
+        if not self.get_all:
+            return by_weight if self.get_by_list else trees[0]
+        slots = dict(zip(numbers, trees, strict=True))
+        by_input = tuple(
+            slots[i] if i in slots else _zeros(x) for i, x in enumerate(inputs) if _is_tensor(x)
         )
-    return given
+        return (by_input, by_weight) if self.get_by_list else by_input
+
+    def _numbers(self, inputs: tuple[Any, ...]) -> tuple[int, ...]:
+        if not self.get_all:
+            return () if self.get_by_list else (0,)
+        return tuple(i for i, x in enumerate(inputs) if _is_tensor(x) and _has_gradient(x))
 
 
-def _one(out: Tensor) -> Tensor:
-    """The cotangent of a value itself. Of a value that is known it is made without a call."""
-    if isinstance(out, TracedTensor):
-        return ops.ones_like(out)
-    known = type(out) is Tensor
-    return _ones(out._kind if known else Kind.of(Tensor, out.shape, out.dtype, out.device))
-
-
-@lru_cache(64)
-def _ones(kind: Kind) -> Tensor:
-    return Tensor.of_host(np.ones(kind.abstract.shape, kind.abstract.dtype), kind)
-
-
-def _scalar(fn: Function, out: Any) -> Tensor:
-    if isinstance(out, Tensor) and out.size == 1 and is_float(out.dtype):
-        return out
-    what = typed(out) if isinstance(out, Tensor) else type(out).__name__
-    raise GradientArgumentError(
-        f"grad of {name_of(fn)} needs one float of size 1; it returned "
-        f"{what}; reduce it (.sum()), or use vjp or jacobian"
+def _is_tensor(value: Any) -> bool:
+    leaves = optree.tree_leaves(value)
+    return bool(leaves) and all(
+        isinstance(x, (Tensor, np.ndarray, np.generic, float)) for x in leaves
     )
+
+
+def _has_gradient(value: Any) -> bool:
+    return all(isinstance(x, float) or is_float(x.dtype) for x in optree.tree_leaves(value))
+
+
+def _zeros(value: Any) -> Any:
+    return optree.tree_map(ops.zeros_like, value)
+
+
+def _varies(out: Any) -> bool:
+    return isinstance(out, Tensor) and is_float(out.dtype)
+
+
+def _as_sens(value: Any, out: Any) -> Any:
+    """The cotangent as a tensor of the output's dtype; ShapeError where it has another shape."""
+    if value is None or not _varies(out):
+        return None
+    dtype_of(value)  # refuses what is no number
+    sens = value if isinstance(value, Tensor) else Tensor(np.asarray(value, out.dtype))
+    if sens.shape != out.shape:
+        raise ShapeError(
+            f"GradOperation got sens of shape {sens.shape} for an output of shape {out.shape}; "
+            "they are equal"
+        )
+    return sens if sens.dtype == out.dtype else ops.cast(sens, out.dtype)

@@ -1,57 +1,53 @@
-"""Recording: a function runs on the values of the trace around it while its graph is kept."""
+"""Gradient recording: a function runs in the enclosing trace while its calls are recorded.
+
+Recording: the trace of one gradient. Recomputation: a record keeps the inputs of a function alone,
+and runs it a second time. Replay: a graph's nodes are bound one after another in the current trace.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import weakref
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from operator import attrgetter
 from typing import Any
 
-from ..arguments import arguments, as_they_are
-from ..location import Location, user_location
-from ..parameter import Parameter
-from ..primitive import Primitive
-from ..tensor import Tensor
-from ..trace import Trace, use_trace
-from .calls import ConstantTrace, record_call
-from .forwarding import ForwardingTrace
-from .ir import Var, interleave
-from .recompute import record_recomputed
-from .state import written
-from .traced import TracedTensor, live
+from ..core.arguments import arguments, as_they_are
+from ..core.errors import GraphError, Layer, Location, layers, user_location
+from ..core.parameter import Parameter
+from ..core.partition import holes
+from ..core.primitive import Primitive
+from ..core.settings import context, current
+from ..core.tensor import Tensor
+from ..core.trace import Trace, current_trace, use_trace
+from ..ops.control import Assign
+from .ir import Graph, Node, Var, interleave, is_result, versions, written
+from .tracing import (
+    Called,
+    ConstantTrace,
+    ForwardingTrace,
+    Function,
+    TracedTensor,
+    as_tensor,
+    live,
+    map_tree,
+    record_call,
+)
 
 _var = attrgetter("var")
+Pull = Callable[[Function, Sequence[Any], Any], tuple[Any, ...]]
 
 
-class Call:
-    """One recorded call: what its bprop gets, and the Vars that its gradients go to and come from.
-
-    given: the values of the inputs, const ones too; inputs: for each of them its Var, None where
-    nothing is recorded. outs and outputs: the same of the outputs.
-    """
-
-    __slots__ = ("given", "inputs", "outputs", "outs", "primitive", "where")
-
-    def __init__(
-        self,
-        primitive: Primitive,
-        given: Sequence[Any],
-        inputs: Sequence[Var | None],
-        outs: tuple[Any, ...],
-        outputs: tuple[Var, ...],
-        where: Location | None,
-    ):
-        self.primitive, self.where = primitive, where
-        self.given, self.inputs = given, inputs
-        self.outs, self.outputs = outs, outputs
+# --- Recording ------------------------------------------------------------------------------------
 
 
 class RecordTrace(ForwardingTrace):
-    """The trace of one gradient: what depends on its inputs is recorded, all else passes by.
+    """The trace of one gradient: calls that depend on its inputs are recorded, others pass through.
 
     Every call is also bound in the `parent` trace, so a traced tensor here carries its value
     there: a real one when the parent is eager, a traced one when gradients nest or compile. A
-    parameter is recorded as the value that it has in the parent when it is read, so what is
-    written to it later changes nothing.
+    parameter is recorded as its value in the parent at the read, so later writes change nothing.
     """
 
     differentiates = True
@@ -68,7 +64,7 @@ class RecordTrace(ForwardingTrace):
         return self._traced(self.value(value))
 
     def weight(self, parameter: Parameter) -> TracedTensor:
-        """The tensor that stands for a parameter wherever this trace meets its present value."""
+        """The stand-in for a parameter wherever this trace meets its present value."""
         value = self.parent.stand_in(parameter)
         self.versions[id(value)] = traced = self._traced(value)
         return traced
@@ -99,7 +95,7 @@ class RecordTrace(ForwardingTrace):
         target = written(primitive, args)
         outer = interleave(primitive, _writing(target, values), consts)
         outs = self.parent.bind(primitive, outer)
-        if target is not None:  # what it reads as from now on
+        if target is not None:  # the value that later reads get
             outs = (self.parent.stand_in(target), *outs[1:])
         recorded = interleave(primitive, inputs, dict.fromkeys(consts))
         results = self.keep(primitive, interleave(primitive, values, consts), recorded, outs)
@@ -108,7 +104,7 @@ class RecordTrace(ForwardingTrace):
         return results
 
     def split(self, values: Sequence[Any]) -> tuple[list[Any], list[Any]]:
-        """For each value its Var, None where it is not recorded; and what it is in the parent."""
+        """For each value its Var, None if it is not recorded; and its counterpart in the parent."""
         inputs: list[Any] = []
         outer: list[Any] = []
         for value in values:
@@ -132,7 +128,7 @@ class RecordTrace(ForwardingTrace):
         inputs: Sequence[Var | None],
         outs: tuple[Any, ...],
     ) -> tuple[TracedTensor, ...]:
-        """Record a call: the traced tensors of its outputs."""
+        """Record a call; returns the traced tensors of its outputs."""
         results = tuple(map(self._traced, outs))
         outputs = tuple(map(_var, results))
         where = user_location(primitive.name, passed=2)
@@ -140,7 +136,7 @@ class RecordTrace(ForwardingTrace):
         return results
 
     def value(self, value: Any) -> Any:
-        """What stands for a value in the parent trace; for a parameter, the value it has now."""
+        """Counterpart of a value in the parent trace; for a parameter, its present value."""
         if isinstance(value, TracedTensor):
             if value.trace is self and not self.ended:
                 return value.value
@@ -163,11 +159,11 @@ class RecordTrace(ForwardingTrace):
         return isinstance(value, TracedTensor) and value.trace is self
 
     def known(self, value: Any) -> Any:
-        """The value itself, or what it was recorded for, also after the trace has ended."""
+        """The value, or its counterpart in the parent, also after the trace has ended."""
         return value.value if self.records(value) else value
 
     def constant_in(self, parent: Trace) -> Trace:
-        """The trace `parent`, in which nothing is recorded here and what was is constant."""
+        """The trace `parent`, in which tensors recorded here are constants."""
         return ConstantTrace(self, parent)
 
     def stand_in(self, parameter: Any) -> Any:
@@ -175,7 +171,7 @@ class RecordTrace(ForwardingTrace):
         return self.versions.get(id(value), value)
 
     def end(self) -> None:
-        """No more calls: nothing but the recorded values stays alive, without waiting for gc."""
+        """End the trace: nothing but the recorded values stays alive, without waiting for gc."""
         self.ended = True
         self.versions.clear()  # traced tensors know their trace
 
@@ -186,5 +182,224 @@ class RecordTrace(ForwardingTrace):
 
 
 def _writing(target: Parameter | None, values: list[Any]) -> list[Any]:
-    """The arguments of a call in the parent: the parameter itself where the call writes to it."""
+    """Arguments of a call in the parent: the parameter itself if the call writes to it."""
     return values if target is None else [target, *values[1:]]
+
+
+class Call:
+    """A recorded call: the arguments of its bprop, and the Vars between which gradients flow.
+
+    given: the values of the inputs, const ones too; inputs: their Vars, None for those that are not
+    recorded. outs and outputs: the same for the outputs.
+    """
+
+    __slots__ = ("given", "inputs", "outputs", "outs", "primitive", "where")
+
+    def __init__(
+        self,
+        primitive: Primitive,
+        given: Sequence[Any],
+        inputs: Sequence[Var | None],
+        outs: tuple[Any, ...],
+        outputs: tuple[Var, ...],
+        where: Location | None,
+    ):
+        self.primitive, self.where = primitive, where
+        self.given, self.inputs = given, inputs
+        self.outs, self.outputs = outs, outputs
+
+
+# --- Recomputation --------------------------------------------------------------------------------
+
+
+def record_recomputed(trace: Any, name: str, fn: Function, pull: Pull, args: Sequence[Any]) -> Any:
+    """Call fn(*args) in the enclosing trace, with a node that keeps the inputs alone.
+
+    pull(again, values, dout) gives the gradients of the values: the arguments, and the recorded
+    tensors that fn reads besides; `again(values)` runs fn on them.
+    """
+    notes = Notes(trace)
+    inputs, values = trace.split(args)
+    with use_trace(trace.parent):
+        out = trace.parent.call_recomputed(name, notes.noting(fn), pull, values)
+    notes.complete = True
+    if not notes.captured and not any(inputs):
+        return out
+    values = [*values, *notes.captured.values()]
+    result = holes(out, is_result, none_is_leaf=True)
+    again = partial(notes.again, fn)
+
+    def bprop(*given: Any) -> tuple[Any, ...]:
+        *values, _, dout = given
+        return pull(again, values, dout)
+
+    every = holes(tuple(values), lambda _: True, none_is_leaf=True)
+    called = Called(name, bprop, every.emptied(), result.emptied())
+    outs = tuple([as_tensor(leaf) for leaf in result.taken()])
+    return result.filled(list(trace.keep(called, values, [*inputs, *notes.captured], outs)))
+
+
+class Notes:
+    """State that one run of a function read besides its arguments, so that it can be run again.
+
+    complete: the run is over. captured: the tensors of the record, by Var, and their values.
+    parameters: by id, each with its state at the first read: a Var of `captured`, or a value.
+    draws: its reservations of random streams. autocast: the setting of the context.
+    """
+
+    def __init__(self, record: Any):
+        self.record = weakref.ref(record)  # the record keeps the call that holds these notes
+        self.complete, self.autocast = False, current().autocast
+        self.captured: dict[Var, Any] = {}
+        self.parameters: dict[int, tuple[Parameter, Any]] = {}
+        self.draws: list[tuple[Any, int]] = []
+
+    def noting(self, fn: Function) -> Function:
+        """The function, with its reads noted."""
+
+        def run(*args: Any) -> Any:
+            if self.record() is None:
+                return fn(*args)
+            trace = _Noting(current_trace(), self)
+            with use_trace(trace):
+                return map_tree(trace.known, fn(*args))
+
+        return run
+
+    def again(self, fn: Function, values: Sequence[Any]) -> Any:
+        """Run the function on its arguments and, after these, the captured values."""
+        count = len(values) - len(self.captured)
+        symbols = dict(zip(self.captured, values[count:], strict=True))
+        trace = _Again(current_trace(), self, symbols)
+        with context(autocast=self.autocast or False), use_trace(trace):
+            return map_tree(trace.known, fn(*values[:count]))
+
+
+class _Known(ForwardingTrace):
+    """A trace in which tensors of a record count as the values that `known` gives."""
+
+    def known(self, value: Any) -> Any:
+        raise NotImplementedError
+
+    def _given(self, value: Any) -> Any:
+        return self.stand_in(value) if isinstance(value, Parameter) else self.known(value)
+
+    def call_with_bprop(self, name: str, fn: Function, bprop: Function, args: Sequence[Any]) -> Any:
+        return super().call_with_bprop(name, fn, bprop, map_tree(self.known, tuple(args)))
+
+    def call_recomputed(self, name: str, fn: Function, pull: Pull, args: Sequence[Any]) -> Any:
+        return super().call_recomputed(name, fn, pull, list(map(self._given, args)))
+
+
+class _Noting(_Known):
+    """The first run: its reads are noted, and have the values of the enclosing trace."""
+
+    def __init__(self, parent: Trace, notes: Notes):
+        super().__init__(parent)
+        self.notes, self.assigned = notes, set[int]()
+
+    def known(self, value: Any) -> Any:
+        record = self.notes.record()
+        if record is None or not record.records(value):
+            return value
+        if not self.notes.complete:
+            self.notes.captured[value.var] = value.value
+        return value.value
+
+    def bind(self, primitive: Primitive, args: Sequence[Any]) -> tuple[Any, ...]:
+        given, target = list(args), written(primitive, args)
+        first = 0 if target is None else 1
+        given[first:] = map(self._given, given[first:])
+        if target is not None:
+            self.assigned.add(id(target))
+        return self.parent.bind(primitive, given)
+
+    def stand_in(self, parameter: Any) -> Any:
+        notes, record = self.notes, self.notes.record()
+        unknown = not notes.complete and id(parameter) not in notes.parameters
+        if unknown and record is not None and id(parameter) not in self.assigned:
+            held = record.stand_in(parameter)
+            self.known(held)
+            kept = held.var if record.records(held) else held
+            notes.parameters[id(parameter)] = parameter, kept
+        return self.parent.stand_in(parameter)
+
+    def reserve(self, blocks: int, generator: Any = None) -> tuple[Any, int]:
+        drawn = self.parent.reserve(blocks, generator)
+        if not self.notes.complete:
+            self.notes.draws.append(drawn)
+        return drawn
+
+
+class _Again(_Known):
+    """A later run: it reads the values of the first one, and assigns nothing."""
+
+    def __init__(self, parent: Trace, notes: Notes, symbols: dict[Var, Any]):
+        super().__init__(parent)
+        self.notes, self.symbols = notes, symbols
+        self.versions: dict[int, Any] = {}
+        self.draws: Iterator[tuple[Any, int]] = iter(notes.draws)
+
+    def known(self, value: Any) -> Any:
+        if not isinstance(value, TracedTensor):
+            return value
+        if value.var in self.symbols:
+            return self.symbols[value.var]
+        return value.value if value.trace is self.notes.record() else value
+
+    def bind(self, primitive: Primitive, args: Sequence[Any]) -> tuple[Any, ...]:
+        target = written(primitive, args)
+        if target is None:
+            return self.parent.bind(primitive, list(map(self._given, args)))
+        if not isinstance(primitive, Assign):
+            raise GraphError(
+                f"{primitive.name} writes to a Parameter in a function that is recomputed, where "
+                "only ops.assign may"
+            )
+        self.versions[id(target)] = self._given(args[1])
+        return (self.versions[id(target)],)
+
+    def stand_in(self, parameter: Any) -> Any:
+        if id(parameter) in self.versions:
+            return self.versions[id(parameter)]
+        _, kept = self.notes.parameters.get(id(parameter), (None, None))
+        if kept is None:
+            return self.parent.stand_in(parameter)
+        return self.symbols[kept] if isinstance(kept, Var) else kept
+
+    def reserve(self, blocks: int, generator: Any = None) -> tuple[Any, int]:
+        try:
+            return next(self.draws)
+        except StopIteration:
+            raise GraphError(
+                "a recomputed function draws more random numbers than in its first run; it must "
+                "do the same each time"
+            ) from None
+
+
+# --- Replay ---------------------------------------------------------------------------------------
+
+
+def replay(graph: Graph, args: Sequence[Any]) -> tuple[Any, ...]:
+    """Outputs of a graph on these inputs: computed op by op if the current trace is the eager one,
+    inlined if it records. Parameters are read and written as in the graph."""
+    trace = current_trace()
+    env: dict[Var, Any] = dict(zip(graph.inputs, args, strict=True))
+    env.update((v, Tensor(v.abstract.value)) for v in graph.constants)
+    env.update((v, trace.stand_in(p)) for p, v in graph.state)
+    writes = versions(graph).writes
+    for node in graph.nodes:
+        inputs = [env[v] for v in node.inputs]
+        if node in writes:
+            inputs[0] = writes[node]
+        values = interleave(node.primitive, inputs, dict(node.consts))
+        with _in_layer(node):
+            outputs = trace.bind(node.primitive, values)
+        env.update(zip(node.outputs, outputs, strict=True))
+    return tuple(env[v] for v in graph.outputs)
+
+
+def _in_layer(node: Node) -> AbstractContextManager[object]:
+    """In the block, calls are attributed to the layer of the node's call."""
+    layer = node.where.layer if node.where else ""
+    return layers.use(lambda: Layer(layer)) if layer else nullcontext()

@@ -1,20 +1,20 @@
-"""Activations as layers: each is the function of `ops` named beside it, element by element."""
+"""Activations as layers: each applies the function of `ops` named beside it."""
 
 from __future__ import annotations
 
 from typing import Any, Literal
 
 from .. import ops
-from ..graph.tracer import as_tensor
+from ..core.options import counts, number
+from ..graph.tracing import as_tensor
 from . import init
-from .arguments import number, positive
+from .arguments import beside, refuse_shape, shape_of
 from .cell import Cell, differing
 from .function import FunctionCell
-from .shapes import beside, refuse_shape, shape_of
 
 
 class Identity(Cell):
-    """x itself, where a layer is needed and nothing is to be done."""
+    """x itself: a layer that does nothing."""
 
     def construct(self, x: Any) -> Any:
         return as_tensor(x)
@@ -133,7 +133,7 @@ class PReLU(Cell):
     """
 
     def __init__(self, num_parameters: int = 1, slope: float = 0.25):
-        positive("PReLU", num_parameters=num_parameters)
+        (num_parameters,) = counts("PReLU", num_parameters=num_parameters)
         self.num_parameters = num_parameters
         self.weight = init.constant((num_parameters,), number("PReLU", "slope", slope))
 

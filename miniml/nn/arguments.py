@@ -1,35 +1,61 @@
-"""Checks of the arguments of layers: each returns the value, or refuses it by name."""
+"""The inputs of layers: their shapes and devices, and what is refused as one."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
+from typing import Any, NoReturn
 
 import numpy as np
 
-from ..errors import AttributeRefusedError, ShapeError
-from ..ops.inference.numbers import fraction as fraction
-from ..ops.inference.numbers import integer as integer
-from ..ops.inference.numbers import number as number
+from ..core.errors import (
+    NONE,
+    ArityError,
+    DTypeError,
+    ShapeError,
+    point_at,
+    user_location,
+)
+from ..core.tensor import Tensor
+from .cell import Cell
 
 
-def positive(layer: str, **extents: object) -> None:
-    """ShapeError for an extent of a layer that is not a positive int."""
-    for name, value in extents.items():
-        if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
-            raise ShapeError(f"{layer} got {name}={value!r}; expected a positive int")
-
-
-def flag(layer: str, name: str, value: object) -> bool:
-    """The value as a bool."""
-    if not isinstance(value, (bool, np.bool_)):
-        raise AttributeRefusedError(f"{layer} got {name}={value!r}; expected True or False")
-    return bool(value)
-
-
-def choice(layer: str, name: str, value: object, known: Sequence[str]) -> str:
-    """The value, one of the words `known`."""
-    if not isinstance(value, str) or value not in known:
-        raise AttributeRefusedError(
-            f"{layer} got {name}={value!r}; expected one of {', '.join(map(repr, known))}"
+def shape_of(cell: Cell, x: Any) -> tuple[int, ...]:
+    """The shape of a layer's input: a tensor, an array or nested lists."""
+    if x is None:
+        raise DTypeError(f"{cell.describe()} got None where it takes a tensor; {NONE}")
+    if isinstance(x, (list, tuple)) and any(isinstance(part, Tensor) for part in x):
+        raise ArityError(
+            f"{cell.describe()} got a {type(x).__name__} of {len(x)} where it takes one tensor; "
+            "pass them one by one, as in net(a, b) or step((a, b), labels), or put them together "
+            "with ops.stack"
         )
-    return value
+    if isinstance(x, (Mapping, str, bytes)):
+        keys = f" of {', '.join(map(repr, x))}" if isinstance(x, Mapping) else f" {x!r}"
+        raise DTypeError(
+            f"{cell.describe()} got a {type(x).__name__}{keys} where it takes one tensor; a Cell "
+            "whose construct takes the tensors from it, as in self.body(batch['x']), does"
+        )
+    return x.shape if isinstance(x, Tensor) else np.shape(x)
+
+
+def on_one_device(cell: Cell, *inputs: Any) -> list[Any]:
+    """The inputs, with arrays moved to the device of the first tensor; refused as by `shape_of`
+    where one is no tensor."""
+    for x in inputs:
+        shape_of(cell, x)
+    first = next((x for x in inputs if isinstance(x, Tensor)), None)
+    if first is None:
+        return list(inputs)
+    return [beside(first, x) if isinstance(x, np.ndarray) else x for x in inputs]
+
+
+def beside(parameter: Tensor, value: Any) -> Tensor:
+    """The value as a tensor; an array goes to the parameter's device."""
+    return value if isinstance(value, Tensor) else Tensor(value, device=parameter.device)
+
+
+def refuse_shape(cell: Cell, got: tuple[int, ...], expected: str) -> NoReturn:
+    """Raise the ShapeError of a layer whose input does not fit, with the user's line."""
+    error = ShapeError(f"{cell.describe()} got input of shape {got}; expected {expected}")
+    point_at(error, user_location(type(cell).__name__))
+    raise error

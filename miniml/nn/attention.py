@@ -1,18 +1,24 @@
-"""MultiHeadAttention, in which every position looks at others."""
+"""Attention layers: MultiHeadAttention, transformer layers and position encodings."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from .. import ops
-from ..dtype import bool_, is_float
-from ..errors import AttributeRefusedError, DTypeError, ShapeError
+from ..core.dtype import bool_, int64, is_float
+from ..core.errors import AttributeRefusedError, DTypeError, ShapeError, ValueRefusedError
+from ..core.options import choice, count, counts, flag, integer, number
+from ..graph.tracing import as_tensor
+from ..ops.checks import is_one_integer, on_device_of
+from ..ops.losses import checked
 from . import init
-from .arguments import flag, positive
+from .arguments import beside, refuse_shape, shape_of
 from .cell import Cell
 from .linear import Dense
-from .norm import Dropout
-from .shapes import beside, refuse_shape, shape_of
+from .norm import Dropout, LayerNorm
 
 
 class MultiHeadAttention(Cell):
@@ -22,10 +28,10 @@ class MultiHeadAttention(Cell):
     products of q, k and v with the three (d, d) blocks of in_proj_weight (3 d, d), each plus its
     third of in_proj_bias (3 d,), cut into heads of d / heads features.
 
-    mask: says which keys a query sees, of a shape that broadcasts to (N, heads, T, S), such as
+    mask: the keys that each query sees, of a shape that broadcasts to (N, heads, T, S), such as
     (T, S). True means that it does, as in ops.where and unlike in PyTorch's MultiheadAttention; a
     query that sees none gets 0 from every head. A mask of floats is added to the products, with
-    -inf for what is not seen. is_causal: query i sees keys 0 to i, and of these what mask says.
+    -inf for what is not seen. is_causal: query i sees keys 0 to i, of those in the mask.
     dropout: of the softmax, in training. bias=False: in_proj_bias is None and out_proj has none.
     rotary: a cell that turns the heads' queries and keys (N, heads, T, d / heads) by their
     positions, such as RotaryPositions. Long sequences are computed in blocks, whose memory does not
@@ -43,9 +49,9 @@ class MultiHeadAttention(Cell):
         bias: bool = True,
         rotary: Cell | None = None,
     ):
-        positive("MultiHeadAttention", d=d, heads=heads)
+        d, heads = counts("MultiHeadAttention", d=d, heads=heads)
         if d % heads:
-            raise ShapeError(
+            raise ValueRefusedError(
                 f"MultiHeadAttention got heads={heads} for d={d}; expected a divisor of d"
             )
         if not isinstance(rotary, Cell | None):
@@ -74,7 +80,7 @@ class MultiHeadAttention(Cell):
         return self.out_proj(ops.reshape(ops.transpose(out, (0, 2, 1, 3)), queries))
 
     def _checked(self, q: Any, k: Any, v: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """The shapes of q and k, if those of all three fit."""
+        """The shapes of q and k; ShapeError unless those of all three fit."""
         queries, keys = shape_of(self, q), shape_of(self, k)
         if len(queries) != 3 or queries[2] != self.d:
             refuse_shape(self, queries, f"q of shape (N, T, {self.d})")
@@ -85,7 +91,7 @@ class MultiHeadAttention(Cell):
         return queries, keys
 
     def _mask(self, mask: Any, full: tuple[int, ...]) -> Any:
-        """The mask as a tensor, if it fits scores of shape `full`."""
+        """The mask as a tensor; ShapeError unless it broadcasts to scores of shape `full`."""
         if mask is None:
             return None
         shape = shape_of(self, mask)
@@ -101,7 +107,7 @@ class MultiHeadAttention(Cell):
         return mask
 
     def _projected(self, *inputs: Any) -> list[Any]:
-        """Q, K and V, (N, heads, positions, features); one product for inputs that are one."""
+        """Q, K and V, (N, heads, positions, features); one product if the inputs are one tensor."""
         weight, bias = self.in_proj_weight, self.in_proj_bias
         if inputs[0] is inputs[1] is inputs[2]:
             projected = _affine(inputs[0], weight, bias)
@@ -126,3 +132,240 @@ class MultiHeadAttention(Cell):
 def _affine(x: Any, weight: Any, bias: Any) -> Any:
     product = ops.matmul(x, weight, transpose_y=True)
     return product if bias is None else product + bias
+
+
+# --- Transformer layers ---------------------------------------------------------------------------
+
+
+_ACTIVATIONS: dict[str, Callable[[Any], Any]] = {"relu": ops.relu, "gelu": ops.gelu}
+
+
+class TransformerLayer(Cell):
+    """Base of layers of residual parts."""
+
+    self_attn: MultiHeadAttention
+    linear1: Dense
+    linear2: Dense
+
+    def _parts(
+        self,
+        attentions: tuple[str, ...],
+        d: int,
+        heads: int,
+        hidden: int,
+        dropout: float,
+        norm_first: bool,
+        activation: str | Callable[[Any], Any],
+        bias: bool,
+    ) -> None:
+        """Make the parts: attentions of these names, two dense layers, and a norm for each part."""
+        layer = type(self).__name__
+        (hidden,) = counts(layer, hidden=hidden)
+        if not callable(activation):
+            choice(layer, "activation", activation, tuple(_ACTIVATIONS))
+        self.norm_first = flag(layer, "norm_first", norm_first)
+        for name in attentions:
+            setattr(self, name, MultiHeadAttention(d, heads, dropout, bias))
+        self.linear1, self.linear2 = Dense(d, hidden, bias), Dense(hidden, d, bias)
+        for i in range(len(attentions) + 1):
+            setattr(self, f"norm{i + 1}", LayerNorm(d, bias=bias))
+        self.dropout = Dropout(dropout)
+        self.activation = activation
+
+    def _residual(self, x: Any, norm: Cell, part: Callable[[Any], Any]) -> Any:
+        if self.norm_first:
+            return x + self.dropout(part(norm(x)))
+        return norm(x + self.dropout(part(x)))
+
+    def _mlp(self, x: Any) -> Any:
+        chosen = self.activation
+        function = _ACTIVATIONS[chosen] if isinstance(chosen, str) else chosen
+        return self.linear2(self.dropout(function(self.linear1(x))))
+
+    def _input(self, x: Any, axes: str = "N, T") -> Any:
+        """The sequence as a tensor; ShapeError unless it has d features."""
+        shape, d = shape_of(self, x), self.self_attn.d
+        if len(shape) != 3 or shape[2] != d:
+            refuse_shape(self, shape, f"({axes}, {d})")
+        return beside(self.linear1.weight, x)
+
+    def describe(self) -> str:
+        """TransformerEncoderLayer(d, heads, hidden, ...)."""
+        own = f"{self.self_attn.d}, {self.self_attn.heads}, {self.linear1.out_features}"
+        tail = ", norm_first=True" if self.norm_first else ""
+        if self.activation != "relu":
+            chosen = self.activation
+            tail += f", activation={chosen if isinstance(chosen, Cell) else repr(chosen)}"
+        tail += "" if self.linear1.bias is not None else ", bias=False"
+        return f"{type(self).__name__}({own}, dropout={self.dropout.p}{tail})"
+
+
+class TransformerEncoderLayer(TransformerLayer):
+    """Self-attention, then a layer of hidden units, for x (N, T, d): residual parts f, each
+    norm(x + f(x)), or, with norm_first, x + f(norm(x)).
+
+    Called as `layer(x, mask=None, is_causal=False)`, as in MultiHeadAttention. Its parts: self_attn
+    and norm1; linear1, linear2 and norm2. The last part is linear2(activation(linear1(x))) with
+    `hidden` units. activation: "relu", "gelu", or any function or cell of a tensor. dropout acts
+    where it does in PyTorch: on the softmax of attention, after the activation and on the output of
+    each part.
+    bias=False: no linear map and no norm in it has one. Weights have PyTorch's names and
+    shapes (of a dense layer transposed): nn.load_torch_state.
+    Source: Vaswani et al. 2017, "Attention is all you need"; norm_first: Xiong et al. 2020, "On
+    layer normalization in the transformer architecture".
+    """
+
+    norm1: LayerNorm
+    norm2: LayerNorm
+
+    def __init__(
+        self,
+        d: int,
+        heads: int,
+        hidden: int,
+        dropout: float = 0.1,
+        norm_first: bool = False,
+        activation: str | Callable[[Any], Any] = "relu",
+        bias: bool = True,
+    ):
+        self._parts(("self_attn",), d, heads, hidden, dropout, norm_first, activation, bias)
+
+    def construct(self, x: Any, mask: Any = None, is_causal: bool = False) -> Any:
+        x = self._input(x)
+        x = self._residual(x, self.norm1, lambda x: self.self_attn(x, x, x, mask, is_causal))
+        return self._residual(x, self.norm2, self._mlp)
+
+
+class TransformerDecoderLayer(TransformerLayer):
+    """Self-attention, attention to a memory, then a layer of hidden units, for x (N, T, d) and
+    memory (N, S, d), as for `TransformerEncoderLayer`.
+
+    Called as `layer(x, memory, mask=None, memory_mask=None, is_causal=False,
+    memory_is_causal=False)`; mask and is_causal are those of the self-attention, as in
+    MultiHeadAttention. Its parts: self_attn and norm1; multihead_attn, which takes keys and values
+    from the memory, and norm2; linear1, linear2 and norm3.
+    """
+
+    multihead_attn: MultiHeadAttention
+    norm1: LayerNorm
+    norm2: LayerNorm
+    norm3: LayerNorm
+
+    def __init__(
+        self,
+        d: int,
+        heads: int,
+        hidden: int,
+        dropout: float = 0.1,
+        norm_first: bool = False,
+        activation: str | Callable[[Any], Any] = "relu",
+        bias: bool = True,
+    ):
+        attentions = "self_attn", "multihead_attn"
+        self._parts(attentions, d, heads, hidden, dropout, norm_first, activation, bias)
+
+    def construct(
+        self,
+        x: Any,
+        memory: Any,
+        mask: Any = None,
+        memory_mask: Any = None,
+        is_causal: bool = False,
+        memory_is_causal: bool = False,
+    ) -> Any:
+        x, memory = self._input(x), self._input(memory, "N, S")
+        x = self._residual(x, self.norm1, lambda x: self.self_attn(x, x, x, mask, is_causal))
+        x = self._residual(
+            x,
+            self.norm2,
+            lambda x: self.multihead_attn(x, memory, memory, memory_mask, memory_is_causal),
+        )
+        return self._residual(x, self.norm3, self._mlp)
+
+
+# --- Position encodings ---------------------------------------------------------------------------
+
+
+class SinusoidalPositions(Cell):
+    """x + `ops.sinusoidal_positions`, for x (..., T, d): sine waves, nothing learnt.
+
+    Called as `layer(x, start=0)`; start: the position of the first member, an int, or an integer
+    Tensor of shape (): one compiled step then serves all positions.
+    Source: Vaswani et al. 2017, "Attention is all you need", section 3.5.
+    """
+
+    _shown = "{0.d}, base={0.base}"
+
+    def __init__(self, d: int, base: float = 10000.0):
+        self.d = count("SinusoidalPositions", "d", d)
+        self.base = number("SinusoidalPositions", "base", base, 1)
+
+    def construct(self, x: Any, start: Any = 0) -> Any:
+        shape = _sequence(self, x, self.d)
+        first = start if is_one_integer(start) else integer("SinusoidalPositions", "start", start)
+        x = as_tensor(x)
+        dtype = x.dtype if is_float(x.dtype) else float
+        with on_device_of(x):
+            return x + ops.sinusoidal_positions(shape[-2], self.d, first, self.base, dtype)
+
+
+class LearnedPositions(Cell):
+    """x + weight[start : start + T], for x (..., T, d): a learnt row for each position.
+
+    weight: (length, d), which starts normal with standard deviation 0.02. Called as
+    `layer(x, start=0)`, start as for SinusoidalPositions; positions from `length` on are refused
+    (not those of a Tensor on a GPU, where a check would wait for the device).
+    Source: Gehring et al. 2017, "Convolutional sequence to sequence learning"; the deviation is
+    that of Radford et al. 2019, "Language models are unsupervised multitask learners".
+    """
+
+    _shown = "{0.length}, {0.d}"
+
+    def __init__(self, length: int, d: int):
+        length, d = counts("LearnedPositions", length=length, d=d)
+        self.length, self.d = length, d
+        self.weight = init.normal((length, d), 0.02)
+
+    def construct(self, x: Any, start: Any = 0) -> Any:
+        shape = _sequence(self, x, self.d)
+        if is_one_integer(start) and shape[-2] <= self.length:
+            first = checked(self.describe(), "start", start, self.length - shape[-2] + 1)
+            positions = ops.add(ops.cast(first, int64), np.arange(shape[-2]))
+            return beside(self.weight, x) + ops.gather(self.weight, positions)
+        first = 0 if is_one_integer(start) else integer("LearnedPositions", "start", start)
+        last = first + shape[-2]
+        if first < 0 or last > self.length:
+            raise ShapeError(
+                f"{self.describe()} got positions {first} to {last - 1}; it has rows for 0 to "
+                f"{self.length - 1}"
+            )
+        return beside(self.weight, x) + self.weight[first:last]
+
+
+class RotaryPositions(Cell):
+    """x (..., T, d) with its pairs of features turned by their positions: `ops.rotary_embedding`.
+
+    It is for queries and keys alike, after they are cut into heads of d features, as
+    MultiHeadAttention(..., rotary=RotaryPositions(d)) does. Called as `layer(x, positions=None)`.
+    Source: Su et al. 2021, "RoFormer: enhanced transformer with rotary position embedding".
+    """
+
+    _shown = "{0.d}, base={0.base}, interleaved={0.interleaved}"
+
+    def __init__(self, d: int, base: float = 10000.0, interleaved: bool = False):
+        if count("RotaryPositions", "d", d) % 2:
+            raise ValueRefusedError(f"RotaryPositions got d={d}; expected an even number")
+        self.d, self.base = int(d), number("RotaryPositions", "base", base, 1)
+        self.interleaved = flag("RotaryPositions", "interleaved", interleaved)
+
+    def construct(self, x: Any, positions: Any = None) -> Any:
+        _sequence(self, x, self.d)
+        return ops.rotary_embedding(as_tensor(x), positions, self.base, self.interleaved)
+
+
+def _sequence(cell: Cell, x: Any, d: int) -> tuple[int, ...]:
+    """The shape of x; ShapeError unless it is a sequence of d features."""
+    shape = shape_of(cell, x)
+    if len(shape) < 2 or shape[-1] != d:
+        refuse_shape(cell, shape, f"(..., T, {d})")
+    return shape

@@ -1,29 +1,46 @@
-"""Cell: a network or a part of one, with parameters, child cells and a training flag."""
+"""Cell: a network or a part of one, with parameters, child cells and a training flag.
+
+After the class itself: the checks of its attributes, the entry point that traces call, keys of
+mutable attributes, freezing by patterns, and moving to a device or dtype.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from fnmatch import fnmatchcase
 from html import escape
 from reprlib import recursive_repr
+from types import MethodType
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-from .. import epoch
-from ..constructor import Constructed, shown
-from ..dtype import DType
-from ..errors import AttributeRefusedError, MinimlError
-from ..hints import unknown
-from ..parameter import Parameter
-from ..tensor import Array, Tensor
-from ..trace import Guarded, current_trace
-from ..tracebacks import hide_frames
-from .contents import changes_silently, contents, holds
-from .entry import Entry
-from .freezing import freeze, unfreeze
-from .hooks import Handle, Hook, hook
-from .moving import move
-from .paths import note_layer
+import numpy as np
+
+from ..core import epoch
+from ..core.abstract import Abstract
+from ..core.constructor import Constructed, shown
+from ..core.dtype import ALL, DType, as_dtype, float32, float64, is_float
+from ..core.epoch import Epoch
+from ..core.errors import (
+    AttributeRefusedError,
+    DTypeError,
+    Layer,
+    MinimlError,
+    PerformanceWarning,
+    layers,
+    warn_user,
+)
+from ..core.hints import unknown
+from ..core.parameter import Parameter
+from ..core.primitive import Same, key
+from ..core.settings import current, device_name
+from ..core.tensor import Array, Tensor
+from ..core.trace import Guarded, computes_at_once, current_trace
+from ..core.tracebacks import hide_frames
+from ..grad.recompute import recomputed
+from ..graph.tracing import by_position
+from .hooks import Handle, Hook, hook, run_hooked
 from .state import load
-from .summary import Summary, summary
+from .summary import Summary, layer_names, note_layer, summary
 
 
 class Cell(Constructed, Guarded):
@@ -39,29 +56,29 @@ class Cell(Constructed, Guarded):
     the cotangent of that, is the cell's gradient: a tuple with one per input, None for none, as for
     `grad.custom_bprop`. It reaches the inputs only; parameters inside get none.
 
-    Where there is a Parameter or a Cell, only another one, or None, takes its place: `net.weight =
-    array` is refused, as the array would neither learn nor be saved; `net.weight.set_data(array)`
-    is what does it, and `del net.weight` frees the name.
+    A Parameter or a Cell can be replaced only by another one, or None: `net.weight = array` is
+    refused, as the array would neither learn nor be saved; `net.weight.set_data(array)` sets the
+    values, and `del net.weight` frees the name.
 
     A compiled program depends on the attributes of all cells it was traced through: it is made
     anew when one is assigned, `set_train` changes one, or what a list, dict or set holds changes.
-    (An array is read once: assign another one.) So `construct` should assign none; what changes
-    from call to call is a Parameter, updated with `ops.assign`.
+    (An array is read once: assign another one.) So `construct` should assign none; state that
+    changes from call to call is a Parameter, updated with `ops.assign`.
     """
 
     training: bool
-    _structure: int  # how often anything but the mode has changed
+    _structure: int  # the number of changes of anything but the mode
     _watched: tuple[str, ...]  # names of attributes that may change without an assignment
     _entry: Entry
     _hooks: tuple[Hook, ...]
-    _frozen: tuple[str, ...] = ()  # names of own parameters that `freeze` keeps from learning
+    _frozen: tuple[str, ...] = ()  # names of own parameters that `freeze` froze
     _recomputed: ClassVar[bool] = False
-    _shown: ClassVar[str] = ""  # what stands in the brackets of describe(), "{0}" being the cell
+    _shown: ClassVar[str] = ""  # the arguments in describe(), "{0}" being the cell
 
-    if not TYPE_CHECKING:  # it would tell the checker that every cell takes anything
+    if not TYPE_CHECKING:  # checkers would think that every cell takes any arguments
 
         def __new__(cls, *args: Any, **kwargs: Any) -> Self:
-            """Set up here, so that a subclass may forget super().__init__()."""
+            """Set up the cell here, so that a subclass need not call super().__init__()."""
             cell = super().__new__(cls, *args, **kwargs)
             cell.__dict__.update(training=True, _structure=0, _watched=(), _hooks=())
             cell.__dict__["_entry"] = Entry(cell)
@@ -77,7 +94,7 @@ class Cell(Constructed, Guarded):
                 )
 
     def construct(self, *args: Any, **kwargs: Any) -> Any:
-        """What the cell computes, in terms of `ops`, child cells and parameters."""
+        """Compute the output, in terms of `ops`, child cells and parameters."""
         forward = hasattr(type(self), "forward")
         say = "forward is called construct here" if forward else "say what it computes"
         raise MinimlError(
@@ -86,13 +103,17 @@ class Cell(Constructed, Guarded):
 
     def __call__(self, *args: Any, **named: Any) -> Tensor:
         try:
-            return current_trace().call(self._entry, args, named)  # type: ignore[no-any-return]
+            entry = self._entry
+            callee = current_trace().callee(entry)
+            # A method takes a frame less than an object that is called.
+            return (entry.run if callee is entry else callee)(*args, **named)  # type: ignore[no-any-return]
         except Exception as error:
             note_layer(error, self)
             hide_frames(error)
             raise
 
     def __setattr__(self, name: str, value: Any) -> None:
+        _refuse_taken(type(self).__name__, name, value)
         _refuse_hidden(self, name, value)
         _check_replaced(type(self).__name__, name, self.__dict__.get(name), value)
         if self.__dict__.get(name, self) is not value:
@@ -102,7 +123,7 @@ class Cell(Constructed, Guarded):
     if not TYPE_CHECKING:  # it would hide misspelt names from the checker
 
         def __getattr__(self, name: str) -> Any:
-            if hasattr(type(self), name):  # a property that lacks something: say what
+            if hasattr(type(self), name):  # a property that raised: show its error
                 return object.__getattribute__(self, name)
             raise unknown(type(self).__name__, name, self)
 
@@ -111,7 +132,7 @@ class Cell(Constructed, Guarded):
         self._changed(name)
 
     def _changed(self, name: str) -> None:
-        """Programs that depend on this cell are made anew; back in a mode, it knows theirs."""
+        """Invalidate the programs that depend on this cell. Those of another mode stay cached."""
         if name != "training":
             others = tuple(n for n in self._watched if n != name)
             watched = changes_silently(self.__dict__.get(name))
@@ -121,12 +142,12 @@ class Cell(Constructed, Guarded):
 
     @property
     def silent(self) -> bool:  # type: ignore[override]
-        """True with a list, dict or set among the attributes, which may change by themselves."""
+        """True with a list, dict or set among the attributes, which may change in place."""
         return bool(self._watched)
 
     @property
     def born(self) -> int:  # type: ignore[override]
-        """When it was made, in ticks of `epoch`."""
+        """The tick of `epoch` at which it was made."""
         return self._entry.born
 
     @property
@@ -136,7 +157,7 @@ class Cell(Constructed, Guarded):
         return self._structure, int(self.training), held
 
     def outgrown(self, signature: object) -> bool:
-        """True for that of an older structure: mode and contents may come back, it does not."""
+        """True for the signature of an older structure: modes and contents can recur."""
         return isinstance(signature, tuple) and signature[0] != self._structure
 
     def cells(self) -> Iterator[Cell]:
@@ -144,15 +165,17 @@ class Cell(Constructed, Guarded):
         yield from (cell for _, cell in self._walk("", set()))
 
     def _walk(self, prefix: str, seen: set[int]) -> Iterator[tuple[str, Cell]]:
-        if id(self) in seen:
-            return
-        seen.add(id(self))
-        yield prefix, self
-        for name in self._watched:
-            _refuse_hidden(self, name, self.__dict__.get(name))
-        for name, value in self.__dict__.items():
-            if isinstance(value, Cell):
-                yield from value._walk(f"{prefix}{name}.", seen)
+        waiting: list[tuple[str, Cell]] = [(prefix, self)]
+        while waiting:
+            prefix, cell = waiting.pop()
+            if id(cell) in seen:
+                continue
+            seen.add(id(cell))
+            yield prefix, cell
+            for name in cell._watched:
+                _refuse_hidden(cell, name, cell.__dict__.get(name))
+            children = [(f"{prefix}{n}.", v) for n, v in vars(cell).items() if isinstance(v, Cell)]
+            waiting += reversed(children)
 
     def parameters_dict(self) -> dict[str, Parameter]:
         """Every parameter by its path from this cell, such as "conv1.weight", each once.
@@ -186,7 +209,7 @@ class Cell(Constructed, Guarded):
         load("load_state_dict", self, state)
 
     def _name_parameters(self, prefix: str) -> None:
-        """Name those that nobody has named yet, for the text of graphs."""
+        """Name the parameters that have no name yet, for the text of graphs."""
         for name, value in self.__dict__.items():
             if isinstance(value, Parameter) and value.name == Parameter.UNNAMED:
                 value.name = prefix + name
@@ -246,7 +269,7 @@ class Cell(Constructed, Guarded):
     def register_forward_pre_hook(self, fn: Callable[..., Any]) -> Handle:
         """Call fn(cell, inputs) before construct; inputs: a tuple of the positional arguments.
 
-        What it returns, if not None, takes their place: a tuple, or the one input. This and the
+        Its result, if not None, replaces them: a tuple, or the one input. This and the
         other two: hooks run in the order of registration until `handle.remove()`. Where the cell
         is compiled they are traced with it, on values that are not known yet, and it is compiled
         anew when one comes or goes. Copies of a cell have none.
@@ -254,15 +277,15 @@ class Cell(Constructed, Guarded):
         return hook(self, "forward pre-hook", fn)
 
     def register_forward_hook(self, fn: Callable[..., Any]) -> Handle:
-        """Call fn(cell, inputs, output) after construct. What it returns, if not None, takes the
-        output's place, and has its structure, shapes and dtypes."""
+        """Call fn(cell, inputs, output) after construct. Its result, if not None, replaces the
+        output, and has its structure, shapes and dtypes."""
         return hook(self, "forward hook", fn)
 
     def register_backward_hook(self, fn: Callable[..., Any]) -> Handle:
         """Call fn(cell, grad_inputs, grad_output) when a gradient has passed through the cell.
 
-        grad_inputs: one entry per positional argument, None where no gradient passes. What fn
-        returns, if not None, takes their place: a tuple of the same shapes and dtypes.
+        grad_inputs: one entry per positional argument, None where no gradient passes. The result of
+        fn, if not None, replaces them: a tuple of the same shapes and dtypes.
         grad_output: has the output's structure.
         """
         return hook(self, "backward hook", fn)
@@ -311,7 +334,7 @@ class Cell(Constructed, Guarded):
         return f"<pre>{escape(repr(self))}</pre>{self.summary()._repr_html_()}"
 
     def __getstate__(self) -> dict[str, Any]:
-        """Copies and pickles have no hooks: their handles are with the one who registered them."""
+        """The state of copies and pickles: no hooks, as their handles belong to the original."""
         return {k: v for k, v in self.__dict__.items() if k not in ("_entry", "_hooks")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -319,9 +342,50 @@ class Cell(Constructed, Guarded):
 
 
 def differing(cell: Cell, defaults: dict[str, Any], **shown: Any) -> str:
-    """The cell in one line, with the attributes that do not have these defaults."""
+    """The cell in one line, with the attributes that differ from these defaults."""
     shown |= {k: getattr(cell, k) for k, v in defaults.items() if getattr(cell, k) != v}
     return f"{type(cell).__name__}({', '.join(f'{k}={v!r}' for k, v in shown.items())})"
+
+
+# --- Checks of attributes -------------------------------------------------------------------------
+
+
+def _refuse_taken(owner: str, name: str, value: Any) -> None:
+    """AttributeRefusedError for the name of a method, and for a mode that is no bool."""
+    if name in _METHODS:
+        raise AttributeRefusedError(
+            f"{owner}.{name} is a method of a Cell, which the {type(value).__name__} would hide; "
+            f"choose another name, as self.own_{name}"
+        )
+    if name == "training" and not isinstance(value, (bool, np.bool_)):
+        raise AttributeRefusedError(
+            f"{owner}.training got {shown(value)}; it is True or False, and net.set_train(False) "
+            "sets it for all layers; choose another name for anything else"
+        )
+
+
+_METHODS = {name for name, value in vars(Cell).items() if callable(value) and name[0] != "_"}
+_METHODS -= {"construct"}  # a cell defines its own
+
+
+def _refuse_hidden(owner: Cell, name: str, value: Any) -> None:
+    """AttributeRefusedError for a container of cells or parameters, which would not be found."""
+    if holds(value, (Cell, Parameter)):
+        raise AttributeRefusedError(
+            f"{type(owner).__name__}.{name} is a {type(value).__name__} that holds cells or "
+            "parameters, where they would not be found; use nn.CellList(...) or "
+            "nn.Sequential(...), or one attribute for each"
+        )
+
+
+def _check_replaced(owner: str, name: str, old: Any, value: Any) -> None:
+    """Refuse a value that would silently remove a parameter or a child cell from the network."""
+    for kind, instead in _INSTEAD.items():
+        if isinstance(old, kind) and value is not None and not isinstance(value, kind):
+            raise AttributeRefusedError(
+                f"{owner}.{name} is a {kind.__name__}, which {shown(value)} cannot replace: it "
+                f"would neither be trained nor saved; {instead.format(name)}, or delete it first"
+            )
 
 
 _INSTEAD = {
@@ -331,21 +395,223 @@ _INSTEAD = {
 }
 
 
-def _check_replaced(owner: str, name: str, old: Any, value: Any) -> None:
-    """Refuse what would take a parameter or a child cell out of the network unseen."""
-    for kind, instead in _INSTEAD.items():
-        if isinstance(old, kind) and value is not None and not isinstance(value, kind):
-            raise AttributeRefusedError(
-                f"{owner}.{name} is a {kind.__name__}, which {shown(value)} cannot replace: it "
-                f"would neither be trained nor saved; {instead.format(name)}, or delete it first"
-            )
+# --- Entry point of traces ------------------------------------------------------------------------
 
 
-def _refuse_hidden(owner: Cell, name: str, value: Any) -> None:
-    """AttributeRefusedError for a container of cells or parameters, which nobody would find."""
-    if holds(value, (Cell, Parameter)):
-        raise AttributeRefusedError(
-            f"{type(owner).__name__}.{name} is a {type(value).__name__} that holds cells or "
-            "parameters, where they would not be found; use nn.CellList(...) or "
-            "nn.Sequential(...), or one attribute for each"
+class Entry:
+    """The callable that a trace sees for a cell: one per cell, so that each has one program cache.
+
+    called: the cell, or one around it, has been called op by op, so that dtypes were checked.
+    """
+
+    def __init__(self, cell: Any):
+        self.cell, self.born = cell, epoch.tick()
+        self.called = self.warned = False
+        self._names: tuple[Epoch | None, dict[int, str]] = (None, {})  # of inner layers
+
+    def run(self, *args: Any, **named: Any) -> Any:
+        """Call the cell. For a plain one `construct` is called from here, as cells nest only as
+        deep as Python's stack divided by the frames that each takes."""
+        cell, at_once = self.cell, computes_at_once()
+        alone = False
+        if not (at_once and self.called):
+            alone = at_once or layers.get() is None
+            self._prepare()
+        plain = not (cell._hooks or cell._recomputed or hasattr(type(cell), "bprop"))
+        construct = cell.construct if plain else self._with_hooks
+        if at_once and not _watched():
+            out = construct(*args, **named)
+        else:
+            with layers.use(self._layer):
+                out = construct(*args, **named)
+        if alone and not self.warned:
+            self.warned = warn_widened(cell, args, out)
+        return out
+
+    __call__ = run
+
+    def _prepare(self) -> None:
+        """Guard the program on all cells below, and name their parameters."""
+        for prefix, inner in self.cell._walk("", set()):  # construct may read any of them
+            inner._entry.called = True
+            current_trace().guard(inner, inner.signature)
+            inner._name_parameters(prefix)
+
+    def _with_hooks(self, *args: Any, **named: Any) -> Any:
+        if self.cell._hooks:
+            return run_hooked(self.cell, self._with_recompute, args, named)
+        return self._with_recompute(args, named)
+
+    def _with_recompute(self, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
+        if self.cell._recomputed and not hasattr(type(self.cell), "bprop"):
+            return recomputed(self.cell.construct)(*args, **named)
+        return self._with_bprop(args, named)  # a custom gradient, too, keeps only the inputs
+
+    def _with_bprop(self, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
+        cell = self.cell
+        bprop = getattr(type(cell), "bprop", None)
+        if bprop is None:
+            return cell.construct(*args, **named)
+        given = by_position(self.__name__, cell.construct, args, named)
+        bound = MethodType(bprop, cell)
+        return current_trace().call_with_bprop(self.__name__, cell.construct, bound, given)
+
+    def _layer(self) -> Layer:
+        """The cell by its path from the outermost one that is being called."""
+        outer = layers.get()
+        network = outer.network if outer is not None and outer.network is not None else self.cell
+        return Layer(network._entry.names().get(id(self.cell), ""), network)
+
+    def names(self) -> dict[int, str]:
+        """The name of each layer inside this cell, by the layer's identity."""
+        named_at, names = self._names
+        if named_at is not epoch.now:
+            names = layer_names(self.cell)
+            self._names = epoch.now, names
+        return names
+
+    @property
+    def __name__(self) -> str:
+        return type(self.cell).__name__
+
+
+def _watched() -> bool:
+    """True where a setting or a watcher needs the names of layers at each call."""
+    settings = current()
+    return settings.check_nan or bool(settings.watchers)
+
+
+def warn_widened(cell: Any, inputs: Sequence[Any], out: Any) -> bool:
+    """Warn of a float64 input beside float32 parameters that made the result float64, too.
+
+    That is correct, but slow, and seldom intended.
+    """
+    wide = [x for x in inputs if isinstance(x, (Tensor, np.ndarray)) and x.dtype == float64]
+    if not wide or not isinstance(out, Tensor) or out.dtype != float64:
+        return False
+    value_of = current_trace().stand_in  # gradcheck substitutes float64 values
+    if not any(value_of(p).dtype == float32 for p in cell.trainable_params()):
+        return False
+    warn_user(
+        PerformanceWarning(
+            f"{type(cell).__name__} got {Abstract(wide[0].shape, float64)} beside float32 "
+            "parameters, so it computes in float64, about half as fast; convert the data "
+            "once, where it is loaded: x.astype(np.float32)"
         )
+    )
+    return True
+
+
+# --- Mutable attributes ---------------------------------------------------------------------------
+
+
+def changes_silently(value: Any) -> bool:
+    """True for containers whose content may change without an assignment."""
+    if isinstance(value, tuple):
+        return any(map(changes_silently, value))
+    return isinstance(value, (list, dict, set))
+
+
+def contents(value: Any) -> object:
+    """A key for what a value holds: containers and numbers by value, all else by identity.
+
+    1, 1.0 and True differ, as everywhere; so do dicts in another order.
+    """
+    if isinstance(value, dict):
+        return type(value), tuple((contents(k), contents(v)) for k, v in value.items())
+    if isinstance(value, (list, tuple)):
+        return type(value), tuple(map(contents, value))
+    if isinstance(value, (set, frozenset)):
+        return type(value), frozenset(map(contents, value))
+    return key(value) if isinstance(value, _PLAIN) else Same(value)
+
+
+_PLAIN = (bool, int, float, str, bytes, type(None))
+
+
+def holds(value: Any, kinds: tuple[type, ...]) -> bool:
+    """True where a container holds an object of these kinds, however deep."""
+    if not isinstance(value, (list, tuple, dict, set, frozenset)):
+        return False
+    inside = value.values() if isinstance(value, dict) else value
+    return any(isinstance(v, kinds) or holds(v, kinds) for v in inside)
+
+
+# --- Freezing -------------------------------------------------------------------------------------
+
+
+def freeze(network: Any, patterns: tuple[str, ...]) -> None:
+    """Clear `requires_grad` of the parameters that match and record it in the cells that hold
+    them; AttributeRefusedError for a pattern that matches none."""
+    learning = [entry for entry in _matching(network, patterns) if entry[2].requires_grad]
+    for cell, name, parameter in learning:  # a shared one is recorded under all its names
+        parameter.requires_grad = False
+        cell._note_frozen((*cell._frozen, name))
+
+
+def unfreeze(network: Any, patterns: tuple[str, ...]) -> None:
+    """Set `requires_grad` again of those that match and were frozen."""
+    for cell, name, parameter in _matching(network, patterns):
+        if name in cell._frozen:
+            parameter.requires_grad = True
+            cell._note_frozen(tuple(n for n in cell._frozen if n != name))
+
+
+def _matching(network: Any, patterns: tuple[str, ...]) -> list[tuple[Any, str, Parameter]]:
+    """The parameters at paths that match any of the patterns, with the cells that hold them."""
+    held = {prefix + name: (cell, name, p) for prefix, cell, name, p in _held(network)}
+    for pattern in patterns:
+        if not _matched(held, pattern):
+            raise AttributeRefusedError(
+                f"{type(network).__name__} has no parameter or layer {pattern!r}; its parameters "
+                f"are {', '.join(held)}; a pattern is a path, as '0.weight', '0' or '*.bias'"
+            )
+    chosen = {path for pattern in patterns or ("*",) for path in _matched(held, pattern)}
+    return [entry for path, entry in held.items() if path in chosen]
+
+
+def _matched(paths: Iterable[str], pattern: str) -> list[str]:
+    return [p for p in paths if fnmatchcase(p, str(pattern)) or fnmatchcase(p, f"{pattern}.*")]
+
+
+def _held(network: Any) -> Iterator[tuple[str, Any, str, Parameter]]:
+    for prefix, cell in network._walk("", set()):
+        for name, value in vars(cell).items():
+            if isinstance(value, Parameter):
+                yield prefix, cell, name, value
+
+
+# --- Device and dtype -----------------------------------------------------------------------------
+
+
+def move(network: Any, target: object) -> None:
+    """Replace the parameters that are not on the device, or the floats of another dtype."""
+    device = None if _is_dtype(target) else device_name(str(target))
+    dtype = None if device else _float_dtype(target)
+    moved: dict[int, Parameter] = {}
+    for cell in network.cells():
+        for name, old in list(vars(cell).items()):
+            if isinstance(old, Parameter) and _differs(old, device, dtype):
+                if id(old) not in moved:
+                    data = old.asnumpy().astype(dtype) if dtype else old
+                    where = device or old.device
+                    moved[id(old)] = Parameter(data, old.name, old.requires_grad, where)
+                setattr(cell, name, moved[id(old)])
+
+
+def _is_dtype(target: object) -> bool:
+    """False for the name of a device, or an unknown one."""
+    return not isinstance(target, str) or target in {dtype.name for dtype in ALL}
+
+
+def _differs(old: Parameter, device: str | None, dtype: DType | None) -> bool:
+    return old.device != device if device else is_float(old.dtype) and old.dtype != dtype
+
+
+def _float_dtype(target: object) -> DType:
+    dtype = as_dtype(target)
+    if is_float(dtype):
+        return dtype
+    raise DTypeError(
+        f"net.to got {dtype.name}; parameters are floats: give ml.float32 or another float"
+    )

@@ -1,22 +1,27 @@
-"""Cells made of other cells: Sequential, CellList and CellDict."""
+"""Cells made of other cells: Sequential, CellList, CellDict and the copy that recomputes."""
 
 from __future__ import annotations
 
-from collections.abc import ItemsView, Iterable, Iterator, KeysView, Mapping, ValuesView
+import copy
+from collections.abc import Callable, ItemsView, Iterable, Iterator, KeysView, Mapping, ValuesView
 from itertools import count
 from operator import index as as_index
 from typing import Any, Generic, NoReturn, Self, TypeVar, overload
 
-from ..errors import ArityError, AttributeRefusedError, MinimlError, OutOfRangeError
-from ..primitive import Primitive
+from ..core.errors import ArityError, AttributeRefusedError, MinimlError, OutOfRangeError
+from ..core.primitive import Primitive
+from ..grad.recompute import recomputed
 from .cell import Cell
 
+F = TypeVar("F", bound=Callable[..., Any])
 Slice = TypeVar("Slice")
 
 
 class _Ordered(Generic[Slice]):
-    """Children of a cell by position: attributes named "0", "1", ...; a slice is a container of the
-    library's class, as one of the user's own may be made of other arguments."""
+    """Children of a cell by position: attributes named "0", "1", ...
+
+    A slice is a container of the library's class, as a subclass may take other arguments.
+    """
 
     def append(self, cell: Cell) -> Self:
         """Add a cell at the end; returns the container."""
@@ -44,7 +49,7 @@ class _Ordered(Generic[Slice]):
         setattr(self, self._name(index), _held(self, cell))
 
     def __delitem__(self, index: int | slice) -> None:
-        """Take cells away; numbers are "0", "1", ... again, and names of the user's own stay."""
+        """Remove cells; the rest are numbered "0", "1", ... again, and other names stay."""
         names, numbers = self._names(), map(str, count())
         gone = names[index] if isinstance(index, slice) else [self._name(index)]
         kept = [(name, vars(self)[name]) for name in names if name not in gone]
@@ -71,32 +76,6 @@ class _Ordered(Generic[Slice]):
         raise NotImplementedError
 
 
-def _held(container: object, cell: object) -> Cell:
-    """The cell; AttributeRefusedError for what is none, and for one that holds the container."""
-    if not isinstance(cell, Cell):
-        raise AttributeRefusedError(
-            f"{type(container).__name__} holds cells; got {cell!r} of type {type(cell).__name__}"
-            + _instead(cell)
-        )
-    if id(container) in map(id, cell.cells()):
-        raise AttributeRefusedError(
-            f"{type(container).__name__} cannot hold itself, nor a cell that holds it"
-        )
-    return cell
-
-
-def _instead(given: object) -> str:
-    """What to give in place of something that is not a cell."""
-    if isinstance(given, type):
-        return f"; make one: {given.__name__}(...)"
-    if isinstance(given, (list, tuple)):
-        return "; give its cells one by one, as *cells"
-    if isinstance(given, Mapping):
-        return "; give its cells, *cells.values(), or one attribute for each in a Cell of your own"
-    kind = ", an operation" if isinstance(given, Primitive) else ""
-    return f"{kind}; use a layer, such as nn.ReLU(), or a Cell of your own"
-
-
 class Sequential(_Ordered["Sequential"], Cell):
     """Cells in sequence, each applied to the output of the one before.
 
@@ -117,11 +96,6 @@ class Sequential(_Ordered["Sequential"], Cell):
         return Sequential(*cells)
 
 
-def _refuse_call(cell: Cell, key: object) -> NoReturn:
-    kind = type(cell).__name__
-    raise MinimlError(f"{kind} is not called itself; call one of its cells, as cells[{key!r}](x)")
-
-
 class CellList(_Ordered["CellList"], Cell):
     """A list of cells whose parameters are found: "layers.0.weight". It is not called itself."""
 
@@ -134,7 +108,7 @@ class CellList(_Ordered["CellList"], Cell):
             self.append(cell)
 
     def construct(self, *args: Any, **named: Any) -> Any:
-        """Refused: what is called are its cells."""
+        """Refuse the call: its cells are called one by one."""
         _refuse_call(self, 0)
 
     def _of(self, cells: list[Cell]) -> CellList:
@@ -173,7 +147,7 @@ class CellDict(Cell):
         )
 
     def construct(self, *args: Any, **named: Any) -> Any:
-        """Refused: what is called are its cells."""
+        """Refuse the call: its cells are called one by one."""
         _refuse_call(self, next(iter(self), "left"))
 
     def __getitem__(self, name: str) -> Cell:
@@ -209,3 +183,58 @@ class CellDict(Cell):
     @property
     def _cells(self) -> dict[str, Cell]:
         return {name: v for name, v in vars(self).items() if isinstance(v, Cell)}
+
+
+def _held(container: object, cell: object) -> Cell:
+    """The cell; AttributeRefusedError for anything else, and for one that holds the container."""
+    if not isinstance(cell, Cell):
+        raise AttributeRefusedError(
+            f"{type(container).__name__} holds cells; got {cell!r} of type {type(cell).__name__}"
+            + _instead(cell)
+        )
+    if id(container) in map(id, cell.cells()):
+        raise AttributeRefusedError(
+            f"{type(container).__name__} cannot hold itself, nor a cell that holds it"
+        )
+    return cell
+
+
+def _instead(given: object) -> str:
+    """A hint at what to give instead of something that is not a cell."""
+    if isinstance(given, type):
+        return f"; make one: {given.__name__}(...)"
+    if isinstance(given, (list, tuple)):
+        return "; give its cells one by one, as *cells"
+    if isinstance(given, Mapping):
+        return "; give its cells, *cells.values(), or one attribute for each in a Cell of your own"
+    kind = ", an operation" if isinstance(given, Primitive) else ""
+    return f"{kind}; use a layer, such as nn.ReLU(), or a Cell of your own"
+
+
+def _refuse_call(cell: Cell, key: object) -> NoReturn:
+    kind = type(cell).__name__
+    raise MinimlError(f"{kind} is not called itself; call one of its cells, as cells[{key!r}](x)")
+
+
+def recompute(fn: F) -> F:
+    """`fn` with activation checkpointing: the same values with less memory, as a gradient keeps
+    only its inputs and runs it a second time when it needs its intermediate values.
+
+    Of a Cell it gives another one with the same parameters and the same children, to use in a
+    network: `nn.Sequential(ml.recompute(block), ...)`; names in checkpoints stay. A function may
+    read parameters and, as a closure, other tensors; gradients reach these too. The second run
+    reads parameters as they were in the first, draws the same random numbers and assigns nothing,
+    so gradients have the same bits, up to the order in which those of a tensor that is used several
+    times are added. What the function assigns is a constant to them. It must do the same both
+    times.
+
+    >>> from miniml import ops
+    >>> from miniml.grad import grad
+    >>> grad(recompute(lambda x: ops.sin(ops.sin(x))))(0.0)
+    Tensor(1., shape=(), dtype=float32)
+    """
+    if not isinstance(fn, Cell):
+        return recomputed(fn)
+    made: Any = copy.copy(fn)
+    made.__dict__["_recomputed"] = True
+    return made  # type: ignore[no-any-return]

@@ -6,11 +6,11 @@ import inspect
 from collections.abc import Callable
 from typing import Any, ClassVar, dataclass_transform, get_args
 
-from ..errors import ArityError
-from ..signatures import with_parameters
-from .arguments import choice, flag, integer, number
+from ..core.errors import ArityError
+from ..core.options import choice, flag, integer, number
+from ..core.primitive import with_parameters
+from .arguments import on_one_device
 from .cell import Cell, differing
-from .shapes import together
 
 _KIND = inspect.Parameter.POSITIONAL_OR_KEYWORD
 _CHECKS: dict[Any, Callable[[str, str, Any], Any]] = {float: number, int: integer, bool: flag}
@@ -20,8 +20,8 @@ _CHECKS: dict[Any, Callable[[str, str, Any], Any]] = {float: number, int: intege
 class FunctionCell(Cell):
     """Base of cells that call one function: a subclass names it, as `of`, and annotates options.
 
-    These are what the constructor takes, in this order, each a float, an int, a bool or one word
-    of a Literal; `function(*inputs)` calls the function with the inputs and the options.
+    The constructor takes the options in this order, each a float, an int, a bool or one word of a
+    Literal; `function(*inputs)` calls the function with the inputs and the options.
     """
 
     _options: ClassVar[dict[str, inspect.Parameter]] = {}
@@ -42,8 +42,8 @@ class FunctionCell(Cell):
             cls.__init__ = set_up  # type: ignore[method-assign]
 
     def function(self, *inputs: Any) -> Any:
-        """The function of these inputs, with this cell's options."""
-        given = together(self, *inputs)
+        """The result of the function for these inputs, with this cell's options."""
+        given = on_one_device(self, *inputs)
         if not self._options:
             return self._of(*given)
         return self._of(*given, **{name: getattr(self, name) for name in self._options})
@@ -54,7 +54,7 @@ class FunctionCell(Cell):
 
 
 def _set_up(self: FunctionCell, *args: Any, **named: Any) -> None:
-    """Give the cell its options, checked; ArityError for what is no option of it."""
+    """Set the options of the cell, checked; ArityError for arguments that are no options."""
     layer, options = type(self).__name__, self._options
     try:
         given = inspect.Signature(list(options.values())).bind(*args, **named)

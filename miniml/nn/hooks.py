@@ -6,11 +6,11 @@ from collections.abc import Callable, Sequence
 from inspect import signature
 from typing import Any, NamedTuple
 
-from ..errors import BpropError, DeclarationError, MinimlError
-from ..grad.hook import called, checked, named
-from ..holes import holes
-from ..tensor import Tensor
-from ..trace import current_trace
+from ..core.errors import BpropError, DeclarationError, MinimlError
+from ..core.partition import holes
+from ..core.tensor import Tensor
+from ..core.trace import current_trace
+from ..grad.transforms import _returned, checked, named
 
 
 class Hook(NamedTuple):
@@ -21,18 +21,18 @@ class Hook(NamedTuple):
     token: object
 
     def on(self, cell: Any) -> str:
-        """What errors call the hook."""
+        """The name of the hook in errors."""
         return f"the {self.kind} {named(self.fn)} of {cell.describe()}"
 
 
 class Handle:
-    """A registered hook of a cell, which `remove()` takes away; a second time does nothing."""
+    """A registered hook of a cell; `remove()` unregisters it, and does nothing a second time."""
 
     def __init__(self, cell: Any, registered: Hook):
         self._cell, self._hook = cell, registered
 
     def remove(self) -> None:
-        """The hook is called no more."""
+        """Unregister the hook."""
         if self._hook in self._cell._hooks:
             self._cell._hooks = tuple(h for h in self._cell._hooks if h != self._hook)
 
@@ -57,7 +57,7 @@ def run_hooked(cell: Any, run: Run, args: tuple[Any, ...], by_name: dict[str, An
     args, by_name = _in_order(cell, args, by_name)
     replaced_by = ""
     for one in kinds.get("forward pre-hook", ()):
-        found = called(one.on(cell), one.fn, cell, args)
+        found = _returned(one.on(cell), one.fn, cell, args)
         if found is not None:
             args, replaced_by = found if isinstance(found, tuple) else (found,), one.on(cell)
     backward = [_Backward(cell, one) for one in kinds.get("backward hook", ())]
@@ -70,7 +70,7 @@ def run_hooked(cell: Any, run: Run, args: tuple[Any, ...], by_name: dict[str, An
             error.add_note(f"with inputs from {replaced_by}")
         raise
     for one in kinds.get("forward hook", ()):
-        found = called(one.on(cell), one.fn, cell, args, out)
+        found = _returned(one.on(cell), one.fn, cell, args, out)
         if found is not None:
             out = checked(one.on(cell), MinimlError, found, out)
     for watch in reversed(backward):
@@ -81,20 +81,20 @@ def run_hooked(cell: Any, run: Run, args: tuple[Any, ...], by_name: dict[str, An
 def _in_order(
     cell: Any, args: tuple[Any, ...], by_name: dict[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """The inputs that may be given by position, so that hooks see them, however they were given;
-    and those that may not."""
+    """The inputs by position, which hooks see, as far as the signature allows; and the others by
+    name."""
     if not by_name:
         return args, by_name
     try:
         given = signature(cell.construct).bind(*args, **by_name)
-    except TypeError:  # the call says what is wrong
+    except TypeError:  # the call raises a better error
         return args, by_name
     return given.args, given.kwargs
 
 
 class _Backward:
-    """A backward hook in one call of the cell: the gradient of the output comes first, that of the
-    inputs at the end, unless none passes to them."""
+    """A backward hook in one call of the cell: a backward pass reaches the output first and the
+    inputs last, unless no gradient passes to them."""
 
     def __init__(self, cell: Any, registered: Hook):
         self.cell, self.fn, self.who = cell, registered.fn, registered.on(cell)
@@ -105,7 +105,7 @@ class _Backward:
         self.inputs = holes(args, _is_tensor, none_is_leaf=True)
         given = self.inputs.taken()
         passed = current_trace().call_with_bprop(self.who, _same, self._entered, given)
-        # Where a gradient is recorded, what comes back are other tensors than what was given.
+        # Where a gradient is recorded, the tensors returned are not those given.
         self.reaches_inputs = any(p is not g for p, g in zip(passed, given, strict=True))
         return self.inputs.filled(passed)  # type: ignore[no-any-return]
 
@@ -128,7 +128,7 @@ class _Backward:
 
     def _call(self, douts: Sequence[Any]) -> tuple[Any, ...]:
         gradients = _only(self.inputs, douts)
-        found = called(self.who, self.fn, self.cell, gradients, self.dout)
+        found = _returned(self.who, self.fn, self.cell, gradients, self.dout)
         if found is None:
             return tuple(douts)
         changed = checked(self.who, BpropError, found, gradients)
@@ -145,5 +145,5 @@ def _same(*values: Any) -> tuple[Any, ...]:
 
 
 def _only(tree: Any, values: Sequence[Any]) -> Any:
-    """These values in their places of a tree, None in all others."""
+    """The tree with these values at its tensors, and None elsewhere."""
     return tree._replace(leaves=[None] * len(tree.leaves)).filled(values)

@@ -1,13 +1,13 @@
 """Initialisers: each fills a Parameter with new values, or makes one of a given shape.
 
 `init.xavier_uniform(net[0].weight)` overwrites the weight, which keeps its dtype and device, and
-gives it back; `init.xavier_uniform((3, 4))` gives a new float32 Parameter. Draws are the default
+returns it; `init.xavier_uniform((3, 4))` gives a new float32 Parameter. Draws are the default
 generator's. For all layers of a kind: `net.apply(lambda cell: ...)`.
 
-fan_in and fan_out, how many numbers each output sums and each input reaches, are those of the
+fan_in and fan_out, the numbers that each output sums and that each input reaches, are those of the
 library's weights: of (in, out), as in a Dense, in and out; of (out, in, *window), as in a
-convolution, in * prod(window) and out * prod(window). What is laid out otherwise, as the (out, in)
-of an LSTM, gets them as arguments.
+convolution, in * prod(window) and out * prod(window). Weights of other layouts, as the (out, in) of
+an LSTM, need them as arguments.
 """
 
 from __future__ import annotations
@@ -18,11 +18,12 @@ from typing import Any
 
 import numpy as np
 
-from .. import ops, public
-from ..abstract import Shape
-from ..errors import AttributeRefusedError, ShapeError
-from ..parameter import Parameter
-from ..tensor import Array
+from .. import ops
+from ..core import hints
+from ..core.abstract import Shape
+from ..core.errors import AttributeRefusedError, ShapeError
+from ..core.parameter import Parameter
+from ..core.tensor import Array
 
 Target = Parameter | Shape
 
@@ -139,7 +140,7 @@ def orthogonal(target: Target, gain: float = 1.0) -> Parameter:
 
 
 def _filled(target: Target, draw: Callable[[Shape], Any], requires_grad: bool = True) -> Parameter:
-    """The Parameter with values that are drawn for its shape; a new one for a shape."""
+    """The Parameter with values drawn for its shape; a new one for a shape."""
     if isinstance(target, Parameter):
         values = np.asarray(draw(target.shape))
         target.set_data(values.astype(target.dtype))
@@ -185,7 +186,7 @@ def _axes(target: Target) -> Shape:
     return shape
 
 
-__all__, __dir__, __getattr__ = public.names(
+__all__, __dir__, __getattr__ = hints.names(
     {n: v for n, v in list(globals().items()) if getattr(v, "__module__", "") == __name__}
     | {"__name__": __name__}
 )

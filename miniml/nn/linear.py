@@ -6,10 +6,10 @@ import math
 from typing import Any
 
 from .. import ops
+from ..core.options import counts, flag
 from . import init
-from .arguments import flag, positive
+from .arguments import refuse_shape, shape_of
 from .cell import Cell
-from .shapes import refuse_shape, shape_of
 
 
 class Dense(Cell):
@@ -21,7 +21,9 @@ class Dense(Cell):
     """
 
     def __init__(self, in_features: int, out_features: int, bias: bool = True):
-        positive("Dense", in_features=in_features, out_features=out_features)
+        in_features, out_features = counts(
+            "Dense", in_features=in_features, out_features=out_features
+        )
         self.in_features, self.out_features = in_features, out_features
         bound = 1.0 / math.sqrt(in_features)
         self.weight = init.symmetric_uniform((in_features, out_features), bound)
@@ -51,7 +53,7 @@ class Embedding(Cell):
     _shown = "{0.count}, {0.features}"
 
     def __init__(self, count: int, features: int):
-        positive("Embedding", count=count, features=features)
+        count, features = counts("Embedding", count=count, features=features)
         self.count, self.features = count, features
         self.weight = init.normal((count, features), 1.0)
 

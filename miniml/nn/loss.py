@@ -1,4 +1,4 @@
-"""What training minimises: the losses of `ops` as layers, each by the function named beside it."""
+"""Losses as layers: each computes the function of `ops` named beside it."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from typing import Any, Literal
 import numpy as np
 
 from .. import ops
-from ..abstract import typed
-from ..dtype import is_float
-from ..errors import ShapeError
-from ..graph.tracer import as_tensor
+from ..core.abstract import typed
+from ..core.dtype import is_float
+from ..core.errors import ShapeError
+from ..core.options import choice, integer, probability
+from ..core.parameter import Parameter
+from ..graph.tracing import as_tensor
 from ..ops.norm import REDUCTIONS
-from ..parameter import Parameter
-from .arguments import choice, fraction, integer
+from .arguments import on_one_device
 from .cell import Cell, differing
 from .function import FunctionCell
-from .shapes import together
 
 Reduction = Literal["mean", "sum", "none"]
 
@@ -49,7 +49,7 @@ class HuberLoss(Loss, of=ops.huber_loss):
 
 
 class BCELoss(Loss, of=ops.bce):
-    """-target log(p) - (1 - target) log(1 - p), for probabilities p."""
+    """-target log(p) - (1 - target) log(1 - p), for probabilities p; others are refused."""
 
 
 class BCEWithLogitsLoss(Loss, of=ops.bce_with_logits):
@@ -114,7 +114,7 @@ class NLLLoss(Cell):
         self.reduction = choice(name, "reduction", reduction, REDUCTIONS)
 
     def construct(self, log_probs: Any, labels: Any) -> Any:
-        log_probs, labels = together(self, log_probs, labels)
+        log_probs, labels = on_one_device(self, log_probs, labels)
         return ops.nll_loss(log_probs, labels, self.reduction, self.weight, self.ignore_index)
 
     def describe(self) -> str:
@@ -140,10 +140,10 @@ class CrossEntropyLoss(NLLLoss):
         label_smoothing: float = 0.0,
     ):
         super().__init__(weight, ignore_index, reduction)
-        self.label_smoothing = fraction("CrossEntropyLoss", "label_smoothing", label_smoothing)
+        self.label_smoothing = probability("CrossEntropyLoss", "label_smoothing", label_smoothing)
 
     def construct(self, logits: Any, labels: Any) -> Any:
-        logits, labels = together(self, logits, labels)
+        logits, labels = on_one_device(self, logits, labels)
         return ops.cross_entropy(
             logits, labels, self.reduction, self.weight, self.ignore_index, self.label_smoothing
         )

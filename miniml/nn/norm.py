@@ -1,4 +1,4 @@
-"""Layers that normalise or drop values."""
+"""Layers that normalise (BatchNorm, LayerNorm, ...) or drop values (Dropout)."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import math
 from typing import Any, ClassVar
 
 from .. import ops
-from ..errors import AttributeRefusedError, ShapeError
-from ..graph.tracer import as_tensor
+from ..core.errors import ValueRefusedError
+from ..core.options import count, counts, flag, number, probability
+from ..graph.tracing import as_tensor
 from . import init
-from .arguments import flag, fraction, number, positive
+from .arguments import beside, refuse_shape, shape_of
 from .cell import Cell
-from .shapes import beside, refuse_shape, shape_of
 
 
 class BatchNorm(Cell):
@@ -30,10 +30,9 @@ class BatchNorm(Cell):
 
     def __init__(self, num_features: int, eps: float = 1e-5, momentum: float = 0.1):
         layer = type(self).__name__
-        positive(layer, num_features=num_features)
-        self.num_features = num_features
-        self.eps = number(layer, "eps", eps, 0.0)
-        self.momentum = fraction(layer, "momentum", momentum)
+        self.num_features = num_features = count(layer, "num_features", num_features)
+        self.eps = number(layer, "eps", eps, 0)
+        self.momentum = probability(layer, "momentum", momentum)
         self.weight = init.constant((num_features,), 1.0)
         self.bias = init.constant((num_features,), 0.0)
         self.running_mean = init.constant((num_features,), 0.0, requires_grad=False)
@@ -81,7 +80,7 @@ class LayerNorm(Cell):
     """
 
     def __init__(self, shape: int | tuple[int, ...], eps: float = 1e-5, bias: bool = True):
-        self.shape, self.eps = extents("LayerNorm", shape), number("LayerNorm", "eps", eps, 0.0)
+        self.shape, self.eps = extents("LayerNorm", shape), number("LayerNorm", "eps", eps, 0)
         self.weight = init.constant(self.shape, 1.0)
         self.bias = init.constant(self.shape, 0.0) if flag("LayerNorm", "bias", bias) else None
 
@@ -108,7 +107,7 @@ class RMSNorm(Cell):
     _shown = "{0.shape}, eps={0.eps}"
 
     def __init__(self, shape: int | tuple[int, ...], eps: float = 2.0**-23):
-        self.shape, self.eps = extents("RMSNorm", shape), number("RMSNorm", "eps", eps, 0.0)
+        self.shape, self.eps = extents("RMSNorm", shape), number("RMSNorm", "eps", eps, 0)
         self.weight = init.constant(self.shape, 1.0)
 
     def construct(self, x: Any) -> Any:
@@ -121,8 +120,8 @@ class RMSNorm(Cell):
 class GroupNorm(Cell):
     """(x - mean) / sqrt(var + eps) * weight + bias, for x (N, num_channels, ...).
 
-    mean and variance are those of each sample's groups of num_channels / num_groups channels that
-    stand side by side; weight (all 1) and bias (all 0) are of each channel. With a group for each
+    mean and variance are those of each sample's groups of num_channels / num_groups adjacent
+    channels; weight (all 1) and bias (all 0) are of each channel. With a group for each
     channel it is instance normalization.
     Source: Wu, He 2018, "Group normalization".
     """
@@ -130,14 +129,16 @@ class GroupNorm(Cell):
     _shown = "{0.num_groups}, {0.num_channels}, eps={0.eps}"
 
     def __init__(self, num_groups: int, num_channels: int, eps: float = 1e-5):
-        positive("GroupNorm", num_groups=num_groups, num_channels=num_channels)
+        num_groups, num_channels = counts(
+            "GroupNorm", num_groups=num_groups, num_channels=num_channels
+        )
         if num_channels % num_groups:
-            raise ShapeError(
+            raise ValueRefusedError(
                 f"GroupNorm got num_groups={num_groups} for {num_channels} channels; expected a "
                 "divisor"
             )
         self.num_groups, self.num_channels = num_groups, num_channels
-        self.eps = number("GroupNorm", "eps", eps, 0.0)
+        self.eps = number("GroupNorm", "eps", eps, 0)
         self.weight = init.constant((num_channels,), 1.0)
         self.bias = init.constant((num_channels,), 0.0)
 
@@ -152,18 +153,18 @@ class GroupNorm(Cell):
 class InstanceNorm(Cell):
     """(x - mean) / sqrt(var + eps), for each channel of each sample of x (N, num_features, ...).
 
-    affine: whether the result is multiplied by weight (starts with 1) and bias (with 0) is added,
-    one number of each for every channel; without, both are None. Training and evaluation are the
-    same: there are no running statistics, as by default in PyTorch.
-    Source: Ulyanov, Vedaldi, Lempitsky 2016, "Instance normalization".
+    affine: True multiplies the result by weight (starts with 1) and adds bias (with 0), one number
+    of each for every channel; else both are None. Training and evaluation are the same: there are
+    no running statistics, as by default in PyTorch. Source: Ulyanov, Vedaldi, Lempitsky 2016,
+    "Instance normalization".
     """
 
     _axes: ClassVar[str]
 
     def __init__(self, num_features: int, eps: float = 1e-5, affine: bool = False):
         layer = type(self).__name__
-        positive(layer, num_features=num_features)
-        self.num_features, self.eps = num_features, number(layer, "eps", eps, 0.0)
+        self.num_features = num_features = count(layer, "num_features", num_features)
+        self.eps = number(layer, "eps", eps, 0)
         learnt = flag(layer, "affine", affine)
         self.weight = init.constant((num_features,), 1.0) if learnt else None
         self.bias = init.constant((num_features,), 0.0) if learnt else None
@@ -204,17 +205,14 @@ class Dropout(Cell):
     _shown = "{0.p}"
 
     def __init__(self, p: float = 0.5):
-        layer = type(self).__name__
-        self.p = number(layer, "p", p)
-        if not 0.0 <= self.p < 1.0:
-            raise AttributeRefusedError(f"{layer} got p={p}; expected 0 <= p < 1")
+        self.p = number(type(self).__name__, "p", p, 0, below=1)
 
     def construct(self, x: Any) -> Any:
         x = as_tensor(x)
         return self.dropped(x) if self.training and self.p else x
 
     def dropped(self, x: Any) -> Any:
-        """What x is in training."""
+        """The value of x in training."""
         return ops.dropout(x, self.p)
 
 
@@ -228,7 +226,7 @@ class ChannelDropout(Dropout):
     _axes: ClassVar[str]
 
     def dropped(self, x: Any) -> Any:
-        """What x is in training."""
+        """The value of x in training."""
         shape = shape_of(self, x)
         if len(shape) != 2 + self._axes.count(","):
             refuse_shape(self, shape, f"(N, C{self._axes})")
@@ -249,7 +247,6 @@ class Dropout2d(ChannelDropout):
 
 
 def extents(layer: str, shape: Any) -> tuple[int, ...]:
-    """The extents of the last axes, from an int or a tuple of ints; ShapeError otherwise."""
-    given = tuple(shape) if isinstance(shape, (tuple, list)) else (shape,)
-    positive(layer, **{f"shape[{i}]": n for i, n in enumerate(given)})
-    return given
+    """The extents of the last axes, from an int or a tuple of ints, all above 0."""
+    given = shape if isinstance(shape, (tuple, list)) else (shape,)
+    return tuple(count(layer, f"shape[{i}]", n) for i, n in enumerate(given))

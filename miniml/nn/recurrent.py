@@ -1,5 +1,4 @@
-"""Layers that read a sequence step by step, as one scan for each layer and direction: RNN, LSTM,
-GRU."""
+"""Recurrent layers, as one scan for each layer and direction: RNN, LSTM, GRU."""
 
 from __future__ import annotations
 
@@ -10,13 +9,14 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from .. import ops
-from ..errors import DTypeError
-from ..parameter import Parameter
-from ..tensor import Tensor
+from ..core.errors import DTypeError
+from ..core.options import counts, flag, probability
+from ..core.parameter import Parameter
+from ..core.tensor import Tensor
+from ..ops.losses import checked
 from . import init
-from .arguments import flag, fraction, positive
+from .arguments import beside, refuse_shape, shape_of
 from .cell import Cell, differing
-from .shapes import beside, refuse_shape, shape_of
 
 
 class Recurrent(Cell):
@@ -48,11 +48,11 @@ class Recurrent(Cell):
         next layer reads it, the others being divided by 1 - dropout; those of the last layer stay.
         """
         layer = type(self).__name__
-        positive(layer, n_in=n_in, n=n, num_layers=num_layers)
+        n_in, n, num_layers = counts(layer, n_in=n_in, n=n, num_layers=num_layers)
         self.n_in, self.n, self.num_layers = n_in, n, num_layers
         self.bidirectional = flag(layer, "bidirectional", bidirectional)
         self.batch_first = flag(layer, "batch_first", batch_first)
-        self.dropout = fraction(layer, "dropout", dropout)
+        self.dropout = probability(layer, "dropout", dropout)
         self.bias = flag(layer, "bias", bias)
         for k, suffix in self._directions():
             inputs = n_in if k == 0 else n * (1 + self.bidirectional)
@@ -80,9 +80,10 @@ class Recurrent(Cell):
         bidirectional 2 n, the backward direction's after the forward one's. A state has shape
         (layers, N, n), each layer's backward direction after its forward one.
 
-        state: where to begin, of that shape, cast to the output's dtype; zeros by default.
-        lengths: how many steps of each sequence are real, integers of shape (N,); the outputs
-        after those are 0, the last state is that of the sequence's own end, and the backward
+        state: the initial one, of that shape, cast to the output's dtype; zeros by default.
+        lengths: the number of valid steps of each sequence, integers of shape (N,) from 0 to T
+        (OutOfRangeError; on a GPU more than T count as T, less than 0 as 0); the outputs after
+        those are 0, the last state is that at the end of the sequence itself, and the backward
         direction begins there.
         """
         x = self._time_first(x, shape_of(self, x))
@@ -160,6 +161,7 @@ class Recurrent(Cell):
         lengths = beside(self.weight_ih_l0, lengths)
         if lengths.dtype.kind not in "iu":
             raise DTypeError(f"{self.describe()} got lengths of {lengths.dtype}; expected integers")
+        lengths = checked(self.describe(), "length", lengths, steps + 1)
         position = np.arange(steps).reshape(steps, 1, 1).astype(lengths.dtype)
         return ops.less(position, ops.reshape(lengths, (batch, 1)))
 
@@ -188,7 +190,7 @@ class RNN(Recurrent):
 class LSTM(Recurrent):
     """c' = f c + i g and h' = o tanh(c'); `lstm(x, state=None, lengths=None)` gives (out, (h, c)).
 
-    i, f, o = sigmoid and g = tanh of their rows of W_ih x + b_ih + W_hh h + b_hh, which stand in
+    i, f, o = sigmoid and g = tanh of their rows of W_ih x + b_ih + W_hh h + b_hh, which are in
     the order i, f, g, o; state: (h, c).
     Source: Hochreiter, Schmidhuber 1997, "Long short-term memory".
     Weights: see `__init__`; shapes: see `construct`.

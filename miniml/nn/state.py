@@ -1,4 +1,4 @@
-"""Values of a network by name, from elsewhere: what fits, and all that does not, at once."""
+"""load: gives a network values by name, or reports all that do not fit at once."""
 
 from __future__ import annotations
 
@@ -7,30 +7,29 @@ from typing import Any
 
 import numpy as np
 
-from ..archive import short
-from ..dtype import is_float
-from ..errors import CheckpointError, MinimlError
-from ..parameter import Parameter
-from ..random import Generator
-from ..tensor import Array, host_array
-from ..trace import computes_at_once
-from ..undo import write_all
+from ..core.dtype import is_float
+from ..core.errors import CheckpointError, MinimlError
+from ..core.files import short
+from ..core.parameter import Parameter, write_all
+from ..core.random import Generator
+from ..core.tensor import Array, host_array
+from ..core.trace import computes_at_once
 
-_COUNTER = "num_batches_tracked"  # of a batch norm there, which averages without a momentum by it
+_COUNTER = "num_batches_tracked"  # of PyTorch's batch norm, for averages without momentum
 
 
 def load(
     who: str,
     cell: Any,
     state: object,
-    turned: Callable[[str], bool] = lambda name: False,
+    transposed: Callable[[str], bool] = lambda name: False,
 ) -> None:
     """Give the parameters of `cell` the values that the entries of their names have.
 
-    turned: whether the entry of a name is the transpose. A parameter with several names is given by
-    one of them or by equal entries of all. CheckpointError lists every entry that is missing,
-    unexpected, of another shape, not of floats where floats are expected, or differs from that of
-    another name; nothing has changed then.
+    transposed: True for the name of an entry that is the transpose. A parameter with several names
+    is given by one of them or by equal entries of all. CheckpointError lists every entry that is
+    missing, unexpected, of another shape, not of floats where floats are expected, or differs from
+    that of another name; nothing has changed then.
     """
     if not isinstance(state, Mapping):
         raise CheckpointError(
@@ -48,11 +47,11 @@ def load(
     for name, parameter in cell.parameters_dict().items():
         found = [n for n in dict.fromkeys((name, *names[id(parameter)])) if n in given]
         array = given[found[0]] if found else None
-        shape = parameter.shape[::-1] if turned(name) else parameter.shape
+        shape = parameter.shape[::-1] if transposed(name) else parameter.shape
         if problem := _misfit(array, shape, parameter):
             problems.append(f"{name} {problem}")
         elif array is not None:
-            array = array.T if turned(name) else array
+            array = array.T if transposed(name) else array
             values.append((parameter, array.astype(parameter.dtype, order="C")))
         problems += _clashes(found, given)
     known = {path for paths in names.values() for path in paths}
@@ -84,7 +83,7 @@ def _paths(cell: Any, prefix: str, above: tuple[int, ...]) -> Iterator[tuple[str
 
 
 def _misfit(array: Array | None, expected: tuple[int, ...], parameter: Parameter) -> str:
-    """What is wrong with an entry; "" if nothing is."""
+    """The problem with an entry; "" if there is none."""
     if array is None:
         return f"of shape {expected} is missing"
     if array.shape != expected:
@@ -95,7 +94,7 @@ def _misfit(array: Array | None, expected: tuple[int, ...], parameter: Parameter
 
 
 def _beginning(given: Mapping[str, Array], known: set[str]) -> str:
-    """What would do where all names begin with a word more, as in a wrapped network's state."""
+    """A hint where all names begin with one more word, as in a wrapped network's state."""
     first = next(iter(given), "").partition(".")[0] + "."
     if not all(name.startswith(first) for name in given):
         return ""

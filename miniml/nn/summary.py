@@ -1,8 +1,13 @@
-"""summary: a network as a table of its layers, from shapes alone."""
+"""summary: a network as a table of its layers, from shapes alone.
+
+The table, the tracing of a call that it is made from, and the paths of layers, such as "body.0",
+which errors name as well.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from html import escape
 from math import prod
@@ -11,56 +16,203 @@ from typing import Any
 import numpy as np
 import optree
 
-from ..abstract import Abstract, listed
 from ..backends.signature import ArraySpec
-from ..dtype import canonical, float32
-from ..errors import DTypeError, ShapeError
-from ..graph.flops import flops
-from ..graph.forwarding import ForwardingTrace
-from ..graph.function import trace_call
-from ..graph.ir import Graph, Var
-from ..graph.traced import TracedTensor
-from ..graph.tracer import trace_body
-from ..graph.trees import is_result, is_traced
-from ..holes import Holes, holes
-from ..location import layers
-from ..parameter import Parameter
-from ..primitive import Primitive
-from ..settings import current, unwatched
-from ..trace import current_trace, use_trace
-from .paths import layer_names
+from ..core.abstract import Abstract, listed
+from ..core.dtype import canonical, float32, is_float
+from ..core.errors import AttributeRefusedError, DTypeError, ShapeError, layers, name_layer
+from ..core.parameter import Parameter
+from ..core.partition import Holes, holes
+from ..core.primitive import Primitive
+from ..core.settings import current, unwatched
+from ..core.trace import current_trace, use_trace
+from ..graph.ir import Graph, Node, Var, is_result, is_traced
+from ..graph.tracing import ForwardingTrace, TracedTensor, trace_body, trace_call
 
-_HEAD = ("layer", "class", "output", "output bytes", "parameters", "their bytes", "FLOPs")
-_TEXTS = frozenset(_HEAD[:3])  # the others are numbers, on the right
+
+def summary(net: Any, examples: Sequence[Any]) -> Summary:
+    """The summary of a network called with arguments like these; without any, of its parameters."""
+    try:
+        noted = _traced(net, _arguments(examples)) if examples else _Noted({}, {})
+    except DTypeError as error:
+        if not any(hasattr(example, "__array__") for example in examples):
+            error.add_note(_INTEGERS)
+        raise
+    names, seen = layer_names(net), set[int]()
+    cells = {id(cell): (prefix[:-1], cell) for prefix, cell in net._walk("", set())}
+    flops_of = {key: noted.flops.pop(name, 0) for key, name in names.items()}
+    flops_of[id(net)] = flops_of.get(id(net), 0) + sum(noted.flops.values())  # those in no layer
+    return Summary(
+        tuple([_row(*found, noted, flops_of[key], seen) for key, found in cells.items()])
+    )
+
+
+_INTEGERS = (
+    "a shape stands for float32; for integers, such as tokens, give an array or "
+    "ml.ArraySpec(shape, ml.int64), or on the command line --input 'int64[4,7]'"
+)
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
-    """One layer, without those inside it, so that all but outputs add up to the network.
+class _Noted:
+    """The outputs of each cell's calls, by identity, and the FLOPs of each layer, by name."""
 
-    path: "body.0", or "" of the network itself. cell: its class. output: the types of what it gives
-    in its first call, such as "float32[32, 10]"; "" where it was not called, or no example given.
-    calls: how often it is called. output_bytes: of that output. parameters, trainable, nbytes:
-    numbers in its parameters, those that learn, and the bytes of all; a parameter of two layers
-    counts for the first. shared: numbers that an earlier layer counts. flops: as `graph/flops.py`
-    says.
+    outputs: dict[int, list[Any]]
+    flops: dict[str, int]
+
+
+def _arguments(examples: Sequence[Any]) -> Holes:
+    """The arguments, with each tensor, array, ArraySpec and shape replaced by its type."""
+    if all(type(x) is int for x in examples):
+        got = ", ".join(map(str, examples))
+        raise ShapeError(f"summary got {got}; give a shape as one tuple, ({got}), or an array")
+    given: Any = list(examples)  # a tuple of shapes is not a shape
+    leaves, spec = optree.tree_flatten(given, is_leaf=_is_type)
+    typed = spec.unflatten([_Typed(_abstract(x)) if _is_tensor_like(x) else x for x in leaves])
+    found = holes(typed, lambda leaf: isinstance(leaf, _Typed))
+    for position in found.positions:
+        found.leaves[position] = found.leaves[position].abstract
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Typed:
+    """A leaf that stands for a tensor of this type."""
+
+    abstract: Abstract
+
+
+def _is_type(x: Any) -> bool:
+    """True for an ArraySpec and for a shape: trees for optree, leaves here."""
+    return isinstance(x, ArraySpec) or (type(x) is tuple and all(type(n) is int for n in x))
+
+
+def _is_tensor_like(x: Any) -> bool:
+    return _is_type(x) or is_traced(x)
+
+
+def _abstract(x: Any) -> Abstract:
+    shape, dtype = (x, float32) if type(x) is tuple else (tuple(x.shape), x.dtype)
+    if any(n < 0 for n in shape):
+        raise ShapeError(f"summary got shape {shape}; extents are 0 or more, -1 is no batch size")
+    return Abstract(shape, canonical(np.dtype(dtype)))
+
+
+def _traced(net: Any, examples: Holes) -> _Noted:
+    outputs: dict[int, list[Any]] = {}
+    layer_of: dict[Var, str] = {}
+
+    def watched(*args: Any) -> Any:
+        with use_trace(_Watching(current_trace(), outputs, layer_of)):
+            return net(*args)
+
+    device = next((p.device for p in net.get_parameters()), current().device_target)
+
+    def arranged(values: Sequence[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        return tuple(examples.filled(values)), {}
+
+    with unwatched():
+        graph, _, _ = trace_call(watched, arranged, examples.taken(), device)
+    counted: dict[str, int] = {}
+    for node, count in flops(graph):
+        name = layer_of.get(node.outputs[0], "")
+        counted[name] = counted.get(name, 0) + count
+    return _Noted(outputs, counted)
+
+
+def flops(graph: Graph) -> Iterator[tuple[Node, int]]:
+    """Each node that computes, those of branches and loops too, and its operations in one run.
+
+    A multiply-add counts as 2, any function of one number as 1, and nodes that only move or
+    create numbers, or have integers alone, as 0. Each primitive says its formula, by `flops` in its
+    class; n is the size of the inputs if the formula says so, else of the outputs:
+
+        product of matrices     2 m n k, for each matrix of a batch
+        einsum of p operands    p times the product of the extents of all labels
+        convolution             2 x size of the output x numbers in one filter, and so its gradients
+        pooling                 size of the output x numbers in a window
+        reduction               n inputs; log-sum-exp 4 n
+        softmax, log-softmax    5 n: maximum, difference, exponential, sum, quotient; and losses of
+        layer and batch norm    7 n: mean, difference, square, mean, three for scale and shift
+        attention               2 s (E + F) + 5 s for s scores of queries of size E and values of
+                                size F; 2.5 times as many for its gradients
+        factors of a matrix     the leading terms, as Golub and Van Loan (2013) count them
+        everything else         n, primitives of your own as well
+
+    A scan counts once for each step, a branch by its larger side, and a loop whose number of
+    iterations is unknown by one iteration.
     """
+    for node in graph.nodes:
+        yield from _of_node(node)
 
-    path: str
-    cell: str
-    output: str
-    calls: int
-    output_bytes: int
-    parameters: int
-    trainable: int
-    shared: int
-    nbytes: int
-    flops: int
+
+def _of_node(node: Node) -> Iterator[tuple[Node, int]]:
+    inner = [list(flops(graph)) for _, graph in node.subgraphs()]
+    if not inner:
+        floats = any(is_float(v.abstract.dtype) for v in (*node.inputs, *node.outputs))
+        known = [[v.abstract for v in values] for values in (node.inputs, node.outputs)]
+        yield node, node.primitive.flops(*known) if floats else 0
+    elif node.primitive.name == "Cond":
+        yield from max(inner, key=lambda found: sum(count for _, count in found))
+    else:
+        times = node.attrs.get("length", 1)
+        yield from ((n, times * count) for found in inner for n, count in found)
+
+
+class _Watching(ForwardingTrace):
+    """Records the outputs of each cell that is called, and the layer in which each value is made,
+    in bodies of loops, too."""
+
+    def __init__(self, parent: Any, outputs: dict[int, list[Any]], layer_of: dict[Var, str]):
+        super().__init__(parent)
+        self.outputs, self.layer_of = outputs, layer_of
+
+    def bind(self, primitive: Primitive, args: Sequence[Any]) -> tuple[Any, ...]:
+        results = super().bind(primitive, args)
+        inside = layers.get()
+        if inside is not None:
+            made = [r.var for r in results if isinstance(r, TracedTensor)]
+            self.layer_of.update(dict.fromkeys(made, inside.name))
+        return results
+
+    def callee(self, fn: Any) -> Any:
+        def noting(*args: Any, **named: Any) -> Any:
+            result = fn(*args, **named)
+            leaves = [leaf for leaf in optree.tree_leaves(result) if is_result(leaf)]
+            self.outputs.setdefault(id(getattr(fn, "cell", None)), []).append(leaves)
+            return result
+
+        return noting
+
+    def graph_of(self, fn: Any, operands: Any) -> tuple[Graph, list[Any], dict[Any, int]]:
+        return trace_body(self, self._within(fn), operands)
+
+
+def _row(path: str, cell: Any, noted: _Noted, counted: int, seen: set[int]) -> Row:
+    own = {id(p): p for p in vars(cell).values() if isinstance(p, Parameter)}
+    new = [p for key, p in own.items() if key not in seen]
+    seen.update(map(id, new))
+    calls = noted.outputs.get(id(cell), [])
+    given = calls[0] if calls else []
+    return Row(
+        path,
+        type(cell).__name__,
+        listed(given) if given else "",
+        len(calls),
+        sum(prod(leaf.shape) * leaf.dtype.itemsize for leaf in given),
+        sum(p.size for p in new),
+        sum(p.size for p in new if p.requires_grad),
+        sum(p.size for p in own.values()) - sum(p.size for p in new),
+        sum(p.size * p.dtype.itemsize for p in new),
+        counted,
+    )
+
+
+# --- The table ------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Summary:
-    """What `Cell.summary` found; printing it shows a table, and so do notebooks.
+    """The result of `Cell.summary`; printed, or shown by a notebook, it is a table.
 
     rows: one a layer, a network before the layers inside it. The other attributes are sums:
     parameters, of them trainable and frozen (running statistics, too), nbytes of parameters, flops.
@@ -113,11 +265,11 @@ class Summary:
         )
 
     def _columns(self) -> list[tuple[str, ...]]:
-        """The columns in which there is something below the head."""
+        """The columns that are not empty below the head."""
         return [c for c in zip(_HEAD, *self._cells(), strict=True) if any(c[1:])]
 
     def _cells(self) -> Iterator[tuple[str, ...]]:
-        """The texts of all rows, then of their sum."""
+        """The texts of all rows, then of their totals."""
         called = any(row.calls for row in self.rows)
         for row in self.rows:
             times = f" x {row.calls}" if row.calls > 1 else ""
@@ -138,154 +290,32 @@ class Summary:
         return f"trainable {self.trainable:,}, others {self.frozen:,}"
 
 
-_INTEGERS = (
-    "a shape stands for float32; for integers, such as tokens, give an array or "
-    "ml.ArraySpec(shape, ml.int64), or on the command line --input 'int64[4,7]'"
-)
-
-
-def summary(net: Any, examples: Sequence[Any]) -> Summary:
-    """The summary of a network called with arguments like these; without any, of its parameters."""
-    try:
-        noted = _traced(net, _arguments(examples)) if examples else _Noted({}, {})
-    except DTypeError as error:
-        if not any(hasattr(example, "__array__") for example in examples):
-            error.add_note(_INTEGERS)
-        raise
-    names, seen = layer_names(net), set[int]()
-    cells = {id(cell): (prefix[:-1], cell) for prefix, cell in net._walk("", set())}
-    flops_of = {key: noted.flops.pop(name, 0) for key, name in names.items()}
-    flops_of[id(net)] = flops_of.get(id(net), 0) + sum(noted.flops.values())  # what is in no layer
-    return Summary(
-        tuple([_row(*found, noted, flops_of[key], seen) for key, found in cells.items()])
-    )
-
-
 @dataclass(frozen=True, slots=True)
-class _Noted:
-    """What each cell gave in its calls, by identity, and the operations of each layer, by name."""
+class Row:
+    """One layer, without those inside it, so that all but outputs add up to the network.
 
-    outputs: dict[int, list[Any]]
-    flops: dict[str, int]
+    path: "body.0", or "" of the network itself. cell: its class. output: the types of its output
+    in its first call, such as "float32[32, 10]"; "" without a call or without examples. calls: the
+    number of calls. output_bytes: of that output. parameters, trainable, nbytes:
+    numbers in its parameters, those that learn, and the bytes of all; a parameter of two layers
+    counts for the first. shared: numbers that an earlier layer counts. flops: counted
+    as `flops` does.
+    """
 
-
-def _row(path: str, cell: Any, noted: _Noted, counted: int, seen: set[int]) -> Row:
-    own = [p for p in vars(cell).values() if isinstance(p, Parameter)]
-    new = [p for p in {id(p): p for p in own}.values() if id(p) not in seen]
-    seen.update(map(id, new))
-    calls = noted.outputs.get(id(cell), [])
-    given = calls[0] if calls else []
-    return Row(
-        path,
-        type(cell).__name__,
-        listed(given) if given else "",
-        len(calls),
-        sum(prod(leaf.shape) * leaf.dtype.itemsize for leaf in given),
-        sum(p.size for p in new),
-        sum(p.size for p in new if p.requires_grad),
-        sum(p.size for p in own) - sum(p.size for p in new),
-        sum(p.size * p.dtype.itemsize for p in new),
-        counted,
-    )
+    path: str
+    cell: str
+    output: str
+    calls: int
+    output_bytes: int
+    parameters: int
+    trainable: int
+    shared: int
+    nbytes: int
+    flops: int
 
 
-def _traced(net: Any, examples: Holes) -> _Noted:
-    outputs: dict[int, list[Any]] = {}
-    layer_of: dict[Var, str] = {}
-
-    def watched(*args: Any) -> Any:
-        with use_trace(_Watching(current_trace(), outputs, layer_of)):
-            return net(*args)
-
-    device = next((p.device for p in net.get_parameters()), current().device_target)
-
-    def arranged(values: Sequence[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        return tuple(examples.filled(values)), {}
-
-    with unwatched():
-        graph, _, _ = trace_call(watched, arranged, examples.taken(), device)
-    counted: dict[str, int] = {}
-    for node, count in flops(graph):
-        name = layer_of.get(node.outputs[0], "")
-        counted[name] = counted.get(name, 0) + count
-    return _Noted(outputs, counted)
-
-
-class _Watching(ForwardingTrace):
-    """Notes what each cell that is called gives, and in which layer each value is made, in bodies
-    of loops too."""
-
-    def __init__(self, parent: Any, outputs: dict[int, list[Any]], layer_of: dict[Var, str]):
-        super().__init__(parent)
-        self.outputs, self.layer_of = outputs, layer_of
-
-    def bind(self, primitive: Primitive, args: Sequence[Any]) -> tuple[Any, ...]:
-        results = super().bind(primitive, args)
-        inside = layers.get()
-        if inside is not None:
-            made = [r.var for r in results if isinstance(r, TracedTensor)]
-            self.layer_of.update(dict.fromkeys(made, inside.name))
-        return results
-
-    def call(self, fn: Any, args: Any, named: Any) -> Any:
-        result = super().call(fn, args, named)
-        leaves = [leaf for leaf in optree.tree_leaves(result) if is_result(leaf)]
-        self.outputs.setdefault(id(getattr(fn, "cell", None)), []).append(leaves)
-        return result
-
-    def graph_of(self, fn: Any, operands: Any) -> tuple[Graph, list[Any], dict[Any, int]]:
-        return trace_body(self, self._within(fn), operands)
-
-
-def _arguments(examples: Sequence[Any]) -> Holes:
-    """The arguments, with the type of each tensor, array, ArraySpec and shape in its place."""
-    if all(type(x) is int for x in examples):
-        got = ", ".join(map(str, examples))
-        raise ShapeError(f"summary got {got}; give a shape as one tuple, ({got}), or an array")
-    given: Any = list(examples)  # a tuple of shapes is none
-    leaves, spec = optree.tree_flatten(given, is_leaf=_is_type)
-    typed = spec.unflatten([_Typed(_abstract(x)) if _stands(x) else x for x in leaves])
-    found = holes(typed, lambda leaf: isinstance(leaf, _Typed))
-    for position in found.positions:
-        found.leaves[position] = found.leaves[position].abstract
-    return found
-
-
-@dataclass(frozen=True, slots=True)
-class _Typed:
-    """A leaf that stands for a tensor."""
-
-    abstract: Abstract
-
-
-def _is_type(x: Any) -> bool:
-    """True for an ArraySpec and for a shape: trees for optree, leaves here."""
-    return isinstance(x, ArraySpec) or (type(x) is tuple and all(type(n) is int for n in x))
-
-
-def _stands(x: Any) -> bool:
-    return _is_type(x) or is_traced(x)
-
-
-def _abstract(x: Any) -> Abstract:
-    shape, dtype = (x, float32) if type(x) is tuple else (tuple(x.shape), x.dtype)
-    if any(n < 0 for n in shape):
-        raise ShapeError(f"summary got shape {shape}; extents are 0 or more, -1 is no batch size")
-    return Abstract(shape, canonical(np.dtype(dtype)))
-
-
-def _short(count: int) -> str:
-    """A number of three digits and its unit."""
-    return _scaled(count, ("", " k", " M", " G", " T", " P"))
-
-
-def _bytes(count: int) -> str:
-    return _scaled(count, (" B", " kB", " MB", " GB", " TB", " PB"))
-
-
-def _scaled(count: int, units: Sequence[str]) -> str:
-    power = min((len(str(count)) - 1) // 3, len(units) - 1)
-    return f"{count}{units[0]}" if power == 0 else f"{count / 1000**power:.3g}{units[power]}"
+_HEAD = ("layer", "class", "output", "output bytes", "parameters", "their bytes", "FLOPs")
+_TEXTS = frozenset(_HEAD[:3])  # the others are numbers, right-aligned
 
 
 def _padded(column: Sequence[str]) -> list[str]:
@@ -300,3 +330,59 @@ def _html(column: Sequence[str]) -> list[str]:
         f'<{tag} style="text-align: {side}">{escape(text)}</{tag}>'
         for tag, text in zip(tags, column, strict=True)
     ]
+
+
+def _short(count: int) -> str:
+    """A number of three digits and its unit."""
+    return _scaled(count, ("", " k", " M", " G", " T", " P"))
+
+
+def _bytes(count: int) -> str:
+    return _scaled(count, (" B", " kB", " MB", " GB", " TB", " PB"))
+
+
+def _scaled(count: int, units: Sequence[str]) -> str:
+    if count < 1000:
+        return f"{count}{units[0]}"
+    digits, _, exponent = f"{count:.2e}".partition("e")  # rounded: 999,999 is a million
+    power = min(int(exponent) // 3, len(units) - 1)
+    return f"{float(digits) * 10 ** (int(exponent) - 3 * power):.3g}{units[power]}"
+
+
+# --- Paths of layers ------------------------------------------------------------------------------
+
+
+def note_layer(error: Exception, cell: Any) -> None:
+    """Add the path of the layer that raised an error, which is leaving `cell`, to the error.
+
+    The innermost cell does so first; each one around it replaces the path with its longer one.
+    """
+    if isinstance(error, RecursionError):
+        if not getattr(error, "__notes__", ()):
+            error.add_note(_TOO_DEEP)
+        return
+    inner: Any = error.__dict__.setdefault("_miniml_cell", cell)
+    layer = ""
+    with suppress(AttributeRefusedError):  # cells hidden in a list are another mistake
+        layer = layer_of(inner, cell)
+    if layer and not (inner is cell and hasattr(error, "_miniml_layer")):
+        name_layer(error, layer)
+
+
+_TOO_DEEP = (
+    "cells that hold each other are called some 240 levels deep at most, as Python's stack holds "
+    "1000 calls; sys.setrecursionlimit(10_000) before the call lets it hold more"
+)
+
+
+def layer_of(cell: Any, network: Any) -> str:
+    """The name of a layer of a network; "" for a cell that is not in it."""
+    return layer_names(network).get(id(cell), "")
+
+
+def layer_names(network: Any) -> dict[int, str]:
+    """The name of each layer of a network, by identity: the network alone, if it has none."""
+    (_, whole), *below = network._walk("", set())
+    if not below:
+        return {id(whole): type(whole).__name__}
+    return {id(cell): f"layer {path[:-1]} ({type(cell).__name__})" for path, cell in below}

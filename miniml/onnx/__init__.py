@@ -1,14 +1,14 @@
-"""ONNX: files of other frameworks as Graphs, by a table with one row an operator."""
+"""ONNX import: models of other frameworks as Graphs, by a table with one row per operator."""
 
-from .. import public
+from ..core import hints
 from . import mapping as mapping
-from .coverage import Coverage as Coverage
-from .coverage import coverage as coverage
-from .loading import load as load
+from .model import Coverage as Coverage
+from .model import coverage as coverage
 from .operators import Constant as Constant
 from .operators import Operator as Operator
 from .operators import Setting as Setting
 from .operators import register_operator as register_operator
 from .reader import Node as Node
+from .reader import load as load
 
-__all__, __dir__, __getattr__ = public.names(globals())
+__all__, __dir__, __getattr__ = hints.names(globals())

@@ -1,25 +1,34 @@
-"""The table of operators: one row for a domain, a type and a range of versions."""
+"""The table of ONNX operators: one row for a domain, a type and a range of versions.
+
+Parts: the rows and their registration; attributes, as a frozen dataclass made from a function's
+keyword-only arguments, read from a node's attributes and packed back into them.
+"""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import MISSING, dataclass, field, fields, make_dataclass
 from functools import cached_property
-from typing import Annotated, Any, TypeVar
+from types import NoneType, UnionType
+from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
 
 import numpy as np
 
-from ..errors import DeclarationError, DuplicateError, OnnxError
-from . import attributes
-from .attributes import bare
+from ..core.dtype import DType
+from ..core.errors import DeclarationError, DuplicateError, OnnxError
+from ..ops import pack_attribute
+from .tensors import array_of, code_of, wheel
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 
+# --- Rows -----------------------------------------------------------------------------------------
+
+
 # Annotations of inputs. Constant: its value must be known when the model is read, and is given as a
-# NumPy array. Setting: its initializer is a constant and not a weight, as of bounds, scales and
-# running statistics; what is not known when the model is read is given as a tensor.
+# NumPy array. Setting: its initializer is a constant and not a weight, as for bounds, scales and
+# running statistics; if it is not known when the model is read, it is given as a tensor.
 Constant = Annotated[np.ndarray[Any, Any], "constant"]
 Setting = Annotated[Any, "setting"]
 
@@ -30,7 +39,7 @@ Strings = tuple[str, ...]
 
 @dataclass(frozen=True)
 class Operator:
-    """A row: what reads the nodes of one operator.
+    """A row: the reader of the nodes of one operator.
 
     first, last: the versions of the domain for which it holds, None for all later ones. function:
     (*inputs, **parameters) to outputs, made of `ops`.
@@ -48,7 +57,7 @@ class Operator:
     @cached_property
     def parameters(self) -> Any:
         """The frozen dataclass of its attributes."""
-        return attributes.parameters(self.type, self.attributes)
+        return parameters(self.type, self.attributes)
 
     def covers(self, version: int) -> bool:
         """True where it reads nodes of this version of the domain."""
@@ -60,15 +69,15 @@ class Operator:
 
     @property
     def versions(self) -> str:
-        """The range, as people write it."""
+        """The range as text: "7-12" or "13+"."""
         return f"{self.first}+" if self.last is None else f"{self.first}-{self.last}"
 
     def annotation(self, i: int) -> Any:
-        """That of input i, which may be one of many."""
+        """The annotation of input i, which may be one of many."""
         return bare(self.inputs[min(i, len(self.inputs) - 1)].annotation) if self.inputs else None
 
     def check_count(self, given: Sequence[Any]) -> None:
-        """OnnxError unless that many inputs may be given, None among them being absent."""
+        """OnnxError unless that many inputs may be given; None stands for an absent one."""
         many = any(p.kind is p.VAR_POSITIONAL for p in self.inputs)
         needed = [
             p.name for p in self.inputs if p.default is p.empty and p.kind is not p.VAR_POSITIONAL
@@ -85,7 +94,7 @@ _rows: dict[tuple[str, str], list[Operator]] = {}
 
 
 def register_operator(domain: str, type: str, versions: tuple[int, int | None]) -> Callable[[F], F]:
-    """Register the decorated function as what reads the operator `type` of a domain.
+    """Register the decorated function as the reader of the operator `type` of a domain.
 
     The function makes outputs from inputs by `ops`, one or a tuple. Its positional arguments are
     the inputs, with defaults those that may be absent; one annotated `Constant` must be known when
@@ -121,7 +130,7 @@ def register_all(versions: tuple[int, int | None], functions: Mapping[str, Any])
 
 
 def _plain(function: Any) -> Any:
-    """A function of just the tensors that a primitive or a function of the library needs."""
+    """A function of only the tensors that a primitive or a function of the library needs."""
 
     def one(x: Any) -> Any:
         return function(x)
@@ -145,7 +154,7 @@ def _inputs(function: Any) -> Sequence[str]:
 def _again(old: Operator, new: Operator) -> bool:
     """True for the same function of a module, defined again."""
     a, b = ((r.first, r.function.__module__, r.function.__qualname__) for r in (old, new))
-    return a == b and "<" not in a[2]  # inner functions and lambdas have names in common
+    return a == b and "<" not in a[2]  # inner functions and lambdas share names
 
 
 def _row(key: tuple[str, str], versions: Any, function: Any) -> Operator:
@@ -163,7 +172,7 @@ def _row(key: tuple[str, str], versions: Any, function: Any) -> Operator:
     inputs = tuple(p for p in given if p.kind is not p.KEYWORD_ONLY)
     named = [p for p in given if p.kind is p.KEYWORD_ONLY]
     declared = tuple(p for p in named if p.name != "node")
-    attributes.check_declared(key[1], declared)
+    check_declared(key[1], declared)
     return Operator(*key, first, last, declared, function, inputs, len(declared) < len(named))
 
 
@@ -182,3 +191,152 @@ def rows() -> Iterator[Operator]:
     """All rows, by domain, type and first version."""
     for key in sorted(_rows):
         yield from known(*key)
+
+
+# --- Attributes -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Literal:
+    """A tensor among the parameters, as a value: it can be compared and hashed."""
+
+    dtype: DType
+    shape: tuple[int, ...]
+    data: bytes
+
+    @property
+    def array(self) -> np.ndarray[Any, Any]:
+        """The tensor."""
+        return np.frombuffer(self.data, self.dtype).reshape(self.shape)
+
+
+# The annotation of a parameter that is a graph, run by `node.run(graph, inputs)`.
+Subgraph = Annotated[Any, "graph"]
+
+
+def check_declared(type_: str, declared: Iterable[inspect.Parameter]) -> None:
+    """DeclarationError for types that no attribute has."""
+    for p in declared:
+        if bare(p.annotation) not in _KINDS:
+            raise DeclarationError(
+                f"operator {type_} declares {p.name}: {inspect.formatannotation(p.annotation)}; "
+                f"an attribute is one of {', '.join(map(inspect.formatannotation, _KINDS))}, or "
+                "None besides"
+            )
+
+
+def parameters(type_: str, declared: Iterable[inspect.Parameter]) -> type:
+    """The dataclass of an operator's parameters."""
+    rows = [
+        (p.name, p.annotation, field() if p.default is p.empty else field(default=p.default))
+        for p in declared
+    ]
+    return make_dataclass(type_, rows, frozen=True, kw_only=True)
+
+
+def read(struct: type, attributes: Iterable[Any]) -> Any:
+    """The parameters in a node's attributes; OnnxError for those that are not declared, of another
+    type, or missing."""
+    declared = {f.name: f for f in fields(struct)}
+    given: dict[str, Any] = {}
+    for proto in attributes:
+        if proto.name not in declared:
+            known = ", ".join(declared) or "none"
+            raise OnnxError(f"attribute {proto.name!r} is unknown; {struct.__name__} has {known}")
+        if proto.name in given:
+            raise OnnxError(f"attribute {proto.name!r} is there twice")
+        given[proto.name] = _value(proto, bare(declared[proto.name].type))
+    missing = [n for n, f in declared.items() if f.default is MISSING and n not in given]
+    if missing:
+        raise OnnxError(f"lacks attribute {', '.join(missing)}")
+    return struct(**given)
+
+
+def _value(proto: Any, kind: Any) -> Any:
+    expected = _KINDS[kind]
+    if proto.type != getattr(proto, expected.name):
+        got = proto.AttributeType.Name(proto.type)
+        raise OnnxError(f"attribute {proto.name!r} is of type {got}; expected {expected.name}")
+    try:
+        return expected.read(proto)
+    except UnicodeDecodeError:
+        raise OnnxError(f"attribute {proto.name!r} holds bytes that are not UTF-8") from None
+
+
+def pack(values: Any) -> list[Any]:
+    """The attributes of a node with these parameters: those that differ from the defaults."""
+    made = []
+    for f in fields(values):
+        value = getattr(values, f.name)
+        if value is None or value == f.default:
+            continue
+        kind, proto = _KINDS[bare(f.type)], wheel().AttributeProto()
+        proto.name, proto.type = f.name, getattr(proto, kind.name)
+        kind.pack(proto, value)
+        made.append(proto)
+    return made
+
+
+def as_bytes(proto: Any) -> bytes:
+    """An undeclared attribute: floats in 4 bytes each and ints in 8, little-endian, text unchanged,
+    texts with a zero between them, tensors and graphs as protobuf."""
+    name = proto.AttributeType.Name(proto.type)
+    if name in ("TENSOR", "GRAPH"):
+        return bytes((proto.t if name == "TENSOR" else proto.g).SerializeToString())
+    if name in ("FLOAT", "FLOATS"):
+        return pack_attribute(tuple(proto.floats) if name == "FLOATS" else proto.f, "<f4")
+    if name in ("INT", "INTS"):
+        return pack_attribute(tuple(proto.ints) if name == "INTS" else proto.i, "<i8")
+    if name in ("STRING", "STRINGS"):
+        return b"\0".join(proto.strings) if name == "STRINGS" else bytes(proto.s)
+    raise OnnxError(f"attribute {proto.name!r} is of type {name}, which ops.Custom cannot hold")
+
+
+def bare(annotation: Any) -> Any:
+    """The type of an attribute that may be absent."""
+    if get_origin(annotation) not in (Union, UnionType):
+        return annotation
+    rest = [a for a in get_args(annotation) if a is not NoneType]
+    return rest[0] if len(rest) == 1 else annotation
+
+
+@dataclass(frozen=True)
+class _Kind:
+    """The encoding of one type of parameter in an AttributeProto."""
+
+    name: str  # of the attribute's type
+    read: Callable[[Any], Any]
+    pack: Callable[[Any, Any], None]
+
+
+def _extend(name: str, encode: Callable[[Any], Any] = lambda v: v) -> Callable[[Any, Any], None]:
+    return lambda proto, values: getattr(proto, name).extend(map(encode, values))
+
+
+def _assign(name: str, encode: Callable[[Any], Any] = lambda v: v) -> Callable[[Any, Any], None]:
+    return lambda proto, value: setattr(proto, name, encode(value))
+
+
+def _literal(proto: Any) -> Literal:
+    array = array_of(proto.t)
+    return Literal(array.dtype, array.shape, array.tobytes())
+
+
+def _pack_literal(proto: Any, value: Literal) -> None:
+    proto.t.data_type, proto.t.raw_data = code_of(value.dtype), value.data
+    proto.t.dims.extend(value.shape)
+
+
+_KINDS: dict[Any, _Kind] = {
+    float: _Kind("FLOAT", lambda p: p.f, _assign("f")),
+    int: _Kind("INT", lambda p: p.i, _assign("i")),
+    str: _Kind("STRING", lambda p: p.s.decode(), _assign("s", str.encode)),
+    bytes: _Kind("STRING", lambda p: p.s, _assign("s")),
+    tuple[float, ...]: _Kind("FLOATS", lambda p: tuple(p.floats), _extend("floats")),
+    tuple[int, ...]: _Kind("INTS", lambda p: tuple(p.ints), _extend("ints")),
+    tuple[str, ...]: _Kind(
+        "STRINGS", lambda p: tuple(s.decode() for s in p.strings), _extend("strings", str.encode)
+    ),
+    Literal: _Kind("TENSOR", _literal, _pack_literal),
+    Subgraph: _Kind("GRAPH", lambda p: p.g, lambda p, value: p.g.CopyFrom(value)),
+}

@@ -1,24 +1,24 @@
-"""Tensors from nothing but numbers: full, zeros, ones, arange, eye; and one_hot from indices."""
+"""Creation of tensors: full, zeros, ones, arange, linspace, eye; and one_hot from indices."""
 
 from __future__ import annotations
 
-from math import ceil, isfinite
+from math import ceil, prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..abstract import Shape
-from ..dtype import FLOATS, INTEGERS, DType, as_dtype, bool_, float32
-from ..errors import DTypeError, ShapeError
-from ..primitive import Primitive
+from ..core.abstract import Shape
+from ..core.dtype import INTEGERS, DType, as_dtype, bool_, float32
+from ..core.errors import DTypeError, ShapeError
+from ..core.primitive import Primitive
 from . import rules
-from .arithmetic import cast
-from .inference.devices import on_one_device
-from .inference.shapes import as_shape, dtype_of, shape_of
+from .bases import moves
+from .checks import Number, as_shape, dtype_of, extents, finite, fitting, on_one_device, shape_of
+from .elementwise import cast
 from .shape import broadcast_to
 
 if TYPE_CHECKING:
-    from ..tensor import Tensor
+    from ..core.tensor import Tensor
 
 __all__ = [
     "Arange", "Eye", "Full", "Linspace", "OneHot",
@@ -26,12 +26,11 @@ __all__ = [
     "zeros_like",
 ]  # fmt: skip
 
-Number = bool | int | float
-
 
 class Full(Primitive):
     """A tensor of `shape` and `dtype` with every element equal to `value`."""
 
+    flops = moves
     shape: Shape
     value: Number
     dtype: DType
@@ -48,6 +47,7 @@ class Full(Primitive):
 class Arange(Primitive):
     """start, start + step, ... before `stop`: ceil((stop - start) / step) numbers."""
 
+    flops = moves
     start: int | float
     stop: int | float
     step: int | float
@@ -55,7 +55,7 @@ class Arange(Primitive):
     differentiable = False
 
     def infer_shape(self) -> Shape:
-        if self.step == 0 or not all(map(isfinite, (self.start, self.stop, self.step))):
+        if self.step == 0 or not finite(self.start, self.stop, self.step):
             raise ShapeError(
                 f"Arange cannot count from {self.start} to {self.stop} in steps of {self.step}; "
                 "the numbers must be finite and the step not 0"
@@ -63,7 +63,7 @@ class Arange(Primitive):
         return (self.count(),)
 
     def count(self) -> int:
-        """How many numbers there are."""
+        """The number of elements."""
         if all(isinstance(n, int) for n in (self.start, self.stop, self.step)):
             return len(range(self.start, self.stop, self.step))  # type: ignore[arg-type]
         return max(0, ceil((self.stop - self.start) / self.step))
@@ -80,6 +80,7 @@ class Arange(Primitive):
 class Linspace(Primitive):
     """`num` numbers at equal distances from `start` to `stop`, both included."""
 
+    flops = moves
     start: int | float
     stop: int | float
     num: int
@@ -87,10 +88,10 @@ class Linspace(Primitive):
     differentiable = False
 
     def infer_shape(self) -> Shape:
-        if not (isfinite(self.start) and isfinite(self.stop)):
+        if not finite(self.start, self.stop):
             raise ShapeError(
                 f"Linspace cannot divide the way from {self.start} to {self.stop}; both must "
-                "be finite"
+                "be finite numbers"
             )
         return extents(self.name, as_shape(self.num, self.name))
 
@@ -117,6 +118,7 @@ class Linspace(Primitive):
 class Eye(Primitive):
     """The matrix of `n` rows and `m` columns with ones on its diagonal and zeros elsewhere."""
 
+    flops = moves
     n: int
     m: int
     dtype: DType
@@ -131,6 +133,7 @@ class Eye(Primitive):
 class OneHot(Primitive):
     """Rows of `depth` zeros with a one at each index; an index outside 0 .. depth - 1 has none."""
 
+    flops = moves
     depth: int
     dtype: DType
     differentiable = False
@@ -142,28 +145,6 @@ class OneHot(Primitive):
         if indices not in INTEGERS:
             raise DTypeError(f"OneHot got indices of {indices.name}; cast them to an integer dtype")
         return self.dtype
-
-
-def extents(name: str, shape: Shape) -> Shape:
-    """The shape itself; ShapeError for an extent below 0."""
-    if any(n < 0 for n in shape):
-        raise ShapeError(f"{name} got shape {shape}; an extent is 0 or more")
-    return shape
-
-
-def fitting(name: str, value: Number, dtype: DType) -> Number:
-    """`value` as a number of `dtype`'s kind; DTypeError where the dtype has no such number."""
-    if dtype in FLOATS:
-        return float(value)
-    if isfinite(value) and value == int(value):
-        if dtype == bool_ and value in (0, 1):
-            return bool(value)
-        if dtype != bool_ and np.iinfo(dtype).min <= value <= np.iinfo(dtype).max:
-            return int(value)
-    raise DTypeError(
-        f"{name} got the number {value}, which {dtype.name} cannot hold; choose another dtype, or "
-        "round the number first"
-    )
 
 
 def full(shape: int | Shape, value: Any, dtype: object = None) -> Tensor:
@@ -213,10 +194,19 @@ def arange(start: Any, stop: Any = None, step: Any = 1, dtype: object = None) ->
     By default int64 for whole numbers given as ints, else float32, computed in float64.
     """
     first, last = (0, start) if stop is None else (start, stop)
-    first, last, step = (n.item() if hasattr(n, "item") else n for n in (first, last, step))
+    first, last, step = (_item("arange", n) for n in (first, last, step))
     whole = all(isinstance(n, int) for n in (first, last, step))
     kind = as_dtype((int if whole else float) if dtype is None else dtype)
     return Arange(first, last, step, kind)()
+
+
+def _item(name: str, value: Any) -> Any:
+    """The number in a tensor or an array of one; other values as they are."""
+    if not hasattr(value, "item"):
+        return value
+    if prod(value.shape) != 1:
+        raise ShapeError(f"{name} got shape {value.shape} for a number; give one element of it")
+    return value.item()
 
 
 def linspace(start: float, stop: float, num: int = 50, dtype: object = float) -> Tensor:
@@ -224,7 +214,7 @@ def linspace(start: float, stop: float, num: int = 50, dtype: object = float) ->
 
     Computed in float64. DTypeError for an integer dtype unless all of them are whole.
     """
-    first, last = (n.item() if hasattr(n, "item") else n for n in (start, stop))
+    first, last = (_item("linspace", n) for n in (start, stop))
     return Linspace(first, last, num, as_dtype(dtype))()
 
 

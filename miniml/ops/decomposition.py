@@ -1,4 +1,4 @@
-"""Matrices taken apart: linear systems, determinants, factorisations, eigenvalues and inverses.
+"""Matrix decompositions: linear systems, determinants, factorizations, eigenvalues and inverses.
 
 All functions take stacks of matrices, of shape (..., m, n), in float32 or float64; integers are
 cast to float32, and dtypes of 16 bits are refused: cast them, so that the rounding is visible.
@@ -16,19 +16,19 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..abstract import Shape
-from ..dtype import float32, float64, is_float
-from ..errors import AttributeRefusedError
-from ..primitive import Primitive
+from ..core.abstract import Shape
+from ..core.dtype import float32, float64, is_float
+from ..core.options import number
+from ..core.primitive import Primitive
 from . import rules
+from .bases import factors
+from .checks import broadcast, dtype_of, matrices, on_one_device, right_side, shape_of, square
 from .create import eye
-from .inference.devices import on_one_device
-from .inference.shapes import broadcast, dtype_of, matrices, right_side, shape_of, square
 from .linalg import matmul
 from .shape import broadcast_to, expand_dims, squeeze, swapaxes
 
 if TYPE_CHECKING:
-    from ..tensor import Tensor
+    from ..core.tensor import Tensor
 
 __all__ = [
     "QR", "SVD", "Cholesky", "Det", "Eigh", "Pinv", "SlogDet", "Solve", "TriangularSolve",
@@ -50,6 +50,9 @@ class Cholesky(OfMatrices):
     a (..., n, n). NaN where (a + a^T) / 2 is not positive definite.
     """
 
+    autocast = "wide"
+    flops = factors(lambda _m, n, _k: n**3 / 3)
+
     def infer_shape(self, a: Shape) -> Shape:
         return square(self.name, a)
 
@@ -59,6 +62,9 @@ class Solve(OfMatrices):
 
     a (..., n, n), b (..., n, k) with the same batch axes. NaN where a is singular.
     """
+
+    autocast = "wide"
+    flops = factors(lambda _m, n, k: 2 * n**3 / 3 + 2 * n**2 * k)
 
     def infer_shape(self, a: Shape, b: Shape) -> Shape:
         return right_side(self.name, a, b)
@@ -71,6 +77,8 @@ class TriangularSolve(OfMatrices):
     `triangular_solve`.
     """
 
+    autocast = "wide"
+    flops = factors(lambda _m, n, k: n**2 * k)
     upper: bool = False
     transpose: bool = False
     unit_diagonal: bool = False
@@ -82,6 +90,9 @@ class TriangularSolve(OfMatrices):
 class Det(OfMatrices):
     """The determinant of each matrix of a (..., n, n), of shape (...); 1 for n = 0."""
 
+    autocast = "wide"
+    flops = factors(lambda _m, n, _k: 2 * n**3 / 3)
+
     def infer_shape(self, a: Shape) -> Shape:
         return square(self.name, a)[:-2]
 
@@ -92,6 +103,8 @@ class SlogDet(OfMatrices):
     a (..., n, n). 0 and -inf where a is singular.
     """
 
+    autocast = "wide"
+    flops = factors(lambda _m, n, _k: 2 * n**3 / 3)
     outputs = ("sign", "logabsdet")
 
     def infer_shape(self, a: Shape) -> tuple[Shape, Shape]:
@@ -106,6 +119,8 @@ class QR(OfMatrices):
     are independent, q and r are unique.
     """
 
+    autocast = "wide"
+    flops = factors(lambda m, n, _k: 4 * m * n**2 - 4 * n**3 / 3)
     outputs = ("q", "r")
 
     def infer_shape(self, a: Shape) -> tuple[Shape, Shape]:
@@ -119,6 +134,8 @@ class SVD(OfMatrices):
     none is 0. The tenth in the rule of signs keeps rounding from choosing between equal numbers.
     """
 
+    autocast = "wide"
+    flops = factors(lambda m, n, _k: 6 * m * n**2 + 20 * n**3)
     outputs = ("u", "s", "vh")
 
     def infer_shape(self, a: Shape) -> tuple[Shape, Shape, Shape]:
@@ -132,6 +149,8 @@ class Eigh(OfMatrices):
     equal.
     """
 
+    autocast = "wide"
+    flops = factors(lambda _m, n, _k: 9 * n**3)
     outputs = ("w", "v")
 
     def infer_shape(self, a: Shape) -> tuple[Shape, Shape]:
@@ -145,11 +164,12 @@ class Pinv(OfMatrices):
     a (..., m, n); the output has shape (..., n, m).
     """
 
+    autocast = "wide"
+    flops = factors(lambda m, n, _k: 8 * m * n**2 + 20 * n**3)
     rtol: float
 
     def infer_shape(self, a: Shape) -> Shape:
-        if not self.rtol >= 0:
-            raise AttributeRefusedError(f"Pinv got rtol={self.rtol}; it is a number >= 0")
+        number("Pinv", "rtol", self.rtol, 0)
         *batch, m, n = matrices(self.name, a)
         return (*batch, n, m)
 
@@ -256,10 +276,10 @@ def svd(a: Any) -> tuple[Tensor, Tensor, Tensor]:
 
     a (..., m, n), u (..., m, k), s (..., k), vh (..., k, n) with k = min(m, n). In each column of u
     the first of its largest numbers (those within a tenth of the largest magnitude) is positive.
-    The gradient of what uses s alone is always right. Where two numbers in s are equal, or one is 0
-    and m is not n, their columns of u and vh have no gradient, nor what uses s a second one: it is
-    infinite or NaN, unless the dout of these columns is 0. sum(s) is the nuclear norm, max(s) the
-    spectral norm.
+    The gradient of a function of s alone is always right. Where two numbers in s are equal, or one
+    is 0 and m is not n, their columns of u and vh have no gradient, nor has a function of s a
+    second one: it is infinite or NaN, unless the dout of these columns is 0. sum(s) is the nuclear
+    norm, max(s) the spectral norm.
     """
     u, s, vh = SVD()(a)
     return u, s, vh
@@ -271,9 +291,9 @@ def eigh(a: Any) -> tuple[Tensor, Tensor]:
 
     a (..., n, n), of which the symmetric part (a + a^T) / 2 is taken; w (..., n), v (..., n, n). In
     each column of v the first of its largest numbers (those within a tenth of the largest
-    magnitude) is positive. The gradient of what uses w alone is always right. Where two eigenvalues
-    are equal, their columns of v have no gradient, nor what uses w a second one: it is infinite or
-    NaN, unless the dout of both columns is 0.
+    magnitude) is positive. The gradient of a function of w alone is always right. Where two
+    eigenvalues are equal, their columns of v have no gradient, nor has a function of w a second
+    one: it is infinite or NaN, unless the dout of both columns is 0.
 
     >>> w, v = eigh([[2.0, 0.0], [0.0, 1.0]])
     >>> w.tolist(), v.tolist()
@@ -287,7 +307,7 @@ def pinv(a: Any, rtol: float | None = None) -> Tensor:
     """The pseudo-inverse p: a p a = a, p a p = p, and both a p and p a symmetric.
 
     a (..., m, n); p (..., n, m). Singular values up to rtol times the largest count as 0; None
-    stands for max(m, n) times the eps of the dtype. The gradient is that among matrices of the same
+    stands for max(m, n) times the eps of the dtype. The gradient is that among matrices of equal
     rank.
     """
     if rtol is None:

@@ -1,37 +1,55 @@
-"""Indexing: elements taken from, put into and added at places that integer tensors name."""
+"""Gather, scatter and NumPy indexing: elements taken from, or put into, indexed positions.
+
+In order: the primitives and what they check; the functions, of which `getitem` is x[index] and
+`scatter` the copy of x in which x[index] is another value; subscripts, the analysis of a NumPy
+index before any data are read.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from math import prod
-from typing import TYPE_CHECKING, Any
+from operator import index as as_int
+from types import EllipsisType, NoneType
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from ..abstract import Shape, typed
-from ..dtype import INTEGERS, DType, int32, int64, promote, scalar_dtype
-from ..errors import DTypeError, ShapeError
-from ..primitive import Primitive
-from .arithmetic import cast
-from .inference.shapes import broadcast, dtype_of, needs_number, normal_axis
-from .inference.subscript import analyse
-from .shape import broadcasts_to
+from ..core.abstract import Shape, typed
+from ..core.dtype import INTEGERS, DType, int32, int64, promote, scalar_dtype
+from ..core.errors import DTypeError, OutOfRangeError, ShapeError, TracedValueError
+from ..core.primitive import Primitive
+from .bases import moves
+from .checks import (
+    as_array,
+    broadcast,
+    broadcasts_to,
+    dtype_of,
+    needs_number,
+    normal_axis,
+    shape_of,
+)
+from .elementwise import cast
+from .shape import Reshape, Slice
 
 if TYPE_CHECKING:
-    from ..tensor import Tensor
+    from ..core.tensor import Tensor
 
 __all__ = [
     "Gather", "Index", "IndexAdd", "NonZero", "PutAlongAxisAdd", "Scatter", "ScatterAdd",
     "TakeAlongAxis", "gather", "nonzero", "scatter_add", "take_along_axis",
+    "getitem", "scatter",
 ]  # fmt: skip
 
 
 class Gather(Primitive):
-    """The slices of x along `axis` that `indices` name: its shape takes the place of that axis.
+    """The slices of x along `axis` that `indices` name: its shape replaces that axis.
 
     indices: int32 or int64, any shape; negative ones count from the end. An index outside the
     axis raises OutOfRangeError when it runs.
     """
 
+    flops = moves
     axis: int = 0
 
     def infer_shape(self, x: Shape, indices: Shape) -> Shape:
@@ -50,6 +68,7 @@ class Index(Primitive):
     and B in front of number `at` of them. OutOfRangeError as in Gather.
     """
 
+    flops = moves
     axes: tuple[int, ...]
     at: int
 
@@ -64,7 +83,7 @@ class Index(Primitive):
 class IndexAdd(Primitive):
     """Zeros of `shape` to which updates are added at indexed positions: the transpose of Index.
 
-    updates: what Index(axes, at) gives for a tensor of `shape`. Positions named more than once
+    updates: of the shape of Index(axes, at) for a tensor of `shape`. Positions named more than once
     get the sum.
     """
 
@@ -87,11 +106,12 @@ class IndexAdd(Primitive):
 
 
 class TakeAlongAxis(Primitive):
-    """out[..., i, ...] = x[..., indices[..., i, ...], ...], `axis` being the place of i.
+    """out[..., i, ...] = x[..., indices[..., i, ...], ...], where i is at position `axis`.
 
     x and indices have the same rank; their other axes broadcast. OutOfRangeError as in Gather.
     """
 
+    flops = moves
     axis: int = -1
 
     def infer_shape(self, x: Shape, indices: Shape) -> Shape:
@@ -110,7 +130,7 @@ class TakeAlongAxis(Primitive):
 
 
 class PutAlongAxisAdd(Primitive):
-    """Zeros with `extent` entries along `axis`, to which updates are added where indices say.
+    """Zeros with `extent` entries along `axis`, to which updates are added at `indices`.
 
     The transpose of TakeAlongAxis: indices broadcast to the shape of updates except along `axis`,
     where there is one for each, and positions named more than once get the sum.
@@ -159,16 +179,17 @@ class ScatterAdd(Primitive):
 
 
 class Scatter(Primitive):
-    """x with value in the place of x[index]; of several values for one place the last one stays.
+    """x with value at x[index]; of several values for one position the last one stays.
 
-    index: slices, ints, None, Ellipsis, and "tensor" in the place of each of `indices`, which
-    come behind x and value. value broadcasts to the shape of x[index].
+    index: slices, ints, None, Ellipsis, and "tensor" for each of `indices`, the inputs that follow
+    x and value. value broadcasts to the shape of x[index].
     """
 
+    flops = moves
     index: tuple[Any, ...]
 
     def infer_shape(self, x: Shape, value: Shape, *indices: Shape) -> Shape:
-        named = sum(item == "tensor" for item in self.index)
+        named = sum(item == TENSOR for item in self.index)
         if named != len(indices):
             raise ShapeError(
                 f"Scatter got {len(indices)} index tensors; its index {self.index} has places for "
@@ -204,6 +225,36 @@ class NonZero(Primitive):
         return int64
 
 
+def indexed_shape(
+    name: str, x: Shape, axes: tuple[int, ...], at: int, indices: tuple[Shape, ...]
+) -> Shape:
+    """The shape of Index(axes, at); ShapeError when axes or indices do not fit."""
+    if len(axes) != len(indices) or not axes:
+        raise ShapeError(f"{name} got {len(indices)} indices for axes {axes}; give one for each")
+    if list(axes) != sorted({normal_axis(name, a, len(x)) for a in axes}):
+        raise ShapeError(f"{name} got axes {axes}; they are counted from 0 and ascend")
+    others = tuple(n for i, n in enumerate(x) if i not in axes)
+    if not 0 <= at <= len(others):
+        raise ShapeError(f"{name} got at={at}; {len(others)} axes are not indexed")
+    return (*others[:at], *broadcast(f"{name} indices", *indices), *others[at:])
+
+
+def check_indices(name: str, *dtypes: DType) -> None:
+    """DTypeError unless all are int32, or all int64."""
+    if not all(d in (int32, int64) and d == dtypes[0] for d in dtypes):
+        got = " and ".join(dict.fromkeys(d.name for d in dtypes))
+        raise DTypeError(f"{name} needs int32 or int64 indices, all alike; got {got}; cast them")
+
+
+def check_equal(name: str, x: DType, values: DType) -> None:
+    """DTypeError unless values have the dtype of the tensor they go into."""
+    if x != values:
+        raise DTypeError(f"{name} got {values.name} values for a {x.name} tensor; cast one of them")
+
+
+# --- Functions ------------------------------------------------------------------------------------
+
+
 def gather(x: Any, indices: Any, axis: int = 0) -> Tensor:
     """The slices of x along `axis` selected by integer `indices` of any shape.
 
@@ -214,7 +265,7 @@ def gather(x: Any, indices: Any, axis: int = 0) -> Tensor:
 
 
 def take_along_axis(x: Any, indices: Any, axis: int = -1) -> Tensor:
-    """One element of x per entry of `indices`, which point along `axis`; as numpy.take_along_axis.
+    """One element of x per entry of `indices`, which index `axis`; as numpy.take_along_axis.
 
     x and indices have the same rank and broadcast along the other axes.
     """
@@ -244,29 +295,86 @@ def scatter_add(x: Any, indices: Any, updates: Any, axis: int = 0) -> Tensor:
     return ScatterAdd(axis)(x, named, values_like("scatter_add", x, updates))
 
 
-def indexed_shape(
-    name: str, x: Shape, axes: tuple[int, ...], at: int, indices: tuple[Shape, ...]
-) -> Shape:
-    """The shape that Index(axes, at) gives; ShapeError when axes or indices do not fit."""
-    if len(axes) != len(indices) or not axes:
-        raise ShapeError(f"{name} got {len(indices)} indices for axes {axes}; give one for each")
-    if list(axes) != sorted({normal_axis(name, a, len(x)) for a in axes}):
-        raise ShapeError(f"{name} got axes {axes}; they are counted from 0 and ascend")
-    others = tuple(n for i, n in enumerate(x) if i not in axes)
-    if not 0 <= at <= len(others):
-        raise ShapeError(f"{name} got at={at}; {len(others)} axes are not indexed")
-    return (*others[:at], *broadcast(f"{name} indices", *indices), *others[at:])
+def getitem(x: Any, index: Any) -> Tensor:
+    """x[index] with NumPy's meaning: ints, slices, None, Ellipsis, integer tensors, masks.
+
+    Integer tensors, arrays and lists broadcast together; their common shape takes their position
+    if they (and ints) are adjacent, and comes first otherwise. A boolean mask must be known when
+    the call is made: one computed in a traced graph is refused. Raises ShapeError, DTypeError,
+    OutOfRangeError; for indices in tensors the last is raised when the index runs.
+    """
+    shape = getattr(x, "shape", ()) or shape_of(x)
+    key = index if type(index) is int else _static_key(index)
+    calls = _known.get((key, shape))
+    if calls is None:
+        items, tensors = sort_out("getitem", index, shape)
+        basic = analyse("getitem", items, shape)
+        calls = tuple([p.__call__ for p in _basic(basic, shape, bool(tensors))])
+        if key is not None:
+            if len(_known) >= _LIMIT:
+                _known.clear()
+            _known[key, shape] = calls
+    for call in calls:
+        x = call(x)
+    if key is None and tensors:
+        return index_by(x, alike("getitem", tensors), basic.axes, basic.at)
+    return x  # type: ignore[no-any-return]
+
+
+_LIMIT = 4096
+_known: dict[object, tuple[Callable[[Any], Tensor], ...]] = {}  # by static index and shape
+_SLICE = object()
+_STATIC = {int, NoneType, EllipsisType, type(_SLICE)}
+
+
+def _static_key(index: Any) -> object:
+    """The cache key of an index of ints, slices, None and "..."; None for any other index."""
+    key: list[Any] = []
+    for item in index if type(index) is tuple else (index,):
+        key += (_SLICE, item.start, item.stop, item.step) if type(item) is slice else (item,)
+    return tuple(key) if _STATIC.issuperset(map(type, key)) else None
+
+
+def _basic(basic: Subscript, shape: Shape, goes_on: bool) -> Iterator[Primitive]:
+    """The primitives for the basic part of an index; at least one, unless `goes_on`."""
+    ranges, left = basic.ranges, shape
+    if any(r != range(n) for r, n in zip(ranges, shape, strict=True)):
+        left = tuple([len(r) for a, r in enumerate(ranges) if a not in basic.dropped])
+        begin, end, strides = zip(*[(r.start, r.stop, r.step) for r in ranges], strict=True)
+        yield Slice(begin, end, strides, basic.dropped)
+        goes_on = True
+    if left != basic.shape or not goes_on:
+        yield Reshape(basic.shape)
 
 
 def index_by(x: Any, indices: tuple[Any, ...], axes: tuple[int, ...], at: int) -> Tensor:
-    """Index(axes, at), or the simpler Gather where that says the same."""
+    """Index(axes, at), or the simpler Gather where that is the same."""
     return Gather(at)(x, *indices) if axes == (at,) else Index(axes, at)(x, *indices)
+
+
+def scatter(x: Any, index: Any, value: Any) -> Tensor:
+    """A copy of x in which x[index] is value, for any index that `getitem` takes.
+
+    value broadcasts to the shape of x[index] and is cast to x's dtype; DTypeError when that would
+    lose something. Where the index names one position more than once, the last value stays.
+    """
+    items, tensors = sort_out("scatter", index, shape_of(x))
+    named = alike("scatter", tensors)
+    return Scatter(items)(x, values_like("scatter", x, value), *named)
+
+
+def alike(name: str, tensors: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Index tensors in one dtype, int64 unless all are int32."""
+    indices = [as_indices(name, t) for t in tensors]
+    if len({t.dtype for t in indices}) > 1:
+        indices = [t if t.dtype == int64 else cast(t, int64) for t in indices]
+    return tuple(indices)
 
 
 def as_indices(name: str, value: Any) -> Any:
     """Indices as an int32 or int64 tensor or array; DTypeError for anything but integers."""
     if not hasattr(value, "dtype"):
-        value = np.asarray(value)
+        value = as_array(value)
         value = value if value.size else value.astype(np.int64)
     dtype = dtype_of(value)
     if dtype not in INTEGERS:
@@ -279,7 +387,7 @@ def values_like(name: str, x: Any, values: Any) -> Any:
     if not hasattr(x, "dtype"):
         return values
     dtype, own = dtype_of(x), dtype_of(values)
-    if not hasattr(values, "dtype"):  # Python numbers are weak: only their class counts
+    if not hasattr(values, "dtype"):  # Python numbers are weak: only their type counts
         array = np.asarray(values)
         number = array.flat[0].item() if array.size else False
         if scalar_dtype(number, (dtype,)) == dtype:
@@ -289,14 +397,186 @@ def values_like(name: str, x: Any, values: Any) -> Any:
     raise DTypeError(f"{name} got {own.name} values for a {dtype.name} tensor; cast one of the two")
 
 
-def check_indices(name: str, *dtypes: DType) -> None:
-    """DTypeError unless all are int32, or all int64."""
-    if not all(d in (int32, int64) and d == dtypes[0] for d in dtypes):
-        got = " and ".join(dict.fromkeys(d.name for d in dtypes))
-        raise DTypeError(f"{name} needs int32 or int64 indices, all alike; got {got}; cast them")
+# --- Subscripts -----------------------------------------------------------------------------------
 
 
-def check_equal(name: str, x: DType, values: DType) -> None:
-    """DTypeError unless values have the dtype of the tensor they go into."""
-    if x != values:
-        raise DTypeError(f"{name} got {values.name} values for a {x.name} tensor; cast one of them")
+TENSOR = "tensor"
+
+
+def sort_out(name: str, index: Any, shape: Shape) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+    """An index as the user writes it: (items for `analyse`, the tensors of its TENSOR items).
+
+    Arrays, lists and tensors become TENSOR; a boolean mask becomes one per axis it covers.
+    """
+    given = index if isinstance(index, tuple) else (index,)
+    items: list[Any] = []
+    tensors: list[Any] = []
+    axis = 0
+    for item in given:
+        if item is Ellipsis:
+            axis += max(0, len(shape) - sum(map(_covers, given)))
+            items.append(item)
+        elif item is None or (isinstance(item, (slice, int, np.integer)) and not _is_bool(item)):
+            items.append(_plain(name, item))
+            axis += item is not None
+        else:
+            arrays = _arrays(name, item, shape, axis)
+            items += [TENSOR] * len(arrays)
+            tensors += arrays
+            axis += len(arrays)
+    return tuple(items), tuple(tensors)
+
+
+def _is_bool(item: Any) -> bool:
+    return isinstance(item, (bool, np.bool_))
+
+
+def _plain(name: str, item: Any) -> Any:
+    if item is None:
+        return None
+    try:
+        if isinstance(item, slice):
+            parts = (item.start, item.stop, item.step)
+            return slice(*(None if p is None else as_int(p) for p in parts))
+        return as_int(item)
+    except TypeError as error:
+        if isinstance(error, TracedValueError):
+            raise
+        raise DTypeError(
+            f"{name} got {item!r}; the ends and the step of a slice are ints"
+        ) from None
+
+
+def _covers(item: Any) -> int:
+    """Number of axes that an item of an index covers; 0 for None and Ellipsis."""
+    if item is None or item is Ellipsis:
+        return 0
+    array: Any = item if isinstance(item, slice) else _array(item)
+    return len(array.shape) if getattr(array, "dtype", None) == np.bool_ else 1
+
+
+def _array(item: Any) -> Any:
+    if hasattr(item, "dtype"):
+        return item
+    return as_array(item) if isinstance(item, (list, tuple)) else np.asarray(item)
+
+
+def _arrays(name: str, item: Any, shape: Shape, axis: int) -> list[Any]:
+    """The integer tensors of one item that is a tensor, an array or a list."""
+    if isinstance(item, (str, bytes, float)) or _is_bool(item):
+        raise DTypeError(
+            f"{name} got {item!r} as an index; an index is made of ints, slices, None, '...', "
+            "integer tensors and boolean masks"
+        )
+    array = _array(item)
+    if array.dtype != np.bool_:
+        return [array if array is item or array.size else array.astype(np.int64)]
+    covered = tuple(shape[axis : axis + len(array.shape)])
+    if not array.shape or tuple(array.shape) != covered:
+        raise ShapeError(
+            f"{name} got a mask of shape {tuple(array.shape)} for axes of shape {covered}; a mask "
+            "has the shape of the axes it covers"
+        )
+    return list(np.nonzero(_known_parts(name, array)))
+
+
+def _known_parts(name: str, mask: Any) -> Any:
+    if not hasattr(mask, "_host"):
+        return mask
+    try:
+        return mask._host("index")
+    except TracedValueError:
+        raise TracedValueError(
+            f"{name} got a traced boolean mask {typed(mask)}: how many "
+            "elements it takes is not known while the graph is traced; use "
+            "ops.where(mask, x, other), which keeps the shape"
+        ) from None
+
+
+class Subscript(NamedTuple):
+    """An index as a basic part, slices and new axes, and then tensors along `axes`.
+
+    ranges: the positions that are taken along each axis of x. shape: of the basic part's result.
+    dropped: the axes of x that ints index. axes: the axes of `shape` that tensors index. at: the
+    number of the other axes ahead of their common shape, as in the primitive Index.
+    """
+
+    ranges: tuple[range, ...]
+    dropped: tuple[int, ...]
+    shape: Shape
+    axes: tuple[int, ...]
+    at: int
+
+    def region(self, indices: tuple[Shape, ...]) -> Shape:
+        """The shape of x[index] for tensors of the shapes `indices`."""
+        others = [n for i, n in enumerate(self.shape) if i not in self.axes]
+        return (*others[: self.at], *broadcast("indexing", *indices), *others[self.at :])
+
+
+def analyse(name: str, items: tuple[Any, ...], shape: Shape) -> Subscript:
+    """Take apart an index of slices, ints, None, Ellipsis and TENSOR for a tensor of `shape`.
+
+    Raises ShapeError for too many indices and OutOfRangeError for an int outside its axis.
+    """
+    adjacent, items = _adjacent(items), _complete(name, items, shape)
+    ranges: list[range] = []
+    dropped: list[int] = []
+    kept: list[int] = []
+    axes: list[int] = []
+    for item in items:
+        if item is None:
+            kept.append(1)
+            continue
+        ranges.append(_range(name, item, shape[len(ranges)], len(ranges)))
+        if item == TENSOR:
+            axes.append(len(kept))
+        if isinstance(item, int):
+            dropped.append(len(ranges) - 1)
+        else:
+            kept.append(len(ranges[-1]))
+    at = next(i for i, item in enumerate(items) if _indexes(item)) if axes and adjacent else 0
+    return Subscript(tuple(ranges), tuple(dropped), tuple(kept), tuple(axes), at)
+
+
+def _complete(name: str, items: tuple[Any, ...], shape: Shape) -> tuple[Any, ...]:
+    """The items with Ellipsis expanded: an entry per axis, None for the new ones."""
+    used = sum(item is not None and item is not Ellipsis for item in items)
+    if used > len(shape):
+        raise ShapeError(
+            f"{name} got {used} indices for a tensor of shape {shape}; it has {len(shape)} axes"
+        )
+    if items.count(Ellipsis) > 1:
+        raise ShapeError(f"{name} got '...' {items.count(Ellipsis)} times; write it once")
+    dots = items.index(Ellipsis) if Ellipsis in items else len(items)
+    rest = (slice(None),) * (len(shape) - used)
+    return items[:dots] + rest + items[dots + 1 :]
+
+
+def _adjacent(items: tuple[Any, ...]) -> bool:
+    """True if tensors and ints are adjacent: by NumPy's rule their common shape then stays there,
+    else it comes first.
+
+    A "..." between them separates them even where it covers no axis.
+    """
+    at = [i for i, item in enumerate(items) if _indexes(item)]
+    return not at or at[-1] - at[0] + 1 == len(at)
+
+
+def _indexes(item: Any) -> bool:
+    return item == TENSOR or isinstance(item, int)
+
+
+def _range(name: str, item: Any, extent: int, axis: int) -> range:
+    if isinstance(item, slice):
+        try:
+            return range(extent)[item] or range(0)
+        except ValueError:
+            raise ShapeError(f"{name} got a slice with step 0; a step is not zero") from None
+    if not isinstance(item, int):
+        return range(extent)
+    if not -extent <= item < extent:
+        raise OutOfRangeError(
+            f"{name} got index {item} for axis {axis} of extent {extent}; "
+            + (f"indices run from {-extent} to {extent - 1}" if extent else "it has no elements")
+        )
+    return range(item % extent, item % extent + 1)

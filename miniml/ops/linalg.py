@@ -1,19 +1,25 @@
-"""Linear algebra: matrix products and Einstein sums."""
+"""Matrix products and Einstein sums, and the parser of einsum equations."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import re
+from collections.abc import Sequence
+from functools import lru_cache
+from math import prod
+from string import ascii_letters
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ..abstract import Shape
-from ..errors import ShapeError
-from ..primitive import Primitive
-from .inference.equation import parse
-from .inference.shapes import broadcast
+from ..core.abstract import Abstract, Shape
+from ..core.errors import ShapeError
+from ..core.primitive import Primitive
+from .checks import broadcast
 
 if TYPE_CHECKING:
-    from ..tensor import Tensor
+    from ..core.tensor import Tensor
 
-__all__ = ["Einsum", "MatMul", "einsum", "matmul", "outer"]  # fmt: skip
+__all__ = [
+    "Einsum", "MatMul", "einsum", "matmul", "outer",
+]  # fmt: skip
 
 
 class MatMul(Primitive):
@@ -21,12 +27,18 @@ class MatMul(Primitive):
 
     Leading axes are a batch and broadcast; a 1-d x is a row, a 1-d y a column, and that axis is
     absent from the output. transpose_x, transpose_y: the last two axes of x, of y, are exchanged
-    first; nothing is copied for it.
+    first, without a copy.
     """
 
+    autocast = "low"
     transpose_x: bool = False
     transpose_y: bool = False
     promote = True
+
+    def flops(self, inputs: Sequence[Abstract], outputs: Sequence[Abstract]) -> int:
+        """2 m n k, for each matrix of a batch."""
+        shape = inputs[0].shape
+        return 2 * shape[-2 if self.transpose_x and len(shape) > 1 else -1] * outputs[0].size
 
     def infer_shape(self, x: Shape, y: Shape) -> Shape:
         self._check_ranks(x, y)
@@ -64,16 +76,22 @@ def _shown(shape: Shape, transposed: bool) -> str:
 
 
 class Einsum(Primitive):
-    """The sum of products that `equation` says, in NumPy's notation, as "ij,jk->ik".
+    """The sum of products that `equation` describes, in NumPy's notation, as "ij,jk->ik".
 
-    Each operand's axes are labelled by letters; equal labels run together, and labels that the
+    Each operand's axes are labelled by letters; equal labels share an index, and labels that the
     output does not name are summed. A label twice in one operand takes its diagonal. "..." stands
     for any further axes, which broadcast. Without "->" the output has the labels that occur once,
     in alphabetic order, behind the axes of "...".
     """
 
+    autocast = "low"
     equation: str
     promote = True
+
+    def flops(self, inputs: Sequence[Abstract], outputs: Sequence[Abstract]) -> int:
+        """The product of the extents of all labels, for each operand."""
+        shapes = tuple(x.shape for x in inputs)
+        return len(shapes) * prod(parse(self.equation, shapes).extents.values())
 
     def infer_shape(self, *operands: Shape) -> Shape:
         return parse(self.equation, operands).shape
@@ -106,3 +124,102 @@ def einsum(equation: str, *operands: Any) -> Tensor:
 def outer(x: Any, y: Any) -> Tensor:
     """All products of two 1-d tensors: out[i, j] = x[i] y[j]."""
     return einsum("i,j->ij", x, y)
+
+
+# --- Einsum equations -----------------------------------------------------------------------------
+
+
+class Equation(NamedTuple):
+    """An equation without "...": one string of labels per operand, and their extents."""
+
+    operands: tuple[str, ...]
+    output: str
+    extents: dict[str, int]
+
+    @property
+    def shape(self) -> Shape:
+        """The output's shape."""
+        return tuple(self.extents[label] for label in self.output)
+
+
+@lru_cache(maxsize=1024)
+def parse(equation: str, shapes: tuple[Shape, ...]) -> Equation:
+    """The equation with "..." replaced by fresh labels, right-aligned, and an explicit output.
+
+    An operand's extent of a fresh label may be 1 where `extents` has more: it broadcasts.
+    ShapeError, which quotes the equation, for one that is malformed or does not fit the shapes.
+    """
+    text = equation.replace(" ", "")
+    left, arrow, right = text.partition("->")
+    terms = left.split(",")
+    for term in (*terms, right):
+        if not _WELL_FORMED.fullmatch(term):
+            raise _refusal(equation, f"has the term {term!r}; a term is letters and one '...'")
+    if len(terms) != len(shapes):
+        raise _refusal(
+            equation, f"has {len(terms)} terms; got {len(shapes)} operands; give one for each"
+        )
+    unused = [c for c in reversed(ascii_letters) if c not in text]
+    ranks = [len(s) - len(t.replace("...", "")) for t, s in zip(terms, shapes, strict=True)]
+    dots = max([r for t, r in zip(terms, ranks, strict=True) if "..." in t], default=0)
+    if dots > len(unused):
+        raise _refusal(equation, f"needs {dots} more labels for '...' than there are letters")
+    fresh = "".join(unused[:dots])
+    explicit = tuple(
+        _explicit(equation, t, s, r, fresh) for t, s, r in zip(terms, shapes, ranks, strict=True)
+    )
+    return Equation(
+        explicit,
+        _output(equation, terms, arrow, right, fresh),
+        _extents(equation, explicit, shapes, fresh),
+    )
+
+
+_WELL_FORMED = re.compile(r"[a-zA-Z]*(\.\.\.)?[a-zA-Z]*")
+
+
+def _explicit(equation: str, term: str, shape: Shape, rank: int, fresh: str) -> str:
+    """A term with "..." expanded for an operand that has `rank` axes more than letters."""
+    if rank < 0 or (rank and "..." not in term):
+        raise _refusal(
+            equation,
+            f"labels {len(shape) - rank} axes in {term!r}; the operand has shape {shape}; label "
+            "each axis, or write '...' for the rest",
+        )
+    return term.replace("...", fresh[len(fresh) - rank :])
+
+
+def _output(equation: str, terms: list[str], arrow: str, right: str, fresh: str) -> str:
+    letters = "".join(terms).replace("...", "")
+    if not arrow:
+        return fresh + "".join(c for c in sorted(set(letters)) if letters.count(c) == 1)
+    named = right.replace("...", "")
+    for label in named:
+        if named.count(label) > 1:
+            raise _refusal(equation, f"names {label!r} twice in its output; name it once")
+        if label not in letters:
+            raise _refusal(equation, f"names {label!r} in its output, which no operand has")
+    if fresh and "..." not in right:
+        raise _refusal(equation, "has '...' in an operand and none in its output; sum named axes")
+    return right.replace("...", fresh)
+
+
+def _extents(
+    equation: str, terms: tuple[str, ...], shapes: tuple[Shape, ...], fresh: str
+) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for term, shape in zip(terms, shapes, strict=True):
+        for label, extent in zip(term, shape, strict=True):
+            known = found.setdefault(label, extent)
+            if known == 1 and label in fresh:
+                found[label] = extent
+            elif known != extent and not (extent == 1 and label in fresh):
+                what = "an axis of '...'" if label in fresh else f"label {label!r}"
+                raise _refusal(
+                    equation, f"gives {what} the extents {known} and {extent}; make them equal"
+                )
+    return found
+
+
+def _refusal(equation: str, what: str) -> ShapeError:
+    return ShapeError(f"Einsum equation {equation!r} {what}")

@@ -1,27 +1,32 @@
-"""Normalisation: softmax and its logarithm, batch and layer normalisation, cross entropy."""
+"""Softmax; layer, batch, group, instance and RMS normalization; the cross-entropy primitives.
+
+Group, instance and RMS normalization are compositions of other operations.
+"""
 
 from __future__ import annotations
 
+from math import prod
 from typing import TYPE_CHECKING, Any
 
-from ..abstract import Shape
-from ..dtype import INTEGERS, DType
-from ..errors import AttributeRefusedError, DTypeError, ShapeError
-from ..primitive import Primitive
+from ..core.abstract import Shape
+from ..core.dtype import INTEGERS, DType, bfloat16, float16, float32, promote
+from ..core.errors import DTypeError, ShapeError
+from ..core.options import choice, integer, number
+from ..core.primitive import Primitive
 from . import rules
-from .arithmetic import add, mul, sub
-from .exponential import rsqrt
-from .inference.bases import FloatUnary
-from .inference.devices import on_one_device
-from .inference.shapes import needs_float, shape_of
+from .bases import FloatUnary, moves, per_input
+from .checks import dtype_of, needs_float, on_one_device, shape_of
+from .elementwise import add, cast, mul, rsqrt, square, sub
+from .reduce import mean
 from .shape import reshape
 
 if TYPE_CHECKING:
-    from ..tensor import Tensor
+    from ..core.tensor import Tensor
 
 __all__ = [
-    "BatchNorm", "CheckedLabels", "CrossEntropy", "CrossEntropyGrad", "LayerNorm", "LogSoftmax",
-    "Softmax", "batch_norm", "layer_norm", "log_softmax", "softmax",
+    "BatchNorm", "CheckedLabels", "CheckedProbabilities", "CrossEntropy", "CrossEntropyGrad",
+    "LayerNorm", "LogSoftmax", "Softmax", "batch_norm", "layer_norm", "log_softmax", "softmax",
+    "group_norm", "instance_norm", "rms_norm",
 ]  # fmt: skip
 
 
@@ -38,9 +43,15 @@ class Distribution(FloatUnary, abstract=True):
 class Softmax(Distribution):
     """exp(x) / sum(exp(x)) along `axis`; NaN for a row of nothing but -inf, or with +inf."""
 
+    autocast = "wide"
+    flops = per_input(5)
+
 
 class LogSoftmax(Distribution):
     """x - log(sum(exp(x))) along `axis`; NaN for a row of nothing but -inf, or with +inf."""
+
+    autocast = "wide"
+    flops = per_input(5)
 
 
 def softmax(x: Any, axis: int = -1) -> Tensor:
@@ -53,6 +64,9 @@ def log_softmax(x: Any, axis: int = -1) -> Tensor:
     return LogSoftmax(axis)(x)
 
 
+# --- Layer and batch normalization ----------------------------------------------------------------
+
+
 class LayerNorm(Primitive):
     """(x - mean) * rstd * gamma + beta, with mean and rstd over the axes that gamma has.
 
@@ -61,6 +75,8 @@ class LayerNorm(Primitive):
     Source: Ba, Kiros, Hinton, "Layer normalization" (2016).
     """
 
+    autocast = "wide"
+    flops = per_input(7)
     outputs = ("out", "mean", "rstd")
     promote = "float"
     eps: float = 1e-5
@@ -92,6 +108,8 @@ class BatchNorm(Primitive):
     Source: Ioffe, Szegedy, "Batch normalization" (2015).
     """
 
+    autocast = "wide"
+    flops = per_input(7)
     outputs = ("out", "mean", "var")
     promote = "float"
     eps: float = 1e-5
@@ -119,8 +137,8 @@ def batch_norm(
 
     out = (x - mean) / sqrt(var + eps) * gamma + beta; gamma, beta, mean and var have shape (C,).
     With `training`, mean and var are the batch's (var the biased one), through which the gradient
-    passes, and what was given for them is not read; without, they are those given.
-    ShapeError for other shapes.
+    passes, and the arguments mean and var are not read; without, they are the arguments. ShapeError
+    for other shapes.
     """
     if training:
         out, mean, var = BatchNorm(eps)(x, gamma, beta)
@@ -135,22 +153,121 @@ def batch_norm(
         )
     scale = mul(gamma, rsqrt(add(var, eps)))
     rest = (-1, *(1,) * (len(shape) - 2))
-    # The mean first: multiplied by the scale, it may be much larger than what is left of x.
+    # The mean is subtracted first: times the scale, it may be much larger than the difference.
     centred = sub(x, reshape(mean, rest))
     return add(mul(centred, reshape(scale, rest)), reshape(beta, rest)), mean, var
 
 
-REDUCTIONS = ("mean", "sum", "none")
+# --- Group, instance and RMS normalization --------------------------------------------------------
+
+
+@on_one_device
+def group_norm(
+    x: Any, num_groups: int, gamma: Any = None, beta: Any = None, eps: float = 1e-5
+) -> Tensor:
+    """(x - mean) / sqrt(var + eps) * gamma + beta, over groups of channels of each sample.
+
+    x: (N, C, ...) floats. The C channels form num_groups groups of C / num_groups adjacent
+    channels; mean and variance (the biased one) are over a group's channels and all further axes.
+    gamma and beta: (C,), by default 1 and 0. Floats of 16 bits are computed in float32. ShapeError
+    where num_groups does not divide C. Source: Wu, He 2018, "Group normalization".
+
+    >>> group_norm([[1.0, 3.0, 5.0, 5.0]], 2, eps=0.0).tolist()
+    [[-1.0, 1.0, nan, nan]]
+    """
+    shape = shape_of(x)
+    count = integer("group_norm", "num_groups", num_groups)
+    if len(shape) < 2 or count < 1 or shape[1] % count:
+        raise ShapeError(
+            f"group_norm got x of shape {shape} for {num_groups} groups; x has shape (N, C, ...), "
+            "and the number of groups divides C"
+        )
+    groups = shape[0], count, prod(shape[1:]) // count
+    eps = number("group_norm", "eps", eps)
+    normal = _normal(reshape(_wide("group_norm", x), groups), eps)
+    return _channelwise("group_norm", reshape(normal, shape), gamma, beta, dtype_of(x))
+
+
+@on_one_device
+def instance_norm(x: Any, gamma: Any = None, beta: Any = None, eps: float = 1e-5) -> Tensor:
+    """(x - mean) / sqrt(var + eps) * gamma + beta, over each channel of each sample.
+
+    x: (N, C, ...) floats; mean and variance (the biased one) are over all axes but the first two.
+    gamma and beta: (C,), by default 1 and 0. It is `group_norm` with C groups.
+    Source: Ulyanov, Vedaldi, Lempitsky 2016, "Instance normalization".
+    """
+    shape = shape_of(x)
+    if len(shape) < 3:
+        raise ShapeError(f"instance_norm got x of shape {shape}; x has shape (N, C, ...)")
+    return group_norm(x, max(shape[1], 1), gamma, beta, eps)
+
+
+@on_one_device
+def rms_norm(x: Any, gamma: Any, eps: float = 2.0**-23) -> Tensor:
+    """x / sqrt(mean(x^2) + eps) * gamma, the mean over the last axes of x, those that gamma has.
+
+    Floats of 16 bits are computed in float32. eps is by default the distance of 1 to the next
+    float32. Source: Zhang, Sennrich 2019, "Root mean square layer normalization".
+
+    >>> rms_norm([3.0, -3.0], [1.0, 2.0]).tolist()
+    [1.0, -2.0]
+    """
+    shape, own = shape_of(x), shape_of(gamma)
+    if not 1 <= len(own) <= len(shape) or shape[-len(own) :] != own:
+        raise ShapeError(
+            f"rms_norm got x of shape {shape} and gamma of {own}; gamma has the shape of the last "
+            "axes of x, over which it normalises"
+        )
+    eps, v = number("rms_norm", "eps", eps), _wide("rms_norm", x)
+    squares = mean(square(v), tuple(range(-len(own), 0)), True)
+    normal = mul(v, rsqrt(add(squares, eps)))
+    return _in(mul(normal, gamma), promote(dtype_of(x), dtype_of(gamma)))
+
+
+def _normal(groups: Any, eps: float) -> Tensor:
+    """Groups (N, groups, size), each normalized to mean 0 and variance 1."""
+    centred = sub(groups, mean(groups, 2, True))
+    return mul(centred, rsqrt(add(mean(square(centred), 2, True), eps)))
+
+
+def _wide(name: str, x: Any) -> Any:
+    """x, in float32 if it has floats of 16 bits; DTypeError unless it has floats."""
+    return cast(x, float32) if needs_float(name, dtype_of(x)) in (float16, bfloat16) else x
+
+
+def _in(x: Tensor, dtype: DType) -> Tensor:
+    return x if x.dtype == dtype else cast(x, dtype)
+
+
+def _channelwise(name: str, normal: Tensor, gamma: Any, beta: Any, dtype: DType) -> Tensor:
+    """normal * gamma + beta, each if given, channel by channel, in the common dtype."""
+    shape = normal.shape
+    for given, word, join in ((gamma, "gamma", mul), (beta, "beta", add)):
+        if given is None:
+            continue
+        if shape_of(given) != shape[1:2]:
+            raise ShapeError(
+                f"{name} got x of shape {shape} and {word} of {shape_of(given)}; {word} has one "
+                f"number for each channel, shape {shape[1:2]}"
+            )
+        normal = join(normal, reshape(given, (-1, *(1,) * (len(shape) - 2))))
+        dtype = promote(dtype, dtype_of(given))
+    return _in(normal, dtype)
+
+
+# --- Cross entropy --------------------------------------------------------------------------------
 
 
 class CrossEntropy(Primitive):
-    """The negative logarithm of the probability that softmax gives to each row's label.
+    """The negative logarithm of the probability of each row's label under softmax.
 
     logits (N, C) floats, labels (N,) integers in [0, C). loss_n = log(sum(exp(logits_n))) -
     logits_n[labels_n]; `reduction` "mean" (of an empty batch NaN) or "sum" gives loss of shape (),
     "none" (N,). probs (N, C) is softmax(logits), which the gradient needs.
     """
 
+    autocast = "wide"
+    flops = per_input(5)
     outputs = ("loss", "probs")
     reduction: str = "mean"
 
@@ -189,10 +306,11 @@ class CrossEntropyGrad(Primitive):
 class CheckedLabels(Primitive):
     """The labels, all of which are in [0, classes) or equal `ignored`; else OutOfRangeError.
 
-    of, what: who is named in the error, and what the integers are called. On a GPU, where nothing
-    waits to look at values, it checks nothing: losses are NaN for the labels that it would refuse.
+    of, what: the names of the function and of the integers in the error. On a GPU, where reading
+    values would need a synchronization, nothing is checked: losses are NaN for refused labels.
     """
 
+    flops = moves
     differentiable = False
     classes: int
     of: str = "CrossEntropy"
@@ -206,6 +324,17 @@ class CheckedLabels(Primitive):
         return needs_integers(self.of, labels, self.what)
 
 
+class CheckedProbabilities(FloatUnary):
+    """The probabilities, all of which are in [0, 1] or NaN; else ValueRefusedError.
+
+    of: the name of the function in the error. On a GPU, where reading values would need a
+    synchronization, nothing is checked: the logarithm of a negative number is NaN.
+    """
+
+    flops = moves
+    of: str = "bce"
+
+
 def reduced_loss(name: str, reduction: str, logits: Shape, labels: Shape) -> Shape:
     """The loss's shape for that reduction."""
     check_reduction(name, reduction)
@@ -217,12 +346,13 @@ def reduced_loss(name: str, reduction: str, logits: Shape, labels: Shape) -> Sha
     return labels if reduction == "none" else ()
 
 
+REDUCTIONS = ("mean", "sum", "none")
+
+
 def check_reduction(name: str, reduction: str) -> None:
-    """AttributeRefusedError unless `reduction` is one that losses have."""
-    if reduction not in REDUCTIONS:
-        raise AttributeRefusedError(
-            f"{name} got reduction={reduction!r}; use one of {', '.join(REDUCTIONS)}"
-        )
+    """Refuse a `reduction` that is not one of REDUCTIONS."""
+    batch = "; PyTorch's batchmean is 'sum' divided by the rows" * (reduction == "batchmean")
+    choice(name, "reduction", reduction, REDUCTIONS, batch)
 
 
 def labelled(name: str, logits: DType, labels: DType) -> DType:

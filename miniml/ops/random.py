@@ -1,27 +1,60 @@
-"""Random draws: pure functions of a generator's state, and the functions that advance it."""
+"""Random draws: primitives that are pure functions of a generator's state, and their functions.
+
+In order: the primitives; the functions that advance a generator; draws made of others, such as
+integers, permutations and categories, and dropout.
+"""
 
 from __future__ import annotations
 
 import math
+from operator import index
 from typing import TYPE_CHECKING, Any
 
-from ..abstract import Shape
-from ..dtype import FLOATS, DType, as_dtype, float32, float64, uint64
-from ..errors import AttributeRefusedError, DTypeError, ShapeError
-from ..primitive import Primitive
-from ..trace import Stream, current_trace
+import numpy as np
+
+from ..core.abstract import Shape
+from ..core.dtype import (
+    FLOATS,
+    INTEGERS,
+    DType,
+    as_dtype,
+    float32,
+    float64,
+    int64,
+    is_float,
+    uint64,
+)
+from ..core.errors import (
+    AttributeRefusedError,
+    DTypeError,
+    OutOfRangeError,
+    ShapeError,
+    TracedValueError,
+    ValueRefusedError,
+)
+from ..core.options import number, probability
+from ..core.primitive import Primitive
+from ..core.trace import Stream, current_trace
+from . import reduce
+from .checks import as_shape, dtype_of, extents, normal_axis, on_one_device, shape_of
+from .control import known_truth
+from .create import arange
+from .elementwise import add, as_float, cast, floor, isfinite, mul, select
+from .index import gather
+from .reduce import argsort
 
 if TYPE_CHECKING:
-    from ..tensor import Tensor
+    from ..core.tensor import Tensor
 
 __all__ = [
     "Bernoulli", "Gumbel", "Normal", "TruncatedNormal", "Uniform", "bernoulli", "gumbel", "normal",
     "truncated_normal", "uniform",
+    "categorical", "dropout", "permutation", "randint",
 ]  # fmt: skip
 
 
 class Draw(Primitive, abstract=True):
-    """Independent draws of `shape` and `dtype` from the stream that `state` stands for.
+    """Independent draws of `shape` and `dtype` from the counter-based stream of `state`.
 
     state: (key, offset), uint64[2]; the draw starts `skip` blocks after the offset and uses
     `block_count(shape, dtype)` of them. Equal inputs and attributes give equal bits.
@@ -62,7 +95,7 @@ class Uniform(FloatDraw):
 
     def infer_shape(self, state: Shape) -> Shape:
         if not (math.isfinite(self.low) and math.isfinite(self.high) and self.low <= self.high):
-            raise AttributeRefusedError(
+            raise ValueRefusedError(
                 f"{self.name} got low={self.low} and high={self.high}; both are finite and low is "
                 "not above high"
             )
@@ -77,11 +110,8 @@ class Normal(FloatDraw):
     skip: int = 0
 
     def infer_shape(self, state: Shape) -> Shape:
-        if not (math.isfinite(self.mean) and math.isfinite(self.std) and self.std >= 0):
-            raise AttributeRefusedError(
-                f"{self.name} got mean={self.mean} and std={self.std}; both are finite and std is "
-                "not negative"
-            )
+        number(self.name, "mean", self.mean)
+        number(self.name, "std", self.std, 0)
         return super().infer_shape(state)
 
 
@@ -92,8 +122,7 @@ class Bernoulli(Draw):
     skip: int = 0
 
     def infer_shape(self, state: Shape) -> Shape:
-        if not 0.0 <= self.p <= 1.0:
-            raise AttributeRefusedError(f"{self.name} got p={self.p}; a probability is in [0, 1]")
+        probability(self.name, "p", self.p)
         return super().infer_shape(state)
 
 
@@ -105,11 +134,8 @@ class Gumbel(FloatDraw):
     skip: int = 0
 
     def infer_shape(self, state: Shape) -> Shape:
-        if not (math.isfinite(self.loc) and math.isfinite(self.scale) and self.scale >= 0):
-            raise AttributeRefusedError(
-                f"{self.name} got loc={self.loc} and scale={self.scale}; both are finite and scale "
-                "is not negative"
-            )
+        number(self.name, "loc", self.loc)
+        number(self.name, "scale", self.scale, 0)
         return super().infer_shape(state)
 
 
@@ -127,18 +153,18 @@ class TruncatedNormal(FloatDraw):
     skip: int = 0
 
     def infer_shape(self, state: Shape) -> Shape:
-        if not (math.isfinite(self.mean) and math.isfinite(self.std) and self.std > 0):
-            raise AttributeRefusedError(
-                f"{self.name} got mean={self.mean} and std={self.std}; both are finite and std is "
-                "above 0"
-            )
+        number(self.name, "mean", self.mean)
+        number(self.name, "std", self.std, above=0)
         nearest = min(max(self.mean, self.low), self.high)
         if not self.low < self.high or abs(nearest - self.mean) > 37 * self.std:
-            raise AttributeRefusedError(
+            raise ValueRefusedError(
                 f"{self.name} got low={self.low} and high={self.high} for mean={self.mean} and "
                 f"std={self.std}; low is below high, and one of them within 37 std of the mean"
             )
         return super().infer_shape(state)
+
+
+# --- Draws from a generator -----------------------------------------------------------------------
 
 
 def uniform(
@@ -150,8 +176,8 @@ def uniform(
 ) -> Tensor:
     """Independent draws from [low, high), of a float dtype.
 
-    low, high: finite Python numbers, low <= high. generator: the ml.Generator whose stream they are
-    taken from, here as in all draws; None for the default one.
+    low, high: finite Python numbers, low <= high. generator: the ml.Generator from whose stream
+    they are taken, here as in all draws; None for the default one.
     """
     return drawn(Uniform, shape, dtype, generator, low, high)
 
@@ -225,10 +251,18 @@ def drawn(
             f"{kind.name} got generator={generator!r}; it takes an ml.Generator, or None for the "
             "default one"
         )
-    extents, of = as_shape(shape), as_dtype(dtype)
+    given: list[Any] = [shape, *numbers]
+    swapped = [number for number in given[1:] if isinstance(number, (tuple, list))]
+    if swapped or isinstance(given[0], float):
+        first = swapped[0] if swapped else (3,)
+        raise ShapeError(
+            f"{kind.name} got {', '.join(map(str, (shape, *numbers)))}; the shape comes first, as "
+            f"in ops.uniform({first}, 0.0, 1.0)"
+        )
+    size, of = extents(kind.name, as_shape(shape, kind.name)), as_dtype(dtype)
     wide = float64 if kind in (Gumbel, TruncatedNormal) else of
-    state, skip = current_trace().reserve(block_count(extents, wide), generator)
-    return kind(extents, of, *numbers, skip=skip)(state)  # type: ignore[no-any-return]
+    state, skip = current_trace().reserve(block_count(size, wide), generator)
+    return kind(size, of, *numbers, skip=skip)(state)  # type: ignore[no-any-return]
 
 
 def block_count(shape: Shape, dtype: DType) -> int:
@@ -239,9 +273,110 @@ def block_count(shape: Shape, dtype: DType) -> int:
     return -(-math.prod(shape) // (2 if dtype == float64 else 4))
 
 
-def as_shape(shape: int | Shape) -> Shape:
-    """A tuple of ints >= 0; ShapeError for anything else."""
-    extents = (shape,) if isinstance(shape, int) else tuple(shape)
-    if any(not hasattr(n, "__index__") or n < 0 for n in extents):
-        raise ShapeError(f"a random draw got shape {shape!r}; a shape is a tuple of ints >= 0")
-    return tuple(n.__index__() for n in extents)
+# --- Draws made of others -------------------------------------------------------------------------
+
+
+_EXACT = 1 << 53  # the number of values of a uniform draw of float64, all equally likely
+
+
+@on_one_device
+def randint(
+    shape: int | Shape,
+    low: int,
+    high: int,
+    dtype: object = int64,
+    generator: Stream | None = None,
+) -> Tensor:
+    """Independent draws low + floor((high - low) * u), u uniform in [0, 1): integers below high.
+
+    low, high: ints that an integer `dtype` holds (high less 1), low < high, at most 2^53 apart.
+    The probability of each differs from 1 / (high - low) by less than 2^-53.
+
+    >>> draws = randint((100,), -3, 4)
+    >>> -3 <= draws.min().item() <= draws.max().item() < 4
+    True
+    """
+    kind = as_dtype(dtype)
+    if kind not in INTEGERS:
+        raise DTypeError(f"randint draws integers; got dtype {kind.name}; cast the draw")
+    ends: tuple[Any, Any] = low, high
+    try:
+        first, end = map(index, ends)
+        whole = bool not in map(type, ends)
+    except TypeError as error:
+        if isinstance(error, TracedValueError):
+            raise
+        first, end, whole = 0, 0, False
+    if not (whole and 0 < end - first <= _EXACT):
+        hint = f"; the shape comes first, as in ops.randint({high}, {shape}, {low})"
+        raise AttributeRefusedError(
+            f"randint got low={low} and high={high}; they are ints, low below high by at most 2**53"
+            + (hint if isinstance(ends[1], (tuple, list)) else "")
+        )
+    info = np.iinfo(kind)
+    if first < info.min or end - 1 > info.max:
+        raise DTypeError(f"randint got low={low} and high={high}, which {kind.name} cannot hold")
+    unit = drawn(Uniform, as_shape(shape, "randint"), float64, generator)
+    steps = cast(floor(mul(unit, float(end - first))), int64)
+    start = np.array(first % 2**64, np.uint64).astype(np.int64)  # wraps, like the cast
+    return cast(add(steps, start), kind)
+
+
+@on_one_device
+def permutation(x: Any, axis: int = 0, generator: Stream | None = None) -> Tensor:
+    """x with its slices along `axis` in random order; for an int n, 0 to n - 1 in random order.
+
+    All orders are equally likely, up to n^2 / 2^54: the slices are sorted by random numbers of 53
+    bits, equal ones stably. ShapeError for an n below 0, and where there is no such axis.
+    """
+    whole = isinstance(x, (int, np.integer)) and not isinstance(x, bool)
+    count = index(x) if whole else shape_of(x)[normal_axis("permutation", axis, len(shape_of(x)))]
+    order = argsort(drawn(Uniform, count, float64, generator))
+    return order if whole else gather(x, order, axis)
+
+
+@on_one_device
+def categorical(logits: Any, shape: int | Shape = (), generator: Stream | None = None) -> Tensor:
+    """Independent draws of i with probability softmax(logits)[i] along the last axis: int64.
+
+    logits: floats of shape (..., n), log-probabilities up to a constant; -inf is never drawn. The
+    output has `shape`, then that of logits without n. It is argmax(logits + gumbel noise).
+    OutOfRangeError when a row has a NaN, inf or nothing but -inf; in a compiled
+    function the message is that of gather, with the index n; on a GPU the draw is 0 instead.
+    Source: Gumbel (1954); Maddison, Tarlow, Minka, "A* sampling" (2014).
+
+    >>> categorical([0.0, -float("inf")], (3,)).tolist()
+    [0, 0, 0]
+    """
+    logits = as_float(logits)
+    rows, kind = shape_of(logits), dtype_of(logits)
+    if not rows or not rows[-1]:
+        raise ShapeError(
+            f"categorical got logits of shape {rows}; the last axis has one logit or more for each "
+            "draw"
+        )
+    kind = kind if kind == float64 else float32
+    noise = drawn(Gumbel, (*as_shape(shape, "categorical"), *rows), kind, generator)
+    winner = reduce.argmax(add(cast(logits, kind), noise), -1)
+    sound = isfinite(reduce.max(logits, -1))
+    if known_truth("categorical", reduce.all(sound)) is False:
+        raise OutOfRangeError(
+            "categorical got a row of logits with a NaN, with inf, or of nothing but -inf; they "
+            "are log-probabilities up to a constant, one of them finite"
+        )
+    return gather(arange(rows[-1]), select(sound, winner, rows[-1]))
+
+
+@on_one_device
+def dropout(x: Any, p: float = 0.5, generator: Stream | None = None) -> Tensor:
+    """x with each element set to 0 with probability p, the others divided by 1 - p.
+
+    The expectation is x. p: a Python number in [0, 1]; the draws are made on x's device.
+    Source: Srivastava et al., "Dropout" (2014).
+    """
+    if probability("dropout", "p", p) == 0.0:
+        return x  # type: ignore[no-any-return]
+    given = getattr(x, "dtype", None)
+    kind = float32 if given is None or not is_float(as_dtype(given)) else as_dtype(given)
+    kept = bernoulli(shape_of(x), 1.0 - p, kind, generator)
+    return mul(x, mul(kept, 1.0 / (1.0 - p)) if p < 1.0 else kept)

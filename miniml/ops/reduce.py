@@ -1,29 +1,48 @@
-"""Reductions: many elements to one, along axes."""
+"""Reductions along axes, cumulative sums, products and extrema, and sorting.
+
+In order: sums, means, extrema, norms and variance; functions of the elements up to each one along
+an axis; sort, top-k, median, search and unique.
+"""
 
 from __future__ import annotations
 
 import builtins
-from math import inf
+from math import inf, nan
 from math import prod as product
 from typing import TYPE_CHECKING
 from typing import Any as Value  # Any is a primitive here
 
-from ..abstract import Shape
-from ..attributes import freeze
-from ..dtype import bfloat16, bool_, float16, float32, int64
-from ..errors import AttributeRefusedError, ShapeError
-from ..primitive import Primitive
-from . import arithmetic, exponential, rules
-from .compare import equal, select
-from .inference.shapes import Axes, dtype_of, normal_axes, reduced_shape, shape_of
+from ..core.abstract import Shape
+from ..core.dtype import DType, bfloat16, bool_, float16, float32, float64, int64
+from ..core.errors import AttributeRefusedError, ShapeError
+from ..core.options import choice, number
+from ..core.primitive import Primitive, freeze
+from . import elementwise, rules
+from .bases import per_input
+from .checks import (
+    Axes,
+    dtype_of,
+    normal_axes,
+    normal_axis,
+    on_one_device,
+    reduced_shape,
+    shape_of,
+)
+from .create import arange
+from .elementwise import equal, isnan, logical_or, not_equal, select
+from .index import getitem
+from .shape import reshape, transpose
 
 if TYPE_CHECKING:
-    from ..tensor import Tensor
+    from ..core.tensor import Tensor
 
 __all__ = [
     "All", "Any", "ArgMax", "ArgMin", "LogSumExp", "Max", "Mean", "Min", "Prod", "Sum",
     "all", "any", "argmax", "argmin", "count_nonzero", "logsumexp", "max", "mean", "min",
     "norm", "prod", "std", "sum", "var",
+    "CumMax", "CumMin", "CumProd", "CumSum", "cummax", "cummin", "cumprod", "cumsum",
+    "SearchSorted", "Sort", "TopK", "Unique", "argsort", "median", "searchsorted", "sort", "topk",
+    "unique", "unique_all",
 ]  # fmt: skip
 
 
@@ -38,23 +57,29 @@ class Reduction(Primitive, abstract=True):
 class Sum(Reduction):
     """The sum, 0 where there is nothing to sum. Integers and bools are summed in 64 bits."""
 
+    autocast = "wide"
+    flops = per_input(1)
     infer_dtype = rules.sums
 
 
 class Mean(Reduction):
     """The sum divided by the number of elements; integers are cast to float32 first."""
 
+    autocast = "wide"
+    flops = per_input(1)
     promote = "float"
 
 
 class Prod(Reduction):
     """The product, 1 where there is nothing to multiply. Integers and bools give 64 bits."""
 
+    autocast = "wide"
+    flops = per_input(1)
     infer_dtype = rules.sums
 
 
 class Extremum(Reduction, abstract=True):
-    """A reduction that picks one of the elements, so there must be one."""
+    """A reduction that selects one of the elements, so there must be one."""
 
     def infer_shape(self, x: Shape) -> Shape:
         out = reduced_shape(self.name, x, self.axis, self.keepdims)
@@ -65,13 +90,17 @@ class Extremum(Reduction, abstract=True):
 class Max(Extremum):
     """The largest element, NaN where there is one. Equal maxima share the gradient equally."""
 
+    flops = per_input(1)
+
 
 class Min(Extremum):
     """The smallest element, NaN where there is one. Equal minima share the gradient equally."""
 
+    flops = per_input(1)
+
 
 class ArgExtremum(Extremum, abstract=True):
-    """Where an extremum stands along `axis`, or in the flattened tensor for None: int64."""
+    """The index of an extremum along `axis`, or in the flattened tensor for None: int64."""
 
     axis: int | None = None
     differentiable = False
@@ -81,13 +110,17 @@ class ArgExtremum(Extremum, abstract=True):
 class ArgMax(ArgExtremum):
     """The index of the first maximum; a NaN counts as the maximum."""
 
+    flops = per_input(1)
+
 
 class ArgMin(ArgExtremum):
     """The index of the first minimum; a NaN counts as the minimum."""
 
+    flops = per_input(1)
+
 
 class Truth(Reduction, abstract=True):
-    """A reduction of truth values, for which anything but zero is true: bool."""
+    """A reduction of truth values, where anything but zero is true: bool."""
 
     differentiable = False
     infer_dtype = rules.always(bool_)
@@ -96,15 +129,21 @@ class Truth(Reduction, abstract=True):
 class Any(Truth):
     """True where some element is not zero."""
 
+    flops = per_input(1)
+
 
 class All(Truth):
     """True where no element is zero."""
+
+    flops = per_input(1)
 
 
 class LogSumExp(Reduction):
     """log(sum(exp(x))), computed as m + log(sum(exp(x - m))) with the maximum m, so that nothing
     overflows. Nothing at all, or only -inf, gives -inf; integers are cast to float32 first."""
 
+    autocast = "wide"
+    flops = per_input(4)
     promote = "float"
 
 
@@ -168,6 +207,14 @@ def all(x: Value, axis: Axes = None, keepdims: bool = False) -> Tensor:
     return All(freeze(axis, "All", "axis"), keepdims)(x)
 
 
+def one_axis(name: str, axis: object) -> int | None:
+    """The attribute of a reduction that takes one axis or all; ShapeError for a tuple."""
+    frozen = freeze(axis, name, "axis")
+    if frozen is None or (isinstance(frozen, int) and not isinstance(frozen, bool)):
+        return frozen
+    raise ShapeError(f"{name} got axis {axis!r}; it takes one axis, or None for all elements")
+
+
 def logsumexp(x: Value, axis: Axes = None, keepdims: bool = False) -> Tensor:
     """log(sum(exp(x))) over `axis`, without overflow."""
     return LogSumExp(freeze(axis, "LogSumExp", "axis"), keepdims)(x)
@@ -184,23 +231,23 @@ def var(x: Value, axis: Axes = None, keepdims: bool = False, correction: float =
 
 
 def std(x: Value, axis: Axes = None, keepdims: bool = False, correction: float = 0) -> Tensor:
-    """The square root of `var`; its gradient is NaN where all elements are equal."""
-    return _like(x, exponential.sqrt(_var("std", _wide(x), axis, keepdims, correction)))
+    """The square root of `var`; its gradient is 0 where all elements are equal."""
+    return _like(x, _root(_var("std", _wide(x), axis, keepdims, correction), 2))
 
 
 def _var(name: str, x: Value, axis: Axes, keepdims: bool, correction: float) -> Tensor:
     """The variance in x's own dtype."""
-    shape = shape_of(x)
+    shape, less = shape_of(x), number(name, "correction", correction)
     axes = normal_axes(name, freeze(axis, name, "axis"), len(shape))
     count = product(shape[i] for i in axes)
-    centred = arithmetic.sub(x, mean(x, axis, True))
-    squares = sum(arithmetic.square(centred), axis, keepdims)
-    return arithmetic.div(squares, float(builtins.max(count - correction, 0)))
+    centred = elementwise.sub(x, mean(x, axis, True))
+    squares = sum(elementwise.square(centred), axis, keepdims)
+    return elementwise.div(squares, float(builtins.max(count - less, 0)))
 
 
 def count_nonzero(x: Value, axis: Axes = None, keepdims: bool = False) -> Tensor:
-    """How many elements of x over `axis` are not 0, int64; NaN is not 0."""
-    return sum(arithmetic.cast(x, bool_), axis, keepdims)
+    """The number of elements of x over `axis` that are not 0, int64; NaN is not 0."""
+    return sum(elementwise.cast(x, bool_), axis, keepdims)
 
 
 def norm(x: Value, ord: float = 2, axis: Axes = None, keepdims: bool = False) -> Tensor:
@@ -208,9 +255,10 @@ def norm(x: Value, ord: float = 2, axis: Axes = None, keepdims: bool = False) ->
 
     ord: any number; inf gives the largest |x| and -inf the smallest, 0 the number of elements that
     are not 0. Two axes are one vector: there are no matrix norms here. Integers are cast to
-    float32; float16 and bfloat16 are computed in float32. The gradient of a vector of zeros is 0
-    for ord >= 1; for smaller ones it is not finite where an element is 0.
-    AttributeRefusedError for an `ord` that is no number.
+    float32; powers are summed in float64, whose range |x|^ord must not leave: for order 2 that
+    is any float32, and float64 from 1e-146 to 1e154. The gradient of a vector of zeros is 0 for
+    ord >= 1; for smaller ones it is not finite where an element is 0.
+    AttributeRefusedError for an `ord` that is not a number.
 
     >>> norm([3.0, 4.0]).item(), norm([3.0, -4.0], float("inf")).item()
     (5.0, 4.0)
@@ -218,45 +266,313 @@ def norm(x: Value, ord: float = 2, axis: Axes = None, keepdims: bool = False) ->
     order = freeze(ord, "norm", "ord")
     if type(order) not in (int, float) or order != order:
         raise AttributeRefusedError(f"norm got ord={ord!r}; it takes a number, inf or -inf")
-    return _like(x, _norm(arithmetic.as_float(_wide(x)), order, axis, keepdims))
+    return _like(x, _norm(elementwise.as_float(_wide(x)), order, axis, keepdims))
 
 
 def _norm(x: Value, order: float, axis: Axes, keepdims: bool) -> Tensor:
     """The norm in x's own dtype."""
     if order == 0:
-        return arithmetic.cast(count_nonzero(x, axis, keepdims), dtype_of(x))
-    if order == 2:
-        return _root(sum(arithmetic.square(x), axis, keepdims), order)
-    sizes = arithmetic.abs(x)
+        return elementwise.cast(count_nonzero(x, axis, keepdims), dtype_of(x))
     if order in (inf, -inf):
-        return (max if order > 0 else min)(sizes, axis, keepdims)
+        return (max if order > 0 else min)(elementwise.abs(x), axis, keepdims)
     if order == 1:
-        return sum(sizes, axis, keepdims)
-    return _root(sum(exponential.pow(sizes, float(order)), axis, keepdims), order)
+        return sum(elementwise.abs(x), axis, keepdims)
+    wide = elementwise.cast(x, float64)
+    powers = (
+        elementwise.square(wide) if order == 2 else elementwise.pow(elementwise.abs(wide), order)
+    )
+    return elementwise.cast(_root(sum(powers, axis, keepdims), order), dtype_of(x))
 
 
 def _root(x: Value, order: float) -> Tensor:
-    """x^(1 / order); of 0, where its slope is infinite, without gradient."""
+    """x^(1 / order); at 0, where the slope is infinite, without gradient."""
     if order < 0:
-        return exponential.pow(x, 1 / order)
-    zero = equal(x, 0)
-    safe = select(zero, 1.0, x)
-    root = exponential.sqrt(safe) if order == 2 else exponential.pow(safe, 1 / order)
-    return select(zero, 0.0, root)
+        return elementwise.pow(x, 1 / order)
+    counts = elementwise.cast(not_equal(x, 0), dtype_of(x))  # 0 where x is 0, else 1
+    safe = elementwise.add(x, elementwise.sub(1.0, counts))
+    root = elementwise.sqrt(safe) if order == 2 else elementwise.pow(safe, 1 / order)
+    return elementwise.mul(root, counts)
 
 
 def _wide(x: Value) -> Value:
-    return arithmetic.cast(x, float32) if dtype_of(x) in (float16, bfloat16) else x
+    """x, in float32 if it has floats of 16 bits."""
+    return elementwise.cast(x, float32) if dtype_of(x) in (float16, bfloat16) else x
 
 
 def _like(x: Value, out: Tensor) -> Tensor:
-    """What was computed from `_wide(x)`, in x's own dtype."""
-    return arithmetic.cast(out, dtype_of(x)) if dtype_of(x) in (float16, bfloat16) else out
+    """A result that was computed from `_wide(x)`, in x's own dtype."""
+    return elementwise.cast(out, dtype_of(x)) if dtype_of(x) in (float16, bfloat16) else out
 
 
-def one_axis(name: str, axis: object) -> int | None:
-    """The attribute of a reduction that takes one axis or all; ShapeError for a tuple."""
-    frozen = freeze(axis, name, "axis")
-    if frozen is None or (isinstance(frozen, int) and not isinstance(frozen, bool)):
-        return frozen
-    raise ShapeError(f"{name} got axis {axis!r}; it takes one axis, or None for all elements")
+# --- Cumulative sums, products and extrema --------------------------------------------------------
+
+
+class Running(Primitive, abstract=True):
+    """A function of the elements up to each one along `axis`, from the end with `reverse`.
+
+    With `exclusive` an element is not part of its own result. Integers and bools give 64 bits.
+    """
+
+    axis: int
+    reverse: bool = False
+    exclusive: bool = False
+    infer_shape = rules.along("axis")
+    infer_dtype = rules.sums
+
+
+class CumSum(Running):
+    """Sums of the elements up to each one along `axis`, from the end with `reverse`.
+
+    With `exclusive` an element is not part of its own sum. Integers and bools give 64 bits.
+    """
+
+    autocast = "wide"
+
+
+class CumProd(Running):
+    """Products of the elements up to each one along `axis`, from the end with `reverse`.
+
+    With `exclusive` an element is not part of its own product. Integers and bools give 64 bits.
+    """
+
+    autocast = "wide"
+
+
+class RunningExtremum(Primitive, abstract=True):
+    """The extremum of the elements up to each one along `axis`; NaN from the first NaN on."""
+
+    axis: int
+    infer_shape = rules.along("axis")
+
+
+class CumMax(RunningExtremum):
+    """The largest element up to each one along `axis`; NaN from the first NaN on.
+
+    The gradient goes to that element, the last of equal ones.
+    """
+
+
+class CumMin(RunningExtremum):
+    """The smallest element up to each one along `axis`; NaN from the first NaN on.
+
+    The gradient goes to that element, the last of equal ones.
+    """
+
+
+def cumsum(x: Value, axis: int, reverse: bool = False, exclusive: bool = False) -> Tensor:
+    """out_i = x_0 + ... + x_i along `axis`, from the end with `reverse`; x_i is left out with
+    `exclusive`."""
+    return CumSum(freeze(axis, "CumSum", "axis"), reverse, exclusive)(x)
+
+
+def cumprod(x: Value, axis: int, reverse: bool = False, exclusive: bool = False) -> Tensor:
+    """out_i = x_0 * ... * x_i along `axis`, from the end with `reverse`; x_i is left out with
+    `exclusive`.
+
+    Integers and bools are multiplied in 64 bits. The gradient divides by nothing, so it is right
+    where elements are 0.
+
+    >>> cumprod([2, 3, 4], 0).tolist(), cumprod([2, 3, 4], 0, exclusive=True).tolist()
+    ([2, 6, 24], [1, 2, 6])
+    """
+    return CumProd(freeze(axis, "CumProd", "axis"), reverse, exclusive)(x)
+
+
+@on_one_device
+def cummax(x: Value, axis: int) -> tuple[Tensor, Tensor]:
+    """(values, indices): max(x_0, ..., x_i) along `axis`, and the int64 index of each there.
+
+    Of equal elements the last one so far counts, for the gradient too; from the first NaN on values
+    are NaN, with the index of the last NaN so far.
+
+     [out.tolist() for out in cummax([1.0, 3.0, 2.0, 3.0], 0)]
+    [[1.0, 3.0, 3.0, 3.0], [0, 1, 1, 3]]
+    """
+    values = CumMax(freeze(axis, "CumMax", "axis"))(x)
+    return values, extremum_indices(x, values, axis)
+
+
+@on_one_device
+def cummin(x: Value, axis: int) -> tuple[Tensor, Tensor]:
+    """(values, indices): min(x_0, ..., x_i) along `axis`, and the int64 index of each there.
+
+    Of equal elements the last one so far counts, for the gradient too; from the first NaN on values
+    are NaN, with the index of the last NaN so far.
+    """
+    values = CumMin(freeze(axis, "CumMin", "axis"))(x)
+    return values, extremum_indices(x, values, axis)
+
+
+def extremum_indices(x: Value, extrema: Value, axis: int) -> Tensor:
+    """For each running extremum of x the index along `axis` of the last element equal to it."""
+    shape = shape_of(x)
+    axis = normal_axis("places", axis, len(shape))
+    column = reshape(arange(shape[axis]), (-1, *(1 for _ in shape[axis + 1 :])))
+    found = logical_or(equal(x, extrema), not_equal(x, x))
+    return CumMax(axis)(select(found, column, 0))
+
+
+# --- Sorting --------------------------------------------------------------------------------------
+
+
+class Sort(Primitive):
+    """x sorted along `axis`, and the int64 indices it was taken from.
+
+    Equal elements keep their order. NaN counts as the largest: last ascending, first descending.
+    """
+
+    axis: int = -1
+    descending: bool = False
+    outputs = ("values", "indices")
+
+    infer_shape = rules.along("axis")
+
+    def infer_dtype(self, x: DType) -> tuple[DType, DType]:
+        return x, int64
+
+
+class TopK(Primitive):
+    """The k largest elements along `axis`, in descending order, and their int64 indices.
+
+    largest=False: the k smallest, ascending. Of equal elements the one with the lowest index comes
+    first. NaN counts as the largest.
+    """
+
+    k: int
+    axis: int = -1
+    largest: bool = True
+    outputs = ("values", "indices")
+
+    def infer_shape(self, x: Shape) -> tuple[Shape, Shape]:
+        axis = normal_axis("TopK", self.axis, len(x))
+        if not 0 <= self.k <= x[axis]:
+            raise ShapeError(
+                f"TopK cannot take k={self.k} elements along axis {axis} of shape {x}; k is 0 to "
+                f"{x[axis]}"
+            )
+        shape = (*x[:axis], self.k, *x[axis + 1 :])
+        return shape, shape
+
+    def infer_dtype(self, x: DType) -> tuple[DType, DType]:
+        return x, int64
+
+
+class SearchSorted(Primitive):
+    """The number of elements of sorted rows that are less than each value: its insertion index.
+
+    side="right": the number of those that are not greater. x: (n,), or rows (..., n) with values
+    (..., m). NaN counts as the largest. int64.
+    """
+
+    side: str = "left"
+    promote = True
+    differentiable = False
+    infer_dtype = rules.always(int64)
+
+    def infer_shape(self, x: Shape, values: Shape) -> Shape:
+        choice(self.name, "side", self.side, ("left", "right"))
+        if not x or (len(x) > 1 and x[:-1] != values[:-1]):
+            raise ShapeError(
+                f"SearchSorted got x of shape {x} and values of shape {values}; x is one row (n,),"
+                " or has a row for each row of values, with the same leading extents"
+            )
+        return values
+
+
+class Unique(Primitive):
+    """The distinct elements of x, sorted; the index of each one's first occurrence in x flattened;
+    for each element of x the index of its value, in the shape of x; counts. All NaN are one.
+
+    It runs eagerly only, and no gradient passes.
+    """
+
+    dynamic_outputs = True
+    differentiable = False
+    outputs = ("values", "indices", "inverse", "counts")
+
+    def infer_shape(self, x: Shape) -> tuple[Shape, ...]:
+        return (product(x),), (product(x),), x, (product(x),)  # at most
+
+    def infer_dtype(self, x: DType) -> tuple[DType, ...]:
+        return x, int64, int64, int64
+
+
+def sort(x: Value, axis: int = -1, descending: bool = False) -> Tensor:
+    """x sorted along `axis`; Sort(axis, descending)(x) gives the indices as well.
+
+    Equal elements keep their order; NaN counts as the largest.
+    """
+    return Sort(axis, descending)(x)[0]
+
+
+def argsort(x: Value, axis: int = -1, descending: bool = False) -> Tensor:
+    """The int64 indices along `axis` that would sort x; equal elements keep their order."""
+    return Sort(axis, descending)(x)[1]
+
+
+def topk(x: Value, k: int, axis: int = -1, largest: bool = True) -> tuple[Tensor, Tensor]:
+    """(values, indices) of the k largest elements along `axis`, in descending order.
+
+    largest=False: the k smallest, ascending. Of equal elements the lowest index comes first; NaN
+    counts as the largest. indices are int64. ShapeError unless 0 <= k <= the extent of the axis.
+    """
+    values, indices = TopK(k, axis, largest)(x)
+    return values, indices
+
+
+def median(x: Value, axis: Axes = None, keepdims: bool = False) -> Tensor:
+    """The middle of the sorted elements of x over `axis`, or the mean of the two in the middle.
+
+    NumPy's median; torch.median gives the lower of the two. NaN where there is one; integers give
+    float32. The gradient goes to the elements in the middle, as a stable sort puts them there.
+    ShapeError where there is no element.
+
+    >>> median([3.0, 1.0, 10.0, 2.0]).item()
+    2.5
+    """
+    shape = shape_of(x)
+    axes = normal_axes("median", freeze(axis, "median", "axis"), len(shape))
+    refuse_nothing("median", shape, axes)
+    kept = tuple(a for a in range(len(shape)) if a not in axes)
+    n = product(shape[a] for a in axes)
+    rows = reshape(transpose(x, kept + axes), (*(shape[a] for a in kept), n))
+    ordered = sort(rows)
+    middle = mean(getitem(ordered, (..., slice((n - 1) // 2, n // 2 + 1))), -1)
+    out = select(isnan(getitem(ordered, (..., n - 1))), nan, middle)  # NaN is sorted last
+    return reshape(out, reduced_shape("median", shape, axes, keepdims))
+
+
+def searchsorted(x: Value, values: Value, side: str = "left") -> Tensor:
+    """The number of elements of sorted x that are < each of `values`; with side="right" <=.
+
+    x: (n,), ascending; or rows (..., n), each for one row of values (..., m). The result, int64,
+    has the shape of values: the indices at which to insert them. Both are promoted to one dtype;
+    NaN counts as the largest. Where x is not sorted, the indices are unspecified.
+
+    >>> searchsorted([1, 3, 3, 5], [3, 6]).tolist(), searchsorted([1, 3, 3, 5], 3, "right").item()
+    ([1, 4], 3)
+    """
+    return SearchSorted(side)(x, values)
+
+
+def unique(x: Value) -> Tensor:
+    """The distinct elements of x, sorted; `unique_all` also gives their indices and counts.
+
+    It runs eagerly only, since the shape depends on values, and no gradient passes. All NaN are
+    one.
+
+    >>> unique([3, 1, 3]).tolist()
+    [1, 3]
+    """
+    return Unique()(x)[0]
+
+
+def unique_all(x: Value) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """(values, indices, inverse, counts): the distinct elements of x, sorted, and int64 arrays.
+
+    indices: of each one's first occurrence in x flattened. inverse, of the shape of x: the index of
+    each element's value, x = values[inverse]. counts: of the occurrences of each.
+    It runs eagerly only, since shapes depend on values, and no gradient passes. All NaN are one.
+    """
+    values, indices, inverse, counts = Unique()(x)
+    return values, indices, inverse, counts

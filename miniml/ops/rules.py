@@ -17,19 +17,19 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
-from ..abstract import Shape
-from ..dtype import SIGNED, UNSIGNED, DType, as_dtype, bool_, int64, uint64
-from ..dtype import promote as common
-from ..errors import ArityError, DeclarationError, DTypeError, ShapeError
-from ..primitive import Primitive
-from .inference import shapes as checks
+from ..core.abstract import Shape
+from ..core.dtype import SIGNED, UNSIGNED, DType, as_dtype, bool_, int64, uint64
+from ..core.dtype import promote as common
+from ..core.errors import ArityError, DeclarationError, DTypeError, ShapeError
+from ..core.primitive import Primitive
+from . import checks
 
 Rule = Callable[..., Any]
 
 
 def _shape_of(*inputs: str) -> Callable[[Rule], Rule]:
-    """Decorator: a rule of the shape that every output has. inputs: what the inputs of a class with
-    this rule are called unless it lists them."""
+    """Decorator: a rule of the shape that every output has. inputs: the names of the inputs of a
+    class with this rule, unless it lists them."""
 
     def decorate(rule: Rule) -> Rule:
         @wraps(rule)

@@ -1,33 +1,45 @@
-"""Shapes: the same elements arranged, repeated or summed into another shape."""
+"""Shape operations: reshape, transpose, broadcast, flip; and concat, split, slice, pad."""
 
 from __future__ import annotations
 
+import builtins
 from functools import lru_cache
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-from ..abstract import Shape
-from ..attributes import freeze
-from ..dtype import DType, bool_
-from ..errors import AttributeRefusedError, DTypeError, ShapeError
-from ..formats import known, unknown
-from ..primitive import Primitive
+from ..core.abstract import Shape, known, unknown
+from ..core.dtype import DType, bool_
+from ..core.errors import ArityError, AttributeRefusedError, DTypeError, ShapeError
+from ..core.primitive import Primitive, freeze
 from . import rules
-from .inference.shapes import Axes, as_shape, normal_axes, normal_axis, shape_of
+from .bases import moves, per_input
+from .checks import (
+    Axes,
+    as_shape,
+    broadcasts_to,
+    fitting,
+    normal_axes,
+    normal_axis,
+    on_one_device,
+    shape_of,
+)
 
 if TYPE_CHECKING:
-    from ..tensor import Tensor
+    from ..core.tensor import Tensor
 
 __all__ = [
     "BroadcastTo", "Convert", "ExpandDims", "Flip", "Reshape", "Squeeze", "SumTo", "Transpose",
     "broadcast_to", "expand_dims", "flip", "moveaxis", "reshape", "squeeze", "sum_to", "swapaxes",
     "tile", "transpose",
+    "Concat", "Pad", "Slice", "SliceGrad", "Split",
+    "concat", "pad", "slice", "split", "stack",
 ]  # fmt: skip
 
 
 class Reshape(Primitive):
     """The elements of x, in row-major order, in another `shape`, of which one extent may be -1."""
 
+    flops = moves
     shape: Shape
 
     def infer_shape(self, x: Shape) -> Shape:
@@ -37,6 +49,7 @@ class Reshape(Primitive):
 class Transpose(Primitive):
     """The axes in another order: axis i of the result is axis `axes[i]` of x."""
 
+    flops = moves
     axes: tuple[int, ...]
 
     def infer_shape(self, x: Shape) -> Shape:
@@ -46,6 +59,7 @@ class Transpose(Primitive):
 class BroadcastTo(Primitive):
     """x repeated to `shape` by NumPy's broadcasting rule."""
 
+    flops = moves
     shape: Shape
 
     def infer_shape(self, x: Shape) -> Shape:
@@ -60,6 +74,7 @@ class BroadcastTo(Primitive):
 class SumTo(Primitive):
     """x summed down to `shape`, which broadcasts to x's: the transpose of BroadcastTo."""
 
+    flops = per_input(1)
     shape: Shape
 
     def infer_shape(self, x: Shape) -> Shape:
@@ -76,13 +91,14 @@ class SumTo(Primitive):
 
 
 class Convert(Primitive):
-    """Images x (N, C, H, W), in memory from here on in `format`: "NCHW", "NHWC", "CHWN" or
-    "NC16HW". Their value and shape stay the same.
+    """Images x (N, C, H, W) in the memory format `format`: "NCHW", "NHWC", "CHWN" or "NC16HW".
+    Their value and shape stay the same.
 
     Compiled programs insert it where kernels need it. Tensors are always in row-major order, so an
     eager call is a copy.
     """
 
+    flops = moves
     format: str
 
     def infer_shape(self, x: Shape) -> Shape:
@@ -96,11 +112,13 @@ class Convert(Primitive):
 class ExpandDims(Primitive):
     """x with axes of extent 1 inserted; `axis` counts in the result's axes."""
 
+    flops = moves
     axis: int | tuple[int, ...]
 
     def infer_shape(self, x: Shape) -> Shape:
-        count = len(self.axis) if isinstance(self.axis, tuple) else 1
-        axes = normal_axes(self.name, self.axis, len(x) + count, of="a result")
+        given = self.axis if isinstance(self.axis, tuple) else (self.axis,)
+        count = len(given)
+        axes = normal_axes(self.name, given, len(x) + count, of="a result")
         rest = iter(x)
         return tuple(1 if i in axes else next(rest) for i in range(len(x) + count))
 
@@ -108,6 +126,7 @@ class ExpandDims(Primitive):
 class Squeeze(Primitive):
     """x without the axes `axis`, each of extent 1, or without all such axes for None."""
 
+    flops = moves
     axis: Axes = None
 
     def infer_shape(self, x: Shape) -> Shape:
@@ -126,14 +145,9 @@ class Squeeze(Primitive):
 class Flip(Primitive):
     """x with the order of its elements reversed along `axis`, along all axes for None."""
 
+    flops = moves
     axis: Axes = None
     infer_shape = rules.along("axis")
-
-
-def broadcasts_to(small: Shape, large: Shape) -> bool:
-    """True when an array of shape `small` broadcasts to exactly `large`."""
-    tail = large[len(large) - len(small) :]
-    return len(small) <= len(large) and all(s in (1, t) for s, t in zip(small, tail, strict=True))
 
 
 def filled_shape(name: str, x: Shape, shape: Shape) -> Shape:
@@ -153,15 +167,16 @@ def filled_shape(name: str, x: Shape, shape: Shape) -> Shape:
     return shape
 
 
-def permutation(name: str, axes: tuple[int, ...], ndim: int) -> tuple[int, ...]:
-    """`axes` as numbers >= 0; ShapeError unless each of the ndim axes is there once."""
-    if len(axes) != ndim:
+def permutation(name: str, axes: int | tuple[int, ...], ndim: int) -> tuple[int, ...]:
+    """`axes` as numbers >= 0; ShapeError unless each of the ndim axes occurs once."""
+    given = axes if isinstance(axes, tuple) else (axes,)
+    if len(given) != ndim:
         raise ShapeError(
             f"{name} got axes {axes} for a tensor of rank {ndim}; name each of its axes once"
-            + ", or swap two with ops.swapaxes(x, axis1, axis2)" * (len(axes) == 2)
+            + ", or swap two with ops.swapaxes(x, axis1, axis2)" * (len(given) == 2)
         )
-    normal_axes(name, axes, ndim)
-    return tuple(normal_axis(name, a, ndim) for a in axes)
+    normal_axes(name, given, ndim)
+    return tuple(normal_axis(name, a, ndim) for a in given)
 
 
 def reshape(x: Any, shape: int | Shape) -> Tensor:
@@ -185,14 +200,14 @@ def swapaxes(x: Any, axis1: int, axis2: int) -> Tensor:
 
 
 def moveaxis(x: Any, source: int | tuple[int, ...], destination: int | tuple[int, ...]) -> Tensor:
-    """x with the axes `source` moved to the places `destination`; the others keep their order."""
+    """x with the axes `source` moved to the positions `destination`; the others keep order."""
     ndim = len(shape_of(x))
-    sources, places = _ordered_axes(source, ndim), _ordered_axes(destination, ndim)
-    if len(sources) != len(places):
+    sources, targets = _ordered_axes(source, ndim), _ordered_axes(destination, ndim)
+    if len(sources) != len(targets):
         raise ShapeError(
-            f"moveaxis got {len(sources)} axes to move to {len(places)} places; name one for each"
+            f"moveaxis got {len(sources)} axes to move to {len(targets)} places; name one for each"
         )
-    moved = dict(zip(places, sources, strict=True))
+    moved = dict(zip(targets, sources, strict=True))
     rest = iter(a for a in range(ndim) if a not in sources)
     return Transpose(tuple(moved[i] if i in moved else next(rest) for i in range(ndim)))(x)
 
@@ -204,7 +219,7 @@ def _ordered_axes(axis: int | tuple[int, ...], ndim: int) -> tuple[int, ...]:
     return tuple(normal_axis("moveaxis", a, ndim) for a in given)
 
 
-_broadcasting = lru_cache(1024)(BroadcastTo)  # found sooner than made: every sum's gradient is one
+_broadcasting = lru_cache(1024)(BroadcastTo)  # cached, because every sum's gradient is one
 
 
 def broadcast_to(x: Any, shape: int | Shape) -> Tensor:
@@ -218,7 +233,7 @@ def sum_to(x: Any, shape: int | Shape) -> Tensor:
 
 
 def expand_dims(x: Any, axis: int | tuple[int, ...]) -> Tensor:
-    """x with axes of extent 1 at the places `axis` of the result."""
+    """x with axes of extent 1 at the positions `axis` of the result."""
     return ExpandDims(freeze(axis, "ExpandDims", "axis"))(x)
 
 
@@ -248,3 +263,215 @@ def tile(x: Any, reps: int | tuple[int, ...]) -> Tensor:
     spread = tuple(m for c, n in zip(counts, shape, strict=True) for m in (c, n))
     repeated = broadcast_to(reshape(x, apart), spread)
     return reshape(repeated, tuple(c * n for c, n in zip(counts, shape, strict=True)))
+
+
+# --- Concat, split, slice and pad -----------------------------------------------------------------
+
+
+Ends = tuple[int | None, ...]
+
+
+class Concat(Primitive):
+    """Any number of tensors one after the other along `axis`; their other extents are equal."""
+
+    flops = moves
+    axis: int = 0
+    promote = True
+
+    def infer_shape(self, *xs: Shape) -> Shape:
+        if not xs:
+            raise ArityError("Concat got no tensor; give at least one")
+        axis = normal_axis(self.name, self.axis, len(xs[0]))
+        first = xs[0][:axis] + xs[0][axis + 1 :]
+        for i, x in enumerate(xs):
+            if len(x) != len(xs[0]) or x[:axis] + x[axis + 1 :] != first:
+                raise ShapeError(
+                    f"Concat along axis {axis} cannot put input {i} of shape {x} after input 0 of "
+                    f"shape {xs[0]}; all other extents must be equal"
+                )
+        return (*xs[0][:axis], sum(x[axis] for x in xs), *xs[0][axis + 1 :])
+
+
+class Split(Primitive):
+    """x cut along `axis` into `sections` equal parts, or into parts of the extents `sections`."""
+
+    flops = moves
+    axis: int
+    sections: int | tuple[int, ...]
+    outputs = "*parts"
+
+    def infer_shape(self, x: Shape) -> tuple[Shape, ...]:
+        axis = normal_axis(self.name, self.axis, len(x))
+        return tuple((*x[:axis], n, *x[axis + 1 :]) for n in self.sizes(x[axis]))
+
+    def sizes(self, extent: int) -> tuple[int, ...]:
+        """The parts' extents along the axis; ShapeError where they do not make up `extent`."""
+        if not isinstance(self.sections, int):
+            if _are_lengths(self.sections) and sum(self.sections) == extent:
+                return self.sections
+            raise ShapeError(
+                f"Split cannot cut extent {extent} into parts of {self.sections}; they must be "
+                f"at least 0 and sum to {extent}"
+            )
+        if self.sections < 1 or extent % self.sections:
+            raise ShapeError(
+                f"Split cannot cut extent {extent} into {self.sections} equal parts; give a number "
+                "that divides it, or a tuple of extents"
+            )
+        return (extent // self.sections,) * self.sections
+
+
+def _are_lengths(sections: Any) -> bool:
+    return isinstance(sections, tuple) and all(isinstance(n, int) and n >= 0 for n in sections)
+
+
+class Slice(Primitive):
+    """The elements of x whose index along axis i is in range(begin[i], end[i], strides[i]).
+
+    One entry per axis; all indices are >= 0 and inside x, so a slice that runs backwards to
+    element 0 has end -1. Python's `slice(...).indices(extent)` gives such triples. dropped: axes
+    with one element taken, which the output lacks.
+    """
+
+    flops = moves
+    begin: tuple[int, ...]
+    end: tuple[int, ...]
+    strides: tuple[int, ...]
+    dropped: tuple[int, ...] = ()
+
+    def infer_shape(self, x: Shape) -> Shape:
+        taken = sliced_shape(self.name, x, self.begin, self.end, self.strides)
+        if any(a not in range(len(x)) or taken[a] != 1 for a in self.dropped):
+            raise ShapeError(
+                f"Slice cannot drop axes {self.dropped} of shape {taken}; only axes of extent 1 go"
+            )
+        return tuple([n for a, n in enumerate(taken) if a not in self.dropped])
+
+
+class SliceGrad(Primitive):
+    """Zeros of `shape` with x at the elements that Slice takes: the transpose of Slice."""
+
+    flops = moves
+    shape: Shape
+    begin: tuple[int, ...]
+    end: tuple[int, ...]
+    strides: tuple[int, ...]
+
+    def infer_shape(self, x: Shape) -> Shape:
+        expected = sliced_shape(self.name, self.shape, self.begin, self.end, self.strides)
+        if x != expected:
+            raise ShapeError(
+                f"SliceGrad got shape {x} for a slice of shape {expected}; give that one"
+            )
+        return self.shape
+
+
+class Pad(Primitive):
+    """x with padding[i] = (before, after) elements of `value` around it along axis i."""
+
+    flops = moves
+    padding: tuple[tuple[int, int], ...]
+    value: bool | int | float = 0
+
+    def infer_shape(self, x: Shape) -> Shape:
+        if len(self.padding) != len(x) or any(n < 0 for pair in self.padding for n in pair):
+            raise ShapeError(
+                f"Pad got padding {self.padding} for shape {x}; give one pair (before, after) "
+                "of numbers >= 0 per axis"
+            )
+        return tuple(a + n + b for n, (a, b) in zip(x, self.padding, strict=True))
+
+    def infer_dtype(self, x: DType) -> DType:
+        fitting(self.name, self.value, x)
+        return x
+
+
+def sliced_shape(name: str, x: Shape, begin: Shape, end: Shape, strides: Shape) -> Shape:
+    """The shape of a slice of x in Slice's terms; ShapeError where it leaves x."""
+    if not len(begin) == len(end) == len(strides) == len(x):
+        raise ShapeError(
+            f"{name} got begin {begin}, end {end}, strides {strides} for shape {x}; each has one "
+            "entry per axis"
+        )
+    if 0 in strides:
+        raise ShapeError(f"{name} got strides {strides}; a stride is not 0")
+    ranges = [range(*triple) for triple in zip(begin, end, strides, strict=True)]
+    for axis, (r, n) in enumerate(zip(ranges, x, strict=True)):
+        if r and not (0 <= r[0] < n and 0 <= r[-1] < n):
+            raise ShapeError(
+                f"{name} takes elements {r[0]} to {r[-1]} of axis {axis} of shape {x}, which has "
+                f"elements 0 to {n - 1}; ops.slice clips to what is there"
+            )
+    return tuple(map(len, ranges))
+
+
+def concat(xs: Any, axis: int = 0) -> Tensor:
+    """The tensors `xs` one after the other along `axis`, promoted to one dtype."""
+    if hasattr(axis, "shape") or not hasattr(xs, "__iter__") or isinstance(xs, type):
+        raise ArityError("Concat takes its tensors in one list; write ops.concat([x, y], axis=0)")
+    return Concat(freeze(axis, "Concat", "axis"))(*xs)
+
+
+@on_one_device
+def stack(xs: Any, axis: int = 0) -> Tensor:
+    """Tensors of one shape joined along a new axis, which is `axis` of the result."""
+    if not hasattr(xs, "__iter__") or isinstance(xs, type):
+        raise ArityError("stack takes its tensors in one list; write ops.stack([x, y], axis=0)")
+    parts = list(xs)
+    shapes = {shape_of(x) for x in parts}
+    if len(shapes) > 1:
+        got = ", ".join(map(str, sorted(shapes)))
+        raise ShapeError(f"stack got tensors of shapes {got}; all shapes must be equal")
+    return concat([expand_dims(x, axis) for x in parts], axis)
+
+
+def split(x: Any, sections: int | tuple[int, ...], axis: int = 0) -> tuple[Tensor, ...]:
+    """x cut along `axis` into `sections` equal parts, or, of a tuple, parts of these extents.
+
+    The extents are the parts' own, as in PyTorch, not the positions of the cuts, as in NumPy.
+    """
+    parts = Split(freeze(axis, "Split", "axis"), freeze(sections, "Split", "sections"))(x)
+    return tuple(parts)
+
+
+def slice(
+    x: Any, begin: int | Ends, end: int | Ends | None = None, strides: int | Ends | None = None
+) -> Tensor:
+    """x[begin[0]:end[0]:strides[0], begin[1]:..., ...], with Python's meaning of None, negative
+    numbers and ends that lie outside; axes that are not named are taken whole."""
+    shape = shape_of(x)
+    given = [_per_axis(ends, len(shape)) for ends in (begin, end, strides)]
+    triples = []
+    for b, e, s, n in zip(*given, shape, strict=True):
+        if s == 0:
+            raise ShapeError(f"Slice got strides {strides!r}; a stride is not 0")
+        triples.append(builtins.slice(b, e, s).indices(n))
+    begins, ends, steps = zip(*triples, strict=True) if triples else ((), (), ())
+    return Slice(begins, ends, steps)(x)
+
+
+def _per_axis(ends: int | Ends | None, ndim: int) -> Ends:
+    """Slice bounds with one entry per axis, None for those that are not given."""
+    frozen = freeze(ends, "Slice", "begin, end and strides")
+    entries = frozen if isinstance(frozen, tuple) else (frozen,)
+    if len(entries) > ndim and entries != (None,):
+        raise ShapeError(f"Slice got {len(entries)} entries {entries} for a tensor of rank {ndim}")
+    return (entries + (None,) * ndim)[:ndim]
+
+
+def pad(x: Any, padding: Any, value: bool | int | float = 0) -> Tensor:
+    """x with `value` around it.
+
+    padding: a pair (before, after) per axis, one such pair for all axes, or one number for both
+    sides of all axes.
+    """
+    frozen = freeze(padding, "Pad", "padding")
+    ndim = len(shape_of(x))
+    if isinstance(frozen, int):
+        frozen = ((frozen, frozen),) * ndim
+    elif isinstance(frozen, tuple) and len(frozen) == 2 and all(isinstance(n, int) for n in frozen):
+        frozen = (frozen,) * ndim
+    pairs = frozen if isinstance(frozen, tuple) else (frozen,)
+    if not all(isinstance(p, tuple) and list(map(type, p)) == [int, int] for p in pairs):
+        raise ShapeError(f"Pad got padding {padding!r}; give pairs (before, after), one per axis")
+    return Pad(frozen, value)(x)

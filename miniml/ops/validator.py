@@ -1,7 +1,7 @@
 """Checks for rules and constructors, under the names of MindSpore's validator.
 
-Each gives back the checked value, or refuses it in a sentence with the primitive, the argument,
-what it got and what was expected. Wrong types are AttributeRefusedError (a TypeError), wrong values
+Each returns the checked value, or refuses it in a sentence with the primitive, the argument, the
+value and what was expected. Wrong types are AttributeRefusedError (a TypeError), wrong values
 ValueRefusedError (a ValueError); dtypes, shapes and axes have DTypeError and ShapeError.
 
 `check_integer` and `check_tensor_type_same` are the older spelling: the name comes first. In the
@@ -23,9 +23,9 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from ..abstract import Shape
-from ..dtype import DType, as_dtype
-from ..errors import (
+from ..core.abstract import Shape
+from ..core.dtype import DType, as_dtype
+from ..core.errors import (
     AttributeRefusedError,
     ConstInputError,
     DeclarationError,
@@ -33,14 +33,14 @@ from ..errors import (
     ShapeError,
     ValueRefusedError,
 )
-from .inference import shapes
+from . import checks
 from .shape import permutation
 
 T = TypeVar("T")
 
 
 class Rel(Enum):
-    """A relation between a value and its bounds: the words for it, and its test."""
+    """A relation between a value and its bounds: its words in messages, and its test."""
 
     EQ = "equal to {}", operator.eq
     NE = "other than {}", operator.ne
@@ -241,8 +241,8 @@ check_tensor_type_same = check_tensors_dtypes_same_and_valid
 def check_scalar_or_tensor_types_same(
     args: Mapping[str, Any], valid_values: Any, prim_name: str | None = None
 ) -> None:
-    """The same for dtypes and Python types of scalars, which stand for the dtype they have as a
-    tensor."""
+    """Check dtypes and Python types of scalars, each of which counts as its dtype as a tensor: all
+    the same, and one of these."""
     known = {name: as_dtype(kind) for name, kind in args.items()}
     check_tensors_dtypes_same_and_valid(known, valid_values, prim_name)
 
@@ -252,7 +252,7 @@ def check_scalar_or_tensor_types_same(
 
 def check_axis_in_range(axis: int, ndim: int, prim_name: str | None = None) -> int:
     """The axis of a tensor of this rank, as a number from 0."""
-    return shapes.normal_axis(_who(prim_name), axis, ndim)
+    return checks.normal_axis(_who(prim_name), axis, ndim)
 
 
 def check_transpose_axis(
@@ -263,10 +263,10 @@ def check_transpose_axis(
 
 
 def check_reduce_shape(
-    ori_shape: Shape, shape: Shape, axis: shapes.Axes, prim_name: str | None = None
+    ori_shape: Shape, shape: Shape, axis: checks.Axes, prim_name: str | None = None
 ) -> Shape:
-    """`shape`, what is left of `ori_shape` reduced along `axis`."""
-    expected = shapes.reduced_shape(_who(prim_name), tuple(ori_shape), axis, keepdims=False)
+    """`shape`, if it is that of `ori_shape` reduced along `axis`."""
+    expected = checks.reduced_shape(_who(prim_name), tuple(ori_shape), axis, keepdims=False)
     if tuple(shape) != expected:
         raise ShapeError(
             f"{_who(prim_name)} got shape {tuple(shape)}; expected {expected}, which is "
@@ -277,7 +277,7 @@ def check_reduce_shape(
 
 def infer_out_shape(*shapes_: Shape, prim_name: str | None = None) -> Shape:
     """The shape to which these broadcast."""
-    return shapes.broadcast(_who(prim_name), *map(tuple, shapes_))
+    return checks.broadcast(_who(prim_name), *map(tuple, shapes_))
 
 
 def _class(given: Any) -> Any:

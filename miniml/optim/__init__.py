@@ -2,28 +2,28 @@
 
 import typing
 
-from .. import public
-from .adam import Adam as Adam
-from .adam import AdamW as AdamW
-from .clip import clip_by_global_norm as clip_by_global_norm
-from .clip import clip_by_value as clip_by_value
-from .lbfgs import LBFGS as LBFGS
-from .lion import Lion as Lion
+from ..core import hints
 from .optimizer import Optimizer as Optimizer
-from .plateau import OnPlateau as OnPlateau
-from .rmsprop import Adagrad as Adagrad
-from .rmsprop import RMSprop as RMSprop
-from .scale import LossScale as LossScale
+from .rules import LBFGS as LBFGS
+from .rules import SGD as SGD
+from .rules import Adagrad as Adagrad
+from .rules import Adam as Adam
+from .rules import AdamW as AdamW
+from .rules import Lion as Lion
+from .rules import RMSprop as RMSprop
+from .schedules import OnPlateau as OnPlateau
 from .schedules import chained as chained
 from .schedules import cosine as cosine
 from .schedules import one_cycle as one_cycle
 from .schedules import polynomial as polynomial
 from .schedules import step_decay as step_decay
 from .schedules import warmup as warmup
-from .sgd import SGD as SGD
 from .wrappers import EMA as EMA
 from .wrappers import Accumulate as Accumulate
 from .wrappers import Groups as Groups
+from .wrappers import LossScale as LossScale
+from .wrappers import clip_by_global_norm as clip_by_global_norm
+from .wrappers import clip_by_value as clip_by_value
 
 if not typing.TYPE_CHECKING:  # checkers read the imports; what `import *` leaves out is public too
-    __all__, __dir__, __getattr__ = public.names(globals())
+    __all__, __dir__, __getattr__ = hints.names(globals())

@@ -1,27 +1,42 @@
-"""Optimizer: parameters, their state, a learning rate, and one update of them all."""
+"""Optimizer: parameters, their state, a learning rate, and one update of them all.
+
+Then the checks of the arguments of optimizers.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from .. import epoch, ops
-from ..abstract import typed
-from ..access import Access
-from ..constructor import Constructed
-from ..dtype import DType, bfloat16, float16, float32, float64
-from ..errors import ArityError, DTypeError, MinimlError, ShapeError
-from ..hints import unknown
-from ..location import Layer, layers
+from .. import ops
+from ..core import epoch
+from ..core.abstract import typed
+from ..core.access import Access
+from ..core.constructor import Constructed
+from ..core.dtype import DType, bfloat16, float16, float32, float64, is_float, promote
+from ..core.errors import (
+    ArityError,
+    AttributeRefusedError,
+    DTypeError,
+    GradientArgumentError,
+    Layer,
+    MinimlError,
+    ShapeError,
+    ValueRefusedError,
+    layers,
+)
+from ..core.hints import unknown
+from ..core.options import number
+from ..core.parameter import Parameter
+from ..core.tensor import Tensor
+from ..core.trace import Guarded, current_trace, is_tracing
+from ..core.tracebacks import hides_frames
 from ..nn import Cell
-from ..parameter import Parameter
-from ..runtime.staged import together
-from ..tensor import Tensor
-from ..trace import Guarded, current_trace, is_tracing
-from ..tracebacks import hides_frames
-from .arguments import Schedule, checked_params, checked_rate, first_rate, in_range, unique_names
+from ..runtime.eager import together
+
+Schedule = Callable[[Any], Any]
 
 
 class Optimizer(Constructed, Guarded):
@@ -44,12 +59,13 @@ class Optimizer(Constructed, Guarded):
         who = type(self).__name__
         self._schedule = lr if callable(lr) else None
         first = first_rate(who, lr) if callable(lr) else lr
-        self._lr = self.keep("lr", np.float32(checked_rate(who, first)))
+        dtype = promote(float32, *self.dtypes())
+        self._lr = self.keep("lr", np.asarray(checked_rate(who, first), dtype))
         if isinstance(lr, Cell):
             lr.to(self.params[0].device)
         if self._schedule:
             self.keep_count()
-        self.weight_decay = in_range(who, "weight_decay", weight_decay)
+        self.weight_decay = number(who, "weight_decay", weight_decay, 0)
 
     def _hold(self, params: Iterable[Parameter]) -> None:
         self.params = checked_params(type(self).__name__, params)
@@ -82,8 +98,8 @@ class Optimizer(Constructed, Guarded):
         raise MinimlError(f"{type(self).__name__} defines no rule; say how it updates a parameter")
 
     def scalars(self, lr: Tensor, t: Tensor | None) -> tuple[Tensor, ...]:
-        """What the rule needs but is the same for all parameters. t: the number of this update,
-        1, 2, ..., in float64; None unless `keep_count` was called."""
+        """Numbers that the rule needs and that are the same for all parameters. t: the number of
+        this update, 1, 2, ..., in float64; None unless `keep_count` was called."""
         return ()
 
     def _advanced(self) -> dict[str, Tensor]:
@@ -97,9 +113,9 @@ class Optimizer(Constructed, Guarded):
 
     def _scheduled_rate(self, step: Any) -> Tensor:
         rate = self._schedule(step)  # type: ignore[misc]
-        return (
-            ops.cast(rate, float32) if isinstance(rate, Tensor) else ops.full_like(self._lr, rate)
-        )
+        if isinstance(rate, Tensor):
+            return in_dtype(rate, self._lr.dtype)
+        return ops.full_like(self._lr, rate)
 
     def _decayed(self, w: Tensor, g: Tensor, lr: Tensor) -> tuple[Tensor, Tensor]:
         if not self.weight_decay:
@@ -111,7 +127,7 @@ class Optimizer(Constructed, Guarded):
     @hides_frames
     def update(self, grads: Sequence[Tensor], where: Tensor | None = None) -> None:
         """Update every parameter with its gradient: all new values first, then all assignments,
-        which happen wholly or not at all.
+        which are atomic: all of them happen or none.
 
         grads: one tensor per parameter, in the order of `params`, of its shape and dtype. where: a
         bool of shape (); where it is False, parameters and state stay as they are.
@@ -125,7 +141,7 @@ class Optimizer(Constructed, Guarded):
             Access(type(self).__name__, self.written()).run(self._update, grads, where)
 
     def written(self) -> tuple[Parameter, ...]:
-        """All that an update writes: the params and the state."""
+        """The parameters that an update writes: the params and the state."""
         return (*self.params, *self._state.values())
 
     def _update(self, grads: Sequence[Tensor], where: Tensor | None) -> None:
@@ -137,7 +153,7 @@ class Optimizer(Constructed, Guarded):
     def kept(
         self, where: Tensor, values: Sequence[Tensor], state: dict[str, Tensor]
     ) -> tuple[list[Tensor], dict[str, Tensor]]:
-        """New values of params and state where a bool is True, those of now where it is False."""
+        """New values of params and state where a bool is True, else the present ones."""
         new = [ops.where(where, v, p) for v, p in zip(values, self.params, strict=True)]
         return new, {name: ops.where(where, v, self._state[name]) for name, v in state.items()}
 
@@ -148,7 +164,13 @@ class Optimizer(Constructed, Guarded):
             ops.assign(parameter, value)
 
     def _check(self, grads: Sequence[Tensor]) -> None:
-        """Before anything is assigned: one gradient per parameter, of its shape and dtype."""
+        """Refuse anything but one gradient per parameter, of its shape and dtype."""
+        if isinstance(grads, Tensor):
+            raise GradientArgumentError(
+                f"{type(self).__name__}.update takes gradients, one for each parameter; got "
+                f"{typed(grads)}; grad.value_and_grad(f, None, weights=opt.params) gives them of a "
+                "loss, and ml.train_step(net, loss_fn, opt) does all of it"
+            )
         if len(grads) != len(self.params):
             raise ArityError(
                 f"{type(self).__name__} has {len(self.params)} parameters; got {len(grads)} "
@@ -163,8 +185,8 @@ class Optimizer(Constructed, Guarded):
 
     @property
     def lr(self) -> Parameter:
-        """The learning rate, a float32 Parameter of shape (); of a schedule, that of the last
-        update."""
+        """The learning rate, a Parameter of shape () and of float32, or float64 beside parameters
+        of float64; of a schedule, that of the last update."""
         return self._lr
 
     @lr.setter
@@ -174,7 +196,7 @@ class Optimizer(Constructed, Guarded):
                 f"{type(self).__name__} got lr={value!r}, but its learning rate follows a "
                 "schedule; make it with a number for lr to set it between steps"
             )
-        self._lr.set_data(np.float32(checked_rate(type(self).__name__, value)))
+        self._lr.set_data(np.asarray(checked_rate(type(self).__name__, value), self._lr.dtype))
 
     def parameters_dict(self) -> dict[str, Parameter]:
         """The state by name: "lr", and such as "velocity.0.weight"; checkpoints hold it."""
@@ -183,7 +205,7 @@ class Optimizer(Constructed, Guarded):
 
     def __setattr__(self, name: str, value: Any) -> None:
         super().__setattr__(name, value)
-        if name in self.__dict__:  # lr is not: it is state, which programs read anew
+        if name in self.__dict__:  # lr is not in it: it is state, which programs read at each call
             self.__dict__["_changes"] = self._changes + 1
             epoch.bump("cells")
 
@@ -219,8 +241,8 @@ class Optimizer(Constructed, Guarded):
             self.keep("step", np.int64(0))
 
     def slots(self, kind: str, fill: float = 0.0) -> list[str]:
-        """Make state of the shape of every parameter, which `rule` gets and gives anew; gives
-        their names, "kind.name of the parameter"."""
+        """Make a slot for every parameter: state of its shape, which `rule` takes and returns
+        anew. Returns their names, "kind.name of the parameter"."""
         names = [f"{kind}.{name}" for name in self._names]
         for name, p in zip(names, self.params, strict=True):
             self.keep(name, np.full(p.shape, fill, wide(p.dtype)))
@@ -244,3 +266,75 @@ def wide(dtype: DType) -> DType:
 def in_dtype(value: Tensor, dtype: DType) -> Tensor:
     """The value in a dtype; itself if it has it."""
     return value if value.dtype == dtype else ops.cast(value, dtype)
+
+
+# --- Checks of arguments --------------------------------------------------------------------------
+
+
+def in_betas(owner: str, betas: Any) -> tuple[float, float]:
+    """The betas as floats; refused unless they are two numbers from 0 to below 1."""
+    if not isinstance(betas, (tuple, list)) or len(betas) != 2:
+        kind = ValueRefusedError if isinstance(betas, (tuple, list)) else AttributeRefusedError
+        raise kind(f"{owner} got betas={betas!r}; expected two numbers, as (0.9, 0.999)")
+    first, second = (number(owner, f"betas[{i}]", b, 0, below=1) for i, b in enumerate(betas))
+    return first, second
+
+
+def checked_params(owner: str, params: Iterable[Parameter]) -> tuple[Parameter, ...]:
+    """The parameters; GradientArgumentError for an empty list, a duplicate or anything else."""
+    if isinstance(params, Parameter):
+        raise GradientArgumentError(
+            f"{owner} got one Parameter, {params.name!r}; give it a list, as [net.weight], or "
+            "net.trainable_params()"
+        )
+    if not isinstance(params, Iterable):
+        raise GradientArgumentError(
+            f"{owner} got {type(params).__name__} for its parameters; give it "
+            "net.trainable_params()"
+        )
+    given = tuple(params)
+    if not given:
+        raise GradientArgumentError(
+            f"{owner} got no parameters; give it net.trainable_params() of a net that has some "
+            "and in which they are not all frozen: net.unfreeze() undoes net.freeze()"
+        )
+    for i, p in enumerate(given):
+        if not isinstance(p, Parameter):
+            raise GradientArgumentError(
+                f"{owner} got {type(p).__name__} as parameter {i}; expected Parameters, such as "
+                "net.trainable_params(); for groups of them give optim.Groups an optimizer each"
+            )
+        if not is_float(p.dtype):
+            raise GradientArgumentError(
+                f"{owner} got parameter {p.name!r} of {p.dtype}; only floats learn: make it with "
+                "requires_grad=False"
+            )
+        if any(p is other for other in given[:i]):
+            raise GradientArgumentError(f"{owner} got parameter {p.name!r} twice; give it once")
+    return given
+
+
+def checked_rate(owner: str, lr: Any) -> float:
+    """The learning rate, a number or a Tensor of shape (), as a finite float >= 0."""
+    return number(owner, "lr", lr.item() if getattr(lr, "shape", None) == () else lr, 0)
+
+
+def first_rate(owner: str, schedule: Schedule) -> Any:
+    """The learning rate of step 0; MinimlError unless the schedule gives one number."""
+    found = schedule(np.float64(0.0))
+    if np.shape(found) == () and isinstance(found, (Tensor, int, float, np.number)):
+        return found
+    got = typed(found) if isinstance(found, Tensor) else repr(found)
+    raise MinimlError(
+        f"{owner} got a schedule that gives {got} for step 0; expected one number, or a Tensor of "
+        "shape ()"
+    )
+
+
+def unique_names(params: Sequence[Parameter]) -> list[str]:
+    """The parameters' names, equal ones made unique by "#2", "#3", ..."""
+    names: list[str] = []
+    for p in params:
+        same = sum(other.name == p.name for other in params[: len(names)])
+        names.append(p.name if not same else f"{p.name}#{same + 1}")
+    return names

@@ -1,8 +1,8 @@
 """Schedules: learning rates as functions of the number of updates before this one.
 
 A schedule takes that number, 0 at first, and gives the learning rate, made of `ops`, so that it is
-computed inside the step. So is any function of yours: `lambda step: 0.1 / (1 + 0.01 * step)`.
-All here compute in float64; outside of the steps they are for, they stay at their last value.
+computed inside the step. Any function of yours can be one: `lambda step: 0.1 / (1 + 0.01 * step)`.
+All of these compute in float64; past their last step they stay at their last value.
 """
 
 from __future__ import annotations
@@ -13,12 +13,18 @@ from functools import partial
 from itertools import pairwise
 from typing import Any
 
+import numpy as np
+
 from .. import ops
-from ..dtype import float64
-from ..errors import MinimlError
-from ..tensor import Tensor
-from ..tracebacks import hides_frames
-from .arguments import Schedule, count, in_range
+from ..core.dtype import float64
+from ..core.errors import MinimlError, ValueRefusedError
+from ..core.options import count, number
+from ..core.parameter import Parameter
+from ..core.tensor import Tensor
+from ..core.tracebacks import hides_frames
+from ..nn import Cell
+from ..runtime.eager import together
+from .optimizer import Schedule
 
 
 @hides_frames
@@ -29,7 +35,7 @@ def step_decay(lr: float, every: int, factor: float = 0.1) -> Schedule:
     [0.1, 0.1, 0.01, 0.001]
     """
     who = "step_decay"
-    parts = in_range(who, "lr", lr), count(who, "every", every), in_range(who, "factor", factor)
+    parts = number(who, "lr", lr, 0), count(who, "every", every), number(who, "factor", factor, 0)
     return partial(_step_decay, *parts)
 
 
@@ -45,7 +51,7 @@ def cosine(lr: float, steps: int, end: float = 0.0) -> Schedule:
     >>> [round(float(cosine(0.1, steps=100)(step)), 6) for step in (0, 50, 100, 200)]
     [0.1, 0.05, 0.0, 0.0]
     """
-    lr, end = in_range("cosine", "lr", lr), in_range("cosine", "end", end)
+    lr, end = number("cosine", "lr", lr, 0), number("cosine", "end", end, 0)
     return partial(_cosine, lr, count("cosine", "steps", steps), end)
 
 
@@ -62,8 +68,8 @@ def polynomial(lr: float, steps: int, power: float = 1.0, end: float = 0.0) -> S
     >>> [round(float(polynomial(0.1, steps=100)(step)), 6) for step in (0, 50, 100, 200)]
     [0.1, 0.05, 0.0, 0.0]
     """
-    lr, end = in_range("polynomial", "lr", lr), in_range("polynomial", "end", end)
-    power = in_range("polynomial", "power", power)
+    lr, end = number("polynomial", "lr", lr, 0), number("polynomial", "end", end, 0)
+    power = number("polynomial", "power", power, 0)
     return partial(_polynomial, lr, count("polynomial", "steps", steps), power, end)
 
 
@@ -82,7 +88,7 @@ def warmup(steps: int, then: float | Schedule) -> Schedule:
     >>> [round(float(warmup(4, cosine(0.1, steps=10))(step)), 6) for step in (0, 3, 4, 9)]
     [0.02, 0.08, 0.1, 0.05]
     """
-    return partial(_warmup, count("warmup", "steps", steps), _schedule("warmup", then))
+    return partial(_warmup, count("warmup", "steps", steps), _schedule("warmup", "then", then))
 
 
 def _warmup(steps: int, then: Schedule, step: Any) -> Tensor:
@@ -103,20 +109,20 @@ def one_cycle(
     to lr / div_factor / final_div_factor, at step steps - 1.
 
     Source: Smith, Topin 2017, "Super-convergence", with PyTorch's OneCycleLR for the formula.
-    MinimlError unless pct_start * steps > 1 and 0 < pct_start < 1.
+    ValueRefusedError unless pct_start * steps > 1 and 0 < pct_start < 1.
 
     >>> [round(float(one_cycle(0.1, steps=11, pct_start=0.5)(step)), 6) for step in (0, 10)]
     [0.004, 0.0]
     """
-    lr, steps = in_range("one_cycle", "lr", lr), count("one_cycle", "steps", steps)
-    peak = in_range("one_cycle", "pct_start", pct_start, 1.0) * steps - 1.0
+    lr, steps = number("one_cycle", "lr", lr, 0), count("one_cycle", "steps", steps)
+    peak = number("one_cycle", "pct_start", pct_start, 0, below=1) * steps - 1.0
     if peak <= 0.0:
-        raise MinimlError(
+        raise ValueRefusedError(
             f"one_cycle got pct_start={pct_start} of steps={steps}, which is {peak + 1.0:g} steps "
             "to rise in; expected more than 1"
         )
-    start = lr / _positive("one_cycle", "div_factor", div_factor)
-    end = start / _positive("one_cycle", "final_div_factor", final_div_factor)
+    start = lr / number("one_cycle", "div_factor", div_factor, above=0)
+    end = start / number("one_cycle", "final_div_factor", final_div_factor, above=0)
     return partial(_one_cycle, partial(_cosine, start, peak, lr), lr, steps - 1.0, peak, end)
 
 
@@ -137,13 +143,13 @@ def chained(schedules: Sequence[float | Schedule], milestones: Sequence[int]) ->
     >>> [round(float(rate(step)), 6) for step in (0, 5, 10, 15)]
     [0.1, 0.1, 0.05, 0.001]
     """
-    starts = [0, *(count("chained", "milestones", m) for m in milestones)]
+    starts = [0, *(count("chained", f"milestones[{i}]", m) for i, m in enumerate(milestones))]
     if len(schedules) != len(starts) or any(a >= b for a, b in pairwise(starts)):
-        raise MinimlError(
+        raise ValueRefusedError(
             f"chained got {len(schedules)} schedules and milestones={list(milestones)}; expected "
             "one milestone fewer than schedules, each larger than the one before"
         )
-    parts = [_schedule("chained", schedule) for schedule in schedules]
+    parts = [_schedule("chained", f"schedules[{i}]", s) for i, s in enumerate(schedules)]
     return partial(_chained, tuple(zip(starts, parts, strict=True)))
 
 
@@ -165,14 +171,74 @@ def _constant(lr: float, step: Any) -> Tensor:
     return ops.full_like(_at(step), lr)
 
 
-def _schedule(owner: str, schedule: float | Schedule) -> Schedule:
+def _schedule(owner: str, name: str, schedule: float | Schedule) -> Schedule:
     if callable(schedule):
         return schedule
-    return partial(_constant, in_range(owner, "a schedule", schedule))
+    return partial(_constant, number(owner, name, schedule, 0))
 
 
-def _positive(owner: str, name: str, value: Any) -> float:
-    found = in_range(owner, name, value)
-    if found == 0.0:
-        raise MinimlError(f"{owner} got {name}={value!r}; expected a number > 0")
-    return found
+# --- OnPlateau ------------------------------------------------------------------------------------
+
+
+class OnPlateau(Cell):
+    """A schedule that follows a metric: after `patience` metrics in a row that were no better than
+    the best one, the next such multiplies the rate by `factor`, down to `low`.
+
+    Better is: below best - threshold * |best|; negate a metric that should grow. NaN is not
+    better. Rate, best metric and the count of those that were not are Parameters, which are saved
+    with the optimizer whose lr this is. As PyTorch's ReduceLROnPlateau with its mode "min" for
+    metrics above 0, and "max" for the negatives of those.
+
+    >>> rate = OnPlateau(0.1, factor=0.5, patience=1)
+    >>> for metric in (1.0, 0.5, 0.5, 0.6):
+    ...     rate.update(metric)
+    >>> float(rate.rate)
+    0.05
+    """
+
+    def __init__(
+        self,
+        lr: float,
+        factor: float = 0.1,
+        patience: int = 10,
+        threshold: float = 1e-4,
+        low: float = 0.0,
+    ):
+        self.factor = number("OnPlateau", "factor", factor, 0, below=1)
+        self.patience = count("OnPlateau", "patience", patience, 0)
+        self.threshold = number("OnPlateau", "threshold", threshold, 0, below=1)
+        self.low = number("OnPlateau", "low", low, 0)
+        rate = np.float64(number("OnPlateau", "lr", lr, 0))
+        self.rate = Parameter(rate, requires_grad=False)
+        self.best = Parameter(np.float64(np.inf), requires_grad=False)
+        self.worse = Parameter(np.int64(0), requires_grad=False)
+
+    def construct(self, step: Any) -> Any:
+        """The present rate, whatever the step is."""
+        return self.rate
+
+    def update(self, metric: Any) -> None:
+        """Take a metric, a number or a Tensor of shape (), inside a compiled step or outside."""
+        if np.shape(metric) != ():
+            raise MinimlError(
+                f"OnPlateau got a metric of shape {np.shape(metric)}; expected one number"
+            )
+        together(self._update, metric)
+
+    def _update(self, metric: Any) -> None:
+        given = metric if isinstance(metric, Tensor) else float(metric)  # a number has no device
+        value = ops.mul(ops.ones_like(self.best), given)
+        limit = ops.mul(self.best, ops.sub(1.0, ops.mul(self.threshold, ops.sign(self.best))))
+        better = ops.less(value, limit)
+        none = ops.zeros_like(self.worse)
+        worse = ops.where(better, none, ops.add(self.worse, 1))
+        falls = ops.greater(worse, self.patience)
+        lower = ops.maximum(ops.mul(self.rate, self.factor), self.low)
+        best = ops.where(better, value, self.best)
+        rate = ops.where(falls, ops.minimum(lower, self.rate), self.rate)
+        self._assign(best, ops.where(falls, none, worse), rate)
+
+    def _assign(self, best: Tensor, worse: Tensor, rate: Tensor) -> None:
+        ops.assign(self.best, best)
+        ops.assign(self.worse, worse)
+        ops.assign(self.rate, rate)

@@ -1,28 +1,34 @@
-"""Optimizers made of others: groups of parameters, accumulated gradients, averaged weights."""
+"""Optimizers made of others: groups of parameters, accumulated gradients, averaged weights.
+
+Then loss scaling for gradients in float16, and the clipping of gradients.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial, reduce
+from typing import Any
 
 import numpy as np
 
 from .. import ops
-from ..access import Access
-from ..errors import GraphError, MinimlError
-from ..parameter import Parameter
-from ..tensor import Tensor
-from ..trace import computes_at_once
-from ..undo import UndoLog, publish
-from .arguments import count, in_range
-from .clip import Clip, clipping
+from ..core.access import Access
+from ..core.errors import GradientArgumentError, GraphError, Layer, MinimlError, layers
+from ..core.options import count, flag, integer, number
+from ..core.parameter import Parameter, UndoLog, publish
+from ..core.tensor import Tensor
+from ..core.trace import computes_at_once
+from ..nn import Cell
 from .optimizer import Optimizer, in_dtype, wide
+
+Clip = float | Callable[[Sequence[Tensor]], Sequence[Tensor]]
 
 
 class Wrapper(Optimizer):
-    """Base: an optimizer of all parameters of others, with their state; `new_values` uses theirs.
+    """Base of optimizers of all parameters of others, with their state; `new_values` uses theirs.
 
-    prefixes: what the names of their state begin with.
+    prefixes: those of the names of their state.
     """
 
     def __init__(self, inner: Sequence[Optimizer], prefixes: Sequence[str] = ("",)):
@@ -84,7 +90,7 @@ class Groups(Wrapper):
         raise MinimlError(f"Groups got lr={value!r}; set that of one group, groups[0].lr = {value}")
 
     def new_values(self, grads: Sequence[Tensor]) -> tuple[list[Tensor], dict[str, Tensor]]:
-        """Those of each group."""
+        """The new values of each group."""
         values: list[Tensor] = []
         state: dict[str, Tensor] = {}
         for opt, prefix in zip(self._inner, self._prefixes, strict=True):
@@ -98,8 +104,8 @@ class Groups(Wrapper):
 class Accumulate(Wrapper):
     """Gradient accumulation: `every` updates of this are one of the optimizer, with their mean.
 
-    The other ones only add to sums, which are state, in float32 for gradients of 16 bits. So
-    `every` steps on parts of a batch, of equal size, do what one step on the whole does, for a
+    The others only add to sums, which are state, in float32 for gradients of 16 bits. So `every`
+    steps on parts of a batch, of equal size, do the same as one step on all of it, for a
     loss that is a mean. A schedule counts the updates of the optimizer. clip: as in
     `train_step`, but for the means: that of `train_step` is for the gradients of each part.
     """
@@ -112,7 +118,7 @@ class Accumulate(Wrapper):
         self._sums = self.slots("gradient_sum")
 
     def new_values(self, grads: Sequence[Tensor]) -> tuple[list[Tensor], dict[str, Tensor]]:
-        """Those of the optimizer when enough gradients are summed; before that, those of now."""
+        """The new values of the optimizer at every update that is due, else the present ones."""
         done = ops.add(self._done, 1)
         ready = ops.equal(done, self.every)
         old = [self._state[name] for name in self._sums]
@@ -129,7 +135,7 @@ class Accumulate(Wrapper):
 
 class EMA(Wrapper):
     """Exponential moving average of the weights: after each update of the optimizer, each average a
-    becomes a + (1 - decay) * (w - a). It starts with the weights of now.
+    becomes a + (1 - decay) * (w - a). It starts with the present weights.
 
     `with ema.averaged(): ...` evaluates, or saves, the network with the averages as its weights.
     Averages are state, in float32 for parameters of 16 bits. Inside `Accumulate`, as in
@@ -139,13 +145,13 @@ class EMA(Wrapper):
 
     def __init__(self, optimizer: Optimizer, decay: float = 0.999):
         super().__init__([optimizer])
-        self.decay = in_range("EMA", "decay", decay, 1.0)
+        self.decay = number("EMA", "decay", decay, 0, below=1)
         self._averages = [f"average.{name}" for name in self._names]
         for name, p in zip(self._averages, self.params, strict=True):
             self.keep(name, p.asnumpy().astype(wide(p.dtype)))
 
     def new_values(self, grads: Sequence[Tensor]) -> tuple[list[Tensor], dict[str, Tensor]]:
-        """Those of the optimizer, and the averages."""
+        """The new values of the optimizer, and the averages."""
         values, state = self._inner[0].new_values(grads)
         for name, value in zip(self._averages, values, strict=True):
             old = self._state[name]
@@ -155,8 +161,8 @@ class EMA(Wrapper):
 
     @contextmanager
     def averaged(self) -> Iterator[None]:
-        """In the block the parameters have the values of the averages; after it those that they
-        had before, whatever happened in it."""
+        """A block in which the parameters have the values of the averages; after it, whatever
+        happened in it, they have their old values."""
         if not computes_at_once():
             raise GraphError("EMA.averaged cannot happen inside a compiled step; do it outside")
         weights, averages = UndoLog(), [self._state[name] for name in self._averages]
@@ -170,3 +176,129 @@ class EMA(Wrapper):
         weights.note(*self.params)
         pairs = zip(self.params, averages, strict=True)
         publish([(p, in_dtype(average, p.dtype)._data) for p, average in pairs])
+
+
+# --- Loss scaling ---------------------------------------------------------------------------------
+
+
+_MOST = 2.0**126  # twice this is still a float32
+
+
+class LossScale(Cell):
+    """The factor of a loss, which its gradients are divided by again before an update.
+
+    `train_step(net, loss, opt, loss_scale=LossScale())` does all of it: a step with a gradient that
+    is not finite changes nothing but the scale. dynamic: after such a step the scale is divided by
+    `factor`, down to 1, and after `every` steps in a row without one it is multiplied by it. A
+    static scale stays. Scale and count of good steps are Parameters: save this with the net and the
+    optimizer. With powers of two no gradient within range changes its bits.
+
+    In a step of your own: `scaled = scale(loss)`; `grads, finite = scale.unscaled(grads)`;
+    `opt.update(grads, where=finite)`; `scale.update(finite)`.
+    """
+
+    def __init__(
+        self,
+        scale: float = 2.0**15,
+        dynamic: bool = True,
+        every: int = 2000,
+        factor: float = 2.0,
+    ):
+        self.dynamic = flag("LossScale", "dynamic", dynamic)
+        start = number("LossScale", "scale", scale, 1 if dynamic else 2.0**-126, _MOST)
+        self.every = integer("LossScale", "every", every, 1, 2**62)
+        self.factor = number("LossScale", "factor", factor, 1.0 + 2.0**-10, 2**20)
+        self.scale = Parameter(np.float32(start), requires_grad=False)
+        self.good_steps = Parameter(np.int64(0), requires_grad=False)
+
+    def construct(self, loss: Any) -> Any:
+        """The loss times the scale, at least in float32."""
+        return ops.mul(in_dtype(loss, wide(loss.dtype)), self.scale)
+
+    def unscaled(self, grads: Sequence[Tensor]) -> tuple[tuple[Tensor, ...], Tensor]:
+        """The gradients of the loss itself, and whether all that is in them is finite."""
+        smaller = ops.reciprocal(self.scale)
+        found = tuple(_scaled(g, smaller) for g in grads)
+        return found, reduce(ops.logical_and, (ops.all(ops.isfinite(g)) for g in found))
+
+    def update(self, finite: Tensor) -> None:
+        """Adapt a dynamic scale to a step whose gradients were finite or not."""
+        if not self.dynamic:
+            return
+        good = ops.add(self.good_steps, 1)
+        grows = ops.greater_equal(good, self.every)
+        more = ops.where(grows, ops.minimum(ops.mul(self.scale, self.factor), _MOST), self.scale)
+        less = ops.maximum(ops.div(self.scale, self.factor), 1.0)
+        none = ops.zeros_like(self.good_steps)
+        count = ops.where(ops.logical_and(finite, ops.logical_not(grows)), good, none)
+        scale = ops.where(finite, more, less)
+        ops.assign(self.good_steps, count)
+        ops.assign(self.scale, scale)
+
+    def describe(self) -> str:
+        """The constructor call, with the present scale."""
+        now = f"{float(self.scale):g}"
+        rest = f", every={self.every}, factor={self.factor:g}" if self.dynamic else ""
+        return f"LossScale({now}, dynamic={self.dynamic}{rest})"
+
+
+# --- Clipping -------------------------------------------------------------------------------------
+
+
+def clip_by_global_norm(grads: Sequence[Tensor], clip: float) -> tuple[Tensor, ...]:
+    """The gradients times min(1, clip / norm), where norm is the 2-norm of all of them together.
+
+    Those of 16 bits are summed and scaled in float32. Gradients within the limit keep their bits;
+    with a NaN or an infinity among them all become NaN or 0. A norm beyond the range of its dtype,
+    1.8e19 for float32, counts as infinite. ValueRefusedError unless clip is finite and > 0.
+
+    >>> clip_by_global_norm([Tensor([3.0]), Tensor([4.0])], 1.0)[0]
+    Tensor([0.6], shape=(1,), dtype=float32)
+    """
+    limit = number("clip_by_global_norm", "clip", clip, above=0)
+    _check_several("clip_by_global_norm", grads)
+    if not grads:
+        return ()
+    with layers.use(lambda: Layer("clip_by_global_norm")):
+        norm = ops.sqrt(reduce(ops.add, map(_sum_of_squares, grads)))
+        factor = ops.div(limit, ops.maximum(norm, limit))
+        return tuple(_scaled(g, factor) for g in grads)
+
+
+def _sum_of_squares(grad: Tensor) -> Tensor:
+    g = in_dtype(grad, wide(grad.dtype))
+    return ops.sum(ops.mul(g, g))
+
+
+def _scaled(grad: Tensor, factor: Tensor) -> Tensor:
+    dtype = wide(grad.dtype)
+    scaled = ops.mul(in_dtype(grad, dtype), in_dtype(factor, dtype))
+    return in_dtype(scaled, grad.dtype)
+
+
+def clip_by_value(grads: Sequence[Tensor], clip: float) -> tuple[Tensor, ...]:
+    """Each number of the gradients between -clip and clip; NaN stays NaN.
+
+    ValueRefusedError unless clip is finite and > 0.
+
+    >>> clip_by_value([Tensor([3.0, -0.5])], 1.0)[0]
+    Tensor([ 1. , -0.5], shape=(2,), dtype=float32)
+    """
+    limit = number("clip_by_value", "clip", clip, above=0)
+    _check_several("clip_by_value", grads)
+    return tuple(ops.clip(g, -limit, limit) for g in grads)
+
+
+def _check_several(owner: str, grads: object) -> None:
+    """GradientArgumentError for one Tensor, which would be clipped row by row."""
+    if isinstance(grads, Tensor):
+        raise GradientArgumentError(f"{owner} got one Tensor; give a sequence of gradients, as [g]")
+
+
+def clipping(owner: str, clip: Clip | None) -> Callable[[Sequence[Tensor]], Sequence[Tensor]]:
+    """The function that clips gradients: `clip` itself, or by that global norm; for None, none."""
+    if clip is None:
+        return tuple
+    if callable(clip):
+        return clip
+    return partial(clip_by_global_norm, clip=number(owner, "clip", clip, above=0))

@@ -1,6 +1,5 @@
-"""The runtime: operations computed at once, or as compiled programs."""
+"""Runtime: eager execution of operations, and compiled programs."""
 
 from . import control as control
-from . import graphs as graphs
-from .fusion import kernel as kernel
-from .lowering import composed as composed
+from . import jit as jit
+from .fusion import build as build

@@ -1,28 +1,34 @@
-"""Kernels of branches and loops: they compile and run the graphs that these carry."""
+"""Kernels of control flow and of fused and composed primitives, which run compiled graphs."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
-from ..backends.cc.kernel import NativeKernel
-from ..backends.cc.player import Argument, Call, Carried, Moving, loop
+from ..backends.cc.player import Argument, Call, Carried, Moving, NativeKernel, loop
 from ..backends.device import Device
 from ..backends.kernel import Array, Arrays, Kernel, KernelNode
-from ..backends.registry import kernel
+from ..backends.registry import NATIVE, kernel
 from ..backends.selection import Target
-from ..backends.signature import ArraySpec
+from ..backends.signature import FLOAT, INT, ArraySpec
+from ..core.abstract import Abstract
+from ..core.errors import CompileError, GraphError, note_step
+from ..core.primitive import primitives
+from ..core.settings import current
 from ..graph.ir import Graph
 from ..graph.passes import run_passes
-from ..location import note_step
-from ..settings import current
+from .fusion.build import FusedCuda
+from .lowering.decompose import composition
 from .program import Program
+
+_LABELLED = [(c, i) for c in FLOAT for i in INT]
 
 
 @kernel("Cond", "cuda", "?.*->.*", strided=True)
 @kernel("Cond", "cpu", "?.*->.*")
 class CondKernel(Kernel):
-    """Runs one of two programs."""
+    """Kernel of a branch: it runs one of two programs."""
 
     capturable = False  # the host decides which
 
@@ -41,7 +47,7 @@ class CondKernel(Kernel):
 @kernel("WhileLoop", "cuda", ".*->.*", strided=True)
 @kernel("WhileLoop", "cpu", ".*->.*")
 class WhileLoopKernel(Kernel):
-    """Runs two programs in turn until the first one gives False."""
+    """Kernel of a while loop: it runs two programs alternately until the first gives False."""
 
     capturable = False  # the host decides how often
 
@@ -71,9 +77,9 @@ class WhileLoopKernel(Kernel):
 @kernel("Scan", "cuda", ".*->.*", strided=True)
 @kernel("Scan", "cpu", ".*->.*")
 class ScanKernel(NativeKernel):
-    """Runs one program for each row, which writes to rows of the outputs.
+    """Kernel of a scan: it runs one program for each row, which writes to rows of the outputs.
 
-    A carried value that is a row as well is read from there; for others there are two arrays. Where
+    A carried value that is a row as well is read from there; for others there are two arrays. If
     the program is one native run, the loop is a native call.
     """
 
@@ -88,7 +94,7 @@ class ScanKernel(NativeKernel):
         body: Graph = attrs["body"]
         rows = body.outputs[self.carried :]
         spare = [v for v in dict.fromkeys(body.outputs) if v not in rows]
-        made = [*rows, *spare]  # what a step computes: rows, then what it only carries
+        made = [*rows, *spare]  # outputs of a step: rows, then values that it only carries
         self.body = program(replace(body, outputs=tuple(made)), node.target, fills=True)
         self.after = [made.index(v) for v in body.outputs[: self.carried]]
         self.specs = [ArraySpec((2, *v.abstract.shape), v.abstract.dtype) for v in spare]
@@ -97,7 +103,7 @@ class ScanKernel(NativeKernel):
         self.reason = "a loop in C" if self.native else self._in_python()
 
     def _in_python(self) -> str:
-        """Why not all is in C, where something is."""
+        """Reason why the loop is in Python although some kernels are in C."""
         launched = [p for p in self.body.prepared.values() if p.entry.view is None and not p.empty]
         others = dict.fromkeys(p.node.name for p in launched if p.native is None)
         return f"a loop in Python, for {', '.join(others)}" if len(others) < len(launched) else ""
@@ -140,7 +146,7 @@ class ScanKernel(NativeKernel):
         return loop(len(self.order), calls, arguments, carried, operands)
 
     def _row(self, operand: int) -> Argument:
-        """Where the rows of an input or output are."""
+        """Argument for the rows of an input or output."""
         spec = (*self.node.inputs, *self.node.outputs)[operand]
         nbytes = spec.nbytes // max(1, len(self.order))
         return Argument(operand, self.order.start * nbytes, self.order.step * nbytes)
@@ -149,9 +155,9 @@ class ScanKernel(NativeKernel):
 @kernel("Fused", "cuda", ".*->.*", strided=True)
 @kernel("Fused", "cpu", ".*->.*")
 class FusedKernel(Kernel):
-    """Runs the body node by node: what a fused node means."""
+    """Reference kernel of a fused node: it runs the body node by node."""
 
-    capturable = False  # a program copies what it returns
+    capturable = False  # a program copies its results
 
     def prepare(self, node: KernelNode) -> None:
         target: Target = node.target
@@ -161,6 +167,35 @@ class FusedKernel(Kernel):
 
     def launch(self, inputs: Arrays, workspace: Arrays, outputs: Arrays, stream: object) -> None:
         write(self.device, outputs, self.body(*inputs))
+
+
+@kernel("Softmax", "cuda", *[f"{c}->{c}" for c in FLOAT])
+@kernel("LogSoftmax", "cuda", *[f"{c}->{c}" for c in FLOAT])
+@kernel("LayerNorm", "cuda", *[f"{c * 3}->{c * 3}" for c in FLOAT])
+@kernel("CrossEntropy", "cuda", *[f"{c}{i}->{c}{c}" for c, i in _LABELLED])
+@kernel("CrossEntropyGrad", "cuda", *[f"{c}{i}{c}->{c}" for c, i in _LABELLED])
+class Composed(FusedCuda):
+    """CUDA kernel of a primitive by its composition, fused: a row program, or a program if it is no
+    single loop, as for empty arrays, or if the compiler rejects its text."""
+
+    def prepare(self, node: KernelNode) -> None:
+        abstracts = tuple(Abstract(x.shape, x.dtype) for x in node.inputs)
+        body = composition(primitives[node.name](**node.attrs), abstracts, "cuda")
+        self.whole: Program | None = None
+        try:
+            super().prepare(replace(node, attrs={"body": body}))
+        except (CompileError, GraphError):
+            self.inplace = ()
+            self.whole = program(body, node.target._replace(providers=(NATIVE,)))
+
+    def workspace(self) -> tuple[ArraySpec, ...]:
+        return super().workspace() if self.whole is None else ()
+
+    def launch(self, inputs: Any, workspace: Any, outputs: Any, stream: object) -> None:
+        if self.whole is None:
+            super().launch(inputs, workspace, outputs, stream)
+        else:
+            write(self.node.device, outputs, self.whole(*inputs))
 
 
 def program(graph: Graph, target: Target, fills: bool = False) -> Program:

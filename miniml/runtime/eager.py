@@ -1,55 +1,57 @@
-"""The eager trace: every call runs at once, by a plan made once for the kinds of its arguments."""
+"""Eager trace: every call runs at once, by a plan made once for the kinds of its arguments.
+
+Call plans: functions from tensors to tensors for one primitive and the kinds of its arguments.
+Launchers: functions from arrays to arrays, which launch a bound kernel into fresh outputs.
+Staged trace: calls run at once, too, but assignments are committed together at the end.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextvars import copy_context
 from functools import partial
 from operator import attrgetter
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
-from .. import epoch, random
-from ..abstract import Abstract, Kind
-from ..arguments import Weak, arguments, weak_tensor
-from ..attributes import key as attribute_key
-from ..backends.declare import refuse_returned
 from ..backends.device import Array
 from ..backends.devices import get_device
-from ..errors import DeclarationError, GraphError
-from ..graph.ir import Graph, interleave
-from ..graph.state import written
-from ..graph.traced import TracedTensor, live
-from ..graph.tracer import known_value, trace_body
-from ..infer import infer
-from ..location import point_at, user_location
-from ..ops.arithmetic import Cast
-from ..parameter import Parameter
-from ..primitive import Primitive
-from ..reading import Reading, read
-from ..settings import GRAPH_MODE, Plans, current, unwatched
-from ..tensor import Tensor, common_device
-from ..trace import Trace
-from ..tracebacks import hide_frames
-from .finite import check_finite
+from ..backends.registry import refuse_returned
+from ..core import epoch, random
+from ..core.abstract import Abstract, Kind
+from ..core.access import claim
+from ..core.arguments import Weak, arguments, weak_tensor
+from ..core.dtype import DType
+from ..core.errors import DeclarationError, GraphError, point_at, user_location
+from ..core.infer import infer
+from ..core.parameter import Parameter, Reading, publish, read
+from ..core.primitive import Primitive
+from ..core.primitive import key as attribute_key
+from ..core.settings import GRAPH_MODE, Plans, current, unwatched
+from ..core.tensor import Tensor, common_device
+from ..core.trace import Trace, eager_trace, is_tracing, use_trace
+from ..core.tracebacks import hide_frames
+from ..graph.ir import Graph, interleave, written
+from ..graph.tracing import TracedTensor, known_value, live, trace_body
+from ..ops.elementwise import Cast
 from .jit import compiled
 from .launch import BoundKernel, note_kernel, prepare, target_for
-from .launcher import Launcher, launcher
-from .quiet import ignore_errors, quietly
-from .watched import watching_call
+from .observe import check_finite, ignore_errors, quietly, watching_call
 
 Plan = Callable[[Sequence[Any]], tuple[Tensor, ...]]
+Arrays = tuple[Array, ...]
+Launcher = Callable[[Arrays], Arrays]
 _LIMIT = 4096
 _kind, _data = attrgetter("_kind"), attrgetter("_data")
 
 
 class EagerTrace(Trace):
-    """Runs every call at once, by its call plan: make tensors of the arguments, launch, wrap.
+    """A trace that runs every call at once, by its plan: make tensors of arguments, launch, wrap.
 
     A plan is made for a primitive and the kinds of the arguments. A kind is the class, dtype, shape
-    and device of a tensor, or the class of a weak scalar; None is that of what has to be looked at
-    in each call, such as an array.
+    and device of a tensor, or the class of a weak scalar; it is None for an argument that has to be
+    inspected at each call, such as an array.
     """
 
     parent = None
@@ -57,7 +59,7 @@ class EagerTrace(Trace):
     def bind(self, primitive: Primitive, args: Sequence[Any]) -> tuple[Any, ...]:
         try:
             try:
-                if len(args) == 2:  # most calls, written out
+                if len(args) == 2:  # the common case, unrolled
                     x, y = args
                     kinds: tuple[Any, ...] = (x._kind, y._kind)
                 elif len(args) == 1:
@@ -80,7 +82,7 @@ class EagerTrace(Trace):
             raise
 
     def _plan(self, primitive: Primitive, args: Sequence[Any], kinds: tuple[Any, ...]) -> Plan:
-        """The plan of a call; it is kept where the kinds of the arguments decide all."""
+        """The plan of a call; it is cached if it depends on the kinds of the arguments alone."""
         by_value = primitive._const or primitive._infers_value or primitive.dynamic_outputs
         if by_value or None in kinds:
             return partial(self._run_by_value, primitive)
@@ -111,33 +113,31 @@ class EagerTrace(Trace):
     def _of_tensors(
         self, primitive: Primitive, tensors: list[Tensor], consts: dict[str, Any]
     ) -> Plan:
-        """The plan of a call that gets tensors of these kinds, with these const inputs."""
+        """The plan of a call on tensors of these kinds, with these const inputs."""
         frozen = tuple((name, attribute_key(value)) for name, value in consts.items())
         key = primitive._key, tuple(map(_kind, tensors)), *frozen
         plan: Plan | None = _plans().get(key)
         if plan is None and current().watchers:
-            with unwatched():  # where the plan is made once, whoever watches
+            with unwatched():  # there the plan is shared by all watchers
                 plan = self._of_tensors(primitive, tensors, consts)
             plan = _seen(primitive, common_device(primitive.name, tensors), plan)
             _plans()[key] = plan
         if plan is None:
             plan = _watched(primitive, tensors, _kernel_plan(primitive, tensors, consts))
-            _plans()[key] = plan  # now: the rules just run may have registered something
+            _plans()[key] = plan  # fetched again: the rules just run may have registered something
         return plan
 
     def _maker(self, primitive: Primitive, given: Any, kind: Kind) -> Callable[[Any], Tensor]:
-        """What makes a tensor of that kind of an argument: nothing, a weak scalar's, or a cast."""
+        """A function from an argument to a tensor of that kind: identity, cast, or weak scalar."""
         if given is kind:
             return _itself
         if isinstance(given, Kind):
             return lambda tensor: self.bind(Cast(kind.abstract.dtype), (tensor,))[0]
         return lambda value: weak_tensor(primitive, value, kind)
 
-    def call(self, fn: Callable[..., Any], args: Sequence[Any], named: Mapping[str, Any]) -> Any:
+    def callee(self, fn: Callable[..., Any]) -> Callable[..., Any]:
         settings = current()
-        if settings.mode == GRAPH_MODE and settings.jit:
-            return compiled(fn)(*args, **named)
-        return fn(*args, **named)
+        return compiled(fn) if settings.mode == GRAPH_MODE and settings.jit else fn
 
     def graph_of(
         self, fn: Callable[..., Any], operands: Sequence[Any]
@@ -156,15 +156,48 @@ def _plans() -> Plans:
     plans, version = current().plans, epoch.now.kernels
     if plans.version != version or len(plans) > _LIMIT:
         plans.clear()
-        plans.version = version  # last: until then no other thread uses what was there
+        plans.version = version  # last: until then no other thread uses the old plans
     return plans
 
 
 def _kind_of(value: Any) -> object:
-    """The kind of an argument: of a weak scalar its class, of anything else but tensors None."""
+    """The kind of an argument: for a weak scalar its class, for others but tensors None."""
     if isinstance(value, Tensor):
         return value._kind
     return type(value) if type(value) in Weak else None
+
+
+def _refuse_traced(primitive: Primitive, tensor: TracedTensor) -> None:
+    live(tensor)
+    raise GraphError(f"{primitive.name} got a traced tensor outside its trace")
+
+
+def _run_dynamic(
+    primitive: Primitive, consts: dict[str, Any], device: str, arrays: tuple[Array, ...]
+) -> tuple[Array, ...]:
+    """Run a primitive whose output shapes depend on values, which the host has to know: it is
+    computed there, and its kernel returns fresh arrays."""
+    if device != "cpu":
+        arrays = tuple(map(get_device(device).to_host, arrays))
+    inputs = [Abstract(a.shape, a.dtype) for a in arrays]
+    selection = target_for("cpu").select(primitive.name, inputs)
+    if selection.cast is not None:
+        arrays = tuple(a.astype(selection.cast) for a in arrays)
+    body: Any = selection.entry.body
+    result: Any = body(*arrays, **primitive.attributes, **consts)
+    outs = tuple(result) if isinstance(result, (tuple, list)) else (result,)
+    got = [str(getattr(o, "dtype", type(o).__name__)) for o in outs]
+    if not all(isinstance(o, np.ndarray) for o in outs) or not selection.entry.signature.gives(
+        tuple(o.dtype for o in outs)
+    ):
+        raise DeclarationError(
+            f"{primitive.name} kernel {selection.entry.signature} returned {', '.join(got)}; "
+            "return the arrays of its signature"
+        )
+    return outs if device == "cpu" else tuple(map(get_device(device).from_host, outs))
+
+
+# --- Call plans -----------------------------------------------------------------------------------
 
 
 def _itself(tensor: Any) -> Any:
@@ -172,7 +205,7 @@ def _itself(tensor: Any) -> Any:
 
 
 def _kernel_plan(primitive: Primitive, tensors: list[Tensor], consts: dict[str, Any]) -> Plan:
-    """From tensors of these kinds to the outputs of the kernel under the present settings."""
+    """A plan that runs the kernel for tensors of these kinds under the present settings."""
     device = common_device(primitive.name, tensors)
     inputs = tuple(t._abstract for t in tensors)
     outs = infer(primitive, interleave(primitive, list(inputs), consts))
@@ -182,7 +215,7 @@ def _kernel_plan(primitive: Primitive, tensors: list[Tensor], consts: dict[str, 
     view = prepared.entry.view is not None
     if view and any(isinstance(t, (Parameter, Reading)) for t in tensors):
         return _launching(_copying(launcher(prepared)), device)
-    if view and len(tensors) == 1 and prepared.life is None:
+    if view and len(tensors) == 1 and prepared.owned is None:
         return _viewing(prepared.function, kinds[0])
     if prepared.calls_function and prepared.single and len(tensors) in (1, 2):
         return _calling(prepared, kinds[0])
@@ -190,7 +223,7 @@ def _kernel_plan(primitive: Primitive, tensors: list[Tensor], consts: dict[str, 
 
 
 def _launching(launch: Launcher, device: str) -> Plan:
-    """Whatever a launch gives, in tensors."""
+    """A plan that wraps the arrays of a launch in tensors."""
 
     def run(tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
         ignore_errors()
@@ -200,7 +233,7 @@ def _launching(launch: Launcher, device: str) -> Plan:
 
 
 def _calling(prepared: BoundKernel, kind: Kind) -> Plan:
-    """A function of one or two inputs that fills one output, with nothing in between."""
+    """A plan for a function of one or two inputs that fills one output, without a launcher."""
     fill, of_kind = prepared.function, Tensor.of_kind
     shape, dtype, empty = kind.abstract.shape, kind.abstract.dtype, np.empty
 
@@ -233,17 +266,22 @@ def _calling(prepared: BoundKernel, kind: Kind) -> Plan:
 
 
 def _viewing(look: Callable[[Array], Array], kind: Kind) -> Plan:
-    """A view of the one input, which computes nothing that NumPy could warn of."""
+    """A plan for a view of the one input, which computes nothing that NumPy could warn about."""
     of_kind, shape, dtype = Tensor.of_kind, kind.abstract.shape, kind.abstract.dtype
 
     def plan(tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
         (x,) = tensors
         out = look(x._data)
-        if out.shape != shape or out.dtype is not dtype:  # the user's own kernel says otherwise
+        if out.shape != shape or out.dtype is not dtype:  # of a user's kernel
             return (Tensor.wrap(out, kind.device),)
         return (of_kind(out, kind),)
 
     return plan
+
+
+def _copying(launch: Launcher) -> Launcher:
+    """The launcher of a view whose memory others write to."""
+    return lambda arrays: tuple([o.copy() for o in launch(arrays)])
 
 
 def _making(makers: Sequence[Callable[[Any], Tensor]], run: Plan) -> Plan:
@@ -256,7 +294,7 @@ def _making(makers: Sequence[Callable[[Any], Tensor]], run: Plan) -> Plan:
 
 
 def _watched(primitive: Primitive, tensors: Sequence[Tensor], run: Plan) -> Plan:
-    """The plan with what else a call does: look for NaN, write to a parameter."""
+    """The plan with the other effects of a call: check for NaN, write to a parameter."""
     check, write = current().check_nan, written(primitive, tensors) is not None
     if not (check or write):
         return run
@@ -272,47 +310,160 @@ def _watched(primitive: Primitive, tensors: Sequence[Tensor], run: Plan) -> Plan
     return plan
 
 
+def _on_host(tensor: Tensor) -> Array:
+    """The data of a tensor that has some, in any trace: a look loses no gradient."""
+    return get_device(tensor.device).to_host(tensor._data)
+
+
 def _seen(primitive: Primitive, device: str, run: Plan) -> Plan:
-    """The plan, of which watchers see each call."""
+    """The plan, with each call seen by the watchers."""
     by = current().watchers
     return watching_call(primitive, device, by, run) if by else run
 
 
-def _copying(launch: Launcher) -> Launcher:
-    """The launcher of a view whose memory others write to."""
-    return lambda arrays: tuple([o.copy() for o in launch(arrays)])
+# --- Launchers ------------------------------------------------------------------------------------
 
 
-def _refuse_traced(primitive: Primitive, tensor: TracedTensor) -> None:
-    live(tensor)
-    raise GraphError(f"{primitive.name} got a traced tensor outside its trace")
+def launcher(prepared: BoundKernel) -> Launcher:
+    """A function that runs a prepared kernel once on its device's arrays, into fresh outputs."""
+    if prepared.selection.cast is not None:
+        return _widened(prepared, prepared.selection.cast)
+    if prepared.entry.view is not None:
+        return lambda arrays: (prepared.function(*arrays),)
+    return _filling(prepared, tuple(o.dtype for o in prepared.outputs))
 
 
-def _run_dynamic(
-    primitive: Primitive, consts: dict[str, Any], device: str, arrays: tuple[Array, ...]
-) -> tuple[Array, ...]:
-    """A primitive whose output shapes depend on values, which the host has to know: it is computed
-    there, and its kernel returns fresh arrays."""
-    if device != "cpu":
-        arrays = tuple(map(get_device(device).to_host, arrays))
-    inputs = [Abstract(a.shape, a.dtype) for a in arrays]
-    selection = target_for("cpu").select(primitive.name, inputs)
-    if selection.cast is not None:
-        arrays = tuple(a.astype(selection.cast) for a in arrays)
-    body: Any = selection.entry.body
-    result: Any = body(*arrays, **primitive.attributes, **consts)
-    outs = tuple(result) if isinstance(result, (tuple, list)) else (result,)
-    got = [str(getattr(o, "dtype", type(o).__name__)) for o in outs]
-    if not all(isinstance(o, np.ndarray) for o in outs) or not selection.entry.signature.gives(
-        tuple(o.dtype for o in outs)
-    ):
-        raise DeclarationError(
-            f"{primitive.name} kernel {selection.entry.signature} returned {', '.join(got)}; "
-            "return the arrays of its signature"
-        )
-    return outs if device == "cpu" else tuple(map(get_device(device).from_host, outs))
+def _filling(prepared: BoundKernel, dtypes: tuple[DType, ...]) -> Launcher:
+    """A launcher with fresh outputs of these dtypes, which the kernel fills."""
+    shapes = tuple(o.shape for o in prepared.outputs)
+    fill = prepared.function
+    device, new = prepared.device, prepared.device.empty
+    strided = device.takes_strides(prepared.entry)
+
+    def empty(arrays: Arrays) -> Arrays:
+        return tuple(map(new, shapes, dtypes))
+
+    def one(arrays: Arrays) -> Arrays:
+        out = np.empty(shapes[0], dtypes[0])
+        try:
+            returned = fill(*arrays, out=out)
+        except Exception as error:
+            note_kernel(error, prepared)
+            raise
+        if returned is not None and returned is not out:
+            refuse_returned(prepared.entry, returned, (out,))  # `prepared` keeps the kernel alive
+        return (out,)
+
+    def several(arrays: Arrays) -> Arrays:
+        outs = tuple(map(np.empty, shapes, dtypes))
+        try:
+            returned = fill(*arrays, out=outs)
+        except Exception as error:
+            note_kernel(error, prepared)
+            raise
+        if returned is not None and returned is not outs:
+            refuse_returned(prepared.entry, returned, outs)
+        return outs
+
+    def owned(arrays: Arrays) -> Arrays:
+        instance = prepared.instance  # through `prepared`, which keeps it alive
+        assert instance is not None
+        if not strided:
+            arrays = tuple(map(device.contiguous, arrays))
+        outs = tuple(map(new, shapes, dtypes))
+        scratch = tuple(new(w.shape, w.dtype) for w in prepared.workspace)
+        try:
+            instance.launch(arrays, scratch, outs, device.stream)
+        except Exception as error:
+            note_kernel(error, prepared)
+            raise
+        return outs
+
+    if prepared.empty:
+        return empty
+    return owned if prepared.instance is not None else one if prepared.single else several
 
 
-def _on_host(tensor: Tensor) -> Array:
-    """The data of a tensor that has some, whatever trace is around: looking loses no gradient."""
-    return get_device(tensor.device).to_host(tensor._data)
+def _widened(prepared: BoundKernel, cast: DType) -> Launcher:
+    """A launcher with inputs widened to one dtype, and outputs cast back to those of the rule."""
+    given = tuple(o.dtype for o in prepared.node.outputs)
+    run = _filling(prepared, given)
+    promised, convert = [o.dtype for o in prepared.outputs], prepared.device.converted
+
+    def launch(arrays: Arrays) -> Arrays:
+        outs = run(tuple(convert(a, cast) for a in arrays))
+        return tuple(convert(o, d) for o, d in zip(outs, promised, strict=True))
+
+    return launch
+
+
+# --- Staged trace ---------------------------------------------------------------------------------
+
+
+T = TypeVar("T")
+
+
+class StagedTrace(Trace):
+    """The eager trace, but assignments make new versions, as they do in a graph.
+
+    Parameters keep their values until `publish`, so there is nothing to undo when something
+    raises, and code that reads them meanwhile, such as a signal handler that saves, sees a
+    consistent state.
+    """
+
+    parent = None  # set_data is refused here, as it is while a graph is traced
+
+    def __init__(self) -> None:
+        self._versions: dict[int, tuple[Parameter, Tensor]] = {}
+
+    def bind(self, primitive: Primitive, args: Sequence[Any]) -> tuple[Any, ...]:
+        target = written(primitive, args)
+        given = [self._now(a) if isinstance(a, Parameter) else a for a in args]
+        if target is not None and given[0] is target:
+            given[0] = Tensor.wrap(target._data, target.device)
+        outs = eager_trace().bind(primitive, given)
+        if target is not None:
+            self._versions[id(target)] = target, outs[0]
+        return outs
+
+    def _now(self, parameter: Parameter) -> Tensor:
+        """The latest version of a parameter: itself if it has not been assigned."""
+        if id(parameter) not in self._versions:
+            claim(parameter)
+            return parameter
+        return self._versions[id(parameter)][1]
+
+    def publish(self) -> None:
+        """Write the last versions to their parameters, all at once."""
+        publish([(parameter, version._data) for parameter, version in self._versions.values()])
+
+    def graph_of(
+        self, fn: Callable[..., Any], operands: Sequence[Any]
+    ) -> tuple[Graph, list[Any], dict[Any, int]]:
+        return trace_body(self, fn, operands)
+
+    def stand_in(self, parameter: Any) -> Any:
+        version = self._versions.get(id(parameter))
+        return eager_trace().stand_in(parameter) if version is None else version[1]
+
+    def reserve(self, blocks: int, generator: Any = None) -> tuple[Any, int]:
+        """Draw from a version of the stream's state, as from any other parameter."""
+        state = (generator or random.default_generator).state
+        before = self._now(state)._data
+        after = before + np.array([0, blocks], np.uint64)
+        self._versions[id(state)] = state, Tensor.wrap(after, "cpu")
+        return Tensor(before), 0
+
+
+def together(fn: Callable[..., T], *args: Any) -> T:
+    """Call fn(*args), then commit all its assignments at once, or none if it raises.
+
+    Inside a trace it is just the call: that trace decides when writes happen.
+    """
+    if is_tracing():
+        return fn(*args)
+    trace = StagedTrace()
+    with use_trace(trace):
+        result = fn(*args)
+    trace.publish()
+    return result

@@ -1,20 +1,21 @@
-"""explain: which kernel each node of a function got, from which provider, and why."""
+"""Explanation of kernel selection: the kernel of each node, its provider, and the reason."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..backends.candidates import Candidate
-from ..backends.cc.kernel import NativeKernel
+from ..backends.cc.player import NativeKernel
+from ..backends.selection import Candidate
 from ..ops.control import Fused
-from .fusion.describe import members, name, neighbours
+from .fusion.build import alone, members, name, neighbours
 from .jit import Jit
 from .launch import BoundKernel, Sizes
+from .lowering.legalize import native
 from .program import Program
 
-_SHOWN = 4  # kernels that lost for one reason, in the text
+_SHOWN = 4  # kernels rejected for one reason that the text names
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,12 +42,13 @@ class Choice:
 
 @dataclass(frozen=True)
 class Explanation:
-    """What `explain` found; printing it shows a table, one row per node in the order they run,
-    then, for each primitive, its other kernels by the reason why they lost.
+    """Result of `explain`; printing it shows a table, one row per node in execution order, then,
+    for each primitive, its other kernels by the reason for their rejection.
 
-    rows: the same as data; printing one lists all its candidates. groups: what each fused node
-    computes. apart: fused nodes that follow one another, and why they are two. texts: the C of each
-    native kernel, if it was asked for.
+    rows: the table as data; printing one lists all its candidates. groups: the members of each
+    fused node. apart: fused nodes that follow one another, and why they are two; a user's
+    primitives between them, and what would let them join. texts: the C of each native kernel, if
+    requested.
     """
 
     rows: tuple[Choice, ...]
@@ -75,7 +77,7 @@ class Explanation:
     __repr__ = __str__
 
     def _lost(self) -> list[str]:
-        """For each primitive that has several kernels, which one runs, and the others by reason."""
+        """For each primitive with several kernels, the one that runs, and the others by reason."""
         judged = dict.fromkeys((r.candidates[0].entry.name, r.candidates) for r in self.rows)
         lines = []
         for primitive, (chosen, *others) in judged:
@@ -88,7 +90,7 @@ class Explanation:
 
 
 def _some(names: Sequence[str]) -> str:
-    """The names, or how many where they are more than one line takes."""
+    """The names, or their number if there are too many for a line."""
     return ", ".join(names) if len(names) <= _SHOWN else f"{len(names)} kernels"
 
 
@@ -97,15 +99,15 @@ def explain(
 ) -> Explanation:
     """Compile `fn` for arguments of these types and say which kernel runs each node, and why.
 
-    Nothing is computed. A node whose inputs had to be widened shows as Cast nodes around it. Nodes
-    that were fused are listed with what they compute; text: with the C of native kernels, too.
+    Nothing is computed. A node whose inputs had to be widened shows as Cast nodes around it. Fused
+    nodes are listed with their members; text: with the C of native kernels, too.
     """
     compiling = fn if isinstance(fn, Jit) else Jit(fn)
     return explain_program(compiling.compiled(*example_args, **named).program, text)
 
 
 def explain_program(program: Program, text: bool = False) -> Explanation:
-    """The same for a program that is already compiled."""
+    """Explain a program that is already compiled."""
     rows = []
     fused = [n for n in program.schedule.order if isinstance(n.primitive, Fused)]
     sources = dict.fromkeys(filter(None, map(_source, program.prepared.values())))
@@ -132,13 +134,18 @@ def explain_program(program: Program, text: bool = False) -> Explanation:
         plan.peak,
         program.launched,
         tuple(members(n, _made(program.prepared[n], "program")) for n in fused),
-        tuple(neighbours(program.graph, program.target.home)),
+        (*neighbours(program.graph, program.target.home), *_unfused(program)),
         tuple(sources) if text else (),
     )
 
 
+def _unfused(program: Program) -> Iterator[str]:
+    """Reasons why a user's primitives are between fused nodes, if nodes are fused at all."""
+    return alone(program.graph) if native(program.target) else iter(())
+
+
 def _source(kernel: BoundKernel) -> str | None:
-    """The C that was written for a node."""
+    """The C that was generated for a node."""
     if isinstance(kernel.instance, NativeKernel):
         source = kernel.instance.source
         return None if source is None else source.text
@@ -147,6 +154,6 @@ def _source(kernel: BoundKernel) -> str | None:
 
 
 def _made(kernel: BoundKernel, name: str) -> Any:
-    """What the kernel of a node has made of it; None where it has no such thing."""
+    """An attribute that a kernel derived from its node; None if it has no such attribute."""
     instance = getattr(kernel.instance, "kernel", kernel.instance)  # in check mode
     return getattr(instance, name, None)

@@ -1,31 +1,30 @@
-"""From a typed call to a bound kernel: selected and prepared."""
+"""Kernel binding: from a typed call to a kernel that is selected and prepared for it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from operator import attrgetter
 from typing import Any, NamedTuple
+from weakref import finalize
 
-from ..abstract import Abstract, listed
-from ..backends.cc.compiler import available
-from ..backends.cc.kernel import NativeKernel
-from ..backends.cpu.products import ask_threads
-from ..backends.declare import check_fills, taken
+from ..backends.cc.player import NativeKernel
+from ..backends.cc.units import available
+from ..backends.cpu.linalg import ask_threads
 from ..backends.device import Array, Device
 from ..backends.devices import get_device
 from ..backends.kernel import Kernel, KernelEntry, KernelNode, has_elements
-from ..backends.rebinding import refuse_rebinding
-from ..backends.registry import NATIVE, specs
+from ..backends.registry import NATIVE, check_fills, refuse_rebinding, specs, taken
 from ..backends.selection import Selection, Target
 from ..backends.signature import ArraySpec
-from ..dtype import DType
-from ..errors import DeclarationError, MinimlError
-from ..features import masking
-from ..primitive import Primitive
-from ..settings import current
-from .lives import Life, begun
+from ..core.abstract import Abstract, listed
+from ..core.dtype import DType
+from ..core.errors import DeclarationError, MinimlError
+from ..core.features import masking
+from ..core.primitive import Primitive
+from ..core.settings import current
 
 Strides = tuple[int, ...] | None  # None: row-major
 _shape, _stored = attrgetter("shape"), attrgetter("stored")
@@ -47,11 +46,10 @@ class BoundKernel:
 
     single: the primitive has one output, so a function kernel gets `out` bare, not as a tuple.
     function: the function kernel with its attributes bound, or the function that a class kernel
-    picked for the node.
-    instance: the object of a class kernel that launches itself. life: of the object of any class.
-    empty: there is nothing to launch.
-    why: the reason for which this kernel was selected, and what it has chosen for these shapes.
-    workspace: its scratch arrays. inplace: the inputs whose memory the output may share.
+    picked for the node. instance: the object of a class kernel that launches itself. owned: the
+    object of any class kernel. empty: there is nothing to launch. why: the reason for which this
+    kernel was selected, and its choice for these shapes. workspace: its scratch arrays.
+    inplace: the inputs whose memory the output may share.
     """
 
     selection: Selection
@@ -63,7 +61,7 @@ class BoundKernel:
     function: Callable[..., Any]
     device: Device
     empty: bool
-    life: Life | None
+    owned: OwnedKernel | None
     why: str
     workspace: tuple[ArraySpec, ...]
     inplace: tuple[int, ...]
@@ -76,7 +74,7 @@ class BoundKernel:
 
     @property
     def native(self) -> NativeKernel | None:
-        """The instance, if a player calls it without Python."""
+        """The instance, if native runs call it without Python."""
         made = self.instance
         return made if isinstance(made, NativeKernel) and made.native else None
 
@@ -97,7 +95,7 @@ class BoundKernel:
 def target_for(device: str) -> Target:
     """The target of an eager call on a device, under the settings in force.
 
-    It has no kernels in C, which would be compiled for each shape anew.
+    It has no kernels in C, which would be compiled for each shape.
     """
     settings = current()
     masked = masking(settings.without)
@@ -123,13 +121,12 @@ def prepare(
     strides: Sequence[Strides] = (),
     like: BoundKernel | None = None,
 ) -> BoundKernel:
-    """The kernel that the target selects for a call, prepared.
+    """Select the target's kernel for a call and prepare it.
 
-    strides: of the inputs, which a kernel that can bake them gets with these strides. like: a
-    kernel for the same call in other sizes, whose object is resized if it follows.
-    KernelNotFoundError when there is none; DeclarationError when the dtypes that the primitive's
-    rule gave are not those of the kernel's signature, or when the kernel does not want to run and
-    leaves outputs unfilled.
+    strides: of the inputs, for kernels that can bake them in. like: a kernel for the same call in
+    other sizes, whose object is resized if it can be. KernelNotFoundError if there is none;
+    DeclarationError if the dtypes that the primitive's rule gave are not those of the kernel's
+    signature, or if the kernel refuses to run and leaves outputs unfilled.
     """
     selection, device = target.select(primitive.name, inputs, outputs), target.device
     entry, cast = selection.entry, selection.cast
@@ -144,8 +141,8 @@ def prepare(
     view = entry.view is not None
     made = entry.made() if view else device.kernel(entry)
     empty = not view and not _runs(entry, made, node)
-    life = None if made is None or empty else _resized(like, entry, node) or begun(made, node)
-    made = None if life is None else life.kernel
+    owned = None if made is None or empty else _resized(like, entry, node) or _prepared(made, node)
+    made = None if owned is None else owned.kernel
     if target.masked and isinstance(made, NativeKernel):
         made.avoid(target.masked)
     if made is None and not (view or empty):
@@ -155,14 +152,14 @@ def prepare(
     why = f"{selection.why}; {made.reason}" if made and made.reason else selection.why
     return BoundKernel(
         selection, entry, node, outputs, launched, primitive._single,
-        _bound(entry, node, picked), device, empty, life, why,
+        _bound(entry, node, picked), device, empty, owned, why,
         () if launched is None else _workspace(entry, launched),
         entry.inplace if launched is None or launched.inplace is None else launched.inplace,
     )  # fmt: skip
 
 
 def _runs(entry: KernelEntry, made: Kernel | None, node: KernelNode) -> bool:
-    """Whether a kernel is launched for a node; DeclarationError if outputs would stay unfilled."""
+    """True if a kernel is launched for a node; DeclarationError if outputs would stay unfilled."""
     if made.can_run(node) if made is not None else has_elements(node):
         return True
     if has_elements(node):
@@ -174,7 +171,7 @@ def _runs(entry: KernelEntry, made: Kernel | None, node: KernelNode) -> bool:
 
 
 def _workspace(entry: KernelEntry, made: Kernel) -> tuple[ArraySpec, ...]:
-    """The scratch arrays that a kernel needs; DeclarationError unless each says what it is."""
+    """The scratch arrays that a kernel needs; DeclarationError unless each is an ArraySpec."""
     given: Any = made.workspace()
     if not isinstance(given, (tuple, list)) or not all(isinstance(s, ArraySpec) for s in given):
         raise DeclarationError(
@@ -184,14 +181,35 @@ def _workspace(entry: KernelEntry, made: Kernel) -> tuple[ArraySpec, ...]:
     return tuple(given)
 
 
-def _resized(like: BoundKernel | None, entry: KernelEntry, node: KernelNode) -> Life | None:
-    """The kernel object of `like`, resized, if it may follow to another size."""
-    if like is None or like.entry is not entry or like.instance is None or like.life is None:
+def _resized(like: BoundKernel | None, entry: KernelEntry, node: KernelNode) -> OwnedKernel | None:
+    """The kernel object of `like`, resized, if it can be."""
+    if like is None or like.entry is not entry or like.instance is None or like.owned is None:
         return None
     if not like.instance.follows:
         return None
     like.instance.resize(node)
-    return like.life
+    return like.owned
+
+
+class OwnedKernel:
+    """A prepared kernel object. It is released once: by `end`, when nothing owns it any more, or at
+    the exit of the interpreter, in reverse order of preparation."""
+
+    __slots__ = ("__weakref__", "end", "kernel")
+
+    def __init__(self, kernel: Kernel):
+        self.kernel, self.end = kernel, finalize(self, kernel.release)
+
+
+def _prepared(kernel: Kernel, node: KernelNode) -> OwnedKernel:
+    """Prepare a kernel object; if that raises, it is released at once."""
+    try:
+        kernel.prepare(node)
+    except BaseException:
+        with suppress(Exception):  # the error of `prepare` matters more
+            kernel.release()
+        raise
+    return OwnedKernel(kernel)
 
 
 def _picked(made: Kernel | None) -> Callable[..., Any] | None:
@@ -235,17 +253,17 @@ def _seen(entry: KernelEntry, look: Any, shape: tuple[int, ...], *arrays: Array)
 def _baked(
     entry: KernelEntry, attrs: dict[str, Any], strides: Sequence[Strides]
 ) -> tuple[Strides, ...]:
-    """The strides that a kernel in C will have as numbers."""
+    """The strides that a kernel in C will hold as numbers."""
     body = entry.body
     if not (any(strides) and isinstance(body, type) and issubclass(body, NativeKernel)):
         return ()
-    return tuple([s if s and body.bakes(attrs, i) else None for i, s in enumerate(strides)])
+    return tuple([s if s and body.bakes(attrs, i, s) else None for i, s in enumerate(strides)])
 
 
 def _specs(
     entry: KernelEntry, abstracts: tuple[Abstract, ...], dtypes: tuple[DType, ...]
 ) -> tuple[ArraySpec, ...]:
-    """What a kernel is told; the shapes of the arrays, if it does not know of memory formats."""
+    """Specs of a kernel's arrays; with stored shapes, if it does not know of memory formats."""
     formats = tuple(map(_format, abstracts))
     if not any(formats):
         return tuple(map(ArraySpec, map(_shape, abstracts), dtypes))
@@ -255,7 +273,7 @@ def _specs(
 
 
 def note_kernel(error: Exception, prepared: BoundKernel) -> None:
-    """Add to an unexpected error in a kernel what the kernel got and was to fill."""
+    """Add a note to an unexpected error in a kernel: its inputs and the outputs it has to fill."""
     if isinstance(error, MinimlError) or hasattr(error, "_miniml_hook"):
         return
     entry, node = prepared.entry, prepared.node

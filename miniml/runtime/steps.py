@@ -1,4 +1,4 @@
-"""The steps of a program at each call, as plain records: players run them, or write them out."""
+"""Steps of a program at each call, as plain records that executors compile or record."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from ..core.parameter import Parameter
 from ..graph.ir import Node, Var
-from ..parameter import Parameter
-from .buffers import BufferAssignment
 from .launch import BoundKernel
+from .memory import BufferAssignment
 
 LookAt = Callable[[Node, tuple[Any, ...], tuple[Any, ...]], None]
 
@@ -47,8 +47,8 @@ class Copy:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Stage:
-    """A parameter's old value is copied to `target`, because it is overwritten before it is
-    read."""
+    """A parameter's old value is copied to `target`, because it would be overwritten before its
+    use."""
 
     source: Var
     target: Var
@@ -67,7 +67,7 @@ Step = View | KernelLaunch | Look | Copy | Stage | Publish
 
 class Steps(NamedTuple):
     """compute: steps that may fail and have no visible effect. publish: steps that cannot fail;
-    they change parameters, and happen all or not at all."""
+    they change parameters, atomically."""
 
     compute: tuple[Step, ...] = ()
     publish: tuple[Step, ...] = ()
@@ -76,9 +76,9 @@ class Steps(NamedTuple):
 def steps(
     buffers: BufferAssignment, before: Sequence[LookAt] = (), after: Sequence[LookAt] = ()
 ) -> Steps:
-    """The steps of a scheduled graph whose values have been given memory.
+    """The steps of a scheduled graph whose buffers are assigned.
 
-    before, after: what looks at each node that has a kernel to run.
+    before, after: functions that look at each node with a kernel to run.
     """
     order, staged = buffers.order, buffers.staged
     main = [step for node in order.main for step in _of_node(buffers, node, before, after)]

@@ -4,31 +4,30 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from ..abstract import Abstract, typed
-from ..arguments import arguments
 from ..backends import registry
 from ..backends.cpu.formats import convert
-from ..backends.declare import taken
 from ..backends.devices import get_device
 from ..backends.kernel import Kernel, KernelEntry, KernelNode
-from ..backends.registry import BUILTIN, NATIVE
+from ..backends.registry import BUILTIN, NATIVE, taken
 from ..backends.selection import Target
 from ..backends.signature import ArraySpec
-from ..dtype import ALL, DType, from_type_code, is_float
-from ..formats import PLAIN
+from ..core.abstract import PLAIN, Abstract, typed
+from ..core.arguments import arguments
+from ..core.dtype import ALL, DType, from_type_code, is_float
+from ..core.infer import infer
+from ..core.primitive import Primitive
+from ..core.scope import Block
+from ..core.settings import Settings, context, current
+from ..core.tensor import Tensor
+from ..core.trace import current_trace
 from ..graph.ir import interleave
-from ..infer import infer
-from ..primitive import Primitive
-from ..scope import Block
-from ..settings import Settings, context, current
-from ..tensor import Tensor
-from ..trace import current_trace
 from .opinfo import OpInfo, Sample
 
 Array = np.ndarray[Any, Any]
@@ -78,7 +77,7 @@ class Call:
         return {**self.primitive.attributes, **self.consts}
 
     def attrs_of(self, entry: KernelEntry) -> dict[str, Any]:
-        """Those that this kernel gets."""
+        """The keyword arguments that this kernel gets."""
         return taken(entry, registry.specs.get(self.primitive.name), self.attrs)
 
     @property
@@ -122,14 +121,14 @@ class Call:
         return [e for e in found if e.signature.gives(outs)]
 
     def _images(self, entry: KernelEntry) -> bool:
-        """True where what a kernel wants in a memory format are images with pixels."""
+        """True if all that a kernel takes or gives in a memory format are images with pixels."""
         takes, gives = entry.signature.arrangement(len(self.arrays), len(self.inferred))
         shapes = [a.shape for a in self.arrays] + [a.shape for a in self.inferred]
         pairs = zip((*takes, *gives), shapes, strict=True)
         return all(f is None or (len(s) == 4 and 0 not in s) for f, s in pairs)
 
     def args(self, arrays: tuple[Any, ...] | None = None) -> tuple[Any, ...]:
-        """Arguments of the primitive, const inputs in their places."""
+        """The arguments of the primitive, const inputs at their positions."""
         tensors = list(self.arrays if arrays is None else arrays)
         return interleave(self.primitive, tensors, dict(self.consts))
 
@@ -169,7 +168,7 @@ def call_of(
 
 
 def as_tuple(value: Any) -> tuple[Any, ...]:
-    """The outputs as a tuple, be it one or several."""
+    """The outputs as a tuple, whether one or several."""
     return tuple(value) if isinstance(value, (tuple, list)) else (value,)
 
 
@@ -209,8 +208,8 @@ def run_entry(entry: KernelEntry, call: Call, arrays: Arrays, outs: Arrays) -> A
         attrs = call.attrs_of(entry)
         node, made = node_of(call, arrays, outs, attrs), entry.made()
         if entry.view is not None and made is not None:
-            made.prepare(node)
-            return as_tuple(made.call(*arrays))
+            with prepared(made, node):
+                return as_tuple(made.call(*arrays))
         if entry.view is not None or call.primitive.dynamic_outputs:
             return as_tuple(body(*arrays, **attrs))
         if made is not None:
@@ -223,13 +222,13 @@ def run_entry(entry: KernelEntry, call: Call, arrays: Arrays, outs: Arrays) -> A
 def node_of(
     call: Call, inputs: Sequence[Any], outputs: Sequence[Any], attrs: Any, target: Target = ON_CPU
 ) -> KernelNode:
-    """A call as kernels see it, for arrays or abstracts in row-major order."""
+    """The KernelNode of a call, for arrays or abstracts in row-major order."""
     ins, outs = (tuple(ArraySpec(a.shape, a.dtype) for a in group) for group in (inputs, outputs))
     return KernelNode(call.primitive.name, ins, outs, attrs, target)
 
 
 def _run_arranged(entry: KernelEntry, call: Call, arrays: Arrays, outs: Arrays) -> Arrays:
-    """The same for a kernel of memory formats: on images that are converted, and back."""
+    """Launch a kernel of memory formats: on images that are converted before, and back after."""
     takes, gives = entry.signature.arrangement(len(arrays), len(outs))
     ins = [ArraySpec(a.shape, a.dtype, f) for a, f in zip(arrays, takes, strict=True)]
     filled = [ArraySpec(a.shape, a.dtype, f) for a, f in zip(outs, gives, strict=True)]
@@ -239,21 +238,35 @@ def _run_arranged(entry: KernelEntry, call: Call, arrays: Arrays, outs: Arrays) 
     for out, stored in zip(outs, made, strict=True):
         stored.reshape(-1).view(np.uint8)[...] = out.reshape(-1).view(np.uint8)[0]
     body: Any = entry.body
+    attrs = call.attrs_of(entry)
     with np.errstate(all="ignore"):
         if isinstance(body, type):
-            node = KernelNode(call.primitive.name, tuple(ins), tuple(filled), call.attrs, ON_CPU)
+            node = KernelNode(call.primitive.name, tuple(ins), tuple(filled), attrs, ON_CPU)
             _launch(body(), node, tuple(given), tuple(made))
         else:
-            body(*given, **call.attrs, out=made[0] if call.primitive._single else tuple(made))
+            body(*given, **attrs, out=made[0] if call.primitive._single else tuple(made))
     for out, stored, spec in zip(outs, made, filled, strict=True):
         convert(stored, out, spec.format, PLAIN, *spec.shape[1:2])
     return outs
 
 
 def _launch(kernel: Kernel, node: KernelNode, arrays: Arrays, outs: Arrays) -> None:
-    kernel.prepare(node)
-    scratch = tuple(np.full(w.shape, 7, w.dtype) for w in kernel.workspace())
-    kernel.launch(arrays, scratch, outs, None)
+    with prepared(kernel, node):
+        scratch = tuple(np.full(w.shape, 7, w.dtype) for w in kernel.workspace())
+        kernel.launch(arrays, scratch, outs, None)
+
+
+@contextmanager
+def prepared(kernel: Kernel, node: KernelNode) -> Iterator[None]:
+    """Inside it, a kernel is prepared; it is released at the end, also where one of its methods
+    raises."""
+    try:
+        kernel.prepare(node)
+        yield
+    except BaseException:
+        with suppress(Exception):  # the first error matters more
+            kernel.release()
+        raise
     kernel.release()
 
 

@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
-from numpy.lib.stride_tricks import as_strided
 
-from ..dtype import is_float
+from ..core.dtype import is_float
 from .calls import Array, Arrays
 from .choices import Choices
 
@@ -84,9 +83,12 @@ def laid_out(arrays: Arrays, layouts: Sequence[str]) -> Arrays:
 def lay(a: Array, layout: str) -> Array:
     """The elements of an array in that layout.
 
-    Where an axis is broadcast (axis 0 unless it says which), the first entry along it replaces all
-    of them; integers, which may be indices that must differ, are not broadcast.
+    A contiguous one has memory of its own, the others are views. Where an axis is broadcast (axis 0
+    if none is named), the first entry along it replaces all of them; integers, which may be indices
+    that must differ, are not broadcast.
     """
+    if layout == CONTIGUOUS:
+        return np.array(a, order="C")
     order, steps, start = list(range(a.ndim)), [1] * a.ndim, 0
     for word, along in map(_split, layout.split(", ")):
         axes = [int(along)] if along else [0] if word == "broadcast" else list(range(a.ndim))
@@ -107,17 +109,18 @@ def lay(a: Array, layout: str) -> Array:
 def _strided(a: Array, order: Sequence[int], steps: Sequence[int], start: int) -> Array:
     """A view of new memory that holds the array's elements.
 
-    order: the axes, those that vary slowest first. steps: from one element of an axis to the
-    next, 1 being dense, 0 the same one again. start: elements of memory before the first.
+    order: the axes, those that vary slowest first. steps: from one element along an axis to the
+    next, where 1 is dense, 0 the same element again. start: elements of memory before the first.
     """
     strides, span = [0] * a.ndim, 1
     for axis in reversed(order):
         strides[axis] = span * steps[axis]
         span *= max(abs(steps[axis]) * a.shape[axis], 1)
         start -= min(strides[axis], 0) * max(a.shape[axis] - 1, 0)
-    memory = np.zeros(start + span, a.dtype)
+    memory = np.zeros((start + span) * a.itemsize, np.uint8)
     distinct = tuple(slice(1) if s == 0 else slice(None) for s in steps)
-    view = as_strided(memory[start:], a.shape, [s * a.itemsize for s in strides])
+    steps_in_bytes = [s * a.itemsize for s in strides]
+    view: Array = np.ndarray(a.shape, a.dtype, memory, start * a.itemsize, steps_in_bytes)
     view[distinct] = a[distinct]
     if 0 in steps:
         view.flags.writeable = False  # these elements alias each other, so the view is read-only

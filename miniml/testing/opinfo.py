@@ -8,9 +8,9 @@ from typing import Any, Literal
 
 import numpy as np
 
-from ..dtype import DType
-from ..errors import MinimlError
-from ..primitive import Primitive
+from ..core.dtype import DType
+from ..core.errors import MinimlError
+from ..core.primitive import Primitive
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class OpInfo:
-    """What tests need to know about a primitive beyond its rules.
+    """The facts about a primitive that tests need beyond its rules.
 
     samples(rng, dtype): small valid calls for a working dtype, away from kinks and poles.
     reference(*inputs, **attrs): the right outputs, independent of miniml, in float64.

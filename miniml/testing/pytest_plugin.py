@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from _pytest.runner import collect_one_node
 
-from ..errors import ArityError
-from ..primitive import Primitive
+from ..core.errors import ArityError
+from ..core.primitive import Primitive
 from .opchecks import OpCheckError, opcheck
 from .opinfo import OpInfo
 

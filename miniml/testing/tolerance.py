@@ -1,4 +1,4 @@
-"""How far a computed number may be from the exact one, derived from its dtype and its sums."""
+"""Tolerances: the error of a computed number that its dtype and its sums explain."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from ..dtype import DType, bfloat16, float16, float32, is_float
+from ..core.dtype import DType, bfloat16, float16, float32, is_float
 
 Array = np.ndarray[Any, Any]
 
-STEPS = 16
-_LAMBDA = 6.0
-_JUMP = 64.0
+STEPS = 16  # roundings one after the other
+_LAMBDA = 6.0  # see `tolerance`
+_JUMP = 64.0  # roundings of the largest number: a larger change is a jump
 
 
 def unit_roundoff(dtype: DType) -> float:
@@ -28,7 +28,7 @@ def unit_roundoff(dtype: DType) -> float:
 
 
 def limits_of(dtype: DType) -> Any:
-    """Its finfo: eps, max, the smallest normal number `tiny`, `smallest_subnormal`."""
+    """The finfo of a dtype: eps, max, the smallest normal number `tiny`, `smallest_subnormal`."""
     return ml_dtypes.finfo(dtype)  # type: ignore[no-untyped-call]
 
 
@@ -75,7 +75,7 @@ def spread_of(
     rng: np.random.Generator,
     probes: int = 2,
 ) -> tuple[Array, ...]:
-    """How far each output of `function` moves when its float64 inputs move by u, up or down.
+    """The change of each output of `function` when its float64 inputs move by u, up or down.
 
     The largest of `probes` draws of signs. Where an output jumps (a rounding, a choice) its spread
     is 0, since there is no derivative.

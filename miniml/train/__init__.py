@@ -1,12 +1,15 @@
-"""Training: a model and its fit, one step as one program, checkpoints, the search for a NaN."""
+"""Training: Model and its fit, train_step, callbacks, metrics, checkpoints, locate_nonfinite."""
 
 import typing
 
-from .. import public
+from ..core import hints
 from .callbacks import Callback as Callback
 from .callbacks import EarlyStopping as EarlyStopping
+from .callbacks import LivePlot as LivePlot
 from .callbacks import Log as Log
 from .callbacks import SaveBest as SaveBest
+from .callbacks import TensorBoard as TensorBoard
+from .checkpoint import Snapshot as Snapshot
 from .checkpoint import load_checkpoint as load_checkpoint
 from .checkpoint import save_checkpoint as save_checkpoint
 from .metrics import Metric as Metric
@@ -17,12 +20,9 @@ from .metrics import mean_absolute_error as mean_absolute_error
 from .metrics import mean_squared_error as mean_squared_error
 from .metrics import perplexity as perplexity
 from .metrics import top_k as top_k
-from .model import Model as Model
-from .plot import LivePlot as LivePlot
-from .snapshot import Snapshot as Snapshot
+from .run import Model as Model
 from .step import locate_nonfinite as locate_nonfinite
 from .step import train_step as train_step
-from .tensorboard import TensorBoard as TensorBoard
 
 if not typing.TYPE_CHECKING:  # checkers read the imports; what `import *` leaves out is public too
-    __all__, __dir__, __getattr__ = public.names(globals())
+    __all__, __dir__, __getattr__ = hints.names(globals())

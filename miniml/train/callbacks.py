@@ -1,34 +1,43 @@
-"""Callbacks: what a run calls at its beginning, between steps and after each epoch."""
+"""Callbacks: hooks that a run calls at its beginning, between steps and after each epoch.
+
+The base class; stopping, saving and logging; progress in a terminal; curves in a notebook;
+TensorBoard.
+"""
 
 from __future__ import annotations
 
 import csv
 import io
 import json
+import sys
+import time
 from collections.abc import Mapping, Sequence
+from io import BytesIO
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
-from ..archive import PathLike, short, writable, write
-from ..constructor import Constructed
-from ..errors import CheckpointError, MinimlError
-from ..optim import arguments
-from .checkpoint import save_checkpoint
+from ..core.constructor import Constructed
+from ..core.errors import CheckpointError, MinimlError
+from ..core.files import PathLike, short, writable, write
+from ..core.options import choice, count, number
+from .checkpoint import CALLS, save_checkpoint
 from .checks import check_listed
-from .entries import CALLS
 from .learner import Learner
 from .metrics import Row
 
+Mode = Literal["auto", "min", "max"]
+_MODES = "auto", "min", "max"
+
 
 class Run(Protocol):
-    """What callbacks may ask of a run."""
+    """The part of a run that callbacks may use."""
 
     model: Learner
-    epoch: int  # whole epochs behind it
+    epoch: int  # whole epochs done
     epochs: int
-    done: int  # batches of the next epoch behind it
-    batches: int | None  # in an epoch, if that is known
+    done: int  # batches of the next epoch done
+    batches: int | None  # in an epoch, if known
     steps: int
     stopped: bool
 
@@ -39,30 +48,30 @@ class Run(Protocol):
 class Callback(Constructed):
     """Base of callbacks; a subclass defines the methods that it needs.
 
-    state: plain numbers and arrays, which are saved with the run and come back when it goes on.
+    state: plain numbers and arrays, which are saved with the run and restored when it resumes.
     """
 
     state: Mapping[str, Any] = MappingProxyType({})
 
     def on_start(self, run: Run) -> None:
-        """Before the first step, also of a run that goes on."""
+        """Before the first step, also of a resumed run."""
 
     def on_epoch_start(self, run: Run) -> None:
         """Before the first step of an epoch: the place to set `run.model.optimizer.lr`."""
 
     def on_steps(self, run: Run, losses: Sequence[float]) -> None:
-        """After some steps, a few times a second, with their losses: to look, not to change."""
+        """After some steps, a few times a second, with their losses: to observe, not to change."""
 
     def on_epoch(self, run: Run, row: Row) -> None:
         """After an epoch; row: its number, loss, metrics and those of the validation ("val_...").
-        What is added to it is logged by the callbacks that follow."""
+        Entries added to it are logged by the callbacks that follow."""
 
     def on_end(self, run: Run) -> None:
         """After the last step, however the run ends."""
 
 
 def check_callbacks(callbacks: Sequence[Callback]) -> None:
-    """MinimlError for what is no Callback, and for a method that no run calls."""
+    """MinimlError for anything but a Callback, and for a hook method that no run calls."""
     check_listed("callbacks", callbacks, Callback, "train.EarlyStopping()")
     called = [name for name in dir(Callback) if name.startswith("on_")]
     for callback in callbacks:
@@ -75,18 +84,18 @@ def check_callbacks(callbacks: Sequence[Callback]) -> None:
 
 
 class _Best(Callback):
-    """Follows one number of the rows."""
+    """Base of callbacks that follow the best value of one number of the rows."""
 
-    def __init__(self, monitor: str, larger_is_better: bool) -> None:
-        self.monitor, self._sign = monitor, -1.0 if larger_is_better else 1.0
+    def __init__(self, monitor: str, mode: Mode) -> None:
+        self.monitor, self.mode = monitor, choice(type(self).__name__, "mode", mode, _MODES)
         self.state: dict[str, Any] = {"best": float("inf"), "waited": 0}
 
     def on_start(self, run: Run) -> None:
-        if not run.steps:  # a run that begins anew, perhaps the second of this callback
+        if not run.steps:  # a run from the start, perhaps the second of this callback
             self.state = {"best": float("inf"), "waited": 0}
 
-    def improved(self, row: Row) -> bool:
-        """True if the number is better than ever."""
+    def improved(self, run: Run, row: Row) -> bool:
+        """True if the number is the best so far, which NaN never is."""
         found = numbers(row)
         if self.monitor not in found:
             unseen = self.monitor.startswith("val_") and "val_loss" not in row
@@ -95,35 +104,49 @@ class _Best(Callback):
                 f"{type(self).__name__} follows {self.monitor!r}, which is no number of an epoch; "
                 f"there are {', '.join(found)}{hint}"
             )
-        value = self._sign * found[self.monitor]
+        value = -found[self.monitor] if self._larger_is_better(run) else found[self.monitor]
         better: bool = value < self.state["best"]
         self.state["waited"] = 0 if better else self.state["waited"] + 1
-        self.state["best"] = min(value, self.state["best"])
+        self.state["best"] = value if better else self.state["best"]
         return better
+
+    def _larger_is_better(self, run: Run) -> bool:
+        """True if larger is better; MinimlError where mode="auto" finds no metric that says it."""
+        if self.mode != "auto":
+            return self.mode == "max"
+        of: dict[str, bool | None] = {"loss": False, "seconds": False}
+        of |= {metric.name: metric.larger_is_better for metric in run.model.metrics}
+        larger = of.get(self.monitor.removeprefix("val_"))
+        if larger is None:
+            raise MinimlError(
+                f"{type(self).__name__} follows {self.monitor!r}, and does not know whether larger "
+                "is better: give mode='max' or mode='min', or the Metric larger_is_better="
+            )
+        return larger
 
 
 class EarlyStopping(_Best):
-    """Ends the run after `patience` epochs in a row without a better `monitor`."""
+    """Ends the run after `patience` epochs in a row without a better `monitor`.
 
-    def __init__(
-        self, patience: int = 5, monitor: str = "val_loss", larger_is_better: bool = False
-    ) -> None:
-        super().__init__(monitor, larger_is_better)
-        self.patience = arguments.count("EarlyStopping", "patience", patience)
+    mode: "max" where larger is better, "min" where smaller is; "auto" asks the metric of that name
+    (for a loss it is "min"). MinimlError where the metric does not define it.
+    """
+
+    def __init__(self, patience: int = 5, monitor: str = "val_loss", mode: Mode = "auto") -> None:
+        super().__init__(monitor, mode)
+        self.patience = count("EarlyStopping", "patience", patience)
 
     def on_epoch(self, run: Run, row: Row) -> None:
-        if not self.improved(row) and self.state["waited"] >= self.patience:
+        if not self.improved(run, row) and self.state["waited"] >= self.patience:
             run.stop()
 
 
 class SaveBest(_Best):
     """Saves the network, alone, after each epoch with the best `monitor` so far:
-    `load_checkpoint(path, net)` brings it back."""
+    `load_checkpoint(path, net)` restores it. mode: as in EarlyStopping."""
 
-    def __init__(
-        self, path: PathLike, monitor: str = "val_loss", larger_is_better: bool = False
-    ) -> None:
-        super().__init__(monitor, larger_is_better)
+    def __init__(self, path: PathLike, monitor: str = "val_loss", mode: Mode = "auto") -> None:
+        super().__init__(monitor, mode)
         self.path = path
 
     def on_start(self, run: Run) -> None:
@@ -131,15 +154,15 @@ class SaveBest(_Best):
         writable(self.path, CALLS)
 
     def on_epoch(self, run: Run, row: Row) -> None:
-        if self.improved(row):
+        if self.improved(run, row):
             save_checkpoint(run.model.net, self.path)
 
 
 class Log(Callback):
     """Writes a line an epoch: JSON, or CSV for a path that ends in .csv.
 
-    The file is always whole. A run that goes on keeps the lines of the epochs that it has behind
-    it; one that begins anew begins the file anew.
+    The file is written atomically. A resumed run keeps the lines of the epochs that are done; one
+    from the start begins the file anew.
     """
 
     def __init__(self, path: PathLike) -> None:
@@ -154,7 +177,7 @@ class Log(Callback):
         write(self.path, iter([self._text().encode()]), self.path)
 
     def _kept(self, epochs: int) -> list[Row]:
-        """The lines of the first epochs; CheckpointError where the file has other ones."""
+        """The lines of the first epochs; CheckpointError for a file that is not such a log."""
         try:
             return [row for row in self._read() if int(row["epoch"]) <= epochs]
         except (ValueError, KeyError, TypeError):
@@ -192,3 +215,202 @@ def numbers(row: Row) -> dict[str, float]:
 def shown(row: Row) -> str:
     """The numbers of a row in one line, after the epoch."""
     return "  ".join(f"{name} {value:.4g}" for name, value in numbers(row).items())
+
+
+# --- Progress in a terminal -----------------------------------------------------------------------
+
+
+class _Progress(Callback):
+    """Base of progress displays: says so if a resumed run has nothing left to train."""
+
+    def on_start(self, run: Run) -> None:
+        if run.stopped or run.epoch >= run.epochs:
+            print(
+                f"nothing to train: the run that was resumed ended after epoch {run.epoch} of "
+                f"{run.epochs}; for another one give resume= another file",
+                flush=True,
+            )
+
+
+class Lines(_Progress):
+    """Prints a line after each epoch."""
+
+    def on_epoch(self, run: Run, row: Row) -> None:
+        print(f"epoch {row['epoch']}/{run.epochs}  {shown(row)}", flush=True)
+
+
+class Bar(_Progress):
+    """Shows a bar of tqdm for each epoch, whose last state stays."""
+
+    def __init__(self, tqdm: Any) -> None:
+        self._tqdm = tqdm
+        self._bar: Any = None
+
+    def on_steps(self, run: Run, losses: Sequence[float]) -> None:
+        if self._bar is None:
+            before = run.done - len(losses)
+            self._bar = self._tqdm(
+                total=run.batches, initial=before, desc=f"epoch {run.epoch + 1}/{run.epochs}"
+            )
+        self._bar.set_postfix_str(f"loss {losses[-1]:.4g}", refresh=False)
+        self._bar.update(len(losses))
+
+    def on_epoch(self, run: Run, row: Row) -> None:
+        if self._bar is not None:
+            self._bar.set_postfix_str(shown(row))
+        self.on_end(run)
+
+    def on_end(self, run: Run) -> None:
+        if self._bar is not None:
+            self._bar.close()
+        self._bar = None
+
+
+def progress() -> Callback:
+    """A bar in a terminal, if tqdm is installed, else lines."""
+    try:
+        from tqdm import tqdm
+    except ImportError:
+        return Lines()
+    return Bar(tqdm) if sys.stderr.isatty() else Lines()
+
+
+# --- Curves in a notebook -------------------------------------------------------------------------
+
+
+_SHARE = 0.05  # the largest share of the time spent on pictures
+
+
+class LivePlot(Callback):
+    """One picture below the cell of a notebook, redrawn every `seconds` at most: the loss
+    by steps and, for the loss and each metric, training and validation by epochs.
+
+    Outside of a notebook it says so, once, and does nothing. MinimlError where matplotlib is not
+    installed.
+    """
+
+    def __init__(self, seconds: float = 1.0) -> None:
+        try:
+            from matplotlib.figure import Figure
+        except ImportError:
+            raise MinimlError(
+                "LivePlot draws with matplotlib, which is not installed; pip install matplotlib, "
+                "or pip install 'miniml[demo]'"
+            ) from None
+        self.seconds, self._figure = number("LivePlot", "seconds", seconds, 0), Figure
+        self._show: Any = None  # IPython's display; None outside of a notebook
+        self._handle: Any = None
+        self._steps: list[tuple[int, float]] = []
+        self._epochs: dict[str, list[tuple[int, float]]] = {}
+        self._due = 0.0
+
+    def on_start(self, run: Run) -> None:
+        self._steps, self._epochs, self._handle, self._due = [], {}, None, 0.0
+        self._show = _notebook_display()
+        if self._show is None:
+            print("LivePlot draws in notebooks only; here it does nothing", flush=True)
+
+    def on_steps(self, run: Run, losses: Sequence[float]) -> None:
+        self._steps.append((run.steps, sum(losses) / len(losses)))
+        self._draw_if_due()
+
+    def on_epoch(self, run: Run, row: Row) -> None:
+        for name, value in numbers(row).items():
+            self._epochs.setdefault(name, []).append((run.steps, value))
+        self._draw_if_due()
+
+    def on_end(self, run: Run) -> None:
+        if self._steps:
+            self._draw()
+
+    def _draw_if_due(self) -> None:
+        if time.perf_counter() >= self._due:
+            began = time.perf_counter()
+            self._draw()
+            now = time.perf_counter()
+            self._due = now + max(self.seconds, (now - began) / _SHARE)
+
+    def _draw(self) -> None:
+        if self._show is None:
+            return
+        from IPython.display import Image
+
+        picture: Any = Image(data=self.picture(), format="png")  # type: ignore[no-untyped-call]
+        if self._handle is None:
+            self._handle = self._show(picture, display_id=True)
+        else:
+            self._handle.update(picture)
+
+    def picture(self) -> bytes:
+        """The curves as they are now, as a PNG."""
+        names = [n for n in self._epochs if not n.startswith("val_") and n != "seconds"] or ["loss"]
+        figure = self._figure(figsize=(4.5 * len(names), 3.2), layout="constrained")
+        for axes, name in zip(figure.subplots(1, len(names), squeeze=False)[0], names, strict=True):
+            if name == "loss":
+                axes.plot(*zip(*self._steps, strict=True), color="0.75", label="steps")
+            for key, label in ((name, "training"), (f"val_{name}", "validation")):
+                if key in self._epochs:
+                    axes.plot(
+                        *zip(*self._epochs[key], strict=True), "o-", markersize=3, label=label
+                    )
+            axes.set(title=name, xlabel="step")
+            axes.grid(alpha=0.3)
+            axes.legend(frameon=False)
+        data = BytesIO()
+        figure.savefig(data, format="png", dpi=80)
+        return data.getvalue()
+
+
+def _notebook_display() -> Any:
+    """IPython's `display` in a notebook, else None."""
+    if "IPython" not in sys.modules:
+        return None
+    import IPython
+    from IPython.display import display
+
+    return display if getattr(IPython.get_ipython(), "kernel", None) is not None else None
+
+
+# --- TensorBoard ----------------------------------------------------------------------------------
+
+
+class TensorBoard(Callback):
+    """Writes event files to a folder; `tensorboard --logdir FOLDER` shows them.
+
+    "step/loss" and "step/lr" a few times a second, and after each epoch "epoch/" and the name of
+    each number of its row; all by the number of steps. A resumed run replaces what was
+    written after the step from which it resumes. MinimlError where tensorboardX is not installed.
+    """
+
+    def __init__(self, folder: PathLike) -> None:
+        try:
+            from tensorboardX import SummaryWriter
+        except ImportError:
+            raise MinimlError(
+                "TensorBoard writes event files with tensorboardX, which is not installed; "
+                "pip install tensorboardX, or pip install 'miniml[tensorboard]'"
+            ) from None
+        self.folder, self._open = Path(folder), SummaryWriter
+        self._writer: Any = None
+
+    def on_start(self, run: Run) -> None:
+        # File names hold whole seconds: a second run within the same one would replace the first's.
+        mark = f".{time.time_ns()}"
+        self._writer = self._open(str(self.folder), purge_step=run.steps + 1, filename_suffix=mark)
+
+    def on_steps(self, run: Run, losses: Sequence[float]) -> None:
+        mean = sum(losses) / len(losses)
+        self._write(run, "step", {"loss": mean, "lr": float(run.model.optimizer.lr)})
+
+    def on_epoch(self, run: Run, row: Row) -> None:
+        self._write(run, "epoch", numbers(row))
+        self._writer.flush()
+
+    def on_end(self, run: Run) -> None:
+        if self._writer is not None:
+            self._writer.close()
+        self._writer = None
+
+    def _write(self, run: Run, about: str, values: Row) -> None:
+        for name, value in values.items():
+            self._writer.add_scalar(f"{about}/{name}", value, run.steps)

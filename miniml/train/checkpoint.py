@@ -1,23 +1,30 @@
-"""Checkpoints: what a training run holds, in one safetensors file; wholly or not at all."""
+"""Checkpoints: the state of a training run in one safetensors file, saved and loaded atomically.
+
+Saving and loading, the entries of a file (arrays, tensors and plain numbers by name), the checks of
+a file against an object, and Snapshot, the values of parameters in memory.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, MutableMapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, MutableMapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any, TypeVar
 
 import numpy as np
 
-from ..access import Access
-from ..archive import PathLike, Spec, encoded, opened, readable, short, writable, write
 from ..backends.devices import get_device
-from ..errors import CheckpointError
-from ..parameter import Parameter
-from ..tensor import Array
-from ..undo import write_all
-from ..uninterrupted import uninterrupted
-from .entries import CALLS, array_of, entries_of, keys_of, like, spec_of
+from ..core import random
+from ..core.access import Access, uninterrupted
+from ..core.dtype import DType, bool_, canonical, float64, int64
+from ..core.errors import CheckpointError, DTypeError
+from ..core.files import PathLike, Spec, encoded, opened, readable, short, writable, write
+from ..core.parameter import Parameter, UndoLog, write_all
+from ..core.tensor import Array, Tensor, host_array
+from ..nn import Cell
+from ..nn.state import streams
+from ..optim import Optimizer
 
+CALLS = "the calls are save_checkpoint(obj, path) and load_checkpoint(path, obj)"
 _FEW = 5
 Value = TypeVar("Value")
 
@@ -28,14 +35,28 @@ def save_checkpoint(obj: Any, path: PathLike) -> None:
     obj: a Cell, an Optimizer, or a dict of these, of Parameters, Tensors, NumPy arrays and plain
     numbers (bool, int, float), whose keys begin the names: {"net": net, "optimizer": optimizer,
     "random": ml.random_state, "epoch": 3} gives "net.0.weight". All that an exact resume needs
-    belongs in one file, which is written beside `path` and takes its place in one step: a save
-    that is killed leaves the old file as it was. A link is followed, and the mode of an old file
+    belongs in one file, which is written beside `path` and then renamed: a save that is killed
+    leaves the old file as it was. A link is followed, and the mode of an old file
     kept. An optimizer's state and lr are saved, its other settings (momentum, betas, eps) are
-    not: make it with the same ones. CheckpointError for what a file cannot hold, and for a place
+    not: make it with the same ones. CheckpointError for what a file cannot hold, and for a path
     where none can be written.
     """
     target = writable(path, CALLS)
-    write(target, encoded(_gather(entries_of(obj))), path)
+    write(target, encoded(_gather(_entries_of(obj))), path)
+
+
+def _gather(entries: Mapping[str, Any]) -> dict[str, Array]:
+    """Copies of the values of all entries: those of parameters are consistent, as they are between
+    two steps of whatever thread; inside a step, as in a signal handler, those from before it."""
+    parameters = {n: v for n, v in entries.items() if isinstance(v, Parameter)}
+    section = Access("save_checkpoint", reads=parameters.values())
+    seen = section.run(lambda: {n: _own(p) for n, p in parameters.items()})
+    return {n: _array_of(v) for n, v in entries.items() if n not in parameters} | seen
+
+
+def _own(parameter: Parameter) -> Array:
+    """The parameter's published data, also inside a step, which may have assigned it already."""
+    return np.array(get_device(parameter.device).to_host(parameter._data), order="C")
 
 
 def load_checkpoint(
@@ -54,7 +75,7 @@ def load_checkpoint(
     of the two lacks; what both have must still agree in shape and dtype.
     """
     source = readable(path, CALLS, "save_checkpoint(obj, path)")
-    held = entries_of(obj)
+    held = _entries_of(obj)
     with opened(source) as archive:
         entries, stored = _chosen(held, only), _chosen(archive.specs, only)
         shared = {n: v for n, v in entries.items() if n in stored}
@@ -70,7 +91,7 @@ def load_checkpoint(
 
 
 def _chosen(found: Mapping[str, Value], only: str | Sequence[str] | None) -> dict[str, Value]:
-    """What has a name that matches a pattern; everything without one."""
+    """The entries whose names match a pattern; all of them without one."""
     patterns: Any = ["*"] if only is None else [only] if isinstance(only, str) else only
     if not isinstance(patterns, Collection) or not all(isinstance(p, str) for p in patterns):
         raise CheckpointError(f"only is a pattern of names or a list of them; got {only!r}")
@@ -82,30 +103,16 @@ def _that_match(only: object) -> str:
 
 
 def _few(names: Collection[str]) -> str:
-    """The first names, to be compared by eye."""
+    """The first names, in a message."""
     listed = ", ".join(map(short, [*names][:_FEW])) or "none"
     return listed + (f" and {len(names) - _FEW} more" if len(names) > _FEW else "")
 
 
-def _gather(entries: Mapping[str, Any]) -> dict[str, Array]:
-    """Copies of the values of all entries; of parameters as they are at one moment, between two
-    steps, whoever runs them. Inside a step, in a signal handler that is, as they are before it."""
-    parameters = {n: v for n, v in entries.items() if isinstance(v, Parameter)}
-    section = Access("save_checkpoint", reads=parameters.values())
-    seen = section.run(lambda: {n: _own(p) for n, p in parameters.items()})
-    return {n: array_of(v) for n, v in entries.items() if n not in parameters} | seen
-
-
-def _own(parameter: Parameter) -> Array:
-    """The parameter's data, though inside a step an unpublished version stands for it."""
-    return np.array(get_device(parameter.device).to_host(parameter._data), order="C")
-
-
 def _apply(obj: Any, entries: Mapping[str, Any], arrays: Mapping[str, Array]) -> None:
-    """Publish what was loaded, all at once: signals wait until the dict has its entries, too."""
-    keys = keys_of(obj)
+    """Publish all values at once: signals wait until the dict has its entries, too."""
+    keys = _keys_of(obj)
     parameters = [(v, arrays[n]) for n, v in entries.items() if isinstance(v, Parameter)]
-    others = {n: like(v, arrays[n]) for n, v in entries.items() if not isinstance(v, Parameter)}
+    others = {n: _like(v, arrays[n]) for n, v in entries.items() if not isinstance(v, Parameter)}
     if others and not isinstance(obj, MutableMapping):
         raise CheckpointError(
             f"load_checkpoint cannot replace entries of a {type(obj).__name__}; give a dict"
@@ -116,28 +123,151 @@ def _apply(obj: Any, entries: Mapping[str, Any], arrays: Mapping[str, Array]) ->
             obj.update({keys[name]: value for name, value in others.items()})
 
 
+def names_below(prefix: str, path: PathLike) -> list[str]:
+    """The names of a file's entries that begin with the prefix, without it."""
+    with opened(readable(path, CALLS, "save_checkpoint(obj, path)")) as archive:
+        return [name.removeprefix(prefix) for name in archive.specs if name.startswith(prefix)]
+
+
+# --- Entries --------------------------------------------------------------------------------------
+
+
+def _entries_of(obj: Any) -> dict[str, Any]:
+    """The entries of an object by name; CheckpointError for what no file can hold."""
+    found: dict[str, Any] = {}
+    for name, value in _listed(obj):
+        _check_name(name, found)
+        found[name] = value
+    return found
+
+
+def _listed(obj: Any) -> Iterator[tuple[str, Any]]:
+    if isinstance(obj, (Cell, Optimizer)):
+        yield from obj.parameters_dict().items()
+    elif isinstance(obj, Mapping):
+        for key, value in obj.items():
+            yield from _below(key, value)
+    else:
+        raise CheckpointError(
+            f"a checkpoint holds a Cell, an Optimizer or a dict of them; got {type(obj).__name__}; "
+            + CALLS
+        )
+
+
+def _below(key: Any, value: Any) -> Iterator[tuple[str, Any]]:
+    """The entries under a key of a dict."""
+    if isinstance(value, (Cell, Optimizer)):
+        yield from ((f"{key}.{name}", p) for name, p in value.parameters_dict().items())
+        return
+    if _spec_of(value) is None:
+        raise CheckpointError(
+            f"a checkpoint cannot hold entry {short(key)!r} {_kind_of(value)}; give a Cell, an "
+            "Optimizer, a Parameter (as generator.state), a Tensor, an array, or a bool, int or "
+            "float of 64 bits"
+        )
+    yield str(key), value
+
+
+def _check_name(name: str, taken: Mapping[str, Any]) -> None:
+    if name in taken:
+        raise CheckpointError(
+            f"two entries of the checkpoint have the name {short(name)!r}; rename a key"
+        )
+    if name == "__metadata__":
+        raise CheckpointError(f"safetensors keeps the name {name!r} for itself; rename the key")
+    if not name.isascii() and any("\ud800" <= c <= "\udfff" for c in name):
+        raise CheckpointError(f"the name {short(name)!r} is not valid Unicode; rename the key")
+
+
+def _keys_of(obj: Any) -> dict[str, Any]:
+    """The keys of a dict by the names of their entries, those of cells and optimizers left out."""
+    if not isinstance(obj, Mapping):
+        return {}
+    return {str(k): k for k, v in obj.items() if not isinstance(v, (Cell, Optimizer))}
+
+
+def _spec_of(value: Any) -> Spec | None:
+    """Shape and dtype of an entry; None for what a checkpoint cannot hold."""
+    if isinstance(value, Tensor):
+        return value.shape, value.dtype.name
+    if isinstance(value, (np.ndarray, np.generic)):
+        return _spec_of_array(value)
+    if type(value) is int and not -(2**63) <= value < 2**63:
+        return None
+    dtype = _NUMBERS.get(type(value))
+    return None if dtype is None else ((), dtype.name)
+
+
+def _spec_of_array(value: Array | np.generic) -> Spec | None:
+    if isinstance(value, np.ma.MaskedArray):
+        return None
+    try:
+        return value.shape, canonical(value.dtype).name
+    except DTypeError:
+        return None
+
+
+_NUMBERS: dict[type, DType] = {bool: bool_, int: int64, float: float64}
+
+
+def _kind_of(value: Any) -> str:
+    if type(value) is int:
+        return "beyond the range of int64"
+    dtype = f" and dtype {value.dtype}" if isinstance(value, (np.ndarray, np.generic)) else ""
+    return f"of type {type(value).__name__}{dtype}"
+
+
+def _array_of(value: Any) -> Array:
+    """A copy of the value of an entry."""
+    if isinstance(value, Tensor):
+        return value.asnumpy()
+    dtype = _NUMBERS.get(type(value))
+    plain = host_array(value, None) if dtype is None else np.array(value, dtype)
+    return np.array(plain, order="C", copy=True)
+
+
+def _like(value: Any, array: Array) -> Any:
+    """The array as the kind of value that an entry is: Tensor, array, NumPy or Python number."""
+    if isinstance(value, Tensor):
+        return Tensor(array, device=value.device)
+    if isinstance(value, np.ndarray):
+        return array
+    return array[()] if isinstance(value, np.generic) else array.item()
+
+
+# --- Checks of a file against an object -----------------------------------------------------------
+
+
 def _check_specs(
     path: PathLike, entries: Mapping[str, Any], stored: Mapping[str, Spec], obj: Any, strict: bool
 ) -> None:
     """CheckpointError unless the file has the entries, with their types, and (strict) no others."""
-    lacking = [
-        f"{short(n)} ({_type(spec_of(v))}) is missing"
-        for n, v in entries.items()
-        if n not in stored
-    ]
-    lacking += [f"{short(n)} is unexpected" for n in stored if strict and n not in entries]
-    problems = [_differs(n, v, stored[n]) for n, v in entries.items() if n in stored]
-    problems = [*filter(None, problems), *lacking]
+    missing = [name for name in entries if name not in stored]
+    unexpected = [name for name in stored if strict and name not in entries]
+    both = {n: _differs(n, v, stored[n]) for n, v in entries.items() if n in stored}
+    problems = [*filter(None, both.values())]
+    problems += [f"{short(n)} ({_type(_spec_of(entries[n]))}) is missing" for n in missing]
+    problems += [f"{short(n)} is unexpected" for n in unexpected]
     if problems:
-        partly = "; strict=False or only='body.*'" if lacking else "; only='body.*'"
+        differing = [n for n, problem in both.items() if problem]
+        ways = [] if differing else ["strict=False"]
+        ways += _patterns(both, [*differing, *missing, *unexpected])
+        partly = f"; {' or '.join(ways)} loads what fits" if ways else ""
         raise CheckpointError(
             f"{short(path)} does not fit the {type(obj).__name__}: {'; '.join(problems)}; nothing "
-            f"was loaded{partly} loads a part"
+            f"was loaded{partly}"
         )
 
 
+def _patterns(names: Collection[str], others: Collection[str]) -> list[str]:
+    """`only=` for the layers of these names that have none of the others, if they are few."""
+    layers = dict.fromkeys(f"{name.rpartition('.')[0]}." for name in names if "." in name)
+    whole = [layer for layer in layers if not any(name.startswith(layer) for name in others)]
+    return [f"only={[f'{layer}*' for layer in whole]}"] if 0 < len(whole) <= _FEW else []
+
+
 def _differs(name: str, value: Any, got: Spec) -> str:
-    expected = spec_of(value)
+    expected = _spec_of(value)
     if got == expected:
         return ""
     return f"{short(name)} is {_type(got)} in the file, {_type(expected)} here"
@@ -146,3 +276,31 @@ def _differs(name: str, value: Any, got: Spec) -> str:
 def _type(spec: Spec | None) -> str:
     shape, dtype = spec or ((), "")
     return short(f"{dtype}[{', '.join(map(str, shape))}]")
+
+
+# --- Snapshots ------------------------------------------------------------------------------------
+
+
+class Snapshot:
+    """Copies of all parameters of cells and optimizers, of the generators that cells hold, and of
+    the default random stream."""
+
+    def __init__(self, *owners: object):
+        stream = random.default_generator.state
+        found = {id(stream): stream}
+        for owner in owners:
+            if isinstance(owner, (Cell, Optimizer)):
+                found.update((id(p), p) for p in owner.parameters_dict().values())
+            if isinstance(owner, Cell):
+                found.update((id(p), p) for p in streams({"": owner}).values())
+        self._log = UndoLog()
+        self._access = Access("Snapshot", reads=found.values())
+        self._access.run(self._log.note, *found.values())
+
+    def renew(self) -> None:
+        """Take the values of the same parameters at this moment, in place of the older ones."""
+        self._access.run(self._log.renew)
+
+    def restore(self) -> None:
+        """Give every parameter its value of that moment, all at once."""
+        self._log.restore("Snapshot")

@@ -1,24 +1,25 @@
-"""What a run looks at: that data are batches, labels classes, weights finite, files its own."""
+"""Checks of a run: data are batches, labels classes, weights finite, and files those of the run."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sized
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence, Sized
 from typing import Any
 
 import numpy as np
+import optree
 
-from ..archive import PathLike, short
+from ..core.errors import CheckpointError, MinimlError, OutOfRangeError, ShapeError
+from ..core.files import PathLike, short
+from ..core.parameter import Parameter
+from ..core.tensor import Array
 from ..data import DataLoader
-from ..errors import CheckpointError, MinimlError, OutOfRangeError
-from ..graph.function import trace
+from ..graph.tracing import trace
 from ..nn import Cell, NLLLoss
-from ..parameter import Parameter
-from ..tensor import Array
 
 
 def check_batches(who: str, data: Any, epochs: int) -> None:
-    """MinimlError for arrays that are no batches yet, and for a generator of several epochs."""
+    """MinimlError for arrays that are not in batches, and for a generator for several epochs."""
     if isinstance(data, (np.ndarray, tuple)) or not hasattr(data, "__iter__"):
         raise MinimlError(
             f"{who} got a {type(data).__name__}, which is not a series of batches; give "
@@ -50,7 +51,7 @@ def check_listed(name: str, values: object, kind: type, example: str) -> None:
 
 
 def batches_of(data: Iterable[Any]) -> Generator[Any, None, None]:
-    """The batches, each checked; to be closed, since a thread may prefetch them."""
+    """The batches, each checked; must be closed, as a thread may prefetch them."""
     for batch in data:
         yield _checked(batch)
 
@@ -65,8 +66,47 @@ def _checked(batch: Any) -> Any:
     )
 
 
+def inputs_of(x: Any) -> tuple[Any, ...]:
+    """The arguments to call a network with: a plain tuple is several inputs."""
+    return x if type(x) is tuple else (x,)
+
+
+def rows_of(batch: Sequence[Any]) -> int:
+    """The rows of a batch (x, *labels): the extent of axis 0 that all leaves of its labels have,
+    since a loss is the mean over these; where there are none, or they differ, that of x."""
+    x, *labels = batch
+    trees: tuple[Any, Any] = tuple(labels), x
+    for tree in trees:
+        extents = set(_extents(tree))
+        if len(extents) == 1:
+            return extents.pop()
+    shapes = [np.shape(leaf) for tree in (x, *labels) for leaf in _leaves(tree)]
+    raise ShapeError(
+        f"evaluate weights batches with their rows, and got one of shapes {shapes}, in which "
+        "neither the labels nor the inputs agree on the extent of axis 0; give the labels with the "
+        "rows first"
+    )
+
+
+def _extents(tree: Any) -> Iterator[int]:
+    """The extents of axis 0 of the leaves that have one."""
+    return (len(leaf) for leaf in _leaves(tree) if np.shape(leaf))
+
+
+def _leaves(tree: Any) -> list[Any]:
+    return optree.tree_leaves(tree, is_leaf=_is_array)
+
+
+def _is_array(node: Any) -> bool:
+    """True for a list that stands for an array of numbers."""
+    first = node
+    while isinstance(first, list) and first:
+        first = first[0]
+    return first is not node and isinstance(first, (int, float, np.number))
+
+
 def check_labels(net: Cell, loss: Callable[..., Any], data: Any) -> None:
-    """OutOfRangeError where labels for CrossEntropyLoss or NLLLoss hold one that is no class: all
+    """OutOfRangeError for a label outside the classes of CrossEntropyLoss or NLLLoss, among all
     labels of an array in a DataLoader, or of a list of batches."""
     if not isinstance(loss, NLLLoss):
         return
@@ -79,9 +119,9 @@ def check_labels(net: Cell, loss: Callable[..., Any], data: Any) -> None:
     if found is None:
         return
     x, labels, extents = found
-    scores = trace(net, *(x if isinstance(x, tuple) else (x,))).outputs[0].abstract.shape
+    scores = trace(net, *inputs_of(x)).outputs[0].abstract.shape
     if len(scores) < 2 or scores[2:] != extents:
-        return  # which the loss refuses
+        return  # the loss refuses these
     classes = scores[1]
     wrong = (labels < 0) | (labels >= classes)
     if loss.ignore_index is not None:
@@ -110,14 +150,14 @@ def _all_labels(data: Any) -> tuple[Any, Array, tuple[int, ...]] | None:
 
 
 def is_finite(parameter: Parameter) -> bool:
-    """True if all elements are: mostly seen by their sum, which may overflow."""
+    """True if all elements are finite: their sum tells, unless it overflows."""
     host = parameter.device == "cpu"
     values = np.asarray(parameter) if host else parameter.asnumpy()
     return bool(np.isfinite(values.sum()) or np.isfinite(values).all())
 
 
 def manifest(data: Any) -> dict[str, int]:
-    """The numbers by which the data of a run are known."""
+    """The numbers that identify the data of a run."""
     if not isinstance(data, DataLoader):
         return {}
     seed = -1 if data.seed is None else data.seed
@@ -126,7 +166,7 @@ def manifest(data: Any) -> dict[str, int]:
 
 
 def check_manifest(path: PathLike, state: Mapping[str, Any], data: Any) -> None:
-    """CheckpointError where the state that was loaded is of a run on other data."""
+    """CheckpointError if the loaded state is that of a run on other data."""
     own, batches = manifest(data), len(data) if isinstance(data, Sized) else math.inf
     other = [f"{k} {state[k]} in the file, {v} here" for k, v in own.items() if state[k] != v]
     behind = {key: state[key] for key in ("epoch", "done", "steps")}

@@ -1,32 +1,44 @@
-"""Learner: a network with what it learns from, to be evaluated and asked."""
+"""Learner: a network with its loss, optimizer and metrics; evaluates and predicts."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import optree
 
-from ..constructor import Constructed
+from ..core import options
+from ..core.access import uninterrupted
+from ..core.constructor import Constructed
+from ..core.errors import MinimlError, ShapeError
+from ..core.tensor import Array, Tensor
+from ..core.tracebacks import hides_frames
 from ..data import DataLoader
-from ..errors import MinimlError, ShapeError
 from ..nn import Cell
 from ..optim import LossScale, Optimizer
 from ..runtime.jit import jit
-from ..tensor import Array, Tensor
-from ..tracebacks import hides_frames
-from .checks import batches_of, check_batches, check_labels, check_listed
+from .checks import batches_of, check_batches, check_labels, check_listed, inputs_of, rows_of
 from .metrics import Metric, Row
-from .step import TrainStep
+from .step import TrainStep, parted
+
+Metrics = Sequence[Metric] | Mapping[Any, Sequence[Metric]]
+_ONLY = None  # the head of a network with one output
 
 
 class Learner(Constructed):
     """A network, its loss and its optimizer: `evaluate`, `predict`.
 
     net, loss, optimizer, clip, loss_scale: those of `train_step`; an optimizer is for `fit` alone.
+    The aux of a loss, a dict of numbers returned beside it, is averaged as the loss is.
+
     metrics: as `train.accuracy()`; they compare the network's output with the first of the labels.
+    For several outputs a dict, {"head": [train.accuracy()]}: by the key of a dict of outputs, or
+    the index of a tuple; the name of the value is then "head_accuracy". Labels are a dict or tuple
+    of the same keys, in (x, labels) or, of a tuple, in (x, *labels); one array is compared with
+    each output.
     """
 
     def __init__(
@@ -34,19 +46,21 @@ class Learner(Constructed):
         net: Cell,
         loss: Callable[..., Any],
         optimizer: Optimizer | None = None,
-        metrics: Sequence[Metric] = (),
+        metrics: Metrics = (),
         clip: float | None = None,
         loss_scale: LossScale | None = None,
     ) -> None:
         self.net, self.loss = net, loss
-        self.metrics = _checked(net, loss, metrics)
+        _check_parts(net, loss)
+        self._heads, self.metrics = _by_head(metrics)
+        self._taken = {"loss", "epoch", "seconds", *(metric.name for metric in self.metrics)}
         learnt = _WithOutput(loss) if self.metrics else loss
         if optimizer is None:
             self._step = None
         else:
             self._step = TrainStep(net, learnt, optimizer, clip, loss_scale)
         self._predicted = jit(net)
-        self._judged = jit(_Judged(net, loss))
+        self._evaluated = jit(_Evaluated(net, loss))
 
     def __repr__(self) -> str:
         loss = getattr(self.loss, "__name__", self.loss)
@@ -66,46 +80,53 @@ class Learner(Constructed):
 
     @property
     def optimizer(self) -> Optimizer:
-        """What the training step updates with."""
+        """The optimizer of the training step."""
         return self.step.optimizer
 
     @hides_frames
     def evaluate(self, data: DataLoader | Iterable[Any]) -> Row:
         """The loss and the metrics of all rows, with the network in evaluation mode.
 
-        The loss is the mean over batches, weighted with their rows; of a DataLoader all rows count,
-        also those that drop_last leaves out.
+        The loss is the mean over batches, weighted with their rows: the extent of axis 0 of all
+        leaves of the labels or, without labels, of x (ShapeError where neither agree). Of a
+        DataLoader all rows count, also those that drop_last leaves out.
         """
         check_batches("evaluate", data, 1)
         check_labels(self.net, self.loss, data)
-        total, rows, sums = 0.0, 0, self.zeros()
+        total, rows, sums, aux = 0.0, 0, self.zeros(), dict[str, float]()
         every = batches_of(data.every_row() if isinstance(data, DataLoader) else data)
         with evaluating(self.net), closing(every) as batches:
             for x, *labels in batches:
-                loss, out = self._judged(x, *labels)
-                count = len(x[0] if isinstance(x, tuple) else x)
+                loss, out, beside = self._evaluated(x, *labels)
+                count = rows_of((x, *labels))
                 total, rows = total + float(loss) * count, rows + count
+                aux = self.added(aux, beside, count)
                 self.count(sums, out, labels)
         if not rows:
             raise MinimlError("evaluate got no batches; give data with at least one")
-        return {"loss": total / rows, **self.results(sums)}
+        means = {name: value / rows for name, value in aux.items()}
+        return {"loss": total / rows, **means, **self.results(sums)}
 
     @hides_frames
     def predict(self, x: Any, size: int = 256) -> Any:
         """The network's outputs for all rows of x, as NumPy arrays, in evaluation mode.
 
-        x: an array, or a tuple of several inputs; `size` rows of it at a time are computed.
-        ShapeError for several such batches whose outputs have no row for each.
+        x: an array, a tuple of several inputs, or any tree of tuples and dicts of arrays with
+        equally many rows; `size` of these at a time are computed. ShapeError for inputs of unequal
+        lengths, and for several batches whose outputs have no row for each.
         """
         if isinstance(x, DataLoader):
             raise MinimlError(
                 "predict got a DataLoader; give it the inputs, an array, without labels"
             )
-        inputs = x if isinstance(x, tuple) else (x,)
-        count = max(min(size, len(inputs[0])), 1)
-        loader = DataLoader(*map(_array, inputs), size=count, drop_last=False)
+        inputs: Any = optree.tree_map(_array, x, is_leaf=lambda node: isinstance(node, list))
+        rows = _rows_of_inputs(inputs)
+        count = max(min(options.count("predict", "size", size), rows), 1)
+        outs: list[Any] = []
         with evaluating(self.net):
-            outs: list[Any] = [self._predicted(*b) for b in loader.every_row()]
+            for start in range(0, max(rows, 1), count):
+                part: Any = optree.tree_map(lambda a, at=start: a[at : at + count], inputs)
+                outs.append(self._predicted(*inputs_of(part)))
         if len(outs) > 1:
             _check_rows(outs[0], count)
         return optree.tree_map(lambda *parts: np.concatenate([*map(_array, parts)]), *outs)
@@ -118,15 +139,27 @@ class Learner(Constructed):
         """Add a batch to the sums of the metrics."""
         if self.metrics and not labels:
             raise MinimlError("metrics compare outputs with labels; got batches without labels")
-        if self.metrics:
-            if not isinstance(out, Tensor):
-                raise MinimlError(
-                    f"metrics compare one output with labels; the network gives a "
-                    f"{type(out).__name__}; compute them in the loss, which may return (loss, aux)"
-                )
-            host = _array(out), _array(labels[0])
-            for total, metric in zip(sums, self.metrics, strict=True):
-                total += metric.count(*host)
+        compared = {head: _compared(head, out, labels) for head in dict.fromkeys(self._heads)}
+        for total, metric, head in zip(sums, self.metrics, self._heads, strict=True):
+            total += metric.count(*compared[head])
+
+    def added(self, sums: Mapping[str, float], aux: Any, count: int = 1) -> dict[str, float]:
+        """The sums of the aux of losses, with that of a batch added `count` times."""
+        if type(aux) is dict and not aux and not sums:  # true of most losses
+            return {}
+        found = _numbers(aux, self._taken)
+        if sums and sums.keys() != found.keys():
+            raise MinimlError(
+                f"the loss returned aux with the names {', '.join(found) or 'of nothing'} after "
+                f"one with {', '.join(sums)}; give the same ones for all batches"
+            )
+        return {name: sums.get(name, 0.0) + value * count for name, value in found.items()}
+
+    def parts(self, result: Any) -> tuple[Tensor, Any, Any]:
+        """The result of a step as the loss, the output if there are metrics, and aux."""
+        loss, beside = result if isinstance(result, tuple) else (result, {})
+        out, aux = beside if self.metrics else (None, beside)
+        return loss, out, aux
 
     def results(self, sums: list[Array]) -> Row:
         """The values of the metrics, by name."""
@@ -134,29 +167,92 @@ class Learner(Constructed):
 
 
 class _WithOutput(Cell):
-    """A loss, with the output beside it."""
+    """A loss that also returns the output, with its aux, if any."""
 
     def __init__(self, loss: Callable[..., Any]) -> None:
         self.loss = loss
 
     def construct(self, out: Any, *labels: Any) -> Any:
-        return _only(self.loss(out, *labels)), out
+        loss, *aux = parted(_returner(self.loss), self.loss(out, *labels))
+        return loss, (out, aux[0] if aux else {})
 
 
-class _Judged:
-    """The loss and the output of a network."""
+class _Evaluated:
+    """The function that `evaluate` compiles: the loss, the output of a network, and aux."""
 
     def __init__(self, net: Cell, loss: Callable[..., Any]) -> None:
         self.net, self.loss, self.__name__ = net, loss, "evaluate"
 
     def __call__(self, x: Any, *labels: Any) -> Any:
-        out = self.net(*x) if isinstance(x, tuple) else self.net(x)
-        return _only(self.loss(out, *labels)), out
+        out = self.net(*inputs_of(x))
+        loss, *aux = parted(_returner(self.loss), self.loss(out, *labels))
+        return loss, out, aux[0] if aux else {}
 
 
-def _only(loss: Any) -> Any:
-    """The loss, without what a loss function may return beside it."""
-    return loss[0] if isinstance(loss, tuple) else loss
+def _returner(loss: Callable[..., Any]) -> str:
+    return f"Model's loss function {getattr(loss, '__name__', type(loss).__name__)}"
+
+
+def _numbers(aux: Any, taken: Set[str]) -> dict[str, float]:
+    """Aux as floats by name; MinimlError for anything but a dict of numbers, and for a name that
+    the row has for another number."""
+    got = f"a {type(aux).__name__}"
+    if isinstance(aux, Mapping):
+        odd = {k: v for k, v in aux.items() if not isinstance(k, str) or np.size(v) != 1}
+        if not odd and taken.isdisjoint(aux):
+            return {name: float(value) for name, value in aux.items()}
+        key, value = next(iter((odd or {k: v for k, v in aux.items() if k in taken}).items()))
+        shape = f"an array of shape {np.shape(value)}" if key in odd else "a name that is taken"
+        got = f"a dict with {shape} at {key!r}"
+    raise MinimlError(
+        f"Model averages the aux of a loss that returns (loss, aux) and puts it into the rows: a "
+        f"dict of numbers by names of their own; got {got}; ml.train_step takes any aux, and "
+        "returns it as it is"
+    )
+
+
+def _compared(head: Any, out: Any, labels: Sequence[Any]) -> tuple[Array, Array]:
+    """An output and its labels, for the metrics of this head."""
+    if head is not _ONLY:
+        given = labels[0] if len(labels) == 1 else tuple(labels)
+        several = isinstance(given, (Mapping, tuple))
+        own = _of_head(head, given, "labels are") if several else given
+        return _array(_of_head(head, out, "network gives")), _array(own)
+    if not isinstance(out, Tensor):
+        heads = [*out] if isinstance(out, Mapping) else [*range(len(out))]
+        raise MinimlError(
+            f"a list of metrics compares one output with labels; the network gives a "
+            f"{type(out).__name__}; give a list for each output, as "
+            f"metrics={{{', '.join(f'{head!r}: [train.accuracy()]' for head in heads)}}}"
+        )
+    return _array(out), _array(labels[0])
+
+
+def _of_head(head: Any, tree: Any, what: str) -> Any:
+    """The entry of a dict or tuple for a head; MinimlError if there is none."""
+    if isinstance(tree, (Mapping, tuple, list)):
+        try:
+            return tree[head]
+        except (KeyError, IndexError, TypeError):
+            pass
+    keys = f" of {', '.join(map(repr, tree))}" if isinstance(tree, Mapping) else ""
+    size = f" of {len(tree)}" if isinstance(tree, (tuple, list)) else ""
+    raise MinimlError(
+        f"metrics are given for the output {head!r}; the {what} a {type(tree).__name__}{keys}"
+        f"{size}; outputs and labels are dicts with this key, or tuples and it an index"
+    )
+
+
+def _rows_of_inputs(inputs: Any) -> int:
+    """The rows of a tree of arrays; ShapeError unless all have equally many."""
+    shapes = [array.shape for array in optree.tree_leaves(inputs)]
+    rows = {shape[:1] for shape in shapes}
+    if len(rows) != 1 or rows == {()}:
+        raise ShapeError(
+            f"predict got inputs of shapes {shapes}; it takes an array, or a tree of arrays, with "
+            "equally many rows on axis 0"
+        )
+    return int(rows.pop()[0])
 
 
 def _check_rows(out: Any, rows: int) -> None:
@@ -172,23 +268,23 @@ def _check_rows(out: Any, rows: int) -> None:
 
 @contextmanager
 def evaluating(net: Cell) -> Iterator[None]:
-    """The network in evaluation mode; afterwards each layer is in its own mode again."""
+    """A block with the network in evaluation mode; after it each layer is in its own mode again."""
     modes = [(cell, cell.training) for cell in net.cells()]
     try:
         net.set_train(False)
         yield
     finally:
-        for cell, mode in modes:
-            cell.training = mode
+        with uninterrupted():
+            for cell, mode in modes:
+                cell.training = mode
 
 
 def _array(value: Any) -> Array:
     return value.asnumpy() if isinstance(value, Tensor) else np.asarray(value)
 
 
-def _checked(net: object, loss: object, metrics: Sequence[Metric]) -> tuple[Metric, ...]:
-    """The metrics; MinimlError for what is none, for two of one name, for a net that is no Cell,
-    for a loss that is no function."""
+def _check_parts(net: object, loss: object) -> None:
+    """MinimlError unless the net is a Cell and the loss a function."""
     if not callable(loss):
         raise MinimlError(
             f"Model got {type(loss).__name__} for the loss; it takes a net, a loss function and "
@@ -196,8 +292,20 @@ def _checked(net: object, loss: object, metrics: Sequence[Metric]) -> tuple[Metr
         )
     if not isinstance(net, Cell):
         raise MinimlError(f"Model got a {type(net).__name__} for the network; give an nn.Cell")
-    check_listed("metrics", metrics, Metric, "train.accuracy()")
-    names = [m.name for m in metrics]
+
+
+def _by_head(metrics: Metrics) -> tuple[tuple[Any, ...], tuple[Metric, ...]]:
+    """The heads and their metrics, each named as its value; MinimlError for anything but metrics,
+    and for two of one name."""
+    pairs: list[tuple[Any, Metric]] = []
+    if isinstance(metrics, Mapping):
+        for head, own in metrics.items():
+            check_listed(f"metrics[{head!r}]", own, Metric, "train.accuracy()")
+            pairs += [(head, replace(m, name=f"{head}_{m.name}")) for m in own]
+    else:
+        check_listed("metrics", metrics, Metric, "train.accuracy()")
+        pairs = [(_ONLY, m) for m in metrics]
+    names = [m.name for _, m in pairs]
     if len({*names, "loss"}) <= len(names):
         raise MinimlError(f"Model got metrics named {names}; names differ, and none is 'loss'")
-    return tuple(metrics)
+    return tuple(head for head, _ in pairs), tuple(m for _, m in pairs)

@@ -1,10 +1,17 @@
-"""Run: the loop of `fit`, which can be stopped at any moment and goes on with the same bits."""
+"""Model: a network with its loss and optimizer; and Run, the resumable loop of `fit`.
+
+Run can be stopped at any moment and resumes to the same bits; Interrupts makes Ctrl-C wait for the
+end of a step.
+"""
 
 from __future__ import annotations
 
 import math
+import signal
+import threading
 import time
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence, Sized
+from _signal import signal as set_handler  # type: ignore[import-not-found]
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence, Sized
 from contextlib import ExitStack, closing
 from itertools import islice
 from pathlib import Path
@@ -12,35 +19,93 @@ from typing import Any
 
 import numpy as np
 
-from ..archive import PathLike, writable
+from ..core.access import uninterrupted
+from ..core.errors import CheckpointError, MinimlError, NonFiniteError
+from ..core.files import PathLike, writable
+from ..core.options import count
+from ..core.random import random_state
+from ..core.tracebacks import hides_frames
 from ..data import DataLoader
-from ..errors import CheckpointError, MinimlError, NonFiniteError
 from ..nn import Cell
 from ..nn.state import streams
-from ..optim import arguments
-from ..random import random_state
-from ..uninterrupted import uninterrupted
-from .callbacks import Callback
-from .checkpoint import load_checkpoint, save_checkpoint
-from .checks import batches_of, check_manifest, is_finite, manifest
-from .entries import CALLS
-from .interrupts import Interrupts
+from .callbacks import Callback, check_callbacks, progress
+from .checkpoint import CALLS, Snapshot, load_checkpoint, names_below, save_checkpoint
+from .checks import batches_of, check_batches, check_labels, check_manifest, is_finite, manifest
 from .learner import Learner
 from .metrics import Row
-from .snapshot import Snapshot
 from .step import locate_nonfinite
 
-# Losses are read after so many steps or seconds: reading one makes the program wait for a GPU. And
-# not before the last check and copy of all weights have taken less than this share of the time.
+
+class Model(Learner):
+    """A network, its loss and its optimizer: `fit`, `evaluate`, `predict`.
+
+    net, loss, optimizer, clip, loss_scale: those of `train_step`; an optimizer is for `fit` alone.
+    The aux of a loss, a dict of numbers returned beside it, is averaged as the loss is.
+
+    metrics: as `train.accuracy()`; they compare the network's output with the first of the labels.
+    For several outputs a dict, {"head": [train.accuracy()]}: by the key of a dict of outputs, or
+    the index of a tuple; the name of the value is then "head_accuracy". Labels are a dict or tuple
+    of the same keys, in (x, labels) or, of a tuple, in (x, *labels); one array is compared with
+    each output.
+    """
+
+    @hides_frames
+    def fit(
+        self,
+        data: DataLoader | Iterable[Any],
+        epochs: int,
+        validation: DataLoader | Iterable[Any] | None = None,
+        callbacks: Sequence[Callback] = (),
+        resume: PathLike | None = None,
+        save_every: int = 1000,
+        show: bool = True,
+    ) -> list[Row]:
+        """Train for this many epochs; returns a row of numbers for each that this call finished.
+
+        data: a DataLoader, or an iterable with the same batches (x, *labels) at each iteration.
+        validation: evaluated after each epoch, as "val_loss" and so on. show: a bar of tqdm in a
+        terminal, else a line an epoch.
+
+        resume: a file that the run is saved to before its first step, after each epoch, every
+        `save_every` steps, and when anything is raised, Ctrl-C and SystemExit of a handler
+        included; if it exists, the run resumes from it. However often a run is stopped or killed
+        and called again, with the same Model or a new one, its final weights have the bits of an
+        uninterrupted run: the file holds the network, the optimizer, the random stream, the
+        position in the data, the running totals and the state of callbacks. CheckpointError for
+        the file of another run.
+
+        NonFiniteError for a loss or weights that are not finite: the network and the file are
+        then as they were some steps before. Ctrl-C takes effect after the step; a second one at
+        once, and the interrupted step is undone, as with all that is raised.
+        """
+        check_batches("fit", data, epochs)
+        _ = self.step  # refused without an optimizer
+        check_labels(self.net, self.loss, data)
+        check_callbacks(callbacks)
+        if validation is not None:
+            check_batches("fit", validation, epochs)
+            check_labels(self.net, self.loss, validation)
+        seen = [progress()] if show else []
+        run = Run(self, data, epochs, validation, [*callbacks, *seen], resume, save_every)
+        return run.go()
+
+
+# --- The loop of fit ------------------------------------------------------------------------------
+
+
+# Losses are read after this many steps or seconds, as reading one waits for the GPU; and so seldom
+# that the check and copy of all weights after it take less than this share of the time.
 _STEPS, _SECONDS, _SHARE = 100, 0.25, 0.02
+# The position of a run: attributes that are never changed in place.
+_POSITION = ("epoch", "done", "steps", "stopped", "_total", "_sums", "_aux")
 
 
 class Run:
-    """One call of `fit`: where it is, and what it has counted.
+    """One call of `fit`: its position, and its running totals.
 
-    epoch, done, steps: whole epochs, batches of the next one, and steps behind it, as of the last
-    time that losses were read. What has happened since is not counted yet, and is undone if
-    something raises.
+    epoch, done, steps: whole epochs, batches of the next one, and steps done, as of the last time
+    that losses were read. Later steps are not counted yet, and are undone if anything is raised,
+    even a handler's SystemExit in the middle of a line.
     """
 
     def __init__(
@@ -53,16 +118,17 @@ class Run:
         path: PathLike | None,
         save_every: int,
     ) -> None:
-        self.epochs = arguments.count("fit", "epochs", epochs)
-        self.save_every = arguments.count("fit", "save_every", save_every)
+        self.epochs = count("fit", "epochs", epochs)
+        self.save_every = count("fit", "save_every", save_every)
         self.model, self.data, self.validation = model, data, validation
         self.callbacks = callbacks
         self.path = None if path is None else writable(path, CALLS)
         self.batches = len(data) if isinstance(data, Sized) else None
         self.epoch = self.done = self.steps = 0
         self.stopped, self._interrupts = False, Interrupts()
-        self._total, self._sums = 0.0, model.zeros()
+        self._total, self._sums, self._aux = 0.0, model.zeros(), dict[str, float]()
         self._good: Snapshot | None = None
+        self._modes = [(cell, cell.training) for cell in self._all_cells()]
         self._unread: list[tuple[Any, Sequence[Any]]] = []
         self._most, self._pause = _STEPS, _SECONDS
         self._rows: list[Row] = []
@@ -72,24 +138,26 @@ class Run:
         self.stopped = True
 
     def go(self) -> list[Row]:
-        """Train to the end; the rows of the epochs."""
+        """Train to the end; returns the rows of the epochs."""
         self._mark()
         self._resume()
         try:
-            with self._interrupts:
-                self._call("on_start")
-                while self.epoch < self.epochs and not self.stopped:
-                    self._train()
-                    self._finish()
-        except Exception as error:
+            self._interrupts.during(self._loop)
+        except BaseException as error:
             self._rescue(error)
             raise
         finally:
             self._end()
         return self._rows
 
+    def _loop(self) -> None:
+        self._call("on_start")
+        while self.epoch < self.epochs and not self.stopped:
+            self._train()
+            self._finish()
+
     def _train(self) -> None:
-        """The rest of an epoch."""
+        """Train the rest of an epoch."""
         if not self.done:
             self._call("on_epoch_start")
         step, unread, clock = self.model.step, self._unread, time.perf_counter
@@ -106,74 +174,72 @@ class Run:
         self._seconds = clock() - began
 
     def _left(self) -> Generator[Any, None, None]:
-        """The batches of this epoch that are not behind the run."""
+        """The remaining batches of this epoch."""
         if isinstance(self.data, DataLoader):
             return self.data.batches(self.epoch, self.done)
         return batches_of(islice(self.data, self.done, None))
 
     def _room(self) -> int:
-        """How many steps to take before losses are read."""
+        """The number of steps to take before losses are read."""
         return min(self._most, self.save_every - self.steps % self.save_every)
 
     def _read(self) -> None:
-        """Count the steps that were taken; save if it is time to."""
+        """Read the losses of the steps taken, count these, and save if a checkpoint is due."""
         if not self._unread:
             return
         taken = self._unread
-        results = [r if isinstance(r, tuple) else (r, None) for r, _ in taken]
-        losses = [float(loss) for loss, _ in results]
+        results = [self.model.parts(result) for result, _ in taken]
+        losses = [float(loss) for loss, _, _ in results]
         read = time.perf_counter()
         self._check_finite(losses)
         checked = time.perf_counter()
-        total, sums = self._total, [one.copy() for one in self._sums]
-        for loss, (_, out), (_, labels) in zip(losses, results, taken, strict=True):
-            total += loss
+        total, sums, aux = self._total, [one.copy() for one in self._sums], self._aux
+        for loss, (_, out, beside), (_, labels) in zip(losses, results, taken, strict=True):
+            total, aux = total + loss, self.model.added(aux, beside)
             self.model.count(sums, out, labels)
-        marking = time.perf_counter()
-        with uninterrupted():
-            taken.clear()
-            self._total, self._sums = total, sums
-            self.done, self.steps = self.done + len(losses), self.steps + len(losses)
-            self._mark()
-        self._pace(len(losses), read, checked - read + time.perf_counter() - marking)
+        self._total, self._sums, self._aux = total, sums, aux
+        self.done, self.steps = self.done + len(losses), self.steps + len(losses)
         self._call("on_steps", losses)
+        marking = time.perf_counter()
+        self._mark()
+        self._pace(len(losses), read, checked - read + time.perf_counter() - marking)
         if self.steps % self.save_every == 0:
             self._save()
         self._heed()
         self._since = time.perf_counter()
 
     def _pace(self, steps: int, read: float, cost: float) -> None:
-        """When to read next, after steps that were read at that time and whose check cost that."""
+        """Set when to read next, after steps read at that time, whose check took `cost` seconds."""
         self._pause = max(_SECONDS, cost / _SHARE)
         self._most = max(_STEPS, int(steps * cost / _SHARE / max(read - self._since, 1e-9)))
 
     def _finish(self) -> None:
-        """The end of an epoch: its row, its validation, its callbacks, a checkpoint."""
+        """End an epoch: its row, its validation, its callbacks, a checkpoint."""
         if not self.done:
             raise MinimlError("fit got data without a batch; give data with at least one")
         row = {"epoch": self.epoch + 1, "loss": self._total / self.done}
+        row |= {name: value / self.done for name, value in self._aux.items()}
         row |= self.model.results(self._sums)
         if self.validation is not None:
-            judged = self.model.evaluate(self._heeding(self.validation))
-            row |= {f"val_{name}": value for name, value in judged.items()}
+            scores = self.model.evaluate(self._heeding(self.validation))
+            row |= {f"val_{name}": value for name, value in scores.items()}
         row["seconds"] = self._seconds
         self._call("on_epoch", row)
-        with uninterrupted():
-            self._rows.append(row)
-            self.epoch, self.done = self.epoch + 1, 0
-            self._total, self._sums = 0.0, self.model.zeros()
-            self._mark()
+        self._rows.append(row)
+        self.epoch, self.done = self.epoch + 1, 0
+        self._total, self._sums, self._aux = 0.0, self.model.zeros(), {}
+        self._mark()
         self._save()
         self._heed()
 
     def _heeding(self, data: Iterable[Any]) -> Iterator[Any]:
-        """The batches of a validation, between which Ctrl-C is heard."""
+        """The batches of a validation, between which Ctrl-C takes effect."""
         for batch in data.every_row() if isinstance(data, DataLoader) else data:
-            self._heed(undo=True)
+            self._heed()
             yield batch
 
     def _check_finite(self, losses: Sequence[float]) -> None:
-        """NonFiniteError for a loss or a weight that is none, with the operation it began in."""
+        """NonFiniteError for a NaN or infinite loss or weight, with the operation that made it."""
         bad = next((i for i, loss in enumerate(losses) if not math.isfinite(loss)), None)
         with np.errstate(all="ignore"):
             if bad is None and all(map(is_finite, self.model.optimizer.params)):
@@ -195,41 +261,47 @@ class Run:
         raise error
 
     def _mark(self) -> None:
-        """Remember the present state, which is whole: what is undone goes back to it. Signals have
-        to wait meanwhile, since their handlers may raise."""
-        if self._good is None:
-            self._good = Snapshot(self.model.optimizer, *self._cells().values())
-        else:
-            self._good.renew()
-        self._states = [_copied(callback.state) for callback in self.callbacks]
-        self._stopping = self.stopped
+        """Take a snapshot of the present state, to which `_undo` returns. Signals have to wait
+        meanwhile, as their handlers may raise."""
+        with uninterrupted():
+            self._unread.clear()
+            if self._good is None:
+                self._good = Snapshot(self.model.optimizer, *self._cells().values())
+            else:
+                self._good.renew()
+            self._states = [_copied(callback.state) for callback in self.callbacks]
+            self._position = {name: getattr(self, name) for name in _POSITION}
 
     def _undo(self) -> None:
         if self._good is not None:
             self._good.restore()
         self._unread.clear()
-        self.stopped = self._stopping
+        vars(self).update(self._position)
         for callback, state in zip(self.callbacks, self._states, strict=True):
             callback.state = _copied(state)
+        for cell, mode in self._modes:  # an interrupted evaluation leaves the wrong one
+            cell.training = mode
 
-    def _rescue(self, error: Exception) -> None:
-        """Save the last whole state; whatever happens, the error is the first one."""
-        try:
-            self._undo()
-            self._save()
-        except Exception as second:
-            error.add_note(f"the run could not be saved: {second}")
-        else:
-            error.add_note(self._where())
+    def _rescue(self, error: BaseException) -> None:
+        """Return to the last snapshot and save it; the first error is the one raised. Signals wait
+        again: a second one would lose what the first one has left."""
+        with uninterrupted():
+            try:
+                self._undo()
+                self._save()
+            except Exception as second:
+                error.add_note(f"the run could not be saved: {second}")
+            else:
+                error.add_note(self._progress_note())
 
-    def _where(self) -> str:
-        place = f"step {self.done} of epoch {self.epoch + 1}"
+    def _progress_note(self) -> str:
+        at = f"step {self.done} of epoch {self.epoch + 1}"
         if self.path is None:
-            return f"the network is as it was after {place}; resume='run.safetensors' saves the run"
-        return f"saved as it was after {place}: fit with resume={str(self.path)!r} goes on there"
+            return f"the network is as it was after {at}; resume='run.safetensors' saves the run"
+        return f"saved as it was after {at}: fit with resume={str(self.path)!r} goes on there"
 
     def _end(self) -> None:
-        """Call `on_end` of every callback, whatever those of others raise."""
+        """Call `on_end` of every callback, even if that of another one raises."""
         with ExitStack() as ends:
             for callback in reversed(self.callbacks):
                 ends.callback(self._call_one, callback, "on_end")
@@ -245,13 +317,13 @@ class Run:
             error.add_note(f"raised by {type(callback).__name__}.{method}")
             raise
 
-    def _heed(self, undo: bool = False) -> None:
-        """After Ctrl-C: save and stop."""
+    def _heed(self) -> None:
+        """Raise KeyboardInterrupt after Ctrl-C."""
         if self._interrupts.noted:
-            if undo:
-                self._undo()
-            self._save()
-            raise KeyboardInterrupt(self._where())
+            raise KeyboardInterrupt
+
+    def _all_cells(self) -> list[Cell]:
+        return [cell for part in self._cells().values() for cell in part.cells()]
 
     def _cells(self) -> dict[str, Cell]:
         """The cells that a step may write."""
@@ -263,11 +335,12 @@ class Run:
         return {name: part for name, part in parts.items() if isinstance(part, Cell)}
 
     def _state(self) -> dict[str, Any]:
-        """All that an exact resume needs, for a checkpoint."""
+        """The content of a checkpoint: all that an exact resume needs."""
         state = {**self._cells(), "optimizer": self.model.optimizer, "random": random_state}
         state |= {f"random.{path}": stream for path, stream in streams(self._cells()).items()}
         state |= {"epoch": self.epoch, "done": self.done, "steps": self.steps}
         state |= {"total": self._total, "stopped": self.stopped, **manifest(self.data)}
+        state |= {f"aux.{name}": total for name, total in self._aux.items()}
         metrics = zip(self.model.metrics, self._sums, strict=True)
         state |= {f"metric.{metric.name}": total for metric, total in metrics}
         return state | {f"{p}{k}": v for p, c in self._stateful() for k, v in c.state.items()}
@@ -286,11 +359,16 @@ class Run:
             save_checkpoint(self._state(), self.path)
 
     def _resume(self) -> None:
-        """Go on from the file, if there is one."""
-        if self.path is None or not Path(self.path).exists():
+        """Resume from the file; if there is none, save the start, so that the next call begins
+        there, with the same Model, too, whatever ends this one."""
+        if self.path is None:
             return
-        state = self._state()
+        if not Path(self.path).exists():
+            self._save()
+            return
         try:
+            self._aux = dict.fromkeys(names_below("aux.", self.path), 0.0)
+            state = self._state()
             load_checkpoint(self.path, state)
             check_manifest(self.path, state, self.data)
         except CheckpointError as error:
@@ -303,11 +381,45 @@ class Run:
         self.epoch, self.done, self.steps = state["epoch"], state["done"], state["steps"]
         self._total, self.stopped = state["total"], state["stopped"]
         self._sums = [state[f"metric.{m.name}"] for m in self.model.metrics]
+        self._aux = {name: state[f"aux.{name}"] for name in self._aux}
         for prefix, callback in self._stateful():
             callback.state = {key: state[prefix + key] for key in callback.state}
         self._mark()
 
 
 def _copied(state: Mapping[str, Any]) -> dict[str, Any]:
-    """A state of a callback, which may write into its arrays."""
+    """A copy of the state of a callback, which may write into its arrays."""
     return {k: v.copy() if isinstance(v, np.ndarray) else v for k, v in state.items()}
+
+
+# --- Interrupts -----------------------------------------------------------------------------------
+
+
+class Interrupts:
+    """Defers Ctrl-C: inside `during` it sets `noted`, and a second one raises KeyboardInterrupt at
+    once. A handler that is not Python's default stays."""
+
+    noted = False
+
+    def during(self, fn: Callable[[], None]) -> None:
+        """Call fn and restore the old handler, whatever other handlers raise: they run only where
+        a Python function begins, of which there is none between fn and the C call that restores,
+        and in that call, before it changes anything."""
+        main = threading.current_thread() is threading.main_thread()
+        default = signal.default_int_handler
+        note = main and signal.getsignal(signal.SIGINT) is default
+        try:
+            if note:
+                set_handler(signal.SIGINT, self._note)
+            fn()
+        finally:
+            if note:
+                try:
+                    set_handler(signal.SIGINT, default)
+                except BaseException:
+                    set_handler(signal.SIGINT, default)
+                    raise
+
+    def _note(self, number: int, frame: Any) -> None:
+        self.noted = True
+        signal.signal(number, signal.default_int_handler)

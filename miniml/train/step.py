@@ -1,4 +1,4 @@
-"""train_step: forward, backward and update as one step, which happens wholly or not at all."""
+"""train_step: forward, backward and update as one atomic step, and the search for a NaN in it."""
 
 from __future__ import annotations
 
@@ -7,27 +7,37 @@ from functools import partial
 from textwrap import indent
 from typing import Any, TypeVar, overload
 
+import numpy as np
+import optree
+
 from .. import ops
-from ..abstract import typed
-from ..access import Access
-from ..dtype import is_float
-from ..errors import ArityError, GradientArgumentError, MinimlError, NonFiniteError
+from ..core.abstract import typed
+from ..core.access import Access
+from ..core.dtype import is_float
+from ..core.errors import (
+    ArityError,
+    GradientArgumentError,
+    MinimlError,
+    NonFiniteError,
+    ShapeError,
+    TrainingWarning,
+    warn_user,
+)
+from ..core.parameter import Parameter, logged
+from ..core.random import default_generator
+from ..core.settings import context, current
+from ..core.tensor import Tensor
+from ..core.trace import current_trace
+from ..core.tracebacks import hide_frames
 from ..grad import value_and_grad
-from ..graph.names import signature_of
+from ..graph.ir import signature_of
 from ..nn import Cell
-from ..nn.paths import layer_of
+from ..nn.summary import layer_of
 from ..optim import LossScale, Optimizer
-from ..optim.clip import Clip, clipping
-from ..parameter import Parameter
-from ..random import default_generator
-from ..runtime.finite import debug_nans
+from ..optim.wrappers import Clip, clipping
+from ..runtime.eager import together
 from ..runtime.jit import jit
-from ..runtime.staged import together
-from ..settings import context, current
-from ..tensor import Tensor
-from ..trace import current_trace
-from ..tracebacks import hide_frames
-from ..undo import logged
+from ..runtime.observe import debug_nans
 
 Loss = Callable[..., Any]
 Aux = TypeVar("Aux")
@@ -62,7 +72,7 @@ def train_step(
     loss before the update, a float Tensor of shape (). A plain tuple for x is several inputs:
     `step((a, b), y)` calls net(a, b); a net whose one input is a tuple gets `step(((a, b),), y)`.
     Keywords of the step go to loss_fn. Where loss_fn returns a pair (loss, aux), the step returns
-    that pair: aux is a tree of what else is to be known of this step, such as the accuracy.
+    that pair: aux is a tree of other values of this step, such as the accuracy.
 
     clip: the largest norm that all gradients together may have, a finite number > 0; larger ones
     are scaled down before the update (see `optim.clip_by_global_norm`). Or a function of the
@@ -74,19 +84,19 @@ def train_step(
     running statistics, nor the optimizer's state.
 
     It is compiled for each shape and dtype of its arguments; `ml.context(jit=False)` runs it op by
-    op. It happens wholly or not at all: when it raises, or a signal's handler does, parameters,
-    running statistics, optimizer state and the random stream are as before it, or as after it if
-    the signal came at its very end; Adam's step count, for one, says which. In several threads,
-    steps of the same parameters take turns, and what is saved or evaluated meanwhile is one state.
-    InUseError for a step that is called inside itself, by a handler.
+    op. It is atomic: when it raises, or a signal's handler does, parameters, running statistics,
+    optimizer state and the random stream are as before it, or as after it if the signal came at its
+    very end; Adam's step count, for one, says which. In several threads, steps of the same
+    parameters take turns, and a save or an evaluation meanwhile sees a consistent state. InUseError
+    for a step that is called inside itself, by a handler.
     """
     return TrainStep(net, loss_fn, optimizer, clip, loss_scale)
 
 
 class TrainStep:
-    """One training step of a net; equal to no other, so it has a cache of programs of its own."""
+    """One training step of a net; equal to no other, so it has its own cache of programs."""
 
-    __name__ = "train_step"  # what graphs and pictures of it are called
+    __name__ = "train_step"  # the name of its graphs
 
     def __init__(
         self,
@@ -104,16 +114,17 @@ class TrainStep:
             _Forward(net, loss_fn, self._scale), None, True, optimizer.params
         )
         self._program = jit(self.train_step)
+        self._left: list[str] = []
 
     @property
     def clip(self) -> Clip | None:
-        """The largest norm of all gradients, or what clips them; part of the compiled program, so
-        it stays."""
+        """The largest norm of all gradients, or the function that clips them; part of the compiled
+        program, so it cannot be set."""
         return self._clip
 
     @property
     def loss_scale(self) -> LossScale | None:
-        """What scales the loss; None if nothing does."""
+        """The scale of the loss, if there is one."""
         return self._scale
 
     def __call__(self, x: Any, *labels: Any, **named: Any) -> Any:
@@ -127,14 +138,14 @@ class TrainStep:
             raise
 
     def _written(self) -> Iterator[Parameter]:
-        """What a step may write, as far as that is known before it runs."""
+        """The parameters that a step may write, as far as is known before it runs."""
         yield from self.optimizer.written()
         for cell in (self.net, self.loss_fn, self._scale):
             yield from cell.get_parameters() if isinstance(cell, Cell) else ()
         yield default_generator.state
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Copies, and those sent to another process, are compiled anew."""
+        """Copies and pickles are compiled anew."""
         return TrainStep, (self.net, self.loss_fn, self.optimizer, self.clip, self._scale)
 
     def __repr__(self) -> str:
@@ -145,7 +156,12 @@ class TrainStep:
         return "train_step(\n" + indent("\n".join(shown), "  ") + "\n)"
 
     def train_step(self, x: Any, *labels: Any, **named: Any) -> Any:
+        _check_rows(x, labels)
         _check_frozen(self.net, self.optimizer)
+        left = _left_out(self.net, self.loss_fn, self.optimizer)
+        if left != self._left:  # warn once, until others are left out
+            self._left = left
+            _warn_of_left_out(left, self.net, self.optimizer)
         before = [] if self._scale is None else [(p, _now(p)) for p in self._assigned()]
         (_, (loss, *aux)), gradients = self._gradient(x, *labels, **named)
         finite = None
@@ -159,31 +175,15 @@ class TrainStep:
         return (loss, *aux) if aux else loss
 
     def _assigned(self) -> Iterator[Parameter]:
-        """What the net may assign itself: its parameters that nobody trains."""
+        """The parameters that the net itself may assign: those that are not trained."""
         for cell in (self.net, self.loss_fn):
             if isinstance(cell, Cell):
                 yield from (p for p in cell.get_parameters() if not p.requires_grad)
 
     @property
     def recompilations(self) -> list[str]:
-        """Why each version of the step was compiled, in sentences."""
+        """The reason why each version of the step was compiled, in sentences."""
         return self._program.recompilations  # type: ignore[attr-defined, no-any-return]
-
-
-class _Forward:
-    """What is differentiated, the loss or a multiple of it; and the loss of a net, with what
-    loss_fn returned beside it, if anything."""
-
-    def __init__(self, net: Loss, loss_fn: Loss, scale: LossScale | None):
-        self.net, self.loss_fn, self.scale = net, loss_fn, scale
-        self.__name__ = f"train_step's loss function {_name(loss_fn)}"
-
-    def __call__(self, x: Any, *labels: Any, **named: Any) -> tuple[Tensor, tuple[Any, ...]]:
-        out = self.net(*_inputs(self.net, x)) if type(x) is tuple else self.net(x)
-        result = self.loss_fn(out, *labels, **named)
-        loss, *aux = result if isinstance(result, tuple) and len(result) == 2 else (result,)
-        loss = _checked_loss(self.__name__, loss)
-        return (loss if self.scale is None else self.scale(loss)), (loss, *aux)
 
 
 def _now(parameter: Parameter) -> Any:
@@ -191,23 +191,56 @@ def _now(parameter: Parameter) -> Any:
     return current_trace().stand_in(parameter)
 
 
-def _checked_scale(scale: object, optimizer: Optimizer) -> LossScale | None:
-    """The loss scale, on the optimizer's device; MinimlError for anything else."""
-    if scale is None:
-        return None
-    if not isinstance(scale, LossScale):
-        raise MinimlError(
-            f"train_step got loss_scale={scale!r}; give optim.LossScale(), or "
-            "optim.LossScale(1024.0, dynamic=False) for one that stays"
-        )
-    return scale.to(optimizer.params[0].device)
+def _name(fn: Any) -> str:
+    return type(fn).__name__ if isinstance(fn, Cell) else getattr(fn, "__name__", repr(fn))
+
+
+def _shown(part: Any) -> str:
+    return repr(part) if isinstance(part, (Cell, Optimizer)) else _name(part)
+
+
+def locate_nonfinite(
+    step: Callable[..., Any], batches: Iterable[Sequence[Any]]
+) -> NonFiniteError | None:
+    """The error of the first operation that makes a NaN or an infinity in `step(*batch)`.
+
+    Runs the step op by op on each batch in turn, from the present values of parameters, and
+    stops at the first; None if there is none. The error names the primitive, the ranges of its
+    inputs and the user's line. Parameters and random stream are as before afterwards.
+    """
+    with logged() as before, context(jit=False), debug_nans():
+        try:
+            for batch in batches:
+                step(*batch)
+        except NonFiniteError as error:
+            return error
+        finally:
+            before.restore()
+    return None
+
+
+# --- The forward pass -----------------------------------------------------------------------------
+
+
+class _Forward:
+    """The function to differentiate: returns the loss, scaled or not, and as its aux the plain
+    loss with what loss_fn returned beside it, if anything."""
+
+    def __init__(self, net: Loss, loss_fn: Loss, scale: LossScale | None):
+        self.net, self.loss_fn, self.scale = net, loss_fn, scale
+        self.__name__ = f"train_step's loss function {_name(loss_fn)}"
+
+    def __call__(self, x: Any, *labels: Any, **named: Any) -> tuple[Tensor, tuple[Any, ...]]:
+        out = self.net(*_inputs(self.net, x)) if type(x) is tuple else self.net(x)
+        loss, *aux = parted(self.__name__, self.loss_fn(out, *labels, **named))
+        return (loss if self.scale is None else self.scale(loss)), (loss, *aux)
 
 
 def _inputs(net: Loss, x: tuple[Any, ...]) -> tuple[Any, ...]:
-    """The inputs of the net; ArityError where it does not take so many."""
+    """The inputs of the net; ArityError if it does not take that many."""
     try:
         signature_of(net).bind(*x)
-    except ValueError:  # a function that tells nobody what it takes
+    except ValueError:  # a function without a signature
         return x
     except TypeError as error:
         raise ArityError(
@@ -217,10 +250,13 @@ def _inputs(net: Loss, x: tuple[Any, ...]) -> tuple[Any, ...]:
     return x
 
 
-def _checked_loss(who: str, loss: Any) -> Tensor:
-    """The loss; GradientArgumentError unless it is one float in a Tensor."""
+def parted(who: str, result: Any) -> tuple[Any, ...]:
+    """The result of a loss function as (loss,) or (loss, aux); GradientArgumentError unless the
+    loss is one float in a Tensor."""
+    parts = result if isinstance(result, tuple) and len(result) == 2 else (result,)
+    loss = parts[0]
     if isinstance(loss, Tensor) and loss.size == 1 and is_float(loss.dtype):
-        return loss
+        return parts
     raise GradientArgumentError(
         f"{who} returned {_what(loss)}; return one float Tensor, as ops.mean gives, or a pair "
         "(loss, aux)"
@@ -235,16 +271,11 @@ def _what(value: Any) -> str:
     return repr(value)
 
 
-def _name(fn: Any) -> str:
-    return type(fn).__name__ if isinstance(fn, Cell) else getattr(fn, "__name__", repr(fn))
-
-
-def _shown(part: Any) -> str:
-    return repr(part) if isinstance(part, (Cell, Optimizer)) else _name(part)
+# --- Checks of arguments --------------------------------------------------------------------------
 
 
 def _check(net: object, loss_fn: object, optimizer: object) -> None:
-    """MinimlError for arguments in another order, or an optimizer that never touches the net."""
+    """MinimlError for arguments in the wrong order, or an optimizer that never touches the net."""
     if not isinstance(optimizer, Optimizer) or not callable(loss_fn):
         raise MinimlError(
             f"train_step got {type(net).__name__}, {type(loss_fn).__name__} and "
@@ -256,14 +287,39 @@ def _check(net: object, loss_fn: object, optimizer: object) -> None:
                 f"train_step got the class {part.__name__}; make one, as in {part.__name__}()"
             )
     _check_frozen(net, optimizer)
-    cells = [c for c in (net, loss_fn) if isinstance(c, Cell)]
-    own = {id(p) for cell in cells for p in cell.trainable_params()}
+    own = {id(p) for cell in _cells(net, loss_fn) for p in cell.trainable_params()}
     if isinstance(net, Cell) and own and not any(id(p) in own for p in optimizer.params):
         raise MinimlError(
             f"train_step got {type(optimizer).__name__} for {len(optimizer.params)} parameters, "
             f"none of which {type(net).__name__} has; make it with net.trainable_params(), "
             "after net.to(device)"
         )
+    _left_out(net, loss_fn, optimizer)
+
+
+def _cells(*parts: object) -> list[Cell]:
+    return [part for part in parts if isinstance(part, Cell)]
+
+
+def _checked_scale(scale: object, optimizer: Optimizer) -> LossScale | None:
+    """The loss scale, on the optimizer's device; MinimlError for anything else."""
+    if scale is None:
+        return None
+    if not isinstance(scale, LossScale):
+        raise MinimlError(
+            f"train_step got loss_scale={scale!r}; give optim.LossScale(), or "
+            "optim.LossScale(1024.0, dynamic=False) for one that stays"
+        )
+    return scale.to(optimizer.params[0].device)
+
+
+def _check_rows(x: Any, labels: tuple[Any, ...]) -> None:
+    """ShapeError for a batch without rows, the mean over which is NaN."""
+    batch: Any = x, labels
+    shapes = [shape for shape in map(np.shape, optree.tree_leaves(batch)) if shape]
+    if shapes and all(0 in shape for shape in shapes):
+        listed = ", ".join(map(str, shapes))
+        raise ShapeError(f"train_step got a batch without rows, of shapes {listed}; leave it out")
 
 
 def _check_frozen(net: object, optimizer: Optimizer) -> None:
@@ -285,21 +341,32 @@ def _check_frozen(net: object, optimizer: Optimizer) -> None:
     )
 
 
-def locate_nonfinite(
-    step: Callable[..., Any], batches: Iterable[Sequence[Any]]
-) -> NonFiniteError | None:
-    """The error of the first operation that makes a NaN or an infinity in `step(*batch)`.
+def _left_out(net: object, loss_fn: object, optimizer: Optimizer) -> list[str]:
+    """The names of the net's parameters with requires_grad that the optimizer lacks; MinimlError
+    where it has others instead, as after a layer was replaced."""
+    if not isinstance(net, Cell):
+        return []
+    held = {id(p) for p in optimizer.params}
+    left = [name for name, p in net.named_parameters() if p.requires_grad and id(p) not in held]
+    known = {id(p) for cell in _cells(net, loss_fn) for p in cell.get_parameters()}
+    other = [p.name for p in optimizer.params if id(p) not in known]
+    if left and other:
+        name = type(net).__name__
+        raise MinimlError(
+            f"train_step got {type(optimizer).__name__} without {', '.join(left)} of {name}, and "
+            f"with {', '.join(other)}, which {name} does not have: a layer was replaced after the "
+            "optimizer was made; make it, and the step, after that; net.freeze() leaves out what "
+            "is not to learn"
+        )
+    return left
 
-    Runs the step op by op on each batch in turn, from the values parameters have now, and
-    stops at the first; None if there is none. The error names the primitive, the ranges of its
-    inputs and the user's line. Parameters and random stream are as before afterwards.
-    """
-    with logged() as before, context(jit=False), debug_nans():
-        try:
-            for batch in batches:
-                step(*batch)
-        except NonFiniteError as error:
-            return error
-        finally:
-            before.restore()
-    return None
+
+def _warn_of_left_out(left: Sequence[str], net: object, optimizer: Optimizer) -> None:
+    if left:
+        warn_user(
+            TrainingWarning(
+                f"{type(optimizer).__name__} does not have {', '.join(left)} of "
+                f"{type(net).__name__}, so the step leaves them as they are; where that is meant, "
+                "net.freeze(*names) says so, else make the optimizer with net.trainable_params()"
+            )
+        )

@@ -1,4 +1,4 @@
-"""Pictures of numbers inside a network, as figures of matplotlib: `figure.savefig("x.png")`."""
+"""Figures of matplotlib for the numbers inside a network: `figure.savefig("x.png")`."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import MinimlError
-from ..tensor import Array
+from ..core.errors import MinimlError
+from ..core.tensor import Array
 
 _PANELS = 48
-_ANNOTATED = 20  # classes, above which numbers in the fields of a matrix cannot be read
+_ANNOTATED = 20  # classes; in a matrix of more the numbers are too small to read
 _INK, _MAIN, _ALARM = "0.25", "C0", "C3"
 
 
 def histograms(values: Mapping[str, Any], title: str = "Activations") -> Any:
     """A histogram of each array, such as those of `activations` or `gradients`: a figure.
 
-    Each says mean and standard deviation, the share of zeros, and how many numbers are not finite,
-    which it leaves out. MinimlError for more than 48 arrays, or none.
+    Each gives mean and standard deviation, the share of zeros, and the count of numbers that are
+    not finite, which it leaves out. MinimlError for more than 48 arrays, or none.
     """
     _check_named("histograms", values, "viz.activations(net, x)")
     if not 0 < len(values) <= _PANELS:
@@ -33,12 +33,12 @@ def histograms(values: Mapping[str, Any], title: str = "Activations") -> Any:
     rows = math.ceil(len(values) / columns)
     figure = new_figure(3.2 * columns, 2.3 * rows + 0.5)
     figure.suptitle(title)
-    places = figure.subplots(rows, columns, squeeze=False).ravel()
-    for axes, (name, array) in zip(places, values.items(), strict=False):
+    panels = figure.subplots(rows, columns, squeeze=False).ravel()
+    for axes, (name, array) in zip(panels, values.items(), strict=False):
         _histogram(axes, name, np.asarray(array, np.float64).ravel())
-    for axes in places[len(values) :]:
+    for axes in panels[len(values) :]:
         axes.axis("off")
-    for axes in places[::columns]:
+    for axes in panels[::columns]:
         axes.set_ylabel("count")
     return figure
 
@@ -55,7 +55,7 @@ def _histogram(axes: Any, name: str, numbers: Array) -> None:
 
 
 def _edges(numbers: Array) -> Array:
-    """Edges of bins; of one around a number that has no neighbours as close as those would be."""
+    """Edges of bins; of a single one around the numbers if they are too close for more."""
     low, high = numbers.min(), numbers.max()
     edges = np.unique(np.linspace(low, high, min(40, max(5, numbers.size // 4)) + 1))
     return edges if edges.size > 1 else low + np.array([-0.5, 0.5]) * max(1.0, abs(low))
@@ -89,7 +89,7 @@ def gradient_flow(gradients: Mapping[str, Any]) -> Any:
     means, largest = ([_reduced(f, s) for s in sizes.values()] for f in (np.mean, np.max))
     shown = np.maximum([m for m in (*means, *largest) if m > 0] or [1.0], 1e-300)
     low, high = 10.0 ** math.floor(math.log10(min(shown))) / 10, max(shown) * 2
-    axes.set(xlim=(low, high), xscale="log")  # before the bars, which may have no scale
+    axes.set(xlim=(low, high), xscale="log")  # before the bars, which may set none
     axes.barh(rows, largest, color=_MAIN, alpha=0.35, label="largest")
     axes.barh(rows, means, color=_MAIN, height=0.5, label="mean")
     for row, (mean, size) in enumerate(zip(means, sizes.values(), strict=True)):
@@ -110,13 +110,13 @@ def gradient_flow(gradients: Mapping[str, Any]) -> Any:
 
 
 def _reduced(reduce: Any, size: Array) -> float:
-    """The mean or maximum; 0, which a logarithmic axis does not show, where it is not finite."""
+    """The mean or maximum; 0, which a logarithmic axis does not show, if it is not finite."""
     return float(reduce(size)) if size.size and np.isfinite(size).all() else 0.0
 
 
 def feature_maps(maps: Any, title: str = "Feature maps") -> Any:
-    """Images (channels, H, W), what a layer makes of one input, or the filters of one: a figure
-    with a panel a channel, all in one scale. Of more than 64 channels it shows the first.
+    """Images (channels, H, W), the output of a layer for one input, or its filters: a figure with a
+    panel for each channel, all in one scale. Of more than 64 channels it shows the first.
 
     MinimlError for another number of axes, or none of it finite.
     """
@@ -134,19 +134,19 @@ def feature_maps(maps: Any, title: str = "Feature maps") -> Any:
     figure.suptitle(f"{title}: {images.shape[1]} x {images.shape[2]}{more}")
     finite = images[np.isfinite(images)]
     scale = {"vmin": finite.min(), "vmax": finite.max(), "cmap": "viridis"}
-    places = figure.subplots(rows, columns, squeeze=False)
-    for axes in places.ravel():
+    panels = figure.subplots(rows, columns, squeeze=False)
+    for axes in panels.ravel():
         axes.axis("off")
-    for i, (axes, image) in enumerate(zip(places.ravel(), shown, strict=False)):
+    for i, (axes, image) in enumerate(zip(panels.ravel(), shown, strict=False)):
         drawn = axes.imshow(image, **scale)
         axes.set_title(str(i), fontsize=8, pad=2)
-    figure.colorbar(drawn, ax=places, fraction=0.03, label="value")
+    figure.colorbar(drawn, ax=panels, fraction=0.03, label="value")
     return figure
 
 
 def confusion_matrix(counts: Any, names: Sequence[str] | None = None) -> Any:
-    """How often what is of class i was taken for class j, counts[i, j]: a figure, coloured by the
-    share of its row, with counts in the fields of up to 20 classes.
+    """The number of samples of class i predicted as class j, counts[i, j]: a figure, coloured by
+    the share of the row, with the counts for up to 20 classes.
 
     counts: (classes, classes), as the metric `train.confusion_matrix` gives. names: of the classes.
     MinimlError for another shape, negative counts, or another number of names.
@@ -177,9 +177,9 @@ def confusion_matrix(counts: Any, names: Sequence[str] | None = None) -> Any:
             )
     right = np.trace(table) / max(table.sum(), 1)
     axes.set(title=f"{right:.1%} of {table.sum():,} are right", xlabel="predicted", ylabel="true")
-    turned = max(map(len, names)) > 3
+    slanted = max(map(len, names)) > 3
     axes.set_xticks(
-        range(len(names)), names, rotation=45 if turned else 0, ha="right" if turned else "center"
+        range(len(names)), names, rotation=45 if slanted else 0, ha="right" if slanted else "center"
     )
     axes.set_yticks(range(len(names)), names)
     return figure

@@ -1,29 +1,41 @@
-"""draw: a graph before and after each pass that changes it, as one page."""
+"""draw: a graph before and after each pass that changes it, as one page.
+
+Then activations and gradients of a network, and drawings in Mermaid and DOT.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from html import escape
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ..archive import PathLike
+import numpy as np
+import optree
+
 from ..backends.registry import NATIVE
+from ..core.errors import MinimlError
+from ..core.files import PathLike
+from ..core.parameter import logged
+from ..core.settings import PYNATIVE_MODE, context, current
+from ..core.tensor import Array, Tensor
+from ..grad import value_and_grad
 from ..graph.ir import Graph, Node
 from ..graph.passes import PIPELINE, pipeline, run_stage
 from ..graph.passes.rewrite import everywhere
+from ..nn import Cell
 from ..runtime.launch import program_target
 from ..runtime.lowering import LOWERING
-from ..runtime.lowering.small import WHY, too_small
-from ..settings import current
-from .drawing import drawing_of, graph_of
-from .page import Sheet, counted, write_page
+from ..runtime.lowering.legalize import WHY, too_small
+from .page import Box, Drawing, Sheet, counted, drawing_of, graph_of, write_page
+
+Named = dict[str, Array]
 
 
 class Stage(NamedTuple):
-    """A graph as a pass leaves it; name: of the pass, "traced" before all. note: what else to know
-    of it."""
+    """A graph after a pass; name: that of the pass, "traced" before all. note: a remark on it."""
 
     name: str
     graph: Graph
@@ -36,13 +48,14 @@ def draw(
     path: PathLike = "graph.html",
     **named: Any,
 ) -> Path:
-    """Write a page that shows what compiling makes of a graph, or of a network, a training step or
-    another function traced for arguments like the examples; returns its path.
+    """Write a page that shows how compilation transforms a graph, or that of a network, a training
+    step or another function traced for arguments like the examples; returns its path.
 
     It has a drawing for the graph as it is traced and one for each pass that changes it, in the
-    order in which they run under these settings; passes that change nothing are listed. What a pass
-    makes or changes is green, what the next one replaces is dashed and red; the keys n and p go on
-    and back. Fused groups and loops open. All else is as in `viz.to_html`, which draws one graph.
+    order in which they run under these settings; passes that change nothing are listed. Calls
+    that a pass makes or changes are green, those that the next one replaces dashed and red; the
+    keys n and p go on and back. Fused groups and loops open. All else is as in `viz.to_html`, which
+    draws one graph.
     """
     graph = graph_of("draw", what, example_args, named)
     found = [*stages(graph, current().device_target)]
@@ -55,7 +68,7 @@ def draw(
 
 
 def stages(graph: Graph, device: str) -> Iterator[Stage]:
-    """The graph, then what each pass makes of it that a program for the device would run."""
+    """The graph as traced, then after each pass that a program for the device would run."""
     settings, target = current(), program_target(device)
     found = [Stage("traced", graph)]
 
@@ -103,7 +116,7 @@ def _sheet(i: int, changing: Sequence[Stage]) -> Sheet:
 
 
 def new_in(graph: Graph, other: Graph) -> dict[Node, None]:
-    """The nodes of a graph that another one has not, or on other inputs, in their order."""
+    """The nodes of a graph that another one lacks, or has with other inputs, in their order."""
     makers = other.makers()
 
     def known(node: Node) -> bool:
@@ -114,13 +127,13 @@ def new_in(graph: Graph, other: Graph) -> dict[Node, None]:
 
 
 def _changed(before: Graph, after: Graph) -> bool:
-    """True where a pass has changed a call, or what is returned; not for a constant dropped."""
+    """True where a pass has changed a call or an output; dropped constants do not count."""
     calls = new_in(before, after) or new_in(after, before)
     return bool(calls) or before.outputs != after.outputs
 
 
 def _kinds(nodes: Iterable[Node]) -> str:
-    """How many of which primitives, the most frequent first."""
+    """The primitives and their counts, the most frequent first."""
     kinds = Counter(n.primitive.name for n in nodes).most_common()
     return escape(", ".join(f"{count} {kind}" if count > 1 else kind for kind, count in kinds))
 
@@ -134,3 +147,160 @@ def _tab(stage: Stage, key: str | None) -> str:
     if key is None:
         return f'<span class="same" title="changes nothing here">{name}</span>'
     return f'<a href="#{key}">{name}</a>'
+
+
+# --- Activations and gradients --------------------------------------------------------------------
+
+
+def activations(net: Cell, *inputs: Any) -> Named:
+    """The outputs of each leaf layer in one call of the net, by "path (Class)".
+
+    Runs op by op, in the net's mode; parameters and random stream are as before. A layer that is
+    called again, or returns several tensors, has an entry for each, with a number: "0 (GRU) 2".
+    MinimlError for anything but a network.
+    """
+    _check_net("activations", net)
+    found: dict[str, list[Array]] = {}
+    with ExitStack() as hooks, _unchanged():
+        for prefix, cell in net._walk("", set()):
+            if not any(isinstance(value, Cell) for value in vars(cell).values()):
+                name = " ".join(filter(None, [prefix[:-1], f"({type(cell).__name__})"]))
+                handle = cell.register_forward_hook(_noting(found.setdefault(name, [])))
+                hooks.callback(handle.remove)
+        net(*inputs)
+    return {
+        name if i == 0 else f"{name} {i + 1}": array
+        for name, arrays in found.items()
+        for i, array in enumerate(arrays)
+    }
+
+
+def gradients(net: Cell, loss: Callable[..., Any], x: Any, *labels: Any) -> Named:
+    """The gradient of loss(net(x), *labels), as a training step takes it, by each of the trainable
+    parameters: by name. Parameters, running statistics and random stream are as before."""
+    _check_net("gradients", net)
+    if not callable(loss):
+        raise MinimlError(
+            f"gradients got {type(loss).__name__} for the loss; it takes net, loss, x, *labels"
+        )
+    trained = {name: p for name, p in net.parameters_dict().items() if p.requires_grad}
+
+    def value(*given: Any) -> Any:
+        out = loss(net(*given), *labels)
+        return out[0] if isinstance(out, tuple) else out
+
+    with _unchanged():
+        given = x if type(x) is tuple else (x,)
+        _, found = value_and_grad(value, argnums=None, weights=trained)(*given)
+    return {name: gradient.asnumpy() for name, gradient in found.items()}
+
+
+def _check_net(who: str, net: object) -> None:
+    if not isinstance(net, Cell):
+        raise MinimlError(f"{who} got {net!r} of type {type(net).__name__}; give a network")
+
+
+class _unchanged(ExitStack):
+    """A block in which calls run op by op, and after which parameters are as before it."""
+
+    def __enter__(self) -> _unchanged:
+        super().__enter__()
+        log = self.enter_context(logged())
+        self.callback(log.restore)
+        self.enter_context(context(mode=PYNATIVE_MODE, jit=False))
+        return self
+
+
+def _noting(found: list[Array]) -> Callable[..., None]:
+    def note(cell: Any, inputs: Any, output: Any) -> None:
+        leaves = [x for x in optree.tree_leaves(output) if isinstance(x, Tensor)]
+        found.extend(np.asarray(x.asnumpy()) for x in leaves)
+
+    return note
+
+
+# --- Mermaid and DOT ------------------------------------------------------------------------------
+
+
+_MERMAID_SHAPES = {
+    "input": ("([", "])"),
+    "state": ("[(", ")]"),
+    "constant": ("[/", "/]"),
+    "call": ("[", "]"),
+    "effect": ("[[", "]]"),
+    "output": ("([", "])"),
+}
+_DOT_STYLES = {
+    "input": "shape=oval",
+    "state": "shape=cylinder",
+    "constant": "shape=note",
+    "call": "shape=box, style=rounded",
+    "effect": "shape=box, peripheries=2",
+    "output": "shape=oval",
+}
+
+
+def to_mermaid(what: Graph | Callable[..., Any], *example_args: Any, **named: Any) -> str:
+    """A Mermaid flowchart, which GitHub and notebooks show as a picture, of a graph, or of a
+    network or function traced for arguments like the examples."""
+    graph = graph_of("to_mermaid", what, example_args, named)
+    return "\n".join(["flowchart TD", *_mermaid(drawing_of(graph), "  ")])
+
+
+def to_dot(what: Graph | Callable[..., Any], *example_args: Any, **named: Any) -> str:
+    """The graph, as in `to_mermaid`, in DOT, for Graphviz: `dot -Tsvg graph.dot -o graph.svg`."""
+    graph = graph_of("to_dot", what, example_args, named)
+    head = [
+        f"digraph {_quoted(graph.name)} {{",
+        "  compound=true;",
+        '  node [fontname="monospace"];',
+    ]
+    return "\n".join([*head, *_dot(drawing_of(graph), "  "), "}"])
+
+
+def _mermaid(drawing: Drawing, indent: str) -> Iterator[str]:
+    for box in drawing.boxes:
+        left, right = _MERMAID_SHAPES[box.kind]
+        yield f"{indent}{box.key}{left}{_mermaid_label(box)}{right}"
+        for i, (label, inner) in enumerate(box.inner):
+            name = f"{box.key}_{i}"
+            yield f'{indent}subgraph {name}["{_escaped(label)}: {_escaped(inner.name)}"]'
+            yield from _mermaid(inner, indent + "  ")
+            yield f"{indent}end"
+            yield f"{indent}{box.key} -.- {name}"
+    for arrow in drawing.arrows:
+        yield f'{indent}{arrow.source} -->|"{arrow.type}"| {arrow.target}'
+
+
+def _mermaid_label(box: Box) -> str:
+    types = f"<br/>{_escaped(box.types)}" if box.types else ""
+    return f'"{_escaped(box.title)}{types}"'
+
+
+def _escaped(text: str) -> str:
+    """The text for a quoted Mermaid label, where # starts an entity."""
+    for sign, entity in (("#", "#35;"), ('"', "#quot;"), ("<", "#lt;"), (">", "#gt;")):
+        text = text.replace(sign, entity)
+    return text
+
+
+def _dot(drawing: Drawing, indent: str) -> Iterator[str]:
+    for box in drawing.boxes:
+        label = _quoted("\n".join(filter(None, [box.title, box.types])))
+        tip = _quoted("\n".join(box.details))
+        yield f"{indent}{box.key} [label={label}, tooltip={tip}, {_DOT_STYLES[box.kind]}];"
+        for i, (name, inner) in enumerate(box.inner):
+            cluster = f"cluster_{box.key}_{i}"
+            yield f"{indent}subgraph {cluster} {{"
+            yield f"{indent}  label={_quoted(f'{name}: {inner.name}')};"
+            yield from _dot(inner, indent + "  ")
+            yield f"{indent}}}"
+            ends = f"style=dashed, arrowhead=none, lhead={cluster}"
+            yield f"{indent}{box.key} -> {inner.boxes[0].key} [{ends}];"
+    for arrow in drawing.arrows:
+        yield f"{indent}{arrow.source} -> {arrow.target} [label={_quoted(arrow.type)}];"
+
+
+def _quoted(text: str) -> str:
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    return f'"{escaped}"'

@@ -2,7 +2,7 @@
 
 from types import SimpleNamespace
 
-from miniml.backends.cuda.emulator import cupy as emucupy
+from miniml.backends.cuda import emulator as emucupy
 
 
 class CUDARuntimeError(RuntimeError):

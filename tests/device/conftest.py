@@ -5,8 +5,8 @@ import sys
 import pytest
 
 import miniml as ml
-from miniml import epoch
 from miniml.backends import devices
+from miniml.core import epoch
 from tests.conftest import HAS_CXX
 from tests.device.as_gpu import double
 

@@ -11,9 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from miniml.backends.cuda.device import Cuda
+from miniml.backends.cuda.nvrtc import Compiled, Usage, compiler
 from miniml.backends.kernel import KernelEntry
-
-from .nvrtc import Compiled, Usage, compiler
 
 FOLDER = Path(__file__).parents[2] / ".cache" / "nvrtc"
 

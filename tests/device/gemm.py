@@ -13,9 +13,9 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
+from miniml.backends.cuda import emulator as emucupy
 from miniml.backends.cuda.device import Cuda
-from miniml.backends.cuda.emulator import cupy as emucupy
-from miniml.backends.cuda.sim.settings import using
+from miniml.backends.cuda.sim.memory import using
 
 NUMBERS = {0: np.float32, 1: np.float64, 2: np.float16, 14: ml_dtypes.bfloat16}
 SUMS = {68: np.float32, 70: np.float64}

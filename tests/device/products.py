@@ -8,7 +8,7 @@ from miniml.backends.devices import get_device
 from miniml.backends.kernel import KernelNode
 from miniml.backends.selection import Target
 from miniml.backends.signature import ArraySpec
-from miniml.dtype import bool_, is_float
+from miniml.core.dtype import bool_, is_float
 from miniml.testing.tolerance import mismatch, unit_roundoff
 from tests.opinfo.draws import numbers
 from tests.opinfo.linalg import matmul, turned

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import miniml as ml
-from miniml.backends.cuda.sim.settings import using
+from miniml.backends.cuda.sim.memory import using
 from tests.frame.calls import rng_of
 from tests.frame.device import check_device, chosen
 from tests.opinfo import ROWS

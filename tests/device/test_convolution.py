@@ -7,8 +7,8 @@ import pytest
 
 import miniml as ml
 from miniml import ops
-from miniml.backends.cuda.kernels.convolve import FORWARD, INPUT, WEIGHT, tiled
-from miniml.backends.cuda.sim.settings import SCHEDULES, using
+from miniml.backends.cuda.kernels.images import FORWARD, INPUT, WEIGHT, tiled
+from miniml.backends.cuda.sim.memory import SCHEDULES, using
 from miniml.backends.cuda.text.windows import WINDOW
 
 # images, channels, rows, columns; outputs, taps; stride, padding, dilation, groups
@@ -105,3 +105,23 @@ def test_what_is_computed_by_tiles():
     assert tiled(WEIGHT, many).split > 1
     huge = sizes(n=1 << 16, c=64, h=256, w=256, o=64, oh=256, ow=256)
     assert tiled(FORWARD, huge) is None
+
+
+@pytest.mark.parametrize("short", [0, 1, 14, 15, 16, 17, 128, 255, 256, 1000, 1 << 20])
+def test_numbers_that_32_bits_count_end_before_their_limit(short):
+    """A tile beyond the last product, row or column is counted, too."""
+    most = (1 << 31) - short
+    row = sizes(n=1, c=2048, o=2048, w=most, ow=most)  # many columns, or sums in one part
+    few = sizes(n=1, c=16, o=16, w=most, ow=most)  # sums in many parts
+    channels = sizes(n=16, c=most, o=most, groups=1)
+    apart = sizes(n=16, c=16, o=16, w=2 * most, ow=most // 64, sw=128)  # only pixels are far
+    for kind, window in itertools.product((FORWARD, INPUT, WEIGHT), (row, few, channels, apart)):
+        found = tiled(kind, window)
+        if found is None:
+            continue
+        product = {name: int(found.product[name][0]) for name in found.product.dtype.names}
+        ends = product["m"] + 64, product["n"] + 128, product["k"] + 16
+        length = product["length"]
+        assert max(*ends, *map(int, window[0].item())) < 1 << 31
+        assert (found.split - 1) * length < product["k"] <= found.split * length
+    assert (tiled(WEIGHT, few) is None) == (short < 256)

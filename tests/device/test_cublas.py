@@ -3,14 +3,13 @@
 import numpy as np
 import pytest
 
-from miniml.backends.cuda.kernels import cublas
-from miniml.backends.cuda.kernels.cublas import CuBLAS
-from miniml.backends.cuda.kernels.einsum import EinsumKernel
+from miniml.backends.cuda.kernels import linalg
+from miniml.backends.cuda.kernels.linalg import CuBLAS, EinsumKernel
 from miniml.backends.devices import get_device
 from miniml.backends.kernel import KernelNode
 from miniml.backends.signature import ArraySpec
-from miniml.dtype import bfloat16, float16, float32, float64
-from miniml.errors import ShapeError
+from miniml.core.dtype import bfloat16, float16, float32, float64
+from miniml.core.errors import ShapeError
 from miniml.testing.tolerance import mismatch, unit_roundoff
 from tests.device.gemm import with_cublas
 from tests.device.products import BATCHES, ODD, TURNS, check, made, operands, run
@@ -87,11 +86,11 @@ class TestCuBLAS:
             pytest.skip("no cuBLAS on this machine")
         runtime = cupy.cuda.runtime
         kinds = [runtime.CUDA_R_32F, runtime.CUDA_R_64F, runtime.CUDA_R_16F, runtime.CUDA_R_16BF]
-        assert list(cublas._TYPES.values()) == kinds
-        assert (cublas._AS_IT_LIES, cublas._TRANSPOSED) == (names.CUBLAS_OP_N, names.CUBLAS_OP_T)
-        assert names.CUBLAS_COMPUTE_32F == cublas._FLOAT32_SUMS
-        assert names.CUBLAS_COMPUTE_64F == cublas._FLOAT64_SUMS
-        assert names.CUBLAS_GEMM_DEFAULT == cublas._ANY_ALGORITHM
+        assert list(linalg._TYPES.values()) == kinds
+        assert (linalg._AS_IT_LIES, linalg._TRANSPOSED) == (names.CUBLAS_OP_N, names.CUBLAS_OP_T)
+        assert names.CUBLAS_COMPUTE_32F == linalg._FLOAT32_SUMS
+        assert names.CUBLAS_COMPUTE_64F == linalg._FLOAT64_SUMS
+        assert names.CUBLAS_GEMM_DEFAULT == linalg._ANY_ALGORITHM
 
 
 # Einstein sums: how often gemm is called, 0 where a matrix lies neither by rows nor by columns.

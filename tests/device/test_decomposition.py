@@ -6,7 +6,7 @@ import pytest
 import miniml as ml
 from miniml import ops
 from miniml.backends.cuda.kernels import decomposition
-from miniml.backends.cuda.sim.settings import SCHEDULES, using
+from miniml.backends.cuda.sim.memory import SCHEDULES, using
 
 RNG = np.random.default_rng(5)
 ROUNDINGS = 40  # of the largest number, for rows of 40

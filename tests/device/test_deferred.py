@@ -5,8 +5,8 @@ import pytest
 
 import miniml as ml
 from miniml import nn, optim
-from miniml.backends.cuda.sim import settings
-from miniml.errors import KernelFaultError
+from miniml.backends.cuda.sim import memory
+from miniml.core.errors import KernelFaultError
 
 from .test_users_kernels import broken
 
@@ -27,7 +27,7 @@ def trained(device, jit):
 @pytest.mark.parametrize("jit", [True, False], ids=["graph", "eager"])
 def test_training_reads_what_was_computed(jit, on_simulator):
     losses, weights = trained("cpu", jit)
-    with settings.using(deferred=True):
+    with memory.using(deferred=True):
         late_losses, late_weights = trained(on_simulator, jit)
         assert np.allclose(late_losses, losses, rtol=1e-5)
         for late, weight in zip(late_weights, weights):
@@ -39,7 +39,7 @@ def test_a_faulty_kernel_is_reported_when_its_result_is_read(on_simulator):
       out[blockIdx.x] = x[(blockIdx.x + 1) * n];
     }"""
     late = broken("ReadsTheNextRow", text)
-    with ml.context(device_target=on_simulator), settings.using(deferred=True):
+    with ml.context(device_target=on_simulator), memory.using(deferred=True):
         out = late(ml.Tensor(np.ones((2, 3), np.float32)))
         with pytest.raises(KernelFaultError, match="out-of-bounds in kernel f, block"):
             out.asnumpy()

@@ -8,7 +8,7 @@ import pytest
 import miniml as ml
 from miniml import Kernel, kernel, ops
 from miniml.backends.constants import _made
-from miniml.ops.inference.bases import Unary
+from miniml.ops.bases import Unary
 
 EVENTS = []
 

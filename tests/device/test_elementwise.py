@@ -5,7 +5,7 @@ import pytest
 
 import miniml as ml
 from miniml import ops
-from miniml.backends.cuda.sim.settings import SCHEDULES, using
+from miniml.backends.cuda.sim.memory import SCHEDULES, using
 
 
 def integers(*shape, dtype="f"):

@@ -10,9 +10,9 @@ import pytest
 import miniml as ml
 from miniml import Launch, ops
 from miniml.backends import devices
+from miniml.backends.cuda import emulator as emucupy
 from miniml.backends.cuda import load
-from miniml.backends.cuda.emulator import cupy as emucupy
-from miniml.errors import (
+from miniml.core.errors import (
     CompileError,
     DeviceError,
     DeviceLostError,

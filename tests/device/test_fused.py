@@ -6,10 +6,11 @@ import optree
 import pytest
 
 import miniml as ml
-from miniml import epoch, ops
-from miniml.backends.cuda.sim.settings import SCHEDULES, using
-from miniml.backends.cuda.text import rows as cuda_rows
-from miniml.errors import CompileError, PerformanceWarning
+from miniml import ops
+from miniml.backends.cuda.sim.memory import SCHEDULES, using
+from miniml.backends.cuda.text import loops as cuda_rows
+from miniml.core import epoch
+from miniml.core.errors import CompileError, PerformanceWarning
 from miniml.runtime.jit import Jit
 from tests.unit.cc.programs import function, inputs_for, with_gradient
 
@@ -188,7 +189,7 @@ class Misspelt(ml.Primitive):
 
 
 def test_a_users_expression_that_does_not_compile_is_an_error_that_names_it(on_device):
-    ml.elementwise_kernel("Misspelt", "2 * x(1)", "f->f")
+    ml.elementwise_kernel("Misspelt", "2 +* x", "f->f")
     with ml.context(providers=("cc",)), pytest.raises(CompileError, match="Misspelt") as caught:
         ml.jit(lambda x: ops.exp(Misspelt()(x)) * x)(ml.Tensor(rows(3)))
     assert caught.value.__notes__[0].startswith("Misspelt was called at\n")

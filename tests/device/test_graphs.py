@@ -10,11 +10,11 @@ import pytest
 
 import miniml as ml
 from miniml import Kernel, Launch, kernel, nn, ops, optim
-from miniml.backends.cuda.emulator import cupy as emucupy
-from miniml.backends.cuda.sim import settings as sim_settings
+from miniml.backends.cuda import emulator as emucupy
+from miniml.backends.cuda.sim import memory as sim_settings
 from miniml.backends.devices import get_device
-from miniml.errors import CaptureError, KernelFaultError, MinimlError
-from miniml.ops.inference.bases import Unary
+from miniml.core.errors import CaptureError, KernelFaultError, MinimlError
+from miniml.ops.bases import Unary
 from tests.device.test_programs import numbers
 from tests.device.test_users_kernels import Swish2, broken
 
@@ -72,7 +72,7 @@ class TestReplay:
                 losses[how] = [float(step(*batch)) for batch in batches]
                 weights[how] = [p.asnumpy() for p in net.get_parameters()]
                 made = program_of(step, *batches[0])
-                replay = made._idle[0].player.recorded if how == "on" else None
+                replay = made._idle[0].executor.recorded if how == "on" else None
         assert replay is not None
         assert losses["on"] == losses["off"]
         assert all(map(np.array_equal, weights["on"], weights["off"]))
@@ -103,7 +103,7 @@ class TestReplay:
                 expected = plain(x, y)
             for got, right in zip(compiled(x, y), expected):
                 assert np.array_equal(got.asnumpy(), right.asnumpy())
-        assert compiled.compiled(x, y).program._idle[0].player.recorded is not None
+        assert compiled.compiled(x, y).program._idle[0].executor.recorded is not None
 
     def test_outputs_are_the_callers_own(self, graphs):
         f = ml.jit(lambda x: (x, ops.exp(x), ops.exp(x).reshape(2, 1) * 2))
@@ -141,7 +141,7 @@ class TestReplay:
         g = ml.jit(f)
         seen = [g(ml.Tensor([float(i), 0.0])).tolist() for i in range(4)]
         assert seen == [[1, 2], [0, 0], [1, 0], [2, 0]]
-        assert g.compiled(ml.Tensor([0.0, 0.0])).program._idle[0].player.recorded is not None
+        assert g.compiled(ml.Tensor([0.0, 0.0])).program._idle[0].executor.recorded is not None
 
     def test_draws_go_on_where_the_stream_is(self, device):
         drawn = {}
@@ -171,25 +171,25 @@ class TestReplay:
                 expected = f(x).asnumpy()
             assert np.allclose(f(x).asnumpy(), expected, rtol=1e-5)
         (loop,) = f.compiled(x).program.prepared.values()
-        assert loop.instance.kernel.body._idle[0].player.recorded is not None
+        assert loop.instance.kernel.body._idle[0].executor.recorded is not None
 
     def test_a_program_that_is_dropped_frees_its_memory_at_once(self, graphs):
         x = ml.Tensor(X)
         f = ml.jit(lambda x: ops.exp(ops.tanh(x)) * 2)
         for _ in range(3):
             f(x)
-        player = weakref.ref(f.compiled(x).program._idle[0].player)
-        assert player().recorded is not None
+        executor = weakref.ref(f.compiled(x).program._idle[0].executor)
+        assert executor().recorded is not None
         gc.disable()
         try:
             del f
-            assert player() is None
+            assert executor() is None
         finally:
             gc.enable()
 
     def test_threads_have_a_graph_each(self, graphs):
         f = ml.jit(lambda x: ops.exp(ops.tanh(x)) * 2)
-        settings, wrong = ml.settings.current(), []
+        settings, wrong = ml.core.settings.current(), []
 
         def work(seed):
             with ml.context(device_target=settings.device_target, cuda_graphs="on"):
@@ -294,23 +294,23 @@ class TestStepByStep:
         f = ml.jit(lambda x: Odd()(ops.exp(x)))
         for i in range(3):
             assert np.allclose(f(ml.Tensor(X + i)).asnumpy(), np.exp(X + i), rtol=1e-6)
-        assert f.compiled(ml.Tensor(X)).program._idle[0].player.recorded is not None
+        assert f.compiled(ml.Tensor(X)).program._idle[0].executor.recorded is not None
 
     def test_an_expression_of_a_user_only_launches(self, on_sim):
         f = ml.jit(lambda x: Swish2(1.0)(ops.exp(x)))
         seen = [f(ml.Tensor(X)).asnumpy() for _ in range(3)]
         assert np.array_equal(seen[0], seen[2])
-        assert f.compiled(ml.Tensor(X)).program._idle[0].player.recorded is not None
+        assert f.compiled(ml.Tensor(X)).program._idle[0].executor.recorded is not None
 
     def test_a_gpu_makes_graphs_by_itself(self, gpu):
         assert "as one CUDA graph" in str(ml.explain(lambda x: ops.exp(ops.exp(x)), ml.Tensor(X)))
         f = ml.jit(lambda x: ops.exp(ops.exp(x)))
         seen = [f(ml.Tensor(X)).asnumpy() for _ in range(3)]
         assert np.array_equal(seen[0], seen[2])
-        assert f.compiled(ml.Tensor(X)).program._idle[0].player.recorded is not None
+        assert f.compiled(ml.Tensor(X)).program._idle[0].executor.recorded is not None
 
     def test_an_unknown_setting(self):
-        with pytest.raises(MinimlError, match="cuda_graphs 'always' is unknown"):
+        with pytest.raises(MinimlError, match="cuda_graphs='always'; expected one of"):
             ml.set_context(cuda_graphs="always")
 
 
@@ -380,7 +380,7 @@ class TestFaults:
         monkeypatch.setattr(emucupy.RawKernel, "_repeated", step)
         g(ml.Tensor(X))
         assert p.tolist() == [3, 6]
-        assert g.compiled(ml.Tensor(X)).program._idle[0].player.recorded is not None
+        assert g.compiled(ml.Tensor(X)).program._idle[0].executor.recorded is not None
 
     def test_the_device_refuses_what_cuda_would_let_pass(self, on_sim):
         with pytest.raises(CaptureError, match="got an allocation while one was recorded"):

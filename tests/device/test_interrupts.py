@@ -5,7 +5,7 @@ import signal
 import pytest
 
 import miniml as ml
-from miniml.uninterrupted import at_once, is_native, uninterrupted
+from miniml.core.access import at_once, is_native, uninterrupted
 from tests.frame.interrupted import Sender, Training, disturbed
 
 

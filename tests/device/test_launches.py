@@ -1,5 +1,7 @@
 """Launches that are refused: wrong arguments, beyond the limits; in the same words everywhere."""
 
+import itertools
+from contextlib import nullcontext, suppress
 from types import SimpleNamespace
 
 import numpy as np
@@ -7,8 +9,10 @@ import pytest
 
 import miniml as ml
 from miniml import Launch
-from miniml.backends.cuda.text.parameters import check, parameters
-from miniml.errors import DeclarationError, LaunchError
+from miniml.backends.cuda import emulator as cp
+from miniml.backends.cuda.text.source import check, parameters
+from miniml.core.dtype import bfloat16
+from miniml.core.errors import DeclarationError, LaunchError
 from tests.device.as_gpu import CUDADriverError, first_line, raising
 from tests.device.test_users_kernels import MATRIX, broken
 
@@ -60,7 +64,7 @@ class TestLaunches:
         ids=lambda v: v if isinstance(v, str) and v.isalpha() else "",
     )
     def test_arguments(self, either, name, source, rule, message):
-        kind = broken(f"{name}In{ml.settings.current().device_target[4:]}s", source, rule)
+        kind = broken(f"{name}In{ml.core.settings.current().device_target[4:]}s", source, rule)
         with pytest.raises(LaunchError, match=message):
             kind(ml.Tensor(MATRIX))
 
@@ -97,6 +101,49 @@ class TestLaunches:
         )
 
 
+NUMBERS = {
+    "bool": "bool", "int8": "signed char", "uint8": "unsigned char", "int16": "short",
+    "uint16": "unsigned short", "int32": "int", "uint32": "unsigned int", "int64": "long long",
+    "uint64": "unsigned long long", "float32": "float", "float64": "double",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("array", [True, False])
+def test_gpu_and_simulator_take_the_same_arguments(array):
+    """Arrays of the pointer's type alone; integers of either sign; bools as unsigned bytes."""
+    star = "*" * array
+    text = "".join(
+        f'extern "C" __global__ void of_{name}({c}{star} x) {{}}\n' for name, c in NUMBERS.items()
+    )
+    on_simulator = cp.RawModule(code=text)
+    on_gpu, simulated = set(), set()
+    for parameter, got in itertools.product(NUMBERS, (*NUMBERS, bfloat16)):
+        f, pair = f"of_{parameter}", (str(np.dtype(got)), parameter)
+        argument = cp.zeros(1, got) if array else np.zeros((), got)[()]
+        with suppress(LaunchError):
+            check(f, parameters(text, f), (argument,))
+            on_gpu.add(pair)
+        with suppress(LaunchError):
+            on_simulator.get_function(f)((1,), (1,), (argument,))
+            simulated.add(pair)
+    same = {(n, n) for n in NUMBERS} | {("bool", "uint8")}
+    signs = (("int{}", "uint{}"), ("uint{}", "int{}"))
+    either = {(a.format(n), b.format(n)) for n in (8, 16, 32, 64) for a, b in signs}
+    assert on_gpu == simulated == (same if array else same | either)
+
+
+@pytest.mark.parametrize("argument", [0, np.intp(0), np.uint64(0), 8, np.int32(0), 0.0])
+def test_a_null_pointer_passes_everywhere(argument):
+    text = 'extern "C" __global__ void f(float* x) {}'
+    fits = argument == 0 and type(argument) not in (float, np.int32)
+    for call in (
+        lambda: check("f", parameters(text, "f"), (argument,)),
+        lambda: cp.RawModule(code=text).get_function("f")((1,), (1,), (argument,)),
+    ):
+        with nullcontext() if fits else pytest.raises(LaunchError, match="got a value of"):
+            call()
+
+
 class TestParameters:
     """Parameters are read from the text only where that is sure."""
 
@@ -124,10 +171,17 @@ class TestParameters:
             "__global__ void g(int n) {}",
             "__global__ void f(ARGUMENTS) {}",
             "__global__ void f(\n#ifdef A\n int n,\n#endif\n int m) {}",
+            "__global__ void f(Tile<1 << 3> tile, int n) { g(n, 1); }",
+            "__global__ void f(Tile<N < 4> tile, int n) { g(n, 1); }",
         ],
     )
     def test_what_is_not(self, text):
         assert self.read(text) is None
+
+    @pytest.mark.parametrize("argument", ["(N > 4)", "(1 << 3)", "g(N < 4)", "Pair<int, 3>"])
+    def test_comparisons_in_parentheses(self, argument):
+        text = f"__global__ void f(Tile<{argument}> tile, int n) {{ g(n, 1); }}"
+        assert self.read(text) == [(False, None), (False, ("i", 4))]
 
     def test_none(self):
         assert self.read("__global__ void f() {}") == self.read("__global__ void f(void) {}") == []

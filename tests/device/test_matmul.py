@@ -4,18 +4,18 @@ import numpy as np
 import pytest
 
 import miniml as ml
-from miniml import epoch, ops
+from miniml import ops
 from miniml.backends import registry
 from miniml.backends.cuda.kernels import linalg
-from miniml.backends.cuda.kernels.cublas import CuBLAS
-from miniml.backends.cuda.kernels.linalg import RegisterTiles, TensorCoreTiles
-from miniml.backends.cuda.sim.settings import using
+from miniml.backends.cuda.kernels.linalg import CuBLAS, RegisterTiles, TensorCoreTiles
+from miniml.backends.cuda.sim.memory import using
 from miniml.backends.device import CPU
 from miniml.backends.devices import get_device
 from miniml.backends.selection import Target
 from miniml.backends.signature import ArraySpec
-from miniml.dtype import ALL, bfloat16, float16, float32, float64, int32
-from miniml.errors import ShapeError
+from miniml.core import epoch
+from miniml.core.dtype import ALL, bfloat16, float16, float32, float64, int32
+from miniml.core.errors import ShapeError
 from tests.device.conftest import DEVICES
 from tests.device.gemm import with_cublas
 from tests.device.products import BATCHES, ODD, TURNS, check, operands, run
@@ -132,7 +132,7 @@ class TestChoice:
     def test_without_the_header_there_are_no_tensor_cores(self, device, monkeypatch):
         found = get_device("cuda-sim")
         monkeypatch.setattr(found, "features", {})
-        monkeypatch.setattr("miniml.backends.cuda.features.PROBE", "#include <no_such.h>\n")
+        monkeypatch.setattr("miniml.backends.cuda.device.PROBE", "#include <no_such.h>\n")
         assert not found.has("wmma")
 
     def test_a_library_that_is_not_installed(self):

@@ -7,9 +7,9 @@ import scipy.special
 
 import miniml as ml
 from miniml import ops
-from miniml.backends.cuda.sim.settings import SCHEDULES, using
-from miniml.backends.cuda.text.groups import BLOCK
-from miniml.backends.cuda.text.rows import SHARED
+from miniml.backends.cuda.sim.memory import SCHEDULES, using
+from miniml.backends.cuda.text.loops import SHARED
+from miniml.backends.cuda.text.source import BLOCK
 
 WARP = SHARED // 4 // (BLOCK // 32)  # the longest row of float32 that a warp keeps
 WHOLE = SHARED // 4  # the longest that a block keeps

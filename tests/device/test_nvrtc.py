@@ -11,12 +11,13 @@ import numpy as np
 import pytest
 
 import miniml as ml
+from miniml import cli
 from miniml.backends import cuda
-from miniml.backends.cuda.limits import STATIC_SHARED
-from miniml.backends.cuda.text.compile import OPTIONS
+from miniml.backends.cuda import nvrtc
+from miniml.backends.cuda.failures import STATIC_SHARED
+from miniml.backends.cuda.text.source import OPTIONS
 from miniml.backends.kernel import Expression
-from miniml.errors import CompileError, DeviceError
-from tests.device import nvrtc
+from miniml.core.errors import CompileError, DeviceError
 from tests.device.gate import compiled, runs_on
 from tests.device.units import ROWS, all_units, units
 from tests.unit.cc.programs import function, inputs_for
@@ -25,6 +26,7 @@ from tests.unit.test_readme import BLOCKS, ROOT, script
 SOURCES = Path(cuda.__file__).parent
 ALWAYS = 90
 DEEP = pytest.mark.deep
+FAST = ("--option=--use_fast_math",)
 SOME = 3  # texts of a primitive that are compiled for each architecture but the daily one
 
 
@@ -155,13 +157,108 @@ def test_kernels_of_users_compile(program):
 
 @pytest.mark.deep
 def test_the_idioms_of_the_simulator_are_those_of_cuda():
-    """The simulator's own headers offer what NVIDIA's do, those of CCCL as cupy brings them."""
-    cupy = pytest.importorskip("cupy", reason="no cupy on this machine")
-    cccl = Path(cupy.__file__).parent / "_core" / "include" / "cupy" / "_cccl"
-    folders = [f"-I{cccl / part}" for part in ("libcudacxx", "cub", "thrust")]
+    """The simulator's own headers offer what NVIDIA's do, with those of CCCL."""
+    folders = nvrtc.folders_of_cccl()
+    if not folders:
+        pytest.skip("neither cupy nor CCCL on this machine")
     text = (ROOT / "tests" / "device" / "sim" / "kernels" / "idioms.cu").read_text("utf-8")
     kernels = {k.kernel for k in compiled(text, ALWAYS, *folders).kernels}
     assert kernels == set(re.findall(r"__global__ void (\w+)\(", text))
+
+
+# -- the command --
+
+MINE = """extern "C" __global__ void scaled(const T* x, T* y, int n) {
+  int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < n) y[i] = miniml::store<T>(SCALE * miniml::load(x[i]));
+}
+"""
+COOPERATIVE = """#include <cooperative_groups.h>
+extern "C" __global__ void meet(float* y) {
+  cooperative_groups::this_thread_block().sync();
+  y[threadIdx.x] = 1;
+}
+"""
+REGISTERS = """
+from pathlib import Path
+import miniml as ml
+class NvrtcScaled(ml.Primitive):
+    "2 x."
+    like = "x"
+    inputs = ("x",)
+def launch(node):
+    return ml.Launch(grid=(1,), block=(64,), args=(node.inputs[0].size,))
+ml.raw_kernel("NvrtcScaled", "f->f", "d->d", entry="scaled", launch=launch,
+              defines={"SCALE": 2}, source=Path("mine.cu").read_text())
+"""
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name, text in {
+        "mine.cu": MINE, "meet.cu": COOPERATIVE, "mine.py": REGISTERS, "none.py": "",
+    }.items():  # fmt: skip
+        (tmp_path / name).write_text(text)
+
+
+def nvrtc_command(capsys, *arguments):
+    code = cli.main(["nvrtc", *arguments])
+    return code, *capsys.readouterr()
+
+
+@pytest.mark.usefixtures("folder")
+class TestCommand:
+    @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "int64"])
+    def test_it_says_what_a_text_takes_of_each_architecture(self, capsys, dtype):
+        types = "-D", f"T={dtype}", "-D", "SCALE=2"
+        code, out, _ = nvrtc_command(capsys, "mine.cu", "--arch", "80", "120", *types)
+        assert code == 0
+        assert re.findall(r"mine\.cu, (sm_\d+), NVRTC \d+\.\d+\n  kernel ", out) == [
+            "sm_80",
+            "sm_120",
+        ]
+        assert len(re.findall(r"^  scaled +[1-9]\d* +0 +0 +0$", out, re.MULTILINE)) == 2
+
+    def test_what_does_not_compile_is_shown_with_its_line(self, capsys):
+        code, out, _ = nvrtc_command(capsys, "mine.cu", "-D", "T=float32")
+        assert code == 1
+        assert 'mine.cu(3): error: identifier "SCALE" is undefined' in out
+
+    def test_options_reach_the_compiler(self, capsys):
+        macros = "-D", "T=float32", "-D", "SCALE=1/x[i]"
+        texts = [nvrtc_command(capsys, "mine.cu", *macros, *more)[1] for more in ((), FAST)]
+        assert texts[0] != texts[1]
+
+    def test_the_raw_kernels_of_a_python_file_are_compiled_in_each_signature(self, capsys):
+        code, out, _ = nvrtc_command(capsys, "mine.py")
+        assert code == 0, out
+        assert re.findall(r"^NvrtcScaled (\S+), sm_90", out, re.MULTILINE) == ["f->f", "d->d"]
+
+    def test_groups_find_their_headers(self, capsys):
+        if not nvrtc.folders_of_cccl():
+            pytest.skip("neither cupy nor CCCL on this machine")
+        assert nvrtc_command(capsys, "meet.cu")[0] == 0
+
+    def test_without_them_the_wheel_is_named(self, capsys, monkeypatch):
+        monkeypatch.setattr(nvrtc, "folders_of_cccl", lambda: ())
+        code, out, _ = nvrtc_command(capsys, "meet.cu")
+        assert code == 1
+        assert "pip install 'nvidia-cuda-cccl==" in out
+
+    @pytest.mark.parametrize(
+        ("arguments", "message"),
+        [
+            (["absent.cu"], "no file 'absent.cu'; .*mine.cu"),
+            (["none.py"], "none.py registers no raw_kernel"),
+            (["mine.cu", "--arch", "91"], "compiles for 75, 80, .*; got 91"),
+            (["mine.cu", "-D", "3=4"], "'3=4' defines nothing; give NAME=VALUE"),
+        ],
+    )
+    def test_what_it_refuses(self, capsys, arguments, message):
+        code, _, error = nvrtc_command(capsys, *arguments)
+        assert code == 2
+        assert re.search(message, error)
 
 
 # -- the gate itself --
@@ -243,7 +340,8 @@ def test_the_options_are_those_of_cupy(monkeypatch):
         inside._compile_module_with_cache(HEAD + "f() {}", options, arch=str(ALWAYS))
     ours = nvrtc.compiler().options(ALWAYS)
     assert [o for o in given if not o.startswith("-I")] == [o for o in ours if o[:2] != "-I"]
-    assert {o for o in ours if o[:2] == "-I"} <= set(given)
+    folders = [{Path(o[2:]).resolve() for o in all_ if o[:2] == "-I"} for all_ in (ours, given)]
+    assert folders[0] <= folders[1]
 
 
 def test_results_are_kept_by_content(monkeypatch):

@@ -6,8 +6,8 @@ import pytest
 
 import miniml as ml
 from miniml import ops
-from miniml.backends.cuda.sim.settings import SCHEDULES, using
-from miniml.backends.cuda.text.groups import BLOCK, parts
+from miniml.backends.cuda.sim.memory import SCHEDULES, using
+from miniml.backends.cuda.text.source import BLOCK, parts
 
 CUT = 2 * 64 * BLOCK  # the shortest row that is cut
 SHAPES = (

@@ -2,7 +2,7 @@
 
 import pytest
 
-from miniml.backends.cuda.sim import settings
+from miniml.backends.cuda.sim import memory
 from tests.frame.calls import rng_of
 from tests.frame.device import check_device, chosen
 from tests.opinfo import ROWS
@@ -13,5 +13,5 @@ from tests.opinfo import ROWS
 def test_kernel(row, schedule, on_simulator):
     """In check mode, where a race, a diverging barrier or a stray access raises."""
     name, dtype = row.primitive.name, chosen(row, every=False)[0]
-    with settings.using(schedule=schedule, seed=11):
+    with memory.using(schedule=schedule, seed=11):
         check_device(row, dtype, rng_of(name, schedule), on_simulator)

@@ -6,8 +6,8 @@ import pytest
 
 import miniml as ml
 from miniml import ops
-from miniml.backends.cuda.kernels.sort import PART, RUN
-from miniml.backends.cuda.sim.settings import SCHEDULES, using
+from miniml.backends.cuda.kernels.reduce import PART, RUN
+from miniml.backends.cuda.sim.memory import SCHEDULES, using
 
 LENGTHS = (0, 1, 2, 3, 31, 32, 33, 127, 128, 129, RUN - 1, RUN, RUN + 1)
 DTYPES = ("?", "b", "H", "L", "e", "d")

@@ -7,7 +7,7 @@ import numpy as np
 
 from miniml.backends import cuda
 from miniml.backends.cuda.text.source import unit
-from miniml.dtype import bfloat16, float16
+from miniml.core.dtype import bfloat16, float16
 
 FOLDER = Path(cuda.__file__).parent
 

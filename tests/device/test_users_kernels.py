@@ -10,15 +10,16 @@ import miniml as ml
 from miniml import Kernel, Launch, Primitive, elementwise_kernel, kernel, raw_kernel
 from miniml.backends.cuda import load
 from miniml.backends.signature import ArraySpec
-from miniml.errors import (
+from miniml.core.errors import (
     CompileError,
     DeclarationError,
     DeviceError,
+    KernelFaultError,
     KernelNotFoundError,
     LaunchError,
     ShapeError,
 )
-from miniml.ops.inference.bases import Unary
+from miniml.ops.bases import Unary
 
 ROW_SUM = """
 extern "C" __global__ void row_sum(const T* x, T_OUT0* out, long long n) {
@@ -112,7 +113,107 @@ class DoubledKernel(Kernel):
             self.function((-(-x.size // 64),), (64,), args)
 
 
+class CountedInto(Primitive):
+    """How many of the numbers of x, which are 0 to 7, are equal to each."""
+
+    differentiable = False
+
+    def infer_shape(self, x):
+        return (8,)
+
+    def infer_dtype(self, x):
+        return ml.int32
+
+
+COUNT = """
+#ifndef STEP
+#define STEP 7
+#endif
+extern "C" __global__ void count(const int* x, int* out, int n) {
+  int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < n) atomicAdd(out + x[i], STEP);
+}
+"""
+
+
+def counted(node, **more):
+    n = node.inputs[0].size
+    return Launch(grid=(-(-n // 32),), block=(32,), args=(np.int32(n),), **more)
+
+
+raw_kernel(
+    "CountedInto", "i->i", entry="count", source=COUNT, options=("-DSTEP=1", "--use_fast_math"),
+    launch=lambda node: counted(node, zero=(0,)),
+)  # fmt: skip
+
+
+class Smoothed(Unary):
+    """x * 3 and, in a second text, that minus x."""
+
+
+@kernel("Smoothed", "cuda", "f->f")
+class SmoothedKernel(Kernel):
+    """Two texts, the first of which reads a constant that the host sets."""
+
+    first = """
+    __constant__ float taps[3];
+    extern "C" __global__ void convolved(const float* x, float* out) {
+      out[threadIdx.x] = x[threadIdx.x] * (taps[0] + taps[1] + taps[2]);
+    }
+    """
+    second = """
+    // minus x
+    extern "C" __global__ void __launch_bounds__(64) difference(const float* x, float* out) {
+      out[threadIdx.x] -= x[threadIdx.x];
+    }
+    """
+
+    def prepare(self, node):
+        super().prepare(node)
+        compiler, module = node.device.compiler, node.device.module
+        self.functions = [
+            compiler.function(self.first, "convolved"),
+            compiler.function(self.second, "difference"),
+        ]
+        taps = module.ndarray((3,), np.float32, self.functions[0].get_global("taps"))
+        taps.set(np.array([0.5, 2.0, 0.5], np.float32))
+
+    def launch(self, inputs, workspace, outputs, stream):
+        for function in self.functions:
+            function((1,), (outputs[0].size,), (inputs[0].flat, outputs[0].flat))
+
+
 class TestUsersKernels:
+    @pytest.mark.parametrize("jit", [True, False], ids=["graph", "eager"])
+    @pytest.mark.parametrize("mode", ["check", "fast"])
+    def test_an_output_that_atomics_add_to_is_zeroed_first(self, on_device, jit, mode):
+        f = ml.jit(CountedInto()) if jit else CountedInto()
+        with ml.context(sim=mode):
+            for seed in range(3):
+                x = np.random.default_rng(seed).integers(0, 8, 100).astype(np.int32)
+                expected = np.bincount(x, minlength=8)
+                np.testing.assert_array_equal(f(ml.Tensor(x)).asnumpy(), expected)
+
+    @pytest.mark.parametrize("mode", ["check", "fast"])
+    def test_a_class_sets_constants_of_its_text(self, on_device, mode):
+        x = np.arange(5, dtype=np.float32)
+        with ml.context(sim=mode):
+            np.testing.assert_array_equal(Smoothed()(ml.Tensor(x)).asnumpy(), 2 * x)
+
+    def test_a_fault_names_the_text_that_it_is_in(self, on_simulator):
+        before = SmoothedKernel.second
+        SmoothedKernel.second = before.replace("-= x[threadIdx.x]", "-= x[threadIdx.x + 3]")
+        try:
+            ml.core.epoch.bump("kernels")
+            with (
+                ml.context(device_target="cuda-sim"),
+                pytest.raises(KernelFaultError, match=r"difference\.cu:4: read of 4 bytes"),
+            ):
+                Smoothed()(ml.Tensor(np.arange(7, dtype=np.float32)))
+        finally:
+            SmoothedKernel.second = before
+            ml.core.epoch.bump("kernels")
+
     @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
     def test_a_wider_kernel_serves_a_narrow_dtype(self, on_device, dtype):
         x = ml.Tensor(np.arange(6.0).reshape(2, 3), getattr(ml, dtype)).T
@@ -161,7 +262,7 @@ class TestUsersKernels:
             )  # fmt: skip
         type("Told", (Swish2,), {"__doc__": "x", "__module__": __name__})
         with ml.context(device_target="cuda-sim", without="cublas"):
-            assert ml.primitive.primitives["Told"](1.0)(ml.Tensor([0.0])).item() == 2.0
+            assert ml.core.primitive.primitives["Told"](1.0)(ml.Tensor([0.0])).item() == 2.0
 
     def test_an_empty_launch_is_skipped(self, on_device):
         assert SumOfRows()(ml.Tensor(np.zeros((0, 3), np.float32))).shape == (0,)
@@ -179,10 +280,39 @@ def broken(name, source, launch=rows, entry="f"):
     return made()
 
 
+def recounted(name, **launch):
+    """CountedInto with another rule for its launch."""
+    type(name, (CountedInto,), {"__doc__": "x", "__module__": __name__})
+    raw_kernel(
+        name, "i->i", entry="count", source=COUNT, defines={"STEP": 1},
+        launch=lambda node: counted(node, **launch),
+    )  # fmt: skip
+    return ml.core.primitive.primitives[name]()
+
+
 MATRIX = np.ones((2, 3), np.float32)
 
 
 class TestRefusals:
+    def test_an_output_that_nothing_zeroed_is_uninitialised(self, on_simulator):
+        with (
+            ml.context(device_target="cuda-sim", sim="check"),
+            pytest.raises(KernelFaultError, match="uninitialised in kernel count"),
+        ):
+            recounted("CountedIntoNothing")(ml.Tensor(np.zeros(3, np.int32)))
+
+    @pytest.mark.parametrize("zero", [(1,), (0, -1)])
+    def test_an_output_to_zero_that_is_not_there(self, on_device, zero):
+        with pytest.raises(DeclarationError, match=r"zero=\(.*; its outputs are numbered 0 to 0"):
+            recounted(f"CountedZero{len(zero)}", zero=zero)(ml.Tensor(np.zeros(3, np.int32)))
+
+    @pytest.mark.parametrize("options", ["--use_fast_math", ("-DA=1", "use_fast_math")])
+    def test_options_that_are_none(self, options):
+        with pytest.raises(DeclarationError, match=r"options has '(--)?use_fast_math'; give a tu"):
+            raw_kernel(
+                "CountedInto", "l->i", entry="count", source=COUNT, launch=counted, options=options
+            )
+
     def test_a_kernel_that_does_not_compile_shows_the_log_and_the_users_line(self, on_device):
         text = 'extern "C" __global__ void f(const T* x, T* out, long long n) {\n  out[0] = y;\n}\n'
         with pytest.raises(CompileError, match=r"f\.cu[:(]2.*y") as e:
@@ -193,7 +323,7 @@ class TestRefusals:
         type("Unbalanced", (Swish2,), {"__doc__": "x", "__module__": __name__})
         elementwise_kernel("Unbalanced", "x +* beta", "f->f")
         with pytest.raises(CompileError, match=r"Unbalanced expression[:(]1"):
-            ml.primitive.primitives["Unbalanced"](1.0)(ml.Tensor([1.0]))
+            ml.core.primitive.primitives["Unbalanced"](1.0)(ml.Tensor([1.0]))
 
     def test_a_launch_out_of_limits(self, on_device):
         text = 'extern "C" __global__ void f(const T* x, T* out, long long n) {}'
@@ -222,7 +352,7 @@ class TestRefusals:
     def test_a_primitive_without_a_kernel(self, on_device):
         type("Homeless", (Swish2,), {"__doc__": "x", "__module__": __name__})
         with pytest.raises(KernelNotFoundError, match="Homeless has no kernel on cuda"):
-            ml.primitive.primitives["Homeless"](1.0)(ml.Tensor([1.0]))
+            ml.core.primitive.primitives["Homeless"](1.0)(ml.Tensor([1.0]))
 
     def test_no_cupy(self, monkeypatch):
         monkeypatch.setitem(sys.modules, "cupy", None)

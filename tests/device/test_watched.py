@@ -6,8 +6,8 @@ import pytest
 import miniml as ml
 from miniml import Launch, ops, raw_kernel
 from miniml.backends.signature import ArraySpec
-from miniml.errors import KernelFaultError, LaunchError
-from miniml.ops.inference.bases import Unary
+from miniml.core.errors import KernelFaultError, LaunchError
+from miniml.ops.bases import Unary
 
 
 class _Same(Unary):

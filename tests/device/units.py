@@ -15,17 +15,16 @@ from typing import Any
 import numpy as np
 
 from miniml.backends import registry
+from miniml.backends.cuda import emulator as emucupy
 from miniml.backends.cuda import kernels as kernels
-from miniml.backends.cuda.device import Cuda
-from miniml.backends.cuda.emulator import cupy as emucupy
-from miniml.backends.cuda.features import FEATURES
+from miniml.backends.cuda.device import FEATURES, Cuda
 from miniml.backends.kernel import Expression, KernelEntry, KernelNode, RawSource
 from miniml.backends.selection import Target
 from miniml.backends.signature import ArraySpec
-from miniml.dtype import FLOATS, DType, int8, uint64
-from miniml.errors import MinimlError
-from miniml.primitive import primitives
-from miniml.runtime.lowering.composed import Composed
+from miniml.core.dtype import FLOATS, DType, int8, uint64
+from miniml.core.errors import MinimlError
+from miniml.core.primitive import primitives
+from miniml.runtime.control import Composed
 from miniml.testing import OpInfo
 from miniml.testing.calls import Call, calls
 from tests import opinfo
@@ -61,6 +60,9 @@ class Unlaunched:
     def get_function(self, name: str) -> Unlaunched:
         return self
 
+    def get_global(self, name: str) -> None:
+        """No address: nothing is stored there."""
+
     def __call__(self, *args: Any, **kwargs: Any) -> None:
         pass
 
@@ -74,6 +76,9 @@ class Recorder:
 
     def empty(self, nbytes: int, dtype: Any) -> Memory:
         return np.zeros(nbytes, dtype).view(Memory)
+
+    def ndarray(self, shape: tuple[int, ...], dtype: Any, at: None) -> Memory:
+        return np.zeros(shape, dtype).view(Memory)
 
     def RawModule(self, code: str, options: tuple[str, ...]) -> Unlaunched:
         self.texts.append(code)

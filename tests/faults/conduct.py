@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from miniml import ops
-from miniml.ops.inference.shapes import needs_float
+from miniml.ops.checks import needs_float
 
 from .bends import FD
 from .planted import PRODUCT, TOTAL, WAVE, Planted, Subject, bprop_of, sine

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 
 from miniml import kernel, ops
-from miniml.bprop import bprop_getters
-from miniml.dtype import float32
-from miniml.errors import ShapeError
-from miniml.ops.inference.shapes import normal_axis
-from miniml.primitive import Primitive
+from miniml.core.bprop import bprop_getters
+from miniml.core.dtype import float32
+from miniml.core.errors import ShapeError
+from miniml.core.primitive import Primitive
+from miniml.ops.checks import normal_axis
 
 from .planted import (
     PRODUCT,

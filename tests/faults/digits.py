@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from miniml import ops
-from miniml.dtype import bool_, float64, int64
-from miniml.ops.inference.shapes import broadcast
+from miniml.core.dtype import bool_, float64, int64
+from miniml.ops.checks import broadcast
 from miniml.testing import Sample
 
 from .bends import FD, curve, reduction

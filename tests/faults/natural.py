@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from miniml.errors import ShapeError
-from miniml.ops.inference.shapes import broadcast, needs_float
-from miniml.primitive import Primitive
+from miniml.core.errors import ShapeError
+from miniml.core.primitive import Primitive
+from miniml.ops.checks import broadcast, needs_float
 
 from .planted import Planted, Subject, bprop_of
 from .rows import Draw

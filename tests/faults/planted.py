@@ -12,9 +12,9 @@ import numpy as np
 
 from miniml import kernel, ops, view_kernel
 from miniml.backends import registry
-from miniml.bprop import bprop_getters
-from miniml.ops.inference.shapes import broadcast, needs_float, normal_axis
-from miniml.primitive import Primitive, primitives
+from miniml.core.bprop import bprop_getters
+from miniml.core.primitive import Primitive, primitives
+from miniml.ops.checks import broadcast, needs_float, normal_axis
 from miniml.testing import OpInfo, Sample
 from tests.opinfo.draws import SHAPES, numbers
 

@@ -6,8 +6,8 @@ import numpy as np
 
 from miniml import kernel, ops
 from miniml.backends import registry
-from miniml.bprop import bprop_getters
-from miniml.primitive import Primitive, primitives
+from miniml.core.bprop import bprop_getters
+from miniml.core.primitive import Primitive, primitives
 
 
 def snake(x, *, alpha, out):

@@ -4,10 +4,10 @@ import re
 
 import pytest
 
-from miniml.errors import MinimlError
+from miniml.core.errors import MinimlError
 from miniml.testing import gradcheck, gradcheck_vjp
 from miniml.testing.opchecks import CHECKS
-from miniml.testing.opchecks.checks.simulated import available
+from miniml.testing.opchecks.checks.launches import available
 
 from ..conftest import DEEP
 from . import judging

@@ -72,9 +72,13 @@ def by_name(name):
 
 
 def test_a_nan_that_may_vanish_is_a_warning_at_most():
-    """As in 1**nan, which is 1."""
-    row = Planted("OwnPower", PRODUCT, "", fn=lambda x, y, *, out: out.fill(1), bprop="none",
-        body={"differentiable": False})  # fmt: skip
+    """As in 1**nan, which is 1; here in a product."""
+
+    def own(x, y, *, out):
+        out[...] = np.nan_to_num(x * y, nan=1)
+
+    body = {"differentiable": False}
+    row = Planted("OwnPower", PRODUCT, "", fn=own, bprop="none", body=body)
     report = judging.check_planted(row, checks=["special"])
     assert report.ok
     assert {f.severity for f in report.findings} == {"warning"}

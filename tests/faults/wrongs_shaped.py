@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from miniml import kernel, ops
-from miniml.bprop import bprop_getters
-from miniml.primitive import Primitive
+from miniml.core.bprop import bprop_getters
+from miniml.core.primitive import Primitive
 
 from .natural import (
     attention,

@@ -6,10 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from miniml.backends import cache
-from miniml.backends.toolchain import Toolchain
+from miniml.backends import compiled
+from miniml.backends.compiled import Toolchain
 
 FAKE_LIBRARY = r"""printf '\177ELF\002\001\001' > "$OUT"; head -c 500 /dev/zero >> "$OUT" """
+# One segment header of 56 bytes is said to stand at 4096.
+CUT_LIBRARY = r"""{ printf '\177ELF\002\001\001'; head -c 25 /dev/zero; printf '\000\020'
+head -c 20 /dev/zero; printf '\070\000\001\000'; head -c 500 /dev/zero; } > "$OUT" """
 
 
 @contextmanager
@@ -17,11 +20,11 @@ def own_folders(folder: Path) -> Iterator[pytest.MonkeyPatch]:
     """The cache, and the temporary folder that can take its place, in a folder of the test's."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("MINIML_CACHE", str(folder / "cache"))
-        patch.setattr(cache.tempfile, "tempdir", str(folder))
-        for memory in (cache._warn, cache._temporary_folders):
+        patch.setattr(compiled.tempfile, "tempdir", str(folder))
+        for memory in (compiled._warn, compiled._temporary_folders):
             memory.cache_clear()
         yield patch
-    cache._temporary_folders.cache_clear()
+    compiled._temporary_folders.cache_clear()
 
 
 def put(patch: pytest.MonkeyPatch, tools: Toolchain, folder: Path, content: str | bytes) -> Path:

@@ -119,7 +119,11 @@ class Training:
         self.labels = ml.Tensor(np.arange(8) % 3)
         self.step = getattr(self, kind)
         self.train = ml.train_step(self.net, nn.CrossEntropyLoss(), self.opt)
-        self.held = {"net": self.net, "opt": self.opt, "stream": ml.random.default_generator.state}
+        self.held = {
+            "net": self.net,
+            "opt": self.opt,
+            "stream": ml.core.random.default_generator.state,
+        }
         gradient = ml.grad.value_and_grad(
             lambda: nn.CrossEntropyLoss()(self.net(self.x), self.labels),
             argnums=None,

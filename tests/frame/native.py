@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from miniml import Primitive, kernel
-from miniml.backends.cc.kernel import NativeKernel
-from miniml.backends.cc.source import Source
+from miniml.backends.cc.player import NativeKernel
+from miniml.backends.cc.units import Source
 from tests.conftest import HAS_CC
 
 needs_compiler = pytest.mark.skipif(not HAS_CC, reason="no C compiler on this machine")

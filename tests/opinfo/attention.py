@@ -3,7 +3,7 @@
 import numpy as np
 
 from miniml import ops
-from miniml.errors import AttributeRefusedError, DTypeError, ShapeError
+from miniml.core.errors import DTypeError, ShapeError, ValueRefusedError
 from miniml.testing import OpInfo, Refusal, Sample
 
 from .draws import numbers
@@ -96,7 +96,7 @@ def refusals(mask, *more):
         call("equal leading axes", ShapeError, v=X[None]),
         call("a mask of shape", ShapeError, mask=np.zeros((3, 3), mask.dtype)),
         call(r"state of shape \(2,\)", ShapeError, state=STATE[:1]),
-        call("dropout=1.5", AttributeRefusedError, dropout=1.5),
+        call("dropout=1.5", ValueRefusedError, dropout=1.5),
         call("k of float64", DTypeError, k=X.astype(float)),
         call("mask of int64", DTypeError, mask=np.zeros((), int)),
     )

@@ -10,7 +10,7 @@ import numpy as np
 import scipy.linalg
 
 from miniml import ops
-from miniml.errors import AttributeRefusedError, DTypeError, ShapeError
+from miniml.core.errors import DTypeError, ShapeError, ValueRefusedError
 from miniml.testing import OpInfo, Refusal, Sample
 
 from .draws import numbers
@@ -184,5 +184,5 @@ ROWS = (
            refused=NOT_SQUARE),
     OpInfo(ops.Pinv, pinvs, pinv, domain="singular values away from where they count as 0",
            refused=(Refusal((np.ones((2, 2)),), "rtol=-1.0", {"rtol": -1.0},
-                            AttributeRefusedError),)),
+                            ValueRefusedError),)),
 )  # fmt: skip

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from miniml.dtype import bool_, is_float
+from miniml.core.dtype import bool_, is_float
 
 ROWS = ()
 

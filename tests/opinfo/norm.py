@@ -3,7 +3,7 @@
 import numpy as np
 
 from miniml import ops
-from miniml.errors import AttributeRefusedError, DTypeError, OutOfRangeError, ShapeError
+from miniml.core.errors import DTypeError, OutOfRangeError, ShapeError, ValueRefusedError
 from miniml.testing import OpInfo, Refusal, Sample
 
 from .draws import numbers
@@ -109,6 +109,11 @@ def checked_labels_samples(rng, dtype):
         yield Sample((labels,), {"classes": 4, **attrs})
 
 
+def checked_probabilities_samples(rng, dtype):
+    for shape in ((3,), (2, 2), (), (0, 2)):
+        yield Sample((rng.uniform(0.1, 0.9, shape).astype(dtype),), {"of": "Own"})
+
+
 NO_AXIS = (
     Refusal((np.ones((2, 3)),), "axis 2 of a tensor of rank 2", {"axis": 2}, ShapeError),
     Refusal((np.ones(()),), "axis -1 of a tensor of rank 0", {}, ShapeError),
@@ -144,6 +149,13 @@ ROWS = (
         Refusal((np.ones(2),), "needs labels of an integer dtype",
                 {"classes": 4, "of": "CheckedLabels"}, DTypeError),
     )),
+    OpInfo(ops.CheckedProbabilities, checked_probabilities_samples, reference=lambda x, of="": x,
+           domain="0 <= x <= 1", nan="handled", refused=(
+        Refusal((np.array([[0.5, 1.0], [0.0, 1.5]]),), r"probability 1\.5, .*probs\[1, 1\]; .*BCEW",
+                {"of": "CheckedProbabilities"}, ValueRefusedError),
+        Refusal((np.array(-1e-6),), r"got probability -1e-06, .*probs\[\(\)\]",
+                {"of": "CheckedProbabilities"}, ValueRefusedError),
+    )),
     OpInfo(ops.CrossEntropy, cross_entropy_samples, reference=cross_entropy, refused=(
         refused_labels(0, 3, match="label 3 for 3 classes; labels are 0 to 2"),
         refused_labels(-1, 0, match="label -1 for 3 classes"),
@@ -151,8 +163,8 @@ ROWS = (
         refused_labels([0, 1], [1, 0], match=r"labels of shape \(2, 2\)", error=ShapeError),
         refused_labels(0.0, 1.0, match="integer dtype.*got float64", error=DTypeError),
         refused_labels(True, False, match="integer dtype.*got bool", error=DTypeError),
-        refused_labels(0, 1, match="'max'; use one of mean, sum, none", reduction="max",
-                       error=AttributeRefusedError),
+        refused_labels(0, 1, match="'max'; expected one of 'mean', 'sum'", reduction="max",
+                       error=ValueRefusedError),
         Refusal((np.ones((2, 0)), FIRST), "C at least 1", error=ShapeError),
         Refusal((LOGITS.astype(int), FIRST), "float tensor; got int64", error=DTypeError),
     )),

@@ -13,8 +13,8 @@ import safetensors.numpy
 
 import miniml as ml
 from miniml import nn, optim
-from miniml.dtype import ALL, bfloat16
-from miniml.errors import CheckpointError
+from miniml.core.dtype import ALL, bfloat16
+from miniml.core.errors import CheckpointError
 from miniml.train import load_checkpoint, save_checkpoint
 
 

@@ -13,7 +13,7 @@ from miniml import (
     ops,
     prim_attr_register,
 )
-from miniml.errors import (
+from miniml.core.errors import (
     ConstInputError,
     DTypeError,
     KernelNotFoundError,

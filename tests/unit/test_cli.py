@@ -13,8 +13,9 @@ import pytest
 import safetensors.numpy
 
 from miniml import cli
-from miniml.cli import bench, cache, demo, doctor, picture, show
-from miniml.errors import MinimlError
+from miniml.backends import compiled as kept
+from miniml.cli import bench, cache, demo, doctor, show
+from miniml.core.errors import MinimlError
 from tests.frame.compilers import put
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -147,7 +148,7 @@ def test_the_picture_takes_any_number_of_misread_digits(tmp_path):
     right = np.eye(10)[digits.test_labels]
     for scores in (right, np.roll(right, 1, axis=1)):
         path = tmp_path / "x.png"
-        picture.save_picture(path, [1.0, 0.5], [0.5], digits, scores)
+        demo.save_picture(path, [1.0, 0.5], [0.5], digits, scores)
         assert path.stat().st_size > 10_000
 
 
@@ -163,8 +164,8 @@ def test_doctor_says_what_is_missing_and_how_to_get_it(capsys, monkeypatch):
     monkeypatch.setenv("PATH", "/nowhere")
     for name in ("CC", "CXX"):
         monkeypatch.delenv(name, raising=False)
-    compiler = replace(doctor.compiler.TOOLS, other=tuple)  # the wheel is not there
-    monkeypatch.setattr(doctor.compiler, "TOOLS", compiler)
+    compiler = replace(doctor.units.TOOLS, other=tuple)  # the wheel is not there
+    monkeypatch.setattr(doctor.units, "TOOLS", compiler)
     monkeypatch.setattr(doctor.metadata, "version", missing)
     monkeypatch.setattr(doctor.importlib.util, "find_spec", lambda name: None)
     assert cli.main(["doctor"]) == 1
@@ -196,7 +197,7 @@ def test_doctor_reports_the_compile_cache(tmp_path, capsys, monkeypatch):
 
 
 def test_doctor_tries_the_c_compiler(capsys, monkeypatch, tmp_path):
-    put(monkeypatch, doctor.compiler.TOOLS, tmp_path, "test $1 = --version && echo gcc of 1987")
+    put(monkeypatch, doctor.units.TOOLS, tmp_path, "test $1 = --version && echo gcc of 1987")
     monkeypatch.setenv("MINIML_CACHE", str(tmp_path))
     monkeypatch.setattr(doctor.units, "_loaded", {})
     assert cli.main(["doctor"]) == 0
@@ -206,6 +207,7 @@ def test_doctor_tries_the_c_compiler(capsys, monkeypatch, tmp_path):
 
 
 def test_cache_lists_what_is_kept_and_removes_it(capsys, monkeypatch, tmp_path):
+    monkeypatch.setattr(kept, "_temporary_folders", tuple)  # what others left there is no matter
     monkeypatch.setenv("MINIML_CACHE", str(tmp_path))
     assert "nothing is kept in" in printed(capsys, "cache")
     for name in ("unit-1.so", "unit-2.so"):
@@ -226,14 +228,16 @@ def test_show_finds_a_primitive_by_any_spelling(capsys, name):
     assert cli.main(["show", name]) == 0
     message = capsys.readouterr().out
     assert message.startswith("LeakyReLU: x -> out; attributes: slope\n")
-    assert re.search(r"definition\n    miniml/ops/activation\.py:\d+\n    class LeakyReLU", message)
     assert re.search(
-        r"gradient\n    miniml/grad/rules/activation\.py:\d+\n    @bprop_getters", message
+        r"definition\n    miniml/ops/elementwise\.py:\d+\n    class LeakyReLU", message
     )
     assert re.search(
-        r"cpu, from 'miniml': f->f d->d\n +miniml/backends/cpu/activation\.py:", message
+        r"gradient\n    miniml/grad/rules/elementwise\.py:\d+\n    @bprop_getters", message
     )
-    assert re.search(r"tests\n    tests/opinfo/activation\.py:\d+\n    OpInfo\(", message)
+    assert re.search(
+        r"cpu, from 'miniml': f->f d->d\n +miniml/backends/cpu/elementwise\.py:", message
+    )
+    assert re.search(r"tests\n    tests/opinfo/elementwise\.py:\d+\n    OpInfo\(", message)
 
 
 def test_show_of_an_unknown_name_suggests_near_ones(capsys):

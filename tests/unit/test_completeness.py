@@ -2,8 +2,8 @@
 
 import pytest
 
-from miniml.bprop import bprop_getters
-from miniml.primitive import Primitive, primitives
+from miniml.core.bprop import bprop_getters
+from miniml.core.primitive import Primitive, primitives
 from miniml.testing import OpInfo
 from tests.faults.planted import binary_samples
 from tests.frame.completeness import lacks, library, unclaimed

@@ -21,7 +21,7 @@ BY_ANY_NAME = {
     "miniml",
     "miniml.cli",
     "miniml.cli.named",
-    "miniml.families",
+    "miniml.core.families",
     "miniml.testing.pytest_plugin",
 }
 
@@ -82,7 +82,7 @@ def arrows(root: Path, annotations: bool) -> dict[str, set[str]]:
     found: dict[str, set[str]] = {name: set() for name in known}
     for name, path in known.items():
         for imported, annotation in imports(name, path):
-            if annotation and (not annotations or imported == f"{root.name}.tensor.Tensor"):
+            if annotation and (not annotations or imported == f"{root.name}.core.tensor.Tensor"):
                 continue
             target = imported if imported in known else imported.rpartition(".")[0]
             if target in known and target != name:

@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parents[2]
 GUIDES = (
     "checking", "training", "sequences", "compiling", "looking-inside", "passes", "graphs", "onnx",
 )  # fmt: skip
-PAGES = (ROOT / "README.md", *sorted(ROOT.glob("docs/*.md")))
+PAGES = (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(ROOT.glob("docs/**/*.md")))
 DOCUMENTS = (ROOT / "README.md", *(ROOT / f"docs/{name}.md" for name in GUIDES))
 NOT_RUN = re.compile(r"<!--\s*not run:(.*?)-->")
 COMPILER = any(map(shutil.which, ("c++", "g++", "clang++")))

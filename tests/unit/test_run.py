@@ -80,6 +80,7 @@ def test_inputs_and_outputs_go_by_name(folder, capsys):
 
 def test_times_of_seconds_are_seconds():
     assert [*map(run._duration, (2e-5, 0.999, 1.04))] == ["0.02 ms", "999 ms", "1.04 s"]
+    assert [*map(run._duration, (0.99951, 1234.0))] == ["1 s", "1230 s"]
 
 
 def test_a_profile_says_what_each_node_took(folder, capsys):

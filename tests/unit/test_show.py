@@ -5,7 +5,7 @@ import re
 import pytest
 
 from miniml.cli.show import describe, find
-from miniml.errors import MinimlError
+from miniml.core.errors import MinimlError
 from miniml.ops import LeakyReLU
 from tests.frame.completeness import library
 
@@ -41,4 +41,4 @@ def test_an_unknown_name_gets_suggestions():
 def test_a_kernel_that_also_runs_through_a_wrapper_is_printed_once():
     text = describe(LeakyReLU)
     assert text.count("def leaky_relu(") == 1
-    assert "through in_float32: miniml/backends/cpu/activation.py:" in text
+    assert "through in_float32: miniml/backends/cpu/elementwise.py:" in text

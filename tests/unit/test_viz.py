@@ -12,12 +12,10 @@ import pytest
 
 import miniml as ml
 from miniml import nn, ops, optim, viz
-from miniml.errors import MinimlError
+from miniml.core.errors import MinimlError
 from miniml.graph.ir import Graph
-from miniml.ops.inference.bases import Unary
-from miniml.viz.drawing import drawing_of
-from miniml.viz.folding import fold
-from miniml.viz.layout import BOX_HEIGHT, box_width, place
+from miniml.ops.bases import Unary
+from miniml.viz.page import BOX_HEIGHT, box_width, drawing_of, fold, layout_of
 
 X = np.ones((2, 3), np.float32)
 
@@ -255,18 +253,18 @@ def test_what_cannot_be_drawn_is_one_sentence(args, sentence):
 @pytest.mark.parametrize("make", [step_graph, loop_graph, lambda: ml.trace(lambda: 1)])
 def test_arrows_point_down_and_boxes_do_not_overlap(make):
     drawing = drawing_of(make())
-    placed = place(drawing)
-    for arrow, path in zip(drawing.arrows, placed.paths, strict=True):
+    layout = layout_of(drawing)
+    for arrow, path in zip(drawing.arrows, layout.paths, strict=True):
         heights = [y for _, y in path]
         assert heights == sorted(set(heights))
-        assert path[0] == placed.centres[arrow.source]
-        assert path[-1] == placed.centres[arrow.target]
+        assert path[0] == layout.centres[arrow.source]
+        assert path[-1] == layout.centres[arrow.target]
     spans = {}
     for box in drawing.boxes:
-        x, y = placed.centres[box.key]
+        x, y = layout.centres[box.key]
         half = box_width(box) / 2
-        assert half <= x <= placed.width - half
-        assert BOX_HEIGHT / 2 <= y <= placed.height - BOX_HEIGHT / 2
+        assert half <= x <= layout.width - half
+        assert BOX_HEIGHT / 2 <= y <= layout.height - BOX_HEIGHT / 2
         spans.setdefault(y, []).append((x - half, x + half))
     for row in spans.values():
         row.sort()

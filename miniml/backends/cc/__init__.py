@@ -1,8 +1,7 @@
 """Provider "cc": CPU kernels in C, compiled at run time by the machine's compiler."""
 
 from . import attention as attention
-from . import convolve as convolve
-from . import formats as formats
+from . import convolution as convolution
 from . import moves as moves
 from . import pool as pool
 from . import random as random

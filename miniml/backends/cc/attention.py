@@ -8,32 +8,29 @@ from typing import ClassVar
 
 import numpy as np
 
-from ...dtype import bool_, float64
+from ...core.dtype import bool_, float64
 from ..kernel import Array, KernelNode
 from ..product import broadcast_steps, merged, steps_of
 from ..registry import kernel
-from ..signature import ArraySpec
-from ..typecodes import ATTENTION, ATTENTION_GRAD, ATTENTION_MASK_GRAD, WIDE, with_sums
-from .convolve import run_by
-from .kernel import NativeKernel
-from .product import TILES, VECTORS
-from .source import Source
+from ..signature import ATTENTION, ATTENTION_GRAD, ATTENTION_MASK_GRAD, WIDE, ArraySpec, with_sums
+from .convolution import LINE, run_by
+from .player import NativeKernel
+from .product import TILES, VECTORS, offset
 from .text import header
+from .units import Source
 
 QUERIES = 64  # of a block, at most: 4 vectors of 512 bits, as wide as a tile
 KEYS = 96  # of a block, at most: 24 KB of scores in float32
 SPLIT = 4_000_000  # multiplications and additions from which on threads share the work: 25 us
 PARTS = 16  # that threads may compute, each with scratch memory of its own
 SUMS = 8  # parts that may have dk and dv of their own, of the size of k and v of one matrix
-BYTES = 64  # that lines of scratch memory are a multiple of
 
 _SHARED = dict.fromkeys((*header("exp"), *header("log"), *header("philox")))
 _HERE = Path(__file__).parent
-Steps = tuple[int, ...]
 
 
 class Sizes:
-    """What a node's arrays are: T queries, S keys, of E and F numbers, in so many batches."""
+    """The sizes of a node's arrays: T queries, S keys, of E and F numbers, in so many batches."""
 
     def __init__(self, node: KernelNode):
         q, _, v = (x.shape for x in node.inputs[:3])
@@ -47,14 +44,15 @@ class Sizes:
         self.drops = bool(node.attrs["dropout"])
 
     def padded(self, count: int) -> int:
-        """Up to a multiple of the numbers in BYTES."""
-        lanes = BYTES // self.dtype.itemsize
+        """A number of elements rounded up to a multiple of those in a cache line."""
+        lanes = LINE // self.dtype.itemsize
         return -(-count // lanes) * lanes
 
     def room(self, depth: int) -> int:
-        """What a block needs to turn its mask and draws, or its results of so many numbers."""
-        turned = 2 * self.keys if self.masked or self.drops else 0
-        return self.lanes * max(self.padded(depth), turned)
+        """The scratch elements in which a block transposes its mask and draws, or its results of
+        so many numbers."""
+        transposed = 2 * self.keys if self.masked or self.drops else 0
+        return self.lanes * max(self.padded(depth), transposed)
 
     @property
     def numbers(self) -> dict[str, int]:
@@ -85,8 +83,8 @@ class Attending(NativeKernel):
         self.source = Source("".join(texts).replace("REAL", real), shared)
 
     def divided(self, sizes: Sizes, node: KernelNode) -> dict[str, int]:
-        """How many parts threads may compute, the scratch memory of each, and into how many runs of
-        blocks a batch is split."""
+        """The number of parts that threads may compute, the scratch memory of each, and the number
+        of runs of blocks into which a batch is split."""
         raise NotImplementedError
 
     def workspace(self) -> tuple[ArraySpec, ...]:
@@ -134,7 +132,7 @@ class AttentionMaskGrad(Attending):
 
 
 def _words(node: KernelNode, sizes: Sizes, real: str) -> dict[str, str]:
-    """What C is to say of the types, the scale and the mask."""
+    """The macros of the types, the scale and the mask."""
     bits = str(8 * sizes.dtype.itemsize)
     words = {
         "CAUSAL": str(int(node.attrs["causal"])),
@@ -142,8 +140,8 @@ def _words(node: KernelNode, sizes: Sizes, real: str) -> dict[str, str]:
         "EXP": f"miniml_exp_float{bits}",
         "WEIGHT": f"miniml_weight_float{bits}",
         "LOG": f"miniml_log_float{bits}",
-        "PADDED(n)": f"(((n) * {sizes.dtype.itemsize}L + {BYTES - 1}L) / {BYTES}L"
-        f" * {BYTES // sizes.dtype.itemsize}L)",
+        "PADDED(n)": f"(((n) * {sizes.dtype.itemsize}L + {LINE - 1}L) / {LINE}L"
+        f" * {LINE // sizes.dtype.itemsize}L)",
     }
     if sizes.drops:
         kept = 1.0 - node.attrs["dropout"]
@@ -161,7 +159,7 @@ def _words(node: KernelNode, sizes: Sizes, real: str) -> dict[str, str]:
 
 
 def _steps(node: KernelNode, sizes: Sizes) -> dict[str, str]:
-    """Where the matrices of `batch` begin in each input, and the steps along their axes."""
+    """The macros of the offset of `batch`'s matrices in each input, and of their strides."""
     count = len(sizes.lead)
     full = (*sizes.lead, sizes.t, sizes.s)
     steps = dict(zip(("Q", "K", "V", "M", "STATE", "LSE", "DELTA", "DOUT"), steps_of(node)))
@@ -169,19 +167,9 @@ def _steps(node: KernelNode, sizes: Sizes) -> dict[str, str]:
     steps["M"] = broadcast_steps(node.inputs[3].shape, full, steps["M"])
     steps["OUT"] = broadcast_steps(node.inputs[3].shape, full)
     for name, own in steps.items():
-        words[f"{name}_START"] = _start(sizes.lead, own[:count])
+        words[f"{name}_START"] = offset(merged(sizes.lead, [own[:count]]), 0)
         words |= {f"{name}_{a}": f"{s}L" for a, s in zip(("ROW", "COLUMN"), own[count:])}
     return words
-
-
-def _start(lead: Steps, steps: Steps) -> str:
-    """C for where the matrix of `batch` begins, in elements."""
-    terms, inner = [], prod(lead)
-    for extent, (step,) in merged(lead, [steps]):
-        inner //= max(extent, 1)
-        if step:
-            terms.append(f"batch / {inner}L % {extent}L * {step}L")
-    return f"({' + '.join(terms) or '0'})"
 
 
 def _hides_nothing(mask: Array) -> bool:

@@ -1,4 +1,4 @@
-"""Data movement in C: blocks of memory copied, and rows that indices name copied or added up."""
+"""Data movement in C: copies of blocks, and gather and scatter of rows by index."""
 
 from __future__ import annotations
 
@@ -12,17 +12,16 @@ import numpy as np
 from ..kernel import KernelNode
 from ..product import Axis, Shape, broadcast_steps, dense_strides, merged, steps_of
 from ..registry import kernel
-from ..signature import ArraySpec
-from ..typecodes import ANY, INT, WIDE
-from .kernel import NativeKernel
-from .source import Source
+from ..signature import ANY, INT, WIDE, ArraySpec
+from .player import NativeKernel
+from .units import Source
 
 SQUARE = 16  # elements of a line of a piece that is transposed: one or two lines of the cache
 _FLOATS = {np.dtype("f"): "float", np.dtype("d"): "double"}
 
 
 class Moved(NamedTuple):
-    """An array in loops: its name, C type and number in `at`, its steps along the loops, and its
+    """An array in loops: its name, C type and index in `at`, its strides along the loops, and its
     first element."""
 
     name: str
@@ -37,7 +36,7 @@ class Moved(NamedTuple):
 
 
 def loops(shape: Sequence[int], arrays: Sequence[Moved], statement: str) -> list[str]:
-    """The loops over a shape around a statement, in which {x} is the number of x's element."""
+    """The loops over a shape around a statement, in which {x} is the index of x's element."""
     if 0 in shape:
         return []
     axes = merged(tuple(shape), [tuple(a.steps) for a in arrays])
@@ -50,7 +49,7 @@ def loops(shape: Sequence[int], arrays: Sequence[Moved], statement: str) -> list
 
 
 def _heads(axes: Sequence[Axis]) -> list[str]:
-    """The loops in order; a copy that transposes goes by squares."""
+    """The loops in order; those of a transposing copy are tiled by squares."""
     heads = [_head(f"i{k}", "0", f"{extent}L") for k, (extent, _) in enumerate(axes)]
     *outer, (_, last) = axes
     near = next((k for k, (_, steps) in enumerate(outer) if steps[0] == 1), None)
@@ -67,7 +66,7 @@ def _head(name: str, begin: str, end: str, step: int = 1) -> str:
 
 
 def _unsigned(spec: ArraySpec) -> str:
-    """The C type whose numbers stand for any elements of this size."""
+    """The C type that holds the bits of elements of this size."""
     return f"uint{8 * spec.dtype.itemsize}_t"
 
 
@@ -87,7 +86,7 @@ class Move(NativeKernel, ABC):
 
 
 class Concat(Move):
-    """Each input to its block of the output, unless it was computed there."""
+    """A copy of each input to its block of the output, unless it was computed there."""
 
     def lines(self, node: KernelNode, out: ArraySpec) -> Iterator[str]:
         axis, steps, c = node.attrs["axis"], dense_strides(out.shape, 1), _unsigned(out)
@@ -100,7 +99,7 @@ class Concat(Move):
 
 
 class Place(Move):
-    """The input as a part of the output, which holds one number everywhere else."""
+    """A copy of the input to a part of the output, which holds one number everywhere else."""
 
     def lines(self, node: KernelNode, out: ArraySpec) -> Iterator[str]:
         (x,), (own,), attrs, c = node.inputs, steps_of(node), node.attrs, _unsigned(out)
@@ -127,8 +126,8 @@ class _Named(NamedTuple):
 
 
 def _named(whole: ArraySpec, steps: Shape, indices: Shape, axis: int, at: int) -> _Named:
-    """What runs over rows (*rest[:at], *indices, *rest[at:]) of an array whose axes are `rest` and
-    the indexed one. indices: the steps of these."""
+    """The strides of loops over (*rest[:at], *indices, *rest[at:]), of an array whose axes are
+    `rest` and the indexed one. indices: the strides of these."""
     rest = (*steps[:axis], *steps[axis + 1 :])
     over_whole = (*rest[:at], *(0,) * len(indices), *rest[at:])
     over_indices = (*(0,) * at, *indices, *(0,) * len(rest[at:]))
@@ -137,7 +136,7 @@ def _named(whole: ArraySpec, steps: Shape, indices: Shape, axis: int, at: int) -
 
 
 class Lookup(Move):
-    """The rows of an array that indices name, all of which are inside."""
+    """The indexed rows of an array, all of which are inside."""
 
     def lines(self, node: KernelNode, out: ArraySpec) -> Iterator[str]:
         (x, indices), (own, along) = node.inputs, steps_of(node)
@@ -152,7 +151,7 @@ class Lookup(Move):
 
 
 class AddRows(Move):
-    """Zeros to whose rows, which indices name, updates are added in their order."""
+    """Zeros, to whose indexed rows updates are added in their order."""
 
     def lines(self, node: KernelNode, out: ArraySpec) -> Iterator[str]:
         (updates, indices), (own, along) = node.inputs, steps_of(node)
@@ -169,7 +168,7 @@ class AddRows(Move):
 
 
 class PutRows(Move):
-    """An array in whose rows, which indices name, a value is put; the last one stays."""
+    """A copy of an array with a value stored in its indexed rows; the last store stays."""
 
     def lines(self, node: KernelNode, out: ArraySpec) -> Iterator[str]:
         (_, value, indices), (own, given, along) = node.inputs, steps_of(node)

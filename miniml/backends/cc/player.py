@@ -1,36 +1,34 @@
-"""Runs of native kernels as one function that takes NumPy arrays and releases the GIL."""
+"""The native executor: runs of native kernels as one function that releases the GIL.
+
+A run is a table of calls for player.c, with the addresses of fixed arrays and the offsets of those
+that are arguments. Further on, loops of calls, and the base class of native kernels.
+"""
 
 from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from functools import partial
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 
-from ...dtype import DType
-from ...errors import CompileError, DeviceError
-from ..kernel import Array
+from ...core.dtype import DType
+from ...core.errors import CompileError, DeviceError
+from ..kernel import Array, Arrays, Kernel
 from . import units
-from .services import player
-from .source import Source, addresses_of
-
-Run = Callable[..., int]
-PAYS = 4  # steps from which on packing pays: it takes as long as a quarter of one product
-_new = ctypes.pythonapi.PyCFunction_NewEx
-_new.argtypes, _new.restype = (ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p), ctypes.py_object
+from .units import Source, addresses_of, player, run
 
 
 class Moving(NamedTuple):
-    """Memory inside an array that each call is given: the position of the argument, and the
-    distance from its start in bytes."""
+    """Memory in an argument of the run: the argument's position, and the offset in bytes."""
 
     argument: int
     offset: int = 0
 
 
 class Packing(NamedTuple):
-    """A kernel that reads one operand in another order, and the kernel that brings the operand into
+    """A kernel that reads one operand in another order, and the kernel that packs the operand in
     that order: `size` elements of a dtype."""
 
     kernel: Source
@@ -41,14 +39,100 @@ class Packing(NamedTuple):
 
 
 class Call(NamedTuple):
-    """A kernel, or one of the player's own, and where its inputs, outputs and workspace are.
+    """A kernel, or one of the player's own, and its inputs, outputs and workspace.
 
-    packing: gives what may take its place where an operand is the same in many calls.
+    packing: gives a replacement for where an operand is the same in many calls.
     """
 
     kernel: Source | Literal["copy", "loop"]
     operands: tuple[Array | Moving, ...]
     packing: Callable[[], Packing | None] | None = None
+
+
+Run = Callable[..., int]
+
+
+def native_run(calls: Sequence[Call], threads: int) -> Run:
+    """A function of the moving arrays that makes the calls in order, on up to `threads` threads.
+
+    Its arguments must be accepted by `unusable`. It keeps alive what it uses, and serves one call
+    at a time.
+    """
+    words, kept = _table(calls)
+    return _bound(player().run, [threads, 0, *words], kept)
+
+
+def note_times(run: Any, stamps: Array) -> None:
+    """Make a native run store the time at which each of its calls ended, in nanoseconds of
+    CLOCK_MONOTONIC, in this array of int64, which the caller keeps alive."""
+    run.__self__[1] = stamps.__array_interface__["data"][0]
+
+
+Spec = tuple[tuple[int, ...], DType]
+
+
+def unusable(specs: Sequence[Spec]) -> Run:
+    """A function that returns 0 for arrays of these shapes and dtypes, aligned and in row-major
+    order, which kernels read in place, and 1 for any others."""
+    words = [w for shape, dtype in specs for w in (id(dtype), len(shape), *shape)]
+    return _bound(player().unusable, words, [dtype for _, dtype in specs])
+
+
+def made_usable(specs: Sequence[Spec], *arrays: Any) -> list[Array]:
+    """Copies that kernels can read; ValueError for another shape."""
+    return [_copied(*spec, array) for spec, array in zip(specs, arrays, strict=True)]
+
+
+def _copied(shape: tuple[int, ...], dtype: DType, array: Any) -> Array:
+    if np.shape(array) != shape:
+        raise ValueError(f"a program got an array of shape {np.shape(array)}; it takes {shape}")
+    copied = np.empty(shape, dtype)
+    copied[...] = array
+    return copied
+
+
+_new = ctypes.pythonapi.PyCFunction_NewEx
+_new.argtypes, _new.restype = (ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p), ctypes.py_object
+
+
+def _bound(method: int, words: Sequence[int], kept: Sequence[object]) -> Run:
+    """The function of player.c that has this table."""
+    function: Run = _new(method, _owning(words, kept), None)
+    return function
+
+
+class _Table(np.ndarray[Any, Any]):
+    """The words of a function's table, and the objects that must live as long."""
+
+    kept: Sequence[object]
+
+
+def _owning(words: Sequence[int], kept: Sequence[object]) -> _Table:
+    table = np.array(words, np.int64).view(_Table)
+    table.kept = kept
+    return table
+
+
+def _table(calls: Sequence[Call]) -> tuple[list[int], list[Array]]:
+    """The words of a table of calls, and the arrays that must live as long."""
+    operands = [operand for call in calls for operand in call.operands]
+    fixed = [o for o in operands if not isinstance(o, Moving)]
+    moving = [(o.argument, o.offset, i) for i, o in enumerate(operands) if isinstance(o, Moving)]
+    known = dict(zip(map(id, fixed), addresses_of(fixed), strict=True))
+    begins = np.cumsum([0, *(len(call.operands) for call in calls)])
+    words = [len(calls), len(moving), 3 + 2 * len(calls) + 3 * len(moving)]
+    for call, begin in zip(calls, begins, strict=False):
+        words += [_address(call.kernel), int(begin)]
+    words += [word for move in moving for word in move]
+    words += [known.get(id(operand), 0) for operand in operands]
+    return words, fixed
+
+
+def _address(kernel: Source | Literal["copy", "loop"]) -> int:
+    if not isinstance(kernel, Source):
+        return player().copy if kernel == "copy" else player().loop
+    (function,) = units.load([kernel])
+    return ctypes.cast(function, ctypes.c_void_p).value or 0  # type: ignore[arg-type]
 
 
 def copy(target: Array | Moving, source: Array | Moving, like: Array) -> Call:
@@ -58,8 +142,25 @@ def copy(target: Array | Moving, source: Array | Moving, like: Array) -> Call:
     return Call("copy", (source, target, about))
 
 
+def _merged(array: Array) -> tuple[list[int], list[int]]:
+    """Extents and strides of at least one axis, with neighbours merged where one stride serves
+    both."""
+    extents, strides = [1], [array.itemsize]
+    for extent, stride in zip(array.shape[::-1], array.strides[::-1], strict=True):
+        if stride == strides[0] * extents[0] or extents[0] == 1:
+            strides[0] = strides[0] if extents[0] > 1 else stride
+            extents[0] *= extent
+        elif extent != 1:
+            extents.insert(0, extent)
+            strides.insert(0, stride)
+    return extents, strides
+
+
+# --- Loops ----------------------------------------------------------------------------------------
+
+
 class Argument(NamedTuple):
-    """What a step of a loop is given: memory in an operand of the loop, `offset` bytes from its
+    """An argument of a loop's steps: memory in an operand of the loop, `offset` bytes from its
     start; at each step, or at each second one, `stride` bytes further."""
 
     operand: int
@@ -69,12 +170,15 @@ class Argument(NamedTuple):
 
 
 class Carried(NamedTuple):
-    """A value that a loop carries: the argument in which a step leaves the next one, the operand
+    """A value carried by a loop: the argument in which a step leaves the next one, the operand
     that receives the last one, and its size."""
 
     after: int
     last: int
     nbytes: int
+
+
+PAYS = 4  # steps from which on packing pays: it takes as long as a quarter of one product
 
 
 def loop(
@@ -84,9 +188,11 @@ def loop(
     carried: Sequence[Carried],
     operands: tuple[Array | Moving, ...],
 ) -> list[Call]:
-    """All steps of a loop, each of which makes the calls. Moving operands of these are in
-    `arguments`, the first of which are the carried values, to begin with. Before the loop, what
-    steps only read is packed for those kernels that read it faster so."""
+    """All steps of a loop, each of which makes the calls.
+
+    Moving operands of the calls are positions in `arguments`, which begin with the initial carried
+    values. Loop-invariant operands are packed before the loop for kernels that read them faster so.
+    """
     same = {i: operands[a.operand] for i, a in enumerate(arguments) if not a.stride}
     fixed = {i: operand for i, operand in same.items() if i >= len(carried)}
     before, calls = _packed(calls, fixed) if steps >= PAYS else ([], calls)
@@ -100,7 +206,7 @@ def loop(
 def _packed(
     calls: Sequence[Call], fixed: Mapping[int, Array | Moving]
 ) -> tuple[list[Call], list[Call]]:
-    """Calls that pack arguments which stay, and the calls on packed operands."""
+    """The calls that pack loop-invariant arguments, and the loop's calls on packed operands."""
     before: dict[tuple[int, Source], Call] = {}
     after: list[Call] = []
     for call in calls:
@@ -119,100 +225,57 @@ def _packed(
         after.append(Call(packing.kernel, tuple(given)))
     try:
         units.load([c.kernel for c in (*before.values(), *after) if isinstance(c.kernel, Source)])
-    except (CompileError, DeviceError):  # what is not packed has been compiled
+    except (CompileError, DeviceError):  # the kernels without packing have been compiled
         return [], [*calls]
     return [*before.values()], after
 
 
-def _merged(array: Array) -> tuple[list[int], list[int]]:
-    """Extents and strides of at least one axis, neighbours joined where one stride serves both."""
-    extents, strides = [1], [array.itemsize]
-    for extent, stride in zip(array.shape[::-1], array.strides[::-1], strict=True):
-        if stride == strides[0] * extents[0] or extents[0] == 1:
-            strides[0] = strides[0] if extents[0] > 1 else stride
-            extents[0] *= extent
-        elif extent != 1:
-            extents.insert(0, extent)
-            strides.insert(0, stride)
-    return extents, strides
+# --- Kernels that a player calls without Python ---------------------------------------------------
 
 
-def native_run(calls: Sequence[Call], threads: int) -> Run:
-    """A function of the arrays that move; it makes the calls in order, on up to `threads` threads.
+class NativeKernel(Kernel):
+    """A kernel whose `prepare` sets `source`; the inputs it gets are in row-major order, or have
+    the strides of the node.
 
-    Its arguments must be what `unusable` accepts. It keeps alive what it uses, and serves one call
-    at a time.
+    A player calls the C function itself, for a run of native kernels at once; `launch` calls it
+    alone. strided: the answer of `bakes` for every input. native: False for one that only `launch`
+    can run. packing: as of a Call. own: arrays that its C gets after the workspace, for whatever
+    differs between kernels that are to share one text.
     """
-    words, kept = _table(calls)
-    return _bound(player().run, [threads, 0, *words], kept)
+
+    strided: ClassVar[bool] = False
+    native: bool = True
+    source: Source | None = None
+    packing: Callable[[], Packing | None] | None = None
+    own: Arrays = ()
+
+    @classmethod
+    def bakes(cls, attrs: Mapping[str, Any], index: int, strides: tuple[int, ...]) -> bool:
+        """True where `source` has the strides of this input, in elements, as numbers."""
+        return cls.strided
+
+    def avoid(self, features: tuple[str, ...]) -> None:
+        """Have its C compiled without these features of the processor."""
+        if self.source is not None:
+            self.source = self.source._replace(without=features)
+        if self.packing is not None:
+            self.packing = partial(_packing_without, self.packing, features)
+
+    def calls_on(self, operands: tuple[Array | Moving, ...]) -> list[Call]:
+        """The calls on these inputs, outputs and workspace, with other memory for each caller."""
+        assert self.source is not None
+        return [Call(self.source, (*operands, *self.own), self.packing)]
+
+    def launch(self, inputs: Arrays, workspace: Arrays, outputs: Arrays, stream: Any) -> None:
+        assert self.source is not None
+        run(self.source, (*inputs, *outputs, *workspace, *self.own))
 
 
-def note_times(run: Any, stamps: Array) -> None:
-    """Make a native run note in this array of int64, which the caller keeps alive, when each of its
-    calls was done: nanoseconds of CLOCK_MONOTONIC."""
-    run.__self__[1] = stamps.__array_interface__["data"][0]
-
-
-def _table(calls: Sequence[Call]) -> tuple[list[int], list[Array]]:
-    """The words of a table of calls, and what must live as long."""
-    operands = [operand for call in calls for operand in call.operands]
-    fixed = [o for o in operands if not isinstance(o, Moving)]
-    moving = [(o.argument, o.offset, i) for i, o in enumerate(operands) if isinstance(o, Moving)]
-    known = dict(zip(map(id, fixed), addresses_of(fixed), strict=True))
-    begins = np.cumsum([0, *(len(call.operands) for call in calls)])
-    words = [len(calls), len(moving), 3 + 2 * len(calls) + 3 * len(moving)]
-    for call, begin in zip(calls, begins, strict=False):
-        words += [_address(call.kernel), int(begin)]
-    words += [word for move in moving for word in move]
-    words += [known.get(id(operand), 0) for operand in operands]
-    return words, fixed
-
-
-Spec = tuple[tuple[int, ...], DType]
-
-
-def unusable(specs: Sequence[Spec]) -> Run:
-    """A function that is 0 for arrays of these shapes and dtypes, aligned and in row-major order.
-
-    Kernels read such arrays where they are; it is 1 for any others.
-    """
-    words = [w for shape, dtype in specs for w in (id(dtype), len(shape), *shape)]
-    return _bound(player().unusable, words, [dtype for _, dtype in specs])
-
-
-def made_usable(specs: Sequence[Spec], *arrays: Any) -> list[Array]:
-    """Copies that kernels can read; ValueError for another shape."""
-    return [_copied(*spec, array) for spec, array in zip(specs, arrays, strict=True)]
-
-
-def _copied(shape: tuple[int, ...], dtype: DType, array: Any) -> Array:
-    if np.shape(array) != shape:
-        raise ValueError(f"a program got an array of shape {np.shape(array)}; it takes {shape}")
-    copied = np.empty(shape, dtype)
-    copied[...] = array
-    return copied
-
-
-class _Table(np.ndarray[Any, Any]):
-    """The words of a function's table, and what must live as long."""
-
-    kept: Sequence[object]
-
-
-def _bound(method: int, words: Sequence[int], kept: Sequence[object]) -> Run:
-    """The function of player.c that has this table."""
-    function: Run = _new(method, _owning(words, kept), None)
-    return function
-
-
-def _owning(words: Sequence[int], kept: Sequence[object]) -> _Table:
-    table = np.array(words, np.int64).view(_Table)
-    table.kept = kept
-    return table
-
-
-def _address(kernel: Source | Literal["copy", "loop"]) -> int:
-    if not isinstance(kernel, Source):
-        return player().copy if kernel == "copy" else player().loop
-    (function,) = units.load([kernel])
-    return ctypes.cast(function, ctypes.c_void_p).value or 0  # type: ignore[arg-type]
+def _packing_without(
+    packing: Callable[[], Packing | None], features: tuple[str, ...]
+) -> Packing | None:
+    made = packing()
+    if made is None:
+        return None
+    kernel, pack = (source._replace(without=features) for source in (made.kernel, made.pack))
+    return made._replace(kernel=kernel, pack=pack)

@@ -1,19 +1,19 @@
-"""Pooling and its gradients in C, of one image at a time or of what lies together in a pixel."""
+"""Pooling and its gradients in C, over one image at a time or over the lanes of a pixel."""
 
 from __future__ import annotations
 
 from math import prod
 from typing import Any
 
-from ...formats import OTHERS, PLAIN, stored
+from ...core.abstract import OTHERS, PLAIN, stored
 from ..images import arranged, declared, given
 from ..kernel import Formats, KernelNode
 from ..registry import Spec, kernel
 from ..signature import parse
-from .convolve import PARTS, enumerators, run_by
-from .kernel import NativeKernel
-from .source import Source
-from .vectors import SCALARS, vectors
+from .convolution import PARTS, enumerators, run_by
+from .player import NativeKernel
+from .scalars import SCALARS, vectors
+from .units import Source
 
 MOST = 4096  # windows of a row that are computed side by side: their maxima are on the stack
 SPLIT = 100_000  # pixels that windows read, about 50 us, from which on a kernel is split
@@ -118,7 +118,7 @@ MEAN_GRAD = f"""\
           }}
       }}
 """
-# name: body, which input or output is the image and which the windows (inputs first), signature
+# name: body, positions of the image and the windows (inputs first, then outputs), signature
 KERNELS = {
     "MaxPool2D": (MAX, 0, 1, "{0}->{0}l"),
     "MaxPool2DGrad": (MAX_GRAD, 2, 0, "{0}l->{0}"),
@@ -132,7 +132,7 @@ class Pooling(NativeKernel):
     """A kernel of pooling, of images that all have one memory format."""
 
     def select_format(self, node: KernelNode) -> tuple[Formats, Formats]:
-        """That of its input, unless a pixel of it is too long for the stack."""
+        """The format of its input, unless a pixel of it is too long for the stack."""
         format = given(node)
         lanes = 1 if format == PLAIN else stored(node.inputs[0].shape, format)[-1]
         return arranged(node.name, format if lanes <= MOST else PLAIN)

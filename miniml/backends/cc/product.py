@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
+from math import prod
 from pathlib import Path
 
-from ...dtype import DType, float64
+from ...core.dtype import DType, float64
 from ..kernel import KernelNode
-from ..product import Product, product_of
+from ..product import Axis, Product, product_of
 from ..registry import kernel
-from .kernel import NativeKernel
-from .player import Packing
-from .source import Source
+from .player import NativeKernel, Packing
+from .units import Source
 
 _TEXT = Path(__file__).parent / "text"
 _NAMES = ("vectors", "tiles", "panels", "product", "pack", "dots", "lines", "blas", "split")
@@ -28,7 +29,7 @@ MOST_SUMS = 2048  # of a part of lines of y: all parts' are on the stack, at mos
 LARGE = 2**29  # multiplications of a product that the BLAS computes: about 800 x 800 x 800
 SLICE = 2**28  # multiplications of one call of the BLAS: 3 ms on one core
 FEWEST = 5  # rows for which y may be packed: fewer stream through it once
-UNPACKED = 64  # rows up to which y is read where it lies: too few to pay for a copy
+UNPACKED = 64  # rows up to which y is read in place: too few to pay for a copy
 
 
 def product_text(
@@ -44,8 +45,8 @@ def product_text(
     epilogue: the text of `static inline void KERNEL_epilogue(char *const *at, long batch, long i,
     long j, long count, const T *restrict sums)`, which is called once for each piece of a row:
     `count` sums of row i from column j on. By default it is `stored(product, dtype)`. operands: the
-    positions of x and y in `at`. shared: what the epilogue needs. packed: y is what
-    `pack_text` made of it, and is the same in the whole batch.
+    positions of x and y in `at`. shared: texts that the epilogue needs. packed: y has been packed
+    by `pack_text`, and is the same in the whole batch.
     """
     if not product.m * product.n * product.batches:
         return Source("void KERNEL(char *const *at) {}\n")
@@ -82,7 +83,7 @@ def packing(
     operands: tuple[int, int] = (0, 1),
     shared: tuple[str, ...] = (),
 ) -> Packing | None:
-    """The same product with its y packed; None where that is no faster: rows of few products."""
+    """The product with its y packed; None where that is no faster, as for few or short rows."""
     plain = epilogue is None and prefers_blas(product)
     if plain or product.batches != 1 or product.m < FEWEST or product.n < 64 // dtype.itemsize:
         return None
@@ -97,7 +98,7 @@ def packed_size(product: Product, dtype: DType) -> int:
     return product.k * -(-product.n // lanes) * lanes
 
 
-# How the templates call the epilogue; of a product by one column they compute the transpose.
+# The templates' call of the epilogue; of a product by one column they compute the transpose.
 _BY_ROW = "#define KERNEL_emit KERNEL_epilogue\n"
 _BY_COLUMN = """\
 static inline void KERNEL_emit(
@@ -108,12 +109,12 @@ static inline void KERNEL_emit(
 
 
 def _dots(p: Product) -> bool:
-    """Whether columns of y and rows of x, of which there are few, lie as they are needed."""
+    """True where x has few rows, and these and the columns of y are contiguous."""
     return p.m <= 4 and p.k >= 16 and p.x[1] == 1 and p.y[0] == 1
 
 
 def _by_lines(p: Product) -> bool:
-    """Whether threads compute few rows, and so few columns that a part of these would be pieces of
+    """True where threads share few rows, and so few columns that a part of these would be pieces of
     pages, which leave a part of the caches empty."""
     few = p.batches == 1 and p.m < FEWEST and 128 <= p.n <= MOST_SUMS // p.m
     return few and p.y[1] == 1 and not _dots(p) and _split(p)[1] > 1
@@ -122,14 +123,14 @@ def _by_lines(p: Product) -> bool:
 def stored(product: Product, dtype: DType, at: int = 2, accumulate: bool = False) -> str:
     """The epilogue that stores the sums in `at`, or adds them to what is there."""
     row, column = product.out
-    place = f"{_offset(product, 2)} + i * {row}L + (j + c) * {column}L"
+    index = f"{offset(product.axes, 2)} + i * {row}L + (j + c) * {column}L"
     return _in(
         dtype,
         f"""\
 static inline void KERNEL_epilogue(
     char *const *at, long batch, long i, long j, long count, const REAL *restrict sums) {{
   REAL *restrict out = (REAL *)at[{at}];
-  for (long c = 0; c < count; ++c) out[{place}] {"+=" if accumulate else "="} sums[c];
+  for (long c = 0; c < count; ++c) out[{index}] {"+=" if accumulate else "="} sums[c];
 }}
 """,
     )
@@ -154,25 +155,25 @@ def _constants(product: Product, operands: tuple[int, int]) -> dict[str, str]:
         "COPIES": int(_copies(p)), "GROUP": GROUP if _copies(p) else 1,
         "LINES": DEPTH, "UNPACKED": UNPACKED,
     }  # fmt: skip
-    starts = {f"{name}_START": _offset(p, i) for i, name in enumerate(("X", "Y", "OUT"))}
+    starts = {f"{name}_START": offset(p.axes, i) for i, name in enumerate(("X", "Y", "OUT"))}
     return {name: f"{number}L" for name, number in numbers.items()} | starts
 
 
 def prefers_blas(p: Product) -> bool:
-    """Whether the BLAS computes a product sooner: where the matrices exceed the second cache."""
+    """True where the BLAS is faster, since the matrices exceed the level-two cache."""
     plain = _in_lines(p.x, p.m, p.k) and _in_lines(p.y, p.k, p.n) and p.out[1] == 1
     return plain and p.m * p.n * p.k >= LARGE and max(p.x + p.y + p.out) < 2**31
 
 
 def _in_lines(steps: tuple[int, int], rows: int, columns: int) -> bool:
-    """Whether the rows of a matrix, or its columns, lie one after another, as the BLAS has it."""
+    """True where a matrix has contiguous rows or columns, as the BLAS requires."""
     row, column = steps
     return row >= columns if column == 1 else row == 1 and column >= rows
 
 
 def _copies(p: Product) -> bool:
-    """Whether blocks of a transposed x are copied: their columns lie far apart and many panels read
-    them, which would miss the caches each time."""
+    """True where blocks of a transposed x are copied: their columns lie far apart and many panels
+    read them, which would miss the caches each time."""
     return p.x[0] == 1 and p.x[1] >= 512 and p.k > DEPTH and p.n >= 256
 
 
@@ -187,13 +188,13 @@ def _split(p: Product) -> tuple[int, int]:
     return blocks, min(parts, panels * blocks)
 
 
-def _offset(product: Product, operand: int) -> str:
-    """C for where the matrix of `batch` begins in x, y or out (0, 1 or 2), in elements."""
-    terms, inner = [], product.batches
-    for extent, steps in product.axes:
+def offset(axes: Sequence[Axis], array: int) -> str:
+    """C for the offset of the matrix of `batch` in one of the arrays of these axes, in elements."""
+    terms, inner = [], prod(extent for extent, _ in axes)
+    for extent, steps in axes:
         inner //= max(extent, 1)
-        if steps[operand]:
-            terms.append(f"batch / {inner}L % {extent}L * {steps[operand]}L")
+        if steps[array]:
+            terms.append(f"batch / {inner}L % {extent}L * {steps[array]}L")
     return f"({' + '.join(terms) or '0'})"
 
 

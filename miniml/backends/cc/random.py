@@ -1,4 +1,4 @@
-"""Random draws in C: which elements dropout keeps, bit for bit as in `cpu.philox`."""
+"""Random draws in C: the elements that dropout keeps, bit for bit as in `cpu.random`."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import math
 
 import numpy as np
 
-from ..expressions.types import C_TYPES
+from ..expressions.table import C_TYPES
 from ..kernel import KernelNode
 from ..registry import kernel
-from .kernel import NativeKernel
-from .source import Source
+from .player import NativeKernel
 from .text import header
+from .units import Source
 
 PART = 2**13  # blocks of four words that one thread draws at a time: some 30 us
 TEXT = r"""

@@ -1,23 +1,384 @@
-"""Row programs in C: loops that compilers vectorise, split over threads where they are long."""
+"""Code generation in C for row programs: loops that compilers vectorise, split over threads.
+
+Loops are the code around the rows and the statements in them; they are vectorised along the row, or
+across rows where these are short. Epilogues of matrix products run on the sums while those are in
+registers. At the end, reductions: how partial results and whole blocks of elements are combined.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import hashlib
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from math import prod
+from typing import NamedTuple
 
-from ..expressions.rows import Load, Reduce, RowProgram, Statement
-from .loops import BLOCK, Loops, Printed
-from .reducers import reducer
-from .scalars import STORED
-from .strips import Strips, in_strips
+from ...core.dtype import DType, float32, float64, uint64
+from ..expressions.rows import (
+    Call,
+    Gather,
+    Keep,
+    Literal,
+    Load,
+    Pass,
+    Recall,
+    Reduce,
+    RowProgram,
+    Scalar,
+    Statement,
+    Store,
+)
+from ..expressions.table import computed, ends
+from ..signature import ArraySpec
+from .player import Packing
+from .scalars import STORED, ScalarFunction, literal, loaded, scalar_function, stored, value_type
+from .text import header
+from .units import Source
+
+
+class Printed(NamedTuple):
+    """A row program as a native kernel, and the scratch arrays that it needs.
+
+    packing: as of a player's Call.
+    """
+
+    source: Source
+    workspace: tuple[ArraySpec, ...]
+    packing: Callable[[], Packing | None] | None = None
 
 
 def printed(program: RowProgram) -> Printed:
     """The kernel of a row program: its arrays are the inputs, the outputs and the workspace."""
-    return (Strips if in_strips(program) else Rows)(program).printed()
+    return (AcrossRows if _across_rows(program) else AlongRows)(program).printed()
 
 
-class Rows(Loops):
-    """Row after row; each is run over in vectors."""
+_FEW = 8  # rows below which it does not pay to vectorise across them
+_SHORT = 16  # elements of a row that would not fill a vector
+
+
+def _across_rows(program: RowProgram) -> bool:
+    """True where vectors run across rows."""
+    gathers = any(isinstance(s, Gather) for p in program.passes for s in p.elements)
+    if gathers or not program.outer or not program.row:
+        return False
+    if not program.reduces:
+        return False
+    streams = {program.along(s) for s in program.statements() if isinstance(s, (Load, Store))}
+    wide = [strides for strides in streams if any(strides[program.outer :])]
+    # What all rows share stays in the cache, wherever there are arrays with elements for each row.
+    wide = [strides for strides in wide if strides[program.outer - 1]] or wide
+    near = sum(strides[-1] == 1 for strides in wide)
+    beside = sum(strides[program.outer - 1] == 1 for strides in wide)
+    return _lanes_of(program) >= _FEW and (beside > near or prod(program.row) <= _SHORT)
+
+
+_LANES = (64, 32, 16)  # rows side by side: four vectors of float32, or fewer
+_KEPT = 1 << 14  # elements that all lanes may keep on a thread's stack
+
+
+def _lanes_of(program: RowProgram) -> int:
+    """The number of rows side by side whose kept elements fit on the stack."""
+    kept = prod(program.row) * sum(isinstance(s, Keep) for s in program.statements())
+    fitting = [n for n in _LANES if n * kept <= _KEPT]
+    return min(program.extents[program.outer - 1], fitting[0]) if fitting else 0
+
+
+# --- Loops ----------------------------------------------------------------------------------------
+
+
+_BLOCK = 512  # elements whose sum is taken in lanes; block sums are added in a wider type
+_PART = 200_000  # statements of elements in a part: some 50 us, below which threads do not pay
+_PARTS = 64
+_GATHERED = 1024  # rows added one after another in float32, so that their sum stays accurate
+_LOOP = """\
+/* No iteration of the loop that follows reads what another one writes. */
+#if defined(__clang__)
+#define MINIML_APART _Pragma("clang loop vectorize(assume_safety)")
+#else
+#define MINIML_APART _Pragma("GCC ivdep")
+#endif
+/* GCC would compute beforehand what follows from a choice of constants, in branches, for which a
+   loop is not vectorised. Before version 12 the attribute resets other options. */
+#if defined(__GNUC__) && !defined(__clang__) && __GNUC__ >= 12
+#define MINIML_STRAIGHT __attribute__((optimize("no-tree-pre")))
+#else
+#define MINIML_STRAIGHT
+#endif
+"""
+
+
+class Loops(ABC):
+    """The code around the loops, and the statements in them.
+
+    Subclasses give the iteration over rows, by the methods at the end: here, one after another.
+    """
+
+    lanes = 1  # rows that are computed side by side
+
+    def __init__(self, program: RowProgram):
+        self.program = program
+        self.rows = prod(program.extents[: program.outer])
+        self.gathers = program.gathers
+        self.reduces = program.reduces
+        alike = not self.reduces and not self.gathers
+        self.flat = alike and self.rows == 1 and len(program.row) == 1
+        self.range = program.row[0] if self.flat else self.steps()
+        self.parts, self.chunk = self._split()
+        self.shared: dict[str, None] = dict.fromkeys((*header("convert"), _LOOP))
+        self.functions: dict[Scalar, ScalarFunction] = {}
+
+    def _split(self) -> tuple[int, int]:
+        """The number of parts, and rows (or elements) of each: the same for any number of
+        threads."""
+        work = prod(self.program.extents) * sum(1 for _ in self.program.statements())
+        parts = max(min(work // _PART, _PARTS), 1)
+        if self.gathers:
+            parts = max(parts, -(-self.rows // _GATHERED))
+        chunk = -(-self.range // min(parts, self.range))
+        return -(-self.range // chunk), chunk
+
+    def printed(self) -> Printed:
+        """The kernel: the parts, then the sum of what they gathered."""
+        sizes = [self.parts * self.program.size(g) for g in self.gathers]
+        dtypes = [computed(self._type(g)) for g in self.gathers]
+        specs = tuple(ArraySpec((n,), d) for n, d in zip(sizes, dtypes, strict=True))
+        call = "  KERNEL_part((void *)at, 0);"
+        if self.parts > 1:
+            call = f"  miniml.parallel(KERNEL_part, (void *)at, {self.parts});"
+        whole = [
+            *self._part(),
+            "",
+            "void KERNEL(char *const *at) {",
+            call,
+            *self._finish(),
+            "}",
+            "",
+        ]
+        text = "\n".join(whole)  # whose iterators have filled self.shared
+        return Printed(Source(text, tuple(self.shared)), specs)
+
+    def _part(self) -> Iterator[str]:
+        yield "MINIML_STRAIGHT static void KERNEL_part(void *data, long part) {"
+        yield "  char *const *at = (char *const *)data;"
+        yield f"  const long first = part * {self.chunk}L;"
+        last = f"first + {self.chunk}L"
+        if self.range % self.chunk:
+            last = f"{last} < {self.range}L ? {last} : {self.range}L"
+        yield f"  const long last = {last};"
+        yield from self._pointers()
+        for g, gather in enumerate(self.gathers):
+            start = reducer(gather.row, self._type(gather)).identity
+            yield f"  for (long i = 0; i < {self.program.size(gather)}; ++i) w{g}[i] = {start};"
+        yield "  {" if self.flat else "  for (long r = first; r < last; ++r) {"
+        yield from (f"    {line}" for line in self.body())
+        yield "  }"
+        yield "}"
+
+    def body(self) -> Iterator[str]:
+        """The body of the outer loop."""
+        if not self.flat:
+            yield from self.indices()
+        for s in self.program.statements():
+            if isinstance(s, Keep):
+                c = value_type(self.program.types[s.of])
+                yield f"{c} k{s.of}[{prod(self.program.row) * self.lanes}];"
+        for part in self.program.passes:
+            yield from self._each(part) if part.elements else ()
+            yield from self.between(part.row)
+
+    def _each(self, part: Pass) -> Iterator[str]:
+        """A pass over the elements: the loops over the row, and what they reduce."""
+        reduces = [s for s in part.elements if isinstance(s, Reduce)]
+        for s in reduces:
+            yield from self.begun(f"{self.total(s)} s{s.value}", s)
+        *axes, last = self.program.row or (1,)
+        for k, extent in enumerate(axes):
+            yield f"{'  ' * k}for (long i{k} = 0; i{k} < {extent}; ++i{k}) {{"
+        yield from (
+            "  " * len(axes) + line for line in self.last_axis(part.elements, reduces, last)
+        )
+        yield from ("  " * k + "}" for k in reversed(range(len(axes))))
+        for s in reduces:
+            yield from self.ended(s, value_type(self.program.types[s.value]))
+
+    def _pointers(self) -> Iterator[str]:
+        """Multi-pass programs promise that no output is an input; others may work in place."""
+        alone = "restrict " if self.reduces or self.gathers else ""
+        for i, array in enumerate(self.program.arrays):
+            const = "const " * (i < self.program.inputs)
+            c = f"{const}{STORED[array.dtype]} *"
+            yield f"  {c}{alone}a{i} = ({c})at[{i}];"
+        for g, gather in enumerate(self.gathers):
+            c = f"{value_type(self._type(gather))} *"
+            slot = len(self.program.arrays) + g
+            yield f"  {c}restrict w{g} = ({c})at[{slot}] + part * {self.program.size(gather)}L;"
+
+    def statement(self, s: Statement, each: bool) -> str:
+        """A statement, for each element or once for a row."""
+        match s:
+            case Load(value, array):
+                index = f"{self.index(self.program.along(s), each)} + {s.offset}L"
+                element = f"a{array}[{index.removesuffix(' + 0L')}]"
+                return self.set(value, loaded(self.program.arrays[array].dtype, element))
+            case Literal(value, number):
+                return self.set(value, literal(number))
+            case Call(value, function, args, strides):
+                given = [self.name(a) for a in args]
+                index = self.index(strides, each) if strides else "0"
+                return self.set(value, f"{self._function(function)}({', '.join([*given, index])})")
+            case Store(array, of):
+                known = self.program.arrays[array]
+                number = stored(known.dtype, self.name(of))
+                return f"a{array}[{self.index(known.strides, each)}] = {number};"
+            case Gather():
+                g = self.gathers.index(s)
+                index = self.index(self.program.arrays[s.array].strides, each)
+                c, found = value_type(self._type(s)), reducer(s.row, self._type(s))
+                element = f"({c})({found.element.replace('x', self.name(s.of))})"
+                combined = found.combine(f"w{g}[{index}]", f"g{g}")
+                return f"const {c} g{g} = {element}; w{g}[{index}] = {combined};"
+            case Reduce(value, row, of):
+                element = REDUCERS[row].element.replace("x", self.name(of))
+                return self.reduced(s, f"({self.lane_type(s)})({element})")
+            case Keep(of):
+                return f"k{of}[{self.kept_at()}] = {self.name(of)};"
+            case Recall(value):
+                return self.set(value, f"k{value}[{self.kept_at()}]")
+        raise AssertionError(s)
+
+    def index(self, strides: Sequence[int], each: bool) -> str:
+        """The element of an array with these strides."""
+        names = self.names(each)
+        terms = [
+            name if stride == 1 else f"{name} * {stride}L"
+            for name, stride in zip(names, strides, strict=False)
+            if stride and name != "0"
+        ]
+        return " + ".join(terms) or "0"
+
+    def _function(self, scalar: Scalar) -> str:
+        if scalar not in self.functions:
+            made = str((scalar.expression.text, scalar.inputs, scalar.out, scalar.constants))
+            name = f"miniml_{scalar.name}_{hashlib.sha256(made.encode()).hexdigest()[:8]}"
+            function = scalar_function(
+                scalar.expression, name, scalar.inputs, scalar.out, dict(scalar.constants)
+            )
+            self.functions[scalar] = function
+            self.shared |= dict.fromkeys((*function.shared, function.text))
+        return self.functions[scalar].name
+
+    def numbered(self, extents: Sequence[int], names: Sequence[str] = ()) -> Iterator[str]:
+        """The indices of step r of loops over these extents; names: by default o0, o1, ..."""
+        for k, n in enumerate(extents):
+            step, name = prod(extents[k + 1 :]), names[k] if names else f"o{k}"
+            index = f"r / {step}L" if step > 1 else "r"
+            yield f"const long {name} = {index}{f' % {n}L' if k else ''};"
+
+    def reducer(self, s: Reduce) -> Reducer:
+        """The reduction of a statement."""
+        return reducer(s.row, self.program.types[s.value])
+
+    def lane_type(self, s: Reduce) -> str:
+        """The type in which single elements are reduced."""
+        return value_type(_accumulator(s.row, self.program.types[s.value]))
+
+    def block(self, s: Reduce) -> str:
+        """The function that reduces a block of elements."""
+        name, text = block(s.row, _accumulator(s.row, self.program.types[s.value]))
+        self.shared[text] = None
+        return name
+
+    def total(self, s: Reduce) -> str:
+        """The type in which the sums of blocks are added: wider, so that long sums stay exact."""
+        wider = {"float": "double", "double": "long double"} if s.row == "Sum" else {}
+        return wider.get(self.lane_type(s), self.lane_type(s))
+
+    def _type(self, gather: Gather) -> DType:
+        """The dtype in which a gather adds: wider for a single number, which costs nothing."""
+        wide = _accumulator(gather.row, gather.dtype)
+        return float64 if wide == float32 and self.program.size(gather) == 1 else wide
+
+    def _finish(self) -> Iterator[str]:
+        """Combine the parts of each gathered array, in order."""
+        for g, gather in enumerate(self.gathers):
+            size, dtype = self.program.size(gather), self._type(gather)
+            c, found = value_type(dtype), reducer(gather.row, dtype)
+            array = self.program.arrays[gather.array]
+            slot = len(self.program.arrays) + g
+            divided = f"a / {gather.over}" if gather.over != 1 else "a"
+            number = f"({value_type(gather.dtype)})({divided})"
+            yield "  {"
+            yield f"    const {c} *w = (const {c} *)at[{slot}];"
+            yield f"    {STORED[array.dtype]} *out = ({STORED[array.dtype]} *)at[{gather.array}];"
+            yield f"    for (long i = 0; i < {size}; ++i) {{"
+            yield f"      {c} a = w[i];"
+            if self.parts > 1:
+                yield f"      for (long p = 1; p < {self.parts}; ++p) {{"
+                yield f"        const {c} b = w[p * {size}L + i];"
+                yield f"        a = {found.combine('a', 'b')};"
+                yield "      }"
+            yield f"      out[i] = {stored(array.dtype, number)};"
+            yield "    }"
+            yield "  }"
+
+    # The iteration over rows, which subclasses give.
+
+    @abstractmethod
+    def steps(self) -> int:
+        """The number of steps of the outer loop."""
+
+    @abstractmethod
+    def indices(self) -> Iterator[str]:
+        """The outer axes' indices at the beginning of a step."""
+
+    @abstractmethod
+    def last_axis(
+        self, elements: Sequence[Statement], reduces: Sequence[Reduce], n: int
+    ) -> Iterator[str]:
+        """The loop over the last axis of the row, which has `n` elements."""
+
+    def begun(self, total: str, s: Reduce) -> Iterator[str]:
+        """A reduction before the first element: `total` declares its partial result."""
+        yield f"{total} = {self.reducer(s).identity};"
+
+    def ended(self, s: Reduce, c: str) -> Iterator[str]:
+        """A reduction after the last element, as a value of the type `c`."""
+        yield f"const {c} v{s.value} = ({c})s{s.value};"
+
+    def between(self, statements: Sequence[Statement]) -> Iterator[str]:
+        """The statements that run once for a row."""
+        yield from (self.statement(s, False) for s in statements)
+
+    def name(self, value: int) -> str:
+        """A value where it is read."""
+        return f"v{value}"
+
+    def set(self, value: int, text: str) -> str:
+        """A value where it is computed."""
+        return f"const {value_type(self.program.types[value])} v{value} = {text};"
+
+    def reduced(self, s: Reduce, element: str) -> str:
+        """One more element of a reduction: kept until its block is complete."""
+        return f"t{s.value}[i - b] = {element};"
+
+    def names(self, each: bool) -> list[str]:
+        """The loops' variables, of the outer axes and perhaps of the row."""
+        outer, row = self.program.outer, len(self.program.row)
+        names = [f"o{k}" if self.rows > 1 else "0" for k in range(outer)]
+        return names + ([*(f"i{k}" for k in range(row - 1)), "i"][:row] if each else [])
+
+    def kept_at(self) -> str:
+        """The index of a kept element."""
+        row, lanes = self.program.row, self.lanes
+        steps = [prod(row[k + 1 :]) * lanes for k in range(len(row))]
+        return self.index([0] * self.program.outer + steps, True)
+
+
+# --- Vectorised along the row ---------------------------------------------------------------------
+
+
+class AlongRows(Loops):
+    """Row after row, with vectors along each."""
 
     def steps(self) -> int:
         return self.rows
@@ -42,25 +403,25 @@ class Rows(Loops):
         self, elements: Sequence[Statement], reduces: Sequence[Reduce], n: int
     ) -> Iterator[str]:
         """The elements of a block side by side in memory, then their sums."""
-        size = min(n, BLOCK)
+        size = min(n, _BLOCK)
         whole = n % size == 0
         yield f"for (long b = 0; b < {n}; b += {size}) {{"
         yield f"  const long m = {size if whole else f'{n} - b < {size} ? {n} - b : {size}'};"
-        there = {s: at for s in reduces if (at := self._in_memory(s, elements))}
+        in_memory = {s: at for s in reduces if (at := self._in_memory(s, elements))}
         for s in reduces:
-            if s not in there:
+            if s not in in_memory:
                 yield f"  {self.lane_type(s)} t{s.value}[{size}];"
-        rest = [s for s in elements if s not in there]
+        rest = [s for s in elements if s not in in_memory]
         if not all(isinstance(s, Load) for s in rest):
             yield from (f"  {line}" for line in self._loop(rest, "b", "b + m"))
         for s in reduces:
-            name, at = f"s{s.value}", there.get(s, f"t{s.value}")
+            name, at = f"s{s.value}", in_memory.get(s, f"t{s.value}")
             yield f"  const {self.total(s)} b{s.value} = {self.block(s)}({at}, m);"
             yield f"  {name} = {self.reducer(s).combine(name, f'b{s.value}')};"
         yield "}"
 
     def _in_memory(self, s: Reduce, elements: Sequence[Statement]) -> str:
-        """Where the elements of a block lie that are read as they are; "" if they do not."""
+        """The address of a block's elements if they are reduced as they lie in memory; else ""."""
         made = next((e for e in elements if isinstance(e, Load) and e.value == s.of), None)
         if made is None or reducer(s.row, self.program.types[s.of]).element != "x":
             return ""
@@ -68,3 +429,220 @@ class Rows(Loops):
         if strides[-1] != 1 or STORED[self.program.arrays[made.array].dtype] != self.lane_type(s):
             return ""
         return f"a{made.array} + b + {made.offset}L + {self.index((*strides[:-1], 0), True)}"
+
+
+# --- Vectorised across rows -----------------------------------------------------------------------
+
+
+class AcrossRows(Loops):
+    """Many rows side by side, one in each lane, by strip-mining their last outer axis.
+
+    For rows that are short, or whose elements are far apart while those of neighbouring rows are
+    not.
+    """
+
+    def __init__(self, program: RowProgram):
+        self.last = program.extents[program.outer - 1]
+        self.lanes = _lanes_of(program)
+        self.by_row = _row_values(program)
+        super().__init__(program)
+
+    def steps(self) -> int:
+        return self.rows // self.last * -(-self.last // self.lanes)
+
+    def indices(self) -> Iterator[str]:
+        before = self.program.extents[: self.program.outer - 1]
+        names = [*(f"o{k}" for k in range(len(before))), "strip"]
+        yield from self.numbered((*before, -(-self.last // self.lanes)), names)
+        yield f"const long c = strip * {self.lanes};"
+        whole = self.last % self.lanes == 0
+        rest = f"{self.last}L - c < {self.lanes} ? {self.last}L - c : {self.lanes}"
+        yield f"const long lanes = {self.lanes if whole else rest};"
+        for value in sorted(self.by_row):
+            yield f"{value_type(self.program.types[value])} v{value}[{self.lanes}];"
+
+    def begun(self, total: str, s: Reduce) -> Iterator[str]:
+        name = total.split()[-1]
+        yield f"{total}[{self.lanes}];"
+        yield _each_lane(f"{name}[l] = {self.reducer(s).identity};")
+
+    def last_axis(
+        self, elements: Sequence[Statement], reduces: Sequence[Reduce], n: int
+    ) -> Iterator[str]:
+        """In blocks, whose sums are added in a wider type; over the lanes inside."""
+        yield f"for (long b = 0; b < {n}; b += {_BLOCK}) {{"
+        for s in reduces:
+            yield from (f"  {line}" for line in self.begun(f"{self.lane_type(s)} t{s.value}", s))
+        end = f"{n}" if n <= _BLOCK else f"({n} - b < {_BLOCK} ? {n} : b + {_BLOCK})"
+        yield f"  for (long i = b; i < {end}; ++i) {{"
+        yield "MINIML_APART"
+        yield "    for (long l = 0; l < lanes; ++l) {"
+        yield from (f"      {self.statement(s, True)}" for s in elements)
+        yield "    }"
+        yield "  }"
+        for s in reduces:
+            combined = self.reducer(s).combine(f"s{s.value}[l]", f"t{s.value}[l]")
+            yield f"  {_each_lane(f's{s.value}[l] = {combined};')}"
+        yield "}"
+
+    def ended(self, s: Reduce, c: str) -> Iterator[str]:
+        yield _each_lane(f"v{s.value}[l] = ({c})s{s.value}[l];")
+
+    def between(self, statements: Sequence[Statement]) -> Iterator[str]:
+        """The statements that run once for each of the rows; those that add to what the rows share
+        run for one row after another."""
+        apart = [s for s in statements if not isinstance(s, Gather)]
+        for together, found in ((False, apart), (True, [s for s in statements if s not in apart])):
+            if found:
+                yield from [] if together else ["MINIML_APART"]
+                yield "for (long l = 0; l < lanes; ++l) {"
+                yield from (f"  {self.statement(s, False)}" for s in found)
+                yield "}"
+
+    def name(self, value: int) -> str:
+        return f"v{value}[l]" if value in self.by_row else f"v{value}"
+
+    def set(self, value: int, text: str) -> str:
+        return f"v{value}[l] = {text};" if value in self.by_row else super().set(value, text)
+
+    def reduced(self, s: Reduce, element: str) -> str:
+        return f"t{s.value}[l] = {self.reducer(s).combine(f't{s.value}[l]', element)};"
+
+    def names(self, each: bool) -> list[str]:
+        names = super().names(each)
+        names[self.program.outer - 1] = "(c + l)"
+        return names
+
+    def kept_at(self) -> str:
+        return f"{super().kept_at()} + l"
+
+
+def _each_lane(statement: str) -> str:
+    return f"for (long l = 0; l < lanes; ++l) {statement}"
+
+
+def _row_values(program: RowProgram) -> frozenset[int]:
+    """The values of rows as a whole."""
+    found = [s for s in program.statements() if isinstance(s, Reduce)]
+    rows = [s for p in program.passes for s in p.row if isinstance(s, (Load, Call, Literal))]
+    return frozenset(s.value for s in (*found, *rows))
+
+
+# --- Epilogues of matrix products -----------------------------------------------------------------
+
+
+def epilogue(program: RowProgram, sums: int, rows: int) -> tuple[str, tuple[str, ...]]:
+    """The text of `KERNEL_epilogue` for a product of `rows` rows, and the texts that it needs.
+
+    program: the loops over the product's output, its last axis being the row; array number `sums`
+    is the product, the others lie in `at` in their order.
+    """
+    return Epilogue(program, sums, rows).text()
+
+
+class Epilogue(Loops):
+    """The code of an epilogue: a piece of one row, whose elements a product has just computed."""
+
+    def __init__(self, program: RowProgram, sums: int, rows: int):
+        super().__init__(program)
+        self.sums, self.count = sums, rows
+
+    def text(self) -> tuple[str, tuple[str, ...]]:
+        """The function, and the texts that it needs."""
+        return "\n".join(self._lines()) + "\n", tuple(self.shared)
+
+    def _lines(self) -> Iterator[str]:
+        c = STORED[self.program.arrays[self.sums].dtype]
+        yield "static inline void KERNEL_epilogue("
+        yield "    char *const *at, long batch, long row, long j, long count,"
+        yield f"    const {c} *restrict sums) {{"
+        yield from self._pointers()
+        yield from (f"  {line}" for line in self.body())
+        yield "}"
+
+    def _pointers(self) -> Iterator[str]:
+        for i, array in enumerate(self.program.arrays):
+            if i != self.sums:
+                c = f"{'const ' * (i < self.program.inputs)}{STORED[array.dtype]} *"
+                yield f"  {c}a{i} = ({c})at[{i - (i > self.sums)}];"
+
+    def steps(self) -> int:
+        return self.rows
+
+    def indices(self) -> Iterator[str]:
+        yield f"const long r = batch * {self.count}L + row;"
+        yield from self.numbered(self.program.extents[: self.program.outer])
+
+    def last_axis(
+        self, elements: Sequence[Statement], reduces: Sequence[Reduce], n: int
+    ) -> Iterator[str]:
+        yield "MINIML_APART"
+        yield "for (long i = j; i < j + count; ++i) {"
+        yield from (f"  {self.statement(s, True)}" for s in elements)
+        yield "}"
+
+    def statement(self, s: Statement, each: bool) -> str:
+        if isinstance(s, Load) and s.array == self.sums:
+            return self.set(s.value, "sums[i - j]")
+        return super().statement(s, each)
+
+
+# --- Reductions -----------------------------------------------------------------------------------
+
+
+class Reducer(NamedTuple):
+    """A reduction in C, of which x is the element; LOWEST and HIGHEST are the ends of its dtype."""
+
+    identity: str
+    element: str
+    combination: str
+
+    def combine(self, a: str, b: str) -> str:
+        """The combination of two partial results."""
+        return self.combination.format(a=a, b=b)
+
+
+REDUCERS = {
+    "Sum": Reducer("0", "x", "{a} + {b}"),
+    "Max": Reducer("LOWEST", "x", "({a} > {b} || {a} != {a}) ? {a} : {b}"),
+    "Min": Reducer("HIGHEST", "x", "({a} < {b} || {a} != {a}) ? {a} : {b}"),
+    "Any": Reducer("0", "x != 0", "{a} | {b}"),
+    "All": Reducer("1", "x != 0", "{a} & {b}"),
+}
+
+
+def reducer(row: str, dtype: DType) -> Reducer:
+    """The reduction of a row program, of elements of a dtype."""
+    low, high = ends(dtype)
+    found = REDUCERS[row]
+    return found._replace(identity=found.identity.replace("LOWEST", low).replace("HIGHEST", high))
+
+
+def _accumulator(row: str, dtype: DType) -> DType:
+    """The dtype in which a reduction is taken: sums of integers wrap around as unsigned."""
+    return uint64 if row == "Sum" and dtype.kind in "iu" else dtype
+
+
+# 16 lanes, so that compilers use vectors: they keep the order of a sum that is written plainly.
+_BLOCK_TEXT = """\
+static inline TYPE NAME_of(TYPE a, TYPE b) { return COMBINE; }
+static __attribute__((noinline)) TYPE NAME(const TYPE *x, long n) {
+  TYPE lane[16];
+  long i = 0;
+  for (int l = 0; l < 16; ++l) lane[l] = IDENTITY;
+  for (; i + 16 <= n; i += 16)
+    for (int l = 0; l < 16; ++l) lane[l] = NAME_of(lane[l], x[i + l]);
+  for (int l = 0; i + l < n; ++l) lane[l] = NAME_of(lane[l], x[i + l]);
+  for (int w = 8; w; w /= 2)
+    for (int l = 0; l < w; ++l) lane[l] = NAME_of(lane[l], lane[l + w]);
+  return lane[0];
+}
+"""
+
+
+def block(row: str, dtype: DType) -> tuple[str, str]:
+    """The function that reduces a block of elements: its name and its text."""
+    name, found = f"miniml_block_{row.lower()}_{dtype.name}", reducer(row, dtype)
+    text = _BLOCK_TEXT.replace("IDENTITY", found.identity)
+    text = text.replace("COMBINE", found.combine("a", "b"))
+    return name, text.replace("NAME", name).replace("TYPE", value_type(dtype))

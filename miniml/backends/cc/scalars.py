@@ -1,21 +1,29 @@
-"""Scalar expressions as C functions of one element."""
+"""Code generation in C for scalar expressions, as functions of one element, and vector types.
+
+First the C function of an expression, and values of each dtype; then the overloads that it may
+call: `miniml_NAME(x, ...)` is a macro that picks `miniml_NAME_DTYPE` by the type of its arguments,
+for C's mathematics and the functions of `expressions.functions`; then vectors of one scalar type,
+as wide as the registers of this machine.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...dtype import INTEGERS, DType, bfloat16, bool_, float16, float32, uint8
-from ..expressions.table import Expression
-from ..expressions.types import C_TYPES, computed, unsigned
-from .overloads import in_c
+from ...core.dtype import INTEGERS, DType, bfloat16, bool_, float16, float32, float64, int64, uint8
+from ...core.features import CPU
+from ..expressions.functions import FUNCTIONS
+from ..expressions.table import C_TYPES, Expression, computed, unsigned
 from .text import header
 
 _HALVES = (float16, bfloat16)
-# The C types of arrays' elements. GCC 12 does not vectorize a loop that loads bools, but one that
-# loads bytes.
+# The C types of arrays' elements. GCC 12 vectorises loops that load bytes, but not bools.
 STORED = C_TYPES | dict.fromkeys(_HALVES, "uint16_t") | {bool_: C_TYPES[uint8]}
 
 
@@ -25,23 +33,6 @@ class ScalarFunction(NamedTuple):
     name: str
     text: str
     shared: tuple[str, ...]
-
-
-def value_type(dtype: DType) -> str:
-    """The C type that holds a value of a dtype outside arrays: float for floats of 16 bits."""
-    return C_TYPES[computed(dtype)]
-
-
-def loaded(dtype: DType, element: str) -> str:
-    """The value of an array's element, in C with the header "convert"."""
-    if dtype == bool_:
-        return f"({element} != 0)"
-    return f"miniml_load_{dtype.name}({element})" if dtype in _HALVES else element
-
-
-def stored(dtype: DType, value: str) -> str:
-    """What an array's element is set to, from a value of its dtype."""
-    return f"miniml_store_{dtype.name}({value})" if dtype in _HALVES else value
 
 
 def scalar_function(
@@ -86,3 +77,182 @@ def literal(value: Any) -> str:
     if not np.isfinite(value):
         return "NAN" if np.isnan(value) else "-INFINITY" if value < 0 else "INFINITY"
     return f"{float(value).hex()}{'f' if value.dtype == float32 else ''}"
+
+
+def value_type(dtype: DType) -> str:
+    """The C type that holds a value of a dtype outside arrays: float for floats of 16 bits."""
+    return C_TYPES[computed(dtype)]
+
+
+def loaded(dtype: DType, element: str) -> str:
+    """The value of an array's element, in C with the header "convert"."""
+    if dtype == bool_:
+        return f"({element} != 0)"
+    return f"miniml_load_{dtype.name}({element})" if dtype in _HALVES else element
+
+
+def stored(dtype: DType, value: str) -> str:
+    """The number to store in an array's element, from a value of its dtype."""
+    return f"miniml_store_{dtype.name}({value})" if dtype in _HALVES else value
+
+
+# --- Overloads: functions chosen by type, as in C++ -----------------------------------------------
+
+
+_CALL = re.compile(r"(?<![\w.])([A-Za-z_]\w*)(?=\s*\()")
+_CAST = re.compile(r"(?<![\w.])(float|double|bool|char|short|int|long|unsigned|signed)(?=\s*\()")
+
+
+def in_c(text: str, types: Mapping[str, DType]) -> tuple[str, tuple[str, ...]]:
+    """An expression in C, and the texts that it needs before it.
+
+    types: the names of types that occur in it. A type before parentheses becomes a cast, a function
+    the macro that chooses it by type.
+    """
+    called = [name for name in _CALL.findall(text) if name in _texts()]
+    text = _CALL.sub(lambda found: f"{'miniml_' * (found[1] in _texts())}{found[1]}", text)
+    text = _CAST.sub(r"(\1)", text)
+    for name, dtype in types.items():
+        text = re.sub(rf"(?<![\w.]){name}(?=\s*\()", f"({C_TYPES[dtype]})", text)
+        text = re.sub(rf"(?<![\w.]){name}\b", C_TYPES[dtype], text)
+    needed = (part for name in called for part in definition(name))
+    return text, tuple(dict.fromkeys((*header("types"), *needed)))
+
+
+_REAL = (float32, float64)
+_ANY = (bool_, *INTEGERS, *_REAL)
+# The types of A for which a function of `expressions.functions` means something, if not all.
+_TYPES = {
+    "polygamma": _REAL, "polygamma_above": (float64,), "digamma_near_root": (float64,),
+    "float_mod": _REAL, "float_floor_div": _REAL, "gaussian": _REAL, "scaled_sum": _REAL,
+    "int_floor_div": INTEGERS, "int_mod": INTEGERS, "int_pow": INTEGERS,
+    "wrapped_quotient": INTEGERS,
+}  # fmt: skip
+_NAME = "\0"  # stands for the name of a function that is being defined
+
+
+@cache
+def definition(name: str) -> tuple[str, ...]:
+    """The texts that define `miniml_NAME`."""
+    where, parameters, body = _texts()[name]
+    if not body:  # all reals decide: of a float and a double both are doubles
+        by = " + ".join(f"({x})" for x in parameters if x != "n")
+        return (*header(where), _choice(name, parameters, by, _REAL))
+    given, types = re.findall(r"A (\w+)", parameters), _TYPES.get(name, _ANY)
+    made = [in_c(f"{where} {_NAME}({parameters}) {body}\n", {"A": dtype}) for dtype in types]
+    texts = (
+        f"static inline {text.replace(_NAME, f'miniml_{name}_{dtype.name}')}"
+        for (text, _), dtype in zip(made, types, strict=True)
+    )
+    by = " + ".join(f"({x})" for x in given) if f" {name}(" in _NUMBERS else given[0]
+    needed = (part for _, shared in made for part in shared)
+    return (*dict.fromkeys(needed), "".join(texts) + _choice(name, given, by, types))
+
+
+def _choice(name: str, parameters: Sequence[str], by: str, types: Sequence[DType]) -> str:
+    """The macro that dispatches a function on the type of an expression of its arguments."""
+    rows = {C_TYPES[dtype]: dtype.name for dtype in types}
+    if int64 in types:  # C has two names for these
+        rows |= {"long": "int64", "unsigned long": "uint64"}
+    elif float32 in types:  # as in C++, of an integer it is that of a double
+        rows["default"] = rows.pop("double")
+    given = ", ".join(parameters)
+    picks = ", ".join(f"{c}: miniml_{name}_{dtype}" for c, dtype in rows.items())
+    return f"#define miniml_{name}({given}) _Generic({by}, {picks})({given})\n"
+
+
+# Functions of float32 and float64 by header and parameters, of which n is an int.
+_REALS = (
+    ("exp", "x", "exp exp2 expm1"), ("log", "x", "log log2 log1p"), ("tanh", "x", "tanh"),
+    ("erf", "x", "erf erfc normcdf"), ("erfinv", "x", "erfinv"), ("circular", "x", "sin cos"),
+    ("pow", "xy", "pow"), ("hardware", "x", "sqrt rsqrt fabs floor ceil rint round trunc"),
+    ("hardware", "x", "isnan isinf isfinite signbit"), ("hardware", "xy", "copysign fmin fmax"),
+    ("hardware", "xyz", "fma"), ("library", "xn", "ldexp"),
+    ("library", "xy", "atan2 hypot fmod nextafter"), ("library", "x", "tan sinh cosh log10 cbrt"),
+    ("library", "x", "asin acos atan asinh acosh atanh lgamma tgamma"),
+)  # fmt: skip
+# C++'s functions of numbers of any type, as those of `expressions.functions` are written.
+_NUMBERS = """
+A abs(A x) { return x <= A(0) ? A(0) - x : x; }
+A min(A x, A y) { return x < y || y != y ? x : y; }
+A max(A x, A y) { return x > y || y != y ? x : y; }
+"""
+_DEFINITIONS = re.compile(r"(?ms)^(\w+) (\w+)\((A [^)]*)\) (\{[^\n]*\}$|\{\n.*?^\}$)")
+
+
+@cache
+def _texts() -> dict[str, tuple[str, str, str]]:
+    """The functions that C text may call, by name: header, parameters and ""; or the type of the
+    result, parameters and body."""
+    reals = {name: (where, takes, "") for where, takes, names in _REALS for name in names.split()}
+    found = _DEFINITIONS.findall(FUNCTIONS + _NUMBERS)
+    return reals | {name: (result, takes, body) for result, name, takes, body in found}
+
+
+def names() -> frozenset[str]:
+    """The functions that C text may call."""
+    return frozenset(_texts())
+
+
+# --- Vector types ---------------------------------------------------------------------------------
+
+
+SCALARS = {"f": "float", "d": "double"}  # type codes that native kernels compute in
+
+
+class Vectors(NamedTuple):
+    """Vectors of `size` bytes of a scalar type of C."""
+
+    scalar: str
+    size: int
+
+    @property
+    def width(self) -> int:
+        """Elements of a vector."""
+        return self.size // (4 if self.scalar == "float" else 8)
+
+    @property
+    def registers(self) -> int:
+        """Vector registers: 32 with AVX-512 and on ARM, 16 with SSE and AVX."""
+        return 32 if self.size == 64 or CPU.get("neon") else 16
+
+    def text(self, file: str) -> str:
+        """A C file beside this one, written for these vectors."""
+        return self.written(_read(file))
+
+    def written(self, text: str) -> str:
+        """C for the type REAL, the INTEGER of its size, and registers of BYTES bytes."""
+        integer = "int32_t" if self.scalar == "float" else "int64_t"
+        words = {"REAL": self.scalar, "INTEGER": integer, "BYTES": str(self.size)}
+        return re.sub("|".join(words), lambda found: words[found[0]], text)
+
+    @property
+    def prelude(self) -> str:
+        """The vector types, and the transposition of a square of registers."""
+        return self.text("vectors.c").replace("    SWAPS;\n", "".join(self._swaps()))
+
+    def _swaps(self) -> list[str]:
+        """A transposition in log2(width) rounds, which exchange blocks off the diagonal."""
+        lines, n = [], self.width
+        for half in (n >> k for k in range(1, n.bit_length())):
+            low = ", ".join(str(n + i - half if i & half else i) for i in range(n))
+            high = ", ".join(str(n + i if i & half else i + half) for i in range(n))
+            pairs = [(i, i + half) for i in range(n) if not i & half]
+            lines += [f"    SWAP({i}, {j}, ({low}), ({high}))\n" for i, j in pairs]
+        return lines
+
+
+@cache
+def _read(file: str) -> str:
+    return Path(__file__).with_name(file).read_text("utf-8")
+
+
+def vectors(dtype: DType, masked: tuple[str, ...] = ()) -> Vectors:
+    """The vectors of float32 or float64 on this machine without the masked features."""
+    return Vectors(SCALARS[dtype.char], register_bytes(masked))
+
+
+def register_bytes(masked: tuple[str, ...] = ()) -> int:
+    """Bytes of a vector register, without the masked features of the CPU."""
+    wide = (b for f, b in (("avx512f", 64), ("avx", 32)) if CPU.get(f) and f not in masked)
+    return next(wide, 16)

@@ -1,27 +1,35 @@
-"""Native kernels by their text: compiled together, kept on disk, loaded once per process.
+"""Translation units of native kernels: compiled together, cached on disk, loaded once per process.
 
 A unit is a file of the cache with several kernels. Every kernel's name, with what it depends on
-beside its text, is a link to a unit that has it: so what one Program compiled, another finds.
+besides its text, is a link to a unit that has it: so what one Program compiled, another finds.
+Next: the C text of a kernel and of a unit; the machine's C compiler, or the one in the wheel
+`ziglang`, and what its output depends on; and the services that a process gives its native kernels:
+threads, a BLAS on one thread, and the player's C.
 """
 
 from __future__ import annotations
 
 import ctypes
+import hashlib
+import importlib.util
+import os
+import platform
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache
 from itertools import accumulate
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from ...errors import DeviceError
+import numpy as np
+
+from ...core.errors import CompileError, DeviceError, MinimlError, PerformanceWarning, warn_user
+from ...core.features import CPU
+from ..compiled import BESIDE, Cache, Job, Toolchain, digest, lock_of_process
 from ..device import cpu_threads
-from ..forks import lock_of_process
-from ..toolchain import digest
-from . import compiler
-from .source import Source, addresses_of, unit
+from ..product import openblas
 
-_PART = 6000  # characters of kernels, 50 ms for gcc: as long as one more process of it takes
-_EACH = 2000  # more for each kernel: short texts are loops, which take longer than their length
-_PROCESSES = 8  # at most: each takes some 50 MB, and a container may have fewer CPUs than it sees
+# --- Units ----------------------------------------------------------------------------------------
+
 Function = Callable[[Any], None]
 _loaded: dict[Source, Function] = {}
 _libraries: dict[Path, ctypes.CDLL] = {}
@@ -33,7 +41,7 @@ def load(sources: Sequence[Source]) -> list[Function]:
     """The functions of these kernels; those that no unit has are compiled together.
 
     CompileError: the compiler refuses a text. DeviceError: there is no compiler, it fails itself,
-    or there is no folder for what it makes; `compiler.absence` gives the reason from then on.
+    or there is no folder for what it makes; `absence` gives the reason from then on.
     """
     if any(source not in _loaded for source in sources):
         with _lock:
@@ -41,39 +49,22 @@ def load(sources: Sequence[Source]) -> list[Function]:
     return [_loaded[s] for s in sources]
 
 
-def run(source: Source, arrays: Sequence[Any]) -> None:
-    """Call a kernel once on NumPy arrays: inputs, outputs, workspace."""
-    addresses = (ctypes.c_void_p * len(arrays))(*addresses_of(arrays))
-    load([source])[0](addresses)
-
-
-def provide(services: ctypes.Structure) -> None:
-    """Give the units that are loaded, and those that will be, a `miniml_services` of source.py.
-
-    Until then they are serial and have no BLAS. It is copied, and kept as long as the process.
-    """
-    global _services
-    with _lock:
-        _services = services
-        for library in _libraries.values():
-            library.miniml_start(ctypes.byref(services))
-
-
 def _load(missing: Sequence[Source]) -> None:
     try:
-        names = {source: f"{source.name}-{compiler.key()}" for source in missing}
+        names = {source: f"{source.name}-{key()}" for source in missing}
         _find(names)
         absent = {source: name for source, name in names.items() if source not in _loaded}
         if absent:
             _take(_compile(absent))
     except DeviceError as error:
-        compiler.give_up(error)
+        give_up(error)
         raise
 
 
 def _find(names: Mapping[Source, str]) -> None:
-    """Take what the cache has; a unit that does not load, or lacks the kernel, counts as absent."""
-    paths = compiler.CACHE.linked(names.values())
+    """Take what the cache has; a unit that does not load counts as absent, as does one that lacks
+    the kernel, to which only a foreign link can lead."""
+    paths = CACHE.linked(names.values())
     for source, name in names.items():
         if name in paths:
             try:
@@ -83,20 +74,24 @@ def _find(names: Mapping[Source, str]) -> None:
 
 
 def _compile(names: Mapping[Source, str]) -> dict[Source, Path]:
-    """Compile units with these kernels; the unit of each."""
+    """Compile units with these kernels; the path of the unit of each."""
     texts = {_name(text): (text, part) for part in _parts(names) if (text := unit(part))}
     of = {source: name for name, (_, part) in texts.items() for source in part}
 
     def build(scratch: Path) -> dict[str, bytes]:
         jobs = [(text, part[0].without) for text, part in texts.values()]
-        return dict(zip(texts, compiler.compiled(jobs, scratch)))
+        libraries = dict(zip(texts, compiled(jobs, scratch)))
+        for name, (_, part) in texts.items():
+            if any(source.name.encode() not in libraries[name] for source in part):
+                raise TOOLS.failed("wrote a library without the functions of its text")
+        return libraries
 
-    folder = compiler.CACHE.make_all(build, {names[s]: name for s, name in of.items()})
+    folder = CACHE.make_all(build, {names[s]: name for s, name in of.items()})
     return {source: folder / name for source, name in of.items()}
 
 
 def _name(text: str) -> str:
-    return f"unit-{digest(text, compiler.key())}.so"
+    return f"unit-{digest(text, key())}.so"
 
 
 def _parts(sources: Iterable[Source]) -> list[list[Source]]:
@@ -105,6 +100,11 @@ def _parts(sources: Iterable[Source]) -> list[list[Source]]:
     for source in sources:
         alike.setdefault(source.without, []).append(source)
     return [part for group in alike.values() for part in _divided(group)]
+
+
+_PART = 6000  # characters of kernels, 50 ms for gcc: as long as one more process of it takes
+_EACH = 2000  # more for each kernel: short texts are loops, which take longer than their length
+_PROCESSES = 8  # at most: each takes some 50 MB, and a container may have fewer CPUs than it sees
 
 
 def _divided(sources: Iterable[Source]) -> list[list[Source]]:
@@ -128,7 +128,287 @@ def _take(paths: Mapping[Source, Path]) -> None:
 
 
 def _opened(path: Path) -> ctypes.CDLL:
-    library = compiler.TOOLS.load(path)
+    library = TOOLS.load(path)
     if _services is not None:
         library.miniml_start(ctypes.byref(_services))
     return library
+
+
+def run(source: Source, arrays: Sequence[Any]) -> None:
+    """Call a kernel once on NumPy arrays: inputs, outputs, workspace."""
+    addresses = (ctypes.c_void_p * len(arrays))(*addresses_of(arrays))
+    load([source])[0](addresses)
+
+
+def addresses_of(arrays: Sequence[object]) -> list[int]:
+    """The addresses of NumPy arrays, as a kernel gets them."""
+    return [array.__array_interface__["data"][0] for array in arrays]  # type: ignore[attr-defined]
+
+
+def provide(services: ctypes.Structure) -> None:
+    """Give the units that are loaded, and those that will be, a `miniml_services`.
+
+    Until then they are serial and have no BLAS. It is copied, and kept for the rest of the process.
+    """
+    global _services
+    with _lock:
+        _services = services
+        for library in _libraries.values():
+            library.miniml_start(ctypes.byref(services))
+
+
+# --- Source text ----------------------------------------------------------------------------------
+
+
+# The beginning of every unit. `miniml_start` gives it the services of the process that loads it.
+SERVICES = """\
+#include <stdint.h>
+#include <stddef.h>
+#include <string.h>
+
+/* parallel: calls part(data, i) for every i < parts, perhaps on several threads, and returns when
+   all have returned. sgemm, dgemm: a Fortran BLAS. */
+typedef struct {
+  void (*parallel)(void (*part)(void *, long), void *data, long parts);
+  void *sgemm, *dgemm;
+} miniml_services;
+
+static void miniml_serial(void (*part)(void *, long), void *data, long parts) {
+  for (long i = 0; i < parts; ++i) part(data, i);
+}
+static miniml_services miniml = {miniml_serial, 0, 0};
+void miniml_start(const miniml_services *given) { miniml = *given; }
+"""
+KERNEL = "KERNEL"  # stands for the kernel's own name in its text
+
+
+class Source(NamedTuple):
+    """One native kernel in C11, for one node: extents, strides and scalars are numbers in the text.
+
+    text: defines `void KERNEL(char *const *at)`, where `at` holds the addresses of the inputs, the
+    outputs and the workspace, in this order; every other name that it defines is static and begins
+    with KERNEL, as in KERNEL_tile. shared: texts that it needs before it, each of which is in a
+    unit once. without: features of the processor that the compiler must not use. The result does
+    not depend on how many threads run the parts of `miniml.parallel`.
+    """
+
+    text: str
+    shared: tuple[str, ...] = ()
+    without: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """The kernel's name in C: equal for equal texts."""
+        whole = "\0".join((*self.without, *self.shared, self.text))
+        return f"k{hashlib.sha256(whole.encode()).hexdigest()[:24]}"
+
+    @property
+    def definition(self) -> str:
+        """The text under the kernel's name."""
+        return self.text.replace(KERNEL, self.name)
+
+
+def unit(sources: Iterable[Source]) -> str:
+    """The text of one translation unit with all these kernels."""
+    sources = list(dict.fromkeys(sources))
+    shared = dict.fromkeys(text for source in sources for text in source.shared)
+    return "\n".join([SERVICES, *shared, *(source.definition for source in sources)])
+
+
+# --- C compiler -----------------------------------------------------------------------------------
+
+
+CACHE = Cache("cc", 256 << 20)
+
+
+def _of_wheel() -> tuple[str, ...]:
+    """The command of the wheel `ziglang`."""
+    wheel = importlib.util.find_spec("ziglang")
+    folders = (wheel and wheel.submodule_search_locations) or ()
+    paths = (os.path.join(folder, "zig") for folder in folders)
+    return next(((path, "cc") for path in paths if os.access(path, os.X_OK)), ())
+
+
+TOOLS = Toolchain(
+    language="C",
+    variable="CC",
+    names=("gcc", "clang", "cc"),
+    user="provider 'cc'",
+    where="apt install gcc, or pip install 'miniml[compiler]'",
+    seconds=120.0,  # a large unit takes ten; the wheel's first call builds its C library in six
+    other=_of_wheel,
+)
+# A compiler that failed is not tried again: it would take its time in every Program.
+_given_up: dict[tuple[object, ...], str] = {}
+
+
+def available() -> bool:
+    """True where kernels in C can be compiled, as far as is known without trying."""
+    return bool(TOOLS.find()) and _here() not in _given_up
+
+
+def absence() -> str:
+    """The reason why no kernel in C can be compiled, as a clause; "" if they can."""
+    return TOOLS.absence() or _given_up.get(_here(), "")
+
+
+def give_up(error: DeviceError) -> None:
+    """Remember that this compiler and this cache folder do not work, until one is changed."""
+    _given_up[_here()] = str(error)
+
+
+def _here() -> tuple[object, ...]:
+    return TOOLS.find(), os.environ.get("MINIML_CACHE")
+
+
+def compiled(units: Sequence[tuple[str, tuple[str, ...]]], scratch: Path) -> list[bytes]:
+    """The shared libraries of C texts, each without some features of the processor, compiled side
+    by side."""
+    try:
+        return _compiled(units, scratch)
+    except CompileError:
+        _check(scratch)
+        raise
+
+
+# No contraction: a product and a sum round as NumPy's; kernels that need an fma call it.
+FLAGS = (
+    "-std=gnu11", "-O3", "-march=native", "-fno-math-errno", "-fno-trapping-math",
+    "-ffp-contract=off", "-fPIC", "-shared", "-w",
+    # As wide as the vectors of products, to whose lower clock compilers would otherwise not go.
+    # Every compiler that has the vectors' built-in functions has this flag.
+    *(["-mprefer-vector-width=512"] if platform.machine() in ("x86_64", "AMD64") else []),
+)  # fmt: skip
+
+
+def _compiled(units: Sequence[tuple[str, tuple[str, ...]]], scratch: Path) -> list[bytes]:
+    jobs = [Job([*FLAGS, *_off(without), "-x", "c", "-", "-lm"], text) for text, without in units]
+    return [library for library, _ in TOOLS.libraries(jobs, scratch, _environment(scratch))]
+
+
+# Compilers' names for the features that may be masked. SSE2 is part of x86-64.
+_OFF = {
+    "sse3": "sse3", "ssse3": "ssse3", "sse41": "sse4.1", "sse42": "sse4.2", "popcnt": "popcnt",
+    "avx": "avx", "f16c": "f16c", "fma3": "fma", "avx2": "avx2", "avx512f": "avx512f",
+}  # fmt: skip
+
+
+def _off(without: tuple[str, ...]) -> list[str]:
+    """The flags that switch features of the processor off."""
+    return [f"-mno-{_OFF[f]}" for f in without if f in _OFF and CPU.get(f)]
+
+
+def _environment(scratch: Path) -> dict[str, str]:
+    """The folders of zig: scratch for what it compiles, a lasting one for its C library."""
+    beside = scratch.parent / BESIDE
+    beside.mkdir(0o700, exist_ok=True)
+    kept = os.environ.get("ZIG_GLOBAL_CACHE_DIR", str(beside))
+    return {"ZIG_LOCAL_CACHE_DIR": str(scratch), "ZIG_GLOBAL_CACHE_DIR": kept}
+
+
+def _check(scratch: Path) -> None:
+    """DeviceError if the compiler refuses a correct text: headers or the linker are missing."""
+    try:
+        _compiled([(SERVICES, ())], scratch)
+    except CompileError as error:
+        reason = str(error).partition("\n")[0]
+        raise TOOLS.failed(
+            f"refuses a text that is right ({reason})",
+            "it may lack its headers or its linker, or this process the PATH, the descriptors "
+            f"(ulimit -n) or the memory to run them; else set CC to another: {TOOLS.where}",
+        ) from None
+
+
+def key() -> str:
+    """Equal where equal texts give equal functions: the compiler, its flags, the processor."""
+    return _key(TOOLS.identity())
+
+
+@cache
+def _key(compiler: str) -> str:
+    return digest(SERVICES, *FLAGS, compiler, platform.machine(), _features())
+
+
+def _features() -> str:
+    """The instructions that the processor has, which -march=native uses."""
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as file:
+            return next((line for line in file if line.startswith(("flags", "Features"))), "")
+    except OSError:
+        return platform.processor()
+
+
+def warn_without(error: MinimlError) -> None:
+    """Warn, once for each reason, that NumPy's kernels take the place of those in C."""
+    reason = str(error).strip().partition("\n")[0]
+    _warn(
+        f"NumPy's kernels take the place of those in C, which are faster: {reason}; "
+        "`python -m miniml doctor` says more, and providers=('miniml',) asks for NumPy's"
+    )
+
+
+@cache
+def _warn(text: str) -> None:
+    warn_user(PerformanceWarning(text))
+
+
+# --- Services -------------------------------------------------------------------------------------
+
+
+class _Services(ctypes.Structure):
+    """The `miniml_services` of SERVICES."""
+
+    _fields_ = [(name, ctypes.c_void_p) for name in ("parallel", "sgemm", "dgemm")]
+
+
+class Player(NamedTuple):
+    """Addresses in player.c: the definitions of two methods, and two kernels."""
+
+    unusable: int
+    run: int
+    copy: int
+    loop: int
+
+
+def load_with_services(sources: Sequence[Source]) -> None:
+    """Compile those of these kernels that the cache lacks, and give them the services. Errors: as
+    `load`."""
+    load([source(), *sources])
+    player()
+
+
+_PYTHON = ("PyEval_SaveThread", "PyEval_RestoreThread", "PyLong_FromLong")
+
+
+@cache
+def player() -> Player:
+    """Compile and start the services, which all units get from now on. Errors: as `load`."""
+    blas = openblas()
+    given = np.array(
+        [
+            *(_address(getattr(ctypes.pythonapi, name)) for name in _PYTHON),
+            id(np.ndarray),
+            object.__basicsize__,
+            *((0, 0, 0, 0) if blas is None else blas.addresses()),
+            cpu_threads(),
+        ],
+        np.int64,
+    )
+    made = np.zeros(7, np.int64)
+    run(source(), (given, made))
+    provide(_Services(*made[:3].tolist()))
+    return Player(*made[3:].tolist())
+
+
+_FOLDER = Path(__file__).parent / "text"
+
+
+@cache
+def source() -> Source:
+    """The C of the services and the player."""
+    texts = [(_FOLDER / name).read_text("utf-8") for name in ("services.c", "player.c")]
+    return Source("\n".join(texts))
+
+
+def _address(function: Any) -> int:
+    return ctypes.cast(function, ctypes.c_void_p).value or 0

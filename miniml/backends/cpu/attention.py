@@ -1,7 +1,7 @@
-"""NumPy kernels of attention: blocks of queries with all the keys that they see.
+"""NumPy kernels of attention, in blocks of queries with all the keys that they attend to.
 
 A block holds the scores of some rows, or of some whole matrices, so no sum runs over blocks and
-softmax needs no second look. Source: Rabe, Staats 2021, "Self-attention does not need O(n^2)
+softmax needs no second pass. Source: Rabe, Staats 2021, "Self-attention does not need O(n^2)
 memory".
 """
 
@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..kernel import Array
-from ..typecodes import ATTENTION, ATTENTION_GRAD, ATTENTION_MASK_GRAD, LOW, WIDE, with_sums
-from . import philox, products
+from ..signature import ATTENTION, ATTENTION_GRAD, ATTENTION_MASK_GRAD, LOW, WIDE, with_sums
+from . import linalg, random
 from .registering import in_float32, register
 
 Outs = tuple[Array, ...]
@@ -26,7 +26,7 @@ BLOCK = 2**16
 
 
 class Block(NamedTuple):
-    """Some rows of some matrices of scores; start: the number of its first one among all scores.
+    """Some rows of some matrices of scores; start: the index of the first one among all scores.
 
     rows: the slices of queries, keys: those of the keys that any of these may see.
     """
@@ -83,7 +83,7 @@ class Attention:
         return blocks(self.shape, self.settings.causal)
 
     def scores(self, at: Block) -> Array:
-        """q k^T scale + mask; -inf for what is not seen."""
+        """q k^T scale + mask; -inf where masked."""
         scores = product(self.q[at.rows] * self.settings.scale, self.k[at.keys].swapaxes(-1, -2))
         if self.mask is not None:
             mask = self.mask[at.both]
@@ -98,13 +98,13 @@ class Attention:
         return scores
 
     def kept(self, at: Block) -> Array:
-        """1 / (1 - dropout) for the weights that stay, else 0: the draw of Bernoulli of the shape
-        of all scores."""
+        """1 / (1 - dropout) for the weights that dropout keeps, else 0: a part of the draw of
+        Bernoulli in the shape of all scores."""
         first, count = at.start // 4, math.prod(at.shape)
         last = -(-(at.start + count) // 4)
         (key, offset), p = self.state, 1.0 - self.settings.dropout
         offset = int(offset) + self.settings.skip + first
-        words = philox.blocks(int(key), offset, last - first).reshape(-1)[at.start - 4 * first :]
+        words = random.blocks(int(key), offset, last - first).reshape(-1)[at.start - 4 * first :]
         stays = (words[:count] >> np.uint32(8)) < math.ceil(p * 2.0**24)
         factor = self.q.dtype.type(1.0 / p if p else 0.0)
         kept: Array = stays.reshape(at.shape)[..., at.keys[-1]] * factor
@@ -114,7 +114,7 @@ class Attention:
 def product(x: Array, y: Array) -> Array:
     """The product of two stacks of matrices, in new memory."""
     out = np.empty((*x.shape[:-1], y.shape[-1]), x.dtype)
-    products.matmul(x, y, out)
+    linalg.matmul(x, y, out)
     return out
 
 
@@ -138,8 +138,8 @@ def attention(
         np.divide(product(weights, self.v[at.keys]), total + empty, out=values[at.rows])
 
 
-class Pulled(Attention):
-    """The gradients of one call, block by block."""
+class AttentionGradient(Attention):
+    """The gradients of the scores of one call, block by block."""
 
     def __init__(self, inputs: tuple[Array, ...], settings: Settings):
         super().__init__(inputs[:5], settings)
@@ -165,7 +165,7 @@ class Pulled(Attention):
 def attention_grad(
     *inputs: Array, scale: float, causal: bool, dropout: float, skip: int, out: Outs
 ) -> None:
-    self = Pulled(inputs, Settings(scale, causal, dropout, skip))
+    self = AttentionGradient(inputs, Settings(scale, causal, dropout, skip))
     dq, dk, dv = (x if x.ndim > 2 else x[None] for x in out)
     dk[...], dv[...] = 0, 0
     for at in self.blocks():
@@ -173,13 +173,13 @@ def attention_grad(
         dv[at.keys] += product(kept.swapaxes(-1, -2), self.dout[at.rows])
         slopes *= scale
         dk[at.keys] += product(slopes.swapaxes(-1, -2), self.q[at.rows])
-        products.matmul(slopes, self.k[at.keys], dq[at.rows])
+        linalg.matmul(slopes, self.k[at.keys], dq[at.rows])
 
 
 def attention_mask_grad(
     *inputs: Array, scale: float, causal: bool, dropout: float, skip: int, out: Array
 ) -> None:
-    self = Pulled(inputs, Settings(scale, causal, dropout, skip))
+    self = AttentionGradient(inputs, Settings(scale, causal, dropout, skip))
     out[...] = 0
     whole = out.reshape((1,) * (len(self.shape) - out.ndim) + out.shape)
     for at in self.blocks():

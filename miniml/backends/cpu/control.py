@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..kernel import Array
 from ..registry import view_kernel
-from ..typecodes import ANY, FLOAT, pairs, same
+from ..signature import ANY, FLOAT, pairs, same
 
 
 @view_kernel("Assign", "cpu", *same(2, ANY), of=1)

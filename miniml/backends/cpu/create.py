@@ -1,4 +1,4 @@
-"""NumPy kernels of tensors made from numbers alone."""
+"""NumPy kernels that create tensors from numbers alone."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..kernel import Array
-from ..typecodes import ANY, FLOAT, INT
+from ..signature import ANY, FLOAT, INT
 from .registering import register
 
 

@@ -1,4 +1,4 @@
-"""NumPy kernels of decompositions, by LAPACK: NaN where a matrix has no result."""
+"""NumPy kernels of solvers and matrix decompositions, by LAPACK: NaN where there is no result."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from typing import Any
 import numpy as np
 
 from ..kernel import Array
-from ..typecodes import WIDE
-from . import products
+from ..signature import WIDE
+from . import linalg
 from .registering import register
 
 Pair = tuple[Array, Array]
 NoResult = np.linalg.LinAlgError
-# Numbers of a vector this close to the largest count as equal to it when its sign is chosen.
+# The ratio to the largest from which on numbers of a vector count as largest, for its sign.
 LARGEST = 0.9
 SMALL = 32  # rows; up to here it is faster to solve a whole stack by elimination
 
 
 def finite(a: Array) -> Array:
-    """a; NoResult if it is not finite, for which LAPACK may give anything, or never come back."""
+    """a; NoResult if it is not finite, for which LAPACK may give anything, or never return."""
     if not np.isfinite(a).all():
         raise NoResult
     return a
@@ -50,7 +50,7 @@ def triangular_solve(
 
 
 def substituted(t: Array, b: Array, upwards: bool) -> Array:
-    """One matrix after the other by LAPACK's substitution, which NumPy does not have."""
+    """Solve one triangular system after another by LAPACK's substitution, which NumPy lacks."""
     from scipy.linalg import solve_triangular
 
     out = np.empty(b.shape, b.dtype)
@@ -102,13 +102,13 @@ def signs_of(vectors: Array) -> Array:
 
 
 def of_stacks(fn: Callable[..., Any]) -> Callable[..., None]:
-    """`fn`, which returns what it finds for a stack of matrices or raises if one of them has no
-    result, as a kernel: that one gets NaN."""
+    """The kernel of `fn`, which returns its results for a stack of matrices, or raises if one of
+    them has none: that one gets NaN."""
 
     def kernel(*inputs: Array, out: Array | tuple[Array, ...], **attrs: Any) -> None:
         a, outs = inputs[0], out if isinstance(out, tuple) else (out,)
         try:
-            found = products.limited(a.size * max(a.shape[-2:]), partial(fn, **attrs), *inputs)
+            found = linalg.limited(a.size * max(a.shape[-2:]), partial(fn, **attrs), *inputs)
         except NoResult:
             if a.ndim == 2:
                 found = (np.nan,) * len(outs)

@@ -1,8 +1,8 @@
 """NumPy kernels of images in other memory formats: those of row-major images, on views.
 
-A format without blocks is an order of axes, so such a kernel reads and writes the images where they
-lie. Blocks of channels are planes like others for pooling; elsewhere the images are copied out of
-them and back, which costs what converting them would.
+A format without blocks is an order of axes, so such a kernel reads and writes the images in place.
+Pooling treats blocks of channels as further planes; elsewhere the images are copied out of blocks
+and back, which costs as much as to convert them.
 """
 
 from __future__ import annotations
@@ -13,12 +13,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ...formats import FORMATS, OTHERS, PLAIN, Look, images, padding, pairs
+from ...core.abstract import FORMATS, OTHERS, PLAIN, Look, images, padding, pairs
 from ..images import CONVOLUTIONS, IMAGES, POOLINGS, arranged, declared, given
 from ..kernel import Array, Formats, Kernel, KernelNode
 from ..registry import kernel, table
-from ..signature import ArraySpec
-from ..typecodes import ANY, FLOAT, same
+from ..signature import ANY, FLOAT, ArraySpec, same
 from . import reduce
 
 
@@ -28,7 +27,7 @@ class Arranged(Kernel):
     plain: ClassVar[Callable[..., Any]]
 
     def select_format(self, node: KernelNode) -> tuple[Formats, Formats]:
-        """Convolutions ask for the format that is ranked first; the rest take what they get."""
+        """The format ranked first for convolutions; that of the input for the rest."""
         ranked = node.target.formats[:1] if node.name in CONVOLUTIONS else ()
         return arranged(node.name, *(ranked or (given(node),)))
 
@@ -63,7 +62,7 @@ def _whole(spec: ArraySpec) -> Look:
 def _seen(
     plain: Callable[..., Any], ins: Sequence[Look], outs: Sequence[Look], *arrays: Array, out: Any
 ) -> None:
-    """`plain` on views of the arrays."""
+    """Call `plain` on views of the arrays."""
     given = [look(a) for look, a in zip(ins, arrays, strict=True)]
     made = out if isinstance(out, tuple) else (out,)
     seen = tuple(look(a) for look, a in zip(outs, made, strict=True))
@@ -77,7 +76,7 @@ def _copied(
     *arrays: Array,
     out: Any,
 ) -> None:
-    """`plain` on row-major copies of the images."""
+    """Call `plain` on row-major copies of the images."""
     given = [_row_major(s, a) for s, a in zip(ins, arrays, strict=True)]
     made = out if isinstance(out, tuple) else (out,)
     results = tuple(np.empty(s.shape, s.dtype) for s in outs)
@@ -101,15 +100,15 @@ def convert(
     if source == target or not {source, target} - {None, PLAIN}:
         out[...] = x
         return
-    for look, place in pairs(source, target, channels):
-        place(out)[...] = look(x)
+    for look, target_look in pairs(source, target, channels):
+        target_look(out)[...] = look(x)
     zeros = padding(target, channels)
     if zeros is not None:
         zeros(out)[...] = 0
 
 
 class Convert(Kernel):
-    """Between any two formats."""
+    """A conversion between any two formats."""
 
     def prepare(self, node: KernelNode) -> None:
         (x,), (out,) = node.inputs, node.outputs

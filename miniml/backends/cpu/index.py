@@ -1,4 +1,4 @@
-"""NumPy kernels of indexing, and of adding at indices, for which NumPy's own add.at is slow."""
+"""NumPy kernels of gather and scatter; large sums by index are sparse matrix products."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from ...errors import OutOfRangeError
+from ...core.errors import OutOfRangeError
 from ..kernel import Array
-from ..typecodes import ANY, INT, LOW, WIDE
+from ..signature import ANY, INT, LOW, WIDE
 from .registering import in_float32, register
 
 # From this many elements on, a product with a sparse matrix beats add.at and repays its import.
@@ -56,14 +56,14 @@ def index_add(
     rest = tuple(a for a in range(len(shape)) if a not in axes)
     inside = tuple(shape[a] for a in axes)
     width = prod(shape[a] for a in rest)
-    places = flat(indices, inside)
+    positions = flat(indices, inside)
     named_axes = tuple(range(at, at + np.broadcast(*indices).ndim))
     others = tuple(a for a in range(updates.ndim) if a not in named_axes)
-    rows = updates.transpose(named_axes + others).reshape(len(places), width)
+    rows = updates.transpose(named_axes + others).reshape(len(positions), width)
     in_order = axes + rest == tuple(range(len(shape)))
     sums = (out if in_order else np.empty(out.shape, out.dtype)).reshape(prod(inside), width)
     sums.fill(0)
-    add_rows(sums, places, rows)
+    add_rows(sums, positions, rows)
     if not in_order:
         outside = tuple(shape[a] for a in rest)
         out.transpose(axes + rest)[...] = sums.reshape(inside + outside)
@@ -77,19 +77,19 @@ def flat(indices: tuple[Array, ...], extents: tuple[int, ...]) -> Array:
     return np.reshape(total, -1)
 
 
-def add_rows(sums: Array, places: Array, rows: Array) -> None:
-    """sums[places[i]] += rows[i] for every i; sums and rows are matrices, sums is contiguous."""
+def add_rows(sums: Array, positions: Array, rows: Array) -> None:
+    """sums[positions[i]] += rows[i] for every i; sums and rows are matrices, sums is contiguous."""
     count, width = rows.shape
     if width == 1:
-        np.add.at(sums.reshape(-1), places, rows.reshape(-1))
+        np.add.at(sums.reshape(-1), positions, rows.reshape(-1))
     elif rows.size < _SPARSE:
-        elements = places[:, None] * width + np.arange(width)
+        elements = positions[:, None] * width + np.arange(width)
         np.add.at(sums.reshape(-1), elements.reshape(-1), rows.reshape(-1))
     else:
         from scipy.sparse import csc_array
 
         ones = np.ones(count, rows.dtype)
-        sums += csc_array((ones, places, np.arange(count + 1)), shape=(len(sums), count)) @ rows
+        sums += csc_array((ones, positions, np.arange(count + 1)), shape=(len(sums), count)) @ rows
 
 
 def take_along_axis(x: Array, indices: Array, *, axis: int, out: Array) -> None:
@@ -104,12 +104,12 @@ def put_along_axis_add(
     axis %= out.ndim
     check("PutAlongAxisAdd", indices, extent, axis)
     steps = [s // out.itemsize for s in out.strides]
-    places: Any = np.where(indices < 0, indices + extent, indices) * steps[axis]
+    positions: Any = np.where(indices < 0, indices + extent, indices) * steps[axis]
     for i, offsets in enumerate(np.ogrid[tuple(slice(n) for n in updates.shape)]):
         if i != axis:
-            places = places + offsets * steps[i]
+            positions = positions + offsets * steps[i]
     out.fill(0)
-    np.add.at(out.reshape(-1), places.reshape(-1), updates.reshape(-1))
+    np.add.at(out.reshape(-1), positions.reshape(-1), updates.reshape(-1))
 
 
 def scatter_add(x: Array, indices: Array, updates: Array, *, axis: int, out: Array) -> None:
@@ -122,11 +122,11 @@ def scatter_add(x: Array, indices: Array, updates: Array, *, axis: int, out: Arr
     others = tuple(a for a in range(updates.ndim) if a not in named)
     width = prod(updates.shape[a] for a in others)
     rows = updates.transpose(named + others).reshape(indices.size, width)
-    turned = np.moveaxis(out, axis, 0)
-    sums = np.ascontiguousarray(turned)
+    moved = np.moveaxis(out, axis, 0)
+    sums = np.ascontiguousarray(moved)
     add_rows(sums.reshape(len(sums), width), flat((indices,), (x.shape[axis],)), rows)
     if axis:
-        turned[...] = sums
+        moved[...] = sums
 
 
 def scatter(x: Array, value: Array, *indices: Array, index: tuple[Any, ...], out: Array) -> None:
@@ -134,9 +134,9 @@ def scatter(x: Array, value: Array, *indices: Array, index: tuple[Any, ...], out
     # Contiguous and broadcast, so that NumPy assigns in row-major order and the last value stays.
     whole = np.broadcast_arrays(*indices) if indices else ()
     tensors = iter([np.array(a, order="C") for a in whole])
-    place = tuple(next(tensors) if item == "tensor" else item for item in index)
+    target = tuple(next(tensors) if item == "tensor" else item for item in index)
     try:
-        out[place] = value
+        out[target] = value
     except IndexError as error:
         raise OutOfRangeError(f"Scatter refuses its indices: {error}") from None
 

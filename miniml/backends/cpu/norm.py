@@ -7,12 +7,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...dtype import DType, int64, uint8, uint16, uint32, uint64
-from ...errors import OutOfRangeError
+from ...core.dtype import DType, int64, uint8, uint16, uint32, uint64
+from ...core.errors import OutOfRangeError, ValueRefusedError
 from ..kernel import Array
 from ..registry import kernel
-from ..typecodes import INT, same
-from . import products
+from ..signature import FLOAT, INT, same
+from . import linalg
 from .registering import register_floats
 
 Outs = tuple[Array, ...]
@@ -76,14 +76,14 @@ def cross_entropy(logits: Array, labels: Array, *, reduction: str, out: Outs) ->
     np.subtract(logits, np.maximum.reduce(logits, axis=1, keepdims=True), out=probs)
     chosen = probs.reshape(-1)[np.add(rows.starts, labels, dtype=int64, casting="unsafe")]
     np.exp(probs, out=probs)
-    total = products.dot(probs, rows.ones)
+    total = linalg.dot(probs, rows.ones)
     np.divide(probs, total[:, None], out=probs)
     losses = np.log(total, out=loss if reduction == "none" else total)
     np.subtract(losses, chosen, out=losses)
     if reduction == "sum":
-        loss[...] = products.dot(losses, rows.each)
+        loss[...] = linalg.dot(losses, rows.each)
     elif reduction == "mean":  # without rows there is no mean
-        loss[...] = products.dot(losses, rows.share) if labels.size else np.nan
+        loss[...] = linalg.dot(losses, rows.share) if labels.size else np.nan
 
 
 def cross_entropy_grad(
@@ -146,13 +146,30 @@ def check_labels(
     if np.count_nonzero(outside):
         if ignored is not None:
             outside &= np.not_equal(labels, ignored)
-        for index in np.argwhere(outside)[:1].tolist():
-            place = ", ".join(map(str, index)) or "()"
-            among = "" if what.endswith("length") else f" for {classes} classes"
+        for index, place in _first(outside):
+            among = f" for {classes} classes" if what in ("label", "target") else ""
             raise OutOfRangeError(
-                f"{of} got {what} {labels[tuple(index)]}{among}; {what}s are 0 to {classes - 1}, "
+                f"{of} got {what} {labels[index]}{among}; {what}s are 0 to {classes - 1}, "
                 f"and this is {what}s[{place}]"
             )
+
+
+def checked_probabilities(x: Array, *, of: str, out: Array) -> None:
+    outside = np.less(x, 0.0) | np.greater(x, 1.0)
+    for index, place in _first(outside):
+        raise ValueRefusedError(
+            f"{of} got probability {x[index]:.6g}, and this is probs[{place}]; "
+            "probabilities are 0 to 1: a sigmoid before it makes them, and BCEWithLogitsLoss, or "
+            "ops.bce_with_logits, takes logits"
+        )
+    np.copyto(out, x)
+
+
+def _first(outside: Array) -> list[tuple[tuple[int, ...], str]]:
+    """The first index of an element that is True, and what a message has between brackets for it;
+    empty if there is none."""
+    found = np.argwhere(outside)[:1].tolist()
+    return [(tuple(index), ", ".join(map(str, index)) or "()") for index in found]
 
 
 UNSIGNED = {1: uint8, 2: uint16, 4: uint32, 8: uint64}
@@ -160,6 +177,7 @@ LARGEST = {size: 2 ** (8 * size) - 1 for size in UNSIGNED}
 
 
 kernel("CheckedLabels", "cpu", *same(1, INT))(checked_labels)
+kernel("CheckedProbabilities", "cpu", *same(1, FLOAT))(checked_probabilities)
 register_floats("Softmax", softmax)
 register_floats("LogSoftmax", log_softmax)
 register_floats("LayerNorm", layer_norm, "{}{}{}->{}{}{}")

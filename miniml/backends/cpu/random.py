@@ -1,13 +1,256 @@
-"""NumPy kernels of random draws: Philox words turned into numbers."""
+"""NumPy kernels of random draws, made from the words of Philox 4x32-10, a counter-based generator.
+
+Source: Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3" (SC 2011).
+
+The recipe, which every device repeats (`uniform` and `bernoulli` bit for bit, the others up to the
+rounding of log, sqrt, sin, cos and the inverse of cdf):
+
+- `state` is (key, offset), two unsigned 64-bit numbers. Block `i` of a draw encrypts the 128-bit
+  counter whose low 64 bits are `(offset + skip + i) mod 2**64` and whose high 64 bits are zero,
+  under the 64-bit key. Numbers are split into 32-bit words, the lowest first.
+- A block is four words. The words of all blocks, in order, are the stream `w[0], w[1], ...`;
+  element `e` of the output, counted in row-major order, takes its words by its position.
+- `uniform` works in T = float64 for float64, otherwise in T = float32::
+
+      float32:  u = (w[e] >> 8) * 2**-24
+      float64:  u = ((w[2*e+1] << 32 | w[2*e]) >> 11) * 2**-53
+      draw = T(low) + T(high - low) * u
+
+  `high - low` is taken in float64; the product and then the sum are rounded to T, so a device
+  must not fuse them. The draw is rounded (to nearest, ties to even) to `dtype` and cut off at the
+  largest number of `dtype` below `dtype(high)`.
+- `bernoulli` gives 1 where `(w[e] >> 8) < ceil(p * 2**24)`, whatever the dtype of the output.
+- `normal` is the transform of Box and Muller (1958) on pairs of elements, in the same T::
+
+      float32:  a = T(w[2*j]) * 2**-32 + 2**-33            in (0, 1]
+                b = T(w[2*j+1]) * 2**-32
+      float64:  a = ((w[4*j+1] << 32 | w[4*j]) >> 11) * 2**-53 + 2**-53
+                b = ((w[4*j+3] << 32 | w[4*j+2]) >> 11) * 2**-53
+      z[2*j], z[2*j+1] = sqrt(-2 log a) * (cos(2 pi b), sin(2 pi b))
+      draw = T(mean) + T(std) * z
+
+- `gumbel` and `truncated_normal` work in float64 for every dtype, and take two words an element::
+
+      u = ((w[2*e+1] << 32 | w[2*e]) >> 11 | 1) * 2**-53     in (0, 1), both ends alike
+      gumbel:            draw = loc - scale * log(-log(u))
+      truncated_normal:  p = cdf(a) + u * (cdf(b) - cdf(a))
+                         draw = mean + std * inverse(p), kept within [low, high]
+
+  a and b are the bounds less the mean, in units of std. Where both are above 0, where cdf has
+  lost its digits, a, b and std change their signs.
+"""
 
 from __future__ import annotations
 
-from ..typecodes import ANY, FLOAT
-from .philox import bernoulli, gumbel, normal, truncated_normal, uniform
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..kernel import Array
+from ..signature import ANY, FLOAT
+from ..truncation import truncation
 from .registering import register
+
+Words = npt.NDArray[np.uint32]
+State = npt.NDArray[np.uint64]
+Shape = tuple[int, ...]
+
+
+def uniform(
+    state: State,
+    *,
+    shape: Shape,
+    dtype: np.dtype[Any],
+    low: float,
+    high: float,
+    skip: int,
+    out: Array,
+) -> None:
+    """Independent draws from [low, high), both rounded to `dtype`; `low` alone if they are equal.
+
+    `state` (2,) uint64; `out` has `shape` and a float `dtype`.
+    """
+    wide = dtype == np.float64
+    real = np.float64 if wide else np.float32
+    start, span = real(low), real(float(high) - float(low))
+    ceiling = np.nextafter(np.asarray(high, dtype), np.asarray(low, dtype))
+    for words, piece in stream(state, skip, 2 if wide else 4, out):
+        unit: Array = unit64(words) if wide else unit32(words)
+        draw = unit.reshape(-1)[: piece.size]
+        np.multiply(draw, span, out=draw)
+        np.add(draw, start, out=draw)
+        piece[...] = draw
+        np.minimum(piece, ceiling, out=piece)
+
+
+def normal(
+    state: State,
+    *,
+    shape: Shape,
+    dtype: np.dtype[Any],
+    mean: float,
+    std: float,
+    skip: int,
+    out: Array,
+) -> None:
+    """Independent draws from the normal distribution of `mean` and standard deviation `std`.
+
+    `state` (2,) uint64; `out` has `shape` and a float `dtype`.
+    """
+    wide = dtype == np.float64
+    real = np.float64 if wide else np.float32
+    for words, piece in stream(state, skip, 2 if wide else 4, out):
+        unit = unit64(words) if wide else words.astype(np.float32) * np.float32(2.0**-32)
+        radius = unit[:, 0::2] + real(2.0**-53 if wide else 2.0**-33)
+        np.log(radius, out=radius)
+        radius *= real(-2.0)
+        np.sqrt(radius, out=radius)
+        angle = unit[:, 1::2] * real(2.0 * math.pi)
+        pair = np.stack([np.cos(angle), np.sin(angle)], axis=-1)
+        pair *= radius[..., None]
+        draw = pair.reshape(-1)[: piece.size]
+        draw *= real(std)
+        draw += real(mean)
+        piece[...] = draw
+
+
+def bernoulli(
+    state: State,
+    *,
+    shape: Shape,
+    dtype: np.dtype[Any],
+    p: float,
+    skip: int,
+    out: Array,
+) -> None:
+    """Independent draws that are 1 with probability `p` (to 24 bits, rounded up), otherwise 0.
+
+    `state` (2,) uint64; `out` has `shape` and any `dtype`, and is 1 at the same indices in each.
+    """
+    threshold = math.ceil(float(p) * 2.0**24)
+    for words, piece in stream(state, skip, 4, out):
+        piece[...] = ((words >> np.uint32(8)) < threshold).reshape(-1)[: piece.size]
+
+
+def gumbel(
+    state: State,
+    *,
+    shape: Shape,
+    dtype: np.dtype[Any],
+    loc: float,
+    scale: float,
+    skip: int,
+    out: Array,
+) -> None:
+    """Independent draws of loc - scale * log(-log(u)), u uniform in (0, 1).
+
+    `state` (2,) uint64; `out` has `shape` and a float `dtype`.
+    """
+    for words, piece in stream(state, skip, 2, out):
+        draw = np.log(-np.log(inner64(words).reshape(-1)[: piece.size]))
+        piece[...] = loc - scale * draw
+
+
+def truncated_normal(
+    state: State,
+    *,
+    shape: Shape,
+    dtype: np.dtype[Any],
+    mean: float,
+    std: float,
+    low: float,
+    high: float,
+    skip: int,
+    out: Array,
+) -> None:
+    """Independent draws from the part of the normal distribution of `mean` and `std` in
+    [low, high].
+
+    `state` (2,) uint64; `out` has `shape` and a float `dtype`.
+    """
+    from scipy import special
+
+    start, span, spread = truncation(mean, std, low, high)
+    ends = np.asarray(low, dtype), np.asarray(high, dtype)
+    for words, piece in stream(state, skip, 2, out):
+        p = start + inner64(words).reshape(-1)[: piece.size] * span
+        piece[...] = mean + spread * special.ndtri(p)
+        piece[...] = np.minimum(np.maximum(piece, ends[0]), ends[1])
+
 
 register("Uniform", uniform, *[f"L->{c}" for c in FLOAT])
 register("Normal", normal, *[f"L->{c}" for c in FLOAT])
 register("Gumbel", gumbel, *[f"L->{c}" for c in FLOAT])
 register("TruncatedNormal", truncated_normal, *[f"L->{c}" for c in FLOAT])
 register("Bernoulli", bernoulli, *[f"L->{c}" for c in ANY])
+
+
+# --- Philox 4x32-10 -------------------------------------------------------------------------------
+
+
+MULTIPLIERS = np.array([[0xD2511F53], [0xCD9E8D57]], np.uint64)
+WEYL = np.array([[0x9E3779B9], [0xBB67AE85]], np.uint64)
+ROUNDS = 10
+LOW_WORD = np.uint64(0xFFFFFFFF)
+WORD_BITS = np.uint64(32)
+# Blocks encrypted at a time: enough to hide the cost of a NumPy call, few enough for the cache.
+CHUNK = 16384
+
+
+def stream(state: State, skip: int, per_block: int, out: Array) -> Iterator[tuple[Words, Array]]:
+    """Pairs of (words (blocks, 4), the part of `out` they fill, flat), a cached piece at a time."""
+    flat = out.reshape(-1)
+    key, offset = int(state[0]), int(state[1]) + skip
+    total = -(-flat.size // per_block)
+    for start in range(0, total, CHUNK):
+        count = min(CHUNK, total - start)
+        piece = flat[start * per_block : (start + count) * per_block]
+        yield blocks(key, offset + start, count), piece
+
+
+def blocks(key: int, offset: int, count: int) -> Words:
+    """Blocks `offset` to `offset + count` (modulo 2**64) of the stream of `key`: (count, 4)."""
+    low = np.arange(count, dtype=np.uint64) + np.uint64(offset % 2**64)
+    counters = np.zeros((count, 4), np.uint32)
+    counters[:, 0] = low & LOW_WORD
+    counters[:, 1] = low >> WORD_BITS
+    return rounds(counters, np.array([key & 0xFFFFFFFF, key >> 32], np.uint32))
+
+
+def rounds(counter_words: Words, key_words: Words) -> Words:
+    """Words (n, 4) of counters (n, 4) under one key (2,), after ten rounds; all uint32."""
+    wide = counter_words.astype(np.uint64)
+    even, odd = wide[:, 0::2].T.copy(), wide[:, 1::2].T.copy()
+    key = key_words.astype(np.uint64)[:, None]
+    product = np.empty_like(even)
+    for _ in range(ROUNDS):
+        # The product of word 0 feeds words 2 and 3, that of word 2 feeds words 0 and 1.
+        np.multiply(even, MULTIPLIERS, out=product[::-1])
+        np.right_shift(product, WORD_BITS, out=even)
+        np.bitwise_xor(even, odd, out=even)
+        np.bitwise_xor(even, key, out=even)
+        np.bitwise_and(product, LOW_WORD, out=odd)
+        key = (key + WEYL) & LOW_WORD
+    return np.stack([even[0], odd[0], even[1], odd[1]], axis=-1).astype(np.uint32)
+
+
+def unit64(words: Words) -> npt.NDArray[np.float64]:
+    """Convert words (n, 4) to float64 (n, 2): 53 bits of each little-endian pair, in [0, 1)."""
+    wide = words.astype(np.uint64)
+    wide = ((wide[:, 1::2] << WORD_BITS) | wide[:, 0::2]) >> np.uint64(11)
+    return wide * np.float64(2.0**-53)
+
+
+def inner64(words: Words) -> npt.NDArray[np.float64]:
+    """Convert words (n, 4) to float64 (n, 2): odd multiples of 2^-53, in (0, 1)."""
+    wide = words.astype(np.uint64)
+    wide = ((wide[:, 1::2] << WORD_BITS) | wide[:, 0::2]) >> np.uint64(11)
+    return (wide | np.uint64(1)) * np.float64(2.0**-53)
+
+
+def unit32(words: Words) -> npt.NDArray[np.float32]:
+    """Convert words (n, 4) to float32 (n, 4): the upper 24 bits of each, in [0, 1)."""
+    return (words >> np.uint32(8)).astype(np.float32) * np.float32(2.0**-24)

@@ -1,4 +1,7 @@
-"""NumPy kernels of the reductions."""
+"""NumPy kernels of reductions, of running sums, products and extrema, and of sorting and searching.
+
+Sums and means of float32 and float64 are planned per shape, as products with vectors of ones.
+"""
 
 from __future__ import annotations
 
@@ -9,22 +12,14 @@ from typing import Any
 
 import numpy as np
 
-from ...dtype import DType, float32, float64
+from ...core.dtype import DType, bfloat16, float32, float64
 from ..kernel import Array, Kernel, KernelNode
-from ..typecodes import ANY, INT, LOW, WHOLE, WIDE, same
-from . import products
+from ..signature import ANY, BF16, INT, LOW, WHOLE, WIDE, same
+from . import linalg
 from .registering import in_float32, register, register_floats
 
 Axes = int | tuple[int, ...] | None
 Shape = tuple[int, ...]
-Plan = Callable[..., Any]  # plan(x, out=out)
-
-_ROWS = 1024  # numbers summed by one BLAS call: more would lose accuracy
-_ONES = {d: np.ones(_ROWS, d) for d in (float32, float64)}
-
-
-def sum(x: Array, *, axis: Axes, keepdims: bool, out: Array) -> None:
-    planned(x.shape, numbered(axis, x.ndim), out.shape, x.dtype)(x, out=out)
 
 
 class Planned(Kernel):
@@ -33,9 +28,13 @@ class Planned(Kernel):
     def prepare(self, node: KernelNode) -> None:
         (shape, dtype, _), out = node.inputs[0], node.outputs[0].shape
         to = node.name == "SumTo"
-        axes = summed_axes(shape, out) if to else numbered(node.attrs["axis"], len(shape))
+        axes = summed_axes(shape, out) if to else _normalized(node.attrs["axis"], len(shape))
         plan = averaged if node.name == "Mean" else planned
         self.call = plan(shape, axes, out, dtype)
+
+
+def sum(x: Array, *, axis: Axes, keepdims: bool, out: Array) -> None:
+    planned(x.shape, _normalized(axis, x.ndim), out.shape, x.dtype)(x, out=out)
 
 
 def sum_to(x: Array, *, shape: Shape, out: Array) -> None:
@@ -43,7 +42,7 @@ def sum_to(x: Array, *, shape: Shape, out: Array) -> None:
 
 
 def mean(x: Array, *, axis: Axes, keepdims: bool, out: Array) -> None:
-    averaged(x.shape, numbered(axis, x.ndim), out.shape, x.dtype)(x, out=out)
+    averaged(x.shape, _normalized(axis, x.ndim), out.shape, x.dtype)(x, out=out)
 
 
 def sum_whole(x: Array, *, axis: Axes, keepdims: bool, out: Array) -> None:
@@ -55,109 +54,12 @@ def sum_whole_to(x: Array, *, shape: Shape, out: Array) -> None:
     np.add.reduce(x, axis=axes, out=out.reshape(without(x.shape, axes)), dtype=out.dtype)
 
 
-@lru_cache(maxsize=4096)
-def planned(shape: Shape, axes: tuple[int, ...], out_shape: Shape, dtype: DType) -> Plan:
-    """How to sum arrays of `shape` over `axes`, in float32 or float64.
-
-    Sums over the leading axes, the trailing ones or both are products with vectors of ones: BLAS
-    is 2 to 6 times as fast there as np.add.reduce, and over leading axes more accurate.
-    """
-    split = blocks(shape, axes)
-    if split is None:
-        return folded(np.add, shape, axes, out_shape)
-    lead, kept, trail = split
-    ones = _ONES[dtype]
-    head, tail = ones[:lead], ones[:trail]
-    dot = np.dot if lead * kept * trail <= products.VECTORS else products.dot
-    if trail == 1 and lead <= _ROWS:
-        if (shape, out_shape) == ((lead, kept), (kept,)):
-            return partial(dot, head)
-        return lambda x, out: dot(head, x.reshape(lead, kept), out=out.reshape(kept))
-    if lead == 1:
-        return lambda x, out: dot(x.reshape(kept, trail), tail, out=out.reshape(kept))
-
-    def both(x: Array, out: Array) -> None:
-        rows = x if trail == 1 else dot(x.reshape(lead * kept, trail), tail)
-        add_rows(rows.reshape(lead, kept), ones, out.reshape(kept))
-
-    return both
-
-
-def folded(ufunc: np.ufunc, shape: Shape, axes: tuple[int, ...], out_shape: Shape) -> Plan:
-    """How to reduce arrays of `shape` over `axes` with a ufunc."""
-    left = without(shape, axes)
-    if out_shape == left:
-        return partial(ufunc.reduce, axis=axes)
-    return lambda x, out: ufunc.reduce(x, axis=axes, out=out.reshape(left))
-
-
-@lru_cache(maxsize=4096)
-def averaged(shape: Shape, axes: tuple[int, ...], out_shape: Shape, dtype: DType) -> Plan:
-    """How to average arrays of `shape` over `axes`, in float32 or float64."""
-    add_up = planned(shape, axes, out_shape, dtype)
-    count = np.array(product(shape[a] for a in axes), dtype)
-
-    def average(x: Array, out: Array) -> None:
-        add_up(x, out=out)
-        np.true_divide(out, count, out=out)
-
-    return average
-
-
-def add_rows(x: Array, ones: Array, out: Array) -> None:
-    """Sum a matrix over its rows, _ROWS of them at a time."""
-    while len(x) > _ROWS:
-        parts = np.empty((-(-len(x) // _ROWS), x.shape[1]), x.dtype)
-        for i, part in enumerate(parts):
-            block = x[i * _ROWS : (i + 1) * _ROWS]
-            products.dot(ones[: len(block)], block, out=part)
-        x = parts
-    products.dot(ones[: len(x)], x, out=out)
-
-
-def blocks(shape: Shape, axes: tuple[int, ...]) -> tuple[int, int, int] | None:
-    """(lead, kept, trail) where reducing `axes` leaves the middle of that view, else None.
-
-    None also where np.add.reduce, which sums contiguous numbers pairwise, is at least as good.
-    """
-    long = [i for i in range(len(shape)) if i not in axes and shape[i] != 1]
-    if not long or 0 in shape:
-        return None
-    first, last = long[0], long[-1]
-    if any(i in axes and shape[i] != 1 for i in range(first, last)):
-        return None
-    trail = product(shape[last + 1 :])
-    if trail > _ROWS:
-        return None
-    return product(shape[:first]), product(shape[first : last + 1]), trail
-
-
-def numbered(axis: Axes, ndim: int) -> tuple[int, ...]:
-    """The axes as numbers >= 0."""
-    if axis is None:
-        return tuple(range(ndim))
-    return tuple(a % ndim for a in (axis if isinstance(axis, tuple) else (axis,)))
-
-
-@lru_cache(maxsize=1024)
-def summed_axes(shape: Shape, target: Shape) -> tuple[int, ...]:
-    """The axes over which an array of `shape` is summed to have the shape `target`."""
-    lead = len(shape) - len(target)
-    ones = (lead + i for i, n in enumerate(target) if n == 1 and shape[lead + i] != 1)
-    return (*range(lead), *ones)
-
-
-def without(shape: Shape, axes: tuple[int, ...]) -> Shape:
-    """The shape with `axes` gone."""
-    return tuple(n for i, n in enumerate(shape) if i not in axes)
-
-
 def prod(x: Array, *, axis: Axes, keepdims: bool, out: Array) -> None:
     np.multiply.reduce(x, axis=axis, keepdims=keepdims, out=out, dtype=out.dtype)
 
 
 def reducing(fn: Any) -> Any:
-    """The kernel that is NumPy's reduction `fn`, such as np.argmax or np.maximum.reduce."""
+    """The kernel of a reduction of NumPy, such as np.argmax or np.maximum.reduce."""
 
     def reduce(x: Array, *, axis: Axes, keepdims: bool, out: Array) -> None:
         fn(x, axis=axis, keepdims=keepdims, out=out)
@@ -190,3 +92,183 @@ register("ArgMin", reducing(np.argmin), *same(1, ANY, "l"))
 register("Any", reducing(np.any), *same(1, ANY, "?"))
 register("All", reducing(np.all), *same(1, ANY, "?"))
 register_floats("LogSumExp", logsumexp)
+
+
+# --- Plans of sums, as products with vectors of ones ----------------------------------------------
+
+Plan = Callable[..., Any]  # plan(x, out=out)
+
+_ROWS = 1024  # numbers summed by one BLAS call: more would lose accuracy
+_ONES = {d: np.ones(_ROWS, d) for d in (float32, float64)}
+
+
+@lru_cache(maxsize=4096)
+def planned(shape: Shape, axes: tuple[int, ...], out_shape: Shape, dtype: DType) -> Plan:
+    """The plan of a sum of arrays of `shape` over `axes`, in float32 or float64.
+
+    Sums over the leading axes, the trailing ones or both are products with vectors of ones: BLAS
+    is 2 to 6 times as fast there as np.add.reduce, and over leading axes more accurate.
+    """
+    split = blocks(shape, axes)
+    if split is None:
+        return folded(np.add, shape, axes, out_shape)
+    lead, kept, trail = split
+    ones = _ONES[dtype]
+    head, tail = ones[:lead], ones[:trail]
+    dot = np.dot if lead * kept * trail <= linalg.VECTORS else linalg.dot
+    if trail == 1 and lead <= _ROWS:
+        if (shape, out_shape) == ((lead, kept), (kept,)):
+            return partial(dot, head)
+        return lambda x, out: dot(head, x.reshape(lead, kept), out=out.reshape(kept))
+    if lead == 1:
+        return lambda x, out: dot(x.reshape(kept, trail), tail, out=out.reshape(kept))
+
+    def both(x: Array, out: Array) -> None:
+        rows = x if trail == 1 else dot(x.reshape(lead * kept, trail), tail)
+        add_rows(rows.reshape(lead, kept), ones, out.reshape(kept))
+
+    return both
+
+
+@lru_cache(maxsize=4096)
+def averaged(shape: Shape, axes: tuple[int, ...], out_shape: Shape, dtype: DType) -> Plan:
+    """The plan of a mean of arrays of `shape` over `axes`, in float32 or float64."""
+    add_up = planned(shape, axes, out_shape, dtype)
+    count = np.array(product(shape[a] for a in axes), dtype)
+
+    def average(x: Array, out: Array) -> None:
+        add_up(x, out=out)
+        np.true_divide(out, count, out=out)
+
+    return average
+
+
+def folded(ufunc: np.ufunc, shape: Shape, axes: tuple[int, ...], out_shape: Shape) -> Plan:
+    """The plan of a reduction of arrays of `shape` over `axes` with a ufunc."""
+    left = without(shape, axes)
+    if out_shape == left:
+        return partial(ufunc.reduce, axis=axes)
+    return lambda x, out: ufunc.reduce(x, axis=axes, out=out.reshape(left))
+
+
+def blocks(shape: Shape, axes: tuple[int, ...]) -> tuple[int, int, int] | None:
+    """The shape (lead, kept, trail) of a view whose outer axes are those reduced, or None.
+
+    None also where np.add.reduce, which sums contiguous numbers pairwise, is at least as good.
+    """
+    long = [i for i in range(len(shape)) if i not in axes and shape[i] != 1]
+    if not long or 0 in shape:
+        return None
+    first, last = long[0], long[-1]
+    if any(i in axes and shape[i] != 1 for i in range(first, last)):
+        return None
+    trail = product(shape[last + 1 :])
+    if trail > _ROWS:
+        return None
+    return product(shape[:first]), product(shape[first : last + 1]), trail
+
+
+def add_rows(x: Array, ones: Array, out: Array) -> None:
+    """Sum a matrix over its rows, _ROWS of them at a time."""
+    while len(x) > _ROWS:
+        parts = np.empty((-(-len(x) // _ROWS), x.shape[1]), x.dtype)
+        for i, part in enumerate(parts):
+            block = x[i * _ROWS : (i + 1) * _ROWS]
+            linalg.dot(ones[: len(block)], block, out=part)
+        x = parts
+    linalg.dot(ones[: len(x)], x, out=out)
+
+
+def _normalized(axis: Axes, ndim: int) -> tuple[int, ...]:
+    """The axes, counted from 0."""
+    if axis is None:
+        return tuple(range(ndim))
+    return tuple(a % ndim for a in (axis if isinstance(axis, tuple) else (axis,)))
+
+
+@lru_cache(maxsize=1024)
+def summed_axes(shape: Shape, target: Shape) -> tuple[int, ...]:
+    """The axes over which an array of `shape` is summed to have the shape `target`."""
+    lead = len(shape) - len(target)
+    ones = (lead + i for i, n in enumerate(target) if n == 1 and shape[lead + i] != 1)
+    return (*range(lead), *ones)
+
+
+def without(shape: Shape, axes: tuple[int, ...]) -> Shape:
+    """The shape without `axes`."""
+    return tuple(n for i, n in enumerate(shape) if i not in axes)
+
+
+# --- Running sums and extrema, sorting and searching ----------------------------------------------
+
+
+def running(
+    ufunc: np.ufunc, x: Array, *, axis: int, reverse: bool, exclusive: bool, out: Array
+) -> None:
+    results = out
+    if reverse:
+        x, results = np.flip(x, axis), np.flip(results, axis)
+    if exclusive:
+        x, results = np.moveaxis(x, axis, 0), np.moveaxis(results, axis, 0)
+        results[:1] = ufunc.identity
+        x, results, axis = x[:-1], results[1:], 0
+    ufunc.accumulate(x, axis=axis, out=results, dtype=results.dtype)
+
+
+for _name, _body in (
+    ("CumSum", partial(running, np.add)), ("CumProd", partial(running, np.multiply)),
+):  # fmt: skip
+    register_floats(_name, _body)
+    register(_name, _body, *WHOLE)
+register("CumMax", np.maximum.accumulate, *same(1, ANY))
+register("CumMin", np.minimum.accumulate, *same(1, ANY))
+
+
+Pair = tuple[Array, Array]
+
+
+def sort(x: Array, *, axis: int, descending: bool, out: Pair) -> None:
+    values, indices = out
+    indices[...] = order(x, axis, descending)
+    values[...] = np.take_along_axis(x, indices, axis)
+
+
+def topk(x: Array, *, k: int, axis: int, largest: bool, out: Pair) -> None:
+    values, indices = out
+    first = (slice(None),) * (axis % x.ndim) + (slice(k),)
+    indices[...] = order(x, axis, largest)[first]
+    values[...] = np.take_along_axis(x, indices, axis)
+
+
+def order(x: Array, axis: int, descending: bool) -> Any:
+    """The indices of a stable sort of x along axis, with NaN as the largest."""
+    if not descending:
+        return np.argsort(x, axis=axis, kind="stable")
+    # Sorted back to front and read back to front: equal elements keep their order.
+    flipped = np.argsort(np.flip(x, axis), axis=axis, kind="stable")
+    return np.subtract(x.shape[axis] - 1, np.flip(flipped, axis))
+
+
+def searchsorted(x: Array, values: Array, *, side: Any, out: Array) -> None:
+    if x.ndim == 1:
+        out[...] = np.searchsorted(x, values, side)
+        return
+    for row in np.ndindex(*x.shape[:-1]):
+        out[row] = np.searchsorted(x[row], values[row], side)
+
+
+def unique(x: Array) -> tuple[Array, ...]:
+    narrow = x.dtype == bfloat16  # whose NaN np.unique does not merge
+    values, *others = np.unique(
+        x.astype(float32) if narrow else x, return_index=True, return_inverse=True,
+        return_counts=True,
+    )  # fmt: skip
+    return (values.astype(bfloat16) if narrow else values, *others)
+
+
+register("SearchSorted", searchsorted, *[f"{c}{c}->l" for c in ANY if c != BF16])
+register("SearchSorted", in_float32(searchsorted), f"{BF16}{BF16}->l")
+register("Unique", unique, *[f"{c}->{c}lll" for c in ANY])
+for name, fn in (("Sort", sort), ("TopK", topk)):
+    register(name, fn, *[f"{c}->{c}l" for c in ANY if c != BF16])
+    register(name, in_float32(fn), f"{BF16}->{BF16}l")

@@ -1,4 +1,4 @@
-"""Registration of the NumPy kernels, which compute float16 and bfloat16 in float32."""
+"""Registration of NumPy kernels, which compute float16 and bfloat16 in float32."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from ...dtype import bfloat16, float16, float32
+from ...core.dtype import bfloat16, float16, float32
 from ..kernel import Array, Body
 from ..registry import kernel
-from ..typecodes import LOW, WIDE
+from ..signature import LOW, WIDE
 
 
 def in_float32(fn: Callable[..., Any]) -> Callable[..., Any]:

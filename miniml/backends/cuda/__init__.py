@@ -1,2 +1,1 @@
-"""The CUDA backend: device memory, kernels and their text, on a GPU through cupy or in the
-simulator."""
+"""The CUDA backend: device memory and kernels, on a GPU through cupy or in the simulator."""

@@ -10,9 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
-from ...dtype import DType, bfloat16
-from ..product import Shape as Shape
-from ..product import dense_strides
+from ...core.dtype import DType, bfloat16
+from ..product import Shape, dense_strides
 
 
 class Sized:
@@ -95,8 +94,7 @@ class DeviceArray(Sized):
     def seen(self, look: Callable[[Any], Any]) -> DeviceArray:
         """The view that `look` makes of a NumPy array of this shape and these strides.
 
-        The array is never read: NumPy only computes shapes and strides. `look` must
-        not copy.
+        The array is never read: NumPy only computes shapes and strides. `look` must not copy.
         """
         anchor = _anchor(self.dtype)
         start = anchor.ctypes.data
@@ -137,12 +135,11 @@ class DeviceArray(Sized):
         return copied
 
     def planned(self) -> DeviceArray:
-        """The same view as a Planned: copies of it are uninitialised memory, since nothing is
-        read."""
+        """A Planned of this view: copies of it are uninitialised memory, since nothing is read."""
         return Planned(self.device, self.block, self.offset, self.shape, self.dtype, self.strides)
 
     def setflags(self, write: bool) -> None:
-        """Does nothing: kernels cannot write to inputs that their text declares const."""
+        """Do nothing: kernels cannot write to inputs that their text declares const."""
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
         raise TypeError("an array on a device does not become a NumPy array by itself; to_host()")

@@ -1,32 +1,37 @@
-"""The CUDA device: cupy on a GPU, or its emulation on the simulator."""
+"""The CUDA device: memory, kernels and graphs, on a GPU through cupy or on the simulator.
+
+Parts: the device; the capture of launches in CUDA graphs; the probes of optional features; the
+wrapper that checks in the simulator's check mode which memory a kernel writes.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from functools import cached_property
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
+from functools import cached_property, partial
 from math import prod
 from typing import Any
 from weakref import WeakSet
 
 import numpy as np
 
-from ...dtype import DType
+from ...core.dtype import DType, bfloat16, float16
+from ...core.errors import CaptureError, CompileError
 from ..kernel import Expression, Kernel, KernelEntry, KernelNode, RawSource
+from ..product import Shape
 from ..selection import Target
 from ..signature import ArraySpec
 from .array import DeviceArray
-from .capture import recorded, refuse_recording
-from .emulator.watched import Watched
+from .emulator import forget, unwritten
 from .failures import explained, no_memory, raise_as
-from .features import FEATURES
 from .move import move
-from .text import rows
-from .text.compile import Compiler
+from .sim.memory import Fault, current, error
+from .text import loops
 from .text.elementwise import Elementwise
 from .text.raw import FunctionKernel, Raw
+from .text.source import Compiler, unit
 
-Shape = tuple[int, ...]
 HostArray = np.ndarray[Any, Any]
 
 
@@ -37,18 +42,18 @@ class Cuda:
     tests/device/sim/test_emucupy.py lists.
     around: entered for every compilation and launch. checks: launches are synchronous, so kernels
     may look at the values of their inputs first.
-    rows: what prints row programs.
+    rows: the printer of row programs.
     Everything runs in order on the module's current stream; copies to the host wait for it.
     """
 
-    rows = rows
+    rows = loops
 
     def __init__(self, name: str, module: Any, around: Any = None, checks: bool = False):
         self.name, self.module, self.checks = name, module, checks
         self.compiler = Compiler(self, around)
         self.moves: dict[object, Any] = {}
         self.features: dict[str, bool] = {}
-        self.arenas: WeakSet[Any] = WeakSet()  # arenas, whose memory is reused; for Watched
+        self.arenas: WeakSet[Any] = WeakSet()  # memory that is reused; for Watched
 
     def empty(self, shape: Shape, dtype: DType) -> DeviceArray:
         return DeviceArray(self, self._block(prod(shape) * dtype.itemsize), 0, shape, dtype)
@@ -125,7 +130,7 @@ class Cuda:
         return Watched(made, self) if self.checks else made
 
     def bare_kernel(self, entry: KernelEntry) -> Kernel:
-        """The same without that check."""
+        """A registered kernel, not yet prepared, without that check."""
         if isinstance(entry.body, Expression):
             return Elementwise(entry)
         if isinstance(entry.body, RawSource):
@@ -171,7 +176,7 @@ class Cuda:
 
     @contextmanager
     def _outside_graphs(self, doing: str) -> Iterator[None]:
-        """The block does what no CUDA graph can record; CUDA errors become miniml's."""
+        """Run a block that no CUDA graph can record; CUDA errors become miniml's."""
         refuse_recording(doing)
         try:
             yield
@@ -189,3 +194,159 @@ class Cuda:
 def as_bytes(array: HostArray) -> HostArray:
     """The elements in row-major order, as bytes."""
     return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+
+
+# --- Capture of CUDA graphs -----------------------------------------------------------------------
+
+
+_recording: ContextVar[bool] = ContextVar("miniml_cuda_recording", default=False)
+
+
+def recorded(module: Any, launches: Callable[[], object]) -> Callable[[], None]:
+    """A function that repeats the launches of `launches` on the current stream, with the present
+    arguments; recording runs nothing.
+
+    CaptureError, or the module's own error, when `launches` waits, allocates or copies from or to
+    the host; the module is then as before.
+    """
+    stream = module.cuda.Stream(non_blocking=True)  # the default stream has no capture
+    with stream:
+        stream.begin_capture()
+        token = _recording.set(True)
+        try:
+            launches()
+        except BaseException:
+            with suppress(Exception):
+                stream.end_capture()
+            raise
+        finally:
+            _recording.reset(token)
+        graph = stream.end_capture()
+    launch: Callable[[], None] = graph.launch
+    return launch
+
+
+def refuse_recording(what: str) -> None:
+    """CaptureError while a graph is recorded.
+
+    CUDA does not refuse everything: memory of cupy's pool, and copies from the host, would be
+    recorded, and would have changed when the graph runs again.
+    """
+    if _recording.get():
+        raise CaptureError(f"a CUDA graph only launches; got {what} while one was recorded")
+
+
+# --- Optional features ----------------------------------------------------------------------------
+
+
+# Optional features are libraries and hardware units that kernels may require. A probe shows each,
+# so a machine that lacks a library or a header uses the kernels that do without it.
+
+# Compiles where the compiler finds mma.h and the architecture multiplies matrices of the type:
+# __half from sm_70 on, __nv_bfloat16 from sm_80 on.
+PROBE = r"""
+#include <mma.h>
+extern "C" __global__ void probe(const T* x, float* out) {
+  using namespace nvcuda::wmma;
+  fragment<matrix_a, 16, 16, 16, T, row_major> a;
+  fragment<matrix_b, 16, 16, 16, T, row_major> b;
+  fragment<accumulator, 16, 16, 16, float> sum;
+  load_matrix_sync(a, x, 16);
+  load_matrix_sync(b, x, 16);
+  fill_fragment(sum, 0.0f);
+  mma_sync(sum, a, b, sum);
+  store_matrix_sync(out, sum, 16, mem_row_major);
+}
+"""
+
+
+def tensor_cores(device: Any, dtype: DType) -> bool:
+    """True when a kernel with products of 16 x 16 matrices of the dtype compiles."""
+    try:
+        device.compiler.function(unit(PROBE, T=dtype), "probe")
+    except CompileError:
+        return False
+    return True
+
+
+def cublas(device: Any) -> bool:
+    """True when the module has cuBLAS; cupy's raises ImportError where the library is absent."""
+    try:
+        return device.module.cuda.cublas is not None
+    except (AttributeError, ImportError):
+        return False
+
+
+FEATURES: dict[str, Callable[[Any], bool]] = {
+    "cublas": cublas,
+    "wmma": partial(tensor_cores, dtype=float16),
+    "wmma_bfloat16": partial(tensor_cores, dtype=bfloat16),
+}
+
+
+# --- Check of writes ------------------------------------------------------------------------------
+
+
+class Watched(Kernel):
+    """A kernel of check mode: its outputs and workspace in an arena are uninitialised when it
+    begins, as in the first call of a program, and its outputs must all be written when it ends.
+
+    Memory shared with an input is left unchanged: the kernel may read it first. So are outputs in
+    parameters, which keep their values if the launch is refused. kernel: the one that runs.
+    """
+
+    def __init__(self, kernel: Kernel, device: Any):
+        self.kernel, self._device = kernel, device
+
+    def prepare(self, node: KernelNode) -> None:
+        super().prepare(node)
+        self.kernel.prepare(node)
+        self.reason, self.inplace = self.kernel.reason, self.kernel.inplace
+
+    def workspace(self) -> tuple[ArraySpec, ...]:
+        return self.kernel.workspace()
+
+    def launch(self, inputs: Any, workspace: Any, outputs: Any, stream: Any) -> None:
+        if current().deferred or stream.is_capturing():  # nothing has run when `launch` returns
+            self.kernel.launch(inputs, workspace, outputs, stream)
+            return
+        read = [_extent(a) for a in inputs]
+        for array in (*outputs, *workspace):
+            if array.block in self._device.arenas and not _overlaps(_extent(array), read):
+                forget(array.flat)
+        self.kernel.launch(inputs, workspace, outputs, stream)
+        counts = [-(-unwritten(a.flat) // a.dtype.itemsize) for a in outputs]
+        if any(counts):
+            found = zip(counts, outputs, strict=True)
+            raise error(
+                _half_written(self.node.name, i, n, a) for i, (n, a) in enumerate(found) if n
+            )
+
+    def resize(self, node: KernelNode) -> None:
+        super().prepare(node)
+        self.kernel.resize(node)
+
+    def can_run(self, node: KernelNode) -> bool:
+        return self.kernel.can_run(node)
+
+    @property
+    def follows(self) -> bool:
+        return self.kernel.follows
+
+    def release(self) -> None:
+        self.kernel.release()
+
+
+def _extent(array: Any) -> tuple[int, int]:
+    """The addresses where an array begins and ends; 0, 0 for one without elements."""
+    start: int = array.flat.data.ptr
+    return start, start + array.flat.nbytes
+
+
+def _overlaps(own: tuple[int, int], others: list[tuple[int, int]]) -> bool:
+    return any(own[0] < end and start < own[1] for start, end in others)
+
+
+def _half_written(name: str, i: int, count: int, array: Any) -> Fault:
+    message = f"{count} of the {array.size} elements of output {i} are unwritten when it ends"
+    return Fault("unwritten", name, message)

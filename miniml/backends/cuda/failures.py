@@ -1,10 +1,19 @@
-"""The meaning of errors of cupy and of NVIDIA's driver, each in one sentence."""
+"""Translation of cupy's and the CUDA driver's errors into miniml's; CUDA's limits of a launch, and
+the arguments that fit a kernel's parameters."""
 
 from __future__ import annotations
 
 from typing import Any, NoReturn
 
-from ...errors import DeviceError, DeviceLostError, DeviceMemoryError, LaunchError, MinimlError
+import numpy as np
+
+from ...core.errors import DeviceError, DeviceLostError, DeviceMemoryError, LaunchError, MinimlError
+
+# Limits of a launch that every GPU supported by CUDA allows.
+MAX_THREADS = 1024  # of a block
+MAX_BLOCK = (1024, 1024, 64)
+MAX_GRID = (2**31 - 1, 65535, 65535)
+STATIC_SHARED = 48 * 1024  # bytes of shared memory of a block; more must be asked for
 
 # By the names of both interfaces: cudaErrorIllegalAddress and CUDA_ERROR_ILLEGAL_ADDRESS.
 FAULTS = frozenset(
@@ -94,3 +103,22 @@ def not_loaded(error: Exception, device: Any, entry: str) -> Exception:
             "pip install 'miniml[cuda12]' for older GPUs, 'miniml[cuda13]' for newer ones"
         )
     return explained(error, device, f"the launch of kernel {entry}")
+
+
+def fits(dtype: np.dtype[Any], kind: str, size: int, array: bool) -> bool:
+    """True where a parameter of a NumPy kind (b, i, u or f) and size may get a value of the dtype;
+    array: where a pointer to it may get an array.
+
+    A value of an integer may change its sign, as in `size_t n`. An array may not, as C++ converts
+    no such pointers: negative numbers would be read as huge ones. A bool is an unsigned byte, too.
+    """
+    same = dtype.kind == kind or (dtype.kind == "b" and kind == "u")
+    signs = not array and {dtype.kind, kind} == {"i", "u"}
+    return dtype.itemsize == size and (same or signs)
+
+
+def misfit(kernel: str, i: int, parameter: object, dtype: Any, array: bool) -> LaunchError:
+    """The error for an argument that does not fit."""
+    got = f"got an array of {dtype}" if array else f"got a value of {dtype}"
+    does = "; a kernel that reads it as another type casts the pointer itself" if array else ""
+    return LaunchError(f"argument {i} of {kernel} is {parameter}; {got}{does}")

@@ -1,22 +1,22 @@
-"""The CUDA device of this machine: a GPU through cupy, or the simulator."""
+"""Lookup of this machine's CUDA device: a GPU through cupy, or the simulator."""
 
 from __future__ import annotations
 
 from functools import partial
 from typing import Any
 
-from ...errors import DeviceError
+from ...core.errors import DeviceError
+from . import emulator as emucupy
 from . import kernels as kernels  # registers the library's kernels
 from .device import Cuda
-from .emulator import cupy as emucupy
-from .sim import settings, toolchain
+from .sim import memory, unit
 
 NO_DEVICE = 100  # cudaErrorNoDevice
 NO_GPU = "device 'cuda' is not available: there is no GPU; use device_target='cuda-sim'"
 
 
 def device(name: str, sim: str) -> Cuda:
-    """The device "cuda" or "cuda-sim"; DeviceError says what to do if it is absent."""
+    """The device "cuda" or "cuda-sim"; DeviceError, with a remedy, if it is absent."""
     return simulator(sim) if name == "cuda-sim" else gpu()
 
 
@@ -62,5 +62,5 @@ def check_architecture(cupy: Any) -> None:
 
 def simulator(sim: str) -> Cuda:
     """The simulator, in mode "check" or "fast"."""
-    toolchain.identity()  # DeviceError if nothing can be compiled and nothing is cached
-    return Cuda("cuda-sim", emucupy, partial(settings.using, mode=sim), sim == "check")
+    unit.identity()  # DeviceError if nothing can be compiled and nothing is cached
+    return Cuda("cuda-sim", emucupy, partial(memory.using, mode=sim), sim == "check")

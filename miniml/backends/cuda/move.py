@@ -1,5 +1,4 @@
-"""Copies between arrays of any strides, and filling: building blocks of kernels with several
-launches.
+"""Strided copies and filling on the CUDA device, for kernels with several launches.
 
 Only bytes matter here, so one text serves all dtypes of one size.
 """
@@ -12,11 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from ...dtype import DType
+from ...core.dtype import DType
 from ..product import Axis
 from .array import DeviceArray
-from .text.layout import collapsed, layout, packs, spread, starts_of
-from .text.source import unit
+from .text.source import collapsed, layout, packs, spread, starts_of, unit
 
 TILE = 32
 TEXT = r"""

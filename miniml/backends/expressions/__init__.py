@@ -1,11 +1,10 @@
-"""The elements of primitives' outputs as C expressions: written once, for every backend that
-generates C.
+"""Scalar C expressions of primitives' outputs, written once for every backend that generates C.
 
-`table.table` has the expressions, by primitive and signature; `functions` those they may call;
-`types` the C types they are computed in; `reduce` the rows of reductions. Nothing here knows of
-devices.
+`table` has the expressions, by primitive and signature, and the C types that they are computed in;
+`functions` those that they may call; `reduce` the reductions and `rows` row programs. Nothing here
+depends on a device.
 """
 
-from ...families import load
+from ...core.families import load
 
 load(__name__, __path__)

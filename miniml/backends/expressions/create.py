@@ -1,4 +1,4 @@
-"""Tensors made from numbers alone, as expressions of the element's index."""
+"""Scalar expressions of tensors made from numbers alone, in terms of the element's index."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from ...dtype import ALL, FLOATS, INTEGERS, float64, int64, type_code, uint64
-from .table import TypedCall, express
-from .types import computed
+from ...core.dtype import ALL, FLOATS, INTEGERS, float64, int64, type_code, uint64
+from .table import TypedCall, computed, express
 
 
 def given(node: TypedCall) -> Mapping[str, Any]:
@@ -18,12 +17,12 @@ def given(node: TypedCall) -> Mapping[str, Any]:
 
 
 def filled(node: TypedCall) -> dict[str, Any]:
-    """The value as the output's dtype rounds it."""
+    """The value of Full, rounded to the output's dtype."""
     return {"value": np.asarray(node.attrs["value"]).astype(node.outputs[0].dtype)[()]}
 
 
 def spaced(node: TypedCall) -> dict[str, Any]:
-    """Linspace by its step. By halves if the distance between the ends overflows float64."""
+    """The start and step of Linspace, halved if the distance of the ends overflows float64."""
     start, stop, num = (node.attrs[name] for name in ("start", "stop", "num"))
     scale = 2.0 if isinf(float(stop) - float(start)) else 1.0
     step = (stop / scale - start / scale) / max(num - 1, 1)
@@ -32,13 +31,13 @@ def spaced(node: TypedCall) -> dict[str, Any]:
 
 
 def whole_steps(node: TypedCall) -> dict[str, Any]:
-    """Linspace of integers by its step."""
+    """The start and step of Linspace of integers."""
     start, stop, num = (int(node.attrs[name]) for name in ("start", "stop", "num"))
     return modular(start, (stop - start) // max(num - 1, 1))
 
 
 def counted(node: TypedCall) -> dict[str, Any]:
-    """Arange of integers."""
+    """The start and step of Arange of integers."""
     return modular(int(node.attrs["start"]), int(node.attrs["step"]))
 
 

@@ -1,4 +1,4 @@
-"""The functions that expressions may call: C's mathematics, and these functions on a type A.
+"""Functions that expressions may call: C's mathematics, and functions on a generic type A.
 
 In C++ they become templates, in C one function for each type.
 """
@@ -64,9 +64,27 @@ A int_pow(A x, A y) {
   return A(result);
 }
 
+// digamma at d from its positive root, |d| <= 1/4: Taylor's series, as there the terms cancel.
+A digamma_near_root(A d) {
+  const A c[23] = {
+      A(0.00011063372768747411), A(-0.00016170622091974803), A(0.00023635601564027053),
+      A(-0.0003454680251063077), A(0.00050495326583460204), A(-0.00073807093899600513),
+      A(0.0010788252019162966), A(-0.0015769367714301973), A(0.0023051263267349278),
+      A(-0.0033698016554393281), A(0.0049267813957298534), A(-0.0072045343863568682),
+      A(0.010538791616612175), A(-0.015424765904948959), A(0.022597648232218105),
+      A(-0.033161126474847359), A(0.048804288164143107), A(-0.072199561256454711),
+      A(0.10782405069126237), A(-0.16394270544240653), A(0.25849976095565101),
+      A(-0.44276316898359211), A(0.96767224544762117)};
+  A sum = c[0];
+  for (int k = 1; k < 23; ++k) sum = sum * d + c[k];
+  return sum * d;
+}
+
 // The derivative of order n of digamma at x > 0: 1 / (x + k)^(n + 1) while x + k is small, then the
 // formula of Euler and Maclaurin, b being the Bernoulli numbers over factorials (A & S, 6.4.11).
 A polygamma_above(A x, A n) {
+  const A from_root = (x - A(1.4616321449683622)) - A(9.549995429965697e-17);
+  if (n == A(0) && fabs(from_root) <= A(0.25)) return digamma_near_root(from_root);
   const A b[8] = {A(1) / A(12), A(-1) / A(720), A(1) / A(30240), A(-1) / A(1209600),
                   A(1) / A(47900160), A(-691) / A(1307674368000), A(1) / A(74724249600),
                   A(-3617) / A(10670622842880000)};
@@ -105,6 +123,12 @@ A polygamma(A x, A n) {
            odd * (polygamma_above(down + 1.0 - v, m) - polygamma_above(1.0 - v, m)));
 }
 
+// exp(-rate x^2), rate a power of 2 from 1/2 on, with what the square loses by rounding.
+A gaussian(A x, A rate) {
+  const A a = nan_min(fabs(x), A(40)), square = a * a;
+  return exp(-rate * square) * (A(1) - rate * fma(a, a, -square));
+}
+
 // The sum of two sums of exponentials, s of exp(x - m) and t of exp(x - k), from the larger top.
 A scaled_sum(A m, A s, A k, A t) {
   const A top = nan_max(m, k);
@@ -113,14 +137,22 @@ A scaled_sum(A m, A s, A k, A t) {
 }
 """
 OWN = tuple(re.findall(r"^\w+ (\w+)\(A", FUNCTIONS, re.MULTILINE))
-# Names an expression may use besides these and those of its primitive.
-C_WORDS = frozenset(
+# The functions that an expression may call, and the names that it may use besides its primitive's.
+C_FUNCTIONS = frozenset(
     """sin cos tan asin acos atan atan2 sinh cosh tanh asinh acosh atanh exp exp2 expm1 log log2
     log10 log1p sqrt rsqrt cbrt pow hypot fabs abs fmod floor ceil rint round trunc fmin fmax min
-    max erf erfc erfinv lgamma tgamma copysign isnan isinf isfinite signbit fma ldexp nextafter
-    T U float double int bool char short long unsigned signed true false NAN INFINITY M_PI
+    max erf erfc erfinv normcdf lgamma tgamma copysign isnan isinf isfinite signbit fma ldexp
+    nextafter
     """.split()
 ) | {*OWN}
+C_TYPES = frozenset("T U float double int bool char short long unsigned signed".split())
+C_WORDS = C_FUNCTIONS | C_TYPES | {"true", "false", "NAN", "INFINITY", "M_PI"}
+_CALLED = re.compile(r"(?<![\w.])([A-Za-z_]\w*)\s*\(")
+
+
+def unknown_calls(text: str) -> list[str]:
+    """The unknown functions that an expression calls, in order."""
+    return [name for name in dict.fromkeys(_CALLED.findall(text)) if name not in C_WORDS]
 
 
 def definitions(before: str) -> str:

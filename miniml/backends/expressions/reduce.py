@@ -1,4 +1,4 @@
-"""Reductions as a table: their identity, element, combination and final step in C."""
+"""The table of reductions: their identity, element, combination and final step in C."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 
 class Row(NamedTuple):
-    """One reduction in C. x is an element, i its number among the n elements that are reduced; a
-    and b are accumulators: `value`, and `other` where a reduction keeps two.
+    """A reduction in C. x is an element, i its index among the n elements that are reduced; a and b
+    are accumulators: `value`, and `other` where a reduction keeps two.
 
     identity, element, combine: value and other of an accumulator. finish: the result from a.
     value, other: their types; "C" is that in which an element is computed, "S" that of sums.

@@ -1,8 +1,8 @@
-"""Row programs: loops over rows, as plain data from which C for every device is printed.
+"""Row programs: a loop-nest IR, as plain data from which C is generated for every device.
 
-A row program runs over a box of indices. Its outer axes number the rows; the others are the row.
-Each row is passed over a few times. A pass computes values of the row's elements; its sums and
-maxima are values of the row as a whole, which later passes read.
+A row program iterates over a box of indices. Its outer axes index the rows; the others are the row.
+Each row takes a few passes. A pass computes values of the row's elements; its sums and maxima are
+values of the row as a whole, which later passes read.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from collections.abc import Iterator
 from math import prod
 from typing import Any, NamedTuple
 
-from ...dtype import DType
+from ...core.dtype import DType
 from .table import Expression
 
-Value = int  # the number of a value in a program; each is computed once in a pass
+Value = int  # the index of a value in a program; each is computed once in a pass
 
 
 class Array(NamedTuple):
-    """An input or output: its dtype, and how many elements apart neighbours along each axis are."""
+    """An input or output: its dtype, and its strides in elements."""
 
     dtype: DType
     strides: tuple[int, ...]
@@ -36,8 +36,8 @@ class Scalar(NamedTuple):
 
 
 class Load(NamedTuple):
-    """value = the element of an array; of a part of it, if strides of its own and the offset of its
-    first element are given."""
+    """value = the element of an array, or of a part of it with strides of its own and the offset of
+    its first element."""
 
     value: Value
     array: int
@@ -46,7 +46,7 @@ class Load(NamedTuple):
 
 
 class Call(NamedTuple):
-    """value = function(args). strides: of the number of the element, where the function asks."""
+    """value = function(args). strides: of the element's index, where the function uses it."""
 
     value: Value
     function: Scalar
@@ -106,17 +106,20 @@ Statement = Load | Call | Literal | Reduce | Store | Gather | Keep | Recall
 
 
 class Pass(NamedTuple):
-    """elements: what is done for each element of the row, Reduce among them; row: what is done once
-    when the row is through."""
+    """A pass over a row. elements: statements that run for each element, Reduce among them; row:
+    statements that run once, after the elements."""
 
     elements: tuple[Statement, ...]
     row: tuple[Statement, ...]
 
 
 class RowProgram(NamedTuple):
-    """extents: of all axes, the outer ones first. types: the dtype of each value. inputs: how many
-    of the arrays are read; the others are written. passes: the first one has no elements where
-    something is computed before the row."""
+    """A loop nest over rows.
+
+    extents: of all axes, the outer ones first. types: the dtype of each value. inputs: the number
+    of arrays that are read; the others are written. passes: the first one has no elements where
+    something is computed before the row.
+    """
 
     extents: tuple[int, ...]
     outer: int
@@ -136,7 +139,7 @@ class RowProgram(NamedTuple):
         return self.arrays[s.array].strides if own is None else own
 
     def size(self, gather: Gather) -> int:
-        """How many results a gather has."""
+        """The number of results of a gather."""
         strides = self.arrays[gather.array].strides
         return prod(n for n, s in zip(self.extents, strides, strict=True) if s)
 
@@ -167,8 +170,8 @@ class RowProgram(NamedTuple):
 
 
 def inplace(program: RowProgram) -> tuple[int, ...]:
-    """The inputs that an output may overwrite: each element is read where and before it is
-    written, once."""
+    """The inputs that an output may overwrite: each element is read once, at the index at which it
+    is then written."""
     if any(isinstance(s, (Reduce, Gather)) for s in program.statements()):
         return ()
     inputs, outputs = program.arrays[: program.inputs], program.arrays[program.inputs :]

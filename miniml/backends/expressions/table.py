@@ -1,4 +1,7 @@
-"""The table of scalar expressions, the library's and users', by primitive and signature."""
+"""The table of scalar expressions, the library's and users', by primitive and signature.
+
+At the end, the C types in which elements are stored, computed and summed.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +10,21 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from ...dtype import DType, float64
+from ...core.dtype import (
+    DType,
+    bool_,
+    float32,
+    float64,
+    int8,
+    int16,
+    int32,
+    int64,
+    uint8,
+    uint16,
+    uint32,
+    uint64,
+)
 from ..signature import ArraySpec, Signature
-from .types import computed
 
 WORDS = re.compile(r"(?<![\w.])[A-Za-z_]\w*")
 
@@ -29,7 +44,7 @@ class TypedCall(Protocol):
 class Expression:
     """A scalar C expression in the names of a primitive's inputs and attributes.
 
-    Besides these it may name `index`, the number of the element; T, the type in which the first
+    Besides these it may name `index`, the index of the element; T, the type in which the first
     input (or else the output) is computed; and U, the unsigned type in which T wraps around. The
     output is stored as by Cast.
     unit: expressions that name the same unit are compiled together; "" for a user's. types,
@@ -62,14 +77,6 @@ class Expression:
 
 
 table: dict[tuple[str, str], Expression] = {}
-ANY_ORDER = frozenset(("BroadcastTo", "Convert", "Fused", "StopGradient"))
-
-
-def follows(name: str) -> bool:
-    """True for a primitive whose kernels work in any memory format that all its images share: they
-    go element by element, whatever the element's number, or look at the shape of their output."""
-    found = [e for (n, _), e in table.items() if n == name]
-    return name in ANY_ORDER or (bool(found) and not any("index" in e.words for e in found))
 
 
 def express(
@@ -83,3 +90,57 @@ def express(
     """Register an expression of the library, compiled with those of its unit and signature."""
     for signature in signatures:
         table[name, signature] = Expression(text, f"{unit} {signature}", types, scalars)
+
+
+ANY_ORDER = frozenset(("BroadcastTo", "Convert", "Fused", "StopGradient"))
+
+
+def follows(name: str) -> bool:
+    """True for a primitive whose kernels work in any memory format that all its images share: they
+    are elementwise and do not use the element's index, or look at the shape of their output."""
+    found = [e for (n, _), e in table.items() if n == name]
+    return name in ANY_ORDER or (bool(found) and not any("index" in e.words for e in found))
+
+
+# --- C types --------------------------------------------------------------------------------------
+
+
+# Without the floats of 16 bits, for which each compiler has its own names.
+C_TYPES: dict[DType, str] = {
+    bool_: "bool", int8: "signed char", int16: "short", int32: "int", int64: "long long",
+    uint8: "unsigned char", uint16: "unsigned short", uint32: "unsigned int",
+    uint64: "unsigned long long", float32: "float", float64: "double",
+}  # fmt: skip
+
+
+def computed(dtype: DType) -> DType:
+    """The dtype in which single elements are computed: float32 for floats of 16 bits."""
+    return float32 if dtype.itemsize == 2 and dtype.kind not in "iu" else dtype
+
+
+def accumulation(dtype: DType) -> DType:
+    """The dtype in which sums and products of many elements are taken; integers wrap around."""
+    return uint64 if dtype.kind in "biu" else computed(dtype)
+
+
+def unsigned(dtype: DType) -> DType:
+    """The dtype in which integers wrap around without undefined behaviour; else `computed`.
+
+    At least 32 bits: C would promote narrower ones to int, which may overflow.
+    """
+    if dtype.kind not in "iub":
+        return computed(dtype)
+    return uint64 if dtype.itemsize == 8 else uint32
+
+
+def ends(dtype: DType) -> tuple[str, str]:
+    """The least and the greatest number of a dtype, as C expressions."""
+    if dtype.kind == "b":
+        return "false", "true"
+    if dtype.kind not in "iu":
+        return "-INFINITY", "INFINITY"
+    c, bits = C_TYPES[dtype], 8 * dtype.itemsize
+    if dtype.kind == "u":
+        return f"({c})0", f"({c})~({c})0"
+    top = f"({c})0x{2 ** (bits - 1) - 1:x}LL"
+    return f"({c})(-{top} - 1)", top

@@ -1,6 +1,5 @@
-"""The gradient rules of miniml's primitives, a module per family; importing registers them."""
+"""Gradient rules of miniml's primitives, one module per family; importing them registers them."""
 
-from ...families import load
-from . import call as call
+from ...core.families import load
 
 load(__name__, __path__)

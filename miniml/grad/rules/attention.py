@@ -1,4 +1,4 @@
-"""Gradients of attention: blocked ones of the first order, and theirs, which hold all scores."""
+"""Gradient rules of attention: the first order is blockwise, the second holds all scores."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import math
 from typing import Any
 
 from ... import ops
-from ...dtype import bool_
+from ...core.dtype import bool_
 from ..reverse import needed, used
-from .formulas import rule
+from .elementwise import rule
 
 
 @rule(ops.ScaledDotProductAttention)
@@ -17,8 +17,8 @@ def attention_bprop(
     q: Any, k: Any, v: Any, mask: Any, state: Any, out: Any, dout: Any,
 ) -> tuple[Any, ...]:  # fmt: skip
     values, lse = out
-    # The mean of each row of dS's first factor under its weights, which softmax's gradient takes
-    # away; the derivative of lse are these weights.
+    # delta: the mean of each row of dS's first factor under its weights, which the gradient of
+    # softmax subtracts; the derivative of lse is the weights themselves.
     delta = ops.sum(ops.cast(values, lse.dtype) * ops.cast(dout[0], lse.dtype), -1)
     if used(dout, 1):
         delta = delta - dout[1]
@@ -86,15 +86,17 @@ def _pulled(self: Any, given: tuple[Any, ...], heads: Any, dmask: Any) -> tuple[
 
 
 def _product(x: Any, y: Any) -> Any:
+    """x y^T."""
     return ops.matmul(x, y, transpose_y=True)
 
 
 def _turned(x: Any, y: Any) -> Any:
+    """x^T y."""
     return ops.matmul(x, y, transpose_x=True)
 
 
 def _scores(self: Any, q: Any, k: Any, mask: Any) -> Any:
-    """q k^T scale + mask; -inf for what is not seen."""
+    """q k^T scale + mask; -inf for keys that are not seen."""
     scores = _product(q, k) * self.scale
     scores = ops.where(mask, scores, -math.inf) if mask.dtype == bool_ else scores + mask
     if not self.causal:
@@ -104,7 +106,7 @@ def _scores(self: Any, q: Any, k: Any, mask: Any) -> Any:
 
 
 def _factors(self: Any, q: Any, k: Any, state: Any) -> Any:
-    """Z: 1 / (1 - dropout) for the weights that stay, 0 for the others."""
+    """Z: 1 / (1 - dropout) for the weights that are kept, 0 for those dropped."""
     if not self.dropout:
         return 1.0
     shape = (*q.shape[:-1], k.shape[-2])

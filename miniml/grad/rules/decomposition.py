@@ -1,4 +1,4 @@
-"""Gradients of decompositions, made of products and of the decompositions themselves.
+"""Gradient rules of matrix decompositions, made of products and the decompositions themselves.
 
 Sources: Giles, "Collected matrix derivative results for forward and reverse mode algorithmic
 differentiation" (2008), for inverses, determinants, eigenvalues and singular values; Murray,
@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from ... import ops
-from .formulas import rule
+from .elementwise import rule
 
 
 def turned(x: Any) -> Any:
@@ -57,8 +57,8 @@ def triangular_solve_bprop(
 
 @rule(ops.Det)
 def det_bprop(self: ops.Det, a: Any, out: Any, dout: Any) -> tuple[Any]:
-    """dout times the cofactors, det(a) a^-T; of a singular matrix those of a neighbour, since they
-    are continuous and the errors of the determinant and of the inverse cancel."""
+    """dout times the cofactors, det(a) a^-T; for a singular matrix those of a nearby one, since
+    they are continuous and the errors of the determinant and of the inverse cancel."""
     if not a.size:
         return (ops.zeros_like(a),)
     size = ops.max(ops.abs(ops.stop_gradient(a)), (-1, -2), True)
@@ -95,18 +95,18 @@ def _tall_qr(q: Any, r: Any, dq: Any, dr: Any) -> Any:
 
 
 def ratio(x: Any, y: Any, used: Any) -> Any:
-    """x / y, and x where y is 0 and what it belongs to is not used, which makes x 0 as well."""
+    """x / y; where y is 0 and the vector is not used, x itself, which is 0 there as well."""
     return ops.div(x, ops.select(ops.logical_and(ops.equal(y, 0), ops.logical_not(used)), 1, y))
 
 
 def used_columns(dv: Any) -> Any:
-    """(..., 1, n): which vectors have a dout other than 0; only these have to be determined."""
+    """(..., 1, n): True for vectors with a dout other than 0; only these must be determined."""
     return ops.any(ops.not_equal(dv, 0), -2, True)
 
 
 def turns(v: Any, dv: Any, gaps: Any) -> Any:
-    """The skew part of v^T dv over the gaps: how columns turn in the plane of each two of them.
-    Infinite or NaN where the gap is 0 and one of the two is used."""
+    """The skew part of v^T dv over the gaps: the rotation of columns in the plane of each two of
+    them. Infinite or NaN where the gap is 0 and one of the two is used."""
     used = used_columns(dv)
     two = np.logical_not(np.eye(v.shape[-1], dtype=np.bool_))
     used = ops.logical_and(ops.logical_or(used, turned(used)), two)
@@ -138,7 +138,7 @@ def diagonal(x: Any) -> Any:
 
 @rule(ops.SVD)
 def svd_bprop(self: ops.SVD, a: Any, out: Any, dout: Any) -> tuple[Any]:
-    """u (G_u S + S G_v + dS) vh, and what of du / s and dv / s is not spanned by u and v; G_u is
+    """u (G_u S + S G_v + dS) vh, and the parts of du / s and dv / s orthogonal to u and v; G_u is
     the skew part of u^T du over s_j^2 - s_i^2, and G_v that of v^T dv."""
     (u, s, vh), (du, ds, dvh) = out, dout
     dv, (m, n) = turned(dvh), a.shape[-2:]

@@ -1,4 +1,4 @@
-"""Gradients of indexing: taking and adding are each other's transposes."""
+"""Gradient rules of indexing: gather and scatter-add are each other's transposes."""
 
 from __future__ import annotations
 
@@ -8,11 +8,10 @@ from typing import Any
 import numpy as np
 
 from ... import ops
-from ...bprop import Bprop, bprop_getters
-from ...ops.index import index_by
-from ...ops.inference.shapes import broadcast, normal_axis
-from ...ops.inference.subscript import TENSOR, analyse
-from .formulas import rule
+from ...core.bprop import Bprop, bprop_getters
+from ...ops.checks import broadcast, normal_axis
+from ...ops.index import TENSOR, analyse, index_by
+from .elementwise import rule
 
 
 @rule(ops.Gather)
@@ -63,8 +62,8 @@ def scatter_bprop(self: ops.Scatter, x: Any, value: Any, *rest: Any) -> tuple[An
     *indices, _, dout = rest
     dx = ops.Scatter(self.index)(dout, ops.zeros((), dout.dtype), *indices)
     tensors = iter(indices)
-    place = tuple(next(tensors) if item == TENSOR else item for item in self.index)
-    taken = ops.getitem(dout, place)
+    index = tuple(next(tensors) if item == TENSOR else item for item in self.index)
+    taken = ops.getitem(dout, index)
     if indices:
         stays = _stays(self.index, x.shape, tuple(indices), len(taken.shape))
         taken = ops.where(stays, taken, 0.0)
@@ -73,10 +72,10 @@ def scatter_bprop(self: ops.Scatter, x: Any, value: Any, *rest: Any) -> tuple[An
 
 
 def _stays(items: Any, shape: tuple[int, ...], indices: tuple[Any, ...], ndim: int) -> Any:
-    """Where the value at an index is the last one for its place, and so the one that stays.
+    """True where the value at an index is the last one for its element, and so the one that stays.
 
-    Found by scattering the indices' own positions: what is read back is the last position. It
-    has the indices' common shape, with axes of extent 1 behind it for a region of rank `ndim`.
+    Found by scattering the indices' own positions: the one that is read back is the last. It has
+    the indices' common shape, with axes of extent 1 behind it for a region of rank `ndim`.
     """
     named = analyse("Scatter", items, shape)
     extents = tuple(named.shape[a] for a in named.axes)

@@ -1,4 +1,4 @@
-"""Gradients of matrix products and Einstein sums: more of the same."""
+"""Gradient rules of matrix products and Einstein sums, which are of the same kind."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from ... import ops
-from ...ops.inference.equation import Equation, parse
-from .formulas import rule
+from ...ops.linalg import Equation, parse
+from .elementwise import rule
 
 
 @rule(ops.MatMul)
@@ -26,14 +26,14 @@ def matmul_bprop(self: ops.MatMul, x: Any, y: Any, out: Any, dout: Any) -> tuple
 
 
 def _factors(x: Any, y: Any, dout: Any, turned_x: bool, turned_y: bool) -> tuple[Any, Any]:
-    """dx = dout y^T and dy = x^T dout, each computed in the layout its input has."""
+    """dx = dout y^T and dy = x^T dout, each in the layout of its input."""
     product = ops.matmul
     if turned_x:
         dx = product(y, dout, turned_y, True)
     else:
         dx = product(dout, y, False, not turned_y)
     if len(y.shape) == 2 and len(x.shape) > 2 and not turned_x:
-        # y serves the whole batch: one product over all rows instead of a sum of products.
+        # All of the batch shares y: one product over all rows instead of a sum of products.
         rows = prod(x.shape[:-1])
         x = ops.reshape(x, (rows, x.shape[-1]))
         dout = ops.reshape(dout, (rows, dout.shape[-1]))
@@ -71,7 +71,7 @@ def _narrowed(x: Any, term: str, equation: Equation) -> tuple[Any, str]:
 def _operand_gradient(
     i: int, shape: tuple[int, ...], plain: list[tuple[Any, str]], equation: Equation, dout: Any
 ) -> Any:
-    """dout contracted with the other operands; labels only operand i has are broadcast."""
+    """dout contracted with the other operands; labels that only operand i has are broadcast."""
     term = plain[i][1]
     once = "".join(dict.fromkeys(term))
     others = plain[:i] + plain[i + 1 :]
@@ -87,7 +87,7 @@ def _operand_gradient(
 
 
 def _on_diagonals(gradient: Any, once: str, term: str, extents: dict[str, int]) -> Any:
-    """A gradient labelled `once` spread on the diagonals that the repeated labels of term take."""
+    """A gradient labelled `once`, put on the diagonals that repeated labels of `term` take."""
     spread: set[str] = set()
     for label in once:
         if term.count(label) == 1:
@@ -96,6 +96,6 @@ def _on_diagonals(gradient: Any, once: str, term: str, extents: dict[str, int]) 
         labels = [c for k, c in enumerate(term) if c in spread or term.index(c) == k]
         axes = tuple(k for k, c in enumerate(labels) if c == label)
         shape = tuple(extents[c] for c in labels)
-        place = np.arange(extents[label])
-        gradient = ops.IndexAdd(axes, axes[0], shape)(gradient, *(place,) * len(axes))
+        index = np.arange(extents[label])
+        gradient = ops.IndexAdd(axes, axes[0], shape)(gradient, *(index,) * len(axes))
     return gradient

@@ -1,13 +1,13 @@
-"""Gradients of normalisation, from the outputs and the statistics that the forward pass kept."""
+"""Gradient rules of softmax, normalization and cross entropy, from outputs and kept statistics."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from ... import ops
-from ...bprop import Bprop, bprop_getters
+from ...core.bprop import Bprop, bprop_getters
 from ..reverse import used
-from .formulas import rule
+from .elementwise import rule
 from .reduce import divided
 
 
@@ -19,6 +19,11 @@ def get_bprop_softmax(self: ops.Softmax) -> Bprop:
 def softmax_pull(out: Any, dout: Any, axis: int) -> Any:
     """out * (dout - sum(dout * out)): the softmax's Jacobian is diag(out) - out out^T."""
     return out * (dout - ops.sum(dout * out, axis, True))
+
+
+@bprop_getters.register(ops.CheckedProbabilities)
+def get_bprop_checked_probabilities(self: ops.CheckedProbabilities) -> Bprop:
+    return lambda x, out, dout: (dout,)
 
 
 @bprop_getters.register(ops.LogSoftmax)
@@ -57,7 +62,7 @@ def batch_norm_bprop(
     centred = x - ops.reshape(mean, rest)
     dbeta = ops.sum(dout[0], axes)
     dgamma = ops.sum(dout[0] * centred, axes) * rstd
-    # scale comes last: rstd^2 may leave float16's range where the variance is next to nothing.
+    # gamma * rstd comes last: rstd^2 may overflow float16 where the variance is tiny.
     tilt, shift = divided(dgamma, count) * rstd, divided(dbeta, count)
     dx = dout[0] - centred * ops.reshape(tilt, rest) - ops.reshape(shift, rest)
     dx = dx * ops.reshape(gamma * rstd, rest)

@@ -1,4 +1,4 @@
-"""Gradients of reductions."""
+"""Gradient rules of reductions, of cumulative sums, products and extrema, and of sorting."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ from math import inf, prod
 from typing import Any
 
 from ... import ops
-from ...ops.inference.shapes import normal_axes, reduced_shape
-from .formulas import rule
+from ...core.dtype import float32
+from ...ops.checks import normal_axes, normal_axis, reduced_shape
+from ...ops.reduce import extremum_indices
+from .elementwise import rule
 
 Shape = tuple[int, ...]
 
@@ -25,7 +27,7 @@ def mean_bprop(self: ops.Mean, x: Any, out: Any, dout: Any) -> tuple[Any]:
 
 
 def divided(dout: Any, count: int) -> Any:
-    """dout / count; in two steps where 1 / count is no normal number of float16."""
+    """dout / count; in two steps where 1 / count would be subnormal in float16."""
     if count <= 1 << 14:
         return dout * (1.0 / max(count, 1))
     return dout * (1.0 / 1024) * (1024.0 / count)
@@ -56,7 +58,7 @@ def prod_bprop(self: ops.Prod, x: Any, out: Any, dout: Any) -> tuple[Any]:
 def products_of_others(x: Any) -> Any:
     """For each element the product of the others along the last axis, in O(n) multiplications.
 
-    Neighbours are multiplied in pairs; what a pair needs from outside is the same problem with
+    Neighbours are multiplied in pairs; the product outside of each pair is the same problem with
     half the elements. A polynomial in x, so its own gradients are right at zeros too.
     """
     *lead, n = x.shape
@@ -76,7 +78,7 @@ def log_sum_exp_bprop(self: ops.LogSumExp, x: Any, out: Any, dout: Any) -> tuple
     """The softmax of x; zeros where all of x is -inf, whose softmax would be 0/0.
 
     The exponentials of x - out are divided by their sum, since out is rounded: to 32 near 60,000
-    in float16. That takes out from the softmax altogether, so no gradient passes to it.
+    in float16. That removes out from the softmax altogether, so no gradient passes to it.
     """
     total = expanded(ops.stop_gradient(out), x.shape, self.axis, self.keepdims)
     nothing = ops.equal(total, -inf)
@@ -86,7 +88,7 @@ def log_sum_exp_bprop(self: ops.LogSumExp, x: Any, out: Any, dout: Any) -> tuple
 
 
 def expanded(dout: Any, shape: Shape, axis: Any, keepdims: bool) -> Any:
-    """dout with the reduced axes back as extents 1, or a single number, as it broadcasts too."""
+    """dout with the reduced axes as extents 1; a single number as it is, as it broadcasts."""
     if keepdims or not dout.shape:
         return dout
     kept = reduced_shape("gradient", shape, axis, True)
@@ -96,3 +98,60 @@ def expanded(dout: Any, shape: Shape, axis: Any, keepdims: bool) -> Any:
 def inverse(axes: Shape) -> Shape:
     """The permutation that undoes `axes`."""
     return tuple(axes.index(i) for i in range(len(axes)))
+
+
+# --- Cumulative functions and sorting -------------------------------------------------------------
+
+
+@rule(ops.CumSum)
+def cum_sum_bprop(self: ops.CumSum, x: Any, out: Any, dout: Any) -> tuple[Any]:
+    return (ops.cumsum(dout, self.axis, not self.reverse, self.exclusive),)
+
+
+@rule(ops.CumProd)
+def cum_prod_bprop(self: ops.CumProd, x: Any, out: Any, dout: Any) -> tuple[Any]:
+    """The product of the elements before each one times s_i = dout_i + x_(i+1) s_(i+1), the share
+    of the elements behind it. Never out / x: that fails where an element is 0."""
+    n = x.shape[self.axis]
+    if n == 0:
+        return (dout,)
+    wide = x if x.dtype.itemsize > 2 else ops.cast(x, float32)
+    rows, given = (ops.moveaxis(v, self.axis, -1) for v in (wide, ops.cast(dout, wide.dtype)))
+    if self.reverse:
+        rows, given = ops.flip(rows, -1), ops.flip(given, -1)
+    if self.exclusive:
+        given = ops.concat((given[..., 1:], ops.zeros_like(given[..., :1])), -1)
+    behind = recurrence(ops.roll(rows, -1, -1), given)
+    slope = ops.cumprod(rows, -1, exclusive=True) * behind
+    slope = ops.flip(slope, -1) if self.reverse else slope
+    return (ops.cast(ops.moveaxis(slope, -1, self.axis), x.dtype),)
+
+
+def recurrence(factors: Any, terms: Any) -> Any:
+    """s_i = terms_i + factors_i s_(i + 1) along the last axis, beginning with its last term.
+
+    In log2(n) rounds, each of which doubles the number of terms that an s_i has: polynomials, so
+    that their own gradients are right at zeros too.
+    """
+    n, step = terms.shape[-1], 1
+    while step < n:
+        head = n - step
+        near = factors[..., :head]
+        terms = ops.concat((terms[..., :head] + near * terms[..., step:], terms[..., head:]), -1)
+        factors = ops.concat((near * factors[..., step:], factors[..., head:]), -1)
+        step *= 2
+    return terms
+
+
+@rule(ops.CumMax)
+@rule(ops.CumMin)
+def cum_extremum_bprop(self: ops.CumMax | ops.CumMin, x: Any, out: Any, dout: Any) -> tuple[Any]:
+    axis = self.axis % x.ndim
+    return (ops.PutAlongAxisAdd(axis, x.shape[axis])(dout, extremum_indices(x, out, axis)),)
+
+
+@rule(ops.Sort)
+@rule(ops.TopK)
+def sort_bprop(self: ops.Sort | ops.TopK, x: Any, out: Any, dout: Any) -> tuple[Any]:
+    axis = normal_axis(self.name, self.axis, len(x.shape))
+    return (ops.PutAlongAxisAdd(axis, x.shape[axis])(dout[0], out[1]),)

@@ -1,11 +1,14 @@
-"""Gradients of shape operations: each one's transpose."""
+"""Gradient rules of shape operations, of concat, split, slice and pad: each one's transpose."""
 
 from __future__ import annotations
 
+from typing import Any
+
 from ... import ops
-from ...bprop import Bprop, bprop_getters
-from ...formats import PLAIN
-from .formulas import formulas
+from ...core.abstract import PLAIN
+from ...core.bprop import Bprop, bprop_getters
+from ...ops.shape import sliced_shape
+from .elementwise import formulas, rule
 from .reduce import inverse
 
 formulas(
@@ -29,3 +32,34 @@ def get_bprop_transpose(self: ops.Transpose) -> Bprop:
 @bprop_getters.register(ops.Flip)
 def get_bprop_flip(self: ops.Flip) -> Bprop:
     return lambda x, out, dout: (ops.flip(dout, self.axis),)
+
+
+@rule(ops.Concat)
+def concat_bprop(self: ops.Concat, *values: Any) -> tuple[Any, ...]:
+    *xs, _, dout = values
+    return ops.split(dout, tuple(x.shape[self.axis] for x in xs), self.axis)
+
+
+@bprop_getters.register(ops.Split)
+def get_bprop_split(self: ops.Split) -> Bprop:
+    return lambda x, out, dout: (ops.concat(dout, self.axis),)
+
+
+@rule(ops.Slice)
+def slice_bprop(self: ops.Slice, x: Any, out: Any, dout: Any) -> tuple[Any]:
+    elements = self.begin, self.end, self.strides
+    if self.dropped:
+        dout = ops.reshape(dout, sliced_shape("Slice", x.shape, *elements))
+    return (ops.SliceGrad(x.shape, *elements)(dout),)
+
+
+@bprop_getters.register(ops.SliceGrad)
+def get_bprop_slice_grad(self: ops.SliceGrad) -> Bprop:
+    return lambda x, out, dout: (ops.Slice(self.begin, self.end, self.strides)(dout),)
+
+
+@rule(ops.Pad)
+def pad_bprop(self: ops.Pad, x: Any, out: Any, dout: Any) -> tuple[Any]:
+    begin = tuple(before for before, _ in self.padding)
+    end = tuple(b + n for b, n in zip(begin, x.shape, strict=True))
+    return (ops.Slice(begin, end, (1,) * x.ndim)(dout),)

@@ -1,24 +1,36 @@
-"""Loops: scans of the same steps run once, and do no more than they must at each step."""
+"""Loop optimization: equal scans are fused, invariant code is hoisted, and dead values are dropped.
+
+Code motion: work that a Scan need not do at each step is done for all steps at once, before or
+after it.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection
 from dataclasses import replace
+from typing import NamedTuple
 
+from ...core.abstract import Abstract
+from ...core.infer import infer
+from ...core.primitive import Primitive
+from ...ops.control import Scan
 from ...ops.create import Full
-from ...ops.scan import Scan
+from ...ops.elementwise import Add
+from ...ops.index import Gather, IndexAdd
+from ...ops.linalg import MatMul
+from ...ops.shape import BroadcastTo, ExpandDims, Reshape, Squeeze, SumTo, Transpose
 from ..ir import Graph, Node, Var
-from .motion import Loop, move, trim
+from .basic import share
 from .rewrite import Rewriter
-from .share import share
 
 
 def loops(graph: Graph) -> Graph:
     """The graph with every Scan simplified, up to the order in which products are summed.
 
     Scans with equal inputs and steps become one with the outputs of all: the rule of their
-    gradient asks for a second one that keeps more. What does not depend on the step, products of
-    rows and a captured matrix, and sums of products over time are computed before or after the
-    loop. Outputs, carried values and inputs that nothing needs are dropped.
+    gradient needs a second one that keeps more. Invariant nodes, products of rows and a captured
+    matrix, and sums of products over time are computed before or after the loop. Dead outputs,
+    carried values and inputs are dropped.
     """
     if not any(isinstance(n.primitive, Scan) for n in graph.nodes):
         return graph
@@ -26,7 +38,7 @@ def loops(graph: Graph) -> Graph:
 
 
 def _merged(graph: Graph) -> Graph:
-    """Scans of the same steps over the same inputs as one, with the outputs of all of them."""
+    """Merge scans of the same steps over the same inputs, with the outputs of all of them."""
     groups: dict[object, list[Node]] = {}
     for node in graph.nodes:
         if isinstance(node.primitive, Scan):
@@ -42,14 +54,14 @@ def _merged(graph: Graph) -> Graph:
 
 
 def _steps(scan: Scan, node: Node) -> object:
-    """Equal for scans that do the same at each step, whatever they give of it."""
+    """Key of a scan's steps: equal for scans that differ in their row outputs only."""
     body: Graph = scan.body
     taken = replace(body, outputs=body.outputs[: scan.carried]).key
     return node.inputs, taken, scan.length, scan.carried, scan.scanned, scan.reverse
 
 
 def _join(rewriter: Rewriter, group: list[Node]) -> None:
-    """Keep the first node alone, with the rows of all."""
+    """Keep only the first node, with the rows of all."""
     node = group[0]
     scan = node.primitive
     assert isinstance(scan, Scan)
@@ -68,7 +80,7 @@ def _join(rewriter: Rewriter, group: list[Node]) -> None:
 
 
 def _moved(graph: Graph) -> Graph:
-    """What need not be done step by step is done before and after the loops."""
+    """Move work out of the steps to before and after the loops."""
     nodes, constants = list[Node](), list(graph.constants)
     zeros = {v for v in constants if v.abstract.value is not None and not v.abstract.value.any()}
     for node in graph.nodes:
@@ -84,7 +96,7 @@ def _moved(graph: Graph) -> Graph:
 
 
 def _trimmed(graph: Graph) -> Graph:
-    """Nodes that nothing needs are dropped, and so is what nothing needs of the loops."""
+    """Drop dead nodes, and dead values of loops."""
     needed, nodes = set(graph.outputs), list[Node]()
     for node in reversed(graph.nodes):
         if node.primitive.effect != "state" and needed.isdisjoint(node.outputs):
@@ -96,3 +108,283 @@ def _trimmed(graph: Graph) -> Graph:
         needed.update(node.inputs)
         nodes.append(node)
     return replace(graph, nodes=tuple(reversed(nodes)))
+
+
+# --- Code motion ----------------------------------------------------------------------------------
+
+# Views cost a step nothing, and kernels may read an operand through one.
+_VIEWS = (BroadcastTo, ExpandDims, Reshape, Squeeze, Transpose)
+
+
+class Loop:
+    """A Scan node taken apart, to be changed and reassembled.
+
+    Rows are Vars of the body, stacks those of all rows outside. scanned: the stack of each row that
+    a step reads; captured: the outer Vars of invariants of the body; rows: pairs (row, stack) of
+    the outputs of a step. before, after: nodes of the outer graph, whose constants are
+    `constants`; zeros: Vars that are known to be zero there.
+    """
+
+    def __init__(self, node: Node, constants: list[Var] | None = None, zeros: Collection[Var] = ()):
+        scan = node.primitive
+        assert isinstance(scan, Scan)
+        self.scan: Scan = scan
+        self.where, self.zeros = node.where, zeros
+        self.constants = [] if constants is None else constants
+        self.body: Graph = scan.body
+        self.nodes: list[Node] = list(self.body.nodes)
+        first, last = scan.carried, scan.carried + scan.scanned
+        taken = [*zip(self.body.inputs, node.inputs, strict=True)]
+        given = [*zip(self.body.outputs, node.outputs, strict=True)]
+        self.carried = [
+            Carried(before, after, begin, end)
+            for (before, begin), (after, end) in zip(taken[:first], given, strict=False)
+        ]
+        self.scanned: dict[Var, Var] = dict(taken[first:last])
+        self.captured: dict[Var, Var] = dict(taken[last:])
+        self.rows: list[tuple[Var, Var]] = given[first:]
+        self.before: list[Node] = []
+        self.after: list[Node] = []
+
+    def finish(self) -> list[Node]:
+        """The nodes that replace the Scan."""
+        before, after, first, last = zip(*self.carried, strict=True) if self.carried else [()] * 4
+        rows, stacks = zip(*self.rows, strict=True) if self.rows else [()] * 2
+        inputs = *before, *self.scanned, *self.captured
+        body = replace(self.body, inputs=inputs, nodes=tuple(self.nodes), outputs=(*after, *rows))
+        sizes = self.scan.length, len(self.carried), len(self.scanned), self.scan.reverse
+        given = *first, *self.scanned.values(), *self.captured.values()
+        loop = Node(Scan(body, *sizes), given, (*last, *stacks), (), self.where)
+        return [*self.before, loop, *self.after]
+
+    def call(self, nodes: list[Node], primitive: Primitive, *inputs: Var) -> Var:
+        """A call outside of the loop."""
+        (out,) = infer(primitive, tuple([v.abstract for v in inputs]))
+        nodes.append(Node(primitive, inputs, (Var(out),), (), self.where))
+        return nodes[-1].outputs[0]
+
+    def known(self, row: Var) -> bool:
+        """True if the stack of the row exists."""
+        return row in self.scanned or any(row is r for r, _ in self.rows)
+
+    def stack(self, row: Var) -> Var:
+        """The stack of a row, for a node after the loop."""
+        if row in self.scanned:
+            return self.scanned[row]
+        if not self.known(row):
+            self.rows.append((row, Var(_stacked(self, row))))
+        return dict(self.rows)[row]
+
+    def flat(self, nodes: list[Node], stack: Var) -> Var:
+        """A stack of matrices as one matrix."""
+        length, rows, columns = stack.abstract.shape
+        return self.call(nodes, Reshape((length * rows, columns)), stack)
+
+    def maker(self, var: Var) -> Node | None:
+        """The node of the body that makes a Var."""
+        return next((n for n in self.nodes if var in n.outputs), None)
+
+    def readers(self, var: Var) -> int:
+        """Number of uses of a Var in the body, as an output too."""
+        given = [*(c.after for c in self.carried), *(row for row, _ in self.rows)]
+        return sum(n.inputs.count(var) for n in self.nodes) + given.count(var)
+
+
+class Carried(NamedTuple):
+    """A carried value: before and after a step, and the first and last one outside."""
+
+    before: Var
+    after: Var
+    first: Var
+    last: Var
+
+
+def _stacked(loop: Loop, row: Var) -> Abstract:
+    return Abstract((loop.scan.length, *row.abstract.shape), row.abstract.dtype)
+
+
+def move(loop: Loop) -> None:
+    """Move all that can be computed outside of the loop."""
+    for change in (
+        hoist, gathers_before, products_before, rows_as_given, scatters_after, products_after,
+        sums_after,
+    ):  # fmt: skip
+        change(loop)
+
+
+def hoist(loop: Loop) -> None:
+    """Loop-invariant code motion: nodes of captures alone are computed once, before the loop."""
+    fixed = _fixed(loop) if loop.scan.length else []  # without steps, nothing may raise
+    read = {v for n in fixed for v in n.inputs}
+    outside = loop.captured | {v: Var(v.abstract) for v in loop.body.constants if v in read}
+    loop.constants += [outside[v] for v in loop.body.constants if v in read]
+    for node in fixed:
+        inputs = tuple([outside[v] for v in node.inputs])
+        made = replace(node, inputs=inputs, outputs=tuple([Var(v.abstract) for v in node.outputs]))
+        outside.update(zip(node.outputs, made.outputs, strict=True))
+        loop.captured.update(zip(node.outputs, made.outputs, strict=True))
+        loop.before.append(made)
+        loop.nodes.remove(node)
+
+
+def _fixed(loop: Loop) -> list[Node]:
+    """The invariant nodes, without views that only other nodes read."""
+    varying: set[Var] = {*(c.before for c in loop.carried), *loop.scanned}
+    fixed: list[Node] = []
+    for node in loop.nodes:
+        if varying.isdisjoint(node.inputs) and node.primitive.effect == "pure":
+            fixed.append(node)
+        else:
+            varying.update(node.outputs)
+    outside: set[Var] = set()
+    for node in reversed(fixed.copy()):
+        if isinstance(node.primitive, _VIEWS) and outside.isdisjoint(node.outputs):
+            fixed.remove(node)
+        else:
+            outside.update(node.inputs)
+    return fixed
+
+
+def gathers_before(loop: Loop) -> None:
+    """Look up the rows of a captured table at scanned indices for all steps at once."""
+    for node in loop.nodes.copy():
+        gathers = isinstance(node.primitive, Gather) and node.primitive.axis == 0
+        if gathers and node.inputs[0] in loop.captured and node.inputs[1] in loop.scanned:
+            (out,) = node.outputs
+            inputs = loop.captured[node.inputs[0]], loop.scanned[node.inputs[1]]
+            loop.scanned[out] = Var(_stacked(loop, out))
+            loop.before.append(replace(node, inputs=inputs, outputs=(loop.scanned[out],)))
+            loop.nodes.remove(node)
+
+
+def products_before(loop: Loop) -> None:
+    """Compute products of scanned rows and a captured matrix as one product of all rows."""
+    for node in loop.nodes.copy():
+        if _by_matrix(loop, node) and node.inputs[0] in loop.scanned:
+            (out,) = node.outputs
+            loop.scanned[out] = _all_rows(loop, loop.before, node, loop.scanned[node.inputs[0]])
+            loop.nodes.remove(node)
+
+
+def products_after(loop: Loop) -> None:
+    """Compute products with a captured matrix that only the outside reads as one product."""
+    for row, stack in loop.rows.copy():
+        node = loop.maker(row)
+        if node is not None and _by_matrix(loop, node) and loop.readers(row) == 1:
+            loop.rows.remove((row, stack))
+            loop.nodes.remove(node)
+            nodes: list[Node] = []
+            _all_rows(loop, nodes, node, loop.stack(node.inputs[0]))
+            nodes[-1] = replace(nodes[-1], outputs=(stack,))
+            loop.after[:0] = nodes  # others there may read it
+
+
+def _by_matrix(loop: Loop, node: Node) -> bool:
+    """True for x y or x y^T, where y is a captured matrix."""
+    matrices = all(len(v.abstract.shape) == 2 for v in node.inputs)
+    kind = isinstance(node.primitive, MatMul) and not node.primitive.transpose_x
+    return kind and matrices and node.inputs[1] in loop.captured
+
+
+def _all_rows(loop: Loop, nodes: list[Node], node: Node, stack: Var) -> Var:
+    """The stack of a product, from the stack of its first factor."""
+    shape = loop.scan.length, *node.outputs[0].abstract.shape
+    factor = loop.captured[node.inputs[1]]
+    product = loop.call(nodes, node.primitive, loop.flat(nodes, stack), factor)
+    return loop.call(nodes, Reshape(shape), product)
+
+
+def rows_as_given(loop: Loop) -> None:
+    """Replace the stack of a row that a step returns as scanned by the scanned stack."""
+    for row, stack in loop.rows.copy():
+        if row in loop.scanned:
+            loop.rows.remove((row, stack))
+            same = Reshape(stack.abstract.shape)
+            loop.after.append(Node(same, (loop.scanned[row],), (stack,), (), loop.where))
+
+
+def scatters_after(loop: Loop) -> None:
+    """Compute carried sums of updates at indices as one sum of the updates of all rows."""
+    _sums_after(loop, _is_scatter, _of_stacks)
+
+
+def sums_after(loop: Loop) -> None:
+    """Compute carried sums of products x^T y as one product of all rows, and sums over rows whose
+    stacks exist as one sum."""
+    _sums_after(loop, _is_gram, _gram)
+    _sums_after(loop, _is_sum, _of_stacks)
+
+
+def _sums_after(
+    loop: Loop, kind: Callable[[Loop, Node], bool], total: Callable[[Loop, Node], Var]
+) -> None:
+    for carried in loop.carried.copy():
+        term = _term(loop, carried)
+        if term is not None and kind(loop, term):
+            value = total(loop, term)
+            loop.carried.remove(carried)
+            loop.nodes = [n for n in loop.nodes if carried.after not in n.outputs]
+            if not loop.readers(term.outputs[0]):
+                loop.nodes.remove(term)
+            _add(loop, carried, value)
+
+
+def _term(loop: Loop, carried: Carried) -> Node | None:
+    """The node whose output a step adds to the carried value, if that is its only use."""
+    add = loop.maker(carried.after)
+    if add is None or not isinstance(add.primitive, Add) or carried.before not in add.inputs:
+        return None
+    if loop.readers(carried.before) > 1 or loop.readers(carried.after) > 1:
+        return None
+    term = loop.maker(add.inputs[add.inputs[0] is carried.before])
+    same = term is not None and term.outputs[0].abstract == carried.after.abstract
+    return term if same else None
+
+
+def _is_gram(loop: Loop, term: Node) -> bool:
+    matrices = all(len(v.abstract.shape) == 2 for v in term.inputs)
+    return term.primitive == MatMul(True, False) and matrices
+
+
+def _gram(loop: Loop, term: Node) -> Var:
+    x, y = (loop.flat(loop.after, loop.stack(v)) for v in term.inputs)
+    return loop.call(loop.after, term.primitive, x, y)
+
+
+def _is_scatter(loop: Loop, term: Node) -> bool:
+    one = len({v.abstract.shape for v in term.inputs[1:]}) == 1
+    return isinstance(term.primitive, IndexAdd) and term.primitive.at == 0 and one
+
+
+def _of_stacks(loop: Loop, term: Node) -> Var:
+    return loop.call(loop.after, term.primitive, *map(loop.stack, term.inputs))
+
+
+def _is_sum(loop: Loop, term: Node) -> bool:
+    return isinstance(term.primitive, SumTo) and loop.known(term.inputs[0])
+
+
+def _add(loop: Loop, carried: Carried, value: Var) -> None:
+    """The last carried value: `value` added to the first one."""
+    if carried.first not in loop.zeros:
+        value = loop.call(loop.after, Add(), carried.first, value)
+    loop.after[-1] = replace(loop.after[-1], outputs=(carried.last,))
+
+
+def trim(loop: Loop, needed: Collection[Var]) -> None:
+    """Drop values that neither the Vars `needed` outside of the loop nor later steps depend on."""
+    loop.rows = [(row, stack) for row, stack in loop.rows if stack in needed]
+    live = [c for c in loop.carried if c.last in needed]
+    while True:
+        read = {*(c.after for c in live), *(row for row, _ in loop.rows)}
+        for node in reversed(loop.nodes):
+            if not read.isdisjoint(node.outputs):
+                read.update(node.inputs)
+        grown = [c for c in loop.carried if c in live or c.before in read]
+        if len(grown) == len(live):
+            break
+        live = grown
+    loop.carried = live
+    loop.nodes = [n for n in loop.nodes if not read.isdisjoint(n.outputs)]
+    loop.scanned = {row: stack for row, stack in loop.scanned.items() if row in read}
+    loop.captured = {var: outer for var, outer in loop.captured.items() if var in read}

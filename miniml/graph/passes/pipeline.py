@@ -1,4 +1,4 @@
-"""Which passes run, in which order, and how users insert their own."""
+"""Pass pipeline: the passes, their order, and the registration of users' passes and rules."""
 
 from __future__ import annotations
 
@@ -6,20 +6,15 @@ import inspect
 from collections.abc import Callable, Collection, Iterator
 from typing import Any, NamedTuple
 
-from ... import epoch
-from ...errors import DeclarationError, DuplicateError, GraphError
+from ...core import epoch
+from ...core.errors import DeclarationError, DuplicateError, GraphError
 from ..ir import Graph
-from .changes import check
-from .fold import fold
-from .lookups import lookups
+from .basic import check, fold, prune, share
+from .batch_products import lookups, stack
 from .loops import loops
-from .prune import prune
 from .rewrite import everywhere
 from .rules import rule
-from .scale import scale
-from .share import share
-from .simplify import by_kind, rewritten, simplify
-from .stack import stack
+from .simplify import by_kind, rewritten, scale, simplify
 
 
 class Pass(NamedTuple):
@@ -32,8 +27,8 @@ class Pass(NamedTuple):
 
 
 class UserPass(NamedTuple):
-    """A pass registered by a user, and who wrote it: what tells a cell of a notebook that is run
-    again from another pass of the same name. pairs: it takes the target as well."""
+    """A pass registered by a user. author: tells a notebook cell that is run again from another
+    pass of the same name. pairs: it takes the target as well."""
 
     entry: Pass
     author: object
@@ -65,11 +60,11 @@ def add_stage(stage: Stage) -> Stage:
 
 
 def run_passes(graph: Graph, disabled: Collection[str] = (), verified: bool = False) -> Graph:
-    """The graph after every pass of `pipeline()` but those whose names are in `disabled`.
+    """The graph after every pass of `pipeline()` except those named in `disabled`.
 
-    After each pass of a user, and where `verified` after each built-in one, the graph is checked,
-    and that inputs, outputs and effects are the same as before. GraphError names the pass that
-    broke a rule, or a disabled name that is not a pass.
+    After each pass of a user, and, if `verified`, after each built-in one, the graph is verified,
+    and its inputs, outputs and effects are compared with those before. GraphError names the pass
+    that broke a rule, or a disabled name that is not a pass.
     """
     return run_stage(PIPELINE, everywhere, graph, disabled, verified)
 
@@ -81,7 +76,7 @@ def run_stage(
     disabled: Collection[str],
     verified: bool,
 ) -> Graph:
-    """The same for the passes of any stage. apply: from a pass's function and a graph to the new
+    """The graph after the passes of any stage. apply: from a pass's function and a graph to the new
     graph."""
     if disabled:
         _check_disabled(disabled)
@@ -129,18 +124,22 @@ def schedule_pass(name: str, position: str) -> None:
 
     GraphError for a name that is not registered, or a position that does not exist.
     """
+    if not isinstance(name, str):
+        raise DeclarationError(
+            f"schedule_pass got {name!r}; it takes the name of one pass, so call it for each"
+        )
     if name not in _registered:
         raise GraphError(
             f"pass {name!r} is not registered, so it cannot be scheduled; registered are "
             f"{', '.join(_registered) or 'none'}"
         )
-    _place(name, position, _registered[name].pairs)
+    _schedule(name, position, _registered[name].pairs)
     epoch.bump("passes")
 
 
 def unregister_pass(name: str) -> None:
-    """Take a registered pass or rule back from all positions; nothing happens if there is none of
-    that name."""
+    """Remove a registered pass or rule from all positions; does nothing if there is none of that
+    name."""
     _registered.pop(name, None)
     for names in _scheduled.values():
         if name in names:
@@ -156,18 +155,18 @@ def register_rule(
     name: str | None = None,
     position: str = "after:simplify",
 ) -> str:
-    """Put `replacement` in the place of calls that match `pattern`, in every graph that is compiled
-    from now on; gives the name of the rule, by default the text of the pattern.
+    """Replace calls that match `pattern` by `replacement`, in every graph that is compiled from now
+    on; returns the name of the rule, by default the text of the pattern.
 
     pattern: a function whose parameters stand for any values, and which returns calls of
     primitives on them, as in `lambda x, y, z: x + y + z`. A parameter whose default is a class of
     primitives stands for one of that class with any attributes: `lambda x, t=ops.Transpose: t(x)`.
     replacement: a function of the same names, or some of them, traced on values of the types found.
-    where: a function of the same names and of `out`, true where the rule may be applied: it gets
+    where: a function of the same names and of `out`, true if the rule may be applied: it gets the
     shape and dtype of tensors, and the primitives themselves.
 
-    A rule is a pass of this name: it is scheduled, switched off and taken back as passes are.
-    GraphError, at the user's line, where a replacement has another type than what it replaces.
+    A rule is a pass of this name: it is scheduled, disabled and unregistered like a pass.
+    GraphError, at the user's line, if a replacement has another type than the call it replaces.
     """
     made = rule(pattern, replacement, where, name)
     table = by_kind([made])
@@ -191,7 +190,7 @@ def _register(
         instead = "" if built_in else f", or take that one back with ml.unregister_pass({name!r})"
         raise DuplicateError(f"there is a pass {name!r} already; use another name{instead}")
     if position is not None:
-        _place(name, position, pairs)
+        _schedule(name, position, pairs)
     entry = Pass(name, fn if pairs else _without_target(fn))
     _registered[name] = UserPass(entry, author, pairs)
     for at, names in _scheduled.items():
@@ -204,7 +203,7 @@ def _without_target(fn: Callable[..., Graph]) -> Callable[..., Graph]:
     return lambda graph, *target: fn(graph)
 
 
-def _place(name: str, position: str, pairs: bool) -> None:
+def _schedule(name: str, position: str, pairs: bool) -> None:
     """Schedule a pass last at a position, or leave it where it is there already."""
     target = [p for stage in _stages if stage is not PIPELINE for p in _positions(stage)]
     positions = ["begin", *_positions(PIPELINE), *target, "end"]
@@ -266,8 +265,8 @@ def _at(position: str) -> Iterator[Pass]:
 
 
 def _author(fn: Any) -> tuple[object, ...]:
-    """What a function and its redefinition by the same cell or module have in common; lambdas, all
-    of one name, are told apart by their code."""
+    """Identity of a function that its redefinition by the same cell or module shares; lambdas, all
+    of one name, are distinguished by their code."""
     name = getattr(fn, "__qualname__", fn)
     code = fn.__code__ if str(name).endswith("<lambda>") else None
     return getattr(fn, "__module__", None), name, code

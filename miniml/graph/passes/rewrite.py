@@ -1,4 +1,4 @@
-"""How passes are written: a graph is built anew, node by node, with some values replaced."""
+"""Graph rewriting: a graph is rebuilt node by node, with some values replaced."""
 
 from __future__ import annotations
 
@@ -9,15 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from ...abstract import Abstract
-from ...dtype import canonical
-from ...infer import infer
-from ...location import Location
-from ...primitive import Primitive
+from ...core.abstract import Abstract
+from ...core.dtype import canonical
+from ...core.errors import Location
+from ...core.infer import infer
+from ...core.primitive import Primitive
 from ..ir import Graph, Node, Var
 
-SMALL = 64 * 1024
-"""Bytes up to which a constant is computed ahead of time and compared by its contents."""
+SMALL = 64 * 1024  # bytes up to which a constant is folded and compared by value
 
 
 class Rewriter:
@@ -42,7 +41,7 @@ class Rewriter:
         return tuple(map(self._stand_in.get, node.inputs, node.inputs))
 
     def replace(self, old: Sequence[Var], new: Sequence[Var]) -> None:
-        """From here on, use these Vars of the new graph for those of the old one."""
+        """Use these Vars of the new graph for those of the old one from here on."""
         self._stand_in.update(zip(old, map(self.now, new), strict=True))
 
     def keep(self, node: Node) -> None:
@@ -53,7 +52,7 @@ class Rewriter:
         self._append(node)
 
     def call(self, node: Node, primitive: Primitive, inputs: Sequence[Var]) -> None:
-        """A call of `primitive` instead of `node`, whose outputs and line it takes over."""
+        """Append a call of `primitive` instead of `node`, with its outputs and its line."""
         self._append(Node(primitive, tuple(inputs), node.outputs, (), node.where))
 
     def new(self, primitive: Primitive, inputs: tuple[Var, ...], where: Location | None) -> Var:
@@ -65,7 +64,7 @@ class Rewriter:
         return self._new[primitive, inputs]
 
     def inline(self, graph: Graph, inputs: Sequence[Var]) -> None:
-        """From here on, use these Vars for the inputs of a graph whose nodes come next."""
+        """Use these Vars for the inputs of a graph whose nodes come next."""
         self.replace(graph.inputs, inputs)
         self._constants += graph.constants
 

@@ -1,27 +1,80 @@
-"""Algebraic simplification: the identities of a table, applied where their conditions hold."""
+"""Algebraic simplification: the identities of a table, applied where their conditions hold.
+
+Rewriting: the first rule that matches a call replaces it, until none matches. Identities: the table
+of calls and their replacements. Results keep every bit, except for the sign of NaN, and for the
+order in which a product whose factors are exchanged is summed. So x + 0.0 is left alone, since
+-0.0 + 0.0 is 0.0, and so are sums of one number, which begin with 0.0, and x * 0, since NaN and
+infinities must propagate. Gradients are preserved, too, so StopGradient is not an identity here.
+Batch-norm folding: scales and shifts of channels go into the weights and bias of the convolution or
+product before them, where these are smaller than its output, as for a batch norm in inference.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from math import copysign
-from typing import NamedTuple
+from itertools import permutations
+from math import copysign, prod
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from ...abstract import Abstract, Shape
-from ...errors import GraphError
-from ...infer import infer
+from ...core.abstract import PLAIN, Abstract, Shape
+from ...core.dtype import FLOATS, INTEGERS, holds, is_float
+from ...core.errors import GraphError
+from ...core.infer import infer
+from ...core.primitive import Primitive
 from ...ops.create import Full
-from ...ops.shape import BroadcastTo, Transpose
-from ...primitive import Primitive
+from ...ops.elementwise import Add, Cast, Div, Maximum, Minimum, Mul, Neg, Pow, Select, Square, Sub
+from ...ops.images import Conv2D
+from ...ops.linalg import Einsum, MatMul, parse
+from ...ops.reduce import Max, Min, Prod
+from ...ops.shape import BroadcastTo, Convert, ExpandDims, Reshape, Squeeze, Transpose
 from ..ir import Graph, Node, Var
-from .identities import RESHAPES, RULES, Number, Proposal, Rule
 from .rewrite import SMALL, Rewriter
 
+Call = tuple[Primitive | Graph, *tuple[Var, ...]]
+Proposal = Var | Call | None
+Number = bool | int | float
+
+
+class Site(Protocol):
+    """Facts about the operands of a call that a rule may query."""
+
+    shape: Shape  # the call's output
+    node: Node  # the call, or the one that earlier proposals replaced
+
+    def is_all(self, var: Var, number: Number) -> bool:
+        """True when every element of `var` is known to be `number`; 0.0 and -0.0 differ."""
+
+    def scalar(self, var: Var) -> Var | None:
+        """A constant of shape () equal to every element of `var`, which has another shape; None
+        unless one number is known to fill it."""
+
+    def used_once(self, var: Var) -> bool:
+        """True if one call alone reads `var`, once."""
+
+    def made_by(self, var: Var, *kinds: type[Primitive]) -> Node | None:
+        """The node that makes `var`, if it is a call of one of these primitives."""
+
+
+class Rule(NamedTuple):
+    """For calls of `kinds`, `propose(site, primitive, *inputs)` gives a Var, (primitive, *inputs),
+    (graph, *inputs) with a graph made for this call, or None. A proposal whose shape or dtype
+    differs from the call's output is ignored."""
+
+    says: str
+    kinds: tuple[type[Primitive], ...]
+    propose: Callable[..., Proposal]
+
+
 Table = Mapping[type[Primitive], Sequence[Rule]]
-_MORE = 10  # times as many calls as a graph has may be replaced by graphs; then it has no end
-_SAME_ELEMENTS = (*RESHAPES, BroadcastTo, Transpose)
+
+
+# --- Rewriting ------------------------------------------------------------------------------------
+
+_MORE = 10  # replacements by graphs for each call of a graph; beyond that they never end
 
 
 def simplify(graph: Graph) -> Graph:
@@ -30,18 +83,9 @@ def simplify(graph: Graph) -> Graph:
     return rewritten(graph, _BY_KIND)
 
 
-def by_kind(rules: Sequence[Rule]) -> Table:
-    """The rules for each class of primitives."""
-    kinds = {kind for rule in rules for kind in rule.kinds}
-    return {kind: tuple(rule for rule in rules if kind in rule.kinds) for kind in kinds}
-
-
-_BY_KIND = by_kind(RULES)
-
-
 def rewritten(graph: Graph, rules: Table) -> Graph:
-    """The graph with the first matching rule applied to each call, and to what that puts in place,
-    until none matches. GraphError for rules that go on for ever."""
+    """The graph with the first matching rule applied to each call, and to its replacement,
+    until none matches. GraphError for rules that never end."""
     rewriter = Rewriter(graph)
     sight = Sight(rewriter, rules)
     pending: list[Node | _Link] = list(reversed(graph.nodes))
@@ -67,14 +111,14 @@ def rewritten(graph: Graph, rules: Table) -> Graph:
 
 
 class _Link(NamedTuple):
-    """From here on, the values `new` are used for `old`."""
+    """A marker from which on the values `new` replace `old`."""
 
     old: tuple[Var, ...]
     new: tuple[Var, ...]
 
 
 def _simplify(rewriter: Rewriter, sight: Sight, node: Node) -> list[Node | _Link]:
-    """Keep or replace a node; where a graph replaces it, what is left to do for it, last first."""
+    """Keep or replace a node; if a graph replaces it, returns the items left to do, last first."""
     primitive, inputs = node.primitive, rewriter.inputs(node)
     found = step = sight.first(node, primitive, inputs)
     while isinstance(step, tuple):
@@ -94,13 +138,13 @@ def _simplify(rewriter: Rewriter, sight: Sight, node: Node) -> list[Node | _Link
 
 
 class Sight:
-    """The answers to what rules ask about the operands of a call: see `identities.Site`."""
+    """The Site of the calls in a graph that is being rewritten."""
 
     node: Node
 
     def __init__(self, rewriter: Rewriter, rules: Table):
         self._rewriter, self._rules = rewriter, rules
-        self.rule = ""  # the last that matched
+        self.rule = ""  # the last one that matched
         self._numbers: dict[Var, Number] = {}
         self.shape: Shape = ()
         graph = rewriter.graph
@@ -129,7 +173,7 @@ class Sight:
         return maker if maker is not None and isinstance(maker.primitive, kinds) else None
 
     def first(self, node: Node, primitive: Primitive, inputs: tuple[Var, ...]) -> Proposal:
-        """The replacement that the first matching rule gives for a call in the place of `node`, or
+        """The replacement that the first matching rule gives for a call in place of `node`, or
         None."""
         out = node.outputs[0].abstract
         self.node, self.shape = node, out.shape
@@ -144,7 +188,7 @@ class Sight:
         return None
 
     def note(self, outputs: tuple[Var, ...]) -> None:
-        """Remember the number that fills the output of a node just made, if there is one."""
+        """Note the number that fills the output of a new node, if there is one."""
         for var in outputs:
             filled = self.made_by(var, Full)
             if filled is not None:
@@ -158,3 +202,274 @@ def _inferred(primitive: Primitive | Graph, *inputs: Var) -> Abstract:
     if isinstance(primitive, Graph):
         return primitive.outputs[0].abstract
     return infer(primitive, tuple(v.abstract for v in inputs))[0]
+
+
+# --- Identities -----------------------------------------------------------------------------------
+
+
+def _itself(site: Site, primitive: Primitive, x: Var) -> Proposal:
+    return x
+
+
+def _x_if_y_is(number: Number) -> Callable[..., Proposal]:
+    return lambda site, primitive, x, y: x if site.is_all(y, number) else None
+
+
+def _y_if_x_is(number: Number) -> Callable[..., Proposal]:
+    return lambda site, primitive, x, y: y if site.is_all(x, number) else None
+
+
+def _x_if_y_adds_nothing(site: Site, primitive: Primitive, x: Var, y: Var) -> Proposal:
+    return x if site.is_all(y, -0.0 if is_float(y.abstract.dtype) else 0) else None
+
+
+def _y_if_x_adds_nothing(site: Site, primitive: Primitive, x: Var, y: Var) -> Proposal:
+    return _x_if_y_adds_nothing(site, primitive, y, x)
+
+
+def _x_if_exponent_is(number: Number) -> Callable[..., Proposal]:
+    # NumPy has fast paths for a scalar exponent; an array of equal exponents rounds differently.
+    rule = _x_if_y_is(number)
+    return lambda site, power, x, y: rule(site, power, x, y) if y.abstract.shape == () else None
+
+
+def _then(call: Primitive, rule: Callable[..., Proposal]) -> Callable[..., Proposal]:
+    def propose(*args: object) -> Proposal:
+        found = rule(*args)
+        return (call, found) if isinstance(found, Var) else None
+
+    return propose
+
+
+def _negated_twice(site: Site, neg: Neg, x: Var) -> Proposal:
+    inner = site.made_by(x, Neg)
+    return None if inner is None else inner.inputs[0]
+
+
+def _chosen(cond: bool) -> Callable[..., Proposal]:
+    return lambda site, select, c, x, y: (x if cond else y) if site.is_all(c, cond) else None
+
+
+def _cast_of_cast(site: Site, cast: Cast, x: Var) -> Proposal:
+    inner = site.made_by(x, Cast)
+    if inner is None or not holds(x.abstract.dtype, inner.inputs[0].abstract.dtype):
+        return None
+    # Float-to-integer casts out of range are up to the kernel, so keep the same kernel.
+    same = cast.dtype not in INTEGERS or x.abstract.dtype not in FLOATS
+    return (cast, inner.inputs[0]) if same else None
+
+
+def _reshape_of_reshape(site: Site, reshape: Primitive, x: Var) -> Proposal:
+    inner = site.made_by(x, *RESHAPES)
+    return None if inner is None else (Reshape(site.shape), inner.inputs[0])
+
+
+def _convert_of_convert(site: Site, convert: Convert, x: Var) -> Proposal:
+    inner = site.made_by(x, Convert)
+    if inner is not None:
+        return (convert, inner.inputs[0])
+    return x if convert.format == (x.abstract.format or PLAIN) else None
+
+
+def _broadcast_of_broadcast(site: Site, broadcast: BroadcastTo, x: Var) -> Proposal:
+    inner = site.made_by(x, BroadcastTo)
+    return None if inner is None else (broadcast, inner.inputs[0])
+
+
+def _in_order(site: Site, transpose: Transpose, x: Var) -> Proposal:
+    axes = _axes(transpose)
+    return x if axes == tuple(sorted(axes)) else None
+
+
+def _transpose_of_transpose(site: Site, outer: Transpose, x: Var) -> Proposal:
+    inner = site.made_by(x, Transpose)
+    if inner is None:
+        return None
+    axes = _axes(inner.primitive)
+    return Transpose(tuple(axes[a] for a in _axes(outer))), inner.inputs[0]
+
+
+def _product_of_transpose(site: Site, product: MatMul, x: Var, y: Var) -> Proposal:
+    x_, y_ = _turned(site, x), _turned(site, y)
+    if x_ is None and y_ is None:
+        return None
+    turns = product.transpose_x != (x_ is not None), product.transpose_y != (y_ is not None)
+    return MatMul(*turns), x_ or x, y_ or y
+
+
+def _turned(site: Site, x: Var) -> Var | None:
+    """The value of which x is the matrix transpose, with its last two axes exchanged."""
+    node = site.made_by(x, Transpose)
+    return node.inputs[0] if node is not None and _turns(node.primitive) else None
+
+
+def _turns(transpose: Primitive) -> bool:
+    axes = _axes(transpose)
+    rest = len(axes) - 2
+    return rest >= 0 and axes == (*range(rest), rest + 1, rest)
+
+
+def _transpose_of_product(site: Site, transpose: Transpose, x: Var) -> Proposal:
+    node = site.made_by(x, MatMul)
+    if node is None or not _turns(transpose) or not site.used_once(x):
+        return None
+    if any(len(v.abstract.shape) < 2 for v in node.inputs):
+        return None
+    turned_x, turned_y = node.primitive.transpose_x, node.primitive.transpose_y
+    return MatMul(not turned_y, not turned_x), *reversed(node.inputs)
+
+
+def _matrix_product(site: Site, einsum: Einsum, *operands: Var) -> Proposal:
+    shapes = tuple([v.abstract.shape for v in operands])
+    equation = parse(einsum.equation, shapes)
+    extents = [tuple([equation.extents[c] for c in term]) for term in equation.operands]
+    if len(operands) != 2 or shapes != tuple(extents) or len(equation.output) < 2:
+        return None
+    batch, i, j = equation.output[:-2], equation.output[-2], equation.output[-1]
+    for (x, a), (y, b) in permutations(zip(operands, equation.operands, strict=True)):
+        inner = "".join(set(a) - set(equation.output))
+        rows, columns = (batch + i + inner, batch + inner + i), (inner + j, j + inner)
+        if len(inner) == 1 and a in rows and b.removeprefix(batch) in columns:
+            return MatMul(a == rows[1], b.removeprefix(batch) == columns[1]), x, y
+    return None
+
+
+def _scalar_operand(site: Site, primitive: Primitive, x: Var, y: Var) -> Proposal:
+    if x.abstract.shape == site.shape and (number := site.scalar(y)) is not None:
+        return primitive, x, number
+    if y.abstract.shape == site.shape and (number := site.scalar(x)) is not None:
+        return primitive, number, y
+    return None
+
+
+def _axes(transpose: Primitive) -> tuple[int, ...]:
+    axes: tuple[int, ...] = transpose.attributes["axes"]
+    return tuple(a % len(axes) for a in axes)
+
+
+RESHAPES = (Reshape, ExpandDims, Squeeze)
+_SAME_ELEMENTS = (*RESHAPES, BroadcastTo, Transpose)
+_ARITHMETIC = (Add, Sub, Mul, Div, Maximum, Minimum)
+_REDUCTIONS = (Prod, Max, Min)
+RULES = (
+    Rule("x + -0.0 is x, for integers x + 0", (Add,), _x_if_y_adds_nothing),
+    Rule("-0.0 + x is x, for integers 0 + x", (Add,), _y_if_x_adds_nothing),
+    Rule("x - 0 is x", (Sub,), _x_if_y_is(0)),
+    Rule("x * 1 is x", (Mul,), _x_if_y_is(1)),
+    Rule("1 * x is x", (Mul,), _y_if_x_is(1)),
+    Rule("x * -1 is -x", (Mul,), _then(Neg(), _x_if_y_is(-1))),
+    Rule("-1 * x is -x", (Mul,), _then(Neg(), _y_if_x_is(-1))),
+    Rule("x / 1 is x", (Div,), _x_if_y_is(1)),
+    Rule("x ** 1 is x", (Pow,), _x_if_exponent_is(1)),
+    Rule("x ** 2 is the square of x", (Pow,), _then(Square(), _x_if_exponent_is(2))),
+    Rule("-(-x) is x", (Neg,), _negated_twice),
+    Rule("a cast to its own dtype", (Cast,), _itself),
+    Rule("a cast of a lossless cast", (Cast,), _cast_of_cast),
+    Rule("a reshape or broadcast to the same shape", (*RESHAPES, BroadcastTo), _itself),
+    Rule("a reshape of a reshape", RESHAPES, _reshape_of_reshape),
+    Rule("a conversion of a conversion, or to its own format", (Convert,), _convert_of_convert),
+    Rule("a broadcast of a broadcast", (BroadcastTo,), _broadcast_of_broadcast),
+    Rule("a transpose that keeps the order of axes", (Transpose,), _in_order),
+    Rule("a transpose of a transpose", (Transpose,), _transpose_of_transpose),
+    Rule("a product of a transpose", (MatMul,), _product_of_transpose),
+    Rule("an Einstein sum that is a product of matrices", (Einsum,), _matrix_product),
+    Rule("a transpose of a product", (Transpose,), _transpose_of_product),
+    Rule("a reduction over axes of extent 1 with keepdims", _REDUCTIONS, _itself),
+    Rule("a choice that is always the first", (Select,), _chosen(True)),
+    Rule("a choice that is always the second", (Select,), _chosen(False)),
+    Rule("an array filled with one number is a scalar", _ARITHMETIC, _scalar_operand),
+)
+
+
+def by_kind(rules: Sequence[Rule]) -> Table:
+    """The rules for each class of primitives."""
+    kinds = {kind for rule in rules for kind in rule.kinds}
+    return {kind: tuple(rule for rule in rules if kind in rule.kinds) for kind in kinds}
+
+
+_BY_KIND = by_kind(RULES)
+
+
+# --- Batch-norm folding ---------------------------------------------------------------------------
+
+
+def scale(graph: Graph) -> Graph:
+    """The graph with (conv(x, w) + b) s + t as conv(x, w s) + (b s + t), and products alike, if
+    b, s and t have an element for each channel and nothing else reads the values in between.
+
+    Rounding may differ. This pays where w has less than half as many elements as the output.
+    """
+    if not any(isinstance(n.primitive, Conv2D | MatMul) for n in graph.nodes):
+        return graph
+    rewriter = Rewriter(graph)
+    uses = graph.uses()
+    for node in graph.nodes:
+        found = _found(Channels(rewriter, node, uses), node)
+        if found is None:
+            rewriter.keep(node)
+        else:
+            uses[found] = uses[node.outputs[0]]
+            rewriter.replace(node.outputs, (found,))
+    return rewriter.finish()
+
+
+def _found(at: Channels, node: Node) -> Var | None:
+    if not isinstance(node.primitive, Add | Mul):
+        return None
+    x, y = at.rewriter.inputs(node)
+    shape = node.outputs[0].abstract.shape
+    if x.abstract.shape != shape:
+        x, y = y, x
+    change = at.scaled if isinstance(node.primitive, Mul) else at.shifted
+    return change(x, y) if x.abstract.shape == shape else None
+
+
+class Channels:
+    """An insertion point in the graph under construction. uses: the number of uses of a Var."""
+
+    def __init__(self, rewriter: Rewriter, node: Node, uses: Counter[Var]):
+        self.rewriter, self._where, self._uses = rewriter, node.where, uses
+
+    def new(self, primitive: Primitive, *inputs: Var) -> Var:
+        """The output of a call."""
+        return self.rewriter.new(primitive, inputs, self._where)
+
+    def scaled(self, x: Var, s: Var) -> Var | None:
+        """x s with the scale folded into x, if that is less work."""
+        maker = self.rewriter.maker.get(x)
+        if maker is None or self._uses[x] != 1:
+            return None
+        if isinstance(maker.primitive, Add):
+            inner, b = maker.inputs
+            found = self.scaled(inner, s) if b.abstract.shape == s.abstract.shape else None
+            return None if found is None else self.new(Add(), found, self.new(Mul(), b, s))
+        shape = _scale_of_weights(maker, s.abstract.shape)
+        if shape is None:
+            return None
+        inputs, weights = maker.inputs
+        if 2 * prod(weights.abstract.shape) > prod(x.abstract.shape):
+            return None
+        factors = s if s.abstract.shape == shape else self.new(Reshape(shape), s)
+        return self.new(maker.primitive, inputs, self.new(Mul(), weights, factors))
+
+    def shifted(self, x: Var, t: Var) -> Var | None:
+        """(y + b) + t as y + (b + t), if b has an element for each channel."""
+        maker = self.rewriter.maker.get(x)
+        if maker is None or self._uses[x] != 1 or not isinstance(maker.primitive, Add):
+            return None
+        y, b = maker.inputs
+        channels = b.abstract.shape == t.abstract.shape != x.abstract.shape
+        return self.new(Add(), y, self.new(Add(), b, t)) if channels else None
+
+
+def _scale_of_weights(node: Node, shape: Shape) -> Shape | None:
+    """The shape in which a scale of the channels of the node's output scales its weights."""
+    out = node.outputs[0].abstract.shape
+    if isinstance(node.primitive, Conv2D):
+        of_channels = shape in ((*out[1:2], 1, 1), (1, *out[1:2], 1, 1))
+        return (*out[1:2], 1, 1, 1) if of_channels else None
+    if isinstance(node.primitive, MatMul) and shape == out[-1:]:
+        by_matrix = len(node.inputs[1].abstract.shape) == 2
+        turned = (*shape, 1) if node.primitive.transpose_y else shape
+        return turned if by_matrix else None
+    return None

@@ -1,5 +1,5 @@
-"""How nodes become calls of `ops`: one row an operator, in the module of its family."""
+"""The rows of the ONNX operators, each a function that calls `ops`, in the module of its family."""
 
-from ...families import load
+from ...core.families import load
 
 load(__name__, __path__)

@@ -1,15 +1,14 @@
-"""Attention, and positions as angles."""
+"""ONNX's attention and rotary embeddings."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from ... import ops
-from ...dtype import bool_, int64
-from ...errors import OnnxError
-from ..known import counted, extent
+from ...core.dtype import bool_, int64
+from ...core.errors import OnnxError
 from ..operators import register_operator
-from ..tensors import dtype_of
+from ..tensors import counted, dtype_of, extent
 
 
 @register_operator("", "Attention", (23, None))
@@ -20,9 +19,9 @@ def attention(
     softcap: float = 0.0, softmax_precision: int | None = None, left_window_size: int = -1,
     right_window_size: int = -1,
 ) -> Any:  # fmt: skip
-    """softmax(q k^T scale + bias) v for each head, with what was kept of earlier keys in front.
+    """softmax(q k^T scale + bias) v for each head, with the cached keys and values in front.
 
-    A query with no key to attend to gives 0.
+    The output is 0 for a query with no key to attend to.
     """
     flat = len(q.shape) == 3
     if flat:
@@ -84,10 +83,10 @@ def _both(a: Any, b: Any) -> Any:
 
 
 def _allowed(rows: int, columns: int, before: Any, causal: int, left: int, right: int) -> Any:
-    """Which keys each query may attend to, None for all: not later ones, and not those further
-    away than the window."""
-    place = ops.add(counted(rows)[:, None], before)
-    ahead = ops.sub(counted(columns), place)
+    """The mask of the keys to which each query may attend, None for all: not later ones, and not
+    those further away than the window."""
+    position = ops.add(counted(rows)[:, None], before)
+    ahead = ops.sub(counted(columns), position)
     allowed = ops.less_equal(ahead, 0) if causal else None
     if left >= 0:
         allowed = _both(allowed, ops.greater_equal(ahead, -left))
@@ -95,7 +94,7 @@ def _allowed(rows: int, columns: int, before: Any, causal: int, left: int, right
 
 
 def _masked(mask: Any, columns: int, allowed: Any) -> tuple[Any, Any]:
-    """What a mask adds to the scores, and which keys it leaves; keys behind its end are out."""
+    """The bias that a mask adds to the scores, and the keys that it leaves; none past its end."""
     missing = columns - extent(mask, -1)
     if mask.dtype == bool_:
         pads = (*((0, 0),) * (len(mask.shape) - 1), (0, missing))
@@ -106,7 +105,7 @@ def _masked(mask: Any, columns: int, allowed: Any) -> tuple[Any, Any]:
 
 
 def _shares(scores: Any, allowed: Any) -> tuple[Any, Any]:
-    """The softmax over the keys that are allowed, 0 where none is; and the masked scores."""
+    """The softmax over the allowed keys, 0 where there is none; and the masked scores."""
     if allowed is None:
         return ops.softmax(scores), scores
     masked = ops.where(allowed, scores, float("-inf"))

@@ -1,4 +1,4 @@
-"""Tensors made of nothing but numbers."""
+"""ONNX's constants, ranges and windows: tensors made of numbers alone."""
 
 from __future__ import annotations
 
@@ -7,12 +7,10 @@ from typing import Any
 import numpy as np
 
 from ... import ops
-from ...dtype import as_dtype
-from ...errors import OnnxError
-from ..attributes import Literal
-from ..known import counted, extent, ints, number, table
-from ..operators import Constant, Floats, Ints, register_operator
-from ..tensors import checked_shape, dtype_of
+from ...core.dtype import as_dtype
+from ...core.errors import OnnxError
+from ..operators import Constant, Floats, Ints, Literal, register_operator
+from ..tensors import checked_shape, counted, dtype_of, extent, ints, number, table
 
 
 @register_operator("", "Constant", (1, None))

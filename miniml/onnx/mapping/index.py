@@ -1,27 +1,27 @@
-"""Elements taken from, and put into, places that indices name."""
+"""ONNX's indexing: gathering and scattering, resizing, sampling.
+
+Parts: elements taken from, and put at, given indices; Resize, axis by axis, on the points that ONNX
+defines; GridSample, at the points in a tensor, from the elements around each.
+"""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from itertools import product
 from typing import Any
 
 import numpy as np
 
 from ... import ops
-from ...dtype import as_dtype, bool_, float32, int64, is_float
-from ...errors import OnnxError
-from ...ops.composed.resize import blended, weighted
-from ..interpolation import Grid, nearest
-from ..known import counted, extent, ints, number
+from ...core.dtype import as_dtype, bool_, float32, int64, is_float
+from ...core.errors import OnnxError
+from ...ops.images import blended, weighted
 from ..operators import Constant, Floats, Ints, Setting, register_operator
-from ..sampling import sampled
+from ..tensors import Array, counted, extent, ints, number
 from .shape import flatten
 
-
-def positions(indices: Any, n: int) -> Any:
-    """Indices from the start, of which those below 0 count from the end of an axis of extent n."""
-    wide = ops.cast(indices, int64)
-    return ops.where(ops.less(wide, 0), ops.add(wide, n), wide)
+# --- Gathering and scattering ---------------------------------------------------------------------
 
 
 @register_operator("", "Gather", (1, None))
@@ -35,7 +35,7 @@ def gather_elements(x: Any, indices: Any, *, axis: int = 0) -> Any:
 
 
 def _elements(x: Any, indices: Any, axis: int) -> tuple[Any, ...]:
-    """The place of each of `indices`, which name a position along `axis`: one index an axis."""
+    """One index tensor for each axis: `indices` along `axis`, their own positions elsewhere."""
     extent(x, axis)
     if len(indices.shape) != len(x.shape):
         raise OnnxError(f"got indices of shape {tuple(indices.shape)} into {tuple(x.shape)}")
@@ -53,7 +53,7 @@ def gather_nd(x: Any, indices: Any, *, batch_dims: int = 0) -> Any:
 
 
 def _tuples(x: Any, indices: Any, batch_dims: int = 0) -> tuple[Any, ...]:
-    """The last axis of `indices` as one index tensor each, behind those of the batch's axes."""
+    """The entries of the last axis of `indices` as index tensors, after those of the batch axes."""
     count, rest = extent(indices, -1), len(indices.shape) - 1
     if not 0 <= batch_dims <= len(x.shape) - count:
         raise OnnxError(f"has {count} indices behind {batch_dims} axes of {tuple(x.shape)}")
@@ -83,12 +83,13 @@ def scatter_nd(x: Any, indices: Any, updates: Any, *, reduction: str = "none") -
 
 
 def _scattered(x: Any, places: tuple[Any, ...], updates: Any, reduction: str) -> Any:
-    """x with updates put into its places, or combined with what is there, one after another."""
+    """x with updates at the given indices, put there or combined one after another with its
+    elements."""
     if reduction == "none":
         return ops.scatter(x, places, updates)
     flat, count = ops.reshape(x, -1), len(places)
     shape = tuple(x.shape)
-    rows = _flat_places(places, shape[:count])
+    rows = _flattened(places, shape[:count])
     if reduction == "add":
         slices = [ops.reshape(v, (-1, *shape[count:])) for v in (x, updates)]
         return ops.reshape(ops.scatter_add(slices[0], ops.reshape(rows, -1), slices[1]), shape)
@@ -96,7 +97,7 @@ def _scattered(x: Any, places: tuple[Any, ...], updates: Any, reduction: str) ->
     if combine is None:
         raise OnnxError(f"reduction {reduction!r} is not none, add, mul, max or min")
     inner = int(np.prod(shape[count:], dtype=np.int64))
-    places_flat = ops.reshape(
+    flat_indices = ops.reshape(
         ops.add(ops.mul(ops.expand_dims(rows, -1), inner), counted(inner)), -1
     )
 
@@ -104,16 +105,22 @@ def _scattered(x: Any, places: tuple[Any, ...], updates: Any, reduction: str) ->
         place, value = (ops.reshape(v, (1,)) for v in item)
         return ops.scatter(carry, (place,), combine(ops.gather(carry, place), value)), None
 
-    _, flat = ops.scan(put, flat, (places_flat, ops.reshape(updates, -1)))
+    _, flat = ops.scan(put, flat, (flat_indices, ops.reshape(updates, -1)))
     return ops.reshape(flat, shape)
 
 
-def _flat_places(places: tuple[Any, ...], extents: tuple[int, ...]) -> Any:
-    """One number for a place of several axes, in row-major order."""
+def _flattened(places: tuple[Any, ...], extents: tuple[int, ...]) -> Any:
+    """One row-major index for the indices of several axes."""
     flat: Any = np.zeros((), np.int64)
     for place, n in zip(places, extents, strict=True):
         flat = ops.add(ops.mul(flat, n), positions(place, n))
     return flat
+
+
+def positions(indices: Any, n: int) -> Any:
+    """Indices counted from the start; those below 0 count from the end of an axis of extent n."""
+    wide = ops.cast(indices, int64)
+    return ops.where(ops.less(wide, 0), ops.add(wide, n), wide)
 
 
 @register_operator("", "OneHot", (9, None))
@@ -151,12 +158,6 @@ def reverse_sequence(x: Any, sequence_lens: Any, *, batch_axis: int = 1, time_ax
     return ops.take_along_axis(x, ops.broadcast_to(turned, tuple(shape)), time_axis)
 
 
-def _along(x: Any, axis: int) -> tuple[int, ...]:
-    shape = [1] * len(x.shape)
-    shape[axis] = -1
-    return tuple(shape)
-
-
 @register_operator("ai.onnx.ml", "ArrayFeatureExtractor", (1, None))
 def array_feature_extractor(x: Any, indices: Any) -> Any:
     return ops.gather(flatten(x, axis=-1), ops.reshape(indices, -1), 1)
@@ -173,6 +174,15 @@ def tensor_scatter(
     places = ops.mod(places, n) if mode == "circular" else places
     front = ops.moveaxis(past, axis, 1)
     return ops.moveaxis(ops.scatter(front, (batch, places), ops.moveaxis(update, axis, 1)), 1, axis)
+
+
+def _along(x: Any, axis: int) -> tuple[int, ...]:
+    shape = [1] * len(x.shape)
+    shape[axis] = -1
+    return tuple(shape)
+
+
+# --- Resizing -------------------------------------------------------------------------------------
 
 
 @register_operator("", "Upsample", (7, 8))
@@ -202,7 +212,7 @@ def resize(
     nearest_mode: str = "round_prefer_floor", antialias: int = 0, axes: Ints | None = None,
     keep_aspect_ratio_policy: str = "stretch",
 ) -> Any:  # fmt: skip
-    """Axis by axis: nearest elements, or sums of those around with the weights of a kernel."""
+    """Axis by axis: nearest elements, or sums of neighbours with the weights of a kernel."""
     if mode not in ("nearest", "linear", "cubic"):
         raise OnnxError(f"mode {mode!r} is not nearest, linear or cubic")
     outside: Any = None
@@ -239,7 +249,7 @@ def resize(
 def _scales(
     x: Any, axes: Ints, scales: Constant | None, sizes: Constant | None, policy: str
 ) -> list[tuple[float, int]]:
-    """(scale, extent of the output) for each axis, from the one or from the other."""
+    """(scale, extent of the output) for each axis, from scales or from sizes."""
     extents = [extent(x, a) for a in axes]
     if sizes is None or not sizes.size:
         if scales is None or scales.size != len(axes) or scales.min() <= 0:
@@ -255,8 +265,144 @@ def _scales(
     return found
 
 
+@dataclass(frozen=True)
+class Grid:
+    """The points of an axis of extent `count` in an axis of extent `extent`.
+
+    scale: of the whole; start, stop: of the part of the input that is read, for
+    tf_crop_and_resize. mode: ONNX's coordinate_transformation_mode.
+    """
+
+    extent: int
+    count: int
+    scale: float
+    mode: str
+    start: float = 0.0
+    stop: float = 1.0
+
+    def points(self) -> Array:
+        """(count,): the coordinate of each output in the input."""
+        x, last, width = counted(self.count), self.extent - 1, self.scale * self.extent
+        if self.mode == "align_corners":
+            return np.asarray(x * last / (width - 1) if width != 1 else x * 0.0)
+        if self.mode == "asymmetric":
+            return np.asarray(x / self.scale)
+        if self.mode == "tf_crop_and_resize":
+            share = x / (width - 1) if width != 1 else x * 0.0 + 0.5
+            return np.asarray((self.start + share * (self.stop - self.start)) * last)
+        if self.mode == "pytorch_half_pixel" and width == 1:
+            return np.asarray(x * 0.0 - 0.5)
+        if self.mode == "half_pixel_symmetric":
+            shift = self.extent / 2 * (1 - self.count / width)
+            return np.asarray(shift + (x + 0.5) / self.scale - 0.5)
+        if self.mode not in ("half_pixel", "pytorch_half_pixel"):
+            raise OnnxError(f"coordinate_transformation_mode {self.mode!r} is unknown")
+        return np.asarray((x + 0.5) / self.scale - 0.5)
+
+    def outside(self) -> Array:
+        """(count,): True for outputs outside of the input, in the mode that gives them a value."""
+        x = self.points()
+        return np.asarray((self.mode == "tf_crop_and_resize") & ((x < 0) | (x > self.extent - 1)))
+
+
+_ROUNDINGS: dict[str, Callable[[Array], Array]] = {
+    "round_prefer_floor": lambda x: np.ceil(x - 0.5),
+    "round_prefer_ceil": lambda x: np.floor(x + 0.5),
+    "floor": np.floor,
+    "ceil": np.ceil,
+}
+
+
+def nearest(grid: Grid, rounding: str) -> Array:
+    """(count,): the index of the input nearest to each output."""
+    if rounding not in _ROUNDINGS:
+        raise OnnxError(f"nearest_mode {rounding!r} is not {', '.join(_ROUNDINGS)}")
+    found = _ROUNDINGS[rounding](grid.points())
+    return np.asarray(np.clip(found, 0, grid.extent - 1).astype(np.int64))
+
+
+# --- Sampling -------------------------------------------------------------------------------------
+
+
 @register_operator("", "GridSample", (16, None))
 def grid_sample(
     x: Any, grid: Any, *, align_corners: int = 0, mode: str = "linear", padding_mode: str = "zeros"
 ) -> Any:
     return sampled(x, grid, mode.removeprefix("bi"), padding_mode, bool(align_corners))
+
+
+_REACH = {"nearest": (0,), "linear": (0, 1), "cubic": (-1, 0, 1, 2)}  # taps, from the floor on
+_A = -0.75  # of Keys' cubic kernel
+
+
+def sampled(x: Any, grid: Any, mode: str, padding: str, align_corners: bool) -> Any:
+    """x (N, C, ...) at the points of grid (N, *out, d), whose axes run from -1 to 1 and whose first
+    coordinate is that of the last axis: (N, C, *out), for d from 1 to 3.
+
+    mode: nearest, linear or cubic. padding: of x, by zeros, border or reflection.
+    """
+    extents = tuple(x.shape[2:])
+    if mode not in _REACH or padding not in ("zeros", "border", "reflection"):
+        raise OnnxError(f"mode {mode!r} or padding_mode {padding!r} is unknown")
+    d = len(extents)
+    if not 1 <= d <= 3 or (len(grid.shape), grid.shape[-1]) != (d + 2, d):
+        raise OnnxError(f"a grid of shape {tuple(grid.shape)} has no points in {tuple(x.shape)}")
+    columns = ops.split(grid, d, -1)[::-1]
+    axes = [
+        _taps(ops.squeeze(g, -1), n, mode, padding, align_corners)
+        for g, n in zip(columns, extents, strict=True)
+    ]
+    batch = counted(x.shape[0]).reshape((-1, *(1,) * d))
+    last, total = ops.moveaxis(x, 1, -1), None
+    for taps in product(*axes):
+        values = ops.getitem(last, (batch, *(index for index, _ in taps)))
+        for _, weight in taps:
+            values = values if weight is None else ops.mul(values, ops.expand_dims(weight, -1))
+        total = values if total is None else ops.add(total, values)
+    return ops.moveaxis(total, -1, 1)
+
+
+def _taps(g: Any, n: int, mode: str, padding: str, align: bool) -> list[tuple[Any, Any]]:
+    """(index, weight) for each of the neighbouring elements, along one axis of extent n."""
+    low, high = (0.0, n - 1.0) if align else (-0.5, n - 0.5)
+    at = ops.add(ops.mul(ops.add(g, 1.0), (high - low) / 2), low)
+    at = _inside(at, padding, n, low, high)
+    if mode == "nearest":
+        at = ops.round(at)
+    first = ops.floor(at)
+    share = ops.sub(at, first)
+    bounds = n, mode, padding, low, high
+    return [_tap(ops.add(first, float(k)), share, k, *bounds) for k in _REACH[mode]]
+
+
+def _tap(
+    at: Any, share: Any, k: int, n: int, mode: str, padding: str, low: float, high: float
+) -> tuple[Any, Any]:
+    """The index of the element at `at`, k from the floor, and its weight, 0 in a zero padding."""
+    weight = None if mode == "nearest" else _weight(ops.abs(ops.sub(share, float(k))), mode)
+    if padding == "zeros":
+        inside = ops.logical_and(ops.greater_equal(at, 0.0), ops.less(at, float(n)))
+        real = ops.cast(inside, share.dtype)
+        weight = real if weight is None else ops.mul(weight, real)
+    index = ops.clip(_inside(at, padding, n, low, high), 0.0, n - 1.0)
+    return ops.cast(index, int64), weight
+
+
+def _inside(at: Any, padding: str, n: int, low: float, high: float) -> Any:
+    """Coordinates, mapped into the image where its padding repeats it."""
+    if padding == "border":
+        return ops.clip(at, 0.0, n - 1.0)
+    if padding == "zeros" or high == low:
+        return at
+    span = high - low
+    turn = ops.mod(ops.sub(at, low), 2 * span)
+    return ops.add(ops.minimum(turn, ops.sub(2 * span, turn)), low)
+
+
+def _weight(t: Any, mode: str) -> Any:
+    """The kernel at distance t >= 0, at most its support."""
+    if mode == "linear":
+        return ops.sub(1.0, t)
+    near = ops.add(ops.mul(ops.mul(ops.sub(ops.mul(t, _A + 2), _A + 3), t), t), 1.0)
+    far = ops.mul(ops.sub(ops.mul(ops.add(ops.mul(ops.sub(t, 5.0), t), 8.0), t), 4.0), _A)
+    return ops.where(ops.less_equal(t, 1.0), near, far)

@@ -1,4 +1,4 @@
-"""Products of matrices."""
+"""ONNX's products of matrices, those of quantized ones included; determinants."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 
 from ... import ops
-from ...dtype import float32, int32
-from ..known import counted, ints
-from ..operators import Constant, Setting, register_operator
-from ..windows import along
-from .arithmetic import quantized
+from ...core.dtype import float32, int32
+from ..operators import Constant, Setting, register_all, register_operator
+from ..tensors import counted, ints
+from .elementwise import quantized
+from .images import along
 
 
 @register_operator("", "MatMul", (1, None))
@@ -63,7 +63,7 @@ def matmul_integer(
     a: Any, b: Any, a_zero_point: Setting | None = None, b_zero_point: Setting | None = None
 ) -> Any:
     second = ops.cast(b, int32)
-    if b_zero_point is not None:  # one number a column
+    if b_zero_point is not None:  # one number per column
         second = ops.sub(second, ops.cast(b_zero_point, int32))
     return ops.matmul(centred(a, a_zero_point), second)
 
@@ -87,8 +87,7 @@ def qlinear_matmul(
 
 @register_operator("", "AffineGrid", (20, None))
 def affine_grid(theta: Any, size: Constant, *, align_corners: int = 0) -> Any:
-    """theta (N, d, d + 1) times the points of an image, of which -1 and 1 are the ends of an
-    axis, and 1."""
+    """theta (N, d, d + 1) times the homogeneous points of an image, whose axes run from -1 to 1."""
     extents = ints(size)[2:]
     axes = [_ends(n, align_corners).astype(theta.dtype) for n in extents]
     points = [
@@ -101,7 +100,10 @@ def affine_grid(theta: Any, size: Constant, *, align_corners: int = 0) -> Any:
 
 
 def _ends(n: int, align_corners: int) -> Any:
-    """n places of which the first and last are -1 and 1, or half a place further inside."""
+    """n equidistant points, the first and last at -1 and 1, or half a step further inside."""
     if align_corners:
         return counted(n) * (2 / max(n - 1, 1)) - 1
     return (2 * counted(n) + 1) / n - 1
+
+
+register_all((11, None), {"Det": ops.det})

@@ -1,4 +1,4 @@
-"""Normalization, softmax, and the losses made of it."""
+"""ONNX's normalizations, softmax, and the losses made of it."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from functools import reduce
 from typing import Any
 
 from ... import ops
-from ...dtype import as_dtype, bfloat16, float16, float32
-from ...errors import OnnxError
-from ..known import extent
+from ...core.dtype import as_dtype, bfloat16, float16, float32
+from ...core.errors import OnnxError
 from ..operators import Ints, Setting, register_operator
 from ..reader import Node
+from ..tensors import extent
 from .shape import flatten
 
 
 def wide(x: Any) -> Any:
-    """x as computed with: the short floats in float32."""
+    """x in its compute dtype: float32 for 16-bit floats."""
     return ops.cast(x, float32) if as_dtype(x.dtype) in (float16, bfloat16) else x
 
 
@@ -42,7 +42,7 @@ for _type, _function in {
 
 
 def _channels(x: Any, v: Any) -> Any:
-    """One number a channel, axis 1, in the shape in which they broadcast with x."""
+    """One number per channel, axis 1, in a shape that broadcasts with x."""
     return ops.reshape(v, (-1, *(1,) * (len(x.shape) - 2)))
 
 

@@ -1,15 +1,14 @@
-"""Random draws, from miniml's generator: their bits are not those of another runtime."""
+"""ONNX's random draws, from miniml's generator: their bits differ from those of other runtimes."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from ... import ops
-from ...dtype import as_dtype, bool_
-from ...errors import OnnxError
-from ..known import number
+from ...core.dtype import as_dtype, bool_
+from ...core.errors import OnnxError
 from ..operators import Constant, Ints, register_operator
-from ..tensors import checked_shape, dtype_of
+from ..tensors import checked_shape, dtype_of, number
 
 
 def _kind(dtype: int | None, x: Any) -> Any:

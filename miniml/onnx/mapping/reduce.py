@@ -1,4 +1,4 @@
-"""Reductions along axes."""
+"""ONNX's reductions, running sums and products, sorting."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from ... import ops
-from ...dtype import as_dtype, bool_
-from ..known import extent, ints
+from ...core.dtype import as_dtype, bool_
 from ..operators import Constant, Ints, register_operator
+from ..tensors import extent, ints, number
 
 Reduction = Callable[[Any, Ints | None, bool], Any]
 
@@ -19,8 +19,8 @@ def _like(x: Any, out: Any) -> Any:
     return out if out.dtype == x.dtype else ops.cast(out, x.dtype)
 
 
-def _empty_extremum(x: Any, axes: Ints | None, keep: bool, value: Any) -> Any:
-    """The reduction of nothing: the end of the dtype's range."""
+def _empty(x: Any, axes: Ints | None, keep: bool, value: Any) -> Any:
+    """The reduction of no elements: `value`, the end of the dtype's range."""
     shape = np.empty(x.shape, np.int8).sum(axes, keepdims=keep).shape
     return ops.full(shape, value, x.dtype)
 
@@ -34,7 +34,7 @@ def _extremum(function: Any, sign: int) -> Reduction:
             ends = np.iinfo(kind) if kind.kind in "iu" else None
             low = ends.min if ends else float("-inf")
             high = ends.max if ends else float("inf")
-            return _empty_extremum(x, axes, keep, low if sign > 0 else high)
+            return _empty(x, axes, keep, low if sign > 0 else high)
         return function(x, axes, keep)
 
     return reduction
@@ -67,7 +67,7 @@ def _register(type: str, function: Reduction) -> None:
     ) -> Any:
         named = () if axes is None else ints(axes)
         if not named and noop_with_empty_axes:
-            # No axis is reduced, but what a reduction does to each element is done.
+            # No axis is reduced, but the elementwise part of the reduction, as of L1, is computed.
             return _like(x, function(ops.expand_dims(x, 0), (0,), False))
         return _like(x, function(x, named or None, bool(keepdims)))
 
@@ -76,7 +76,7 @@ for _type, _function in _REDUCTIONS.items():
     _register(_type, _function)
 
 
-def _place(x: Any, axis: int, keepdims: int, last: int, function: Any) -> Any:
+def _arg_extremum(x: Any, axis: int, keepdims: int, last: int, function: Any) -> Any:
     if not last:
         return function(x, axis, bool(keepdims))
     from_end = function(ops.flip(x, axis), axis, bool(keepdims))
@@ -85,9 +85,41 @@ def _place(x: Any, axis: int, keepdims: int, last: int, function: Any) -> Any:
 
 @register_operator("", "ArgMax", (1, None))
 def argmax(x: Any, *, axis: int = 0, keepdims: int = 1, select_last_index: int = 0) -> Any:
-    return _place(x, axis, keepdims, select_last_index, ops.argmax)
+    return _arg_extremum(x, axis, keepdims, select_last_index, ops.argmax)
 
 
 @register_operator("", "ArgMin", (1, None))
 def argmin(x: Any, *, axis: int = 0, keepdims: int = 1, select_last_index: int = 0) -> Any:
-    return _place(x, axis, keepdims, select_last_index, ops.argmin)
+    return _arg_extremum(x, axis, keepdims, select_last_index, ops.argmin)
+
+
+@register_operator("", "CumSum", (11, None))
+def cumsum(x: Any, axis: Constant, *, exclusive: int = 0, reverse: int = 0) -> Any:
+    return ops.cast(ops.cumsum(x, int(number(axis)), bool(reverse), bool(exclusive)), x.dtype)
+
+
+@register_operator("", "CumProd", (26, None))
+def cumprod(x: Any, axis: Constant, *, exclusive: int = 0, reverse: int = 0) -> Any:
+    return ops.cast(ops.cumprod(x, int(number(axis)), bool(reverse), bool(exclusive)), x.dtype)
+
+
+@register_operator("", "TopK", (1, 9))
+def topk_attribute(x: Any, *, k: int, axis: int = -1) -> Any:
+    return ops.topk(x, k, axis)
+
+
+@register_operator("", "TopK", (10, None))
+def topk(x: Any, k: Constant, *, axis: int = -1, largest: int = 1, sorted: int = 1) -> Any:
+    return ops.topk(x, int(number(k)), axis, bool(largest))
+
+
+@register_operator("", "Unique", (11, None))
+def unique(x: Constant, *, axis: int | None = None, sorted: int = 1) -> Any:
+    """Distinct elements, sorted or in the order of their first occurrence."""
+    values, first, inverse, counts = np.unique(
+        x, return_index=True, return_inverse=True, return_counts=True, axis=axis
+    )
+    order = np.arange(len(first)) if sorted else np.argsort(first, kind="stable")
+    rank = np.argsort(order, kind="stable")
+    values = np.take(values, order, axis or 0)
+    return values, first[order], rank[inverse.reshape(-1)], counts[order]

@@ -1,4 +1,4 @@
-"""The same elements in another shape or order."""
+"""ONNX's operators on shapes: reshaping and reordering; joining, cutting, slicing and padding."""
 
 from __future__ import annotations
 
@@ -8,9 +8,13 @@ from typing import Any
 import numpy as np
 
 from ... import ops
-from ...errors import OnnxError
-from ..known import ints
+from ...core.dtype import as_dtype
+from ...core.errors import OnnxError
 from ..operators import Constant, Ints, register_operator
+from ..reader import Node
+from ..tensors import counted, extent, ints, number
+
+# --- Reshaping and reordering ---------------------------------------------------------------------
 
 
 @register_operator("", "Identity", (1, None))
@@ -105,3 +109,138 @@ def space_to_depth(x: Any, *, blocksize: int, mode: str = "DCR") -> Any:
     order = (0, 3, 5, 1, 2, 4) if mode == "DCR" else (0, 1, 3, 5, 2, 4)
     apart = ops.transpose(ops.reshape(x, (n, c, h // b, b, w // b, b)), order)
     return ops.reshape(apart, (n, c * b * b, h // b, w // b))
+
+
+# --- Joining, cutting, slicing and padding --------------------------------------------------------
+
+
+@register_operator("", "Concat", (4, None))
+def concat(*xs: Any, axis: int) -> Any:
+    return ops.concat(list(xs), axis)
+
+
+@register_operator("", "Split", (2, 12))
+def split_sizes(x: Any, *, axis: int = 0, split: Ints | None = None, node: Node) -> Any:
+    return ops.split(x, split or _parts(x, axis, len(node.outputs)), axis)
+
+
+@register_operator("", "Split", (13, None))
+def split(
+    x: Any, split: Constant | None = None, *, axis: int = 0, num_outputs: int | None = None,
+    node: Node,
+) -> Any:  # fmt: skip
+    if num_outputs not in (None, len(node.outputs)):
+        raise OnnxError(f"has num_outputs {num_outputs} and {len(node.outputs)} outputs")
+    sizes = _parts(x, axis, len(node.outputs)) if split is None else ints(split)
+    return ops.split(x, sizes, axis)
+
+
+def _parts(x: Any, axis: int, count: int) -> Ints:
+    """The extents of `count` parts, of which the last may be smaller."""
+    n = extent(x, axis)
+    if not 0 < count <= max(n, 1):
+        raise OnnxError(f"cannot cut extent {n} into {count} parts")
+    size = -(-n // count)
+    return (size,) * (count - 1) + (n - size * (count - 1),)
+
+
+@register_operator("", "Slice", (1, 9))
+def slice_attributes(x: Any, *, starts: Ints, ends: Ints, axes: Ints | None = None) -> Any:
+    return _sliced(x, starts, ends, axes, None)
+
+
+@register_operator("", "Slice", (10, None))
+def slice(
+    x: Any,
+    starts: Constant,
+    ends: Constant,
+    axes: Constant | None = None,
+    steps: Constant | None = None,
+) -> Any:
+    named = [None if v is None else ints(v) for v in (axes, steps)]
+    return _sliced(x, ints(starts), ints(ends), *named)
+
+
+def _sliced(x: Any, starts: Ints, ends: Ints, axes: Ints | None, steps: Ints | None) -> Any:
+    """x[start:end:step] along each of the axes; ends beyond the extents are clipped."""
+    axes = axes or tuple(range(len(starts)))
+    steps = steps or (1,) * len(starts)
+    if not len(starts) == len(ends) == len(axes) == len(steps):
+        raise OnnxError(
+            f"starts {starts}, ends {ends}, axes {axes}, steps {steps} differ in number"
+        )
+    rows: list[tuple[Any, Any, Any]] = [(None, None, None)] * len(x.shape)
+    for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
+        n = extent(x, axis)
+        # An end below -n runs backwards past the first element; in Python that is None.
+        rows[axis] = (start, None if step < 0 and end < -n else end, step)
+    return ops.slice(x, *zip(*rows, strict=True)) if rows else x
+
+
+@register_operator("", "Pad", (2, 10))
+def pad_attributes(x: Any, *, pads: Ints, mode: str = "constant", value: float = 0.0) -> Any:
+    return padded(x, _pairs(x, pads, range(len(x.shape))), mode, value)
+
+
+@register_operator("", "Pad", (11, None))
+def pad(
+    x: Any,
+    pads: Constant,
+    constant_value: Constant | None = None,
+    axes: Constant | None = None,
+    *,
+    mode: str = "constant",
+) -> Any:
+    value = 0 if constant_value is None or not constant_value.size else number(constant_value)
+    named = range(len(x.shape)) if axes is None else ints(axes)
+    return padded(x, _pairs(x, ints(pads), named), mode, value)
+
+
+def _pairs(x: Any, pads: Ints, axes: Any) -> list[tuple[int, int]]:
+    """(before, after) for each axis; `pads` has all befores, then all afters."""
+    if len(pads) != 2 * len(axes):
+        raise OnnxError(f"got {len(pads)} pads for {len(axes)} axes; expected two for each")
+    pairs = [(0, 0)] * len(x.shape)
+    for i, axis in enumerate(axes):
+        extent(x, axis)
+        pairs[axis] = (pads[i], pads[i + len(axes)])
+    return pairs
+
+
+def padded(x: Any, pairs: list[tuple[int, int]], mode: str, value: Any = 0) -> Any:
+    """x with (before, after) more elements along each axis, or with fewer where negative: of one
+    value, or by "edge", "reflect" or "wrap" the elements of x."""
+    cut = [(max(-b, 0), n - max(-a, 0)) for (b, a), n in zip(pairs, x.shape, strict=True)]
+    if any((b, e) != (0, n) for (b, e), n in zip(cut, x.shape, strict=True)):
+        x = ops.slice(x, *zip(*cut, strict=True))
+    pairs = [(max(b, 0), max(a, 0)) for b, a in pairs]
+    if mode == "constant":
+        whole = int(value) if as_dtype(x.dtype).kind in "iu" else value
+        return ops.pad(x, tuple(pairs), whole) if any(map(any, pairs)) else x
+    if mode not in ("edge", "reflect", "wrap"):
+        raise OnnxError(f"mode {mode!r} is not constant, edge, reflect or wrap")
+    for axis, (before, after) in enumerate(pairs):
+        if before or after:
+            x = ops.gather(x, _source(extent(x, axis), before, after, mode), axis)
+    return x
+
+
+def _source(n: int, before: int, after: int, mode: str) -> Any:
+    """The indices, of n elements, of those at -before to n + after - 1."""
+    indices = counted(n + before + after) - before
+    if mode == "edge":
+        return indices.clip(0, n - 1)
+    if mode == "wrap":
+        return indices % n
+    turn = np.abs(indices) % max(2 * (n - 1), 1)
+    return np.minimum(turn, 2 * (n - 1) - turn)
+
+
+@register_operator("", "CenterCropPad", (18, None))
+def center_crop_pad(x: Any, shape: Constant, *, axes: Ints | None = None) -> Any:
+    pairs = [(0, 0)] * len(x.shape)
+    for axis, n in zip(axes or range(len(x.shape)), ints(shape), strict=True):
+        more = n - extent(x, axis)
+        before = more // 2 if more >= 0 else -(-more // 2)
+        pairs[axis] = (before, more - before)
+    return padded(x, pairs, "constant")

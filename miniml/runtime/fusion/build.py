@@ -1,13 +1,28 @@
-"""From the graph of a Fused node to its row program."""
+"""Code generation for Fused nodes: their row programs, epilogues and kernels in C and CUDA C.
+
+Row programs: values are sorted into passes over rows. Anchors: a matrix product or a convolution
+with the elementwise nodes that follow it as its epilogue. Kernels: the native kernels of Fused
+nodes. Explanations: members and passes of fused nodes, and why neighbours are apart.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import lru_cache, partial
+from itertools import zip_longest
 from math import prod
 from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 
+from ...backends import registry
+from ...backends.cc.convolution import convolution, source
+from ...backends.cc.player import NativeKernel
+from ...backends.cc.product import packing, prefers_blas, product_text
+from ...backends.cc.rows import Printed, epilogue, printed
+from ...backends.cc.scalars import vectors
 from ...backends.expressions.rows import (
     Array,
     Call,
@@ -23,26 +38,52 @@ from ...backends.expressions.rows import (
     Statement,
     Store,
     Value,
+    inplace,
     operands,
 )
-from ...backends.expressions.types import computed
-from ...dtype import DType, bool_, int64, uint64
-from ...graph.ir import Graph, Node, Var
-from .axes import Apart, Compound, extent, strides_of
-from .members import REDUCTIONS, cast, kind_of, of_two, reduced_axes, scalar_of, window
-from .nest import Nest
+from ...backends.expressions.table import computed, table
+from ...backends.kernel import Kernel, KernelNode
+from ...backends.product import Product, product_of
+from ...backends.registry import kernel
+from ...backends.signature import ArraySpec
+from ...core import epoch
+from ...core.dtype import DType, bool_, float32, float64, int64, uint64
+from ...core.errors import GraphError
+from ...graph.ir import Graph, Node, Var, in_order
+from ...ops.control import Fused
+from .nest import (
+    REDUCTIONS,
+    Apart,
+    Compound,
+    Nest,
+    body_of,
+    cast,
+    codes_of,
+    extent,
+    kind_of,
+    literal,
+    of_two,
+    reduced_axes,
+    scalar_of,
+    strides_of,
+    typed,
+    window,
+)
 
 Layout = Mapping[Var, tuple[int, ...]]  # steps along the axes of values, in elements
 
-# Functions whose value is rather kept for the next pass than computed again.
+# Expensive functions, whose value is kept for the next pass instead of computed again.
 DEAR = frozenset(
     """exp exp2 expm1 log log2 log10 log1p pow tanh sinh cosh sin cos tan asin acos atan atan2 erf
-    erfc erfinv fmod float_mod float_floor_div int_pow asinh acosh atanh cbrt hypot lgamma tgamma
-    polygamma
+    erfc erfinv normcdf fmod float_mod float_floor_div int_pow asinh acosh atanh cbrt hypot lgamma
+    tgamma polygamma gaussian
     """.split()
 )
-_KEPT_FROM = 12  # of operations, from which on a value is kept
-_ROW_BYTES = 1 << 15  # what one kept value may take on a thread's stack
+_KEPT_FROM = 12  # operations from which on a value is kept
+_ROW_BYTES = 1 << 15  # at most, of one kept value on a thread's stack
+
+
+# --- Row programs ---------------------------------------------------------------------------------
 
 
 def row_program(
@@ -50,15 +91,15 @@ def row_program(
 ) -> RowProgram:
     """The row program of a graph of nodes that share their loops; Apart if they do not.
 
-    layout: the strides of inputs that are not in row-major order. keeps: values that are dear are
-    kept for later passes, where rows are short enough.
+    layout: the strides of inputs that are not in row-major order. keeps: expensive values are
+    kept for later passes, if rows are short enough.
     """
     return _Builder(graph, Nest(graph.nodes), layout, keeps).program()
 
 
 def outputs_program(graph: Graph, var: Var, axes: int, layout: Layout) -> RowProgram:
-    """The same for elementwise nodes that all run over the elements of `var`, whose last axes are
-    the row, as one; Apart where they do not."""
+    """The row program of elementwise nodes that all run over the elements of `var`, whose last axes
+    form the row; Apart if they do not."""
     nest = Nest(graph.nodes)
     if nest.reduced:
         raise Apart("what follows reduces it")
@@ -72,14 +113,18 @@ def outputs_program(graph: Graph, var: Var, axes: int, layout: Layout) -> RowPro
 
 
 class _Builder:
-    """Numbers the values, sorts them into passes, and lays out the arrays."""
+    """Builder of a row program: it numbers values, sorts them into passes, and lays out arrays.
+
+    By value: types; made, the statement that computes it; each, True if it belongs to an element
+    and not to the row; stage, the first pass in which it can be computed; cost, in operations.
+    """
 
     def __init__(self, graph: Graph, nest: Nest, layout: Layout, keeps: bool = False):
         self.graph, self.nest, self.layout, self.keeps = graph, nest, layout, keeps
         self.types: list[DType] = []
-        self.made: list[Statement] = []  # how each value is computed
-        self.each: list[bool] = []  # it belongs to an element, not to the row
-        self.stage: list[int] = []  # the first pass in which it can be computed
+        self.made: list[Statement] = []
+        self.each: list[bool] = []
+        self.stage: list[int] = []
         self.cost: list[int] = []
         self.value: dict[Var, Value] = {}
         self.sinks: list[tuple[int, bool, Statement]] = []
@@ -87,7 +132,7 @@ class _Builder:
         self.strides = [self._strides(v) for v in (*graph.inputs, *graph.outputs)]
 
     def program(self, outer: int | None = None) -> RowProgram:
-        """The program; outer: how many axes number the rows, if that is not for it to choose."""
+        """The program. outer: the number of axes that number the rows, if that is given."""
         for i, var in enumerate(self.graph.inputs):
             if var in self.nest.flat:
                 load = Load(len(self.types), i)
@@ -143,7 +188,7 @@ class _Builder:
         return self._new(call, function.out, each, stage, cost)
 
     def _reduce(self, node: Node) -> None:
-        """Over the row, then over rows, then by the count for a mean."""
+        """Reduce over the row, then over rows, then divide by the count for a mean."""
         var, out = node.inputs[0], node.outputs[0]
         value, row = self.value[var], REDUCTIONS[node.primitive.name]
         gone, given = set(self.nest.reduced[node]), out.abstract.dtype
@@ -153,11 +198,11 @@ class _Builder:
         if gone.intersection(self.nest.row) or not gone:
             value = self._over_row(row, value, wide) if gone else value
         if gone.intersection(self.nest.outer):
-            place = len(self.graph.inputs) + self.graph.outputs.index(out)
+            index = len(self.graph.inputs) + self.graph.outputs.index(out)
             elements = not gone.intersection(self.nest.row) and bool(
                 set(self.nest.flat[var]).intersection(self.nest.row)
             )
-            self._sink(Gather(place, row, value, wide, count), value, elements)
+            self._sink(Gather(index, row, value, wide, count), value, elements)
             return
         if count != 1:
             number = self._new(Literal(len(self.made), wide.type(count)), wide, False, 0, 0)
@@ -177,18 +222,18 @@ class _Builder:
         self.sinks.append((stage + 1 if each and not self.each[of] else stage, each, statement))
 
     def _passes(self) -> tuple[Pass, ...]:
-        """What each pass has to compute: what its sinks need, and what later passes want kept."""
+        """Statements of each pass: for its sinks, and for values that later passes need kept."""
         count = max([stage for stage, _, _ in self.sinks], default=0) + 1
         kept: dict[Value, None] = {}
         elements: list[tuple[Statement, ...]] = [()] * count
-        for number in range(count - 1, 0, -1):  # later passes first: they say what is kept
+        for number in range(count - 1, 0, -1):  # later passes first: they decide what is kept
             sinks = [s for stage, each, s in self.sinks if each and stage == number]
             sinks += [Keep(v) for v in kept if self.stage[v] == number]
             elements[number] = self._needed(sinks, number, kept)
         rows: list[list[Statement]] = [[] for _ in range(count)]
-        wanted = self._row_values(elements)
+        live = self._row_values(elements)
         for value, made in enumerate(self.made):
-            if value in wanted and not self.each[value] and not isinstance(made, Reduce):
+            if value in live and not self.each[value] and not isinstance(made, Reduce):
                 rows[self.stage[value]].append(made)
         for stage, each, sink in self.sinks:
             if not each:
@@ -198,7 +243,7 @@ class _Builder:
     def _needed(
         self, sinks: list[Statement], number: int, kept: dict[Value, None]
     ) -> tuple[Statement, ...]:
-        """The sinks of a pass after all that they need of the element."""
+        """The sinks of a pass, after the statements by element that they depend on."""
         found: dict[Value, Statement] = {}
 
         def need(value: Value) -> None:
@@ -222,16 +267,16 @@ class _Builder:
         return self.keeps and self.cost[value] >= _KEPT_FROM and size <= _ROW_BYTES
 
     def _row_values(self, elements: Sequence[Sequence[Statement]]) -> set[Value]:
-        """The values of the row as a whole that somebody needs."""
+        """The live values of the row as a whole."""
         stack = [v for part in elements for s in part for v in operands(s)]
         stack += [v for _, _, s in self.sinks for v in operands(s)]
-        wanted: set[Value] = set()
+        live: set[Value] = set()
         while stack:
             value = stack.pop()
-            if value not in wanted and not self.each[value]:
-                wanted.add(value)
+            if value not in live and not self.each[value]:
+                live.add(value)
                 stack += operands(self.made[value])
-        return wanted
+        return live
 
     def _strides(self, var: Var) -> tuple[int, ...]:
         if var in self.layout:
@@ -253,7 +298,7 @@ class _Builder:
         return tuple(along.get(a, 0) for a in self.order)
 
     def _collapsed(self, passes: tuple[Pass, ...], first: int | None) -> RowProgram:
-        """The program with neighbouring axes as one where every array allows it."""
+        """The program with adjacent axes collapsed where every array allows it."""
         every = [s for p in passes for s in (*p.elements, *p.row)]
         numbered = [s.strides for s in every if isinstance(s, (Call, Load)) and s.strides]
         border = len(self.nest.outer) if first is None else first
@@ -282,7 +327,7 @@ class _Builder:
 
 
 def _runs(order: Compound, outer: int, strides: Sequence[tuple[int, ...]]) -> list[tuple[int, ...]]:
-    """The axes, numbered, in groups that every one of the arrays runs over as one axis."""
+    """The axes, by index, in groups that every array can run over as one axis."""
     groups: list[tuple[int, ...]] = []
     for i, axis in enumerate(order):
         joins = groups and i != outer and all(s[i - 1] == s[i] * axis.extent for s in strides)
@@ -299,3 +344,300 @@ def summed(row: str, dtype: DType) -> DType:
     if dtype.kind in "iub":
         return uint64 if dtype.kind == "u" else int64
     return computed(dtype)
+
+
+# --- Anchors --------------------------------------------------------------------------------------
+
+_ROW_MAJOR: Layout = MappingProxyType({})
+
+# The last axes of an anchor's output in memory, by its format: they are one row of its epilogue.
+ROWS: dict[str, dict[str | None, int]] = {
+    "MatMul": {None: 1},
+    "Conv2D": {None: 2, "CHWN": 3, "NC16HW": 1},
+}
+
+
+def anchor_of(nodes: Sequence[Node]) -> Node | None:
+    """The anchor among these nodes, if there is one."""
+    return next((n for n in nodes if _row(n)), None)
+
+
+def _row(node: Node) -> int:
+    """Number of axes that form a row of the epilogue; 0 for a node that is no anchor."""
+    return ROWS.get(node.primitive.name, {}).get(node.outputs[0].abstract.format, 0)
+
+
+def anchors(node: Node) -> bool:
+    """True for a convolution, or a product that is neither of vectors nor for the BLAS: it may have
+    an epilogue. Its operands are no constants of one element, which are not arrays in the text."""
+    if not _row(node) or node.outputs[0].abstract.dtype not in (float32, float64):
+        return False
+    if any(map(literal, node.inputs)):
+        return False
+    shape = node.outputs[0].abstract.shape
+    operands = (*(v.abstract.shape for v in node.inputs), shape)
+    if any(0 in s or len(s) < 2 for s in operands):
+        return False
+    return node.primitive.name != "MatMul" or not (shape[-1] == 1 or prefers_blas(product(node)))
+
+
+def product(node: Node, layout: Layout = _ROW_MAJOR) -> Product:
+    """The matrix product of an anchor."""
+    return product_of(typed(node, layout)).folded
+
+
+def tail(graph: Graph, anchor: Node, layout: Layout = _ROW_MAJOR) -> tuple[RowProgram, int]:
+    """The row program of the epilogue of a body, for which the anchor's sums are one more input,
+    and the index of that input; Apart if it is not elementwise."""
+    rest = tuple(n for n in graph.nodes if n is not anchor)
+    made = {v for n in rest for v in n.outputs}
+    if made.intersection(anchor.inputs):
+        raise Apart(f"one computes an operand of {anchor.primitive.name}")
+    (sums,) = anchor.outputs
+    inputs = (*graph.inputs, sums)
+    body = replace(graph, inputs=inputs, nodes=rest)
+    program = outputs_program(body, sums, _row(anchor), layout)
+    return program, len(inputs) - 1
+
+
+def bakes(body: Graph, var: Var, strides: tuple[int, ...]) -> bool:
+    """True for an input of a body that its kernel reads in place, with these strides: convolutions
+    read theirs in row-major order, and their epilogue runs over rows of several axes, which are
+    one axis only in some layouts (not of a flipped image)."""
+    anchor = anchor_of(body.nodes)
+    if anchor is None or anchor.primitive.name == "MatMul":
+        return True
+    if var in anchor.inputs:
+        return False
+    try:
+        tail(body, anchor, {var: strides})
+    except Apart:
+        return False
+    return True
+
+
+def anchored(
+    body: Graph, anchor: Node, layout: Layout, masked: tuple[str, ...] = ()
+) -> tuple[RowProgram, Printed]:
+    """The row program of the epilogue, and the kernel of the whole body."""
+    program, sums = tail(body, anchor, layout)
+    x, y = (body.inputs.index(v) for v in anchor.inputs)
+    dtype, node = anchor.outputs[0].abstract.dtype, typed(anchor)
+    if anchor.primitive.name == "MatMul":
+        made = product(anchor, layout)
+        text, shared = epilogue(program, sums, made.m)
+        parts = made, dtype, text, (x, y), shared
+        once = sum(n.inputs.count(anchor.inputs[1]) for n in body.nodes) == 1
+        packed = partial(packing, *parts) if once else None
+        return program, Printed(product_text(*parts), (), packed)
+    text, shared = epilogue(program, sums, node.inputs[1].shape[0])
+    v, workspace = vectors(dtype, masked), len(body.inputs) + len(body.outputs)
+    made_of, size = source(convolution(node, v, text, (x, y, workspace)), v, shared)
+    return program, Printed(made_of, (ArraySpec((size,), dtype),))
+
+
+# --- Kernels --------------------------------------------------------------------------------------
+
+
+@kernel("Fused", "cpu", ".*->.*", provider="cc", total=True)
+class FusedC(NativeKernel):
+    """The row program of the body in C."""
+
+    @classmethod
+    def bakes(cls, attrs: Mapping[str, Any], index: int, strides: tuple[int, ...]) -> bool:
+        body: Graph = attrs["body"]
+        return bakes(body, body.inputs[index], strides)
+
+    def prepare(self, node: KernelNode) -> None:
+        super().prepare(node)
+        self.program, (self.source, self.scratch, self.packing), self.inplace = _made(
+            node.attrs["body"], node.strides, node.masked, epoch.now.kernels
+        )
+
+    def workspace(self) -> tuple[ArraySpec, ...]:
+        return self.scratch
+
+
+@lru_cache(maxsize=1024)
+def _made(
+    body: Graph,
+    strides: tuple[tuple[int, ...] | None, ...],
+    masked: tuple[str, ...],
+    version: int,
+) -> tuple[RowProgram, Printed, tuple[int, ...]]:
+    """The row program of a body, its C, and the inputs that it may overwrite, memoized."""
+    anchor = anchor_of(body.nodes)
+    layout = {v: s for v, s in zip_longest(body.inputs, strides) if s is not None}
+    try:
+        if anchor is not None:
+            return _anchored(body, anchor, layout, masked)
+        program = row_program(body, layout)
+    except Apart as reason:
+        raise GraphError(f"Fused got a body that is not one loop: {reason}") from None
+    return program, printed(program), inplace(program)
+
+
+def _anchored(
+    body: Graph, anchor: Node, layout: Layout, masked: tuple[str, ...]
+) -> tuple[RowProgram, Printed, tuple[int, ...]]:
+    """As `_made`, for an anchor and its epilogue. The anchor still reads its operands when the
+    first outputs are written."""
+    program, made = anchored(body, anchor, layout, masked)
+    taken = [body.inputs.index(v) for v in anchor.inputs]
+    return program, made, tuple(i for i in inplace(program) if i not in (*taken, len(body.inputs)))
+
+
+@kernel("Fused", "cuda", ".*->.*", provider="cc", total=True)
+class FusedCuda(Kernel):
+    """The row program of the body in CUDA C."""
+
+    def prepare(self, node: KernelNode) -> None:
+        super().prepare(node)
+        self.program, self.printed = _made_cuda(
+            node.attrs["body"], epoch.now.kernels, node.device.rows
+        )
+        self.inplace, self.reason = inplace(self.program), self.printed.how
+        get = node.device.compiler.function
+        self.functions = [get(self.printed.text, part.entry) for part in self.printed.launches]
+
+    def workspace(self) -> tuple[ArraySpec, ...]:
+        specs: tuple[ArraySpec, ...] = self.printed.workspace
+        return specs
+
+    def launch(self, inputs: Any, workspace: Any, outputs: Any, stream: object) -> None:
+        arrays = (*inputs, *outputs, *workspace)
+        aligned = not any(a.offset % 16 for a in arrays)
+        numbers = self.printed.numbers if aligned else self.printed.single
+        args = (*(a.flat for a in arrays), numbers)
+        for function, part in zip(self.functions, self.printed.launches, strict=True):
+            function(part.grid, part.block, args, shared_mem=part.shared)
+
+
+@lru_cache(maxsize=1024)
+def _made_cuda(body: Graph, version: int, printer: Any) -> tuple[RowProgram, Any]:
+    """The row program of a body and its CUDA C. Values that passes share are kept if shared memory
+    has room, else computed again."""
+    program = _program(body)
+    if not printer.keeps(program):
+        program = row_program(body, keeps=False)
+    return program, printer.printed(program)
+
+
+def _program(body: Graph) -> RowProgram:
+    try:
+        return row_program(body)
+    except Apart as reason:
+        raise GraphError(f"Fused got a body that is not one loop: {reason}") from None
+
+
+# --- Explanations ---------------------------------------------------------------------------------
+
+
+def members(node: Node, program: RowProgram | None) -> str:
+    """Members of a fused node, and its number of passes over which rows."""
+    names = " ".join(n.primitive.name for n in node.primitive.attributes["body"].nodes)
+    if program is None:
+        return names
+    count = sum(bool(p.elements) for p in program.passes)
+    rows = " x ".join(map(str, program.extents[: program.outer])) or "1"
+    row = " x ".join(map(str, program.row)) or "1"
+    return f"{names}; {count} {'pass' if count == 1 else 'passes'} over {rows} rows of {row}"
+
+
+def neighbours(graph: Graph, home: str) -> Iterator[str]:
+    """For each fused node and each node that computes one of its inputs, why they are apart."""
+    maker = graph.makers()
+    for node in graph.nodes:
+        for other in dict.fromkeys(maker[v] for v in node.inputs if v in maker):
+            if not isinstance(node.primitive, Fused):
+                continue
+            fused = isinstance(other.primitive, Fused)
+            if fused or (home == "cpu" and anchor_of([other]) is not None):
+                yield f"{name(other)} | {name(node)}: {apart(other, node)}"
+            elif home == "cuda" and kind_of(other) == "" and not _users(other):
+                yield f"{other.primitive.name} | {name(node)}: {_alone(other)}"
+
+
+def _alone(node: Node) -> str:
+    """Reason why nothing is fused with a node that has a hand-written kernel."""
+    if node.primitive.name == "MatMul":
+        return "products on CUDA have no epilogue"
+    return "one has a kernel of its own"
+
+
+def alone(graph: Graph) -> Iterator[str]:
+    """For each user's primitive that could join a neighbour and does not, why, and a remedy."""
+    maker, reported = graph.makers(), set()
+    for reader in graph.nodes:
+        for other in dict.fromkeys(maker[v] for v in reader.inputs if v in maker):
+            for node, near in (other, reader), (reader, other):
+                if node in reported or not _users(node) or kind_of(node) or not _has_loops(near):
+                    continue
+                reported.add(node)
+                yield f"{name(node)}: {_lacking(node)}"
+
+
+def _users(node: Node) -> bool:
+    return not type(node.primitive).__module__.startswith("miniml.")
+
+
+def _has_loops(node: Node) -> bool:
+    return isinstance(node.primitive, Fused) or kind_of(node) in ("elements", "reduction")
+
+
+def _lacking(node: Node) -> str:
+    """Reason why loops cannot compute a user's primitive, and a remedy."""
+    primitive, shapes = node.primitive.name, [v.abstract.shape for v in node.inputs]
+    if len(node.outputs) != 1:
+        return f"it has {len(node.outputs)} outputs, and an expression gives one"
+    codes = codes_of(node)
+    given = [c for n, c in table if n == primitive]
+    if codes in given:
+        return (
+            registry.doubt(primitive, codes) or "there is nothing to compute, or its format differs"
+        )
+    if given:
+        return f"its expression is for {', '.join(given)}; register it for {codes}, too"
+    if node.outputs[0].abstract.shape == _broadcast(shapes):
+        return (
+            "it has no expression; if every element is computed by itself, "
+            f'ml.elementwise_kernel({primitive!r}, "...", {codes!r}) gives it one'
+        )
+    return (
+        "it has no expression, and cannot have one, since its output has another shape; a function "
+        "of operations in its place would be fused"
+    )
+
+
+def _broadcast(shapes: list[tuple[int, ...]]) -> tuple[int, ...] | None:
+    try:
+        return np.broadcast_shapes(*shapes)
+    except ValueError:
+        return None
+
+
+def name(node: Node) -> str:
+    """Name of a node in `explain`: a fused one by its members."""
+    fused = isinstance(node.primitive, Fused)
+    return str(node.primitive.attributes["body"].name) if fused else repr(node.primitive)
+
+
+def apart(first: Node, second: Node) -> str:
+    """Reason why an anchor or a fused node is not one with a fused node that reads it."""
+    fused = isinstance(first.primitive, Fused)
+    before = first.primitive.attributes["body"].nodes if fused else (first,)
+    body = second.primitive.attributes["body"]
+    nodes = in_order([*dict.fromkeys((*before, *body.nodes))])
+    anchor = anchor_of(nodes)
+    if anchor_of([n for n in nodes if n is not anchor]) is not None:
+        return "each has a product or a convolution"
+    if anchor is not None and not anchors(anchor):
+        return "it is a product of vectors, or a large one that the BLAS computes"
+    try:
+        if anchor is None:
+            Nest(nodes)
+        else:
+            tail(body_of(nodes, body.outputs), anchor)
+    except Apart as reason:
+        return str(reason)
+    return "other nodes stand between them, one updates parameters, or they would be too large"

@@ -1,14 +1,29 @@
-"""The loop nest of a group of nodes: its axes, which of them are the row, and what depends on
-which."""
+"""Loop nests of fused groups: their axes, which of these form the row, and dependences on them.
+
+Axes: axes of several arrays that run together are unified. Members: nodes that loops can compute,
+by an expression, as a view, or as a reduction, and the graph of a group.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from math import prod
+from types import MappingProxyType
+from typing import Literal
 
-from ...formats import FORMATS
-from ...graph.ir import Node, Var
-from .axes import Apart, Axes, Axis, Compound, Dims, extent
-from .members import Kind, kind_of, literal, reduced_axes
+from ...backends import registry
+from ...backends.expressions.rows import Scalar
+from ...backends.expressions.table import table
+from ...backends.kernel import KernelNode
+from ...backends.product import dense_strides
+from ...backends.signature import ArraySpec, parse
+from ...core import epoch
+from ...core.abstract import FORMATS, moves
+from ...core.dtype import DType, type_code
+from ...core.errors import PerformanceWarning, warn_user
+from ...graph.ir import Graph, Node, Var
+from ...ops.checks import normal_axes
 
 
 class Nest:
@@ -16,7 +31,7 @@ class Nest:
 
     dims: the axes of every value as loops; flat: in the order of its memory. outer, row: the loops,
     the outermost first. reduced: the loops over which a reduction runs. on: the loops that a
-    value's elements depend on. kinds: of the nodes, where they are known already.
+    value's elements depend on. kinds: of the nodes, if they are known already.
     """
 
     def __init__(self, nodes: Sequence[Node], kinds: Mapping[Node, Kind] | None = None):
@@ -121,8 +136,8 @@ class Nest:
         return {n for n in self.reduced if n.outputs[0] in read}
 
     def _row(self, order: Compound) -> Compound:
-        """The loops that are the row: what reductions that are read run over, else the last loops
-        that all reductions treat alike."""
+        """The loops that form the row: those of reductions whose results are read, else the last
+        loops that all reductions treat alike."""
         over = {a for n in self.inner for a in self.reduced[n]}
         if over:
             return tuple(a for a in order if a in over)
@@ -170,9 +185,251 @@ class Nest:
 
 
 def _block(var: Var) -> int:
-    """How many channels of a value lie together; 0 where that is no matter of the format."""
+    """Number of channels in a block of a value's format; 0 if it has no blocks."""
     return 0 if var.abstract.format is None else FORMATS[var.abstract.format].block
 
 
 def _flat(dims: Sequence[Compound]) -> Compound:
     return tuple([a for compound in dims for a in compound])
+
+
+# --- Axes -----------------------------------------------------------------------------------------
+
+
+class Axis:
+    """One loop, compared by identity."""
+
+    __slots__ = ("extent",)
+
+    def __init__(self, extent: int):
+        self.extent = extent
+
+    def __repr__(self) -> str:
+        return f"Axis({self.extent})"
+
+
+Compound = tuple[Axis, ...]  # an axis of an array as loops, the outermost first; () has extent 1
+Dims = tuple[Compound, ...]
+
+
+class Axes:
+    """Unification of axes: an axis may turn out to be another one, or several."""
+
+    def __init__(self) -> None:
+        self._parts: dict[Axis, Compound] = {}
+
+    def fresh(self, shape: Sequence[int]) -> Dims:
+        """New axes for an array of this shape."""
+        return tuple([(Axis(n),) if n != 1 else () for n in shape])
+
+    def resolve(self, axes: Compound) -> Compound:
+        """The loops to which these axes resolve."""
+        parts = self._parts
+        if not any(a in parts for a in axes):
+            return axes
+        return tuple([part for a in axes for part in self._resolved(a)])
+
+    def _resolved(self, axis: Axis) -> Compound:
+        return self.resolve(self._parts[axis]) if axis in self._parts else (axis,)
+
+    def equate(self, left: Compound, right: Compound) -> None:
+        """Unify axes that number the same elements in row-major order; Apart if their extents do
+        not line up."""
+        while left and right:
+            left, right = self.resolve(left), self.resolve(right)
+            a, b = left[0], right[0]
+            if a is b or a.extent == b.extent:
+                if a is not b:
+                    self._parts[b] = (a,)
+                left, right = left[1:], right[1:]
+            elif a.extent % b.extent == 0:
+                left = self._split(a, b) + left[1:]
+            elif b.extent % a.extent == 0:
+                right = self._split(b, a) + right[1:]
+            else:
+                raise Apart(f"axes of {a.extent} and {b.extent} do not line up")
+
+    def _split(self, whole: Axis, first: Axis) -> Compound:
+        """Split `whole` in `first` and, inside it, a new axis."""
+        self._parts[whole] = (first, Axis(whole.extent // first.extent))
+        return self._parts[whole]
+
+
+def strides_of(dims: Dims) -> dict[Axis, int]:
+    """Stride in elements along each loop of a row-major array."""
+    strides, step = {}, 1
+    for axis in reversed([a for compound in dims for a in compound]):
+        strides[axis] = step
+        step *= axis.extent
+    return strides
+
+
+def extent(axes: Sequence[Axis]) -> int:
+    """Product of their extents."""
+    return prod([a.extent for a in axes])
+
+
+class Apart(Exception):
+    """Reason why nodes cannot be computed in the same loops."""
+
+
+# --- Members --------------------------------------------------------------------------------------
+
+Kind = Literal["elements", "created", "view", "window", "reduction", ""]
+VIEWS = frozenset("Reshape Transpose ExpandDims Squeeze BroadcastTo StopGradient".split())
+
+# Each reduction, and the reduction of row programs that computes it.
+REDUCTIONS = {
+    "Sum": "Sum", "SumTo": "Sum", "Mean": "Sum", "Max": "Max", "Min": "Min", "Any": "Any",
+    "All": "All",
+}  # fmt: skip
+CREATED = frozenset("Full Arange Eye Linspace".split())
+
+
+def kind_of(node: Node) -> Kind:
+    """Kind of a node in a loop nest; "" if loops cannot compute it."""
+    name = node.primitive.name
+    if not all(map(_whole_blocks, (*node.inputs, *node.outputs))):
+        return ""
+    if name in VIEWS or (name == "Convert" and not _moves(node)):
+        return "view"
+    if len(node.outputs) != 1 or any(0 in v.abstract.shape for v in (*node.inputs, *node.outputs)):
+        return ""
+    if name in REDUCTIONS:
+        return "reduction"
+    if name == "Slice":
+        return "" if _whole(node) else "window"
+    codes = codes_of(node)
+    if not _has_expression(name, codes, epoch.now.kernels) or _doubted(name, codes):
+        return ""
+    return "created" if name in CREATED else "elements"
+
+
+def _whole_blocks(var: Var) -> bool:
+    """False for images whose last block of channels is not full."""
+    format, shape = var.abstract.format, var.abstract.shape
+    return format is None or shape[1] % (FORMATS[format].block or 1) == 0
+
+
+def _moves(node: Node) -> bool:
+    (x,), (out,) = node.inputs, node.outputs
+    return moves(x.abstract.shape, x.abstract.format, out.abstract.format)
+
+
+def _whole(node: Node) -> bool:
+    """True for a contiguous Slice, such as `x[t]`: it is a view by itself, and kernels that read it
+    do not depend on its offset."""
+    attrs = node.attrs
+    taken = [*zip(attrs["begin"], attrs["end"], attrs["strides"], strict=True)]
+    whole = [(0, n, 1) for n in node.inputs[0].abstract.shape]
+    return taken[1:] == whole[1:] and taken[:1] != whole[:1] and attrs["strides"][:1] == (1,)
+
+
+@lru_cache(maxsize=4096)
+def _has_expression(name: str, codes: str, version: int) -> bool:
+    spec = registry.specs.get(name)
+    return (name, codes) in table and spec is not None and spec.inputs is not None
+
+
+def _doubted(name: str, codes: str) -> bool:
+    """True, with a warning, if the expression may differ from the NumPy kernel."""
+    doubt = registry.doubt(name, codes)
+    if doubt:
+        _warn(doubt, epoch.now.kernels)
+    return bool(doubt)
+
+
+@lru_cache(maxsize=64)
+def _warn(text: str, version: int) -> None:
+    warn_user(PerformanceWarning(text))
+
+
+def codes_of(node: Node) -> str:
+    """The signature of a node with one output, in type codes."""
+    takes, gives = [v.abstract.dtype for v in node.inputs], node.outputs[0].abstract.dtype
+    return f"{''.join(map(type_code, takes))}->{type_code(gives)}"
+
+
+def scalar_of(node: Node) -> Scalar:
+    """The scalar function that computes one element of a node's output."""
+    name, codes = node.primitive.name, codes_of(node)
+    expression, spec = table[name, codes], registry.specs[name]
+    types = expression.scalar_types(parse(codes), spec.attributes or ())
+    values = expression.scalar_values(typed(node), types)
+    named = zip(spec.inputs or (), [v.abstract.dtype for v in node.inputs], strict=True)
+    return Scalar(
+        name,
+        expression,
+        tuple(named),
+        node.outputs[0].abstract.dtype,
+        tuple(zip(types, values, strict=True)),
+    )
+
+
+def typed(node: Node, layout: Mapping[Var, tuple[int, ...]] = MappingProxyType({})) -> KernelNode:
+    """A node as kernels see it. layout: strides of inputs that are not in row-major order."""
+
+    def specs(variables: tuple[Var, ...]) -> tuple[ArraySpec, ...]:
+        found = (v.abstract for v in variables)
+        return tuple(ArraySpec(a.shape, a.dtype, a.format) for a in found)
+
+    strides = tuple(map(layout.get, node.inputs))
+    name, attrs = node.primitive.name, node.attrs
+    return KernelNode(name, specs(node.inputs), specs(node.outputs), attrs, None, strides)
+
+
+def reduced_axes(node: Node) -> tuple[int, ...]:
+    """The axes of its input over which a node reduces."""
+    shape = node.inputs[0].abstract.shape
+    if node.primitive.name == "SumTo":
+        target = node.outputs[0].abstract.shape
+        lead = len(shape) - len(target)
+        return (*range(lead), *(lead + i for i, n in enumerate(target) if n == 1))
+    return normal_axes(node.primitive.name, node.attrs["axis"], len(shape))
+
+
+def window(node: Node, strides: Sequence[int] | None = None) -> tuple[tuple[int, ...], int]:
+    """Strides of a Slice in its input, which has these strides or is in row-major order, and the
+    offset of its first element."""
+    shape, attrs = node.inputs[0].abstract.shape, node.attrs
+    apart = dense_strides(shape, 1) if strides is None else strides
+    first = sum(begin * step for begin, step in zip(attrs["begin"], apart, strict=True))
+    steps = [n * step for n, step in zip(attrs["strides"], apart, strict=True)]
+    return tuple(s for i, s in enumerate(steps) if i not in attrs["dropped"]), first
+
+
+def of_two(name: str, dtype: DType, *names: str) -> Scalar:
+    """The scalar function of a primitive of the library whose inputs and output have one dtype."""
+    c = type_code(dtype)
+    return Scalar(
+        name, table[name, f"{c * len(names)}->{c}"], tuple((n, dtype) for n in names), dtype
+    )
+
+
+def cast(source: DType, target: DType) -> Scalar:
+    """The scalar function of a Cast."""
+    expression = table["Cast", f"{type_code(source)}->{type_code(target)}"]
+    return Scalar("Cast", expression, (("x", source),), target)
+
+
+def literal(var: Var) -> bool:
+    """True for constants of one element, which are written into the text."""
+    value = var.abstract.value
+    return value is not None and value.size == 1
+
+
+def body_of(nodes: Sequence[Node], outputs: tuple[Var, ...]) -> Graph:
+    """The graph of a group, named after its primitives."""
+    read = read_by(nodes)
+    constants = tuple(v for v in read if literal(v))
+    inputs = tuple(v for v in read if not literal(v))
+    named = (
+        n.primitive.name.lower() for n in nodes if kind_of(n) not in ("view", "created", "window")
+    )
+    return Graph(inputs, tuple(nodes), outputs, constants, (), "_".join(dict.fromkeys(named))[:60])
+
+
+def read_by(nodes: Sequence[Node]) -> list[Var]:
+    """The values that these nodes read but do not make."""
+    made = {v for n in nodes for v in n.outputs}
+    return [v for v in dict.fromkeys(v for n in nodes for v in n.inputs) if v not in made]

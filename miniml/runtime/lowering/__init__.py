@@ -7,13 +7,11 @@ from collections.abc import Collection
 from ...backends.selection import Target
 from ...graph.ir import Graph
 from ...graph.passes import Pass, add_stage, run_stage
-from .checks import checks
 from .decompose import decompose
 from .formats import formats
 from .fuse import fuse
-from .legalize import legalize
-from .movement import movement
-from .turn import turn
+from .hoist import checks, movement
+from .legalize import legalize, turn
 
 LOWERING = add_stage(
     (

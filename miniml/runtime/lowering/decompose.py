@@ -1,4 +1,4 @@
-"""Compositions: primitives whose kernels by hand are no faster than the parts of them, fused."""
+"""Decomposition: primitives whose hand-written kernels are no faster than their parts, fused."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from typing import Any
 import numpy as np
 
 from ... import ops
-from ...abstract import Abstract
 from ...backends.selection import Target
-from ...dtype import DType, bfloat16, float16, float32, int32
+from ...core.abstract import Abstract
+from ...core.dtype import DType, bfloat16, float16, float32, int32
+from ...core.primitive import Primitive
 from ...graph.ir import Graph, Node, Var
-from ...graph.passes.prune import prune
-from ...graph.tracer import trace_graph
+from ...graph.passes.basic import prune
+from ...graph.tracing import trace_graph
 from ...ops.norm import CheckedLabels
-from ...primitive import Primitive
-from .native import in_parts, native
+from .legalize import in_parts, native
 
 Composition = Callable[..., Sequence[Any]]  # composition(primitive, *inputs) -> the outputs
-_LARGEST = 2**31 - 1  # classes that an int32 numbers
+_LARGEST = 2**31 - 1  # classes that fit in an int32
 
 
 def softmax(self: Any, x: Any) -> Sequence[Any]:
@@ -43,7 +43,7 @@ def log_sum_exp(self: Any, x: Any) -> Sequence[Any]:
 
 def layer_norm(self: Any, x: Any, gamma: Any, beta: Any) -> Sequence[Any]:
     axes = tuple(range(x.ndim - gamma.ndim, x.ndim))
-    # Widened where the elements are, or they would be computed in loops of their own.
+    # Widened after the broadcast, or they would be computed in loops of their own.
     x, gamma, beta = (_wide(ops.broadcast_to(v, x.shape)) for v in (x, gamma, beta))
     mean = ops.mean(x, axes, True)
     centred = x - mean
@@ -70,7 +70,7 @@ def cross_entropy(self: Any, logits: Any, labels: Any) -> Sequence[Any]:
 
 
 def marked_cross_entropy(self: Any, logits: Any, labels: Any) -> Sequence[Any]:
-    """The same where nothing waits for the device: labels outside the classes give NaN."""
+    """Cross entropy without synchronization: labels outside the classes give NaN."""
     known = _numbers(labels, logits.shape[1])
     losses, probs = _entropies(logits, labels)
     inside = ops.logical_and(known >= 0, known < logits.shape[1])
@@ -96,7 +96,7 @@ def cross_entropy_grad(self: Any, probs: Any, labels: Any, dloss: Any) -> Sequen
 
 
 def marked_cross_entropy_grad(self: Any, probs: Any, labels: Any, dloss: Any) -> Sequence[Any]:
-    """The same where nothing waits for the device."""
+    """Gradient of cross entropy without synchronization."""
     share = dloss / float(probs.shape[0]) if self.reduction == "mean" else dloss
     share = ops.reshape(share, (-1, 1)) if self.reduction == "none" else share
     hits = _hits(labels, probs.shape[1])
@@ -104,13 +104,13 @@ def marked_cross_entropy_grad(self: Any, probs: Any, labels: Any, dloss: Any) ->
 
 
 def _hits(labels: Any, classes: int) -> Any:
-    """(N, classes): where the class is the row's label."""
+    """Mask (N, classes): True for the label of each row."""
     labels = _numbers(labels, classes)
     return ops.equal(ops.reshape(labels, (-1, 1)), ops.arange(0, classes, dtype=labels.dtype))
 
 
 def _numbers(labels: Any, classes: int) -> Any:
-    """The labels in a dtype that has the number of classes."""
+    """The labels in a dtype that can hold the number of classes."""
     return ops.cast(labels, int32) if classes > np.iinfo(labels.dtype).max else labels
 
 
@@ -130,8 +130,8 @@ ON_CUDA = COMPOSITIONS | {
 
 
 def decompose(graph: Graph, target: Target) -> Graph:
-    """The graph with compositions in place of the primitives that have one, where C kernels run
-    first; floats of 16 bits are computed in float32 in between, as by the primitive."""
+    """The graph with primitives replaced by their compositions, if C kernels rank first; 16-bit
+    floats are computed in float32 in between, as by the primitive."""
     if not native(target) or not any(n.primitive.name in COMPOSITIONS for n in graph.nodes):
         return graph
     nodes: list[Node] = []
@@ -143,12 +143,12 @@ def decompose(graph: Graph, target: Target) -> Graph:
         if _composed(node, target):
             made, extra = _inlined(node, target.home, checked)
             constants += extra
-        for each in made:  # what may fail and can run first does, between no kernels in C
+        for each in made:  # checks may fail: they run first, so as not to interrupt kernels in C
             early = isinstance(each.primitive, CheckedLabels) and each.inputs[0] in graph.inputs
             (first if early else nodes).append(each)
             if isinstance(each.primitive, CheckedLabels) and each.primitive.ignored is None:
                 checked[CheckedLabels(each.primitive.classes), each.outputs[0]] = each.outputs[0]
-    # An output that nobody reads leaves nodes that nobody reads.
+    # An unused output leaves dead nodes.
     return prune(replace(graph, nodes=(*first, *nodes), constants=tuple(constants)))
 
 
@@ -164,8 +164,8 @@ def _composed(node: Node, target: Target) -> bool:
 def _inlined(
     node: Node, home: str, checked: dict[tuple[Primitive, Var], Var]
 ) -> tuple[list[Node], tuple[Var, ...]]:
-    """The nodes of the composition in place of a node, and the constants that they read; checked:
-    labels that have been, which are not checked again."""
+    """The nodes of the composition that replace a node, and the constants that they read. checked:
+    labels that are not checked again."""
     graph = _of(node, home)
     stand_in = dict(zip(graph.inputs, node.inputs, strict=True))
     stand_in.update(zip(graph.outputs, node.outputs, strict=True))
@@ -190,7 +190,7 @@ def _of(node: Node, home: str) -> Graph:
 
 @lru_cache(maxsize=256)
 def composition(primitive: Primitive, abstracts: tuple[Abstract, ...], home: str) -> Graph:
-    """The composition as a graph; each of its outputs is one that a node makes."""
+    """The composition as a graph; each of its outputs is made by a node."""
 
     made = (COMPOSITIONS if home == "cpu" else ON_CUDA)[primitive.name]
 

@@ -1,41 +1,45 @@
-"""Memory formats: which images lie in which order, and the conversions in between."""
+"""Memory format propagation: layouts of images in memory, and the fewest conversions between them.
+
+Formats: of each node's inputs and outputs, and the rewritten graph. Minimum cut: which nodes take
+part in a format, at the least cost of conversions.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
-from ...abstract import Abstract, Shape
 from ...backends.expressions.table import follows
 from ...backends.kernel import Formats, Kernel, KernelEntry, KernelNode
 from ...backends.selection import Target
 from ...backends.signature import ArraySpec
-from ...errors import DeclarationError
-from ...formats import FORMATS, PLAIN, known, moves, unknown
+from ...core.abstract import FORMATS, PLAIN, Abstract, Shape, known, moves, unknown
+from ...core.errors import DeclarationError, Location
 from ...graph.ir import Graph, Node, Var
-from ...location import Location
 from ...ops.shape import Convert, Reshape
-from .cut import Value, taking_part
 
 Ports = tuple[Formats, Formats]  # the formats of a node's inputs and outputs
 
 
-def formats(graph: Graph, target: Target) -> Graph:
-    """The graph with the images that kernels read and write in the formats they ask for, and with a
-    Convert wherever a value is read in another format than it is made in, once for each; the same
-    graph where none asks.
+# --- Formats --------------------------------------------------------------------------------------
 
-    Nodes whose kernels work in several formats get the one that makes the fewest bytes to convert:
-    of all choices between row-major order and one format. Where kernels ask for several formats,
-    these are decided one after the other.
+
+def formats(graph: Graph, target: Target) -> Graph:
+    """The graph with images in the formats that kernels ask for, and with one Convert for each
+    other format in which a value is read; the same graph if no kernel asks.
+
+    Nodes whose kernels work in several formats get the one that converts the fewest bytes, among
+    all choices between row-major order and one format. If kernels ask for several formats, these
+    are decided one after the other.
     """
     plan = _Plan(graph, target)
     return _Writer(graph, plan.ports).graph() if plan.ports else graph
 
 
 class _Plan:
-    """ports: of the nodes that do not read and write row-major order alone."""
+    """Formats of a graph's nodes. ports: of nodes that use other formats than row-major order."""
 
     def __init__(self, graph: Graph, target: Target):
         self.target = target
@@ -52,7 +56,7 @@ class _Plan:
                 self._decide(format, graph)
 
     def _ask(self, node: Node) -> None:
-        """Note what a node asks for where its inputs are row-major; then, where they are not."""
+        """Note the formats that a node asks for: for row-major inputs, then for the actual ones."""
         ports = self._asked(node, (PLAIN,) * len(node.inputs))
         if ports is not None:
             actual = tuple([self.made.get(v, PLAIN) for v in node.inputs])
@@ -72,7 +76,7 @@ class _Plan:
         found = _arranging(node, self.target) or [
             e
             for e in self._candidates(node)[:1]
-            if _selects(e)  # in vain: `_selected` says so
+            if _selects(e)  # if in vain, `_selected` raises an error
         ]
         if not found:
             return None
@@ -101,8 +105,8 @@ class _Plan:
         return self.target.ranked(node.primitive.name, *node.abstracts)
 
     def _following(self, node: Node, format: str) -> Ports | None:
-        """The formats of a node's inputs and outputs, that one among them, where it is free to have
-        it without a kernel of a lesser provider; None where it is not."""
+        """The formats of a node's inputs and outputs, this one among them, if it is free to have
+        it without a kernel of a lower-ranked provider; else None."""
         if not all(v.abstract.size for v in (*node.inputs, *node.outputs)):
             return None
         if follows(node.primitive.name):
@@ -118,7 +122,7 @@ class _Plan:
         return None
 
     def _decide(self, format: str, graph: Graph) -> None:
-        """Let the nodes that are free take part in the format where that converts least."""
+        """Let free nodes take part in the format if that converts the fewest bytes."""
         free = {}
         for node in self.nodes:
             ports = None if node in self.ports else self._following(node, format)
@@ -128,7 +132,7 @@ class _Plan:
         self.ports |= {n: p for n, p in free.items() if n in chosen}
 
     def _values(self, format: str, free: Mapping[Node, Ports], graph: Graph) -> Iterator[Value]:
-        """Every value as one that may be made and read in the format."""
+        """Every value that can be in the format, for the minimum cut."""
 
         def part(node: Node, at: str) -> Hashable:
             return at == format and (node if node in free else True)
@@ -149,8 +153,8 @@ class _Plan:
 
 
 class _Writer:
-    """The nodes of the new graph. made: the Var in the format in which a Var of the old graph is
-    made; read: those in others, by Var and format."""
+    """Writer of the new graph. made: the Var that replaces one of the old graph, in the format in
+    which it is made; read: those in other formats, by Var and format."""
 
     def __init__(self, graph: Graph, ports: Mapping[Node, Ports]):
         self.old, self.ports = graph, ports
@@ -209,7 +213,7 @@ def _plain(variables: Sequence[Var]) -> Formats:
 
 
 def _in(var: Var, format: str) -> Var:
-    """A Var of that format in its place; itself where that is row-major order."""
+    """A Var of that format in its stead; itself if that is row-major order."""
     if format == PLAIN:
         return var
     return Var(Abstract(var.abstract.shape, var.abstract.dtype, None, format))
@@ -232,7 +236,7 @@ def _selects(entry: KernelEntry) -> bool:
 
 
 def _selected(entry: KernelEntry, node: Node, actual: Formats, target: Target) -> Ports | None:
-    """What a class that selects formats asks for; None for row-major order alone."""
+    """The formats that a class selects; None for row-major order alone."""
     if not _selects(entry):
         return None
     inputs, outputs = node.abstracts
@@ -274,13 +278,97 @@ def _spelt(ports: Ports) -> str:
 
 
 def _spread(node: Node, format: str) -> Ports | None:
-    """A node that goes element by element: all its images have the format; numbers have none."""
+    """Formats of an elementwise node: all its images have the format; numbers have none."""
     (out, *more), block = node.outputs, FORMATS[format].block
     shape = out.abstract.shape
     if more or len(shape) != 4 or node.consts or not moves(shape, PLAIN, format):
         return None
     channels = [_images(v.abstract.shape)[1] for v in node.inputs if v.abstract.size > 1]
     if block and any(c != shape[1] for c in channels):
-        return None  # the channels beside the last one are zeros, not it again
+        return None  # padding channels are zeros, not the broadcast channel
     takes = tuple([format if v.abstract.size > 1 else PLAIN for v in node.inputs])
     return takes, (format,)
+
+
+# --- Minimum cut ----------------------------------------------------------------------------------
+
+
+class Value(NamedTuple):
+    """A value that one node makes and others read.
+
+    source, readers: nodes that may take part or not, True for one that does, False for one that
+    does not. cost: of converting it to a version that the source does not make and a reader needs.
+    """
+
+    cost: int
+    source: Hashable
+    readers: tuple[Hashable, ...]
+
+
+def taking_part(values: Iterable[Value]) -> set[Hashable]:
+    """The nodes that take part at the least total cost; among equal choices, the most nodes.
+
+    Exact: the cost is that of a cut between True and False, whose minimum is the maximum flow
+    (Ford and Fulkerson 1956), found along shortest paths (Edmonds and Karp 1972): at most
+    nodes * edges of them, each in time linear in the edges.
+    """
+    edges: dict[Hashable, list[_Edge]] = {True: [], False: []}
+    values = [v for v in values if v.source is not False or any(r is not False for r in v.readers)]
+    nodes = {n for v in values for n in (v.source, *v.readers)}.difference((True, False))
+    endless = 1 + sum(2 * v.cost for v in values)
+    for number, (cost, source, readers) in enumerate(values):
+        entering, leaving = ("in", number), ("out", number)
+        _connect(edges, entering, source, cost)
+        _connect(edges, source, leaving, cost)
+        for reader in dict.fromkeys(readers):
+            _connect(edges, reader, entering, endless)
+            _connect(edges, leaving, reader, endless)
+    while path := _path(edges):
+        flow = min(e.left for e in path)
+        for edge in path:
+            edge.left -= flow
+            edge.back.left += flow
+    outside = _reaching(edges)
+    return nodes - outside
+
+
+class _Edge:
+    __slots__ = ("back", "left", "to")
+
+    def __init__(self, to: Hashable, left: int):
+        self.to, self.left = to, left
+        self.back: _Edge
+
+
+def _connect(edges: dict[Hashable, list[_Edge]], u: Hashable, v: Hashable, capacity: int) -> None:
+    there, back = _Edge(v, capacity), _Edge(u, 0)
+    there.back, back.back = back, there
+    edges.setdefault(u, []).append(there)
+    edges.setdefault(v, []).append(back)
+
+
+def _path(edges: dict[Hashable, list[_Edge]]) -> list[_Edge]:
+    """A shortest path from True to False along which more can flow; empty if there is none."""
+    by: dict[Hashable, _Edge | None] = {True: None}
+    queue: deque[Hashable] = deque([True])
+    while queue and False not in by:
+        for edge in edges[queue.popleft()]:
+            if edge.left and edge.to not in by:
+                by[edge.to] = edge
+                queue.append(edge.to)
+    path: list[_Edge] = []
+    while last := by.get(path[-1].back.to if path else False):
+        path.append(last)
+    return path
+
+
+def _reaching(edges: dict[Hashable, list[_Edge]]) -> set[Hashable]:
+    """The nodes from which more can flow to False."""
+    found: set[Hashable] = {False}
+    stack: list[Hashable] = [False]
+    while stack:
+        for edge in edges[stack.pop()]:
+            if edge.back.left and edge.to not in found:
+                found.add(edge.to)
+                stack.append(edge.to)
+    return found

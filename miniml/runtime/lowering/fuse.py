@@ -1,22 +1,26 @@
-"""Fusion: nodes that share their loops become one Fused node, where C kernels run first."""
+"""Fusion pass: nodes that share a loop nest become one Fused node, where C kernels come first.
+
+Grouping: which nodes are computed together.
+"""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from heapq import heappop, heappush
+from itertools import pairwise
 
 from ...backends.selection import Target
-from ...graph.ir import Graph, Node, Var
+from ...core.errors import GraphError
+from ...graph.ir import Graph, Node, Var, only_for_state
 from ...ops.control import Fused
-from ..fusion.anchors import anchor_of
-from ..fusion.bodies import body_of, read_by
-from .groups import Group, Grouping
-from .native import native
-from .order import in_order
+from ..fusion.build import anchor_of, anchors, tail
+from ..fusion.nest import Apart, Nest, body_of, kind_of, literal, read_by
+from .legalize import in_parts, native, select
 
 
 def fuse(graph: Graph, target: Target) -> Graph:
-    """The graph with groups of nodes as Fused nodes; the same graph where no C kernels are
-    wanted."""
+    """The graph with groups of nodes as Fused nodes; the same graph if no C kernels are wanted."""
     if not native(target):
         return graph
     return graph_of_groups(Grouping(graph, target))
@@ -36,8 +40,7 @@ def graph_of_groups(g: Grouping) -> Graph:
 
 
 def _needed(g: Grouping) -> tuple[dict[Group, dict[Var, None]], dict[Node, None]]:
-    """The groups that are needed, each with those of its values that are needed outside, and the
-    views and created values that are."""
+    """Live groups, each with its values used outside, and live views and created values."""
     outputs: dict[Group, dict[Var, None]] = {}
     kept: dict[Node, None] = {}
     stack = list(g.graph.outputs)
@@ -69,3 +72,281 @@ def _fused(group: Group, made: dict[Var, None]) -> Node:
     outputs = tuple(n.outputs[0] for n in group.nodes if n.outputs[0] in made)
     body = body_of(group.body, outputs)
     return Node(Fused(body), body.inputs, outputs, (), group.nodes[-1].where)
+
+
+def in_order(units: Sequence[tuple[int, Node]]) -> Iterator[Node]:
+    """Topological order of the nodes, near that of the program; nodes with effects keep theirs.
+    GraphError for a cycle."""
+    maker = {v: i for i, (_, n) in enumerate(units) for v in n.outputs}
+    before = [{maker[v] for v in n.inputs if v in maker} for _, n in units]
+    effects = sorted((at, i) for i, (at, n) in enumerate(units) if n.primitive.effect != "pure")
+    for (_, one), (_, other) in pairwise(effects):
+        before[other].add(one)
+    after: dict[int, list[int]] = {}
+    for i, needs in enumerate(before):
+        for need in needs:
+            after.setdefault(need, []).append(i)
+    count = 0
+    ready: list[tuple[int, int]] = []
+    for i, (at, _) in enumerate(units):
+        if not before[i]:
+            heappush(ready, (at, i))
+    while ready:
+        _, i = heappop(ready)
+        count += 1
+        yield units[i][1]
+        for other in after.get(i, ()):
+            before[other].discard(i)
+            if not before[other]:
+                heappush(ready, (units[other][0], other))
+    if count < len(units):
+        raise GraphError(
+            f"{len(units) - count} nodes need each other's results; disabled_passes='fuse' leaves "
+            "out the pass that joined them"
+        )
+
+
+# --- Grouping -------------------------------------------------------------------------------------
+
+LARGEST = 48  # nodes of a group: longer texts compile slowly and spill registers
+ARRAYS = 24  # read and written by one loop: more streams than that are slow
+
+
+class Grouping:
+    """Partition of a graph's nodes into groups. group: of each node other than views and created
+    values; those are duplicated in every group that reads them."""
+
+    def __init__(self, graph: Graph, target: Target):
+        self.graph, self.target = graph, target
+        self.position = {n: i for i, n in enumerate(graph.nodes)}
+        self.maker = graph.makers()
+        self.kinds = {n: kind_of(n) for n in graph.nodes}
+        self.roots: dict[Var, Var] = {}
+        self.refusals: dict[object, str] = {}
+        self.group: dict[Node, Group] = {}
+        late = only_for_state(graph, self._total)
+        for node in graph.nodes:
+            if not self._free(node):
+                self._place(node, node in late)
+        self._join_readers()
+        readers = graph.readers()
+        for node in graph.nodes:
+            if anchors(node) and select(node, target).entry.provider == "cc":
+                self._anchor(self.group[node], readers)
+
+    def _total(self, node: Node) -> bool:
+        """True for nodes whose kernels cannot fail: those in C, and NumPy's declared so."""
+        if self._free(node) or self._joinable(node):
+            return True
+        entry = select(node, self.target).entry
+        return entry.built_in and (entry.view is not None or entry.total)
+
+    def _free(self, node: Node) -> bool:
+        """True for nodes that cost nothing and are duplicated in each group that reads them."""
+        return self.kinds[node] in ("view", "window", "created")
+
+    def root(self, var: Var) -> Var:
+        """The value that `var` is a view or a slice of."""
+        if var not in self.roots:
+            node = self.maker.get(var)
+            viewed = node is not None and self.kinds[node] in ("view", "window")
+            self.roots[var] = self.root(node.inputs[0]) if node is not None and viewed else var
+        return self.roots[var]
+
+    def _makers(self, variables: Iterable[Var]) -> dict[Group, None]:
+        """The groups that compute these values."""
+        makers = (self.maker.get(self.root(v)) for v in variables)
+        return dict.fromkeys(self.group[n] for n in makers if n in self.group)
+
+    def _place(self, node: Node, late: bool) -> None:
+        makers = self._makers(node.inputs)
+        before = 0
+        for maker in makers:
+            before |= maker.before | maker.bits
+            maker.after.add(node)
+        group = Group([node], 1 << self.position[node], before, late, False)
+        self.group[node] = group
+        if not self._joinable(node):
+            return
+        group.joins, group.shape = True, self._plain_shape(node)
+        if group.shape is None and self._refusal(self.body([node])):
+            group.absorbs = False
+            group.joins = not self._refusal([node])
+            return
+        # The last one first: it may depend on another.
+        for maker in sorted(makers, key=lambda g: -self.position[g.nodes[-1]]):
+            group = self._joined(maker, group) or group
+
+    def _joinable(self, node: Node) -> bool:
+        if self.kinds[node] not in ("elements", "reduction") or node.consts:
+            return False
+        if in_parts(node, self.target):
+            return False
+        provider = select(node, self.target).entry.provider
+        providers = self.target.providers
+        return provider not in providers or providers.index(provider) >= providers.index("cc")
+
+    def _plain_shape(self, node: Node) -> tuple[int, ...] | None:
+        """The shape of an elementwise node that reads no views."""
+        if self.kinds[node] != "elements" or any(self._absorbed(v) for v in node.inputs):
+            return None
+        return node.outputs[0].abstract.shape
+
+    def _absorbed(self, var: Var) -> bool:
+        return var in self.maker and self._free(self.maker[var])
+
+    def _joined(self, first: Group, second: Group) -> Group | None:
+        """The two groups as one, `second` reading `first`; None if they must stay apart."""
+        if first is second:
+            return first
+        return None if self.why_apart(first, second) else self._merged(first, second)
+
+    def _merged(self, first: Group, second: Group) -> Group:
+        nodes = sorted({*first.nodes, *second.nodes}, key=self.position.__getitem__)
+        bits = first.bits | (second.bits if second.after else 0)  # those in the `before` of others
+        before = (first.before | second.before) & ~bits
+        shape = first.shape if first.shape == second.shape else None
+        after = (first.after | second.after).difference(nodes)
+        group = Group(nodes, bits, before, first.late, True, True, shape, after)
+        for node in nodes:
+            self.group[node] = group
+        self._propagate(group)
+        return group
+
+    def _propagate(self, group: Group) -> None:
+        """Add the predecessors of a group to those of all its successors."""
+        before, stack = group.before | group.bits, [*group.after]
+        while stack:
+            other = self.group[stack.pop()]
+            if before & ~other.before:
+                other.before |= before
+                stack += other.after
+
+    def why_apart(self, first: Group, second: Group) -> str:
+        """Reason why two groups cannot be one; "" if they can."""
+        if not (first.joins and second.joins and first.absorbs and second.absorbs):
+            return "one has a kernel of its own"
+        if first.late != second.late:
+            return "one is an update of parameters, which comes last"
+        if first.late and first.shape == () != second.shape:
+            return "one is a number of the whole update, which all of it would wait for"
+        if len(first.nodes) + len(second.nodes) > LARGEST:
+            return f"more than {LARGEST} nodes"
+        if self._between(first, second) or self._between(second, first):
+            return "one needs something else that needs the other"
+        nodes = sorted({*first.nodes, *second.nodes}, key=self.position.__getitem__)
+        outside = {self.root(v) for n in nodes for v in n.inputs}
+        outside = {v for v in outside if self.maker.get(v) not in nodes and not literal(v)}
+        if len(outside) > ARRAYS:
+            return f"more than {ARRAYS} arrays"
+        read = {self.root(v) for n in second.nodes for v in n.inputs}
+        reads = any(v in self.maker and self.group.get(self.maker[v]) is first for v in read)
+        if reads and first.shape is not None and first.shape == second.shape:
+            return ""  # the loop nest would show the same
+        body = self.body(nodes)
+        return "one reads a slice of the other" if self._sliced(body) else self._refusal(body)
+
+    def _sliced(self, body: Sequence[Node]) -> bool:
+        """True if a slice of a value, or of a view of it, is read in the body that makes it."""
+        windows = (n for n in body if self.kinds[n] == "window")
+        return any(self.maker.get(self.root(n.outputs[0])) in body for n in windows)
+
+    def _refusal(self, nodes: Sequence[Node]) -> str:
+        """Reason why nodes do not share their loops, memoized for unrolled loops; "" if they do."""
+        return self._memoized(_structure(nodes), lambda: Nest(nodes, self.kinds))
+
+    def _memoized(self, key: object, question: Callable[[], object]) -> str:
+        if key not in self.refusals:
+            try:
+                question()
+                self.refusals[key] = ""
+            except Apart as reason:
+                self.refusals[key] = str(reason)
+        return self.refusals[key]
+
+    def _between(self, first: Group, second: Group) -> bool:
+        """True if a third group depends on `first` and has to run before `second`."""
+        makers = self._makers(v for n in second.nodes for v in n.inputs)
+        return any(
+            (m.bits | m.before) & first.bits for m in makers if m is not first and m is not second
+        )
+
+    def body(self, nodes: Sequence[Node], absorb: bool = True) -> list[Node]:
+        """The nodes with the views and created values that they read, in program order."""
+        found = dict.fromkeys(nodes)
+        loops = [n for n in nodes if self.kinds[n]]  # a product reads whole arrays
+        stack = [v for n in loops for v in n.inputs] if absorb else []
+        while stack:
+            node = self.maker.get(stack.pop())
+            if node is not None and node not in found and self._free(node):
+                found[node] = None
+                stack += node.inputs if self.kinds[node] != "window" else ()
+        return sorted(found, key=self.position.__getitem__)
+
+    def _join_readers(self) -> None:
+        """Horizontal fusion: groups that read the same array, as gradients of a layer do, read it
+        once."""
+        readers: dict[Var, dict[Node, None]] = {}
+        for group in dict.fromkeys(self.group.values()):
+            for var in {self.root(v) for n in group.nodes for v in n.inputs} if group.joins else ():
+                if max(var.abstract.shape, default=1) > 1:
+                    readers.setdefault(var, {})[group.nodes[0]] = None
+        for nodes in readers.values():
+            first, *rest = nodes
+            for node in rest:
+                joined = self._joined(self.group[first], self.group[node])
+                first = first if joined else node
+
+    def _anchor(self, first: Group, readers: Mapping[Var, Sequence[Node]]) -> None:
+        """Fuse the first group that reads a product element by element as its epilogue."""
+        (made,) = first.nodes[0].outputs
+        for second in dict.fromkeys(
+            self.group[n] for n in readers.get(made, ()) if n in self.group
+        ):
+            fits = second.joins and second.absorbs and first.late == second.late
+            if fits and not self._between(first, second) and self._follows(first, second):
+                first.joins = True
+                self._merged(first, second)
+                return
+
+    def _follows(self, first: Group, second: Group) -> bool:
+        """True if the second group can be an epilogue of the product that is the first."""
+        if anchor_of(second.nodes) is not None:
+            return False
+        nodes, anchor = self.body(second.nodes), first.nodes[0]
+        if self._sliced((anchor, *nodes)):
+            return False
+        outputs = tuple(n.outputs[0] for n in second.nodes)
+        key = "epilogue", _structure((anchor, *nodes))
+        return not self._memoized(key, lambda: tail(body_of((anchor, *nodes), outputs), anchor))
+
+
+@dataclass(eq=False, slots=True)
+class Group:
+    """Nodes that become one.
+
+    bits: its identity, as a set of bits. before: the bits of all groups that must run before it.
+    after: a node of each group that reads it. late: it only serves new values of parameters. joins:
+    loops can compute it. absorbs: these loops also compute the views that it reads. shape: that of
+    all its values, if all nodes are elementwise. body: its nodes with the views that it absorbs.
+    """
+
+    nodes: list[Node]
+    bits: int
+    before: int
+    late: bool
+    joins: bool
+    absorbs: bool = True
+    shape: tuple[int, ...] | None = None
+    after: set[Node] = field(default_factory=set)
+    body: list[Node] = field(default_factory=list)
+
+
+def _structure(nodes: Sequence[Node]) -> object:
+    """Key of the loop nest of nodes: equal for the steps of an unrolled loop."""
+    numbers: dict[Var, int] = {}
+    calls = []
+    for n in nodes:
+        values = (*n.inputs, *n.outputs)
+        calls.append((n.primitive, *[numbers.setdefault(v, len(numbers)) for v in values]))
+    return tuple(calls), tuple([(v.abstract.shape, v.abstract.format) for v in numbers])

@@ -1,1 +1,1 @@
-"""gradcheck: is the gradient right, and if not, where and in what way is it wrong?"""
+"""gradcheck: checks a gradient against differences, and locates and diagnoses its faults."""

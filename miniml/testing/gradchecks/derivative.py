@@ -1,17 +1,29 @@
-"""Derivatives of a function of one real number, by differences at several scales, with errors.
+"""Numerical derivatives of a function of one real number, with error bars.
 
 y(t) is a vector, and every component has its own extrapolation, error and noise, so that a
-component with a pole or a kink nearby does not blur the others.
+component with a pole or a kink nearby does not blur the others. In order: central and one-sided
+differences at several scales; their limits for steps that go to 0, by Neville's scheme, and their
+noise; perturbed runs, in which each operation is off by a unit in the last place.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from .extrapolation import EPS, Estimate, extrapolate, finer, noise_in, stairs
+from ...core.dtype import DType, float32, is_float
+from ...core.primitive import Primitive
+from ...core.tensor import Tensor
+from ...core.trace import current_trace
+from ...graph.tracing import ForwardingTrace
+from ...ops.elementwise import Add, Sub
+from ...ops.linalg import Einsum, MatMul
+from ...ops.reduce import CumSum, LogSumExp, Mean, Sum
+from ...ops.shape import SumTo
+from ..tolerance import limits_of, unit_roundoff
 from .report import Array
 
 # Rounding of y in an extrapolated quotient, in units of noise / h: the weights of Neville's scheme
@@ -21,155 +33,17 @@ ENOUGH = 12  # steps worth an extrapolation of their own: the last of six column
 
 FIRST = 0.1  # times the size of the numbers: no step reaches 0, and h^14 is below rounding
 HALVINGS = 6  # steps that a smooth function needs; each further two come one by one
-ROWS = (
-    30  # the most steps, each of two calls: halving 0.1 so often leaves 1e-10, less than rounding
-)
-# Of the sixth step: some far smaller ones, three of them near one another, so that they
+ROWS = 30  # steps at most, two calls each: 0.1 halved so often is 1e-10, below rounding
+# Fractions of the sixth step: some far smaller ones, three of them near one another, so that they
 # tell noise, which differs among them, from structure, which does not.
 SENTINELS = (50.0, 1300.0, 2000.0, 3000.0)
-MORE_SENTINELS = (700.0, 2500.0)  # between them, where one more look decides
-# Of the first step: down to where rounding leaves half the digits, for what bends very near.
+MORE_SENTINELS = (700.0, 2500.0)  # between them, where a second measurement decides
+# Fractions of the first step: down to where rounding leaves half the digits, for y that bends very
+# near 0.
 DEEP = (3e-6, 1e-6, 4e-7, 1.4e-7, 5e-8, 2e-8, 7e-9, 2.6e-9)
-TINY = 1e-6, 1e-8, 1e-10, 1e-12  # of the first step: below any of those that saw the kink
+TINY = 1e-6, 1e-8, 1e-10, 1e-12  # of the first step: below any of those that show the kink
 SHARP = 0.05  # an error of 5 % of the derivative: a fault of a factor, a sign or a term shows
 SMALL = 1e4  # roundings of y: what a long sum may leave, too little to look for a slope in
-
-
-@dataclass(frozen=True, slots=True)
-class Slopes:
-    """The result of differences of y at 0: the derivative, both one-sided ones, and y's noise.
-
-    bent: the difference between the two sides is there at the smallest steps, too. reach: the
-    typical size of a difference quotient, over all steps and both sides.
-    """
-
-    central: Estimate
-    right: Estimate
-    left: Estimate
-    noise: Array
-    bent: Array
-    reach: Array
-
-    @property
-    def kink(self) -> Array:
-        """True where the one-sided derivatives differ: by far more than their errors, which are
-        estimates, and by more than the millionth that large steps leave of a curve."""
-        with np.errstate(invalid="ignore"):
-            jump = np.abs(self.right.value - self.left.value)
-            blur = self.right.error + self.left.error
-            size = np.abs(self.right.value) + np.abs(self.left.value)
-            return np.asarray((jump > 8 * blur) & (jump > 1e-6 * size) & self.bent)
-
-    def put(self, columns: Array, part: Slopes) -> None:
-        """Insert the slopes of some components."""
-        for old, new in zip(self._arrays(), part._arrays(), strict=True):
-            old[columns] = new
-
-    def _arrays(self) -> tuple[Array, ...]:
-        return *self.central, *self.right, *self.left, self.noise, self.bent, self.reach
-
-    @staticmethod
-    def at_rest(still: Array) -> Slopes:
-        """The slopes of components that do not change: 0 +- still."""
-
-        def zeros() -> Array:
-            return np.zeros(still.size)
-
-        def nothing() -> Estimate:
-            return Estimate(zeros(), zeros(), still.copy(), zeros())
-
-        return Slopes(nothing(), nothing(), nothing(), zeros(), zeros() > 0, zeros())
-
-
-@dataclass(slots=True)
-class Line:
-    """Values of y(t) on both sides of 0, at the steps measured so far.
-
-    at: y, a vector of m components; NaN where it has no value. origin: y(0). unit: the unit
-    roundoff of each component. inside: the effect of roundings inside y, where known.
-    bends: steps far smaller still, and |y(h) + y(-h) - 2 y(0)|.
-    """
-
-    at: Callable[[float], Array]
-    origin: Array
-    unit: Array
-    inside: Array | float = 0.0
-    steps: list[float] = field(default_factory=list)
-    above: list[Array] = field(default_factory=list)
-    below: list[Array] = field(default_factory=list)
-    bends: list[tuple[float, Array]] = field(default_factory=list)
-
-    @property
-    def grain(self) -> Array:
-        """How exactly y is known at 0: its own rounding, or that of the terms it is computed from.
-
-        The latter also shows as stairs: y stays constant, then jumps by a large unit.
-        """
-        own = np.fmax(self.unit * np.abs(self.origin), self.inside)
-        return np.asarray(np.fmax(own, stairs(np.array(self.above + self.below) - self.origin)))
-
-    def add(self, *steps: float) -> None:
-        """Measure y at plus and minus each step."""
-        for h in steps:
-            self.steps.append(h)
-            self.above.append(self.at(h))
-            self.below.append(self.at(-h))
-
-    def slopes(self) -> Slopes:
-        """The derivatives at 0 that the values so far support.
-
-        Numbers that never changed have derivative 0, to their rounding; inf has none.
-        """
-        order = np.argsort(self.steps)[::-1]
-        h = np.array(self.steps)[order]
-        moved = ~np.isfinite(self.origin)
-        for values in (*self.above, *self.below):
-            moved |= values != self.origin
-        columns = np.flatnonzero(moved)
-        up = np.array([self.above[k][columns] for k in order])
-        down = np.array([self.below[k][columns] for k in order])
-        grain = self.grain
-        with np.errstate(all="ignore"):
-            found = _slopes(h, up, down, self.origin[columns], self.unit[columns], grain[columns])
-        still = 2 * grain / h[0]
-        whole = Slopes.at_rest(np.where(np.isfinite(still), still, 0.0))
-        whole.put(columns, found)
-        return whole
-
-
-def _slopes(h: Array, up: Array, down: Array, y0: Array, unit: Array, rounds: Array) -> Slopes:
-    """The derivatives at 0 of components with the values up at h, down at -h and y0 at 0.
-
-    h falls. rounds: how exactly each y is known. Of a component whose largest steps
-    jumped over some structure, they come from the smaller steps alone, if those are enough.
-    """
-    rows = (up - down) / (2 * h[:, None])
-    sizes = (np.abs(up - y0) + np.abs(down - y0)) / (2 * h[:, None])
-    grain, floor = 2 * unit * sizes, 2 * rounds
-    rough = extrapolate(h, rows, floor, grain, 2, ROUNDING)
-    least = floor + np.where(np.isfinite(rough.value), EPS * np.abs(rough.value), 0.0)
-    noise, structured = noise_in(h, rows, rough, least)
-    central = extrapolate(h, rows, noise, grain, 2, ROUNDING)
-    structured |= finer(h, rows, central, least)
-    central = central._replace(truncation=np.where(structured, np.inf, central.truncation))
-    right = extrapolate(h, (up - y0) / h[:, None], noise, grain, 1, ONE_SIDED)
-    left = extrapolate(h, (y0 - down) / h[:, None], noise, grain, 1, ONE_SIDED)
-    bent = _bent(h, (up + down - 2 * y0) / h[:, None], right.value - left.value, noise)
-    found = Slopes(central, right, left, noise, bent, np.median(sizes, axis=0))
-    smaller = h <= h[0] / 4
-    again = np.flatnonzero(structured & ~found.kink)
-    if smaller.sum() >= ENOUGH and again.size:
-        sides = up[smaller][:, again], down[smaller][:, again]
-        found.put(again, _slopes(h[smaller], *sides, y0[again], unit[again], rounds[again]))
-    return found
-
-
-def _bent(h: Array, bends: Array, jump: Array, noise: Array) -> Array:
-    """True where the sides differ by half the jump at the smallest step that could show it."""
-    telling = noise < np.abs(jump) * h[:, None] / 8
-    last = len(h) - 1 - np.argmax(telling[::-1], axis=0)
-    there = np.abs(bends[last, np.arange(last.size)]) > 0.5 * np.abs(jump)
-    return np.asarray(there & telling.any(axis=0))
 
 
 def climb(line: Line, first: float, done: Callable[[Slopes], bool]) -> Slopes:
@@ -249,7 +123,7 @@ def _all_at_zero(line: Line, slopes: Slopes, done: Callable[[Slopes], bool]) -> 
 
 
 def converged(origin: Array) -> Callable[[Slopes], bool]:
-    """Whether nothing is gained by smaller steps: all is sharp, kinked, or blurred by rounding.
+    """The test that smaller steps gain nothing: all is sharp, kinked, or blurred by rounding.
 
     Sharp is 1e-9 of the derivative, or 1e-12 of the whole change of y: no fault is that small.
     """
@@ -265,3 +139,360 @@ def converged(origin: Array) -> Callable[[Slopes], bool]:
         return bool(np.all(sharp | blurred | slopes.kink | ~np.isfinite(size)))
 
     return done
+
+
+@dataclass(slots=True)
+class Line:
+    """Values of y(t) on both sides of 0, at the steps measured so far.
+
+    at: y, a vector of m components; NaN where it has no value. origin: y(0). unit: the unit
+    roundoff of each component. inside: the effect of roundings inside y, where known.
+    bends: steps far smaller still, and |y(h) + y(-h) - 2 y(0)|.
+    """
+
+    at: Callable[[float], Array]
+    origin: Array
+    unit: Array
+    inside: Array | float = 0.0
+    steps: list[float] = field(default_factory=list)
+    above: list[Array] = field(default_factory=list)
+    below: list[Array] = field(default_factory=list)
+    bends: list[tuple[float, Array]] = field(default_factory=list)
+
+    @property
+    def grain(self) -> Array:
+        """The precision of y at 0: its own rounding, or that of the terms it is computed from.
+
+        The latter also shows as stairs: y stays constant, then jumps by a large unit.
+        """
+        own = np.fmax(self.unit * np.abs(self.origin), self.inside)
+        return np.asarray(np.fmax(own, _stairs(np.array(self.above + self.below) - self.origin)))
+
+    def add(self, *steps: float) -> None:
+        """Measure y at plus and minus each step."""
+        for h in steps:
+            self.steps.append(h)
+            self.above.append(self.at(h))
+            self.below.append(self.at(-h))
+
+    def slopes(self) -> Slopes:
+        """The derivatives at 0 that the values so far support.
+
+        Numbers that never changed have derivative 0, to their rounding; inf has none.
+        """
+        order = np.argsort(self.steps)[::-1]
+        h = np.array(self.steps)[order]
+        moved = ~np.isfinite(self.origin)
+        for values in (*self.above, *self.below):
+            moved |= values != self.origin
+        columns = np.flatnonzero(moved)
+        up = np.array([self.above[k][columns] for k in order])
+        down = np.array([self.below[k][columns] for k in order])
+        grain = self.grain
+        with np.errstate(all="ignore"):
+            found = _slopes(h, up, down, self.origin[columns], self.unit[columns], grain[columns])
+        still = 2 * grain / h[0]
+        whole = Slopes.at_rest(np.where(np.isfinite(still), still, 0.0))
+        whole.put(columns, found)
+        return whole
+
+
+@dataclass(frozen=True, slots=True)
+class Slopes:
+    """The result of differences of y at 0: the derivative, both one-sided ones, and y's noise.
+
+    bent: the difference between the two sides is there at the smallest steps, too. reach: the
+    typical size of a difference quotient, over all steps and both sides.
+    """
+
+    central: Estimate
+    right: Estimate
+    left: Estimate
+    noise: Array
+    bent: Array
+    reach: Array
+
+    @property
+    def kink(self) -> Array:
+        """True where the one-sided derivatives differ: by far more than their errors, which are
+        estimates, and by more than the millionth that large steps leave of a curve."""
+        with np.errstate(invalid="ignore"):
+            jump = np.abs(self.right.value - self.left.value)
+            blur = self.right.error + self.left.error
+            size = np.abs(self.right.value) + np.abs(self.left.value)
+            return np.asarray((jump > 8 * blur) & (jump > 1e-6 * size) & self.bent)
+
+    def put(self, columns: Array, part: Slopes) -> None:
+        """Insert the slopes of some components."""
+        for old, new in zip(self._arrays(), part._arrays(), strict=True):
+            old[columns] = new
+
+    def _arrays(self) -> tuple[Array, ...]:
+        return *self.central, *self.right, *self.left, self.noise, self.bent, self.reach
+
+    @staticmethod
+    def at_rest(still: Array) -> Slopes:
+        """The slopes of components that do not change: 0 +- still."""
+
+        def zeros() -> Array:
+            return np.zeros(still.size)
+
+        def nothing() -> Estimate:
+            return Estimate(zeros(), zeros(), still.copy(), zeros())
+
+        return Slopes(nothing(), nothing(), nothing(), zeros(), zeros() > 0, zeros())
+
+
+def _slopes(h: Array, up: Array, down: Array, y0: Array, unit: Array, rounds: Array) -> Slopes:
+    """The derivatives at 0 of components with the values up at h, down at -h and y0 at 0.
+
+    h falls. rounds: the precision of each y. The derivatives of a component whose largest steps
+    jump over some structure come from the smaller steps alone, if there are enough of those.
+    """
+    rows = (up - down) / (2 * h[:, None])
+    sizes = (np.abs(up - y0) + np.abs(down - y0)) / (2 * h[:, None])
+    grain, floor = 2 * unit * sizes, 2 * rounds
+    rough = _extrapolate(h, rows, floor, grain, 2, ROUNDING)
+    least = floor + np.where(np.isfinite(rough.value), EPS * np.abs(rough.value), 0.0)
+    noise, structured = _noise_in(h, rows, rough, least)
+    central = _extrapolate(h, rows, noise, grain, 2, ROUNDING)
+    structured |= _finer(h, rows, central, least)
+    central = central._replace(truncation=np.where(structured, np.inf, central.truncation))
+    right = _extrapolate(h, (up - y0) / h[:, None], noise, grain, 1, ONE_SIDED)
+    left = _extrapolate(h, (y0 - down) / h[:, None], noise, grain, 1, ONE_SIDED)
+    bent = _bent(h, (up + down - 2 * y0) / h[:, None], right.value - left.value, noise)
+    found = Slopes(central, right, left, noise, bent, np.median(sizes, axis=0))
+    smaller = h <= h[0] / 4
+    again = np.flatnonzero(structured & ~found.kink)
+    if smaller.sum() >= ENOUGH and again.size:
+        sides = up[smaller][:, again], down[smaller][:, again]
+        found.put(again, _slopes(h[smaller], *sides, y0[again], unit[again], rounds[again]))
+    return found
+
+
+def _bent(h: Array, bends: Array, jump: Array, noise: Array) -> Array:
+    """True where the sides differ by half the jump at the smallest step that could show it."""
+    clear = noise < np.abs(jump) * h[:, None] / 8
+    last = len(h) - 1 - np.argmax(clear[::-1], axis=0)
+    there = np.abs(bends[last, np.arange(last.size)]) > 0.5 * np.abs(jump)
+    return np.asarray(there & clear.any(axis=0))
+
+
+# --- Extrapolation and noise ----------------------------------------------------------------------
+
+
+EPS = float(np.finfo(np.float64).eps)
+COLUMNS = 6  # a truncation of h^14 (h^7 on one side): more columns only add up rounding
+TRUNCATION = 3.0  # the last change estimates the remaining error, seldom wrong by a factor of three
+WITNESSES = 2  # the smallest steps: one alone could agree with the larger ones by chance
+STILL = 4  # points: so many are not constant, or multiples of one number, by chance
+STEP_PARTS = 4  # the least change may itself be up to four stairs high
+
+
+class Estimate(NamedTuple):
+    """A derivative per component: its value, the errors of extrapolation and of rounding.
+
+    step: the smallest step used; 0 for a component that never changed.
+    """
+
+    value: Array
+    truncation: Array
+    rounding: Array
+    step: Array
+
+    @property
+    def error(self) -> Array:
+        """The half width of the interval that holds the derivative; inf where there is none."""
+        return self.truncation + self.rounding
+
+
+def _extrapolate(
+    h: Array, rows: Array, noise: Array, grain: Array, power: int, blur: float
+) -> Estimate:
+    """The limit of rows[k] for h[k] -> 0, if rows are a polynomial in h**power near 0.
+
+    h: steps, falling; rows: (steps, m) difference quotients, rounded by `grain`. Neville's scheme;
+    the entry with the least error is taken. An entry's error is its change from its neighbours,
+    TRUNCATION-fold, and blur times the larger of noise / h and the grain of the rows it is computed
+    from. At least three rows have to agree, and the WITNESSES smallest steps give no entry of their
+    own: they show the noise.
+    Source: Ridders, "Accurate computation of F'(x) and F'(x)F''(x)" (1982).
+    """
+    m = rows.shape[1]
+    best = Estimate(np.full(m, np.nan), *(np.full(m, np.inf) for _ in range(3)))
+    previous = rows
+    for c in range(1, min(COLUMNS, len(h) - 1) + 1):
+        current = _next_column(h, previous, c, power)
+        change = np.maximum(np.abs(current - previous[1:]), np.abs(current - previous[:-1]))
+        change[1:] = np.maximum(change[1:], np.abs(current[1:] - current[:-1]))
+        if c == 1:
+            change[0] = np.inf
+        grain = np.maximum(grain[1:], grain[:-1])
+        column = Estimate(
+            current,
+            TRUNCATION * change,
+            blur * np.maximum(noise / h[c:, None], grain),
+            np.broadcast_to(h[c:, None], current.shape),
+        )
+        best = _better(best, column)
+        previous = current
+    return best
+
+
+def _better(best: Estimate, column: Estimate) -> Estimate:
+    """For each component the entry with the least error, if that is less than before."""
+    error = np.where(np.isnan(column.error), np.inf, column.error)
+    error[max(len(error) - WITNESSES, 0) :] = np.inf
+    k, every = np.argmin(error, axis=0), np.arange(error.shape[1])
+    better = error[k, every] < best.error
+    entry = (a[k, every] for a in column)
+    return Estimate(*(np.where(better, new, old) for new, old in zip(entry, best, strict=True)))
+
+
+def _next_column(h: Array, previous: Array, c: int, power: int) -> Array:
+    """Column c of Neville's scheme in h**power: each entry is extrapolated from two before it."""
+    ratio = (h[:-c] / h[c:])[:, None] ** power - 1
+    return np.asarray(previous[1:] + (previous[1:] - previous[:-1]) / ratio)
+
+
+def _noise_in(h: Array, rows: Array, rough: Estimate, least: Array) -> tuple[Array, Array]:
+    """The noise of y, from the steps below the best one, where the derivative is known.
+
+    There y is off by h |quotient - derivative|. Noise is as large at one step as at another;
+    an error that fades or grows with h is not noise but structure that the best step is too large
+    to show (second result: such an estimate is worthless). The factors leave room for chance: of a
+    few draws of noise the largest is seldom 8 times, and never 24 times, another.
+    """
+    steps, column = h[:, None], rows
+    seen = steps * np.abs(rows - rough.value)
+    for c in range(1, min(COLUMNS, len(h) - 1) + 1):
+        column = _next_column(h, column, c, 2)
+        seen[c:] = np.fmin(seen[c:], steps[c:] * np.abs(column - rough.value))
+    seen = np.where(np.isfinite(seen) & (steps < rough.step), seen, 0.0)
+    largest = seen.max(axis=0, initial=0.0)
+    lowest = np.where(steps <= 4 * h[-1], seen, 0.0).max(axis=0, initial=0.0)
+    above = np.where((steps > 4 * h[-1]) & (seen > 0), seen, np.nan)
+    above.sort(axis=0)  # NaN last
+    count = np.isfinite(above).sum(axis=0)
+    typical = above[np.maximum(count - 1, 0) // 2, np.arange(count.size)]
+    growing = (count > 1) & (lowest > 24 * typical)
+    fading = (lowest < largest / 8) & (lowest < typical / 2)
+    structured = (fading | growing) & (largest > 32 * least)
+    return np.maximum(least, 2 * largest), structured
+
+
+def _finer(h: Array, rows: Array, found: Estimate, least: Array) -> Array:
+    """True where the smallest steps agree with one another, but not with the estimate.
+
+    Noise would make them disagree with one another as much.
+    """
+    last = rows[-max(3, int(np.sum(h <= 4.5 * h[-1]))) :]
+    away = np.abs(last - found.value).min(axis=0)
+    among = last.max(axis=0) - last.min(axis=0)
+    seen = away > np.maximum(found.error, 8 * least / h[-1])
+    return np.asarray((among < 0.3 * away) & seen)
+
+
+def _stairs(changes: Array) -> Array:
+    """The stair of each component whose small changes are all 0 or multiples of one number.
+
+    They are so where y is a difference of rounded numbers far larger than itself, as in
+    1 - tanh(x)**2 at 18; 0 for components that change in other ways. changes: (points, m).
+    """
+    found, still = np.zeros(changes.shape[1:]), (changes == 0).sum(axis=0)
+    both = (still >= STILL) & (len(changes) - still >= STILL)  # true of few, as a rule
+    sizes = np.abs(changes[:, both])
+    least = np.where(sizes > 0, sizes, np.inf).min(axis=0, initial=np.inf)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        count = STEP_PARTS * sizes / least
+        near = (sizes > 0) & (sizes < 64 * least)  # further up a slope blurs the stairs
+        whole = np.abs(count - np.round(count)) < 1e-6
+    steps = (near.sum(axis=0) >= STILL) & (whole | ~near).all(axis=0)
+    found[both] = np.where(steps & np.isfinite(least), least, 0.0)
+    return found
+
+
+# --- Perturbed rounding ---------------------------------------------------------------------------
+
+
+# Operations that round even if the result equals one of the inputs: the others may be too small to
+# change it.
+SUMS = Add, Sub, Sum, SumTo, Mean, CumSum, LogSumExp, MatMul, Einsum
+JUMP = 64.0  # roundings that a change may add up, and not be a jump: as in tolerance.spread_of
+
+
+class Perturbation(NamedTuple):
+    """The amount by which a number is off: `relative` to itself, and `least` however small it is.
+
+    own: results in a narrower dtype are off by two of that dtype's units.
+    """
+
+    relative: float
+    least: float = 0.0
+    own: bool = False
+
+    @staticmethod
+    def rounding_to(dtype: DType) -> Perturbation:
+        """The perturbation of a rounding to the dtype, subnormal numbers included.
+
+        Results too small for a normal float32 may get lost on the way: 1 / (1 + exp(90)) is 0.
+        """
+        least = max(limits_of(dtype).smallest_subnormal, limits_of(float32).tiny)
+        return Perturbation(unit_roundoff(dtype), float(least))
+
+    def of(self, a: Array, rng: np.random.Generator) -> Array:
+        """Each number moved up or down; zeros stay, because they are exact."""
+        a = np.asarray(a)
+        signs = rng.choice([-1.0, 1.0], size=a.shape)
+        relative = max(self.relative, 2 * unit_roundoff(a.dtype) if self.own else 0.0)
+        moved = a * (1 + relative * signs) + np.where(a == 0, 0.0, self.least * signs)
+        return np.asarray(moved).astype(a.dtype)
+
+    def jump(self, x: Array, *numbers: Array) -> float:
+        """A change larger than this perturbation causes in products of three of these numbers, or
+        of 1/x: the derivatives of 1/x and x/|x| have such terms, even where they cancel."""
+        with np.errstate(divide="ignore", over="ignore"):
+            largest = np.float64(max(map(largest_in, (1 / x, x, *numbers))))
+            return float(JUMP * self.relative * largest * max(1.0, largest) ** 2)
+
+    def without_jumps(self, change: Array, x: Array, *numbers: Array) -> Array:
+        """The size of a change; 0 where results jump, since a jump is a choice, not a rounding."""
+        with np.errstate(invalid="ignore", over="ignore"):
+            return np.where(np.abs(change) <= self.jump(x, *numbers), np.abs(change), 0.0)
+
+
+class Rounding(ForwardingTrace):
+    """The enclosing trace, with the result of every operation that rounds perturbed.
+
+    The change of a result is then the effect of roundings inside the function and its pull-back:
+    the 1 - out**2 of a tanh near 1 keeps few digits of `out`, which no change of the point shows.
+    An operation that only moves or chooses numbers does not round.
+    """
+
+    def __init__(self, by: Perturbation, rng: np.random.Generator):
+        super().__init__(current_trace())
+        self.by, self.rng = by, rng
+
+    def bind(self, primitive: Primitive, args: Sequence[Any]) -> tuple[Any, ...]:
+        outs = self.parent.bind(primitive, args)
+        if primitive.effect != "pure":
+            return outs
+        given = [np.abs(np.asarray(a)).reshape(-1) for a in args if _is_float(a)]
+        known = np.concatenate(given) if given else np.zeros(0)
+        sums = isinstance(primitive, SUMS)
+        return tuple(self._rounded(o, known, sums) if _is_float(o) else o for o in outs)
+
+    def _rounded(self, out: Tensor, known: Array, sums: bool) -> Tensor:
+        array = np.asarray(out)
+        if not known.size or (not sums and np.isin(np.abs(array), known).all()):
+            return out
+        return Tensor(self.by.of(array, self.rng), device=out.device)
+
+
+def _is_float(value: Any) -> bool:
+    return isinstance(value, (Tensor, np.ndarray)) and is_float(value.dtype)
+
+
+def largest_in(a: Array) -> float:
+    """The size of the largest finite number, 0 if there is none."""
+    return float(np.max(np.abs(a), where=np.isfinite(a), initial=0.0))

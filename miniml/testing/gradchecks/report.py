@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...errors import MinimlError
+from ...core.errors import MinimlError
 
 Array = np.ndarray[Any, Any]
 Arrays = list[Array]
@@ -172,7 +172,8 @@ def _finding_row(f: GradFinding) -> tuple[str, ...]:
     slopes = f"left {f.left:.6g}, right {f.right:.6g}" if np.isfinite(f.left + f.right) else ""
     numeric = slopes if slopes and f.verdict == KINK else _interval(f.numeric, f.error_bar)
     looks = "; ".join(t for t in (f.diagnosis, slopes if numeric != slopes else "") if t)
-    return f.verdict, str(f.order), f.element, f"{f.analytic:.8g}", numeric, looks
+    analytic = f"{f.analytic:.{max(8, _digits(f.numeric, f.error_bar))}g}"
+    return f.verdict, str(f.order), f.element, analytic, numeric, looks
 
 
 def _comparison_row(c: Agreement) -> tuple[str, ...]:
@@ -185,8 +186,14 @@ def _interval(value: float, error: float) -> str:
         return "none"
     if not np.isfinite(error):
         return f"{value:.6g} +- ?"
-    digits = 10 if error <= 0 else int(np.clip(np.log10(max(abs(value), error) / error) + 2, 2, 12))
-    return f"{value:.{digits}g} +- {error:.1g}"
+    return f"{value:.{_digits(value, error)}g} +- {error:.1g}"
+
+
+def _digits(value: float, error: float) -> int:
+    """The number of digits that the error leaves, and one more."""
+    if not np.isfinite(value + error):
+        return 6
+    return 10 if error <= 0 else int(np.clip(np.log10(max(abs(value), error) / error) + 2, 2, 12))
 
 
 def _table(head: tuple[str, ...], body: Iterable[tuple[str, ...]]) -> list[str]:

@@ -1,26 +1,67 @@
-"""gradcheck: is a gradient the derivative of the function, at a point, element by element?"""
+"""Gradient check: the gradient of a function at a point against differences, by element.
+
+In order: `gradcheck` and `gradcheck_vjp`; the orders of derivatives, one after the other, with the
+findings of each; a plain NumPy function with a hand-written pull-back as a Map.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import inspect
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from ...errors import GradientArgumentError, MinimlError, TracedValueError
-from ...grad.weights import Given, Weights
+from ...core.dtype import float64
+from ...core.errors import (
+    DTypeError,
+    GradientArgumentError,
+    KernelNotFoundError,
+    MinimlError,
+    TracedValueError,
+)
+from ...core.parameter import Parameter, logged
+from ...core.primitive import Primitive
+from ...core.settings import context
+from ...grad.transforms import Given, Weights
 from ...nn.cell import Cell
-from ...parameter import Parameter
-from ...primitive import Primitive
-from ...settings import context
-from ...undo import logged
-from ..budget import lasting
+from ..budget import TimeIsUpError, lasting, time_is_up
 from ..calls import without_c
-from .maps import Map
-from .orders import check_orders
-from .plain import of_numpy
-from .problem import device_of, is_list_of_floats, name_of, of_miniml
-from .report import Arrays, GradientError, GradReport
+from .derivative import Perturbation
+from .element import ties
+from .linearity import blind, check_linearity, check_narrow, not_finite, unseen
+from .problem import (
+    Map,
+    Pull,
+    Subject,
+    WrongGradientForm,
+    as_array,
+    at_point,
+    device_of,
+    dtype_of,
+    floats_of,
+    guarded,
+    is_float_leaf,
+    is_list_of_floats,
+    name_of,
+    nothing_in,
+    of_miniml,
+)
+from .report import (
+    CORRECT,
+    KINK,
+    UNKNOWN,
+    WRONG,
+    Array,
+    Arrays,
+    GradFinding,
+    GradientError,
+    GradReport,
+    Verdict,
+)
+from .search import Search, diagnosed
 
 Function = Callable[..., Any]
 
@@ -81,7 +122,7 @@ def _weights_of(fn: Function, weights: Given | None) -> tuple[Parameter, ...]:
 
 
 def _of_lists(fn: Function, args: tuple[Any, ...]) -> MinimlError:
-    """The error for a function that got a list of numbers which it treats as an array."""
+    """The error for a function that gets a list of numbers and treats it as an array."""
     first = next(i for i, a in enumerate(args) if is_list_of_floats(a))
     return GradientArgumentError(
         f"gradcheck of {name_of(fn)} got a list for argument {first}, which is a tree of scalars, "
@@ -108,7 +149,7 @@ def gradcheck_vjp(
     True
     """
     with lasting(budget):
-        return _checked(*of_numpy(f, vjp, args), 1, strict, raise_error, seed)
+        return _checked(*_of_numpy(f, vjp, args), 1, strict, raise_error, seed)
 
 
 def _checked(
@@ -117,8 +158,227 @@ def _checked(
     report = GradReport(map_.name, strict=strict)
     rng = np.random.default_rng(seed)
     with np.errstate(all="ignore"):
-        check_orders(map_, point, highest, rng, report)
+        _check_orders(map_, point, highest, rng, report)
     report.sort()
     if raise_error and not report.ok:
         raise GradientError(report)
     return report
+
+
+# --- Orders of derivatives ------------------------------------------------------------------------
+
+
+JUDGED = CORRECT, KINK, WRONG
+COARSE = 1e-4  # a larger unit roundoff, as of 16 bits, leaves no difference sharp
+NONE = np.zeros(0, np.int64)
+
+
+def _check_orders(
+    map_: Map, point: Arrays, highest: int, rng: np.random.Generator, report: GradReport
+) -> None:
+    """Check the derivatives of each order up to `highest`, or to the first that is wrong."""
+    fixed = NONE
+    for order in range(1, highest + 1):
+        if time_is_up():
+            report.findings.append(_late(order, f"the derivative of order {order}"))
+            break
+        subject = _subject(map_, point, rng, report)
+        if fixed.size:
+            report.notes.append(
+                f"order {order}: {fixed.size} elements without a derivative of order {order - 1} "
+                "are held fixed"
+            )
+        fixed = np.union1d(fixed, _check_order(subject, report, fixed))
+        if subject.raised:
+            report.notes.append(f"the function raises near the point: {subject.raised}")
+        given = tuple(a.dtype for a in point)
+        if not report.wrong and subject.dtypes != given:
+            if time_is_up():
+                report.findings.append(_late(order, "the backward in its own dtypes"))
+            else:
+                check_narrow(subject, given, report)
+        report.forward_calls += subject.forward_calls
+        if report.wrong or order == highest or map_.following is None:
+            break
+        own = subject if subject.dtypes == given else at_point(map_, point, given, rng)
+        point = [*point, *(subject.random(shape).astype(dtype) for shape, dtype in own.shapes)]
+        map_ = map_.following()
+
+
+def _subject(map_: Map, point: Arrays, rng: np.random.Generator, report: GradReport) -> Subject:
+    """The Subject, in float64 if the function runs in it, else in the dtypes of the point."""
+    own = tuple(a.dtype for a in point)
+    if all(d == float64 for d in own):
+        return at_point(map_, point, own, rng)
+    try:
+        return at_point(map_, point, tuple(float64 for _ in own), rng)
+    except (DTypeError, KernelNotFoundError) as error:
+        note = (
+            f"the numeric side ran in {', '.join(sorted({d.name for d in own}))}: there is no "
+            f"float64 kernel ({str(error).splitlines()[0]})"
+        )
+        if note not in report.notes:
+            report.notes.append(note)
+        return at_point(map_, point, own, rng)
+
+
+def _check_order(subject: Subject, report: GradReport, fixed: Array) -> Array:
+    """Judge one order; return the elements for which no derivative exists, or was found."""
+    order = subject.map.order
+    found, faults, verdicts = not_finite(subject), list[GradFinding](), list[Verdict]()
+    lost = NONE
+    try:
+        gradient, faults = check_linearity(subject)
+        if order == 1:
+            report.gradients = [gradient[f.part].reshape(f.shape).copy() for f in subject.leaves]
+        dark, still = blind(subject)
+        finite = np.setdiff1d(np.flatnonzero(np.isfinite(subject.x)), fixed)
+        members = np.setdiff1d(finite, dark)
+        if members.size and subject.roundoff > COARSE:
+            found.append(_too_coarse(subject, members))
+        elif members.size and np.isfinite(subject.y).any():
+            for verdict in Search(subject, report).judge_all(members):
+                verdicts.append(verdict)
+            verdicts = diagnosed(subject, members, verdicts)
+            verdicts += ties(subject, verdicts)
+        if np.isfinite(subject.y).any():
+            lost = np.union1d(dark, np.intersect1d(_elements(verdicts, CORRECT, KINK), still))
+            found += unseen(subject, np.setdiff1d(lost, fixed))
+    except WrongGradientForm as error:
+        found.append(error.finding(order))
+    except TimeIsUpError:
+        left = subject.x.size - _elements(verdicts, *JUDGED).size
+        found.append(_late(order, f"{left} elements" if left else "ties among kinks"))
+    if subject.unlike:
+        found.append(_unlike(subject))
+        report.repeatable &= subject.repeatable
+    found += [f for v in verdicts for f in v.findings]
+    report.findings += _with_faults(found, faults)
+    judged = np.setdiff1d(_elements(verdicts, *JUDGED), lost)
+    report.judged += judged.size
+    unknown = np.setdiff1d(np.arange(subject.x.size), judged)
+    return np.union1d(unknown, _elements(verdicts, KINK))
+
+
+def _elements(verdicts: list[Verdict], *kinds: str) -> Array:
+    """The elements with one of these kinds of verdict."""
+    return np.unique(np.concatenate([NONE, *(v.members for v in verdicts if v.kind in kinds)]))
+
+
+def _late(order: int, what: str) -> GradFinding:
+    message = "not judged: the budget was used up; give more"
+    return GradFinding(UNKNOWN, order, message, what)
+
+
+def _too_coarse(subject: Subject, members: Array) -> GradFinding:
+    names = ", ".join(sorted({d.name for d in subject.dtypes}))
+    message = (
+        f"{members.size} elements: rounding to {names} hides the derivative from differences; "
+        "with a kernel in float64 beside it (d->d) it could be judged"
+    )
+    return GradFinding(UNKNOWN, subject.map.order, message, "inputs")
+
+
+def _unlike(subject: Subject) -> GradFinding:
+    order = subject.map.order
+    what = "function" if order == 1 else f"pull-back of order {order - 1}"
+    message = f"the {what} is not repeatable: two equal calls differ by up to {subject.unlike:.2g}"
+    if subject.remembers:
+        message = (
+            f"the {what} depends on earlier calls: equal calls, with others between them, differ "
+            f"by up to {subject.unlike:.2g}; it has a state, or a cache that takes others for them"
+        )
+    return GradFinding(UNKNOWN, order, message, "outputs")
+
+
+def _with_faults(found: list[GradFinding], faults: list[GradFinding]) -> list[GradFinding]:
+    """The findings together with the faults known without differences, which become the diagnosis
+    of wrong findings on the same argument."""
+    known = {f.argument: f.diagnosis for f in faults}
+    named = {f.argument for f in found if f.verdict == WRONG}
+    merged = [
+        replace(f, diagnosis=known[f.argument]) if f.verdict == WRONG and f.argument in known else f
+        for f in found
+    ]
+    return merged + [f for f in faults if f.argument not in named]
+
+
+# --- A plain NumPy function as a Map --------------------------------------------------------------
+
+
+def _of_numpy(f: Function, backward: Function, args: Sequence[Any]) -> tuple[Map, Arrays]:
+    """The Map of a function of arrays with a hand-written pull-back, and its point."""
+    name, args = name_of(f), [as_array(a) for a in args]
+    positions = [i for i, a in enumerate(args) if is_float_leaf(a)]
+    point = [np.array(args[i], dtype=dtype_of(args[i])) for i in positions]
+    if not sum(a.size for a in point):
+        raise nothing_in(f"gradcheck_vjp of {name}", args, "array")
+    takes_out = _takes_out(backward, len(args))
+    inexact: list[tuple[Perturbation, np.random.Generator]] = []
+
+    def filled(arrays: Arrays) -> list[Any]:
+        given = list(args)
+        for i, a in zip(positions, arrays, strict=True):
+            given[i] = a
+        return given
+
+    def run(arrays: Arrays) -> Arrays:
+        return [np.asarray(o) for o in floats_of(name, _outputs(f(*filled(arrays))))]
+
+    def linearize(arrays: Arrays) -> Pull:
+        given = filled(arrays)
+        out = f(*given)
+        for by, rng in inexact:
+            outs = [by.of(o, rng) if is_float_leaf(o) else o for o in _outputs(out)]
+            out = tuple(outs) if isinstance(out, (tuple, list)) else outs[0]
+
+        def pull(douts: Arrays) -> list[Any]:
+            dout = _like_output(out, douts)
+            result = _outputs(backward(*given, out, dout) if takes_out else backward(*given, dout))
+            if len(result) == len(args):
+                return [result[i] for i in positions]
+            if len(result) != len(positions):
+                raise WrongGradientForm(
+                    f"the vjp returns {len(result)} gradients for {len(args)} arguments"
+                )
+            return list(result)
+
+        return guarded(pull, [*arrays, *filter(is_float_leaf, _outputs(out))])
+
+    @contextmanager
+    def rounding(by: Perturbation, rng: np.random.Generator) -> Iterator[None]:
+        """Perturb the output, which the vjp may take: of a plain function nothing else is
+        visible."""
+        inexact.append((by, rng))
+        try:
+            yield
+        finally:
+            inexact.clear()
+
+    names = tuple((i, "", f"argument {i}") for i in positions)
+    return Map(name, run, linearize, names, rounding), point
+
+
+def _outputs(out: Any) -> Sequence[Any]:
+    return out if isinstance(out, (tuple, list)) else (out,)
+
+
+def _like_output(out: Any, douts: Arrays) -> Any:
+    """Cotangents in the form of the output, None for outputs that are not floats."""
+    if not isinstance(out, (tuple, list)):
+        return douts[0]
+    left = iter(douts)
+    return tuple(next(left) if is_float_leaf(o) else None for o in out)
+
+
+def _takes_out(backward: Function, count: int) -> bool:
+    try:
+        parameters = inspect.signature(backward).parameters.values()
+    except (TypeError, ValueError):
+        return False
+    required = [
+        p
+        for p in parameters
+        if p.default is p.empty and p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)
+    ]
+    return len(required) == count + 2

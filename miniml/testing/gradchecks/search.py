@@ -1,4 +1,4 @@
-"""Group testing: from a direction in which something is off down to the wrong elements.
+"""Group testing: finds the wrong elements of a gradient by probes of ever smaller groups.
 
 A probe compares the pull-back with differences along one random direction, in which only a group
 of elements moves. So one probe judges a group of any size:
@@ -11,33 +11,55 @@ of elements moves. So one probe judges a group of any size:
    accepted at once, the others are judged alone. Any other group is halved, in new directions.
 3. A single element is probed at several scales, until one is conclusive (`element`).
 4. A group that disagrees although all its parts agree is probed once more.
-5. The budget: after MOST wrong elements, or CALLS of the function, the remaining elements are not
-judged.
-   Verdicts are yielded as they are reached, so that those reached before a time limit are kept.
+5. After MOST wrong elements, or CALLS of the function, the remaining elements are not judged.
+   Verdicts are yielded as they are reached, so that those before a time limit are kept.
+Diagnosis, at the end: the kind of fault that a wrong gradient looks like, from the numbers alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+import itertools
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import partial
 
+import ml_dtypes
 import numpy as np
 
-from ...dtype import float64
+from ...core.dtype import float64
+from ..tolerance import limits_of
 from .derivative import FIRST
-from .element import judge_element, why_unjudged, wide_step
-from .isolated import isolated, lonely
-from .kinks import MANY, as_kinks, sources_of, valid_kinks
-from .noise import noise_of, note_on
-from .probe import Probe, probe
-from .report import CORRECT, UNKNOWN, WRONG, Agreement, Array, GradReport, Numbers, Verdict
-from .subject import Subject
+from .element import (
+    MANY,
+    as_kinks,
+    isolated,
+    judge_element,
+    removable_jump,
+    sources_of,
+    valid_kinks,
+    why_unjudged,
+    wide_step,
+)
+from .probe import Probe, noise_of, note_on, probe
+from .problem import Leaf, Subject
+from .report import (
+    CORRECT,
+    UNKNOWN,
+    WRONG,
+    Agreement,
+    Array,
+    GradFinding,
+    GradReport,
+    Numbers,
+    Verdict,
+)
 
 MOST = 8  # wrong elements: enough to show a pattern, and each costs some 200 calls
 # Calls to spend on groups that agree, and on groups that do not. A probe takes 20 to 60: 1,500
 # judge a few dozen vague groups, 6,000 lead to MOST elements among 100,000.
 CALLS = 1500, 6000
-VAGUE = 2  # nested groups in which differences see too little: smaller ones would not help
+AGAIN = 12  # equal calls, where something is amiss: a state may show in few of them
+VAGUE = 2  # nested groups in which differences show too little: smaller ones would not help
 
 
 @dataclass(slots=True)
@@ -51,7 +73,8 @@ class Search:
     def judge(self, members: Array, seen: Probe | None = None, vague: int = 0) -> Iterator[Verdict]:
         """Verdicts on a group.
 
-        seen: its probe so far. vague: in how many enclosing groups differences saw too little.
+        seen: its probe so far. vague: the number of enclosing groups in which differences show too
+        little.
         """
         seen = self._repeated(seen or probe(self.subject, members))
         if seen.clean:
@@ -126,7 +149,7 @@ class Search:
         return members[:cut], members[cut:]
 
     def _spent(self, seen: Probe) -> bool:
-        """Whether the budget is spent; groups that agree get fewer calls."""
+        """True if the budget is spent; groups that agree get fewer calls."""
         limit = CALLS[seen.sharp and not seen.agrees]
         return self.wrong >= MOST or self.subject.forward_calls > limit
 
@@ -139,14 +162,14 @@ class Search:
         return verdict
 
     def _asked_again(self, seen: Probe) -> Iterator[Verdict]:
-        """A group whose parts all agree, though the whole did not."""
+        """The verdict on a group whose parts all agree, though the whole does not."""
         again = probe(self.subject, seen.members, seen.uniform)
         if not again.agrees:
             message = "every part agrees, all together do not: too noisy, or not differentiable"
             yield self._unjudged(again, message)
 
     def _given_up(self, seen: Probe) -> Iterator[Verdict]:
-        """A group left over by the budget; no verdict if enough wrong elements are named
+        """The verdict on a group left over by the budget; none if enough wrong elements are named
         already."""
         if not (self.wrong and seen.sharp and not seen.agrees):
             yield self._unjudged(seen, why_unjudged(self.subject, seen))
@@ -164,6 +187,10 @@ class Search:
         An element at an isolated value of the function is wrong, and the rest is judged without it.
         """
         both = [self._first(members, uniform) for uniform in (False, True)]
+        if not all(seen.clean for seen in both):
+            self.subject.recall(AGAIN)
+            if self.subject.remembers:
+                return  # differences of a function that changes show nothing
         alone = self._isolated(members, both)
         if alone is not None:
             yield self._counted(alone)
@@ -178,14 +205,14 @@ class Search:
         yield from self.judge(members, both[0].joined(both[1]))
 
     def _first(self, members: Array, uniform: bool) -> Probe:
-        """A random direction; another one if the first disagrees by no more than chance
-        explains."""
+        """The probe of a random direction; of another one if the first disagrees by no more than
+        chance explains."""
         seen = probe(self.subject, members, uniform)
         return probe(self.subject, members, uniform) if seen.marginal else seen
 
     def _isolated(self, members: Array, both: list[Probe]) -> Verdict | None:
         """The isolated value that both directions show; one of them if there are several."""
-        outputs = lonely(both[0].line) & lonely(both[1].line)
+        outputs = removable_jump(both[0].line) & removable_jump(both[1].line)
         if not outputs.any() or not self.subject.repeatable:
             return None
         u, step = both[1].u, min(both[1].line.steps)
@@ -204,5 +231,197 @@ class Search:
 
 
 def _apart(seen: Probe, sources: Array) -> Array:
-    """Members that alone make an output lack its derivative, or whose gradient is not a number."""
+    """Members each of which alone deprives an output of its derivative, or whose gradient is not
+    finite."""
     return np.union1d(sources[sources >= 0], seen.members[~np.isfinite(seen.parts)])
+
+
+# --- Diagnosis of a wrong gradient ----------------------------------------------------------------
+
+
+Change = Callable[[Array], Array]
+
+LOWER = (np.float32, np.float16, ml_dtypes.bfloat16)
+EXACT = 1e-6  # tolerance of a factor: differences give six digits wherever the bar is narrow
+
+
+def diagnosed(subject: Subject, members: Array, verdicts: list[Verdict]) -> list[Verdict]:
+    """The verdicts; wrong elements get the kind of fault that the gradient of their argument has.
+
+    members: the elements that can be judged. Findings without a numeric side need no diagnosis.
+    """
+    wrong = [f for v in verdicts if v.kind == WRONG for f in v.findings if np.isfinite(f.numeric)]
+    kinds = {}
+    for leaf in subject.leaves:
+        mine = [f for f in wrong if f.argument == leaf.argument]
+        if mine:
+            probes = [probe(subject, leaf.among(members)) for _ in range(2)]
+            kinds[leaf.argument] = (
+                (_kind(subject, leaf, probes) if all(p.sharp for p in probes) else "")
+                or _rounded(mine)
+                or _other_argument(subject, leaf, probes)
+            )
+
+    def explained(f: GradFinding) -> GradFinding:
+        if f not in wrong:
+            return f
+        words = kinds[f.argument] or _alone(f), f.diagnosis
+        return replace(f, diagnosis="; ".join(filter(None, words)))
+
+    return [v._replace(findings=tuple(map(explained, v.findings))) for v in verdicts]
+
+
+def _alone(f: GradFinding) -> str:
+    """The error of one element, where the argument as a whole shows no pattern."""
+    if not np.isfinite(f.analytic):
+        return "not finite, where differences give a number"
+    if f.analytic == 0:
+        return "zero, but the function depends on this element"
+    if np.isfinite(f.left):
+        return ""
+    if abs(f.numeric) <= f.error_bar:
+        return "should be zero"
+    return f"{_shown(f.analytic / f.numeric)} times what it should be"
+
+
+def _kind(subject: Subject, leaf: Leaf, probes: list[Probe]) -> str:
+    """A sentence on the gradient of one argument, or "" if no known fault fits.
+
+    probes: random directions in which only this argument moves, as far as it can be judged. A
+    kind of fault is named if the gradient, with that fault undone, agrees with all of them.
+    """
+    whole = [subject.pull(p.v) for p in probes]
+    moved = [(p.u != 0)[leaf.part].reshape(leaf.shape) for p in probes]
+    own = [np.where(m, g[leaf.part].reshape(leaf.shape), 0) for m, g in zip(moved, whole)]
+    if not all(np.isfinite(g).all() for g in own):
+        return "not finite"
+    if not any(g.any() for g in own):
+        return "zero, but the function depends on this argument"
+    factor = _factor(probes)
+    message = "" if factor is None else _factor_text(factor, subject, leaf)
+    if factor is not None and (leaf.size > 1 or _is_round(factor)):
+        return message
+    one_sided = _unsummed(subject, leaf, probes[0].v, own[0])
+    for undone, change in _changes(leaf):
+        if all(
+            _fits(p, leaf, change(g)) and not np.array_equal(change(g), g)
+            for p, g in zip(probes, own, strict=True)
+        ):
+            return undone
+    return one_sided or _other_argument(subject, leaf, probes) or message
+
+
+def _fits(seen: Probe, leaf: Leaf, gradient: Array) -> bool:
+    """True if a gradient of the argument agrees with differences in the probe's direction."""
+    return seen.holds(float(np.sum(gradient.reshape(-1) * seen.u[leaf.part])), 2.0)
+
+
+def _rounded(found: list[GradFinding]) -> str:
+    """The diagnosis if the two sides of several elements differ by a narrower dtype's rounding,
+    else ""."""
+    sides = [(f.analytic, f.numeric) for f in found]
+    off = [abs(a - n) / abs(n) for a, n in sides if n and np.isfinite(a)]
+    if len(off) < max(2, len(found)):
+        return ""
+    for dtype in LOWER:
+        unit = float(limits_of(np.dtype(dtype)).eps)
+        if unit / 256 < max(off) < 4 * unit and float(np.median(off)) < unit:
+            return f"computed or rounded in {np.dtype(dtype).name}"
+    return ""
+
+
+def _factor(probes: list[Probe]) -> float | None:
+    """The factor by which the gradient is too large, if it is the same in every direction."""
+    ratios = [(p.analytic / p.numeric, 2 * p.bar / abs(p.numeric)) for p in probes if p.numeric]
+    if len(ratios) < len(probes) or not all(r and np.isfinite((r, e)).all() for r, e in ratios):
+        return None
+    value = min(ratios, key=lambda r: r[1])[0]
+    if any(abs(r - value) > e * (1 + abs(r)) for r, e in ratios):
+        return None
+    return value if max(e for _, e in ratios) <= 0.05 else None
+
+
+def _is_round(factor: float) -> bool:
+    """True for a factor n or 1/n: for a single element any fault is a factor, but seldom a round
+    one."""
+    if abs(factor) < 1:
+        factor = 1 / factor
+    return abs(factor - round(factor)) < EXACT * abs(factor)
+
+
+def _factor_text(value: float, subject: Subject, leaf: Leaf) -> str:
+    """A constant factor in words: "a constant factor 15 = n, its number of elements"."""
+    if abs(value + 1) < EXACT:
+        return "a constant factor -1: the sign"
+    counts = {leaf.size: "its number of elements", subject.y.size: "the number of outputs"}
+    counts |= {n: f"the extent of its axis {k}" for k, n in enumerate(leaf.shape)}
+    for shape, _ in subject.shapes:
+        counts |= {n: f"the extent of the output's axis {k}" for k, n in enumerate(shape)}
+    for n, what in counts.items():
+        if n > 1 and abs(value / n - 1) < EXACT:
+            return f"a constant factor {n} = n, {what}"
+        if n > 1 and abs(value * n - 1) < EXACT:
+            return f"a constant factor {value:.6g} = 1/n, n = {n} {what}"
+    return f"a constant factor {_shown(value)}"
+
+
+def _shown(factor: float) -> str:
+    """A factor with enough digits to differ from 1."""
+    near = abs(factor - 1)
+    return f"{factor:.6g}" if near > EXACT else f"1 {'-' if factor < 1 else '+'} {near:.2g}"
+
+
+def _changes(leaf: Leaf) -> Iterator[tuple[str, Change]]:
+    """Faults that are undone by moving elements of the gradient, each with the function that undoes
+    it."""
+    shape = leaf.shape
+    for i, j in itertools.combinations(range(len(shape)), 2):
+        if shape[i] == shape[j]:
+            yield (
+                f"transposed: axes {i} and {j} are exchanged",
+                partial(np.swapaxes, axis1=i, axis2=j),
+            )
+    if len(shape) == 2 and shape[0] != shape[1]:
+        yield "transposed: its elements are in column order", lambda g: g.reshape(shape[::-1]).T
+    for axis, extent in enumerate(shape):
+        for by in (1, -1, 2, -2) if extent > 2 else (1,):
+            yield f"shifted by {by} along axis {axis}", partial(np.roll, shift=-by, axis=axis)
+        if extent > 1:
+            yield f"reversed along axis {axis}", partial(np.flip, axis=axis)
+
+
+def _unsummed(subject: Subject, leaf: Leaf, v: Array, gradient: Array) -> str:
+    """The diagnosis if only one slice of dout along a broadcast axis reaches the gradient, else
+    ""."""
+    if len(subject.shapes) != 1:
+        return ""
+    (out, _), gap = subject.shapes[0], len(subject.shapes[0][0]) - len(leaf.shape)
+    for axis, extent in enumerate(out):
+        if extent < 2 or (axis >= gap >= 0 and leaf.shape[axis - gap] == extent):
+            continue
+        for index in (0, extent - 1):
+            one = np.zeros(out)
+            chosen = tuple(index if k == axis else slice(None) for k in range(len(out)))
+            one[chosen] = v.reshape(out)[chosen]
+            got = subject.pull(one.reshape(-1))[leaf.part].reshape(leaf.shape)
+            if np.array_equal(got, gradient):
+                return (
+                    f"only dout[{index}] along axis {axis} reaches it: the sum over the broadcast "
+                    "axis is missing"
+                )
+    return ""
+
+
+def _other_argument(subject: Subject, leaf: Leaf, probes: list[Probe]) -> str:
+    """The diagnosis if the gradient is another argument's, or the other way round, else ""."""
+    whole = [subject.pull(p.v) for p in probes]
+    own = [g[leaf.part].reshape(leaf.shape) for g in whole]
+    for other in subject.leaves:
+        if other is leaf or other.shape != leaf.shape:
+            continue
+        theirs = [g[other.part].reshape(leaf.shape) for g in whole]
+        if own[0].any() and all(map(np.array_equal, own, theirs)):
+            return f"the gradient of another input: the same as that of {other.argument}"
+        if all(p.sharp and _fits(p, leaf, g) for p, g in zip(probes, theirs, strict=True)):
+            return f"swapped: the gradient of {other.argument} is the one of this argument"
+    return ""

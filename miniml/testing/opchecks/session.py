@@ -11,10 +11,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..budget import Stopwatch, lasting_until
+from ..budget import Stopwatch, TimeIsUpError, go_on, lasting_until
 from ..calls import Call
 from .report import Severity
 
+SHRINKING = 0.8  # seconds at most for the smallest example of one issue
 DOMAIN = "domain"  # the kind of an issue with the numbers
 ENDS = "out of range"  # the same with numbers at the ends of the range of their dtype
 _RAISES = "raises "  # the prefix of the kinds of issues that are exceptions
@@ -36,7 +37,7 @@ class Issue(NamedTuple):
 
 
 class Difference(NamedTuple):
-    """How far two right results are apart: not an issue, but worth a line.
+    """The difference between two right results: not an issue, but worth a line.
 
     ulp: units in the last place.
     """
@@ -54,13 +55,12 @@ Remark = Issue | Difference
 class Check:
     """One property.
 
-    run: yields the issues of a call. wants: the calls it applies to. limit: how many calls it sees
-    at most; few: the limit for samples alone, if that differs. It sees every dtype first, then
-    every kind of numbers, then every rank.
-    trusted: with an OpInfo it only sees samples, because other calls may leave the domain.
-    enough: after how many calls with issues it stops. share: the part of the budget it may take.
-    after: a check whose faults leave nothing to be remark here.
-    first: what is done for all these calls before one is seen.
+    run: yields the issues of a call. wants: the calls it applies to. limit: the number of calls it
+    sees at most; few: the limit for samples alone, if that differs. It sees every dtype first, then
+    every kind of numbers, then every rank. trusted: with an OpInfo it only sees samples, because
+    other calls may leave the domain. enough: the number of calls with faults after which it stops.
+    share: the part of the budget it may take. after: a check whose faults leave nothing to remark
+    here. first: runs on all these calls before the first one is seen.
     """
 
     name: str
@@ -77,7 +77,10 @@ class Check:
 
 @dataclass
 class Session:
-    """The findings so far: by check and kind, the issue in its smallest call."""
+    """The findings so far: by check and kind, the issue in its smallest call.
+
+    kept: the names of what the code of the primitive has kept from call to call.
+    """
 
     budget: float
     few: bool = False
@@ -86,36 +89,48 @@ class Session:
     unfinished: list[str] = field(default_factory=list)
     differences: dict[tuple[str, str], Difference] = field(default_factory=dict)
     seen: dict[str, list[Call]] = field(default_factory=dict)
+    kept: list[str] = field(default_factory=list)
 
     def run(self, check: Check, calls: Sequence[Call]) -> None:
         """Let a check see calls until it has seen enough or time is up."""
+        end = self.watch.elapsed() + check.share * self.budget
+        with lasting_until(lambda: self.watch.elapsed() > end):
+            try:
+                self._see(check, chosen(check, calls, self.few))
+                go_on()  # the last call may have been cut short
+            except TimeIsUpError:
+                self.unfinished.append(check.name)
+
+    def _see(self, check: Check, calls: Sequence[Call]) -> None:
+        go_on()
+        check.first(calls)
         failed = 0
-        end = min(self.watch.elapsed() + check.share * self.budget, self.budget)
-        looked_at = chosen(check, calls, self.few)
-        check.first(looked_at)
-        for call in looked_at:
+        for call in calls:
             if failed == check.enough:
                 return
-            if not self._late(end):
-                self.seen.setdefault(check.name, []).append(call)
-                failed += self._look(check, call, end)
-            if self._late(end):  # the call may have been cut short
-                self.unfinished.append(check.name)
-                return
+            go_on()
+            self.seen.setdefault(check.name, []).append(call)
+            failed += self._look(check, call)
 
-    def _look(self, check: Check, call: Call, end: float) -> bool:
-        """Let a check see one call, until `end` of the watch; True if it has an issue."""
-        with lasting_until(lambda: self._late(end)):
-            found = everything(check, call)
-        for remark in found:
+    def _look(self, check: Check, call: Call) -> bool:
+        """Let a check see one call; True if it has a fault: a warning may stand before one."""
+        any_fault = False
+        for remark in _remarks(check, call):
             if isinstance(remark, Issue):
+                any_fault |= remark.severity == "fault"
                 self.note(check.name, remark, call)
             else:
                 self.compare(remark)
-        return any(isinstance(remark, Issue) for remark in found)
+        return any_fault
 
-    def _late(self, end: float) -> bool:
-        return self.watch.elapsed() > end
+    def checked_for_long(self) -> bool:
+        """True when the time for checks is up: the rest is for smaller examples."""
+        kept = min(len(self.found) * SHRINKING, self.budget / 4) if not self.few else 0.0
+        return self.watch.elapsed() > self.budget - kept
+
+    def over(self) -> bool:
+        """True when the budget is used up."""
+        return self.watch.elapsed() > self.budget
 
     def compare(self, remark: Difference) -> None:
         """Keep the largest difference between two kernels."""
@@ -125,7 +140,7 @@ class Session:
 
     @property
     def counts(self) -> dict[str, int]:
-        """How many calls each check saw."""
+        """The number of calls that each check saw."""
         return {name: len(calls) for name, calls in self.seen.items()}
 
     def note(self, name: str, issue: Issue, call: Call) -> None:
@@ -144,7 +159,7 @@ class Session:
             self.found[key] = issue, call
 
     def has(self, name: str, *severities: Severity) -> bool:
-        """True when a check has found something; with severities, something of these."""
+        """True when a check has found an issue; with severities, one of these."""
         return any(
             check == name and (not severities or issue.severity in severities)
             for (check, _), (issue, _) in self.found.items()
@@ -158,29 +173,28 @@ def _rank(issue: Issue, call: Call) -> tuple[bool, tuple[int, int, int]]:
 def chosen(check: Check, calls: Sequence[Call], few: bool = False) -> list[Call]:
     """The calls that a check sees."""
     limit = check.few or check.limit if few else check.limit
-    return spread([c for c in calls if check.wants(c)])[:limit]
+    return _spread([c for c in calls if check.wants(c)])[:limit]
 
 
 def issues(check: Check, call: Call) -> list[Issue]:
-    return [remark for remark in everything(check, call) if isinstance(remark, Issue)]
+    return [remark for remark in _remarks(check, call) if isinstance(remark, Issue)]
 
 
-def everything(check: Check, call: Call) -> list[Remark]:
-    """The issues that a check finds in a call; an exception is an issue, too."""
+def _remarks(check: Check, call: Call) -> Iterator[Remark]:
+    """The remarks of a check on a call; an exception is an issue, too. TimeIsUpError when the time
+    of the check is up."""
     try:
-        return list(check.run(call))
+        yield from check.run(call)
     except np.linalg.LinAlgError as error:
         advice = "where only some numbers are valid, give these in an OpInfo"
-        return [Issue(DOMAIN, f"{call} raises {first_line(error)}", advice, "warning")]
+        yield Issue(DOMAIN, f"{call} raises {first_line(error)}", advice, "warning")
     except Exception as error:
-        return [
-            Issue(
-                f"{_RAISES}{type(error).__name__} {_line(error)}",
-                f"{call} raises {first_line(error)}",
-                "make the call run, or refuse it in infer_shape or infer_dtype; where only some "
-                "numbers are valid, give these in an OpInfo",
-            )
-        ]
+        yield Issue(
+            f"{_RAISES}{type(error).__name__} {_line(error)}",
+            f"{call} raises {first_line(error)}",
+            "make the call run, or refuse it in infer_shape or infer_dtype; where only some "
+            "numbers are valid, give these in an OpInfo",
+        )
 
 
 def first_line(error: Exception) -> str:
@@ -189,7 +203,7 @@ def first_line(error: Exception) -> str:
 
 
 def _line(error: Exception) -> str:
-    """Where an exception was raised: its last line outside this package and libraries."""
+    """The line that raised an exception: the last one outside this package and libraries."""
     frames = traceback.extract_tb(error.__traceback__)
     own = [f for f in frames if not f.filename.startswith(_LIBRARIES)] or frames[-1:]
     return f"{own[-1].filename}:{own[-1].lineno}" if own else ""
@@ -201,7 +215,7 @@ def size(call: Call) -> tuple[int, int, int]:
     return sum(a.size for a in call.arrays) + axes, axes, len(call.arrays)
 
 
-def spread(calls: Sequence[Call]) -> list[Call]:
+def _spread(calls: Sequence[Call]) -> list[Call]:
     """The calls, reordered: every combination of dtypes comes early, with each every kind of
     numbers, and with each of these every rank."""
     return _interleaved(

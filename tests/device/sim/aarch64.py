@@ -8,12 +8,12 @@ import os
 import subprocess
 from pathlib import Path
 
-from miniml.backends.cuda.sim import symbols, toolchain, unit
+from miniml.backends.cuda.sim import module, unit
 
 COMPILER, EMULATOR = "aarch64-linux-gnu-g++", "qemu-aarch64"
 LIBRARIES = "/usr/aarch64-linux-gnu"
 DRIVER = Path(__file__).with_name("aarch64_driver.cpp")
-RUNTIME = Path(toolchain.__file__).with_name("runtime")
+RUNTIME = Path(unit.__file__).with_name("runtime")
 
 # Three warps add up a row; what they share is read behind a barrier, or without one.
 SUMS = """
@@ -35,15 +35,15 @@ extern "C" __global__ void sums(const float* x, float* out, float* total, int n)
 def main() -> None:
     """Every mode and schedule, with the barrier and without it."""
     driver = Path(os.environ["MINIML_CACHE"]) / "driver"
-    toolchain.TOOLS.run(["-std=c++17", f"-I{RUNTIME}", str(DRIVER), "-o", str(driver), "-ldl"])
+    unit.TOOLS.run(["-std=c++17", f"-I{RUNTIME}", str(DRIVER), "-o", str(driver), "-ldl"])
     found = {}
     for name, barrier in (("right", "__syncthreads();"), ("racing", "")):
         for mode in ("fast", "check"):
             built = unit.build(SUMS.replace("BARRIER", barrier), (), mode)
-            known = symbols.read(built)
+            known = module.read_symbols(built)
             place = known.variables[0].address - known.anchor
             for schedule in "012":
-                words = [driver, toolchain.runtime_library(), built, int(mode == "check")]
+                words = [driver, unit.runtime_library(), built, int(mode == "check")]
                 command = [EMULATOR, "-L", LIBRARIES, *map(str, words), schedule, str(place)]
                 done = subprocess.run(command, capture_output=True, text=True, check=True)
                 found[f"{name} {mode} {schedule}"] = done.stdout

@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from miniml.backends import cache
-from miniml.backends.cuda.sim import toolchain, unit
-from miniml.errors import CompileError
+from miniml.backends import compiled
+from miniml.backends.cuda.sim import unit
+from miniml.core.errors import CompileError
 
 TEXT = 'extern "C" __global__ void k(float* y) { y[threadIdx.x] = 3; }'
 SMALL = f"""
 import numpy as np
-from miniml.backends.cuda.emulator import cupy as cp
+from miniml.backends.cuda import emulator as cp
 y = cp.empty(4)
 module = cp.RawModule(code='{TEXT}')
 module.get_function("k")((1,), (4,), (y,))
@@ -36,7 +36,7 @@ def warm(tmp_path_factory) -> Path:
     """A cache with the runtime and one unit."""
     folder = tmp_path_factory.mktemp("warm")
     (folder / "cuda-sim").mkdir()
-    for path in (toolchain.runtime_library(), unit.build(TEXT, (), "check")):
+    for path in (unit.runtime_library(), unit.build(TEXT, (), "check")):
         shutil.copy(path, folder / "cuda-sim")
     return folder
 
@@ -63,7 +63,7 @@ def test_damaged_units_are_compiled_anew(warm, tmp_path):
     assert (done.returncode, done.stderr) == (0, "")
     for folder in folders:
         (anew,) = Path(folder).glob("cuda-sim/check-*")
-        assert cache.is_whole(anew)
+        assert compiled.is_whole(anew)
 
 
 @pytest.mark.deep
@@ -73,7 +73,7 @@ def test_a_damaged_runtime_is_compiled_anew(warm, tmp_path):
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
     done = python(SMALL, MINIML_CACHE=str(folder))
     assert (done.returncode, done.stderr) == (0, "")
-    assert cache.is_whole(path)
+    assert compiled.is_whole(path)
 
 
 def test_a_warm_cache_works_without_a_compiler(warm):

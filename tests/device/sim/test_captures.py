@@ -5,9 +5,9 @@ import gc
 import numpy as np
 import pytest
 
-from miniml.backends.cuda.emulator import cupy as emucupy
-from miniml.backends.cuda.emulator import streams as emustreams
-from miniml.backends.cuda.sim.settings import using
+from miniml.backends.cuda import emulator as emucupy
+from miniml.backends.cuda import emulator as emustreams
+from miniml.backends.cuda.sim.memory import using
 
 TEXT = 'extern "C" __global__ void put(float* y, float v) { y[threadIdx.x] = v; }'
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from miniml.backends.cuda.emulator import cupy as cp
-from miniml.backends.cuda.sim.settings import SCHEDULES, using
-from miniml.errors import KernelFaultError
+from miniml.backends.cuda import emulator as cp
+from miniml.backends.cuda.sim.memory import SCHEDULES, using
+from miniml.core.errors import KernelFaultError
 
 from .corpus import CASES, Case
 

@@ -11,11 +11,11 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from miniml.backends.cuda.emulator import cupy as cp
-from miniml.backends.cuda.sim import dialect
-from miniml.backends.cuda.sim.settings import using
+from miniml.backends.cuda import emulator as cp
+from miniml.backends.cuda.sim import unit as dialect
+from miniml.backends.cuda.sim.memory import using
 from miniml.backends.cuda.text.source import prelude
-from miniml.errors import CompileError, KernelFaultError, LaunchError
+from miniml.core.errors import CompileError, KernelFaultError, LaunchError
 
 i32, u32, f16, f32, f64 = np.int32, np.uint32, np.float16, np.float32, np.float64
 TEXT = (Path(__file__).parent / "kernels" / "idioms.cu").read_text()

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from miniml.backends.cuda.emulator import cupy as cp
-from miniml.backends.cuda.sim.settings import SimSettings, current, using
-from miniml.errors import CompileError, KernelFaultError, LaunchError
+from miniml.backends.cuda import emulator as cp
+from miniml.backends.cuda.sim.memory import SimSettings, current, using
+from miniml.core.errors import CompileError, KernelFaultError, LaunchError
 
 i32, f32 = np.int32, np.float32
 
@@ -116,6 +116,26 @@ def test_launch_bounds_hold():
         launch("bounded", cp.zeros(65), block=(65,))
 
 
+@pytest.mark.parametrize(
+    "bounds",
+    [
+        "N < 4 ? 64 : 32, 2", "4 > N ? 64 : 32, 2", "1 << 6, 2", "64", "halved<N, 128>(), 2",
+        "(N < 4 && 4 > N) * 64, 2, 1", "Pair<N, 32>::value * 2, N < 4",
+    ],
+)  # fmt: skip
+def test_the_first_launch_bound_may_be_any_expression(bounds):
+    text = f"""
+#define N 3
+template <int A, int B> __device__ constexpr int halved() {{ return B / 2; }}
+template <int A, int B> struct Pair {{ static const int value = B; }};
+extern "C" __global__ void __launch_bounds__({bounds}) k(float* y) {{}}
+"""
+    function = cp.RawModule(code=text).get_function("k")
+    function((1,), (64,), (cp.empty(1),))
+    with pytest.raises(LaunchError, match="has 65 threads; __launch_bounds__ allows 64"):
+        function((1,), (65,), (cp.empty(1),))
+
+
 def test_dynamic_shared_memory_must_be_allowed():
     function = unit().get_function("dynamic")
     with pytest.raises(LaunchError, match="max_dynamic_shared_size_bytes is 49152"):
@@ -195,6 +215,19 @@ def test_line_directives_name_the_users_own_file():
         "out-of-bounds in kernel k, block (0, 0, 0) thread (4, 0, 0), /somewhere/mine.py:13: "
         "write of 4 bytes, 0 bytes past the end of argument 0 (16 bytes)\n    y[i] = 1;"
     )
+
+
+@pytest.mark.parametrize(
+    "between", ["\n", "\r\n", "\r", *"\f\v\x1c\x1d\x1e\x85\u2028\u2029"], ids=ascii
+)
+def test_lines_are_counted_as_the_compiler_counts_them(between):
+    head, fault = 'extern "C" __global__ void k(float* y) {', "  y[threadIdx.x] = 1;"
+    text = f"// a{between}// b\n{head}\n/*{between}*/\n{fault}\n}}"
+    line = 4 + 2 * (between in ("\n", "\r\n", "\r"))
+    with using(mode="check"), pytest.raises(KernelFaultError) as caught:
+        cp.RawModule(code=text).get_function("k")((1,), (8,), (cp.empty(4),))
+    (found,) = caught.value.faults
+    assert (found.line, found.source) == (line, fault)
 
 
 def test_a_race_names_both_accesses():
@@ -327,7 +360,7 @@ def python(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
 
 SMALL = """
 import numpy as np
-from miniml.backends.cuda.emulator import cupy as cp
+from miniml.backends.cuda import emulator as cp
 y = cp.empty(4)
 module = cp.RawModule(code='extern "C" __global__ void k(float* y) { y[threadIdx.x] = 3; }')
 module.get_function("k")((1,), (4,), (y,))

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from miniml.backends.cuda.emulator import cupy as cp
-from miniml.backends.cuda.sim.settings import using
-from miniml.errors import KernelFaultError
+from miniml.backends.cuda import emulator as cp
+from miniml.backends.cuda.sim.memory import using
+from miniml.core.errors import KernelFaultError
 
 from .corpus.users import KERNELS, UserKernel
 

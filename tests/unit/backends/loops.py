@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from miniml.backends.cc.scalars import STORED, loaded, scalar_function, stored
-from miniml.backends.cc.source import Source
+from miniml.backends.cc.units import Source
 from miniml.backends.expressions.table import Expression
 
 

@@ -11,9 +11,9 @@ import warnings
 import numpy as np
 import pytest
 
-from miniml.backends import cache
-from miniml.backends.cache import Cache
-from miniml.errors import DeviceError
+from miniml.backends import compiled
+from miniml.backends.compiled import Cache
+from miniml.core.errors import DeviceError
 
 CONTENT = np.random.default_rng(0).bytes(10_000)
 
@@ -23,11 +23,11 @@ def _fresh(tmp_path, monkeypatch):
     """Folders of the test's own, and every warning is new."""
     monkeypatch.setenv("MINIML_CACHE", str(tmp_path / "cache"))
     (tmp_path / "temporary").mkdir()
-    monkeypatch.setattr(cache.tempfile, "tempdir", str(tmp_path / "temporary"))
-    for memory in (cache._warn, cache._temporary_folders):
+    monkeypatch.setattr(compiled.tempfile, "tempdir", str(tmp_path / "temporary"))
+    for memory in (compiled._warn, compiled._temporary_folders):
         memory.cache_clear()
     yield
-    cache._temporary_folders.cache_clear()
+    compiled._temporary_folders.cache_clear()
 
 
 def made(kept: Cache, name: str = "x.so", content: bytes = CONTENT) -> object:
@@ -76,6 +76,15 @@ def test_nothing_damaged_is_found_and_what_is_made_anew_takes_its_place():
     assert made(kept) == path
     assert kept.find("x.so") == path
     assert path.read_bytes() == whole
+
+
+def test_a_file_under_the_name_of_another_is_not_found():
+    """The loader knows libraries by their paths: it would not load the right one after it."""
+    kept = Cache("units", 1 << 20)
+    one, two = kept.make("x-1.so", lambda _: b"one"), kept.make("x-2.so", lambda _: b"two")
+    one.write_bytes(two.read_bytes())
+    assert kept.find("x-1.so") is None
+    assert kept.find("x-2.so") == two
 
 
 def test_what_is_no_file_is_not_found():
@@ -173,6 +182,23 @@ def test_where_no_folder_can_be_a_temporary_one_takes_its_place(tmp_path, monkey
     assert kept.find("x.so") == path
 
 
+def test_a_relative_cache_in_a_folder_that_is_gone_is_said_and_a_temporary_one_takes_its_place(
+    tmp_path, monkeypatch
+):
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    monkeypatch.setenv("MINIML_CACHE", "relative")
+    kept = Cache("units", 1 << 20)
+    assert kept.find("x.so") is None
+    assert "no working directory" in kept.problem()
+    with pytest.warns(RuntimeWarning, match="no working directory; set MINIML_CACHE"):
+        path = made(kept)
+    assert path.is_relative_to(tmp_path / "temporary")
+    assert kept.find("x.so") == path
+
+
 def test_without_a_home_a_temporary_folder_takes_its_place(tmp_path, monkeypatch):
     for name in ("MINIML_CACHE", "XDG_CACHE_HOME"):
         monkeypatch.delenv(name, raising=False)
@@ -218,9 +244,9 @@ def test_a_temporary_folder_of_another_is_not_used(tmp_path, monkeypatch):
         path = made(kept)
     assert path.parent.parent.name.startswith(squatted.name + "-")
     assert kept.find("x.so") == path
-    cache._remove_own(str(path.parent.parent), os.getpid() + 1)
+    compiled._remove_own(str(path.parent.parent), os.getpid() + 1)
     assert path.exists()
-    cache._remove_own(str(path.parent.parent), os.getpid())
+    compiled._remove_own(str(path.parent.parent), os.getpid())
     assert not path.parent.parent.exists()
 
 
@@ -256,7 +282,7 @@ def test_what_was_read_longest_ago_goes_first(tmp_path):
     for i, age in enumerate((30, 7200, 9000, 8000)):
         aged(tmp_path / f"{i}.so", 100, age)
     for limit, left in ((400, "0123"), (250, "01"), (50, "0")):
-        cache.trim(tmp_path, limit)
+        compiled.trim(tmp_path, limit)
         assert sorted(p.stem for p in tmp_path.glob("*.so")) == list(left)
     assert (tmp_path / "temporary").is_dir()
 
@@ -266,7 +292,7 @@ def test_what_is_found_counts_as_read():
     path = made(kept)
     os.utime(path, (time.time() - 9000, time.time() - 9000))
     kept.find("x.so")
-    cache.trim(kept.folder, 50)
+    compiled.trim(kept.folder, 50)
     assert kept.find("x.so") == path
 
 
@@ -296,7 +322,7 @@ def test_the_file_written_last_is_the_newest():
 
 def test_processes_that_make_one_file_at_once_leave_it_whole():
     code = (
-        "from miniml.backends.cache import Cache\n"
+        "from miniml.backends.compiled import Cache\n"
         "kept = Cache('units', 1 << 20)\n"
         "for i in range(20):\n"
         "    kept.make('x.so', lambda scratch: bytes(10_000))\n"
@@ -344,7 +370,7 @@ def test_links_go_with_their_file(tmp_path):
     kept = Cache("units", 1 << 20)
     folder = linked(kept, {"x-0.so": CONTENT, "x-1.so": CONTENT}, {"a": "x-0.so", "b": "x-1.so"})
     os.utime(folder / "x-0.so", (time.time() - 9000, time.time()))
-    cache.trim(folder, len(CONTENT) + 100)
+    compiled.trim(folder, len(CONTENT) + 100)
     assert sorted(os.listdir(folder)) == ["b", "x-1.so"]
 
 
@@ -354,7 +380,7 @@ def test_clearing_removes_what_is_ours_and_nothing_else():
     (folder / "x-0.so").write_bytes(b"damaged")
     for name in ("notes.txt", "X-0.so", "x.so"):
         (folder / name).write_text("mine")
-    (folder / cache.BESIDE).mkdir()
+    (folder / compiled.BESIDE).mkdir()
     found = {(e.path.name, e.kind, e.nbytes) for e in kept.entries()}
     assert found == {("x-0.so", "x", 7), ("y-1.so", "y", 41)}
     assert all(e.age < 60 for e in kept.entries())

@@ -9,18 +9,16 @@ from scipy import special
 
 from miniml.backends import registry
 from miniml.backends.cc import units
-from miniml.backends.cc.overloads import in_c, names
-from miniml.backends.cc.scalars import literal
-from miniml.backends.cc.source import Source
+from miniml.backends.cc.scalars import in_c, literal, names
+from miniml.backends.cc.units import Source
 from miniml.backends.devices import get_device
 from miniml.backends.expressions import functions
 from miniml.backends.expressions.reduce import ROWS
-from miniml.backends.expressions.table import Expression, table
-from miniml.backends.expressions.types import C_TYPES, accumulation, ends
+from miniml.backends.expressions.table import C_TYPES, Expression, accumulation, ends, table
 from miniml.backends.kernel import Kernel, KernelNode
 from miniml.backends.selection import Target
 from miniml.backends.signature import ArraySpec, parse
-from miniml.dtype import bfloat16, bool_, float16, float32, float64
+from miniml.core.dtype import bfloat16, bool_, float16, float32, float64
 from tests.conftest import DEEP, HAS_CC
 
 from .loops import loop
@@ -30,6 +28,7 @@ LIBRARY = [key for key, expression in table.items() if expression.unit]
 ATTRIBUTES = {
     "Clip": ({"min": 1, "max": 5}, {"min": None, "max": 3}), "ELU": ({"alpha": 0.7},),
     "GELU": ({"approximate": True}, {"approximate": False}),
+    "ExpNegSquare": ({"halved": True}, {"halved": False}),
     "LeakyReLU": ({"slope": 0.1}, {"slope": 0.0}, {"slope": 2.0}),
     "LeakyReLUGrad": ({"slope": 0.1}, {"slope": 2.0}),
     "Polygamma": ({"n": 0}, {"n": 1}),
@@ -136,7 +135,7 @@ class Case:
 
 ELEMENTARY = set(
     """exp exp2 expm1 log log2 log10 log1p tanh erf erfc sin cos pow tan asin acos atan sinh cosh
-    asinh acosh atanh atan2 lgamma polygamma erfinv""".split()
+    asinh acosh atanh atan2 lgamma polygamma erfinv normcdf gaussian""".split()
 )
 
 

@@ -5,15 +5,15 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from miniml.backends.cpu import philox
+from miniml.backends.cpu import random
 from miniml.ops.random import block_count
 from tests.opinfo import random as rows
 
 STATE = np.array([0x0123456789ABCDEF, 1000], np.uint64)
 KERNELS = {
-    "uniform": (philox.uniform, {"low": -1.0, "high": 3.0}),
-    "normal": (philox.normal, {"mean": 2.0, "std": 0.5}),
-    "bernoulli": (philox.bernoulli, {"p": 0.3}),
+    "uniform": (random.uniform, {"low": -1.0, "high": 3.0}),
+    "normal": (random.normal, {"mean": 2.0, "std": 0.5}),
+    "bernoulli": (random.bernoulli, {"p": 0.3}),
 }
 FLOATS = [np.float16, ml_dtypes.bfloat16, np.float32, np.float64]
 
@@ -44,25 +44,25 @@ def test_known_answers(counter, key, words):
         np.array([int(word, 16) for word in text.split()], np.uint32)
         for text in (counter, key, words)
     )
-    np.testing.assert_array_equal(philox.rounds(np.stack([counter] * 3), key), [words] * 3)
+    np.testing.assert_array_equal(random.rounds(np.stack([counter] * 3), key), [words] * 3)
 
 
 def test_blocks_place_key_and_offset():
     key, offset = 0xFEDCBA9876543210, 2**33 + 5
-    got = philox.blocks(key, offset, 3)
+    got = random.blocks(key, offset, 3)
     for i in range(3):
         counter = np.array([[5 + i, 2, 0, 0]], np.uint32)
-        expected = philox.rounds(counter, np.array([0x76543210, 0xFEDCBA98], np.uint32))
+        expected = random.rounds(counter, np.array([0x76543210, 0xFEDCBA98], np.uint32))
         np.testing.assert_array_equal(got[i : i + 1], expected)
     assert got.dtype == np.uint32
-    assert philox.blocks(key, offset, 0).shape == (0, 4)
+    assert random.blocks(key, offset, 0).shape == (0, 4)
 
 
 def test_blocks_carry_and_wrap():
-    near = philox.blocks(7, 2**32 - 2, 4)
-    np.testing.assert_array_equal(near[2:], philox.blocks(7, 2**32, 2))
-    around = philox.blocks(7, 2**64 - 1, 2)
-    np.testing.assert_array_equal(around[1:], philox.blocks(7, 0, 1))
+    near = random.blocks(7, 2**32 - 2, 4)
+    np.testing.assert_array_equal(near[2:], random.blocks(7, 2**32, 2))
+    around = random.blocks(7, 2**64 - 1, 2)
+    np.testing.assert_array_equal(around[1:], random.blocks(7, 0, 1))
     state = np.array([7, 2**64 - 1], np.uint64)
     np.testing.assert_array_equal(
         draw("uniform", (4,), skip=1, state=state),
@@ -97,11 +97,11 @@ def test_normals_are_those_of_the_recipe():
 
 @pytest.mark.parametrize("name", KERNELS)
 @pytest.mark.parametrize("dtype", FLOATS)
-@pytest.mark.parametrize("chunk", [3, philox.CHUNK])
+@pytest.mark.parametrize("chunk", [3, random.CHUNK])
 def test_draws_repeat_and_skip(name, dtype, chunk, monkeypatch):
     """draw(skip=k) is the tail of a longer draw, however the work is cut into pieces."""
     long = draw(name, (103,), dtype)
-    monkeypatch.setattr(philox, "CHUNK", chunk)
+    monkeypatch.setattr(random, "CHUNK", chunk)
     np.testing.assert_array_equal(draw(name, (103,), dtype), long)
     per_block = 2 if dtype == np.float64 and name != "bernoulli" else 4
     for skip in (1, 7, 20):
@@ -160,7 +160,7 @@ def test_bernoulli_distribution(dtype):
 def test_bernoulli_threshold(unit, expected, monkeypatch):
     """0.3 * 2**24 lies between the two."""
     monkeypatch.setattr(
-        philox, "blocks", lambda key, offset, count: np.full((count, 4), unit << 8, np.uint32)
+        random, "blocks", lambda key, offset, count: np.full((count, 4), unit << 8, np.uint32)
     )
     assert (draw("bernoulli", (4,), p=0.3) == expected).all()
 
@@ -170,7 +170,7 @@ def test_bernoulli_threshold(unit, expected, monkeypatch):
 def test_uniform_never_reaches_its_end(dtype, low, high, monkeypatch):
     """Even the largest word, and where the sum rounds up to `high`."""
     monkeypatch.setattr(
-        philox, "blocks", lambda key, offset, count: np.full((count, 4), 0xFFFFFFFF, np.uint32)
+        random, "blocks", lambda key, offset, count: np.full((count, 4), 0xFFFFFFFF, np.uint32)
     )
     x = draw("uniform", (8,), dtype, low=low, high=high)
     assert x.dtype == dtype
@@ -185,6 +185,6 @@ def test_uniform_never_reaches_its_end(dtype, low, high, monkeypatch):
 @pytest.mark.parametrize("dtype", FLOATS)
 def test_normal_is_finite_at_both_ends(word, dtype, monkeypatch):
     monkeypatch.setattr(
-        philox, "blocks", lambda key, offset, count: np.full((count, 4), word, np.uint32)
+        random, "blocks", lambda key, offset, count: np.full((count, 4), word, np.uint32)
     )
     assert np.isfinite(draw("normal", (8,), dtype).astype(np.float64)).all()

@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
-from miniml.backends.cpu import pool
-from tests.opinfo import pool as rows
+from miniml.backends.cpu import images
+
+from ...opinfo import images as rows
 
 NO_PAD = ((0, 0), (0, 0))
 
@@ -28,10 +29,10 @@ NAMES = ("kernel_size", "stride", "padding")
 POOLS = {name: (case[0], dict(zip(NAMES, case[1:]))) for name, case in CASES.items()}
 
 
-@pytest.fixture(params=[1, pool.SCRATCH], ids=["image by image", "together"])
+@pytest.fixture(params=[1, images.SCRATCH], ids=["image by image", "together"])
 def scratch(request, monkeypatch):
     """Room for one image at a time, and the usual room."""
-    monkeypatch.setattr(pool, "SCRATCH", request.param)
+    monkeypatch.setattr(images, "SCRATCH", request.param)
 
 
 def draw(shape, seed=0, dtype=np.float64):
@@ -45,7 +46,7 @@ def unwritten(shape, dtype=np.float64):
 def max_pool2d(x, attrs):
     shape = rows.out_shape(x.shape, attrs)
     out = unwritten(shape, x.dtype), unwritten(shape, np.int64)
-    pool.max_pool2d(x, **attrs, out=out)
+    images.max_pool2d(x, **attrs, out=out)
     return out
 
 
@@ -89,9 +90,9 @@ def test_max_pool_gradient_and_gather(case, dtype):
     dout = draw(values.shape, 2, dtype)
     expected = rows.max_pool2d_grad(dout, indices, shape[2:])
     dx, again = unwritten(shape, dtype), unwritten(values.shape, dtype)
-    pool.max_pool2d_grad(dout, indices, input_shape=shape[2:], out=dx)
+    images.max_pool2d_grad(dout, indices, input_shape=shape[2:], out=dx)
     np.testing.assert_allclose(dx, expected, rtol=np.finfo(dtype).eps, atol=1e-6)
-    pool.max_pool2d_gather(x, indices, out=again)
+    images.max_pool2d_gather(x, indices, out=again)
     np.testing.assert_array_equal(again, values)
 
 
@@ -106,9 +107,9 @@ def test_average_pool_and_its_transpose(case, included):
     dexpected = rows.avg_pool2d_grad(dout, shape[2:], **attrs)
     for dtype in (np.float64, np.float32, np.float16):  # half with sums in single
         out, dx = unwritten(dout.shape, dtype), unwritten(shape, dtype)
-        pool.avg_pool2d(x.astype(dtype), **attrs, out=out)
+        images.avg_pool2d(x.astype(dtype), **attrs, out=out)
         np.testing.assert_allclose(out, expected, atol=4 * np.finfo(dtype).eps)
-        pool.avg_pool2d_grad(dout.astype(dtype), input_shape=shape[2:], **attrs, out=dx)
+        images.avg_pool2d_grad(dout.astype(dtype), input_shape=shape[2:], **attrs, out=dx)
         np.testing.assert_allclose(dx, dexpected, atol=8 * np.finfo(dtype).eps)
 
 
@@ -123,10 +124,10 @@ def test_pools_read_any_strides():
         np.testing.assert_array_equal(got, want)
     turned = indices.swapaxes(2, 3).copy().swapaxes(2, 3)
     again, dx, expected = unwritten(values.shape), unwritten(shape), unwritten(shape)
-    pool.max_pool2d_gather(odd, turned, out=again)
+    images.max_pool2d_gather(odd, turned, out=again)
     np.testing.assert_array_equal(again, values)
     ones = np.broadcast_to(np.float64(1), values.shape)
-    pool.max_pool2d_grad(ones, turned, input_shape=shape[2:], out=dx)
-    pool.max_pool2d_grad(ones.copy(), indices, input_shape=shape[2:], out=expected)
+    images.max_pool2d_grad(ones, turned, input_shape=shape[2:], out=dx)
+    images.max_pool2d_grad(ones.copy(), indices, input_shape=shape[2:], out=expected)
     np.testing.assert_array_equal(dx, expected)
     assert dx.sum() == values.size

@@ -7,9 +7,9 @@ import pytest
 
 import miniml as ml
 from miniml import ops
-from miniml.backends.cpu import products
+from miniml.backends.cpu import linalg
 from miniml.backends.device import cpu_threads
-from miniml.backends.openblas import openblas
+from miniml.backends.product import openblas
 
 pytestmark = [
     pytest.mark.skipif(openblas() is None, reason="no OpenBLAS in this NumPy"),
@@ -30,7 +30,7 @@ def two_threads():
 def seen(monkeypatch, call):
     """How many threads the BLAS had in each product that `call` made."""
     found = []
-    limited = products.limited
+    limited = linalg.limited
 
     def watched(work, product, *arrays):
         def noted(*args, **named):
@@ -39,7 +39,7 @@ def seen(monkeypatch, call):
 
         return limited(work, noted, *arrays)
 
-    monkeypatch.setattr(products, "limited", watched)
+    monkeypatch.setattr(linalg, "limited", watched)
     call()
     return found
 
@@ -70,16 +70,16 @@ def test_convolutions_decompositions_and_sums_too(monkeypatch):
 
 def test_an_error_gives_the_threads_back():
     with pytest.raises(ValueError, match="mismatch"):
-        products.matmul(np.ones((64, 256), "f"), np.ones((255, 64), "f"), np.empty((64, 64), "f"))
+        linalg.matmul(np.ones((64, 256), "f"), np.ones((255, 64), "f"), np.empty((64, 64), "f"))
 
 
 def test_no_other_thread_computes():
     x, y, out = np.ones((128, 256), "f"), np.ones((256, 128), "f"), np.empty((128, 128), "f")
-    products.matmul(x, y, out)
+    linalg.matmul(x, y, out)
     time.sleep(0.1)  # for threads that still spin after products of other tests
     whole, own = time.process_time(), time.thread_time()
     for _ in range(100):
-        products.matmul(x, y, out)
+        linalg.matmul(x, y, out)
     assert time.process_time() - whole < 1.2 * (time.thread_time() - own) + 0.002
 
 

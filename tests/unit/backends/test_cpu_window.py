@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 from scipy import signal
 
-from miniml.backends.cpu import window
-from tests.opinfo import window as rows
+from miniml.backends.cpu import images as window
+
+from ...opinfo import images as rows
 
 NO_PAD = ((0, 0), (0, 0))
 

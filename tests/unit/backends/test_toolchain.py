@@ -2,18 +2,24 @@
 
 import os
 import signal
+import subprocess
 import sys
 import threading
 import time
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from miniml.backends.cache import Cache
-from miniml.backends.toolchain import Job, Toolchain
-from miniml.errors import CompileError, DeviceError
+from miniml.backends.cc import units
+from miniml.backends.compiled import Cache, Job, Toolchain
+from miniml.core.errors import CompileError, DeviceError
+from tests.conftest import DEEP
 from tests.frame.compilers import FAKE_LIBRARY, own_folders, put
+from tests.frame.moments import Moments, drawn
+from tests.frame.native import needs_compiler
 
 TOOLS = Toolchain("X", "XC", ("xc", "yc"), "device 'x'", "apt install xc", 60.0)
 
@@ -86,6 +92,12 @@ def test_the_identity_is_that_of_the_file_and_of_the_command(fake, tmp_path, pat
         ("exit 0", DeviceError, "success and wrote no library but 0 bytes; set XC"),
         (': > "$OUT"', DeviceError, "wrote no library but 0 bytes"),
         ('echo hello > "$OUT"', DeviceError, "wrote no library but 6 bytes"),
+        ("yes", DeviceError, "printed more than 64 MiB; set XC"),
+        (
+            r"printf 'a\033[31mb\033]0;c\007\r\n\td' >&2; exit 1",
+            CompileError,
+            "^ab\ufffd]0;c\ufffd\n\td",
+        ),
         (b"", DeviceError, r"cannot be run \(Exec format error\); set XC"),
         (b"\x7fELF" + bytes(100), DeviceError, r"cannot be run \(Exec format error\)"),
         (
@@ -122,6 +134,50 @@ def test_an_interrupt_ends_the_compilers_and_their_children(fake, tmp_path):
     assert len(children) == 2
     assert all(ends(int(child.read_text())) for child in children)
     assert left(tmp_path) == []
+
+
+@pytest.mark.timeout(600)
+def test_an_interrupt_at_any_moment_ends_the_compilers(fake, tmp_path):
+    draw, before = np.random.default_rng(0), children()
+    tools = replace(TOOLS, seconds=0.2)
+    with Moments() as moments:
+        fake(FAKE_LIBRARY)
+        codes = moments.count(lambda: build(texts=2, tools=tools))
+        fake("sleep 600")
+        for _ in range(400 if DEEP else 20):
+            at = drawn(draw, codes)
+            with suppress(DeviceError):  # it hung: the signal would have come later
+                moments.during(lambda: build(texts=2, tools=tools), at, TimeoutError)
+            assert children() == before, (at, codes[at].co_qualname)
+
+
+def children() -> set[str]:
+    """The processes that this one has begun and that still run, or were not waited for."""
+    found = set()
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            if int(path.read_text().rpartition(")")[2].split()[1]) == os.getpid():
+                found.add(path.parent.name)
+    return found
+
+
+@needs_compiler
+def test_a_library_that_is_cut_is_refused_where_the_loader_would_crash(tmp_path):
+    """Sections at the end, which are for debuggers, may be missing."""
+    source, whole = tmp_path / "x.c", tmp_path / "x.so"
+    source.write_text("static double held[900] = {1.0}; double *get(void) { return held; }")
+    command = [*units.TOOLS.command(), "-shared", "-fPIC", "-g", source, "-o", whole]
+    subprocess.run(command, check=True)
+    content, draw, accepted = whole.read_bytes(), np.random.default_rng(0), []
+    cuts = {2000, 4096, len(content) - 1, *draw.integers(64, len(content), size=60).tolist()}
+    for cut in sorted(cuts):
+        path = tmp_path / f"{cut}.so"
+        path.write_bytes(content[:cut])
+        with suppress(DeviceError):
+            accepted.append(TOOLS._library(path) and path)
+    assert 0 < len(accepted) < len(cuts) / 2
+    load = "import ctypes, sys; [ctypes.CDLL(path).get() for path in sys.argv[1:]]"
+    subprocess.run([sys.executable, "-c", load, whole, *accepted], check=True)
 
 
 def ends(process: int) -> bool:

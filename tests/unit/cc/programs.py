@@ -10,9 +10,9 @@ import numpy as np
 import miniml as ml
 from miniml import ops
 from miniml.backends.cc import units
-from miniml.backends.cc.kernel import NativeKernel
+from miniml.backends.cc.player import NativeKernel
 from miniml.backends.signature import ArraySpec
-from miniml.dtype import is_float
+from miniml.core.dtype import is_float
 from miniml.runtime.program import Program
 
 UNARY: tuple[Callable[[Any], Any], ...] = (

@@ -6,13 +6,13 @@ from itertools import product
 import numpy as np
 import pytest
 
-from miniml.backends.cc import convolve
-from miniml.backends.cc.convolve import tile
+from miniml.backends.cc import convolution
+from miniml.backends.cc.convolution import tile
 from miniml.backends.cc.units import load
-from miniml.backends.cpu import window
+from miniml.backends.cpu import images as window
 from miniml.backends.signature import ArraySpec
 from tests.frame.native import needs_compiler
-from tests.opinfo import window as rows
+from tests.opinfo import images as rows
 from tests.unit.cc.fences import FENCES, first_to_fail, ignores_forks, needs_fences
 from tests.unit.cc.native import BATCH_INNERMOST, BLOCKS, Call, prepared, results, run
 
@@ -121,7 +121,7 @@ def calls(dtype, orders):
                     name,
                     given,
                     {**attrs, **extra},
-                    Call(convolve.Convolution, name, arrays, out, {**attrs, **extra}, order_of),
+                    Call(convolution.Convolution, name, arrays, out, {**attrs, **extra}, order_of),
                 )
 
 
@@ -144,7 +144,7 @@ def test_convolution_and_its_gradients(dtype):
 def one(name, given, result, attrs, formats=(None, None, None)):
     arrays = tuple(given)
     out = (ArraySpec(result.shape, arrays[0].dtype),)
-    return Call(convolve.Convolution, name, arrays, out, attrs, formats)
+    return Call(convolution.Convolution, name, arrays, out, attrs, formats)
 
 
 def special(shape, seed):
@@ -183,7 +183,7 @@ def test_nan_and_infinities_reach_the_sums_that_they_reach_in_the_numpy_kernels(
 @pytest.mark.parametrize("dtype", ["f", "d"])
 @pytest.mark.parametrize("size", [16, 32])
 def test_narrower_registers(size, dtype, monkeypatch):
-    monkeypatch.setattr("miniml.backends.cc.vectors.register_bytes", lambda masked: size)
+    monkeypatch.setattr("miniml.backends.cc.scalars.register_bytes", lambda masked: size)
     agree([*calls(dtype, (None,))])
 
 
@@ -209,7 +209,7 @@ __attribute__((constructor)) static void start(void) { miniml.parallel = threade
 
 
 def test_the_results_do_not_depend_on_the_number_of_threads(monkeypatch):
-    monkeypatch.setattr(convolve, "SPLIT", 0)
+    monkeypatch.setattr(convolution, "SPLIT", 0)
     attrs = {"stride": (1, 1), "padding": ONE, "dilation": (1, 1), "groups": 1}
     x, w = draw((16, 5, 9, 9), 1, "f"), draw((18, 5, 3, 3), 2, "f")
     dout = draw((16, 18, 9, 9), 3, "f")
@@ -293,9 +293,9 @@ def test_what_follows_is_computed_on_the_results_of_each_output(case, order, mon
     x, w, dout = (a.astype("f") for a in inputs(case, "f"))
 
     def with_epilogue(node, v):
-        return convolve.convolution(node, v, BIAS_AND_RELU)
+        return convolution.convolution(node, v, BIAS_AND_RELU)
 
-    monkeypatch.setitem(convolve.TEXTS, "Conv2D", with_epilogue)
+    monkeypatch.setitem(convolution.TEXTS, "Conv2D", with_epilogue)
     [(got,)] = results([one("Conv2D", (x, w), dout, windows(case), (order, None, order))])
     sums = rows.conv2d(x, w, **windows(case)) + np.arange(len(w))[:, None, None]
     np.testing.assert_allclose(got, np.maximum(sums, 0), atol=1e-4)

@@ -12,10 +12,10 @@ import pytest
 
 import miniml as ml
 from miniml import nn, optim
-from miniml.backends import cache
-from miniml.backends.cc import compiler, services, units
-from miniml.errors import PerformanceWarning
-from tests.frame.compilers import own_folders, put
+from miniml.backends import compiled
+from miniml.backends.cc import units
+from miniml.core.errors import PerformanceWarning
+from tests.frame.compilers import CUT_LIBRARY, own_folders, put
 from tests.frame.native import needs_compiler
 
 from .programs import exact, exact_inputs, function, inputs_for, with_gradient
@@ -29,15 +29,15 @@ def alone(tmp_path, monkeypatch):
     def forget() -> None:
         for name, empty in (("_loaded", {}), ("_libraries", {}), ("_services", None)):
             monkeypatch.setattr(units, name, empty)
-        monkeypatch.setattr(compiler, "_given_up", {})
-        compiler._warn.cache_clear()
-        services.player.cache_clear()
+        monkeypatch.setattr(units, "_given_up", {})
+        units._warn.cache_clear()
+        units.player.cache_clear()
 
     forget()
     with own_folders(tmp_path), ml.context(providers=()):
         yield forget
-    services.player.cache_clear()
-    compiler._warn.cache_clear()
+    units.player.cache_clear()
+    units._warn.cache_clear()
 
 
 def trained():
@@ -66,21 +66,23 @@ def warned(fn):
 def no_compiler(monkeypatch):
     monkeypatch.setenv("PATH", "/nowhere")
     monkeypatch.delenv("CC", raising=False)
-    monkeypatch.setattr(compiler, "TOOLS", replace(compiler.TOOLS, other=tuple))
+    monkeypatch.setattr(units, "TOOLS", replace(units.TOOLS, other=tuple))
 
 
 def disk_is_full(monkeypatch):
     def full(*arguments, **named):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(cache, "write_file", full)
+    monkeypatch.setattr(compiled, "write_file", full)
 
 
 COMPILERS = {
     "crashes": ("kill -9 $$", "was ended by signal 9|ended with"),
     "fails": ("exit 3", "ended with 3"),
     "hangs": ("sleep 600", "did not end within 0.5 seconds"),
-    "refuses every text": ("echo 'error: no stdint.h' >&2; exit 1", "refuses every text"),
+    "refuses every text": ("echo 'error: no stdint.h' >&2; exit 1", "refuses a text that is right"),
+    "cuts what it writes": (CUT_LIBRARY, "wrote a library that is cut"),
+    "prints without end": ("yes", "printed more than 64 MiB"),
     "writes nothing": ("exit 0", "wrote no library"),
     "has no disk": ("echo 'ld: No space left on device' >&2; exit 1", "No space left"),
 }
@@ -89,8 +91,8 @@ COMPILERS = {
 @pytest.mark.parametrize("kind", COMPILERS)
 def test_a_compiler_that_fails(alone, monkeypatch, tmp_path, kind):
     content, reason = COMPILERS[kind]
-    put(monkeypatch, compiler.TOOLS, tmp_path, content)
-    monkeypatch.setattr(compiler, "TOOLS", replace(compiler.TOOLS, seconds=0.5))
+    put(monkeypatch, units.TOOLS, tmp_path, content)
+    monkeypatch.setattr(units, "TOOLS", replace(units.TOOLS, seconds=0.5))
     (first, one), (second, others) = warned(trained), warned(trained)
     assert first == second == by_numpy(trained)
     assert (len(one), others) == (1, [])
@@ -110,12 +112,12 @@ def test_a_full_disk(alone, monkeypatch):
 def test_a_damaged_cache_is_made_anew(alone):
     right, messages = warned(trained)
     assert messages == []
-    for entry in compiler.CACHE.entries():  # by another file: one that is loaded must not change
+    for entry in units.CACHE.entries():  # by another file: one that is loaded must not change
         entry.path.unlink()
         entry.path.write_bytes(b"\x7fELF nonsense")
     alone()
     assert warned(trained) == (right, [])
-    assert all(cache.is_whole(entry.path) for entry in compiler.CACHE.entries())
+    assert all(compiled.is_whole(entry.path) for entry in units.CACHE.entries())
 
 
 def test_without_a_compiler_nothing_is_said(alone, monkeypatch):

@@ -1,17 +1,21 @@
 """What the first call of an unrolled loop costs does not grow with what its steps repeat."""
 
+import sys
+
 import numpy as np
 import pytest
 
 import miniml as ml
 from miniml import ops
-from miniml.backends.cc.kernel import NativeKernel
+from miniml.backends.cc.player import NativeKernel
 from miniml.backends.devices import get_device
 from miniml.backends.selection import Target
 from miniml.graph.passes import run_passes
 from miniml.runtime.launch import prepare
-from miniml.runtime.lowering import groups, lower
+from miniml.runtime.lowering import lower
 from tests.unit.cc import programs
+
+fuse = sys.modules["miniml.runtime.lowering.fuse"]  # the package has the pass of that name
 
 CC = Target(get_device("cpu"), ("cc",))
 W = np.ones((8, 32), np.float32)
@@ -52,8 +56,8 @@ def test_equal_steps_are_few_functions():
 
 @pytest.mark.parametrize(("name", "limit"), [("Nest", 20), ("tail", 4)])
 def test_questions_about_equal_steps_are_asked_once(monkeypatch, name, limit):
-    asked, question = [], getattr(groups, name)
-    monkeypatch.setattr(groups, name, lambda *args: asked.append(1) or question(*args))
+    asked, question = [], getattr(fuse, name)
+    monkeypatch.setattr(fuse, name, lambda *args: asked.append(1) or question(*args))
     lowered(6)
     before = len(asked)
     lowered(18)
@@ -64,7 +68,7 @@ def test_questions_about_equal_steps_are_asked_once(monkeypatch, name, limit):
 def test_groups_know_all_that_runs_before_them(seed):
     """Against a search through the finished groups."""
     given = programs.inputs_for(seed, np.float32)
-    grouping = groups.Grouping(run_passes(ml.trace(programs.function(seed), *given)), CC)
+    grouping = fuse.Grouping(run_passes(ml.trace(programs.function(seed), *given)), CC)
     needs = {
         g: grouping._makers(v for n in g.nodes for v in n.inputs) for g in grouping.group.values()
     }

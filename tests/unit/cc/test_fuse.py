@@ -8,20 +8,18 @@ import pytest
 
 import miniml as ml
 from miniml import Primitive, elementwise_kernel, kernel, nn, ops, optim
-from miniml.abstract import Abstract
 from miniml.backends.cc.units import run
 from miniml.backends.devices import get_device
 from miniml.backends.selection import Target
-from miniml.errors import GraphError, OutOfRangeError
-from miniml.graph.ir import Node, Var
+from miniml.core.abstract import Abstract
+from miniml.core.errors import GraphError, OutOfRangeError
+from miniml.graph.ir import Node, Var, verify
 from miniml.graph.passes import run_passes
-from miniml.graph.verify import verify
 from miniml.runtime.explain import explain_program
 from miniml.runtime.jit import Jit
 from miniml.runtime.lowering import lower
 from miniml.runtime.lowering.decompose import decompose
-from miniml.runtime.lowering.fuse import fuse
-from miniml.runtime.lowering.order import in_order
+from miniml.runtime.lowering.fuse import fuse, in_order
 from tests.frame.native import NatTwice, needs_compiler
 from tests.unit.cc.fences import FENCES, first_to_fail, ignores_forks, needs_fences
 

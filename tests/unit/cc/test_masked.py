@@ -8,9 +8,9 @@ import pytest
 import miniml as ml
 from miniml import ops
 from miniml.backends.cc import units
-from miniml.backends.cc.source import Source
-from miniml.backends.cc.vectors import register_bytes
-from miniml.features import CPU, masking
+from miniml.backends.cc.scalars import register_bytes
+from miniml.backends.cc.units import Source
+from miniml.core.features import CPU, masking
 from miniml.runtime.jit import Jit
 from tests.frame.native import needs_compiler
 

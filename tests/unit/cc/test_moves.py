@@ -7,16 +7,18 @@ import numpy as np
 import pytest
 
 import miniml as ml
-from miniml import epoch, ops
+from miniml import ops
 from miniml.backends import registry
 from miniml.backends.cc.moves import AddRows, Concat, Lookup, Place, PutRows
 from miniml.backends.cc.player import Call as NativeCall
-from miniml.backends.cpu import index, join
+from miniml.backends.cpu import index
+from miniml.backends.cpu import shape as join
 from miniml.backends.registry import kernel
 from miniml.backends.signature import ArraySpec
-from miniml.errors import OutOfRangeError
-from miniml.runtime.players.memory import Memory
-from miniml.runtime.players.native import Natives, RunOfCalls
+from miniml.core import epoch
+from miniml.core.errors import OutOfRangeError
+from miniml.runtime.executors.native import Natives, RunOfCalls
+from miniml.runtime.memory import Memory
 from miniml.runtime.steps import KernelLaunch, View
 from tests.frame.native import needs_compiler
 from tests.unit.cc.native import Call, results

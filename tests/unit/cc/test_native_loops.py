@@ -354,7 +354,7 @@ def test_a_signal_waits_until_the_loop_ends():
 def test_a_program_that_is_dropped_frees_the_arrays_of_its_loop():
     program, given = ml.jit(nested), (numbers(3), numbers(4, 5, 3))
     program(*given)
-    function = program.compiled(*given).program._idle[0].player.run
+    function = program.compiled(*given).program._idle[0].executor.run
     run = next(v for k, v in function.__globals__.items() if k[:3] == "run")
     tables = [weakref.ref(a) for a in run.__self__.kept if type(a) is type(run.__self__)]
     assert tables

@@ -14,7 +14,7 @@ import pytest
 
 import miniml as ml
 from miniml import ops
-from miniml.backends.cc import player, services
+from miniml.backends.cc import player, units
 from tests.frame.native import NatPlus, NatSlow, NatTwice, needs_compiler
 
 pytestmark = needs_compiler
@@ -318,7 +318,7 @@ def test_a_program_that_is_dropped_frees_its_tables():
     fn, x = ml.jit(lambda x: twice(twice(x))), numbers(2, 2)
     fn(x)
     program = fn.compiled(x).program
-    run = next(v for k, v in program._idle[0].player.run.__globals__.items() if k[:3] == "run")
+    run = next(v for k, v in program._idle[0].executor.run.__globals__.items() if k[:3] == "run")
     table = weakref.ref(run.__self__)
     assert table() is not None
     gc.collect()
@@ -354,4 +354,4 @@ def test_a_run_copies_arrays_of_any_strides():
 
 
 def test_the_services_begin_once():
-    assert services.player() is services.player()
+    assert units.player() is units.player()

@@ -7,8 +7,8 @@ import pytest
 
 import miniml as ml
 from miniml import ops
-from miniml.backends.cc import compiler, services
-from miniml.errors import CompileError, DeviceError, MinimlError, PerformanceWarning
+from miniml.backends.cc import units
+from miniml.core.errors import CompileError, DeviceError, MinimlError, PerformanceWarning
 from miniml.runtime import launch, program
 from tests.frame.native import NatPlus, NatTwice, native, needs_compiler
 
@@ -79,15 +79,15 @@ def test_nan_is_found_node_by_node():
 
 @pytest.mark.parametrize("ranked", [(), ("cc",)])
 def test_eager_calls_never_do(monkeypatch, ranked):
-    monkeypatch.setattr(services.units, "load", None)
-    monkeypatch.setattr(services, "player", None)
+    monkeypatch.setattr(units, "load", None)
+    monkeypatch.setattr(units, "player", None)
     with ml.context(providers=ranked):
         np.testing.assert_array_equal(twice(ml.Tensor(X)).asnumpy(), 2 * X)
 
 
 def test_without_a_compiler_nothing_is_tried(monkeypatch):
     monkeypatch.setattr(launch, "available", lambda: False)
-    monkeypatch.setattr(program, "load", None)
+    monkeypatch.setattr(program, "load_with_services", None)
     assert ml.jit(twice)(X).tolist() == (2 * X).tolist()
 
 
@@ -97,8 +97,8 @@ def test_a_failure_warns_once_and_numpy_computes(monkeypatch, error):
         raise error
 
     monkeypatch.setattr(launch, "available", lambda: True)
-    monkeypatch.setattr(program, "load", fails)
-    compiler._warn.cache_clear()
+    monkeypatch.setattr(program, "load_with_services", fails)
+    units._warn.cache_clear()
     for k, expected in ((1, [PerformanceWarning]), (2, [])):
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
@@ -123,7 +123,7 @@ native("NatBroken", 1, "this is no C")
 
 @needs_compiler
 def test_one_text_that_does_not_compile_does_not_stop_others():
-    compiler._warn.cache_clear()
+    units._warn.cache_clear()
     with pytest.warns(PerformanceWarning, match="NumPy's kernels take the place of those in C"):
         np.testing.assert_array_equal(ml.jit(NatBroken())(X).asnumpy(), 2 * X)
     assert providers(twice, X) == {"cc"}
@@ -147,12 +147,82 @@ def test_memory_is_reused_where_the_kernel_says_so():
 @needs_compiler
 def test_the_number_of_threads_is_a_setting():
     with ml.context(threads=1):
-        assert ml.settings.current().threads == 1
+        assert ml.core.settings.current().threads == 1
         np.testing.assert_array_equal(ml.jit(twice)(X).asnumpy(), 2 * X)
-    assert ml.settings.current().threads == 0
+    assert ml.core.settings.current().threads == 0
 
 
 @pytest.mark.parametrize("threads", [-1, 1.5, True, "two"])
 def test_other_numbers_of_threads_are_refused(threads):
-    with pytest.raises(MinimlError, match="is no limit; use a positive int"):
+    with pytest.raises(MinimlError, match=r"threads=.*; expected an int >= 0"):
         ml.set_context(threads=threads)
+
+
+class NatHalf(ml.Primitive):
+    """x / 2, with no expression."""
+
+    like = "x"
+    inputs = ("x",)
+
+
+class NatBoth(ml.Primitive):
+    """sin(x) and cos(x)."""
+
+    outputs = ("sin", "cos")
+
+    def infer_shape(self, x):
+        return x, x
+
+    def infer_dtype(self, x):
+        return x, x
+
+
+class NatRows(ml.Primitive):
+    """The sum of each row."""
+
+    def infer_shape(self, x):
+        return x[:-1]
+
+    def infer_dtype(self, x):
+        return x
+
+
+@ml.kernel("NatHalf", "cpu", "f->f", "d->d")
+def half(x, *, out):
+    np.multiply(x, 0.5, out=out)
+
+
+@ml.kernel("NatBoth", "cpu", "f->ff")
+def both(x, *, out):
+    np.sin(x, out=out[0])
+    np.cos(x, out=out[1])
+
+
+@ml.kernel("NatRows", "cpu", "f->f")
+def rows(x, *, out):
+    np.sum(x, -1, out=out)
+
+
+def unfused(fn, dtype="f"):
+    found = ml.explain(lambda x: ops.exp(fn(ops.tanh(x) + 1.0) * 2.0), np.ones((64, 32), dtype))
+    return [line for line in found.apart if line.startswith("Nat")]
+
+
+@needs_compiler
+def test_explain_says_why_a_primitive_of_the_users_stands_alone():
+    (said,) = unfused(lambda x: NatBoth()(x)[0])
+    assert said == "NatBoth(): it has 2 outputs, and an expression gives one"
+    (said,) = unfused(NatRows())
+    assert "another shape; a function of operations in its place would be fused" in said
+    with ml.context(providers=("miniml",)):
+        assert unfused(NatHalf()) == []
+
+
+@needs_compiler
+def test_what_explain_advises_fuses_the_primitive():
+    for dtype, codes, lacks in ("f", "f->f", "it has no expression"), ("d", "d->d", "is for f->f;"):
+        (said,) = unfused(NatHalf(), dtype)
+        assert lacks in said
+        assert repr(codes) in said or f"register it for {codes}" in said
+        ml.elementwise_kernel("NatHalf", "x * 0.5", codes)
+        assert unfused(NatHalf(), dtype) == []

@@ -6,7 +6,7 @@ import pytest
 from miniml.backends.cc.pool import Pooling
 from miniml.backends.signature import ArraySpec
 from tests.frame.native import needs_compiler
-from tests.opinfo import pool as rows
+from tests.opinfo import images as rows
 from tests.unit.cc.native import BATCH_INNERMOST, BLOCKS, Call, prepared, results
 
 pytestmark = needs_compiler

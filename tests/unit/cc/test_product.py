@@ -9,8 +9,7 @@ import miniml as ml
 from miniml.backends import product as products
 from miniml.backends.cc import product as native
 from miniml.backends.cc.product import ProductKernel, pack_text, packed_size, product_text, stored
-from miniml.backends.cc.source import Source
-from miniml.backends.cc.units import load, run
+from miniml.backends.cc.units import Source, load, run
 from miniml.backends.device import machine_features
 from miniml.backends.kernel import KernelNode
 from miniml.backends.product import Product

@@ -7,10 +7,10 @@ import time
 import numpy as np
 import pytest
 
-from miniml.backends.cc import player, services, units
-from miniml.backends.cc.source import Source
+from miniml.backends.cc import player, units
+from miniml.backends.cc.units import Source
 from miniml.backends.device import cpu_threads
-from miniml.backends.openblas import openblas
+from miniml.backends.product import openblas
 from tests.frame.native import needs_compiler
 
 pytestmark = needs_compiler
@@ -47,7 +47,7 @@ void KERNEL(char *const *at) { miniml.parallel(KERNEL_part, (void *)at, *(int64_
 
 @pytest.fixture(autouse=True, scope="module")
 def loaded():
-    services.load([BRIEF, LONG, NESTED])
+    units.load_with_services([BRIEF, LONG, NESTED])
 
 
 def taken(source, parts, threads=0, size=None):

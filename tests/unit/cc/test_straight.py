@@ -8,10 +8,10 @@ import pytest
 
 import miniml as ml
 from miniml import ops
-from miniml.backends.cc import compiler, units
-from miniml.backends.cc.source import unit
+from miniml.backends.cc import units
+from miniml.backends.cc.units import unit
 
-COMPILER = compiler.TOOLS.find()
+COMPILER = units.TOOLS.find()
 X = np.array([np.nan, -np.inf, -7.0, -0.0, 0.0, 1e-9, 0.5, 6.0, 7.0, np.inf] * 100, np.float32)
 PACKED = re.compile(r"\bv?mulp[sd]\b|\bfmul\s+v\d+\.\d[sd]\b")
 OLD = "#if defined(__GNUC__) && !defined(__clang__) && __GNUC__ < 12\nold\n#endif\n"
@@ -74,6 +74,6 @@ def is_old():
 
 
 def assembly(sources, out):
-    command = [*COMPILER, *compiler.FLAGS, "-S", "-x", "c", "-", "-o", str(out)]
+    command = [*COMPILER, *units.FLAGS, "-S", "-x", "c", "-", "-o", str(out)]
     subprocess.run(command, input=unit(sources).encode(), check=True, capture_output=True)
     return out.read_text("latin-1")

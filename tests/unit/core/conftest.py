@@ -4,17 +4,17 @@ import pytest
 
 import miniml as ml
 import miniml.backends.cuda.kernels  # once: what a test registers is gone after it
-from miniml import epoch
-from miniml.backends import edits, registry
+from miniml.backends import registry
 from miniml.backends.expressions.table import table as expressions
-from miniml.primitive import primitives
+from miniml.core import epoch
+from miniml.core.primitive import primitives
 
 
 @pytest.fixture
 def tables_as_before():
     """The table is as before after each test; programs see that it changed."""
     table = {key: list(entries) for key, entries in registry.table.items()}
-    others = registry.specs, primitives, expressions, edits.replaced
+    others = registry.specs, primitives, expressions, registry.replaced
     copies = [table, *map(dict, others)]
     yield
     for now, before in zip((registry.table, *others), copies, strict=True):

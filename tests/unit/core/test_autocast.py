@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 import miniml as ml
-from miniml import autocast, nn, ops
-from miniml.errors import DTypeError
+from miniml import nn, ops
+from miniml.core.errors import DeclarationError, DTypeError
+from miniml.core.primitive import primitives
 from miniml.grad import grad, value_and_grad, vjp
-from miniml.primitive import primitives
 
 LOW = pytest.mark.parametrize("low", [ml.float16, ml.bfloat16], ids=str)
 X = np.random.default_rng(0).normal(size=(4, 3)).astype(np.float32)
@@ -23,9 +23,33 @@ def unit(low):
     return 2.0**-11 if low == ml.float16 else 2.0**-8
 
 
-def test_the_table_names_primitives_once():
-    assert set(primitives) >= autocast.LOW | autocast.WIDE
-    assert not autocast.LOW & autocast.WIDE
+def test_classes_say_what_they_compute_in():
+    own = [p for p in primitives.values() if p.__module__.startswith("miniml.ops.")]
+    low = {p.name for p in own if p.autocast == "low"}
+    assert low == {
+        "Conv2D", "Conv2DInputGrad", "Conv2DWeightGrad", "Einsum", "MatMul",
+        "ScaledDotProductAttention",
+    }  # fmt: skip
+    wide = {p.name for p in own if p.autocast == "wide"}
+    assert wide >= {"CrossEntropy", "Exp", "LayerNorm", "Mean", "Softmax", "Solve", "Sum"}
+    assert not wide & {"Add", "Max", "Mul", "ReLU", "Tanh"}
+
+
+@LOW
+@pytest.mark.parametrize("says", ["low", "wide", None])
+def test_a_primitive_of_ones_own_says_what_it_computes_in(low, says):
+    members = {"autocast": says, "infer_shape": lambda self, x: x, "__module__": __name__}
+    own = type(f"Casting{says}", (ml.Primitive,), members)
+    graph = {None: ml.float32, "low": low, "wide": ml.float32}[says]
+    with ml.context(autocast=low):
+        traced = ml.trace(own(), X if says != "wide" else X.astype(low))
+    assert traced.nodes[-1].outputs[0].abstract.dtype == graph
+    assert len(traced.nodes) == (1 if says is None else 2)
+
+
+def test_another_word_for_it_is_refused():
+    with pytest.raises(DeclarationError, match=r"CastingHalf has autocast = 'half'; \"low\""):
+        type("CastingHalf", (ml.Primitive,), {"autocast": "half", "infer_shape": lambda s, x: x})
 
 
 @LOW

@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 import miniml as ml
 from miniml import kernel, ops
 from miniml.backends import registry
-from miniml.backends.cuda.features import FEATURES
+from miniml.backends.cuda.device import FEATURES
 from miniml.backends.devices import get_device
 from miniml.backends.selection import Target
 from miniml.backends.signature import ArraySpec, parse
-from miniml.errors import DeviceError, KernelNotFoundError
-from miniml.features import CPU, GPU, masking
+from miniml.core.errors import DeviceError, KernelNotFoundError
+from miniml.core.features import CPU, GPU, masking
 from tests.unit.core.kernels import constant, primitive
 
 PRESENT, OTHER = [f for f, on in CPU.items() if on][:2]

@@ -5,8 +5,8 @@ import pytest
 
 import miniml as ml
 from miniml import Primitive, PrimitiveWithCheck, infer_rule, kernel
-from miniml.abstract import Abstract
-from miniml.errors import DeclarationError, ShapeError
+from miniml.core.abstract import Abstract
+from miniml.core.errors import DeclarationError, ShapeError
 
 
 class TestPrimitiveWithCheck:
@@ -59,6 +59,41 @@ class TestPrimitiveWithCheck:
             DeclarationError, match=r"InfPair infer_rule gave \(2, 3\), float32\[\] fo"
         ):
             InfPair()(1.0)
+
+    def test_a_rule_that_would_never_be_asked_is_refused(self):
+        class InfOwnRules(Primitive):
+            like = "x"
+            inputs = ("x",)
+
+        for name in ("Maximum", "InfOwnRules"):
+            with pytest.raises(DeclarationError, match=f"{name} .* infers by itself"):
+                infer_rule(name)(lambda *xs: xs[0])
+        assert ml.ops.maximum(1.0, 2.0).item() == 2.0
+
+    def test_a_rule_may_come_before_its_class_but_not_before_one_that_infers(self):
+        for name in ("InfEarlyCheck", "InfEarlyOwn"):
+            infer_rule(name)(lambda x: Abstract((), x.dtype))
+
+        class InfEarlyCheck(PrimitiveWithCheck):
+            def check_shape(self, x):
+                pass
+
+        assert ml.core.infer.infer(InfEarlyCheck(), (Abstract((3,), ml.float32),))[0].shape == ()
+        with pytest.raises(DeclarationError, match=r"InfEarlyOwn .* infers by itself"):
+
+            class InfEarlyOwn(Primitive):
+                like = "x"
+                inputs = ("x",)
+
+    def test_a_class_that_is_defined_again_with_rules_of_its_own_drops_the_rule(self):
+        def defined(base, body):
+            return type("InfAgain", (base,), {"__module__": __name__, **body})
+
+        defined(PrimitiveWithCheck, {"check_shape": lambda self, x: None})
+        infer_rule("InfAgain")(lambda x: Abstract((), x.dtype))
+        own = {"infer_shape": lambda self, x: x, "infer_dtype": lambda self, x: x}
+        again = defined(Primitive, own)()
+        assert ml.core.infer.infer(again, (Abstract((3,), ml.float32),))[0].shape == (3,)
 
 
 class TestDynamicOutputs:

@@ -8,7 +8,7 @@ import pytest
 
 import miniml as ml
 from miniml import infer_rule, kernel, ops
-from miniml.errors import (
+from miniml.core.errors import (
     ArityError,
     AttributeRefusedError,
     BpropNotFoundError,
@@ -153,7 +153,7 @@ def test_two_images_are_added_as_in_the_engines_own_test():
 
 
 def test_names_are_global():
-    with pytest.raises(DuplicateError, match=r"'Add' is taken by the primitive miniml\.ops\.arith"):
+    with pytest.raises(DuplicateError, match=r"'Add' is taken by the primitive miniml\.ops\.el"):
         ops.Custom("Add")
     ops.Custom("CustomTaken")
     with pytest.raises(DuplicateError, match=r"'CustomTaken' is taken by .*test_custom.py"):
@@ -222,6 +222,8 @@ def test_a_number_that_does_not_fit_is_not_packed(value, kind):
         (b"\1\2\3", "<i2", (-1,), "'a' has 3 bytes; expected a multiple of 2"),
         (b"\1\2", "<i2", (10**9,), "'a' has 2 bytes; expected 2000000000"),
         (b"", "<i2", (-1, -1), "'a' has 0 bytes"),
+        (b"", "<i2", (-1, 0), "'a' has 0 bytes; expected"),
+        (b"", "<i2", (0, 2, -1), "'a' has 0 bytes; expected"),
         (b"\xff", str, (), "'a' is no UTF-8 text"),
         (b"\1", "nonsense", (), "kind 'nonsense'"),
         (b"\1\2\3\4\5\6\7\0", "<M8[s]", (), "kind '<M8"),

@@ -12,12 +12,13 @@ import pytest
 
 import miniml as ml
 from miniml import ops
-from miniml.errors import (
+from miniml.core.errors import (
     BpropNotFoundError,
     DeclarationError,
     DTypeError,
     DuplicateError,
     KernelNotFoundError,
+    MinimlError,
     ShapeError,
 )
 from miniml.grad import grad
@@ -105,6 +106,9 @@ def test_what_the_rules_do_not_say_is_refused_when_it_comes(fn, error, message, 
     ("given", "message"),
     [
         ({"fn": lambda x: x, "shape": lambda x, y: x}, "does not take the inputs x: missing"),
+        ({"fn": lambda x: x, "outputs": "a"}, "got outputs='a' and name=None; they are"),
+        ({"fn": lambda x: x, "outputs": -1}, "got outputs=-1"),
+        ({"fn": lambda x: x, "name": 5}, "and name=5; they are"),
         ({"fn": lambda: np.zeros(3)}, "function without inputs; say shape="),
         ({"cuda": "x * x"}, "nothing that has a name; say name="),
         ({"name": "custom_nothing"}, "does not say what it takes; say signature="),
@@ -130,6 +134,25 @@ def test_a_cell_that_runs_again_replaces_what_it_made():
     assert names["op"].name == first.name == "custom_cell"
 
 
+@pytest.mark.parametrize(
+    "refused",
+    ["shape=lambda x, y: x", "dtype='nonsense'", "signature='ff->f'", "cuda='y * y'"],
+)
+def test_a_refused_cell_leaves_the_operation_as_it_was(refused):
+    cell = "def custom_kept(x):\n    return {} * x\nop = ops.custom(custom_kept, {})"
+    names = {"ops": ops, "__name__": "notebook"}
+    exec(cell.format(2, "bprop=lambda x, out, dout: (2.0 * dout,), cuda='2 * x'"), names)
+    for _ in range(2):
+        with pytest.raises(MinimlError):
+            exec(cell.format(3, refused), names)
+        for device in ("cpu", "cuda-sim"):
+            with ml.context(device_target=device):
+                found = ml.jit(grad(lambda x: ops.sum(names["op"](x) * x)))(ml.Tensor(X))
+                np.testing.assert_array_equal(found.asnumpy(), 4 * X)
+    exec(cell.format(5, ""), names)
+    np.testing.assert_array_equal(names["op"](X).asnumpy(), 5 * X)
+
+
 def test_different_functions_of_one_name_stay_apart():
     def times(k):
         def custom_times(x):
@@ -143,7 +166,7 @@ def test_different_functions_of_one_name_stay_apart():
     assert (two.name, three.name) == ("custom_times", "custom_times_2")
     a, b = ops.custom(lambda x: 2 * x), ops.custom(lambda x: 3 * x)
     np.testing.assert_array_equal(a(X).asnumpy() * 3, b(X).asnumpy() * 2)
-    with pytest.raises(DuplicateError, match=r"'Add' is taken, by what is defined at .*arithmet"):
+    with pytest.raises(DuplicateError, match=r"'Add' is taken, by what is defined at .*elementw"):
         ops.custom(custom_square, name="Add")
 
 

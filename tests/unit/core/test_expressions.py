@@ -1,18 +1,19 @@
 """The table of scalar expressions: complete, in known words, and open to users."""
 
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from miniml import Primitive, elementwise_kernel
+from miniml import Primitive, elementwise_kernel, ops
 from miniml.backends import registry
 from miniml.backends.expressions import functions
-from miniml.backends.expressions.table import table
-from miniml.backends.expressions.types import accumulation, computed, unsigned
-from miniml.dtype import ALL, bfloat16
-from miniml.errors import DeclarationError
+from miniml.backends.expressions.table import accumulation, computed, table, unsigned
+from miniml.core.dtype import ALL, bfloat16
+from miniml.core.errors import DeclarationError
 
 LIBRARY = [key for key, expression in table.items() if expression.unit]
 
@@ -67,6 +68,24 @@ class TestUsers:
         with pytest.raises(DeclarationError):
             elementwise_kernel("ExprTwo", "x + 1;", "f->f")
         assert ("ExprTwo", "f->f") not in table
+
+    @pytest.mark.parametrize(
+        "text", ["erfcx(x)", "x + j0 (x)", "exp(rcbrt(x) * 2) + normcdfinv(x)"]
+    )
+    def test_a_function_that_is_not_known_is_called_one(self, text):
+        unknown = re.findall(r"erfcx|j0|rcbrt|normcdfinv", text)
+        calls = f"calls {', '.join(unknown)}; expressions know .*copysign, cos, .*a raw_kernel"
+        with pytest.raises(DeclarationError, match=calls):
+            elementwise_kernel("ExprCalls", text, "f->f")
+        with pytest.raises(DeclarationError, match=calls):
+            ops.custom(cuda=text, name="ExprCustom")
+        assert not any(name in ("ExprCalls", "ExprCustom") for name, _ in table)
+
+    def test_the_page_lists_every_function_of_c_and_none_that_is_not_known(self):
+        page = (Path(__file__).parents[3] / "docs" / "cuda.md").read_text()
+        listed = page.split("<!-- functions of expressions -->")[1].split("<!--")[0]
+        names = {*re.findall(r"`(\w+)`", listed)}
+        assert functions.C_FUNCTIONS - {*functions.OWN} <= names <= functions.C_FUNCTIONS
 
     def test_one_that_a_new_definition_does_not_fit_goes(self):
         def define(attribute):

@@ -5,16 +5,16 @@ import pytest
 
 import miniml as ml
 from miniml import Primitive, kernel, ops
-from miniml.bprop import bprop_getters
-from miniml.errors import (
+from miniml.core.bprop import bprop_getters
+from miniml.core.errors import (
     BpropError,
     BpropNotFoundError,
     DuplicateError,
     GradientArgumentError,
     TraceEndedError,
 )
-from miniml.grad import grad, stop_gradient, value_and_grad
-from miniml.ops.inference.bases import Unary
+from miniml.grad import grad, jacobian, stop_gradient, value_and_grad
+from miniml.ops.bases import Unary
 
 
 class GradTwice(Unary):
@@ -187,6 +187,22 @@ class TestArguments:
 
         with pytest.raises(GradientArgumentError, match="an argument of f twice; name each once"):
             grad(f, argnums)(X, X)
+        with pytest.raises(GradientArgumentError, match="argnums 5 names no argument: f"):
+            grad(f, (1, 5))(X, X)
+
+    def test_argnums_are_integers(self):
+        def f(x, y):
+            return (x * x * y).sum()
+
+        assert grad(f, np.int64(1))(X, X).tolist() == [1.0, 4.0]
+        for refused in (1.5, "x", (0.0,), None):
+            with pytest.raises(GradientArgumentError, match="argnums"):
+                jacobian(f, refused)
+        with pytest.raises(GradientArgumentError, match="it is an int, the position"):
+            jacobian(f, (0, 1))
+        for refused in (1.5, "x", (0.0,)):
+            with pytest.raises(GradientArgumentError, match="it is an int, or a tuple"):
+                grad(f, refused)
 
     @pytest.mark.parametrize("mode", [ml.GRAPH_MODE, ml.PYNATIVE_MODE])
     def test_argnums_may_be_a_list(self, mode):

@@ -5,11 +5,11 @@ import pytest
 
 import miniml as ml
 from miniml import Primitive, kernel, ops
-from miniml.abstract import Abstract
-from miniml.bprop import bprop_getters
-from miniml.errors import DeclarationError, ShapeError
-from miniml.infer import infer
-from miniml.ops.inference.bases import Unary
+from miniml.core.abstract import Abstract
+from miniml.core.bprop import bprop_getters
+from miniml.core.errors import DeclarationError, ShapeError
+from miniml.core.infer import infer
+from miniml.ops.bases import Unary
 
 SEEN = {}
 

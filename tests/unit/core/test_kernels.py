@@ -17,10 +17,10 @@ from miniml import (
     view_kernel,
 )
 from miniml.backends import registry
-from miniml.backends.cc.kernel import NativeKernel
+from miniml.backends.cc.player import NativeKernel
 from miniml.backends.signature import ArraySpec, parse
-from miniml.errors import DeclarationError, DTypeError, DuplicateError
-from miniml.ops.inference.bases import Unary
+from miniml.core.errors import DeclarationError, DTypeError, DuplicateError
+from miniml.ops.bases import Unary
 from tests.unit.core.kernels import constant, primitive
 
 pytestmark = pytest.mark.usefixtures("tables_as_before")

@@ -6,7 +6,7 @@ import pytest
 import miniml as ml
 from miniml import kernel
 from miniml.backends.selection import Target
-from miniml.errors import DuplicateError, GraphError, KernelNotFoundError
+from miniml.core.errors import DuplicateError, GraphError, KernelNotFoundError
 from miniml.graph.passes import pipeline, register_pass, unregister_pass
 from miniml.runtime.lowering import LOWERING
 from tests.unit.core.kernels import primitive

@@ -9,14 +9,14 @@ import pytest
 
 import miniml as ml
 from miniml import Primitive, PrimitiveWithInfer, ops, prim_attr_register
-from miniml.errors import (
+from miniml.core.errors import (
     ArityError,
     AttributeRefusedError,
     DeclarationError,
     DuplicateError,
     ImmutableError,
 )
-from miniml.primitive import primitives
+from miniml.core.primitive import primitives
 
 
 class CoreScale(Primitive):
@@ -385,7 +385,7 @@ class TestNames:
         assert CoreMany().input_names is None
 
     def test_a_taken_name_is_refused_with_file_and_line(self):
-        with pytest.raises(DuplicateError, match=r"'Add' is taken by miniml.*arithmetic.py:\d+"):
+        with pytest.raises(DuplicateError, match=r"'Add' is taken by miniml.*elementwise.py:\d+"):
 
             class Add(Primitive):
                 def infer_shape(self, x, y):

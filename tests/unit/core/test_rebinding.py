@@ -6,10 +6,11 @@ from functools import partial
 import numpy as np
 import pytest
 
-from miniml import epoch, kernel
+from miniml import kernel
 from miniml.backends import registry
-from miniml.backends.rebinding import refuse_rebinding
-from miniml.errors import DeclarationError
+from miniml.backends.registry import refuse_rebinding
+from miniml.core import epoch
+from miniml.core.errors import DeclarationError
 
 # What a kernel of x and out may say, and the line of it that rebinds out.
 REBINDING = [

@@ -9,9 +9,9 @@ import pytest
 
 import miniml as ml
 from miniml import Primitive, nn, ops, optim
+from miniml.core.parameter import reading_of
 from miniml.grad import grad, value_and_grad, vjp
-from miniml.grad.linearize import Linearized
-from miniml.undo import reading_of
+from miniml.grad.reverse import Linearized
 from tests.stateful.gradients import MODES
 
 f64 = np.float64

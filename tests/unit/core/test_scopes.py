@@ -3,6 +3,8 @@
 import asyncio
 import contextvars
 import inspect
+import linecache
+import re
 import sys
 import threading
 from contextlib import ExitStack
@@ -12,16 +14,19 @@ import numpy as np
 import pytest
 
 import miniml as ml
-from miniml import location, nn, ops, undo
-from miniml.access import Access
+from miniml import nn, ops
+from miniml.core import errors, parameter
+from miniml.core.access import Access
+from miniml.core.scope import Scoped
+from miniml.core.settings import current
+from miniml.core.trace import current_trace, eager_trace, is_tracing
 from miniml.grad import grad, vjp
-from miniml.scope import Scoped
-from miniml.settings import current
-from miniml.trace import current_trace, eager_trace, is_tracing
 
 PACKAGE = Path(ml.__file__).parent
 # Whose every step is interrupted: the contexts themselves, and the functions that open them.
-CONTEXTS = {str(PACKAGE / f"{name}.py") for name in ("scope", "settings", "trace", "undo")}
+CONTEXTS = {
+    str(PACKAGE / f"core/{name}.py") for name in ("scope", "settings", "trace", "parameter")
+}
 CONTEXTS.add(np.errstate.__exit__.__code__.co_filename)
 OPENERS = {
     "record", "trace_body", "trace_graph", "finish", "backward", "pull_graph", "_host",
@@ -45,12 +50,16 @@ def of_package(code):
 
 SOURCE, FIRST = inspect.getsourcelines(Access.run)
 ENDS = FIRST + next(i for i, line in enumerate(SOURCE) if "_turns.pop(turn" in line)
+TAKES_A_LOCK = re.compile(r"\s*with (self\.)?_?(lock|registry):")
 
 
-def ends_a_turn(frame):
-    """True in the line that ends a turn, in which the interpreter looks for signals after the call
-    into C alone."""
-    return frame.f_code is Access.run.__code__ and frame.f_lineno == ENDS
+def is_one_call_into_c(frame):
+    """True in lines in which the interpreter looks for signals after a call into C alone: the one
+    that ends a turn, and those that take a lock and, after the block, give it back."""
+    if frame.f_code is Access.run.__code__ and frame.f_lineno == ENDS:
+        return True
+    line = linecache.getline(frame.f_code.co_filename, frame.f_lineno or 0)
+    return TAKES_A_LOCK.match(line) is not None
 
 
 def run_to(step, call, chosen):
@@ -59,7 +68,7 @@ def run_to(step, call, chosen):
 
     def steps(frame, event, arg):
         nonlocal left
-        if event == "opcode" and not ends_a_turn(frame):
+        if event == "opcode" and not is_one_call_into_c(frame):
             left -= 1
             if left < 0:
                 sys.settrace(None)
@@ -94,9 +103,17 @@ def assert_nothing_stays():
     assert not is_tracing()
     assert current_trace() is eager_trace()
     assert current().check_nan is False
-    assert undo._log.get() is None
-    assert location._pinned.get() is None
+    assert parameter._log.get() is None
+    assert errors._pinned.get() is None
     assert np.geterr() == WARNINGS
+
+
+def assert_another_thread_compiles():
+    """No lock of the process is left with this thread, which alone could take it again."""
+    thread = threading.Thread(target=ml.jit(lambda x: ops.exp(x) + 1.0), args=(X,), daemon=True)
+    thread.start()
+    thread.join(60)
+    assert not thread.is_alive()
 
 
 def in_a_context():
@@ -165,6 +182,7 @@ def test_an_interrupt_at_any_step_leaves_nothing_current(name):
 def test_an_interrupt_anywhere_in_the_package_leaves_nothing_current(name):
     assert interrupt_all(CALLS[name], of_package, most=1500) > 100
     assert_nothing_stays()
+    assert_another_thread_compiles()
 
 
 def test_what_a_block_around_had_stays_in_force_after_an_interrupt():
@@ -176,9 +194,9 @@ def test_what_a_block_around_had_stays_in_force_after_an_interrupt():
 
     def check():
         assert (current().check_nan, current().providers) == (True, providers)
-        assert undo._log.get() is log
+        assert parameter._log.get() is log
 
-    with ml.context(check_nan=True), undo.logged() as log:
+    with ml.context(check_nan=True), parameter.logged() as log:
         assert interrupt_all(inner, of_contexts, most=500, check=check) > 100
         check()
     assert_nothing_stays()
@@ -186,8 +204,8 @@ def test_what_a_block_around_had_stays_in_force_after_an_interrupt():
 
 def test_a_parameter_is_noted_in_every_block_around():
     p = ml.Parameter([1.0])
-    with undo.logged() as outer:
-        with undo.logged() as inner:
+    with parameter.logged() as outer:
+        with parameter.logged() as inner:
             p.set_data(np.float32([2.0]))
         assert [q is p for q, _ in inner.written()] == [True]
         inner.restore()

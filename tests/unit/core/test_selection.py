@@ -8,9 +8,9 @@ from miniml import elementwise_kernel, kernel
 from miniml.backends.devices import get_device
 from miniml.backends.selection import Target, widenings
 from miniml.backends.signature import ArraySpec
-from miniml.dtype import ALL, FLOATS, INTEGERS
-from miniml.errors import DeclarationError, KernelNotFoundError
-from miniml.features import CPU
+from miniml.core.dtype import ALL, FLOATS, INTEGERS
+from miniml.core.errors import DeclarationError, KernelNotFoundError
+from miniml.core.features import CPU
 from tests.unit.core.kernels import constant, primitive
 
 ABSENT = next(f for f, on in CPU.items() if not on)

@@ -10,7 +10,7 @@ import pytest
 import miniml as ml
 from miniml import ops
 from miniml.backends import device, devices
-from miniml.errors import DeviceError, DTypeError, ImmutableError, ShapeError
+from miniml.core.errors import DeviceError, DTypeError, ImmutableError, ShapeError
 
 
 class TestData:
@@ -251,7 +251,7 @@ def second_device(monkeypatch):
     def get_device(name):
         return Elsewhere() if name == "cuda" else real(name)
 
-    monkeypatch.setattr("miniml.tensor.get_device", get_device)
+    monkeypatch.setattr("miniml.core.tensor.get_device", get_device)
 
 
 class TestDevices:

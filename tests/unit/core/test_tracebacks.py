@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 import miniml as ml
-from miniml import Primitive, epoch, kernel, nn, ops, optim
+from miniml import Primitive, kernel, nn, ops, optim
+from miniml.core import epoch
 from miniml.grad import GradOperation, grad, hvp, jacobian, jvp, value_and_grad, vjp
 from miniml.runtime.eager import EagerTrace
 

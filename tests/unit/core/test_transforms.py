@@ -5,7 +5,7 @@ import pytest
 
 import miniml as ml
 from miniml import ops
-from miniml.errors import GradientArgumentError, NonFiniteError, ShapeError
+from miniml.core.errors import DTypeError, GradientArgumentError, NonFiniteError, ShapeError
 from miniml.grad import GradOperation, grad, hessian, hvp, jacobian, jvp, stop_gradient, vjp
 
 X = np.array([1.0, -2.0], np.float32)
@@ -123,6 +123,37 @@ class TestNesting:
             pull(np.ones(3))
 
 
+@pytest.mark.parametrize(
+    ("wrong", "error", "message"),
+    [
+        (
+            lambda: jvp(lambda p: p["a"], ({"a": X},), ((X,),)),
+            ShapeError,
+            "jvp got a tangent of an",
+        ),
+        (lambda: jvp(lambda x: x, (X,), ((X, X),)), ShapeError, "rank|tangent has the shape"),
+        (lambda: jvp(lambda x: x, (1.0,), (None,)), DTypeError, "got None where it takes a tensor"),
+        (lambda: jvp(lambda x: x, (1.0,), ("a",)), DTypeError, "got 'a' of type str"),
+        (lambda: vjp(lambda x: x, X)[1](["a", "b"]), DTypeError, "of type list for a tensor"),
+        (lambda: hvp(lambda x, y: x * y, (1.0, 2.0), 1.0), ShapeError, "hvp got vs of another"),
+        (lambda: hvp(lambda x, y: x * y, (1.0, 2.0), (1.0,)), ShapeError, "hvp got vs of another"),
+        (lambda: hvp(lambda: 1.0, (), ()), GradientArgumentError, "hvp got no arguments; give"),
+        (lambda: hvp(lambda x: x * x, 1.0, None), DTypeError, "got None where it takes a tensor"),
+        (
+            lambda: jacobian(net, (0, 1)),
+            GradientArgumentError,
+            r"jacobian got argnums=\(0, 1\); it",
+        ),
+        (lambda: hessian(net, (0, 1)), GradientArgumentError, r"hessian got argnums=\(0, 1\)"),
+        (lambda: hessian(net, None), GradientArgumentError, "hessian got argnums=None; it"),
+        (lambda: grad(net, 1.5), GradientArgumentError, "argnums is 1.5; it is an int"),
+    ],
+)
+def test_arguments_that_do_not_fit_are_refused(wrong, error, message):
+    with pytest.raises(error, match=message):
+        wrong()
+
+
 def net(x, y, z):
     return ops.matmul(x * z, y)
 
@@ -167,6 +198,16 @@ class TestGradOperation:
             derive(X, np.ones(1, np.float32))
         with pytest.raises(GradientArgumentError, match="got no arguments; the last one is"):
             GradOperation(sens_param=True)(net)()
+        with pytest.raises(ShapeError, match="GradOperation got sens of another structure"):
+            GradOperation(sens_param=True)(lambda x: (x, x))(X, X)
+        with pytest.raises(DTypeError, match="got 'a' of type str for a tensor"):
+            derive(X, "a")
+
+    def test_what_is_no_tensor_in_the_output_has_no_gradient(self):
+        derive = GradOperation()(lambda x: {"y": x * x, "none": None, "text": "a", "n": 3})
+        assert derive(X).tolist() == [2.0, -4.0]
+        derive = GradOperation(sens_param=True)(lambda x: (x * x, None, "a"))
+        assert derive(X, (X, None, "a")).tolist() == [2.0, 8.0]
 
     def test_weights(self, compiled):
         z = ml.Parameter(np.array(1.0, np.float32), name="z")

@@ -8,8 +8,8 @@ import pytest
 
 import miniml as ml
 from miniml import KernelAttr, ops
-from miniml.abstract import Abstract
-from miniml.dtype import (
+from miniml.core.abstract import Abstract
+from miniml.core.dtype import (
     ALL,
     FLOATS,
     INTEGERS,
@@ -20,8 +20,8 @@ from miniml.dtype import (
     scalar_dtype,
     type_code,
 )
-from miniml.errors import DTypeError
-from miniml.infer import infer
+from miniml.core.errors import DTypeError
+from miniml.core.infer import infer
 
 SHORT = {
     "?": "bool", "i8": "int8", "i16": "int16", "i32": "int32", "i64": "int64", "u8": "uint8",

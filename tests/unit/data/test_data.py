@@ -1,12 +1,14 @@
 """The digits and the minibatches: what is held out, in which order, and what is refused."""
 
 import tracemalloc
+from collections import ChainMap
 
 import numpy as np
 import pytest
 
 import miniml as ml
 from miniml import ops
+from miniml.core.errors import AttributeRefusedError, MinimlError, ShapeError, ValueRefusedError
 from miniml.data import (
     DataLoader,
     chain,
@@ -19,8 +21,7 @@ from miniml.data import (
     split,
     stratified_split,
 )
-from miniml.errors import MinimlError, ShapeError
-from miniml.runtime.players import function
+from miniml.runtime.executors import python
 from tests.frame.native import needs_compiler
 
 
@@ -65,7 +66,9 @@ def test_batches_cover_every_row_once_in_an_order_of_seed_and_epoch():
 def test_what_does_not_fit_is_refused():
     with pytest.raises(ShapeError, match=r"sources of \[3, 4\] rows"):
         list(minibatches(np.zeros(3), np.zeros(4), size=2))
-    with pytest.raises(ShapeError, match="size=5 for 3 rows; expected 1 to 3"):
+    with pytest.raises(
+        ValueRefusedError, match="of 3 rows got size=5; expected an int from 1 to 3"
+    ):
         list(minibatches(np.zeros(3), size=5))
     with pytest.raises(ShapeError, match="no rows"):
         DataLoader(np.zeros((0, 3)), size=1)
@@ -74,9 +77,9 @@ def test_what_does_not_fit_is_refused():
     for options, message in (({"seed": -1}, "seed=-1"), ({"prefetch": 1.5}, r"prefetch=1\.5")):
         with pytest.raises(MinimlError, match=rf"{message}; expected an int >= 0"):
             DataLoader(np.zeros(3), size=1, **options)
-    with pytest.raises(ShapeError, match=r"size=1\.5 for 3 rows"):
+    with pytest.raises(AttributeRefusedError, match=r"of 3 rows got size=1\.5"):
         DataLoader(np.zeros(3), size=1.5)
-    for unreadable, name in (((i for i in [1]), "generator"), ({"x": [1], "y": [2]}, "dict")):
+    for unreadable, name in (((i for i in [1]), "generator"), (ChainMap({"x": [1]}), "ChainMap")):
         with pytest.raises(MinimlError, match=f"got a {name}"):
             DataLoader(unreadable, size=1)
     for wrong in (3, lambda rows: rows):
@@ -84,6 +87,25 @@ def test_what_does_not_fit_is_refused():
             DataLoader([1], size=1, transform=wrong)
     with pytest.raises(ShapeError, match=r"of shapes \(1,\) and \(2,\) .*pad_sequences"):
         list(DataLoader([[1], [2, 3]], size=2))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_source_may_be_a_tree(seed):
+    draw = np.random.default_rng(seed)
+    a, b, c = (draw.normal(size=(11, *draw.integers(1, 4, 2))) for _ in range(3))
+    rows = [list(row) for row in b]
+    tree = {"u": a, "v": ({"w": rows}, (c[:, 0],)), "t": ml.Tensor(a)}
+    plain = DataLoader(a, b, c[:, 0], size=4, seed=seed, drop_last=False)
+    pairs = zip(DataLoader(tree, c, size=4, seed=seed, drop_last=False), plain, strict=True)
+    for (found, _), (u, w, x) in pairs:
+        assert list(found) == list(tree)
+        assert np.array_equal(found["u"], u)
+        assert np.array_equal(found["t"], u)
+        (inner, (last,)) = found["v"]
+        assert np.array_equal(inner["w"], w)
+        assert np.array_equal(last, x)
+    with pytest.raises(ShapeError, match=r"\[3, 4\] rows"):
+        DataLoader({"x": a[:3], "y": a[:4]}, size=1)
 
 
 def test_a_loader_goes_on_from_any_batch_of_any_epoch():
@@ -147,7 +169,7 @@ def test_a_compiled_step_reads_a_batch_where_it_was_gathered(monkeypatch):
         copied.append(arrays)
         return [np.ascontiguousarray(a) for a in arrays]
 
-    monkeypatch.setattr(function, "made_usable", made_usable)
+    monkeypatch.setattr(python, "made_usable", made_usable)
     images = np.random.default_rng(0).normal(size=(8, 6, 6, 3)).astype(np.float32)
     moved = chain(random_crop(4), random_flip(), normalize(0.5, 2.0))
     with ml.context(providers=("cc",)):
@@ -181,11 +203,11 @@ def test_splits_hold_out_each_row_once_and_keep_the_shares_of_classes():
     assert all(not set(a) & set(b) and len(a) + len(b) == 10 for a, b in folds)
     for refused, message in (
         (lambda: split(10, (0.8, 0.2)), r"share=\(0.8, 0.2\); expected a number"),
-        (lambda: split(10, 1.0), "share=1.0; expected a number between 0 and 1"),
+        (lambda: split(10, 1.0), "share=1.0; expected a number > 0 and < 1"),
         (lambda: split(1, 0.5), "share=0.5 holds out 0 of 1 rows"),
-        (lambda: split(labels, 0.5), "split got rows of type ndarray; expected an int, as len"),
-        (lambda: k_fold(labels, 2), "k_fold got rows of type ndarray"),
-        (lambda: k_fold(3, 4), "folds=4 for 3 rows; expected 2 to 3"),
+        (lambda: split(labels, 0.5), "split got rows=array.*; expected an int"),
+        (lambda: k_fold(labels, 2), "k_fold got rows=array"),
+        (lambda: k_fold(3, 4), "of 3 rows got folds=4; expected an int from 2 to 3"),
         (lambda: stratified_split(range(4), 0.2), "holds out 0 of 4 rows"),  # none of each class
         (lambda: stratified_split(range(4), 0.6), "holds out 4 of 4 rows"),
         (lambda: stratified_split([], 0.5), "holds out 0 of 0 rows"),

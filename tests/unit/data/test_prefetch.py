@@ -10,9 +10,9 @@ import pytest
 
 import miniml as ml
 from miniml import nn, optim, train
+from miniml.core.settings import current
 from miniml.data import DataLoader, random_crop
-from miniml.data.prefetch import prefetched
-from miniml.settings import current
+from miniml.data.loader import prefetched
 
 
 def threads():

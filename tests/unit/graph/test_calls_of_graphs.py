@@ -8,7 +8,7 @@ import pytest
 
 import miniml as ml
 from miniml import nn, ops
-from miniml.errors import ArityError, DTypeError, ShapeError
+from miniml.core.errors import ArityError, DTypeError, ShapeError
 from miniml.grad import grad, value_and_grad
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3)
@@ -72,6 +72,37 @@ def test_other_arguments_are_refused_by_name(args, named, error, message):
     graph = ml.trace(_sum_and_product, X, X)
     with pytest.raises(error, match=message):
         graph(*args, **named)
+
+
+DTYPES = [ml.bool_, *map(np.dtype, "bBhHiIlLefd"), ml.bfloat16]
+FLOATS = [np.dtype("e"), np.dtype("f"), np.dtype("d"), ml.bfloat16]
+# Python's numbers, and what takes them: as beside a tensor, where floats are for floats only.
+PYTHON = [(True, DTYPES), (1, DTYPES[1:]), (100, DTYPES[1:]), (1.5, FLOATS), (-0.5, FLOATS),
+          (300, [d for d in DTYPES[1:] if d.itemsize > 1]),
+          (-1, [d for d in DTYPES[1:] if d.kind != "u"])]  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_numbers_are_taken_as_arrays_without_axes(dtype):
+    graph = ml.trace(lambda x, y: (x, y), np.zeros((), dtype), X)
+    for other in DTYPES:
+        number = np.ones((), other)[()]
+        assert isinstance(number, np.generic)
+        if other == dtype:
+            assert graph(number, X)[0].asnumpy() == graph(np.ones((), other), X)[0].asnumpy() == 1
+        else:
+            with pytest.raises(DTypeError, match=rf"takes x: {dtype}\[\]; got {other}\[\]"):
+                graph(number, X)
+    for number, takers in PYTHON:
+        if dtype in takers:
+            out, _ = graph(number, X)
+            assert out.dtype == dtype
+            assert float(out) == number
+        else:
+            with pytest.raises(DTypeError, match=f"got {number} of type .*a number that it can"):
+                graph(number, X)
+    with pytest.raises(ShapeError, match=r"takes y: float32\[2, 3\]; got float32\[\]"):
+        graph(np.ones((), dtype), np.float32(1))
 
 
 def test_its_calls_become_part_of_other_traces():

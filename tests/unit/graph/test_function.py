@@ -7,10 +7,10 @@ import pytest
 
 import miniml as ml
 from miniml import ops
-from miniml.abstract import Abstract
-from miniml.errors import DeviceError, GraphError, TracedValueError
-from miniml.graph.function import trace_call
-from miniml.graph.trees import flatten_arguments
+from miniml.core.abstract import Abstract
+from miniml.core.errors import DeviceError, GraphError, TracedValueError
+from miniml.graph.ir import flatten_arguments
+from miniml.graph.tracing import trace_call
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3)
 

@@ -6,10 +6,10 @@ import pytest
 import miniml as ml
 from miniml import Primitive, kernel, ops
 from miniml.grad import grad
+from miniml.graph.ir import verify
 from miniml.graph.passes import run_passes
 from miniml.graph.passes.loops import loops
-from miniml.graph.replay import replay
-from miniml.graph.verify import verify
+from miniml.graph.record import replay
 
 RNG = np.random.default_rng(0)
 W, V = RNG.normal(size=(3, 3)), RNG.normal(size=(3, 4))

@@ -9,17 +9,13 @@ import pytest
 
 import miniml as ml
 from miniml import Primitive, ops
-from miniml.dtype import FLOATS
-from miniml.graph.ir import Graph
+from miniml.core.dtype import FLOATS
+from miniml.graph.ir import Graph, verify
 from miniml.graph.passes import PIPELINE, run_passes
-from miniml.graph.passes.fold import fold
-from miniml.graph.passes.identities import RULES
-from miniml.graph.passes.prune import prune
+from miniml.graph.passes.basic import fold, prune, share
 from miniml.graph.passes.rewrite import everywhere
-from miniml.graph.passes.share import share
-from miniml.graph.passes.simplify import simplify
-from miniml.graph.verify import verify
-from miniml.ops.inference.bases import Unary
+from miniml.graph.passes.simplify import RULES, simplify
+from miniml.ops.bases import Unary
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3)
 ONE = np.ones((2, 3), np.float32)

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 import miniml as ml
 from miniml import ops
-from miniml.abstract import Abstract
-from miniml.errors import DuplicateError, GraphError
-from miniml.graph.ir import Var
+from miniml.core.abstract import Abstract
+from miniml.core.errors import DuplicateError, GraphError
+from miniml.graph.ir import Var, text, verify
 from miniml.graph.passes import (
     PIPELINE,
     pipeline,
@@ -20,9 +20,7 @@ from miniml.graph.passes import (
     run_passes,
     unregister_pass,
 )
-from miniml.graph.printer import text
-from miniml.graph.replay import replay
-from miniml.graph.verify import verify
+from miniml.graph.record import replay
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3) / 4 - 0.5
 

@@ -7,9 +7,8 @@ import pytest
 
 import miniml as ml
 from miniml import Primitive, ops
-from miniml.graph.ir import Graph
-from miniml.graph.printer import text
-from miniml.ops.inference.bases import Unary
+from miniml.graph.ir import Graph, text
+from miniml.ops.bases import Unary
 
 X = np.zeros((2, 3), np.float32)
 

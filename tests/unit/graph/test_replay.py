@@ -5,9 +5,9 @@ import pytest
 
 import miniml as ml
 from miniml import ops
+from miniml.graph.ir import verify
 from miniml.graph.passes import run_passes
-from miniml.graph.replay import replay
-from miniml.graph.verify import verify
+from miniml.graph.record import replay
 
 START = np.array([1.0, 2.0, 3.0], np.float32)
 X = np.array([10.0, 20.0, 30.0], np.float32)

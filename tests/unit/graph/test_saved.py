@@ -16,11 +16,11 @@ import pytest
 
 import miniml as ml
 from miniml import Primitive, infer_rule, kernel, nn, ops, optim
-from miniml.errors import CheckpointError, GraphError
+from miniml.core.errors import CheckpointError, GraphError
+from miniml.core.primitive import primitives
 from miniml.grad import grad, jacobian, value_and_grad
-from miniml.graph.saved import write as saving
-from miniml.graph.saved.write import signed
-from miniml.primitive import primitives
+from miniml.graph import saved as saving
+from miniml.graph.saved import signed
 from tests.opinfo import ROWS
 from tests.stateful.machines import Stateful
 from tests.stateful.programs import PARAMETERS, SIZE, draw, run

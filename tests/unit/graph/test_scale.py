@@ -6,9 +6,9 @@ import pytest
 import miniml as ml
 from miniml import nn, ops
 from miniml.grad import value_and_grad
-from miniml.graph.passes.prune import prune
-from miniml.graph.passes.scale import scale
-from miniml.graph.verify import verify
+from miniml.graph.ir import verify
+from miniml.graph.passes.basic import prune
+from miniml.graph.passes.simplify import scale
 
 RNG = np.random.default_rng(0)
 X, W = RNG.normal(size=(2, 3, 8, 8)), RNG.normal(size=(4, 3, 3, 3))

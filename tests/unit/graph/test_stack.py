@@ -6,11 +6,10 @@ import pytest
 import miniml as ml
 from miniml import ops
 from miniml.grad import value_and_grad
+from miniml.graph.ir import verify
 from miniml.graph.passes import run_passes
-from miniml.graph.passes.lookups import lookups
-from miniml.graph.passes.prune import prune
-from miniml.graph.passes.stack import stack
-from miniml.graph.verify import verify
+from miniml.graph.passes.basic import prune
+from miniml.graph.passes.batch_products import lookups, stack
 
 OFF = ("stack", "lookups")
 

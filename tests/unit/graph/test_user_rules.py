@@ -7,10 +7,10 @@ import pytest
 
 import miniml as ml
 from miniml import Primitive, infer_rule, kernel, ops
-from miniml.errors import DeclarationError, DuplicateError, GraphError
+from miniml.core.errors import DeclarationError, DuplicateError, GraphError
 from miniml.graph.passes import PIPELINE, pipeline, run_passes
-from miniml.graph.passes.identities import Rule
 from miniml.graph.passes.rules import rule
+from miniml.graph.passes.simplify import Rule
 from miniml.ops import rules
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3)
@@ -304,6 +304,10 @@ class TestSchedule:
         ml.schedule_pass("spy", "after:legalize")
         ml.jit(lambda x: x * 2.0)(X)
         assert len(seen) == 2
+
+    def test_one_name_is_scheduled_at_a_time(self):
+        with pytest.raises(DeclarationError, match=r"got \['a', 'b'\]; it takes the name of one"):
+            ml.schedule_pass(["a", "b"], "begin")
 
     def test_a_rule_is_scheduled_as_a_pass_is(self):
         name = ml.register_rule(lambda x: ops.exp(ops.log(x)), lambda x: x, position="end")

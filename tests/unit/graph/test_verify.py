@@ -7,11 +7,10 @@ import pytest
 
 import miniml as ml
 from miniml import ops
-from miniml.abstract import Abstract
-from miniml.errors import GraphError
-from miniml.graph.ir import Graph, Node, Var
-from miniml.graph.verify import verify
-from miniml.ops.inference.bases import Unary
+from miniml.core.abstract import Abstract
+from miniml.core.errors import GraphError
+from miniml.graph.ir import Graph, Node, Var, verify
+from miniml.ops.bases import Unary
 
 X = np.zeros((2, 3), np.float32)
 

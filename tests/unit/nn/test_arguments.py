@@ -7,7 +7,13 @@ import pytest
 
 import miniml as ml
 from miniml import nn, ops
-from miniml.errors import ArityError, AttributeRefusedError, MinimlError, ShapeError
+from miniml.core.errors import (
+    ArityError,
+    AttributeRefusedError,
+    MinimlError,
+    ShapeError,
+    ValueRefusedError,
+)
 from miniml.grad import grad
 
 X = np.ones((2, 3), np.float32)
@@ -68,7 +74,7 @@ def test_the_signature_is_that_of_the_init():
         (lambda: nn.CrossEntropyLoss([1.0, np.nan]), "one finite number for each class"),
         (lambda: nn.CrossEntropyLoss(ignore_index=1.0), r"ignore_index=1\.0; expected an int"),
         (lambda: nn.CrossEntropyLoss(reduction="avg"), "reduction='avg'; expected one of 'mean'"),
-        (lambda: nn.CrossEntropyLoss(label_smoothing=1.5), "label_smoothing=1.5; expected 0 <="),
+        (lambda: nn.CrossEntropyLoss(label_smoothing=1.5), "label_smoothing=1.5; expected a"),
         (lambda: nn.MSELoss(X), "MSELoss got reduction=array.* one of 'mean', 'sum', 'none'"),
         (lambda: nn.GELU(X), "GELU got approximate=array.*; expected one of 'none', 'tanh'"),
         (lambda: nn.Flatten(X), "Flatten got start_dim=array.*; expected an int"),
@@ -90,7 +96,9 @@ def test_the_signature_is_that_of_the_init():
     ],
 )  # fmt: skip
 def test_arguments_that_make_no_sense_are_refused_by_name(make, message):
-    with pytest.raises((AttributeRefusedError, ShapeError), match=message) as caught:
+    with pytest.raises(
+        (AttributeRefusedError, ShapeError, ValueRefusedError), match=message
+    ) as caught:
         make()
     assert isinstance(caught.value, MinimlError)
 

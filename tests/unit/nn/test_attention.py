@@ -5,7 +5,7 @@ import pytest
 
 import miniml as ml
 from miniml import nn, ops
-from miniml.errors import AttributeRefusedError, DTypeError, ShapeError
+from miniml.core.errors import AttributeRefusedError, DTypeError, ShapeError, ValueRefusedError
 from miniml.grad import grad, value_and_grad
 
 from .test_recurrent import fill
@@ -253,13 +253,13 @@ def test_encoder_layers_in_sequence_learn_in_a_training_step():
 @pytest.mark.parametrize(
     ("call", "error", "message"),
     [
-        (lambda: nn.MultiHeadAttention(6, 4), ShapeError, "heads=4 for d=6; expected a divisor"),
-        (lambda: nn.MultiHeadAttention(4, 0), ShapeError, "heads=0; expected a positive int"),
-        (lambda: nn.TransformerEncoderLayer(4, 2, 0), ShapeError, "got hidden=0"),
-        (lambda: nn.TransformerEncoderLayer(4, 2, 8, 1.0), AttributeRefusedError, "p=1.0"),
+        (lambda: nn.MultiHeadAttention(6, 4), ValueRefusedError, "heads=4 for d=6; expected a"),
+        (lambda: nn.MultiHeadAttention(4, 0), ValueRefusedError, "heads=0; expected an int >= 1"),
+        (lambda: nn.TransformerEncoderLayer(4, 2, 0), ValueRefusedError, "got hidden=0"),
+        (lambda: nn.TransformerEncoderLayer(4, 2, 8, 1.0), ValueRefusedError, "p=1.0"),
         (
             lambda: nn.TransformerDecoderLayer(4, 2, 8, activation="tanh"),
-            AttributeRefusedError,
+            ValueRefusedError,
             "activation='tanh'; expected one of 'relu', 'gelu'",
         ),
         (

@@ -5,7 +5,13 @@ import pytest
 
 import miniml as ml
 from miniml import nn, ops
-from miniml.errors import AttributeRefusedError, DTypeError, ShapeError
+from miniml.core.errors import (
+    AttributeRefusedError,
+    DTypeError,
+    OutOfRangeError,
+    ShapeError,
+    ValueRefusedError,
+)
 from miniml.grad import grad
 from miniml.testing import gradcheck
 
@@ -34,6 +40,28 @@ def test_encodings_are_added(mode):
         assert waves(ml.Tensor(x, dtype=ml.float16)).dtype == ml.float16
         _, (slope,) = grad(lambda x: ops.sum(learnt(x, 1)), weights=[learnt.weight])(x)
     assert slope.asnumpy().sum(1).tolist() == [0, 8, 8, 8, 0, 0, 0, 0]
+
+
+@pytest.mark.parametrize("d", [4, 7])
+@pytest.mark.parametrize("rows", [1, 3, 8])
+@pytest.mark.parametrize("kind", ["sines", "learnt"])
+def test_one_compiled_step_serves_all_starts(kind, rows, d):
+    layer = nn.SinusoidalPositions(d) if kind == "sines" else nn.LearnedPositions(8, d)
+    step = ml.jit(lambda x, start: layer(x, start=start))
+    x = RNG.normal(size=(2, rows, d)).astype(np.float32)
+    for start in range(8 - rows + 1):
+        expected = layer(x, start=start).asnumpy()
+        for given in (ml.Tensor(start), np.array(start, np.int8)):
+            np.testing.assert_allclose(layer(x, start=given).asnumpy(), expected, atol=1e-6)
+        np.testing.assert_allclose(step(x, ml.Tensor(start)).asnumpy(), expected, atol=1e-6)
+    assert len(step.recompilations) == 1
+    if kind == "learnt":
+        for start in (-1, 8 - rows + 1, 100):
+            message = rf"LearnedPositions\(8, {d}\) got start {start}; starts are 0 to {8 - rows},"
+            with pytest.raises(OutOfRangeError, match=message):
+                step(x, ml.Tensor(start))
+    with pytest.raises(AttributeRefusedError, match="expected an int"):
+        layer(x, start=ml.Tensor([1, 2]))
 
 
 def turned(x, positions, base, interleaved):
@@ -77,7 +105,7 @@ X = np.ones((3, 4), np.float32)
 @pytest.mark.parametrize(
     ("call", "error", "message"),
     [
-        (lambda: nn.SinusoidalPositions(0), ShapeError, "d=0; expected a positive int"),
+        (lambda: nn.SinusoidalPositions(0), ValueRefusedError, "d=0; expected an int >= 1"),
         (lambda: nn.SinusoidalPositions(6)(X), ShapeError, r"\(3, 4\); expected \(..., T, 6\)"),
         (lambda: nn.SinusoidalPositions(4)(X, 0.5), AttributeRefusedError, "start=0.5"),
         (
@@ -86,7 +114,7 @@ X = np.ones((3, 4), np.float32)
             "positions 0 to 2; it has rows for 0 to 1",
         ),
         (lambda: nn.LearnedPositions(4, 4)(X, -1), ShapeError, "positions -1 to 1"),
-        (lambda: nn.RotaryPositions(3), ShapeError, "d=3; expected an even number"),
+        (lambda: nn.RotaryPositions(3), ValueRefusedError, "d=3; expected an even"),
         (lambda: ops.rotary_embedding(X[:, :3]), ShapeError, "expected floats .* with an even d"),
         (
             lambda: ops.rotary_embedding(X, X[:, 0]),

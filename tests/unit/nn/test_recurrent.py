@@ -5,7 +5,7 @@ import pytest
 
 import miniml as ml
 from miniml import nn, ops
-from miniml.errors import AttributeRefusedError, DTypeError, ShapeError
+from miniml.core.errors import DTypeError, OutOfRangeError, ShapeError, ValueRefusedError
 from miniml.grad import grad, value_and_grad
 
 LAYERS = pytest.mark.parametrize("kind", [nn.RNN, nn.LSTM, nn.GRU], ids=lambda k: k.__name__)
@@ -144,7 +144,7 @@ def test_dropout_acts_between_layers_and_in_training_only(kind):
     assert layer.describe() == f"{kind.__name__}(3, 2, num_layers=2, dropout=0.5)"
     one = kind(3, 2, dropout=0.9)  # its only layer is the last
     assert np.array_equal(one(x)[0].asnumpy(), one(x)[0].asnumpy())
-    with pytest.raises(AttributeRefusedError, match=r"dropout=1.5; expected 0 <= dropout <= 1"):
+    with pytest.raises(ValueRefusedError, match=r"dropout=1.5; expected a number from 0 to 1"):
         kind(3, 2, dropout=1.5)
 
 
@@ -239,7 +239,7 @@ X = np.zeros((5, 2, 3), np.float32)
 @pytest.mark.parametrize(
     ("call", "error", "message"),
     [
-        (lambda: nn.LSTM(0, 2), ShapeError, "LSTM got n_in=0; expected a positive int"),
+        (lambda: nn.LSTM(0, 2), ValueRefusedError, "LSTM got n_in=0; expected an int >= 1"),
         (lambda: nn.LSTM(4, 2)(X), ShapeError, r"LSTM\(4, 2\) got .*\(5, 2, 3\); .*\(T, N, 4\)"),
         (
             lambda: nn.GRU(4, 2, batch_first=True)(X),
@@ -256,3 +256,25 @@ X = np.zeros((5, 2, 3), np.float32)
 def test_what_does_not_fit_is_refused_by_name(call, error, message):
     with pytest.raises(error, match=message):
         call()
+
+
+@pytest.mark.parametrize("jit", [False, True])
+@pytest.mark.parametrize("batch_first", [False, True])
+@pytest.mark.parametrize("kind", [nn.RNN, nn.LSTM, nn.GRU])
+@pytest.mark.parametrize("dtype", [np.int8, np.int64, np.uint16])
+def test_lengths_beyond_the_sequence_are_refused(kind, dtype, batch_first, jit):
+    draw = np.random.default_rng(0)
+    steps, batch = 5, 4
+    layer = kind(3, 2, bidirectional=True, batch_first=batch_first)
+    x = np.zeros((batch, steps, 3) if batch_first else (steps, batch, 3), np.float32)
+    call = ml.jit(lambda x, lengths: layer(x, lengths=lengths)[0]) if jit else layer
+    lengths = draw.integers(0, steps + 1, batch).astype(dtype)
+    assert call(x, lengths=lengths) is not None
+    wrong = [steps + 1, 100] + ([-1] if dtype is not np.uint16 else [])
+    for value in wrong:
+        found = lengths.copy()
+        row = draw.integers(batch)
+        found[row] = value
+        message = rf"{kind.__name__}\(3, 2.* got length {value}; lengths are 0 to 5.*hs\[{row}"
+        with pytest.raises(OutOfRangeError, match=message):
+            call(x, lengths=found)

@@ -10,8 +10,8 @@ import pytest
 
 import miniml as ml
 from miniml import nn, ops
-from miniml.errors import DTypeError, ShapeError
-from miniml.graph.flops import flops
+from miniml.core.errors import DTypeError, ShapeError
+from miniml.nn.summary import _short, flops
 
 
 class Net(nn.Cell):
@@ -71,6 +71,27 @@ def test_shared_parameters_count_once_and_frozen_ones_apart():
     assert found.frozen == found.parameters - found.trainable
     assert found.nbytes == 4 * found.parameters
     assert found.flops == sum(row.flops for row in found.rows)
+
+
+def test_a_parameter_under_two_names_of_one_layer_counts_once():
+    class Tied(nn.Cell):
+        def __init__(self, weight):
+            self.weight = self.again = weight
+
+    weight = ml.Parameter(zeros(3))
+    found = nn.Sequential(Tied(weight), Tied(weight)).summary()
+    assert [(r.parameters, r.shared) for r in found.rows] == [(0, 0), (3, 0), (0, 3)]
+    assert "3 + 3 shared" not in str(found)
+
+
+@pytest.mark.parametrize("count", [0, 7, 999, 1000, 1004, 1005, 123_456, 34_500_000])
+@pytest.mark.parametrize("off", [*range(-6, 7), -500, -501, -499])
+def test_numbers_have_three_digits_and_a_unit(count, off):
+    for exact in (max(count + off, 0), 10**6 + off, 10**9 + 10**3 * off, 10**15 + 10**9 * off):
+        text, _, unit = _short(exact).partition(" ")
+        assert re.fullmatch(r"\d{1,3}|\d\.\d{1,2}|\d\d\.\d", text), (exact, text)
+        found = float(text) * 1000 ** "kMGTP".find(unit) * 1000 if unit else float(text)
+        assert abs(found - exact) <= 0.005 * exact
 
 
 def test_examples_may_be_shapes_specs_arrays_and_trees_of_these():
@@ -199,3 +220,25 @@ def test_a_shape_that_stands_for_indices_says_what_to_give():
     hints = [note for note in caught.value.__notes__ if "float32" in note]
     assert len(hints) == 1
     assert "ml.ArraySpec(shape, ml.int64)" in hints[0]
+
+
+class Dearer(ml.Primitive):
+    """Twice x, said to cost seven operations a number."""
+
+    def infer_shape(self, x):
+        return x
+
+    def flops(self, inputs, outputs):
+        return 7 * inputs[0].size
+
+
+class TwiceDearer(Dearer):
+    """As its base, but for what it is said to cost."""
+
+    def flops(self, inputs, outputs):
+        return 2 * super().flops(inputs, outputs)
+
+
+@pytest.mark.parametrize(("primitive", "each"), [(Dearer(), 7), (TwiceDearer(), 14)])
+def test_a_primitive_of_ones_own_says_its_operations(primitive, each):
+    assert total(lambda x: primitive(x) + 1.0, np.ones((3, 4), np.float32)) == 12 * each + 12

@@ -1,6 +1,7 @@
 """Files that are damaged or mean harm are refused in a sentence, in little memory."""
 
 import contextlib
+import io
 import os
 import random
 import tracemalloc
@@ -9,7 +10,7 @@ import numpy as np
 import pytest
 
 import miniml as ml
-from miniml.errors import OnnxError
+from miniml.core.errors import OnnxError, OnnxWarning
 from miniml.graph.ir import Graph
 
 pytest.importorskip("onnx", reason="no onnx")
@@ -113,7 +114,7 @@ GRAPHS = {
         model([node("Exp", ["x"])], [const("w", 1.0), const("w", 2.0)]), "two initializers",
     ),
     "two inputs": (model([node("Exp", ["x"])], inputs=[value("x"), value("x")]), "two inputs"),
-    "a negative extent": (model([node("Exp", ["x"])], inputs=[value("x", (-1,))]), "shape .-1,."),
+    "an unknown extent": (model([node("Exp", ["x"])], inputs=[value("x", (-1,))]), "shape .[?]."),
     "a huge input": (
         model([node("Exp", ["x"])], inputs=[value("x", (10**9, 4))]), "16,000,000,000 bytes",
     ),
@@ -221,6 +222,61 @@ def test_names_that_are_not_text(tmp_path):
     refused(renamed, "a name that is not UTF-8", tmp_path)
 
 
+def named(name):
+    """Wrong models, each with the name in another place."""
+    beside = damaged()
+    tensor = beside.graph.initializer[0]
+    tensor.data_location = TensorProto.EXTERNAL
+    tensor.external_data.add(key="location", value=name)
+    return {
+        "of a node": model([helper.make_node("Softmax", ["x"], ["y"], axis=7, name=name)]),
+        "of an output": model([node("Softmax", ["x"], [name], axis=7)], outputs=[name]),
+        "of an operator": model([node(name, ["x"])]),
+        "of a domain": model([node("Exp", ["x"], domain=name)]),
+        "of a value": model([node("Exp", [name])]),
+        "of an input": model([node("Exp", [name])], inputs=[value(name, ("n",))]),
+        "of an extent": model([node("Exp", ["x"])], inputs=[value("x", (name, name + "m"))]),
+        "of a tensor": model([node("Add", ["x", name])], [const(name, 1.0), const(name, 1.0)]),
+        "of an attribute": model([node("Exp", ["x"], **{name: 1})]),
+        "of a file": beside,
+        "an equation": model([node("Einsum", ["x"], equation=name)]),
+        "of a shape": model(
+            [node("Reshape", ["x", name])], inputs=[value("x"), value(name, (1,), 7)]
+        ),
+    }
+
+
+# Colours, a line that is written over, another that looks like one of miniml's, text backwards.
+COMMANDS = "\x1b[2J\x1b]0;t\x07 \r\n \x85 \u2028 \u202e \x7f"
+
+
+@pytest.mark.parametrize("name", ["n" * 300_000, "a name " * 500, COMMANDS, COMMANDS * 90], ids=len)
+@pytest.mark.parametrize("place", named(""))
+def test_a_sentence_is_short_and_legible_whatever_names_a_file_has(place, name, tmp_path):
+    path = tmp_path / "model.onnx"
+    path.write_bytes(named(name)[place].SerializeToString())
+    with pytest.raises(OnnxError) as caught:
+        ml.onnx.load(path)
+    assert 20 < len(str(caught.value)) < 2200
+    assert str(caught.value).isprintable()
+    assert all(len(note) < 1000 for note in caught.value.__notes__)
+    listed = str(ml.onnx.coverage(path))
+    assert len(listed) < 500
+    assert listed.replace("\n", "").isprintable()
+
+
+def test_the_sentence_of_a_chain_of_functions_is_short(tmp_path):
+    def passing(i):
+        body = [node(f"F{i + 1}" if i < 60 else "Wrong", ["x"], domain="mine", name="a name " * 9)]
+        imports = [helper.make_opsetid("mine", 1)]
+        return helper.make_function("mine", f"F{i}", ["x"], ["y"], body, imports)
+
+    chain = model([node("F0", ["x"], domain="mine")], functions=map(passing, range(61)))
+    with pytest.raises(OnnxError, match=r"^node of 'y' \(mine.F0\): .* has no row") as caught:
+        ml.onnx.load(chain)
+    assert len(str(caught.value)) < 2200
+
+
 def outside(location, **entries):
     proto = damaged()
     tensor = proto.graph.initializer[0]
@@ -260,6 +316,17 @@ def test_data_beside_the_model_are_plain_files_in_its_folder(location, entries, 
     refused(outside(location, **entries), match, folder)
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_any_name_of_data_beside_the_model_is_a_sentence(seed, tmp_path):
+    """Of any length and any letters: no file is there."""
+    draw = random.Random(seed)
+    for _ in range(20):
+        letters = draw.choice(["ab", "a/", "a/.", "é鐘", "a\0", "a \n", "\U0001f600\\"])
+        length = draw.choice([1, 10, 254, 255, 256, 300, 4095, 4096, 10_000])
+        name = "x" + "".join(draw.choices(letters, k=length))
+        refused(outside(name), "leaves the model's folder|is not a file|cannot be read", tmp_path)
+
+
 def test_data_beside_the_model_are_read(tmp_path):
     (tmp_path / "data").write_bytes(bytes(8) + np.arange(6, dtype=np.float32).tobytes())
     path = tmp_path / "model.onnx"
@@ -271,6 +338,17 @@ def test_data_beside_the_model_are_read(tmp_path):
 def test_a_file_that_is_not_there(tmp_path):
     with pytest.raises(OnnxError, match="cannot be read: No such file"):
         ml.onnx.load(tmp_path / "gone.onnx")
+    with pytest.raises(OnnxError, match="cannot be read: File name too long"):
+        ml.onnx.load(f"{tmp_path}/{'a' * 300}.onnx")
+    with pytest.raises(OnnxError, match="cannot be read: embedded null"):
+        ml.onnx.coverage("a\0b.onnx")
+
+
+@pytest.mark.parametrize("source", [b"bytes", io.BytesIO(), None, 3, ["model.onnx"]], ids=type)
+@pytest.mark.parametrize("read", [ml.onnx.load, ml.onnx.coverage])
+def test_what_is_neither_a_path_nor_a_model(read, source):
+    with pytest.raises(OnnxError, match=rf"of type {type(source).__name__}; give its path or"):
+        read(source)
 
 
 def small():
@@ -329,7 +407,7 @@ def test_any_bytes_are_a_graph_or_a_sentence(seed, tmp_path):
     try:
         for _ in range(5000 if DEEP else 60):
             path.write_bytes(mutated(whole, draw))
-            with contextlib.suppress(OnnxError):
+            with contextlib.suppress(OnnxError, OnnxWarning):
                 assert str(ml.onnx.load(path))
         # One file may fill the largest table, and what the one before left may not be gone yet.
         assert tracemalloc.get_traced_memory()[1] < 2 * MOST

@@ -2,6 +2,7 @@
 
 import glob
 import os
+import random
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 
 import miniml as ml
 from miniml import nn, ops, optim
-from miniml.errors import OnnxError, ShapeError
+from miniml.core.errors import OnnxError, OnnxWarning, ShapeError
 from miniml.grad import value_and_grad
 from miniml.testing import gradcheck
 
@@ -21,7 +22,7 @@ from onnx.reference import ReferenceEvaluator
 
 from miniml.onnx.tensors import array_of
 
-from .test_cases import needed
+from .test_cases import loaded
 
 DATA = Path(onnx.__file__).parent / "backend/test/data"
 RNG = np.random.default_rng(0)
@@ -138,11 +139,86 @@ def test_unknown_extents_are_asked_for():
         ml.onnx.load(mlp(), dims={"time": 1})
     with pytest.raises(OnnxError, match="shapes names z; the model has x"):
         ml.onnx.load(mlp(), shapes={"z": (1, 4)})
-    with pytest.raises(OnnxError, match="values names 'z'; the inputs are x"):
+    with pytest.raises(OnnxError, match="values names z; the model has x"):
         ml.onnx.load(mlp(), values={"z": X0})
 
 
 X0 = np.zeros((1, 4), np.float32)
+
+
+def scaled():
+    """x of (n, 4), times a number r, in the shape s."""
+    value = helper.make_tensor_value_info
+    graph = helper.make_graph(
+        [node("Mul", "x r", "a"), node("Reshape", "a s", "y")], "net",
+        [value("x", 1, ("n", 4)), value("r", 1, ()), value("s", TensorProto.INT64, (2,)),
+         value("w", 1, (2,))],
+        [value("y", 1, None)], [number("w", np.ones(2, np.float32))],
+    )  # fmt: skip
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)])
+
+
+N2, SHAPE = {"n": 2}, {"s": np.array([2, -1])}
+
+
+@pytest.mark.parametrize("r", [0.5, 2, True, np.float32(3), np.array(0.25, np.float32)], ids=repr)
+def test_numbers_are_values(r):
+    graph = ml.onnx.load(scaled(), dims=N2, values={"r": r, "s": [4, 2]})
+    np.testing.assert_array_equal(graph(np.ones((2, 4), "f")), np.full((4, 2), r, np.float32))
+
+
+@pytest.mark.parametrize(
+    ("options", "match"),
+    [
+        ({"dims": {"n": n}}, r"dims\['n'\] is .*; an extent is a whole number, 0 or more")
+        for n in (2.5, "2", None, True, -1, [2])
+    ]
+    + [
+        ({"shapes": {"x": n}}, r"shapes\['x'\].* is .*whole number")
+        for n in (8, "24", (2, 4.5), (None, 4), (2, -4))
+    ]
+    + [
+        ({what: given}, f"{what} is .*; give a dict, as {what}=")
+        for what in ("dims", "shapes", "values")
+        for given in (2, [("n", 2)], None)
+    ]
+    + [
+        ({"values": {"s": value}}, r"values\['s'\] is .*; it takes int64\[2\]")
+        for value in (np.array([2, 2, 2]), np.array(8), 8, "8", [2.0, 4.0], SHAPE["s"] > 0, None,
+                      np.array([2, -1], np.int32))
+    ]
+    + [
+        ({"values": {"s": [[2], [1, 2]]}}, r"values\['s'\] is no array"),
+        ({"values": {"s": 2**70}}, r"values\['s'\] is no array"),
+        ({"values": {"w": np.ones(2, "f")}}, "values names w; the model has x, r, s"),
+        ({"shapes": {3: (2, 4)}}, "shapes names 3; the model has x, r, s, w"),
+        ({"train_constants": "yes"}, "train_constants is 'yes'; give True, False or None"),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_options_of_another_kind_are_refused_by_name(options, match):
+    with pytest.raises(OnnxError, match=match):
+        ml.onnx.load(scaled(), **{"dims": N2, "values": SHAPE, **options})
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_an_extent_below_zero_is_an_unknown_one(seed):
+    """What the sentence proposes is taken: by name where all that is unknown has a name."""
+    draw = random.Random(seed)
+    declared = [draw.choice([2, 3, -1, -7, None, "n", "m"]) for _ in range(draw.randint(1, 4))]
+    proto = model([node("Exp", "x", "y")], [], x=declared, y=None)
+    shape = tuple(d if type(d) is int and d > 0 else 1 for d in declared)
+    names = {d: 1 for d in declared if type(d) is str}
+    unknown = [d for d in declared if type(d) is not int or d < 0]
+    if unknown:
+        with pytest.raises(OnnxError, match=r"all known; give .*shapes=\{'x'") as caught:
+            ml.onnx.load(proto)
+        offered = ", ".join(f"{n!r}: 1" for n in names)
+        assert (f"dims={{{offered}}} or" in str(caught.value)) == (len(names) == len({*unknown}))
+    if len(names) == len({*unknown}):
+        assert ml.onnx.load(proto, dims=names).inputs[0].abstract.shape == shape
+    graph = ml.onnx.load(proto, shapes={"x": shape})
+    assert graph(np.zeros(shape, np.float32)).shape == shape
 
 
 def test_shapes_that_a_model_computes_are_known_when_it_is_read():
@@ -156,6 +232,90 @@ def test_initializers_of_floats_are_parameters_of_their_names():
     graph = ml.onnx.load(lenet(), dims={"batch": 2})
     names = [p.name for p in graph.trainable_params()]
     assert sorted(names) == sorted("c1 d1 g1 e1 c2 d2 w b".split())  # no statistics, no bounds
+
+
+def with_constants(proto, names):
+    """The model with these initializers as Constant nodes."""
+    moved, kept = onnx.ModelProto(), [t for t in proto.graph.initializer if t.name not in names]
+    moved.CopyFrom(proto)
+    given = [t for t in proto.graph.initializer if t.name in names]
+    nodes = [helper.make_node("Constant", [], [t.name], value=t) for t in given]
+    for field, rows in (("node", [*nodes, *proto.graph.node]), ("initializer", kept)):
+        moved.graph.ClearField(field)
+        getattr(moved.graph, field).extend(rows)
+    return moved
+
+
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("name", MODELS)
+def test_weights_in_constant_nodes_are_those_of_initializers(name, seed):
+    """Whichever tensors are moved there: with train_constants=True the Parameters, the outputs and
+    the gradients are the same; without, those that were moved stay as they are."""
+    make, shape = MODELS[name]
+    proto, draw = make(), random.Random(seed)
+    chosen = {t.name for t in proto.graph.initializer if draw.random() < draw.choice([0.3, 0.9])}
+    moved = with_constants(proto, chosen)
+    x = np.random.default_rng(seed).normal(size=shape).astype(np.float32)
+
+    def trained(proto, **options):
+        graph = ml.onnx.load(proto, shapes={"x": shape}, **options)
+        loss = value_and_grad(lambda x: ops.sum(ops.square(graph(x))), weights=graph)
+        weights = [p for p in graph.trainable_params() if p.shape]  # not single numbers
+        value, (_, gradients) = loss(x)
+        every = dict(zip((p.name for p in graph.trainable_params()), gradients, strict=True))
+        return value, {p.name: every[p.name] for p in weights}
+
+    expected, gradients = trained(proto)
+    value, same = trained(moved, train_constants=True)
+    assert (float(value), same.keys()) == (float(expected), gradients.keys())
+    for key, gradient in gradients.items():
+        np.testing.assert_array_equal(same[key].asnumpy(), gradient.asnumpy())
+    value, left = trained(moved, train_constants=False)
+    np.testing.assert_allclose(float(value), float(expected), rtol=1e-5)
+    assert left.keys() == gradients.keys() - chosen
+
+
+def test_a_graph_that_has_nothing_to_train_says_so():
+    names = {t.name for t in mlp().graph.initializer}
+    with pytest.warns(OnnxWarning, match="net has nothing to train: 2 tensors of floats, 56 num"):
+        graph = ml.onnx.load(with_constants(mlp(), names), dims={"batch": 2})
+    assert graph.trainable_params() == []
+    ml.onnx.load(with_constants(mlp(), names - {"b2"}), dims={"batch": 2})  # has something
+    ml.onnx.load(with_constants(mlp(), names), dims={"batch": 2}, train_constants=False)
+    ml.onnx.load(model([node("Exp", "x", "y")], []), dims={"batch": 2})
+
+
+def test_a_constant_node_is_one_weight_however_often_it_is_run():
+    """In a body that is read turn by turn, and in a function that is called twice."""
+    twice = np.full(2, 2, np.float32)
+    value = helper.make_tensor_value_info
+    body = helper.make_graph(
+        [helper.make_node("Identity", ["go"], ["on"]), node("Unsqueeze", "turn zero", "row"),
+         node("Gather", "x row", "part"), node("Constant", "", "w", value_floats=twice),
+         node("Mul", "part w", "sw"), node("Add", "total sw", "sum")],
+        "body",
+        [value("turn", TensorProto.INT64, ()), value("go", TensorProto.BOOL, ()),
+         value("total", 1, (1, 2))],
+        [value("on", TensorProto.BOOL, ()), value("sum", 1, (1, 2))],
+        [ints("zero", 0)],
+    )  # fmt: skip
+    scaled = helper.make_function(
+        "mine", "Scaled", ["v"], ["r"],
+        [helper.make_node("Constant", [], ["c"], value=numpy_helper.from_array(twice)),
+         helper.make_node("Mul", ["v", "c"], ["r"])],
+        [helper.make_opsetid("", 18)],
+    )  # fmt: skip
+    proto = model(
+        [helper.make_node("Loop", ["count", "", "start"], ["l"], body=body),
+         *(helper.make_node("Scaled", [a], [b], domain="mine") for a, b in ("lm", "my"))],
+        [number("count", np.int64(3)), number("start", np.zeros((1, 2), np.float32))],
+        x=(3, 2), y=(),
+    )  # fmt: skip
+    proto.functions.append(scaled)
+    proto.opset_import.append(helper.make_opsetid("mine", 1))
+    graph = ml.onnx.load(proto, train_constants=True)
+    assert sorted(p.name for p in graph.trainable_params()) == ["c", "start", "w"]
+    np.testing.assert_array_equal(graph(np.ones((3, 2), np.float32)).asnumpy(), [[24, 24]])
 
 
 def test_a_model_has_gradients_with_respect_to_its_weights():
@@ -283,13 +443,10 @@ def test_models_that_pytorch_exported_long_ago(part):
         proto = onnx.load(f"{folder}/model.onnx")
         initial = {t.name for t in proto.graph.initializer}
         names = [v.name for v in proto.graph.input if v.name not in initial]
-        known = needed(proto)
         for data in glob.glob(f"{folder}/test_data_set_*"):
             inputs = {n: stored(f"{data}/input_{i}.pb") for i, n in enumerate(names)}
-            graph = ml.onnx.load(
-                f"{folder}/model.onnx", values={n: v for n, v in inputs.items() if n in known}
-            )
-            out = graph(*(v for n, v in inputs.items() if n not in known))
+            graph, taken = loaded(f"{folder}/model.onnx", inputs)
+            out = graph(*taken.values())
             for i, got in enumerate(out if isinstance(out, tuple) else (out,)):
                 expected = stored(f"{data}/output_{i}.pb")
                 np.testing.assert_allclose(got.asnumpy(), expected, 1e-3, 1e-5, err_msg=folder)

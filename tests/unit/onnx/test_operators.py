@@ -1,5 +1,6 @@
 """The table of operators: registered, found by version, refused where ranges meet; attributes."""
 
+import re
 import subprocess
 import sys
 
@@ -8,16 +9,23 @@ import pytest
 
 import miniml as ml
 from miniml import cli, kernel, ops
-from miniml.errors import DeclarationError, DuplicateError, KernelNotFoundError, OnnxError
-from miniml.onnx import attributes, operators
-from miniml.primitive import primitives
+from miniml.backends import registry
+from miniml.core.errors import (
+    DeclarationError,
+    DuplicateError,
+    KernelNotFoundError,
+    OnnxError,
+    OnnxWarning,
+)
+from miniml.core.primitive import primitives
+from miniml.onnx import operators
 
 pytest.importorskip("onnx", reason="no onnx")
 
 import onnx
 from onnx import TensorProto, helper
 
-from .test_cases import cases, needed
+from .test_cases import cases, expressible, loaded
 
 X = np.array([[-2.0, 3.0]], np.float32)
 
@@ -117,9 +125,10 @@ def test_attributes_without_names_are_refused():
 
 
 def test_an_unknown_operator_stays_and_says_so_when_it_is_run():
-    graph = ml.onnx.load(
-        model("Unknown", size=3, ratio=0.5, mode="fast", axes=[1, 2], names=["a", "b"])
-    )
+    with pytest.warns(OnnxWarning, match=r"cannot run yet: .*, mine Unknown \(nodes: 1\); "):
+        graph = ml.onnx.load(
+            model("Unknown", size=3, ratio=0.5, mode="fast", axes=[1, 2], names=["a", "b"])
+        )
     (one,) = graph.nodes
     assert type(one.primitive).__name__ == "mine.Unknown"
     assert (one.attrs["mode"], one.attrs["names"]) == (b"fast", b"a\0b")
@@ -130,7 +139,8 @@ def test_an_unknown_operator_stays_and_says_so_when_it_is_run():
 
 
 def test_an_unknown_operator_runs_once_it_has_a_kernel():
-    graph = ml.onnx.load(model("Later"))
+    with pytest.warns(OnnxWarning, match=r"@ml.kernel\('mine.Later', \.\.\.\) a kernel"):
+        graph = ml.onnx.load(model("Later"))
     try:
 
         @kernel("mine.Later", "cpu", "f->f")
@@ -138,8 +148,42 @@ def test_an_unknown_operator_runs_once_it_has_a_kernel():
             np.add(x, 1, out=out)
 
         np.testing.assert_array_equal(graph(X).asnumpy(), X + 1)
+        ml.onnx.load(model("Later"))  # without a word
     finally:
+        registry.forget("mine.Later")
         primitives.pop("mine.Later", None)
+
+
+def read_by_nothing():
+    """The wheel's cases of one operator that no row reads, whose values miniml has."""
+    for key in sorted(cases()):
+        for case in cases()[key] if key != ("", "") else ():
+            versions = {o.domain: o.version for o in case.model.opset_import}
+            if expressible(case) and operators.find(*key, versions.get(key[0], 1)) is None:
+                yield key, versions.get(key[0], 1), case
+
+
+def test_what_cannot_run_is_said_when_it_is_read():
+    """With what would do, which is then taken: a row, after which there is nothing to say."""
+    count = 0
+    for (domain, type_), version, case in read_by_nothing():
+        offered = re.escape(f"ml.onnx.register_operator({domain!r}, {type_!r}, ({version}, None))")
+        with pytest.raises((OnnxError, OnnxWarning), match=offered) as caught:  # as errors here
+            loaded(case.model, {})
+        assert "ml.onnx.coverage(model)" in str(caught.value)
+        assert (domain, type_) in {(n.domain, n.type) for n in ml.onnx.coverage(case.model).missing}
+        taken = ml.onnx.register_operator(domain, type_, (version, None))
+        taken(lambda *inputs, node: inputs[:1] * len(node.outputs))
+        (row,) = operators.known(domain, type_)
+        assert row.covers(version)
+        (node,) = case.model.graph.node
+        if not node.attribute and any(
+            node.input[:1]
+        ):  # the row has no attributes, and gives its input
+            loaded(case.model, {})
+        operators._rows.pop((domain, type_))
+        count += 1
+    assert count > 80
 
 
 def test_an_unknown_operator_whose_types_are_not_in_the_file_is_refused():
@@ -209,10 +253,8 @@ def test_operators_of_older_versions(case):
         [helper.make_tensor_value_info("y", 1, None)],
     )  # fmt: skip
     proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", version)])
-    inputs = dict(zip(names, given))
-    fixed = {n: inputs.pop(n) for n in needed(proto)}
-    out = ml.onnx.load(proto, values=fixed)(*inputs.values())
-    np.testing.assert_allclose(out.asnumpy(), expected, rtol=1e-5)
+    graph, taken = loaded(proto, dict(zip(names, given)))
+    np.testing.assert_allclose(graph(*taken.values()).asnumpy(), expected, rtol=1e-5)
 
 
 def nodes():
@@ -234,11 +276,11 @@ def test_parameters_are_packed_into_what_they_were_read_from():
     count = 0
     for row, node in nodes():
         try:
-            values = attributes.read(row.parameters, node.attribute)
+            values = operators.read(row.parameters, node.attribute)
         except OnnxError:  # a tensor of a dtype that miniml lacks
             continue
-        packed = attributes.pack(values)
-        assert attributes.read(row.parameters, packed) == values
+        packed = operators.pack(values)
+        assert operators.read(row.parameters, packed) == values
         given = {a.name: a for a in node.attribute}
         for proto in packed:
             assert helper.get_attribute_value(given[proto.name]) is not None
@@ -269,7 +311,7 @@ def test_rows_declare_what_the_standard_declares():
                 continue
             where = f"{schema.name}-{schema.since_version}.{name}"
             assert name in declared, where
-            kind = kinds.get(attributes.bare(declared[name].annotation))
+            kind = kinds.get(operators.bare(declared[name].annotation))
             assert kind is None or kind == attribute.type.name, where
             default = helper.get_attribute_value(attribute.default_value)
             if default is not None and where not in OTHER_DEFAULTS:

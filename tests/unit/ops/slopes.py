@@ -23,10 +23,13 @@ def silu(x):
 
 
 def gelu(x):
-    """Phi(x) + x phi(x); the exponents x^2 / 2 are rounded, so that is part of the terms' size."""
-    cumulative = special.erfc(-x.astype(np.float64) / np.sqrt(2)) / 2
+    """Phi(x) + x phi(x), which cancel at a root."""
+    below = -np.abs(x)
     density = np.exp(-x * x / 2) / np.sqrt(2 * PI)
-    return cumulative + x * density, (cumulative + np.abs(x) * density) * (1 + x * x)
+    scaled = special.erfcx((-below / np.sqrt(2)).astype(np.float64))  # erfc(a) exp(a^2)
+    tail = scaled * np.exp(-x * x / 2) / 2
+    cumulative = np.where(x > 0, 1 - tail, tail)
+    return cumulative + x * density, cumulative + np.abs(x) * density
 
 
 def gelu_tanh(x):
@@ -36,10 +39,6 @@ def gelu_tanh(x):
     v, dv = scale * (x + cube * x**3), scale * (1 + 3 * cube * x * x)
     s = sigmoid(v)
     return s + x * dv * s * sigmoid(-v), s * (1 + np.abs(x) * dv) * (1 + np.abs(v))
-
-
-def erf(x):
-    return bell(x), bell(x) * (1 + x * x)
 
 
 def erfinv(x):
@@ -97,9 +96,11 @@ UNARY = {
     "relu": lambda x: np.where(x > 0, 1, np.zeros_like(x)),
     "leaky_relu": lambda x: np.where(x > 0, 1, np.full_like(x, 0.01)),
     "elu": lambda x: np.where(x > 0, 1, np.exp(np.minimum(x, 0))),
-    "erf": erf,
-    "erfc": lambda x: (-erf(x)[0], erf(x)[1]),
+    "erf": bell,
+    "erfc": lambda x: -bell(x),
     "erfinv": erfinv,
+    "normal_cdf": lambda x: np.exp(-x * x / 2) / np.sqrt(2 * PI),
+    "exp_neg_square": lambda x: -2 * x * np.exp(-x * x),
     "lgamma": digamma,
     "polygamma": trigamma,
     "sigmoid": lambda x: sigmoid(x) * sigmoid(-x),

@@ -5,16 +5,16 @@ import pytest
 
 import miniml as ml
 from miniml import ops
-from miniml.errors import (
+from miniml.core.errors import (
     BpropNotFoundError,
     DTypeError,
     GraphError,
     KernelNotFoundError,
     ShapeError,
 )
+from miniml.core.random import default_generator
 from miniml.grad import grad, hvp, value_and_grad
-from miniml.ops.inference.bases import Unary
-from miniml.random import default_generator
+from miniml.ops.bases import Unary
 
 X = ml.Tensor(np.array([0.1, 0.2, 0.3]))
 YES, NO = ml.Tensor(True), ml.Tensor(False)

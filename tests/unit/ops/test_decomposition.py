@@ -6,7 +6,7 @@ import scipy.linalg
 
 import miniml as ml
 from miniml import ops
-from miniml.errors import DTypeError, NonFiniteError, ShapeError
+from miniml.core.errors import DTypeError, NonFiniteError, ShapeError
 from miniml.grad import grad, hessian, jvp, vjp
 
 RNG = np.random.default_rng(12)

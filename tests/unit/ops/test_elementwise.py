@@ -6,8 +6,8 @@ import pytest
 
 import miniml as ml
 from miniml import ops
-from miniml.errors import AttributeRefusedError, DeclarationError, DTypeError
-from miniml.primitive import Primitive
+from miniml.core.errors import AttributeRefusedError, DeclarationError, DTypeError
+from miniml.core.primitive import Primitive
 
 NAN, INF = np.nan, np.inf
 INTEGERS = np.array([1, 2], np.int64)

@@ -7,9 +7,9 @@ import pytest
 
 import miniml as ml
 from miniml import nn, ops, optim
-from miniml.errors import DTypeError, GraphError
+from miniml.core.errors import DTypeError, GraphError
+from miniml.core.random import default_generator
 from miniml.grad import grad
-from miniml.random import default_generator
 from miniml.testing import gradcheck
 
 X = np.linspace(0.5, 1.5, 6).astype(np.float32)

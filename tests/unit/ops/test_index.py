@@ -8,7 +8,7 @@ from hypothesis.extra import numpy as hnp
 
 import miniml as ml
 from miniml import ops
-from miniml.errors import DTypeError, OutOfRangeError, ShapeError, TracedValueError
+from miniml.core.errors import DTypeError, OutOfRangeError, ShapeError, TracedValueError
 from miniml.grad import grad
 
 SHAPES = hnp.array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=4)

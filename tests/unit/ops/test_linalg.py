@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 import miniml as ml
 from miniml import ops
-from miniml.errors import ShapeError
+from miniml.core.errors import ShapeError
 from miniml.grad import grad, vjp
 
 RNG = np.random.default_rng(0)

@@ -5,10 +5,10 @@ import pytest
 
 import miniml as ml
 from miniml import ops
-from miniml.errors import DTypeError, ShapeError
+from miniml.core.errors import DTypeError, ShapeError, ValueRefusedError
 from miniml.grad import grad, value_and_grad
-from miniml.ops.composed.pooling import average, largest
-from miniml.ops.inference.windows import Axis
+from miniml.ops.convolution import average, largest
+from miniml.ops.images import Axis
 from miniml.testing import gradcheck
 
 from .windows import pool
@@ -180,15 +180,15 @@ X = np.ones((2, 3, 5))
         (lambda: ops.max_pool1d(X, 2, padding=2), "pad by less than the kernel"),
         (lambda: ops.avg_pool1d(X[..., :1], 2, 1, 1, dilation=3), "in the padding alone"),
         (lambda: ops.max_pool1d(X[..., :0], 2, padding=1), "have no pixels"),
-        (lambda: ops.max_pool1d(X, (2, 2)), r"kernel_size=\(2, 2\); it is one int"),
-        (lambda: ops.max_pool3d(X[None], 2, stride=0), r"stride=\(0, 0, 0\); it is three ints"),
+        (lambda: ops.max_pool1d(X, (2, 2)), r"kernel_size=\(2, 2\); expected one int"),
+        (lambda: ops.max_pool3d(X[None], 2, stride=0), r"stride=\(0, 0, 0\); expected three ints"),
         (lambda: ops.adaptive_avg_pool1d(X, 0), r"output_size=\(0,\)"),
         (lambda: ops.adaptive_max_pool2d(X[None], (1, 2, 3)), r"output_size=\(1, 2, 3\)"),
         (lambda: ops.adaptive_avg_pool1d(X[..., :0], 2), "images with pixels"),
     ],
 )
 def test_refusals(call, says):
-    with pytest.raises(ShapeError, match=says):
+    with pytest.raises((ShapeError, ValueRefusedError), match=says):
         call()
 
 

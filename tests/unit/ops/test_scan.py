@@ -10,11 +10,11 @@ import pytest
 
 import miniml as ml
 from miniml import ops, optim
-from miniml.bprop import bprop_getters
-from miniml.errors import BpropNotFoundError, DTypeError, GraphError, ShapeError
+from miniml.core.bprop import bprop_getters
+from miniml.core.errors import BpropNotFoundError, DTypeError, GraphError, ShapeError
+from miniml.core.random import default_generator
 from miniml.grad import grad, hvp, jvp, value_and_grad, vjp
-from miniml.ops.inference.bases import Unary
-from miniml.random import default_generator
+from miniml.ops.bases import Unary
 
 RNG = np.random.default_rng(3)
 WEIGHT, BIAS = RNG.normal(size=(3, 3)) * 0.5, RNG.normal(size=3)

@@ -7,7 +7,7 @@ import pytest
 
 import miniml as ml
 from miniml import ops
-from miniml.errors import ArityError, DTypeError, ShapeError
+from miniml.core.errors import ArityError, DTypeError, ShapeError
 from miniml.grad import grad, vjp
 
 X = np.arange(24.0).reshape(2, 3, 4)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import miniml as ml
-from miniml.errors import (
+from miniml.core.errors import (
     AttributeRefusedError,
     ConstInputError,
     DeclarationError,

@@ -49,8 +49,16 @@ def test_var_and_std_divide_by_no_number_below_zero(dtype, correction):
         assert np.isfinite(dx).all() == (correction < len(x))
 
 
-def test_std_of_equal_numbers_has_no_gradient():
-    assert np.isnan(slope(ops.std, [2.0, 2.0])).all()
+@pytest.mark.parametrize("correction", [0, 1])
+def test_the_gradient_of_std_is_0_where_all_numbers_are_equal(correction):
+    x = np.array([[2.0, 2.0, 2.0], [1.0, 2.0, 4.0]])
+    std = lambda v: ops.std(v, -1, correction=correction)  # noqa: E731
+    expected = (x[1] - x[1].mean()) / (3 - correction) / np.std(x[1], ddof=correction)
+    for fn in (std, ml.jit(std)):
+        np.testing.assert_allclose(slope(fn, x), [[0, 0, 0], expected], 1e-14)
+    weights = np.arange(6.0).reshape(2, 3)
+    second = slope(lambda v: grad(lambda u: ops.sum(std(u)))(v) * weights, x)
+    assert second[0].tolist() == [0, 0, 0]
 
 
 def test_std_of_float16_fits_where_its_square_does_not():

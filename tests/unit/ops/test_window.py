@@ -5,7 +5,7 @@ import pytest
 
 import miniml as ml
 from miniml import ops
-from miniml.errors import ShapeError
+from miniml.core.errors import ShapeError, ValueRefusedError
 from miniml.grad import grad, value_and_grad
 
 RNG = np.random.default_rng(0)
@@ -48,9 +48,9 @@ def test_bias_is_added_per_channel():
     ("call", "says"),
     [
         (lambda: ops.conv2d(X, W, np.ones(3)), r"bias of shape \(3,\) for 4 output channels"),
-        (lambda: ops.conv2d(X, W, padding="full"), "padding='full'; it is an int"),
+        (lambda: ops.conv2d(X, W, padding="full"), "padding='full'; expected an int"),
         (lambda: ops.conv2d(X, W, padding=(1, 2, 3)), r"for each axis of \(H, W\)"),
-        (lambda: ops.conv2d(X, W, padding=-1), "two ints of at least 0"),
+        (lambda: ops.conv2d(X, W, padding=-1), "two ints >= 0"),
         (lambda: ops.conv2d(X, W, stride=0), r"conv2d got stride=\(0, 0\)"),
         (lambda: ops.conv2d(X, W, dilation=(1, 1, 1)), r"dilation=\(1, 1, 1\)"),
         (lambda: ops.conv2d(X[0], W, padding="same"), "add the axes that are missing"),
@@ -60,7 +60,7 @@ def test_bias_is_added_per_channel():
     ],
 )
 def test_refusals(call, says):
-    with pytest.raises(ShapeError, match=says):
+    with pytest.raises((ShapeError, ValueRefusedError), match=says):
         call()
 
 

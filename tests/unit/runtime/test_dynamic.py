@@ -11,8 +11,8 @@ import pytest
 
 import miniml as ml
 from miniml import Kernel, Primitive, kernel, nn, ops
-from miniml.errors import GraphError, InUseError, ShapeError
-from miniml.runtime.dynamic import SIZES
+from miniml.core.errors import GraphError, InUseError, ShapeError
+from miniml.runtime.jit import SIZES
 
 
 class Follow(Primitive):

@@ -12,9 +12,9 @@ import pytest
 import miniml as ml
 from miniml import Kernel, Primitive, kernel, ops
 from miniml.backends.kernel import KernelEntry
-from miniml.ops.inference.bases import Unary
+from miniml.core.settings import Settings, current
+from miniml.ops.bases import Unary
 from miniml.runtime.program import Program
-from miniml.settings import Settings, current
 
 ARMED = [False]
 

@@ -10,7 +10,7 @@ import miniml.backends.cc
 from miniml import ops
 from miniml.backends.devices import get_device
 from miniml.backends.selection import Target
-from miniml.formats import OTHERS, moves
+from miniml.core.abstract import OTHERS, moves
 from miniml.grad import value_and_grad
 from miniml.graph.passes import run_passes
 from miniml.runtime.lowering import lower

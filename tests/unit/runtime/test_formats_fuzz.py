@@ -5,7 +5,7 @@ import pytest
 
 import miniml as ml
 from miniml import ops
-from miniml.formats import FORMATS
+from miniml.core.abstract import FORMATS
 from miniml.grad import value_and_grad
 
 ORDERS = ((), *((name,) for name in FORMATS))

@@ -8,14 +8,15 @@ import weakref
 from typing import Any
 
 import numpy as np
+import optree
 import pytest
 
 import miniml as ml
 from miniml import nn, ops
-from miniml.errors import BpropNotFoundError, GraphError, TracedValueError
+from miniml.core.errors import BpropNotFoundError, GraphError, TracedValueError
 from miniml.grad import grad
 from miniml.graph.passes import register_pass, unregister_pass
-from miniml.ops.inference.bases import Unary
+from miniml.ops.bases import Unary
 from miniml.runtime.jit import Jit, compiled
 
 Array = np.ndarray[Any, Any]
@@ -50,8 +51,42 @@ def test_recompilations_say_why() -> None:
     assert why[0] == "first call"
     assert why[1] == "tensor 0 changed from float32[2] to float32[3]"
     assert "pass a Tensor for a number that varies" in why[2]
-    assert why[3] == "the context's settings changed"
+    assert why[3] == "the context's settings changed: verify_passes from False to True"
     assert len(why) == 4
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"autocast": ml.float16}, "autocast from None to float16"),
+        ({"threads": 1, "verify_passes": True}, "verify_passes from False to True, threads from 0"),
+    ],
+)
+def test_settings_that_changed_are_named(options: Any, said: str) -> None:
+    quick = Jit(lambda x: x @ x)
+    quick(ones(2, 2))
+    with ml.context(**options):
+        quick(ones(2, 2))
+    assert said in quick.recompilations[1].replace("dtype('float16')", "float16")
+
+
+def test_the_cell_that_changed_is_named() -> None:
+    class Factor(nn.Cell):
+        def __init__(self) -> None:
+            self.by = 2.0
+
+        def construct(self, x: Any) -> Any:
+            return x * self.by
+
+    net = nn.Sequential(nn.ReLU(), Factor(), nn.Dropout())
+    quick: Any = ml.jit(net)
+    quick(ones(2))
+    net[1].by = 3.0
+    quick(ones(2))
+    net[2].set_train(False)
+    quick(ones(2))
+    starts = [reason.split(":")[0] for reason in quick.recompilations]
+    assert starts == ["first call", "a cell changed (Factor)", "a cell changed (Dropout)"]
 
 
 def test_numbers_that_differ_only_in_kind_get_programs_of_their_own() -> None:
@@ -69,6 +104,47 @@ def test_arguments_and_results_are_trees() -> None:
     assert result["rest"][1] is None
 
 
+class Foreign:
+    """An array of another library, as PyTorch's: it compares element by element."""
+
+    def __init__(self, array: np.ndarray) -> None:
+        self.array = array
+        self.shape = array.shape
+
+    def __eq__(self, other: object) -> bool:
+        raise RuntimeError("Boolean value of Tensor with more than one value is ambiguous")
+
+    __hash__ = object.__hash__
+
+
+class ByDlpack(Foreign):
+    def __dlpack__(self, **options: Any) -> Any:
+        return self.array.__dlpack__(**options)
+
+    def __dlpack_device__(self) -> Any:
+        return self.array.__dlpack_device__()
+
+
+class ByArray(Foreign):
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        return np.array(self.array, dtype)
+
+
+@pytest.mark.parametrize("kind", [ByDlpack, ByArray])
+@pytest.mark.parametrize("place", [lambda x: (x,), lambda x: ([{"a": x}],)])
+def test_arrays_of_other_libraries_are_inputs(kind: Any, place: Any) -> None:
+    doubled = ml.jit(lambda tree: optree.tree_map(lambda x: x * 2.0, tree))
+    draw = np.random.default_rng(0)
+    given = kind(ones(3, 4))
+    for _ in range(3):
+        given.array[:] = draw.normal(size=(3, 4))  # in place, as `t.add_(1)`
+        other = kind(draw.normal(size=(3, 4)).astype(np.float32))
+        for x in (given, other):
+            (out,) = optree.tree_leaves(doubled(*place(x)))
+            assert np.array_equal(out, 2.0 * x.array)
+    assert doubled.recompilations == ["first call"]
+
+
 def test_train_and_eval_have_programs_of_their_own_and_keep_them() -> None:
     calls = []
 
@@ -78,7 +154,7 @@ def test_train_and_eval_have_programs_of_their_own_and_keep_them() -> None:
             return x * (2.0 if self.training else 3.0)
 
     net = Net()
-    quick = ml.jit(net)
+    quick: Any = ml.jit(net)
     for mode, factor in ((True, 2), (False, 3), (True, 2), (False, 3)):
         net.set_train(mode)
         np.testing.assert_array_equal(quick(ones(2)).asnumpy(), factor * ones(2))
@@ -94,7 +170,7 @@ def test_a_changed_attribute_of_a_cell_is_seen() -> None:
             return x * self.factor
 
     net = Net()
-    quick = ml.jit(net)
+    quick: Any = ml.jit(net)
     assert float(quick(ones(1))) == 2
     net.factor = 5.0
     assert float(quick(ones(1))) == 5

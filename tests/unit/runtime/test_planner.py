@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from miniml.runtime.planner import ALIGNMENT, Lifetime, Plan, plan, rounded
+from miniml.runtime.memory import ALIGNMENT, Lifetime, Plan, plan, rounded
 
 lifetimes = st.lists(
     st.builds(

@@ -14,7 +14,7 @@ import pytest
 import miniml as ml
 from miniml import nn, ops, optim
 from miniml.grad import grad
-from miniml.runtime import profile as module
+from miniml.runtime import observe as module
 
 X = np.random.default_rng(0).normal(size=(32, 16)).astype(np.float32)
 Y = np.arange(32) % 4
@@ -50,6 +50,26 @@ def test_eager_calls_of_layers_and_gradients_say_so():
     assert {("MatMul", "layer 0 (Dense)", False), ("ReLU", "layer 1 (ReLU)", False)} <= rows
     assert {("Sin", "", False), ("Cos", "", True), ("Mul", "", True)} <= rows
     assert {row.line.split(":")[0] for row in p.rows} == {__file__}
+
+
+@pytest.mark.parametrize("providers", [("miniml",), ("cc",)], ids=str)
+def test_a_step_whose_gradient_reads_a_view_of_its_input(providers):
+    class Patches(nn.Cell):
+        def __init__(self):
+            self.dense = nn.Dense(4, 3, bias=False)
+
+        def construct(self, x):
+            x = ops.transpose(ops.reshape(x, (-1, 2, 2, 2, 2)), (0, 1, 3, 2, 4))
+            return self.dense(ops.reshape(x, (-1, 4, 4)))
+
+    net = Patches()
+    step = ml.train_step(net, nn.MSELoss(), optim.SGD(net.trainable_params(), lr=0.1))
+    x, y = np.ones((3, 4, 4), np.float32), np.zeros((3, 4, 3), np.float32)
+    with ml.context(providers=providers):
+        first = float(step(x, y).asnumpy())
+        with ml.profile() as p:
+            assert 0.0 < float(step(x, y).asnumpy()) < first
+    assert p.rows
 
 
 def number_of(text):

@@ -16,8 +16,8 @@ import pytest
 
 import miniml as ml
 from miniml import nn, ops, optim
-from miniml.errors import NonFiniteError
-from miniml.ops.inference.bases import Unary
+from miniml.core.errors import NonFiniteError
+from miniml.ops.bases import Unary
 from miniml.runtime.program import Program
 
 Array = np.ndarray[Any, Any]
@@ -108,7 +108,7 @@ def test_dying_inputs_lend_their_buffer_to_the_output() -> None:
 def test_a_program_that_is_dropped_frees_its_memory_at_once() -> None:
     made = program(lambda x: ops.exp(x) + x, array(10))
     made(array(10))
-    run = weakref.ref(made._idle[0].player.run)
+    run = weakref.ref(made._idle[0].executor.run)
     gc.disable()
     try:
         del made

@@ -45,7 +45,9 @@ def programs(quick):
     return [weakref.ref(c.program) for _, c in quick._kept]
 
 
-@pytest.mark.filterwarnings("ignore:.*compiled for the fifth time:miniml.errors.PerformanceWarning")
+@pytest.mark.filterwarnings(
+    "ignore:.*compiled for the fifth time:miniml.core.errors.PerformanceWarning"
+)
 def test_versions_of_outgrown_structures_go_with_their_arenas():
     net = Scaled()
     quick = Jit(net)
@@ -61,7 +63,9 @@ def test_versions_of_outgrown_structures_go_with_their_arenas():
 
 
 @pytest.mark.deep
-@pytest.mark.filterwarnings("ignore:.*compiled for the fifth time:miniml.errors.PerformanceWarning")
+@pytest.mark.filterwarnings(
+    "ignore:.*compiled for the fifth time:miniml.core.errors.PerformanceWarning"
+)
 def test_many_assignments_in_a_training_loop_leave_one_version():
     net = nn.Sequential(nn.Dense(3, 3), Scaled())
     step = ml.train_step(net, nn.MSELoss(), optim.Adam(net.trainable_params(), lr=1e-3))
@@ -85,7 +89,9 @@ def test_modes_and_contents_that_come_back_find_their_version():
     assert len(quick._kept) == 4
 
 
-@pytest.mark.filterwarnings("ignore:.*compiled for the fifth time:miniml.errors.PerformanceWarning")
+@pytest.mark.filterwarnings(
+    "ignore:.*compiled for the fifth time:miniml.core.errors.PerformanceWarning"
+)
 def test_the_oldest_versions_go_where_there_are_too_many():
     net = Scaled()
     quick = Jit(net)

@@ -8,7 +8,7 @@ import pytest
 
 import miniml as ml
 from miniml import ops
-from miniml.errors import GradientArgumentError
+from miniml.core.errors import GradientArgumentError
 from miniml.testing import GradientError, gradcheck
 from tests.faults.planted import WAVE, Planted, bprop_of, planted
 
@@ -46,9 +46,9 @@ def test_trees_integers_and_several_outputs():
 
 
 def test_random_functions_repeat_their_draws():
-    before = ml.random.default_generator.state.asnumpy()
+    before = ml.core.random.default_generator.state.asnumpy()
     assert gradcheck(lambda x: ops.dropout(x, 0.5), X).ok
-    assert (ml.random.default_generator.state.asnumpy() == before).all()
+    assert (ml.core.random.default_generator.state.asnumpy() == before).all()
 
 
 @pytest.mark.parametrize("dtype", [ml.float32, ml.float16, ml.bfloat16])
@@ -124,6 +124,31 @@ def test_argnums_choose_what_is_differentiated():
     fn = lambda x, y: x * ops.stop_gradient(y)  # noqa: E731
     assert gradcheck(fn, X, X, argnums=0).ok
     assert not gradcheck(fn, X, X, raise_error=False).ok
+    wrong_is_second = [1, -1, np.int64(1), (0, 1), [-1, -2], (1,)]
+    for argnums in (0, -2, (0,), np.int64(0)):
+        assert gradcheck(fn, X, X, argnums=argnums).ok
+    for argnums in wrong_is_second:
+        assert not gradcheck(fn, X, X, argnums=argnums, raise_error=False).ok
+
+
+@pytest.mark.parametrize("count", [0, 1, 2])
+def test_argnums_that_grad_refuses_are_refused(count):
+    """No other argument is checked in their place."""
+    fn = lambda *xs: sum(ops.sum(x * x) for x in xs)  # noqa: E731
+    outside = [count, count + 3, -count - 1, (0, count)]
+    for argnums in (*outside, (0, 0), (0, -count), (-1, 0, 1), 1.5, "ab", (0.0,)):
+        args = [X] * count
+        for derive in (
+            lambda n=argnums, args=args: gradcheck(fn, *args, argnums=n),
+            lambda n=argnums, args=args: ml.grad.grad(fn, n)(*args),
+        ):
+            with pytest.raises(GradientArgumentError, match="argnums"):
+                derive()
+
+
+def test_an_argument_of_argnums_has_floats():
+    with pytest.raises(GradientArgumentError, match="argument 1 is int 3, which has no gradient"):
+        gradcheck(lambda x, n: x * n, X, 3, argnums=(0, 1))
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import pytest
 
 import miniml as ml
 from miniml import ops
-from miniml.errors import GradientArgumentError
+from miniml.core.errors import GradientArgumentError
 from miniml.testing import gradcheck, gradcheck_vjp
 from miniml.testing.gradchecks.report import (
     KINK,

@@ -3,25 +3,28 @@
 import os
 import threading
 import warnings
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
 
-from miniml import Kernel, Primitive, kernel, ops
+import miniml as ml
+from miniml import Kernel, KernelAttr, Primitive, kernel, ops, prim_attr_register, view_kernel
+from miniml.backends import registry
 from miniml.backends.signature import ArraySpec
-from miniml.bprop import bprop_getters
-from miniml.dtype import float64
-from miniml.errors import ShapeError
-from miniml.primitive import primitives
+from miniml.core.bprop import bprop_getters
+from miniml.core.dtype import float64
+from miniml.core.errors import ShapeError
+from miniml.core.primitive import primitives, spec_of
 from miniml.testing import OpInfo, Sample, opcheck
-from miniml.testing.calls import Call
-from miniml.testing.opchecks import reproduce
+from miniml.testing.calls import Call, poisoned, run_entry
+from miniml.testing.opchecks import report as reproduce
+from miniml.testing.opchecks.checks import launches
 from miniml.testing.opchecks.checks.accuracy import apart, at_an_end
-from miniml.testing.opchecks.checks.growth import grows_slowly
-from miniml.testing.opchecks.checks.interleaved import interleaved
 from miniml.testing.opchecks.checks.kernels import Expected
 from miniml.testing.opchecks.checks.numbers import isolated
-from miniml.testing.opchecks.draws.calls import drawn
+from miniml.testing.opchecks.checks.variants import interleaved
+from miniml.testing.opchecks.draws.calls import drawn, grows_slowly
 from miniml.testing.tolerance import spread_of
 from tests.faults.planting import plant
 
@@ -194,11 +197,11 @@ def test_a_report_prints_what_programs_share_once():
     ops.Squeeze(axis=0), ops.Squeeze(axis=(0, 1)), ops.Conv2D(dilation=(2, 2)),
 ], ids=repr)  # fmt: skip
 def test_extents_of_one_and_windows_are_drawn(primitive):
-    assert len(drawn(primitive, None, lambda call: True)) >= 20
+    assert len(list(drawn(primitive, None, lambda call: True))) >= 20
 
 
 def test_extents_of_blocks_and_a_long_one_are_drawn():
-    calls = drawn(ops.Exp(), 0, lambda call: True)
+    calls = list(drawn(ops.Exp(), 0, lambda call: True))
     extents = {n for call in calls for a in call.arrays for n in a.shape}
     assert {6, 8, 12, 40_000} <= extents
     assert {"outlier", "offset", "ties", "longest"} <= {call.kind for call in calls}
@@ -286,6 +289,93 @@ def test_kernels_that_follow_are_resized(resize, faulty):
         assert "resized after" in finding.message
 
 
+@prim_attr_register
+def scaled_and_more(self, alpha=0.5, slope=2.0):
+    self.init_prim_io_names(inputs=["x"], outputs=["y"])
+
+
+def scaled(x, *, alpha, slope, out):
+    np.multiply(x, alpha, out=out)
+
+
+def test_a_function_kernel_of_memory_formats_gets_the_attributes_that_it_names():
+    """Where the attributes are not known yet, as no primitive was made but by unpickling."""
+    images = KernelAttr().add_input_attr(ml.float32, "NHWC").add_output_attr(ml.float32, "NHWC")
+    body = {"__annotations__": {}, "__init__": scaled_and_more}
+    with plant(fn=scaled, bprop=None, letters=("f->f",), body=body) as primitive:
+        registry.specs["Planted"] = spec_of(type(primitive))
+
+        @kernel("Planted", "cpu", images)
+        def images_scaled(x, *, alpha, out):
+            scaled(x, alpha=alpha, slope=None, out=out)
+
+        x = np.arange(24, dtype=np.float32).reshape(1, 2, 3, 4)
+        call = Call(primitive, (x,))
+        first, second = (run_entry(e, call, (x,), poisoned(call, 7)) for e in call.entries())
+    assert np.array_equal(first[0], second[0])
+
+
+class Counted(Kernel):
+    """A kernel that counts its releases, and may raise in one of its methods."""
+
+    raising = ""
+    released = 0
+
+    def _step(self, name):
+        if name == self.raising:
+            raise OSError(f"{name} raises")
+
+    def prepare(self, node):
+        self._step("prepare")
+        self.call = self._look
+
+    def resize(self, node):
+        self._step("resize")
+
+    def _look(self, x, out=None):
+        self._step("launch")
+        if out is None:
+            return x
+        out[...] = x
+        return out
+
+    def release(self):
+        type(self).released += 1
+        self._step("prepare")  # what it would release is not there
+
+
+@pytest.mark.parametrize("raising", ["", "prepare", "launch"])
+@pytest.mark.parametrize("form", ["plain", "view", "images"])
+def test_a_kernel_is_released_however_its_launch_ends(form, raising):
+    made = type("Made", (Counted,), {"raising": raising, "__module__": __name__})
+    images = KernelAttr().add_input_attr(ml.float64, "NHWC").add_output_attr(ml.float64, "NHWC")
+    letters = {"plain": "d->d", "view": "f->f", "images": images}[form]
+    with plant(fn=made, bprop=None, letters=(letters,)) as primitive:
+        if form == "view":
+            view_kernel("Planted", "cpu", "d->d")(made)
+        x = np.arange(24.0).reshape(1, 2, 3, 4)
+        call = Call(primitive, (x,))
+        (entry,) = call.entries()
+        with pytest.raises(OSError, match=f"{raising} raises") if raising else nullcontext():
+            (out,) = run_entry(entry, call, (x,), poisoned(call, 7))
+            assert np.array_equal(out, x)
+    assert made.released == 1
+
+
+@pytest.mark.parametrize("raising", ["", "prepare", "launch"])
+def test_a_view_kernel_in_the_simulator_is_released(raising):
+    if launches.available():
+        pytest.skip(launches.available())
+    made = type("Made", (Counted,), {"raising": raising, "__module__": __name__})
+    with plant(bprop=None) as primitive:
+        view_kernel("Planted", "cuda", "d->d")(made)
+        call = Call(primitive, (np.arange(6.0),))
+        (entry,) = launches.entries(call)
+        with pytest.raises(OSError, match=f"{raising} raises") if raising else nullcontext():
+            assert np.array_equal(launches.run(entry, call).outs[0], call.arrays[0])
+    assert made.released == 1
+
+
 def test_numbers_that_a_rounding_sets_apart_have_no_spread():
     """Of what has another shape then: a false alarm of opcheck(Unique, seed=1) once."""
     distinct = (lambda x: (np.unique(x),), (np.ones(9),), float64, np.random.default_rng(0))
@@ -309,3 +399,75 @@ def test_equal_inputs_that_are_refused_are_no_fault():
     """(-2)^2 is a number, (-2)^-2 is refused: a false alarm of opcheck(Pow, seed=11) once."""
     two = np.array([-2], np.int8), np.array([2], np.int8)
     assert opcheck(ops.Pow(), inputs=two, checks=("one array twice",)).ok
+
+
+class PickedRows(Primitive):
+    """The rows of x at idx, times w; what it refuses it refuses in sentences of its own."""
+
+    differentiable = False
+
+    def infer_shape(self, x, idx, w):
+        if len(x) != 2 or len(idx) != 1 or w != idx:
+            raise TypeError(
+                f"PickedRows takes a matrix, idx and w of one axis; got {x}, {idx}, {w}"
+            )
+        return (*idx, x[1])
+
+    def infer_dtype(self, x, idx, w):
+        if x != w or idx != np.int64:
+            raise TypeError(f"PickedRows takes x and w of one dtype, int64 idx; got {x}, {idx}")
+        return x
+
+
+@kernel("PickedRows", "cpu", "flf->f", "dld->d")
+def picked(x, idx, w, *, out):
+    out[...] = x[idx] * w[:, None]
+
+
+class RowSteps(Primitive):
+    """The sum of the differences of neighbours in each row, 0 for a row of one element."""
+
+    differentiable = False
+
+    def infer_shape(self, x):
+        if not x or not x[-1]:
+            raise ShapeError(f"RowSteps takes rows with an element; got {x}")
+        return x[:-1]
+
+    def infer_dtype(self, x):
+        return x
+
+
+@kernel("RowSteps", "cpu", "f->f", "d->d")
+def row_steps(x, *, out):
+    np.sum(np.diff(x, axis=-1), axis=-1, out=out)
+
+
+class SwallowedRows(RowSteps):
+    """The same, of numbers that take the place of NaN."""
+
+
+@kernel("SwallowedRows", "cpu", "f->f", "d->d")
+def swallowed_rows(x, *, out):
+    np.sum(np.nan_to_num(x), axis=-1, out=out)
+
+
+def rows_and_places(rng, dtype):
+    for n in (2, 3, 5):
+        x, idx = rng.normal(size=(n, 4)).astype(dtype), rng.integers(0, n, 2)
+        yield Sample((x, idx, rng.normal(size=2).astype(dtype)))
+
+
+def warned(primitive, check, info=None):
+    found = opcheck(primitive, info, raise_error=False, checks=[check]).findings
+    return [f for f in found if f.severity == "warning"]
+
+
+def test_a_nan_that_nothing_depends_on_may_vanish():
+    assert not warned(PickedRows(), "special", OpInfo(PickedRows(), rows_and_places))
+    assert not warned(RowSteps(), "special")
+    assert warned(SwallowedRows(), "special")
+
+
+def test_a_refusal_that_names_the_primitive_is_no_stumbling():
+    assert not warned(PickedRows(), "refusals", OpInfo(PickedRows(), rows_and_places))

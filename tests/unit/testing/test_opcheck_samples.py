@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 
 from miniml import ops
-from miniml.dtype import float64
-from miniml.errors import ArityError, ShapeError
+from miniml.core.dtype import float64
+from miniml.core.errors import ArityError, ShapeError
 from miniml.testing import OpInfo, Refusal, Sample, opcheck
 from tests.faults import judging
 from tests.faults.planted import PRODUCT, REFERENCE, Planted, bprop_of, planted

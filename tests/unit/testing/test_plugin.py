@@ -32,9 +32,9 @@ def test_a_file_has_one_test_per_primitive_beside_tests_that_are_asked_for(tmp_p
 
 
 def test_a_module_is_found_by_its_name(tmp_path):
-    ran = pytest_on("--miniml-opcheck", "miniml.ops.activation", "--collect-only", cwd=tmp_path)
+    ran = pytest_on("--miniml-opcheck", "miniml.ops.elementwise", "--collect-only", cwd=tmp_path)
     assert ran.returncode == 0, ran.stdout + ran.stderr
-    assert "miniml.ops.activation::GELU" in ran.stdout
+    assert "miniml.ops.elementwise::GELU" in ran.stdout
 
 
 def test_the_budget_is_passed_on(tmp_path):
@@ -48,7 +48,7 @@ def test_the_budget_is_passed_on(tmp_path):
 def test_what_cannot_be_found_is_said(tmp_path):
     missing = pytest_on("--miniml-opcheck", "nowhere.py", cwd=tmp_path)
     assert "nowhere.py: there is no such file" in missing.stdout + missing.stderr
-    without = pytest_on("--miniml-opcheck", "miniml.dtype", cwd=tmp_path)
+    without = pytest_on("--miniml-opcheck", "miniml.core.dtype", cwd=tmp_path)
     assert "it defines no primitive" in without.stdout + without.stderr
     absent = pytest_on("--miniml-opcheck", "no_such.primitives", cwd=tmp_path)
     assert "there is no module no_such where Python looks" in absent.stdout

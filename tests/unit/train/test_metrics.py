@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from miniml import train
-from miniml.errors import DTypeError, MinimlError, OutOfRangeError, ShapeError
+from miniml.core.errors import DTypeError, MinimlError, OutOfRangeError, ShapeError
 
 sklearn = pytest.importorskip("sklearn.metrics")
 DRAW = np.random.default_rng(0)
@@ -47,6 +47,21 @@ def test_ignored_labels_count_nowhere(metric):
     y = np.where(Y == 2, -100, Y).reshape(5, 10)
     found = metric(ignore_index=-100).count(OUT.reshape(5, 10, 4), y)
     assert np.array_equal(found, metric().count(OUT[Y != 2], Y[Y != 2]))
+
+
+@pytest.mark.parametrize("shape", [(50,), (5, 10), (5, 2, 5)])
+@pytest.mark.parametrize("metric", OF_CLASSES)
+def test_classes_may_be_on_any_axis(metric, shape):
+    out, y = OUT.reshape(*shape, 4), Y.reshape(shape)
+    for axis in range(-out.ndim, out.ndim):
+        found = metric(axis=axis).count(np.moveaxis(out, -1, axis), y)
+        assert np.array_equal(found, metric().count(OUT, Y))
+    for axis in (-out.ndim - 1, out.ndim):
+        with pytest.raises(ShapeError, match=f"classes on axis {axis}"):
+            metric(axis=axis).count(out, y)
+    if len(shape) > 1:
+        with pytest.raises(ShapeError, match=r"axis=1 of the metric has the classes there"):
+            metric().count(np.moveaxis(out, -1, 1), y)
 
 
 @pytest.mark.parametrize("dtype", ["uint8", "int8", "uint64"])

@@ -2,14 +2,15 @@
 
 import json
 import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 import miniml as ml
 from miniml import nn, ops, optim, train
+from miniml.core.errors import ArityError, MinimlError, NonFiniteError, OutOfRangeError, ShapeError
 from miniml.data import DataLoader
-from miniml.errors import ArityError, MinimlError, NonFiniteError, OutOfRangeError, ShapeError
 
 DRAW = np.random.default_rng(0)
 X, Y = DRAW.normal(size=(70, 4)).astype(np.float32), np.arange(70) % 3
@@ -111,16 +112,6 @@ def test_what_belongs_elsewhere_is_sent_there(call, message):
         call(model())
 
 
-def test_metrics_of_a_network_with_several_outputs_are_refused():
-    class Two(nn.Cell):
-        def construct(self, x):
-            return x, x
-
-    two = train.Model(Two(), lambda out, y: out[0].mean(), metrics=[train.accuracy()])
-    with pytest.raises(MinimlError, match=r"the network gives a tuple; .* return \(loss, aux\)"):
-        two.evaluate(loader())
-
-
 def test_several_inputs_and_labels_and_lists_of_batches():
     class Sum(nn.Cell):
         def __init__(self):
@@ -195,7 +186,7 @@ def test_numbers_of_all_kinds_are_numbers_of_an_epoch(kind, tmp_path):
         def on_epoch(self, run, row):
             row["own"] = kind(2)
 
-    best, log = train.SaveBest(tmp_path / "best", "own"), train.Log(tmp_path / "log")
+    best, log = train.SaveBest(tmp_path / "best", "own", "min"), train.Log(tmp_path / "log")
     data = DataLoader(X, Y, size=16)
     model().fit(data, epochs=1, callbacks=[Adds(), best, log], show=False)
     assert best.state["best"] == json.loads((tmp_path / "log").read_text())["own"] == 2
@@ -210,8 +201,10 @@ def test_a_model_of_the_wrong_parts_is_refused():
         model().fit(DataLoader(X, Y, size=16), 1, callbacks=[lambda run: None])
     with pytest.raises(MinimlError, match="EarlyStopping got patience=0"):
         train.EarlyStopping(0)
-    with pytest.raises(ArityError, match=r"does not take mode='max' .*larger_is_better="):
-        train.EarlyStopping(mode="max")
+    with pytest.raises(ArityError, match=r"does not take larger_is_better=True .*mode="):
+        train.EarlyStopping(larger_is_better=True)
+    with pytest.raises(MinimlError, match="mode='upwards'; expected one of 'auto', 'min', 'max'"):
+        train.SaveBest("best", mode="upwards")
     with pytest.raises(MinimlError, match="names differ"):
         train.Model(net, nn.CrossEntropyLoss(), adam, [train.accuracy(), train.accuracy()])
     with pytest.raises(MinimlError, match=r"give an nn\.Cell"):
@@ -258,6 +251,59 @@ def test_weights_that_are_not_finite_are_never_saved(tmp_path):
     assert all(np.isfinite(w).all() for w in weights(fitted.net))
 
 
+BETTER_IF_LARGER = {
+    "loss": False, "seconds": False, "accuracy": True, "top_2": True, "f1": True,
+    "perplexity": False, "mean_absolute_error": False, "mean_squared_error": False,
+}  # fmt: skip
+METRICS = [
+    train.accuracy(), train.top_k(2), train.f1(3), train.perplexity(),
+    train.mean_absolute_error(), train.mean_squared_error(),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("prefix", ["", "val_"])
+@pytest.mark.parametrize("name", BETTER_IF_LARGER)
+def test_callbacks_look_for_larger_accuracies_and_smaller_losses(name, prefix):
+    run = SimpleNamespace(steps=0, model=SimpleNamespace(metrics=METRICS), stopped=0)
+    run.stop = lambda: setattr(run, "stopped", run.stopped + 1)
+    larger = BETTER_IF_LARGER[name]
+    for mode, wanted in (("auto", larger), ("max", True), ("min", False)):
+        for rising in (True, False):
+            patient, run.stopped = train.EarlyStopping(2, prefix + name, mode), 0
+            for value in np.random.default_rng(0).random(9).cumsum() * (1 if rising else -1):
+                patient.on_epoch(run, {prefix + name: float(value)})
+            assert run.stopped == (0 if rising is wanted else 7)
+
+
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("mode", ["min", "max"])
+def test_a_nan_is_never_better_and_leaves_the_best(mode, seed, tmp_path, monkeypatch):
+    """Every epoch is saved that is better than all numbers before it."""
+    rng = np.random.default_rng(seed)
+    values = np.where(rng.random(20) < 0.4, np.nan, rng.integers(0, 9, 20))
+    saved, run = list[int](), SimpleNamespace(steps=0, model=SimpleNamespace(net=None))
+    monkeypatch.setattr(
+        train.callbacks, "save_checkpoint", lambda net, path: saved.append(len(seen))
+    )
+    best, seen, expected = train.SaveBest(tmp_path / "best", "own", mode), [], []
+    for value in values:
+        before = [v for v in seen if v == v]
+        if value == value and all((value < v) if mode == "min" else (value > v) for v in before):
+            expected.append(len(seen))
+        best.on_epoch(run, {"own": float(value)})
+        seen.append(value)
+    assert saved == expected
+    assert abs(best.state["best"]) == (np.nanmin if mode == "min" else np.nanmax)(values)
+
+
+def test_a_number_of_unknown_direction_is_asked_for():
+    own = train.Metric("own", (), lambda out, y: 0.0, float)
+    with pytest.raises(MinimlError, match=r"EarlyStopping follows 'own', .*mode='max' or mode='mi"):
+        model([own]).fit(loader(), 1, callbacks=[train.EarlyStopping(2, "own")], show=False)
+    risen = train.Metric("own", (), lambda out, y: 0.0, float, larger_is_better=True)
+    model([risen]).fit(loader(), 1, callbacks=[train.EarlyStopping(2, "own")], show=False)
+
+
 def test_a_line_an_epoch_where_there_is_no_terminal(capsys):
     model([train.accuracy()]).fit(loader(), epochs=2)
     lines = capsys.readouterr().out.splitlines()
@@ -302,7 +348,7 @@ def test_a_bar_in_a_terminal(capsys, monkeypatch):
 
 def test_logs_are_whole_and_early_stopping_counts(tmp_path):
     logs = [train.Log(tmp_path / "log.jsonl"), train.Log(tmp_path / "log.csv")]
-    patient = train.EarlyStopping(patience=1, monitor="loss", larger_is_better=True)
+    patient = train.EarlyStopping(patience=1, monitor="loss", mode="max")
     best = train.SaveBest(tmp_path / "best.safetensors", monitor="loss")
     fitted = model([train.confusion_matrix(3)], lr=0.0)
     fitted.net.set_train(False)  # no dropout: with lr=0 all epochs are equal up to their order

@@ -7,7 +7,7 @@ import pytest
 
 import miniml as ml
 from miniml import nn, ops, optim
-from miniml.errors import GradientArgumentError, MinimlWarning, PerformanceWarning
+from miniml.core.errors import GradientArgumentError, MinimlWarning, PerformanceWarning
 from miniml.grad import grad, value_and_grad
 
 X = np.ones((4, 3), np.float32)
@@ -44,7 +44,7 @@ class TestRecompilations:
     @pytest.mark.parametrize(
         ("fn", "arguments", "reason"),
         [
-            (step_of(Counts()), [(X, Y)] * 7, "a cell changed: its mode, an attribute"),
+            (step_of(Counts()), [(X, Y)] * 7, "a cell changed (Counts): its mode, an attribute"),
             (ml.jit(lambda x, c: x * c), [(X, 0.5 * i) for i in range(7)], "pass a Tensor for"),
             (ml.jit(ops.sin), [(X[:1, :1].repeat(n, 0),) for n in range(1, 8)], "tensor 0 changed"),
         ],

@@ -13,9 +13,9 @@ from safetensors.numpy import load_file
 
 import miniml as ml
 from miniml import nn, ops, optim
-from miniml.access import Access
-from miniml.errors import InUseError
-from miniml.ops.inference.bases import Unary
+from miniml.core.access import Access
+from miniml.core.errors import InUseError
+from miniml.ops.bases import Unary
 
 SHAPE = (64, 257)  # large enough for NumPy to let other threads run while it computes
 
@@ -55,7 +55,9 @@ def in_threads(*works):
         raise errors[0]
 
 
-@pytest.mark.filterwarnings("ignore:.*compiled for the fifth time:miniml.errors.PerformanceWarning")
+@pytest.mark.filterwarnings(
+    "ignore:.*compiled for the fifth time:miniml.core.errors.PerformanceWarning"
+)
 @pytest.mark.parametrize("jit", [True, False])
 @pytest.mark.parametrize("sizes", [(1, 1), (1, 2), tuple(range(1, 9))])
 def test_no_step_of_any_thread_is_lost(sizes, jit):
@@ -168,7 +170,7 @@ def test_the_same_step_inside_itself_is_refused_in_a_sentence_and_the_next_one_w
 
 
 def test_a_draw_inside_a_draw_is_refused_in_a_sentence():
-    state = ml.random.default_generator.state
+    state = ml.core.random.default_generator.state
     with pytest.raises(InUseError, match="a random draw got parameter 'random_state'"):
         Access("a random draw", (state,)).run(lambda: ops.uniform((3,)))
     ops.uniform((3,))

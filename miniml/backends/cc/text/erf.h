@@ -1,4 +1,4 @@
-/* erf, erfc. */
+/* erf, erfc, and normcdf, the distribution function of the normal law. */
 #include "rough.h"
 #include "exp.h"
 
@@ -26,8 +26,8 @@ static inline float miniml_erf_float32(float x) {
 }
 
 /* erfc(a) = exp(-a^2) f(t) / (1 + 2 a) with t = (a - 2) / (a + 2), a = |x| <= 11; f to 2^-31. */
-static inline float miniml_erfc_float32(float x) {
-  const double wide = __builtin_fabs((double)x), a = wide > 11 ? 11 : wide, t = (a - 2) / (a + 2);
+static inline double miniml_rough_erfc(double x) {
+  const double wide = __builtin_fabs(x), a = wide > 11 ? 11 : wide, t = (a - 2) / (a + 2);
   double f = 0x1.0365601456dc1p-16;
   f = miniml_madd64(f, t, 0x1.d3587c1b85ec5p-14);
   f = miniml_madd64(f, t, 0x1.5e7a7e3ba4978p-13);
@@ -42,12 +42,18 @@ static inline float miniml_erfc_float32(float x) {
   f = miniml_madd64(f, t, -0x1.7bf5ec84b256ap-4);
   f = miniml_madd64(f, t, 0x1.46e80e23dc92ap+0);
   const double y = miniml_rough_exp2(a * a * -0x1.71547652b82fep+0) * f / (1 + 2 * a);
-  return (float)(x < 0 ? 2 - y : y);
+  return x < 0 ? 2 - y : y;
+}
+static inline float miniml_erfc_float32(float x) { return (float)miniml_rough_erfc(x); }
+/* erfc(-x / sqrt(2)) / 2. */
+static inline float miniml_normcdf_float32(float x) {
+  return (float)(0.5 * miniml_rough_erfc(x * -M_SQRT1_2));
 }
 
-/* For a = |x|, t = (a - 4) / (a + 4), f to 2^-54. The quotient q of f and 1 + 2 a, the square and
-   the exponential are each kept with the error of their rounding, because the three add up. */
-static inline double miniml_erfc_of_positive(double x) {
+/* erfc(x + low) for a = x >= 0.4 and what rounding has left of it, t = (a - 4) / (a + 4), f to
+   2^-54. The quotient q of f and 1 + 2 a, the square and the exponential are each kept with the
+   error of their rounding, because the three add up; d log(erfc(a)) / da is -slope, nearly. */
+static inline double miniml_far_erfc(double x, double low) {
   const double a = x > 28 ? 28 : x, t = (a - 4) / (a + 4);
   double g = 0x1.a6491db52bd5fp-30;
   g = miniml_madd64(g, t, 0x1.48bd51e654695p-29);
@@ -77,7 +83,8 @@ static inline double miniml_erfc_of_positive(double x) {
   const double below = 1 + 2 * a, q = f / below;
   const double lost = (2 * a - (below - 1)) * q;
   const double q_low = (__builtin_fma(-q, below, f) - lost + f_low) / below;
-  const double square = a * a, square_low = __builtin_fma(a, a, -square);
+  const double square = a * a, slope = 2 * a + 1.7 * q;
+  const double square_low = __builtin_fma(a, a, -square) + slope * low;
   const double n = miniml_madd64(square, -0x1.71547652b82fep+0, MINIML_ROUND64) - MINIML_ROUND64;
   const double r = miniml_exp_reduced64(-square, n) - square_low;
   const double p = miniml_expm1_rest64(r);
@@ -102,11 +109,17 @@ static inline double miniml_erf_near64(double x) {
   return miniml_madd64(x, p, x);
 }
 static inline double miniml_erf_float64(double x) {
-  const double a = __builtin_fabs(x), far = 1 - miniml_erfc_of_positive(a);
+  const double a = __builtin_fabs(x), far = 1 - miniml_far_erfc(a, 0);
   return a < 0.75 ? miniml_erf_near64(x) : __builtin_copysign(far, x);
 }
 /* erf(x) < 1/2 where it is taken from 1. */
 static inline double miniml_erfc_float64(double x) {
-  const double a = __builtin_fabs(x), y = miniml_erfc_of_positive(a);
+  const double a = __builtin_fabs(x), y = miniml_far_erfc(a, 0);
   return a < 0.46875 ? 1 - miniml_erf_near64(x) : (x < 0 ? 2 - y : y);
+}
+static inline double miniml_normcdf_float64(double x) {
+  const double a = __builtin_fabs(x), held = a > 40 ? 40 : a, turned = held * M_SQRT1_2;
+  const double low = __builtin_fma(held, M_SQRT1_2, -turned) - held * 0x1.bdd3413b26456p-55;
+  const double far = 0.5 * miniml_far_erfc(turned, low);
+  return a < 0.6640625 ? 0.5 + 0.5 * miniml_erf_near64(x * M_SQRT1_2) : (x > 0 ? 1 - far : far);
 }

@@ -8,4 +8,5 @@
 #endif
 #ifndef M_PI
 #define M_PI 3.14159265358979323846
+#define M_SQRT1_2 0.70710678118654752440
 #endif

@@ -1,4 +1,4 @@
-"""Attention in tiles of 32 queries and 32 keys, whose scores live in registers only.
+"""CUDA attention in tiles of 32 queries and 32 keys, whose scores stay in registers.
 
 Source: Dao et al. 2022, "FlashAttention". A block of four warps takes a tile of rows and goes
 through the columns tile by tile; a warp has eight of the rows, a lane one of the columns. Rows are
@@ -16,9 +16,8 @@ import numpy as np
 from ...kernel import Kernel, KernelNode
 from ...product import broadcast_steps, dense_strides, merged
 from ...registry import kernel
-from ...typecodes import ATTENTION, ATTENTION_GRAD, ATTENTION_MASK_GRAD, FLOAT, with_sums
-from ..text.layout import bounded, layout, spread
-from ..text.source import unit
+from ...signature import ATTENTION, ATTENTION_GRAD, ATTENTION_MASK_GRAD, FLOAT, with_sums
+from ..text.source import bounded, layout, spread, unit
 from .random import PHILOX
 
 TEXT = (

@@ -1,4 +1,4 @@
-"""One-hot rows; the other tensors made from numbers are expressions of the element's index."""
+"""CUDA kernels of the scalar expressions, most creations among them; and of one-hot rows."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ from math import prod
 
 import numpy as np
 
+from ...expressions.table import table
 from ...kernel import KernelNode, Launch
-from ...registry import raw_kernel
-from ...typecodes import ANY, INT
-from ..text.layout import spread
+from ...registry import kernel, raw_kernel
+from ...signature import ANY, INT, parse
+from ..text.source import spread
 
 ONE_HOT = r"""
 extern "C" __global__ void one_hot(
@@ -32,3 +33,12 @@ def one_hot(node: KernelNode) -> Launch:
 
 _SIGNATURES = [f"{i}->{c}" for i in INT for c in ANY]
 raw_kernel("OneHot", *_SIGNATURES, entry="one_hot", source=ONE_HOT, launch=one_hot)
+
+
+# The library's scalar expressions as CUDA kernels.
+for (_name, _signature), _body in tuple(table.items()):
+    if _body.unit:  # users' expressions are registered one by one
+        _inputs, (_out,) = parse(_signature).inputs, parse(_signature).outputs
+        # Every element is read before it is written, so `out` may be any input of its dtype.
+        _inplace = tuple(i for i, dtype in enumerate(_inputs) if dtype == _out)
+        kernel(_name, "cuda", _signature, inplace=_inplace, total=True)(_body)

@@ -1,5 +1,4 @@
-"""Batch normalisation: channels are cut into parts, whose sums, and then sums of squares, are
-computed first."""
+"""CUDA batch normalisation, by parts of channels: sums, then squared deviations, then elements."""
 
 from __future__ import annotations
 
@@ -8,13 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from ...expressions.types import accumulation
+from ...expressions.table import accumulation
 from ...kernel import Kernel, KernelNode
 from ...registry import kernel, view_kernel
-from ...signature import ArraySpec
-from ...typecodes import FLOAT
-from ..text.groups import BLOCK, grid_for, parts
-from ..text.source import unit
+from ...signature import FLOAT, ArraySpec
+from ..text.source import BLOCK, grid_for, parts, unit
 
 # V elements at a time: packs where a plane has whole ones (side_by_side), else V is 1.
 ROWS = r"""
@@ -147,7 +144,12 @@ class BatchNormKernel(Kernel):
 
 @view_kernel("CheckedLabels", "cuda")
 def checked_labels(labels: Any, *, classes: int, of: str, ignored: int | None, what: str) -> Any:
-    return labels  # losses mark what is outside as NaN
+    return labels  # losses mark labels outside as NaN
+
+
+@view_kernel("CheckedProbabilities", "cuda")
+def checked_probabilities(x: Any, *, of: str) -> Any:
+    return x  # of which the logarithm is NaN
 
 
 kernel("BatchNorm", "cuda", *[f"{c * 3}->{c * 3}" for c in FLOAT])(BatchNormKernel)

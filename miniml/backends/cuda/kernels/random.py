@@ -12,12 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from ...expressions.types import computed
+from ...expressions.table import computed
 from ...kernel import KernelNode, Launch
 from ...registry import raw_kernel
+from ...signature import ANY, FLOAT
 from ...truncation import truncation
-from ...typecodes import ANY, FLOAT
-from ..text.layout import spread
+from ..text.source import spread
 
 PHILOX = r"""
 using namespace miniml;

@@ -1,4 +1,4 @@
-"""Views on a device: arithmetic of shapes and strides alone; and images in other orders."""
+"""CUDA views, which compute shapes and strides alone, and kernels that copy parts of arrays."""
 
 from __future__ import annotations
 
@@ -6,14 +6,17 @@ from typing import Any
 
 import numpy as np
 
-from .... import formats
+from ....core import abstract
 from ...kernel import Kernel, KernelNode
 from ...registry import kernel, view_kernel
-from ...typecodes import ANY, FLOAT, pairs, same
+from ...signature import ANY, FLOAT, pairs, same
 from ..array import DeviceArray
 from ..move import fill, move
 
 Indices = tuple[int, ...]
+
+
+# --- Views and memory formats ---------------------------------------------------------------------
 
 
 def reshape(x: DeviceArray, *, shape: Indices) -> DeviceArray:
@@ -25,7 +28,7 @@ def transpose(x: DeviceArray, *, axes: Indices) -> DeviceArray:
 
 
 class BroadcastTo(Kernel):
-    """x repeated to the shape of the output's array, in whatever memory format."""
+    """x repeated to the shape of the output's array, in its memory format."""
 
     def prepare(self, node: KernelNode) -> None:
         shape = node.outputs[0].shape
@@ -78,8 +81,8 @@ class Convert(Kernel):
     def prepare(self, node: KernelNode) -> None:
         (x,), (out,) = node.inputs, node.outputs
         images = x.format or out.format
-        self.pairs = formats.pairs(x.format, out.format, x.shape[1]) if images else []
-        self.fills = formats.padding(out.format, x.shape[1]) is not None
+        self.pairs = abstract.pairs(x.format, out.format, x.shape[1]) if images else []
+        self.fills = abstract.padding(out.format, x.shape[1]) is not None
 
     def launch(self, inputs: Any, workspace: Any, outputs: Any, stream: object) -> None:
         (x,), (out,) = inputs, outputs
@@ -102,3 +105,52 @@ for _name, _look in _VIEWS.items():
 kernel("Convert", "cuda", *same(1, ANY))(Convert)
 view_kernel("Assign", "cuda", *same(2, ANY), of=1)(assign)
 view_kernel("Barrier", "cuda", *pairs(FLOAT))(barrier)
+
+
+# --- Joining, splitting and padding ---------------------------------------------------------------
+
+
+def concat(*xs: DeviceArray, axis: int, out: DeviceArray) -> None:
+    start, axis = 0, axis % out.ndim
+    for x in xs:
+        move(x, part(out, axis, start, x.shape[axis]))
+        start += x.shape[axis]
+
+
+def split(x: DeviceArray, *, axis: int, sections: Any, out: Any) -> None:
+    start, axis = 0, axis % x.ndim
+    for target in out if isinstance(out, tuple) else (out,):
+        move(part(x, axis, start, target.shape[axis]), target)
+        start += target.shape[axis]
+
+
+def part(x: DeviceArray, axis: int, start: int, extent: int) -> DeviceArray:
+    """The `extent` elements along an axis that begin at `start`."""
+    index = (*(slice(None),) * axis, slice(start, start + extent))
+    return x.seen(lambda a: a[index])
+
+
+def slice_grad(
+    x: DeviceArray,
+    *,
+    shape: Indices,
+    begin: Indices,
+    end: Indices,
+    strides: Indices,
+    out: DeviceArray,
+) -> None:
+    fill(out, 0)
+    index = (..., *map(selected, begin, end, strides))
+    move(x, out.seen(lambda a: a[index]))
+
+
+def pad(x: DeviceArray, *, padding: Any, value: Any, out: DeviceArray) -> None:
+    fill(out, value)
+    index = tuple(slice(a, a + n) for n, (a, _) in zip(x.shape, padding, strict=True))
+    move(x, out.seen(lambda a: a[index]) if index else out)
+
+
+kernel("Concat", "cuda", *[f"{c}*->{c}" for c in ANY], strided=True)(concat)
+kernel("Split", "cuda", *[f"{c}->{c}*" for c in ANY], strided=True)(split)
+kernel("SliceGrad", "cuda", *same(1, ANY), strided=True)(slice_grad)
+kernel("Pad", "cuda", *same(1, ANY), strided=True)(pad)

@@ -1,16 +1,96 @@
-"""Device memory of the simulator: NumPy storage with poison, guard zones and a record of writes."""
+"""Device memory of the CUDA simulator, its settings, and the faults of kernels in words.
+
+Parts: settings, one value per context; memory, in NumPy storage with poison, guard zones and a
+record of writes; faults, the runtime's findings with lines of the user's own text.
+"""
 
 from __future__ import annotations
 
 import ctypes
+import os
+import re
+import subprocess
 import sys
 import weakref
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ...forks import lock_of_process
-from .settings import current
+from ....core.errors import KernelFaultError
+from ...compiled import lock_of_process
+from .unit import NAME
+
+# --- Settings -------------------------------------------------------------------------------------
+
+
+MODES = ("check", "fast")
+SCHEDULES = ("forward", "reverse", "shuffled")
+
+
+@dataclass(frozen=True, slots=True)
+class SimSettings:
+    """Settings of launches and allocations.
+
+    mode: "check" checks every memory access, "fast" none.
+    schedule: the order of blocks, and of the threads of a block.
+    seed: of the "shuffled" schedule, which may also change threads at any checked access.
+    deferred: launches wait in their stream until it is synchronised, as on a GPU.
+    seconds: of the machine's work, after which a launch counts as hung; in fast mode ten times
+    as many.
+    """
+
+    mode: str = "check"
+    schedule: str = "forward"
+    seed: int = 0
+    deferred: bool = False
+    seconds: float = 60.0
+
+    def __post_init__(self) -> None:
+        if self.mode not in MODES:
+            raise ValueError(f"mode {self.mode!r} of the CUDA simulator; one of {MODES}")
+        if self.schedule not in SCHEDULES:
+            raise ValueError(
+                f"schedule {self.schedule!r} of the CUDA simulator; one of {SCHEDULES}"
+            )
+
+
+def _initial() -> SimSettings:
+    """MINIML_SIM is a mode; MINIML_SIM_SCHEDULE a schedule, with a seed as in shuffled:3;
+    MINIML_SIM_SECONDS the time of a launch."""
+    schedule, _, seed = os.environ.get("MINIML_SIM_SCHEDULE", "forward").partition(":")
+    seconds = float(os.environ.get("MINIML_SIM_SECONDS", "60"))
+    mode = os.environ.get("MINIML_SIM", "check")
+    return SimSettings(mode, schedule, int(seed or 0), seconds=seconds)
+
+
+_default = _initial()
+_here: ContextVar[SimSettings | None] = ContextVar("miniml_cuda_sim", default=None)
+
+
+def current() -> SimSettings:
+    """The settings of this context."""
+    return _here.get() or _default
+
+
+@contextmanager
+def using(**changes: Any) -> Iterator[SimSettings]:
+    """Change settings inside a `with`, in this context only."""
+    settings = replace(current(), **changes)
+    token = _here.set(settings)
+    try:
+        yield settings
+    finally:
+        _here.reset(token)
+
+
+# --- Device memory --------------------------------------------------------------------------------
+
 
 ALIGNMENT = 256  # cudaMalloc's
 GUARD = 256  # bytes before and after each allocation that must not be written
@@ -32,7 +112,7 @@ class DeviceAllocation:
     """`nbytes` of device memory, filled with poison, at an address that is a multiple of 256.
 
     initialised: one byte for each byte, 0 where nothing has been written; None: not recorded, as
-    for what is allocated in fast mode. OutOfMemoryError: beyond the limit set.
+    for an allocation of fast mode. OutOfMemoryError: beyond the limit set.
     """
 
     __slots__ = (
@@ -82,12 +162,12 @@ class DeviceAllocation:
         return self._raw[self._start : self._start + self.nbytes]
 
     def mark(self, offset: int, nbytes: int, written: bool) -> None:
-        """Records bytes as written, or as not written."""
+        """Record bytes as written, or as not written."""
         if self.initialised is not None:
             self.initialised[offset : offset + nbytes] = written
 
     def forget(self, offset: int, nbytes: int) -> None:
-        """Fills bytes with poison, and records them as not written."""
+        """Fill bytes with poison, and record them as not written."""
         self.bytes[offset : offset + nbytes] = _POISON
         self.mark(offset, nbytes, False)
 
@@ -133,7 +213,7 @@ def _caller() -> str:
 
 
 def used_bytes() -> int:
-    """The bytes of all allocations alive."""
+    """The bytes of all live allocations."""
     return _used
 
 
@@ -143,7 +223,7 @@ def limit() -> int | None:
 
 
 def set_limit(nbytes: int | None) -> None:
-    """Makes the simulated device's memory that large."""
+    """Set the size of the simulated device's memory."""
     global _limit
     _limit = nbytes
 
@@ -152,3 +232,148 @@ def live() -> list[DeviceAllocation]:
     """The live allocations."""
     with _lock:
         return list(_live)
+
+
+# --- Faults of kernels ----------------------------------------------------------------------------
+
+
+# In the order of runtime.h.
+KINDS = (
+    "race", "out-of-bounds", "misaligned", "uninitialised", "const-write", "divergent-barrier",
+    "warp-mask", "overflow", "shift", "conversion", "division", "shared-limit", "illegal-access",
+    "stack-overflow", "assert", "trap", "hang",
+)  # fmt: skip
+# The Python side finds "overrun", "unwritten" and "leak".
+_LISTED = 8  # faults of a launch; the rest are their consequences
+
+_Index = ctypes.c_uint * 3
+_DIRECTIVE = re.compile(r'^\s*#\s*(?:line\s+)?(\d+)(?:\s+"([^"]*)")?')
+# Copies that a compiler writes for a structure, whose line is the structure's.
+_COPIES = re.compile(r"(C\d|aS)E(RK|O)S\d*_$")
+
+
+class RawFault(ctypes.Structure):
+    """struct Fault of runtime.h."""
+
+    _fields_ = (
+        ("kind", ctypes.c_int), ("line", ctypes.c_int), ("block", _Index), ("thread", _Index),
+        ("buffer", ctypes.c_int), ("unused", ctypes.c_int),
+        ("pc", ctypes.c_uint64), ("other_pc", ctypes.c_uint64), ("callers", ctypes.c_uint64 * 2),
+        ("file", ctypes.c_char * 120), ("text", ctypes.c_char * 240),
+    )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One fault, at a line of a file as #line directives name it; source is the line's text.
+
+    other: file and line of the other access of a race, "" if there is none.
+    """
+
+    kind: str
+    kernel: str
+    text: str
+    block: tuple[int, int, int] | None = None
+    thread: tuple[int, int, int] | None = None
+    file: str = ""
+    line: int = 0
+    source: str = ""
+    other: str = ""
+
+    def __str__(self) -> str:
+        message = f"{self.kind} in kernel {self.kernel}"
+        if self.block is not None:
+            message += f", block {self.block} thread {self.thread}"
+        if self.line:
+            message += f", {self.file}:{self.line}"
+        message += f": {self.text}"
+        if self.other:
+            message += f" at {self.other}"
+        return message + (f"\n    {self.source.strip()}" if self.source else "")
+
+
+def error(faults: Iterable[Fault]) -> KernelFaultError:
+    """The exception for the faults of a launch; the first fault is its first line."""
+    found = tuple(faults)
+    raised = KernelFaultError("\n".join(map(str, found)))
+    raised.faults = found
+    return raised
+
+
+def explain(
+    raw: Iterable[RawFault], kernel: str, code: str, library: Path, base: int
+) -> list[Fault]:
+    """Faults in words; `base` is the load address of the library."""
+    raws = _causes_first(raw)[:_LISTED]
+    lines = source_lines(code)
+    all_pcs = [a for r in raws for a in (r.pc, r.other_pc, *r.callers)]
+    addresses = tuple(a - base - 1 for a in all_pcs if a > base)
+    places = _lines_of(str(library), addresses, frozenset(f for f, _ in lines)) if addresses else {}
+    faults = []
+    for r in raws:
+        other = places.get(r.other_pc - base - 1) if r.other_pc else None
+        # The innermost line of the user's text: `pc` may be in a function of our headers.
+        known = (places[a - base - 1] for a in (r.pc, *r.callers) if a - base - 1 in places)
+        file, line = next(known, ("", 0)) if r.pc else (r.file.decode(), r.line)
+        faults.append(
+            Fault(
+                KINDS[r.kind], kernel, r.text.decode(), tuple(r.block), tuple(r.thread),
+                file, line, lines.get((file, line), ""), f"{other[0]}:{other[1]}" if other else "",
+            )
+        )  # fmt: skip
+    return faults
+
+
+def _causes_first(raw: Iterable[RawFault]) -> list[RawFault]:
+    """Faults in the order in which they explain each other, else as they were found.
+
+    After a barrier that not all threads reach, memory is read too early; an index that leaves its
+    buffer has touched the elements of other threads on its way.
+    """
+    raws = list(raw)
+    kinds = [KINDS[r.kind] for r in raws]
+    met = {r.buffer for r, kind in zip(raws, kinds) if kind in ("race", "uninitialised")}
+    first = {"divergent-barrier": 0, "out-of-bounds": 1}
+    ranks = [
+        2 if kind == "out-of-bounds" and r.buffer not in met else first.get(kind, 2)
+        for r, kind in zip(raws, kinds)
+    ]
+    return [r for _, r in sorted(zip(ranks, raws), key=lambda pair: pair[0])]
+
+
+@lru_cache(16)
+def source_lines(code: str) -> dict[tuple[str, int], str]:
+    """The lines of a text by the name and number that a compiler gives them."""
+    lines = {}
+    file, number = NAME, 1
+    for text in re.split(r"\r\n?|\n", code):  # splitlines() counts form feeds and others, too
+        directive = _DIRECTIVE.match(text)
+        if directive:
+            number, file = int(directive.group(1)), directive.group(2) or file
+            continue
+        lines[file, number] = text
+        number += 1
+    return lines
+
+
+def _lines_of(
+    library: str, addresses: tuple[int, ...], known: frozenset[str]
+) -> dict[int, tuple[str, int]]:
+    """Files and lines of addresses in a library: the innermost frames in the user's text."""
+    command = ["addr2line", "-a", "-f", "-i", "-e", library, *map(hex, addresses)]
+    try:
+        answer = subprocess.run(command, capture_output=True, text=True).stdout
+    except FileNotFoundError:  # binutils comes with g++, but not with every clang
+        return {}
+    places: dict[int, tuple[str, int]] = {}
+    names = {Path(name).name: name for name in known}
+    for block in re.split(r"^(?=0x)", answer, flags=re.MULTILINE)[1:]:
+        first, *frames = block.splitlines()  # then, innermost first, a function and its line
+        for function, place in zip(frames[::2], frames[1::2], strict=False):
+            path, _, line = place.partition(" (")[0].rpartition(":")
+            name = path if path in known else names.get(Path(path).name)
+            if name is not None and line.isdigit():
+                places[int(first, 16)] = (name, int(line))
+                if not _COPIES.search(function):
+                    break
+    return places

@@ -10,14 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from .... import epoch
-from ....dtype import DType
+from ....core import epoch
+from ....core.dtype import DType
 from ... import registry
-from ...expressions.table import Expression
-from ...expressions.types import computed, unsigned
+from ...expressions.table import Expression, computed, unsigned
 from ...kernel import Kernel, KernelEntry, KernelNode
-from .layout import PER_THREAD, collapsed, layout, packs, spread, starts_of
-from .source import C_TYPES, prelude
+from .source import C_TYPES, PER_THREAD, collapsed, layout, packs, prelude, spread, starts_of
 
 
 class Elementwise(Kernel):
@@ -81,8 +79,8 @@ def input_names(entry: KernelEntry) -> tuple[str, ...]:
 
 
 def pack_width(entry: KernelEntry) -> int:
-    """How many elements of an expression's widest array fill 16 bytes, the best width for a thread;
-    at most 8, because compilers unroll each of them."""
+    """The number of elements of an expression's widest array that fill 16 bytes, the best width for
+    a thread; at most 8, because compilers unroll each of them."""
     ins, out = dtypes_of(entry)
     return min(8, 16 // max(d.itemsize for d in (*ins, out)))
 

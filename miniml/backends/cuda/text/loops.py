@@ -1,4 +1,10 @@
-"""Row programs in CUDA C, whichever thread computes what: arrays, numbers, statements, packs."""
+"""Row programs printed as CUDA C: fused loops, for each distribution of rows over threads.
+
+No extent, stride or constant is in the text: programs that differ in nothing else share a kernel,
+which gets the numbers as a structure. Parts: the choice of a distribution; the text and statements
+that all share; packs of neighbouring elements, moved together; a final class for each distribution;
+the structures of reductions, by which groups of threads combine.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +15,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ....dtype import DType, int64
+from ....core.dtype import DType, int64
+from ...expressions.reduce import ROWS
 from ...expressions.rows import (
     Call,
     Gather,
     Keep,
     Literal,
     Load,
+    Pass,
     Recall,
     Reduce,
     RowProgram,
@@ -23,15 +31,16 @@ from ...expressions.rows import (
     Statement,
     Store,
 )
-from ...expressions.types import accumulation, computed
+from ...expressions.table import accumulation, computed, ends
 from ...signature import ArraySpec
 from .elementwise import value_text
-from .groups import grid_for
-from .reducers import structure
-from .source import C_TYPES, unit
+from .source import BLOCK, C_TYPES, PER_THREAD, THREADS, grid_for, lanes_for, parts, spread, unit
+
+# --- Choice of a distribution ---------------------------------------------------------------------
+
 
 ENTRY, TOGETHER = "rows", "rows_together"
-Each = tuple[Statement, bool]  # done for each element, or once for a row
+Each = tuple[Statement, bool]  # True: for each element; False: once per row
 
 
 class Launched(NamedTuple):
@@ -46,7 +55,7 @@ class Launched(NamedTuple):
 class Printed(NamedTuple):
     """A row program as launches of a unit's kernels: each takes the arrays (inputs, outputs and
     workspace) and the numbers. single: the numbers where an array does not begin at a multiple of
-    16 bytes, so that no elements are loaded together. how: which thread computes what."""
+    16 bytes, so that no elements are loaded together. how: the distribution over threads."""
 
     text: str
     numbers: Any
@@ -56,11 +65,67 @@ class Printed(NamedTuple):
     how: str
 
 
-class Text:
-    """The text around the loops, and the statements in them. Final classes say which thread
-    computes what."""
+SHARED = 40 * 1024  # bytes of rows that a block keeps; with those it exchanges less than 48 KiB
+_GATHERED = 1024  # rows added one after another, so that their sum stays accurate
+_SHARE = 8  # least rows of a group, so that few partial results are left
 
-    one = ""  # the condition under which a thread does what is done once for row r
+
+def printed(program: RowProgram) -> Printed:
+    """The kernels of a row program, with single elements, columns or parts of rows for a thread."""
+    if program.reduces:
+        return Rows(program).printed()
+    gathers, apart = program.gathers, {s for p in program.passes for s in p.row}
+    if not gathers:
+        return Elements(program).printed()
+    over = {_over(program, g) for g in gathers}
+    by_column = len(over) == 1 and not apart.intersection(gathers)
+    return (Columns if by_column else Rows)(program).printed()
+
+
+def in_parts(rows: int, length: int) -> bool:
+    """True for rows so few and long that a GPU is busy only where several blocks share a row; in a
+    row program they do not."""
+    return parts(rows, length, BLOCK) > 1
+
+
+def keeps(program: RowProgram) -> bool:
+    """True where a block's shared memory has room for the values that the passes of a row keep."""
+    kept = [s.of for s in program.statements() if isinstance(s, Keep)]
+    lanes = _lanes(program)
+    return not kept or (lanes > 1 and _kept_bytes(program, kept, lanes) <= SHARED)
+
+
+def _over(program: RowProgram, gather: Gather) -> frozenset[int]:
+    """The outer axes that a gather reduces."""
+    strides = program.arrays[gather.array].strides
+    return frozenset(a for a in range(program.outer) if not strides[a])
+
+
+def _lanes(program: RowProgram) -> int:
+    """The number of threads that share a row; one where neighbouring rows are interleaved."""
+    strides = [program.along(s) for s in program.statements() if isinstance(s, (Load, Store))]
+    wide = [s for s in strides if any(s[program.outer :])]
+    along = sum(s[-1] == 1 for s in wide)
+    beside = sum(s[program.outer - 1] == 1 for s in wide) if program.outer else 0
+    neighbours = program.extents[program.outer - 1] if beside > along else 1
+    return lanes_for(prod(program.row), neighbours)
+
+
+def _kept_bytes(program: RowProgram, kept: Sequence[int], lanes: int) -> int:
+    """The bytes of kept values in a block, each beginning at a multiple of 16."""
+    _, (block,) = grid_for(prod(program.extents[: program.outer]), lanes)
+    count = block // lanes * prod(program.row)
+    return sum(-(-count * computed(program.types[v]).itemsize // 16) * 16 for v in kept)
+
+
+# --- Text and statements --------------------------------------------------------------------------
+
+
+class Text:
+    """The text around the loops, and the statements in them. Final classes distribute them over
+    threads."""
+
+    one = ""  # the condition under which a thread executes the statements done once for row r
 
     def __init__(self, program: RowProgram):
         self.program = program
@@ -75,7 +140,7 @@ class Text:
         self.kept = [s.of for s in program.statements() if isinstance(s, Keep)]
 
     def printed(self) -> Printed:
-        """The kernels; the second puts the parts together of what the first gathered."""
+        """The kernels; the second combines the partial results of the first's gathers."""
         lines = [f'extern "C" __global__ void {ENTRY}({self._parameters()}) {{']
         lines += [*self.body(), "}", *self._together()]
         fields = [(f"n{i}", dtype) for i, (dtype, _) in enumerate(self.values)]
@@ -110,7 +175,7 @@ class Text:
         return accumulation(gather.dtype) if gather.row == "Sum" else computed(gather.dtype)
 
     def number(self, key: object, value: Any, dtype: DType = int64) -> str:
-        """A number that the kernel is given, by its name there."""
+        """The name of a number that the kernel gets as an argument."""
         if key not in self.named:
             self.named[key] = f"s.n{len(self.values)}"
             self.values.append((computed(dtype), value))
@@ -120,7 +185,7 @@ class Text:
         return self.number(("extent", axis), self.program.extents[axis])
 
     def located(self, axes: Sequence[int], source: str, lines: Sequence[str]) -> list[str]:
-        """These lines after the indices that they name of the element with a number."""
+        """The lines, after the definitions of those indices of element `source` that they name."""
         found: dict[str, str] = {}
         for axis in reversed(axes[1:]):
             found[f"x{axis}"] = f"{source} % {self.extent(axis)}"
@@ -141,7 +206,7 @@ class Text:
         return " + ".join(terms) or "0"
 
     def op(self, row: str, dtype: DType) -> str:
-        """The structure of a reduction of elements of a dtype."""
+        """The name of the structure of a reduction; adds its text to the unit."""
         name, text = structure(row, dtype)
         self.before[text] = None
         return name
@@ -224,20 +289,20 @@ class Text:
             yield "  }"
         yield "}"
 
-    # What the final classes say.
+    # For the final classes to define:
 
-    parts = 1  # of what is gathered
+    parts = 1  # the number of partial results of a gather
 
     def body(self) -> Iterator[str]:
         """The lines of the kernel."""
         raise NotImplementedError
 
     def launched(self) -> Launched:
-        """How it is launched."""
+        """The kernel's launch."""
         raise NotImplementedError
 
     def how(self) -> str:
-        """Which thread computes what."""
+        """The distribution over threads, in words."""
         raise NotImplementedError
 
     def gathered(self, k: int, gather: Gather, each: bool) -> str:
@@ -254,9 +319,292 @@ class Text:
 
 
 def used(found: dict[str, str], lines: Sequence[str]) -> list[str]:
-    """These lines after the definitions of the indices that they name."""
+    """The lines, after the definitions of those indices that they name."""
     named = [*lines]
     for name, text in reversed(found.items()):
         if any(re.search(rf"\b{name}\b", line) for line in named):
             named.insert(0, f"const long long {name} = {text};")
     return named
+
+
+# --- Packs of neighbours --------------------------------------------------------------------------
+
+
+BYTES = 16  # a thread moves at once
+_MOST = 8  # elements of a pack, because compilers unroll each of them
+
+
+class Packed(Text):
+    """Kernels that move neighbouring elements together.
+
+    pack: the number of elements moved at once; 0 where they are not adjacent in an array.
+    """
+
+    def __init__(self, program: RowProgram):
+        super().__init__(program)
+        self.wide = _wide(program)
+        sizes = [program.arrays[a].dtype.itemsize for a in self.wide]
+        self.pack = min(_MOST, BYTES // max(sizes)) if sizes else 0
+
+    def packs(self) -> str:
+        """The name of the number of packs in a row, or in all rows; 0 where they are not
+        aligned."""
+        program, extents = self.program, self.program.extents
+        apart = [n for a in self.wide for n in program.arrays[a].strides[:-1]]
+        apart += [s.offset for s in program.statements() if isinstance(s, Load)]
+        parts = [s.strides for s in program.statements() if isinstance(s, Load) and s.strides]
+        apart += [n for strides in parts for n in strides[:-1]]
+        whole = len(extents) == 1 or extents[-1] % self.pack == 0
+        count = self.packed_elements() // self.pack if whole else 0
+        return self.number("packs", 0 if any(n % self.pack for n in apart) else count)
+
+    def per_pack(self, statements: Sequence[Each], axes: Sequence[int], name: str) -> list[str]:
+        """The statements for the elements of a pack that begins at element `f`. name: of the
+        variable with an element's index."""
+        last, width = len(self.program.extents) - 1, self.pack
+        before: list[str] = []
+        inside: list[str] = []
+        after: list[str] = []
+        for s, each in statements:
+            if isinstance(s, Load) and each:
+                near = self.program.along(s)[-1]
+                element = f"a{s.array}[{self.loaded_from(s, True)}]"
+                pack = f"Pack<T{s.array}, {width}>"
+                one = f"T{s.array} p{s.value} = {element}"
+                whole = f"{pack} p{s.value} = *(const {pack}*)&{element}"
+                before.append(f"const {whole if near else one};")
+                inside.append(self.set(s.value, f"load(p{s.value}{'.at[v]' * bool(near)})"))
+            elif isinstance(s, Store) and each:
+                pack = f"Pack<T{s.array}, {width}>"
+                index = self.index(("array", s.array), self.program.arrays[s.array].strides)
+                before.append(f"{pack} q{s.array};")
+                inside.append(f"q{s.array}.at[v] = store<T{s.array}>(v{s.of});")
+                after.append(f"*({pack}*)(a{s.array} + {index}) = q{s.array};")
+            else:
+                inside.append(self.statement(s, each))
+        inside = used({f"x{last}": "begin + v", name: "f + v"}, inside)
+        lines = [*before, "#pragma unroll", f"for (int v = 0; v < {width}; ++v) {{"]
+        lines += [*(f"  {line}" for line in inside), "}", *after]
+        return self.located(axes, "f", used({"begin": f"x{last}"}, lines))
+
+    def packed_elements(self) -> int:
+        """The number of consecutive elements that packs divide."""
+        return self.length
+
+
+def _wide(program: RowProgram) -> list[int]:
+    """The arrays whose elements along the last axis are adjacent; none where those of another array
+    are further apart."""
+    found: dict[int, None] = {}
+    for s in (s for p in program.passes for s in p.elements):
+        if isinstance(s, (Load, Store)):
+            along = program.along(s)
+            if along[-1] not in (0, 1) or (isinstance(s, Store) and not along[-1]):
+                return []
+            found |= {s.array: None} if along[-1] else {}
+    return [*found]
+
+
+# --- Distributions over threads -------------------------------------------------------------------
+
+
+class Elements(Packed):
+    """No reduction: a thread computes single elements; the one with the first element of a row also
+    executes the statements done once for it."""
+
+    def __init__(self, program: RowProgram):
+        super().__init__(program)
+        self.one = " && ".join(f"x{axis} == 0" for axis in self.row) or "true"
+
+    def body(self) -> Iterator[str]:
+        size = self.number("size", self.rows * self.length)
+        axes, begin = [*self.outer, *self.row], "0"
+        if self.pack > 1:
+            yield "#pragma unroll 1"
+            yield f"  MINIML_FOR(p, {self.packs()}) {{"
+            yield f"    const long long f = p * {self.pack};"
+            yield from (f"    {line}" for line in self.per_pack(self.every, axes, "r"))
+            yield "  }"
+            begin = f"{self.packs()} * {self.pack}"
+        yield "#pragma unroll 1"
+        yield f"  MINIML_FOR_FROM(r, {begin}, {size}) {{"
+        lines = self.located(axes, "r", [self.statement(s, e) for s, e in self.every])
+        yield from (f"    {line}" for line in lines)
+        yield "  }"
+
+    def packed_elements(self) -> int:
+        return self.rows * self.length
+
+    def launched(self) -> Launched:
+        return Launched(ENTRY, *spread(self.rows * self.length, max(self.pack, PER_THREAD)))
+
+    def how(self) -> str:
+        return "a thread for each element, or pack of neighbours"
+
+
+class Columns(Text):
+    """A thread reduces a part of a column, so that neighbouring threads read adjacent elements."""
+
+    one = "column == 0"
+
+    def __init__(self, program: RowProgram):
+        super().__init__(program)
+        over = _over(program, self.gathers[0])
+        self.down = [a for a in self.outer if a in over]
+        self.across = [a for a in (*self.outer, *self.row) if a not in over]
+        self.height = prod(program.extents[a] for a in self.down)
+        self.width = prod(program.extents[a] for a in self.across)
+        self.parts = max(parts(self.width, self.height, 1), -(-self.height // _GATHERED))
+
+    def body(self) -> Iterator[str]:
+        width, count = self.number("width", self.width), self.number("parts", self.parts)
+        yield f"  MINIML_FOR(t, {width} * {count}) {{"
+        yield f"    const long long column = t % {width}, part = t / {width};"
+        lines = self.located(self.across, "column", [*self._column()])
+        yield from (f"    {line}" for line in lines)
+        yield "  }"
+
+    def _column(self) -> Iterator[str]:
+        for k, g in enumerate(self.gathers):
+            op = self.op(g.row, g.dtype)
+            yield f"{op}::A g{k} = {op}::identity();"
+        height, count = self.number("height", self.height), self.number("parts", self.parts)
+        yield f"for (long long r = part; r < {height}; r += {count}) {{"
+        lines = self.located(self.down, "r", [self.statement(s, each) for s, each in self.every])
+        yield from (f"  {line}" for line in lines)
+        yield "}"
+        for k, g in enumerate(self.gathers):
+            index = self.index(("array", g.array), self.program.arrays[g.array].strides)
+            size = self.number(("size", k), self.program.size(g))
+            yield f"w{k}[part * {size} + {index}] = g{k}.value;"
+
+    def launched(self) -> Launched:
+        return Launched(ENTRY, *spread(self.width * self.parts, 1))
+
+    def how(self) -> str:
+        return f"a thread for each column, parts: {self.parts}"
+
+    def gathered(self, k: int, gather: Gather, each: bool) -> str:
+        op = self.op(gather.row, gather.dtype)
+        return f"g{k} = {op}::combine(g{k}, {op}::element(v{gather.of}));"
+
+
+class Rows(Packed):
+    """A thread, a warp or a block passes over a row, then over its next one."""
+
+    one = "lane == 0"
+
+    def __init__(self, program: RowProgram):
+        super().__init__(program)
+        self.lanes = _lanes(program)
+        self.parts = self.rows
+        if self.gathers:
+            most = min(self.rows // _SHARE, THREADS // self.lanes)
+            self.parts = max(most, -(-self.rows // _GATHERED))
+
+    def body(self) -> Iterator[str]:
+        lanes, count = self.number("lanes", self.lanes), self.number("parts", self.parts)
+        yield f"  const int lanes = (int){lanes}, lane = threadIdx.x % lanes;"
+        if self.kept:
+            yield "  extern __shared__ __align__(16) unsigned char rows_kept[];"
+        for number, v in enumerate(self.kept):
+            c = C_TYPES[computed(self.program.types[v])]
+            at = self.number(("kept", v), self._kept_at(number))
+            begin = f"threadIdx.x / lanes * {self.number('length', self.length)}"
+            yield f"  {c}* k{v} = ({c}*)(rows_kept + {at}) + {begin};"
+        yield f"  for (long long g = group_index(lanes); g < {count}; g += group_count(lanes)) {{"
+        yield from (f"    {line}" for line in self._cleared())
+        yield f"    for (long long r = g; r < {self.number('rows', self.rows)}; r += {count}) {{"
+        lines = self.located(self.outer, "r", [*self._all_passes()])
+        yield from (f"      {line}" for line in lines)
+        yield "    }"
+        yield "  }"
+
+    def _all_passes(self) -> Iterator[str]:
+        for part in self.program.passes:
+            yield from self._passed(part)
+            yield from (self.statement(s, False) for s in part.row)
+
+    def _passed(self, part: Pass) -> Iterator[str]:
+        if not part.elements:
+            return
+        reduces = [s for s in part.elements if isinstance(s, Reduce)]
+        ops = {s: self.op(s.row, self.program.types[s.of]) for s in reduces}
+        for s, op in ops.items():
+            yield f"{op}::A t{s.value} = {op}::identity();"
+        begin, width = "lane", self.pack
+        if width > 1 and len(self.row) == 1:
+            begin = f"{self.packs()} * {width} + lane"
+            first = f"long long f = lane * {width}"
+            yield "#pragma unroll 1"
+            yield f"for ({first}; f < {self.packs()} * {width}; f += lanes * {width}) {{"
+            every = [(s, True) for s in part.elements]
+            yield from (f"  {line}" for line in self.per_pack(every, self.row, "i"))
+            yield "}"
+            yield "#pragma unroll 1"
+        length = self.number("length", self.length)
+        yield f"for (long long i = {begin}; i < {length}; i += lanes) {{"
+        lines = self.located(self.row, "i", [self.statement(s, True) for s in part.elements])
+        yield from (f"  {line}" for line in lines)
+        yield "}"
+        for s, op in ops.items():
+            c = C_TYPES[computed(self.program.types[s.value])]
+            yield self.set(s.value, f"({c})combined<{op}>(t{s.value}, lanes).value")
+
+    def _cleared(self) -> Iterator[str]:
+        """The lines that initialise this group's partial results before the first row."""
+        for k, gather in enumerate(self.gathers):
+            op = self.op(gather.row, gather.dtype)
+            size = self.number(("size", k), self.program.size(gather))
+            yield f"{C_TYPES[self._stored(gather)]}* own{k} = w{k} + g * {size};"
+            yield f"for (long long i = lane; i < {size}; i += lanes)"
+            yield f"  own{k}[i] = {op}::identity().value;"
+        if self.gathers:
+            yield "if (lanes > 32) __syncthreads();"
+            yield "else if (lanes > 1) __syncwarp();"
+
+    def gathered(self, k: int, gather: Gather, each: bool) -> str:
+        op = self.op(gather.row, gather.dtype)
+        index = self.index(("array", gather.array), self.program.arrays[gather.array].strides, each)
+        own = f"own{k}[{index}]"
+        return f"{own} = {op}::combine({{{own}}}, {op}::element(v{gather.of})).value;"
+
+    def _kept_at(self, number: int) -> int:
+        return _kept_bytes(self.program, self.kept[:number], self.lanes)
+
+    def launched(self) -> Launched:
+        grid, block = grid_for(self.parts, self.lanes)
+        shared = _kept_bytes(self.program, self.kept, self.lanes)
+        return Launched(ENTRY, grid, block, shared)
+
+    def how(self) -> str:
+        return f"threads for each row: {self.lanes}"
+
+
+# --- Reductions -----------------------------------------------------------------------------------
+
+
+_TEXT = """\
+struct NAME {
+  typedef ELEMENTS C;
+  typedef SUMS S;
+  struct A { VALUE value; };
+  static __device__ __forceinline__ A identity() { return {IDENTITY}; }
+  static __device__ __forceinline__ A element(C x) { return {(VALUE)(ELEMENT)}; }
+  static __device__ __forceinline__ A combine(A a, A b) { return {(VALUE)(COMBINE)}; }
+  static __device__ __forceinline__ A crossed(A a, int o) {
+    return {(VALUE)__shfl_xor_sync(0xffffffffu, a.value, o)};
+  }
+};
+"""
+
+
+def structure(row: str, dtype: DType) -> tuple[str, str]:
+    """The structure of a reduction of elements of a dtype: its name and its text."""
+    name, found, (low, high) = f"{row}_{dtype.name}", ROWS[row], ends(computed(dtype))
+    c, s = C_TYPES[computed(dtype)], C_TYPES[accumulation(dtype)]
+    value = {"S": s, "C": c}.get(found.value, found.value)
+    text = _TEXT.replace("NAME", name).replace("COMBINE", found.combine[0])
+    text = text.replace("ELEMENTS", c).replace("SUMS", s).replace("VALUE", value)
+    text = text.replace("IDENTITY", found.identity[0]).replace("ELEMENT", found.element[0])
+    return name, text.replace("LOWEST", low).replace("HIGHEST", high)

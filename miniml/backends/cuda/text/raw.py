@@ -6,10 +6,11 @@ from functools import partial
 from math import prod
 from typing import Any
 
-from ....errors import DeclarationError
+from ....core.errors import DeclarationError
 from ...kernel import Kernel, KernelEntry, KernelNode, Launch, RawSource
 from ...signature import ArraySpec
-from ..limits import MAX_BLOCK, MAX_GRID, MAX_THREADS, STATIC_SHARED
+from ..failures import MAX_BLOCK, MAX_GRID, MAX_THREADS, STATIC_SHARED
+from ..move import fill
 from .source import unit
 
 
@@ -28,7 +29,13 @@ class Raw(Kernel):
         assert isinstance(body, RawSource)
         self.rule = checked(node.name, body.launch(node))
         code = text(body, node)
-        self.function = node.device.compiler.function(code, body.entry)
+        self.function = node.device.compiler.function(code, body.entry, body.options)
+        absent = [i for i in self.rule.zero if not 0 <= i < len(node.outputs)]
+        if absent:
+            raise DeclarationError(
+                f"{node.name} launch gives zero={self.rule.zero}; its outputs are numbered 0 to "
+                f"{len(node.outputs) - 1}"
+            )
         if self.rule.shared > STATIC_SHARED:
             limit = node.device.shared_limit
             if self.rule.shared > limit:
@@ -43,6 +50,8 @@ class Raw(Kernel):
 
     def launch(self, inputs: Any, workspace: Any, outputs: Any, stream: object) -> None:
         rule = self.rule
+        for i in rule.zero:
+            fill(outputs[i], 0)
         arrays = [a.flat for a in (*inputs, *outputs, *workspace)]
         self.function(rule.grid, rule.block, (*arrays, *rule.args), shared_mem=rule.shared)
 

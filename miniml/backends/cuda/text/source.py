@@ -1,18 +1,34 @@
-"""CUDA C that every kernel may use, and units: a prelude, parameters and a text."""
+"""CUDA C that every kernel may use, its compilation, and the launch geometry that goes with it.
+
+Parts: units, a prelude, parameters and a text; compilation to launchable functions, each text once;
+the check of arguments against the parameters in a text; layouts, the addresses of the elements of
+strided arrays; groups of threads that work on one row and combine their results.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
+from functools import cache
+from math import prod
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from ....dtype import DType, bfloat16, float16
-from ...expressions import functions, types
-from .groups import GROUPS
-from .layout import LAYOUT
+from ....core.dtype import DType, bfloat16, float16
+from ....core.errors import CompileError, LaunchError, ShapeError
+from ...expressions import functions, table
+from ...product import Axis, Shape, broadcast_steps
+from ...product import merged as merge
+from ..array import DeviceArray
+from ..failures import fits, misfit, not_launched, not_loaded, raise_as
 
-C_TYPES = types.C_TYPES | {float16: "__half", bfloat16: "__nv_bfloat16"}
-# For types of 16 bits: the header, and the functions to and from float.
+# --- Units ----------------------------------------------------------------------------------------
+
+
+C_TYPES = table.C_TYPES | {float16: "__half", bfloat16: "__nv_bfloat16"}
+# For 16-bit types: the header, and the functions to and from float.
 _HALVES = {
     float16: ("cuda_fp16.h", "__half2float", "__float2half"),
     bfloat16: ("cuda_bf16.h", "__bfloat162float", "__float2bfloat16"),
@@ -51,7 +67,7 @@ def prelude(dtypes: Iterable[DType]) -> str:
 
 
 def _of_16_bits(dtype: DType) -> str:
-    """The definitions for a type of 16 bits, which is loaded as float and stored from float."""
+    """The definitions for a 16-bit type, which is loaded as float and stored from float."""
     c, (_, to_float, from_float) = C_TYPES[dtype], _HALVES[dtype]
     return f"""namespace miniml {{
 template <> struct Compute<{c}> {{ typedef float type; }};
@@ -63,7 +79,7 @@ template <typename S> struct Convert<{c}, S> {{
 """
 
 
-# NVRTC has no host headers, so none of the names that come from them.
+# NVRTC has no host headers, so it lacks the names that they define.
 PRELUDE = r"""
 #ifndef INFINITY
 #define INFINITY __int_as_float(0x7f800000)
@@ -113,3 +129,405 @@ template <typename D, typename S> __device__ __forceinline__ D store(S x) {
 }
 }  // namespace miniml
 """
+
+
+# --- Compilation ----------------------------------------------------------------------------------
+
+
+OPTIONS = ("--std=c++17",)
+_KERNEL = re.compile(r"__global__\b[^;{]*?\b(?!__)([A-Za-z_]\w*)\s*\([^;{]*\)\s*\{")
+
+
+class Compiler:
+    """The modules of one device by their text; cupy and the simulator keep them on disk, too.
+
+    around: entered for every compilation and launch, as for the simulator's mode.
+    """
+
+    def __init__(
+        self, device: Any, around: Callable[[], AbstractContextManager[Any]] | None = None
+    ):
+        self._device, self._around = device, around
+        self._loaded: dict[tuple[str, ...], Any] = {}
+        self._functions: dict[tuple[str, ...], Any] = {}
+
+    def function(self, code: str, entry: str, options: Sequence[str] = ()) -> Any:
+        """The `extern "C" __global__` function `entry` of the text.
+
+        It is called as f(grid, block, arguments, shared_mem=bytes); f.get_global(name) is the
+        address of a variable of the text, as in cupy's RawModule. options: further ones of the
+        compiler. Messages call the text by its first kernel, unless it has a #line of its own.
+        CompileError, with the compiler's log, when the text does not compile.
+        """
+        key = code, entry, *options
+        found = self._functions.get(key)
+        if found is None:
+            found = self._functions[key] = self._get(_titled(code), entry, tuple(options))
+        return found
+
+    def _get(self, code: str, entry: str, options: tuple[str, ...]) -> Any:
+        unit = self._loaded.get((code, *options))
+        if unit is None:
+            made = self._device.module.RawModule(code=code, options=(*OPTIONS, *options))
+            unit = self._loaded[code, *options] = made
+        if self._around is not None:
+            with self._around():
+                return Within(unit.get_function(entry), unit, self._around)
+        try:
+            return Checked(unit.get_function(entry), unit, self._device, code, entry)
+        except Exception as error:
+            clear = not_loaded(error, self._device, entry)
+            if clear is error and "Compile" in type(error).__name__:
+                clear = CompileError(f"the kernel {entry} does not compile:\n{error}")
+            raise_as(clear, error)
+
+
+def _titled(code: str) -> str:
+    """The text with a #line that names it after its first kernel in messages."""
+    first = None if "#line" in code else _KERNEL.search(code)
+    return f'#line 1 "{first[1]}.cu"\n{code}' if first else code
+
+
+class Loaded:
+    """Base of kernels that can be launched."""
+
+    _function: Any
+    _unit: Any
+
+    def get_global(self, name: str) -> Any:
+        """The address of a variable or constant of the text, for an array of the module's:
+        `node.device.module.ndarray(shape, dtype, f.get_global(name)).set(values)`."""
+        return self._unit.get_global(name)
+
+    @property
+    def max_dynamic_shared_size_bytes(self) -> int:
+        """Bytes of dynamic shared memory that launches may ask for."""
+        size: int = self._function.max_dynamic_shared_size_bytes
+        return size
+
+    @max_dynamic_shared_size_bytes.setter
+    def max_dynamic_shared_size_bytes(self, nbytes: int) -> None:
+        self._function.max_dynamic_shared_size_bytes = nbytes
+
+
+class Checked(Loaded):
+    """A kernel on a GPU: its arguments are compared with its text at the first launch, and errors
+    of CUDA become miniml's."""
+
+    def __init__(self, function: Any, unit: Any, device: Any, code: str, entry: str):
+        self._function, self._unit = function, unit
+        self._device, self._entry = device, entry
+        self._unchecked = parameters(code, entry)
+
+    def __call__(self, grid: Any, block: Any, args: Any, shared_mem: int = 0) -> None:
+        if self._unchecked is not None:
+            check(self._entry, self._unchecked, args)
+            self._unchecked = None
+        try:
+            self._function(grid, block, args, shared_mem=shared_mem)
+        except Exception as error:
+            raise_as(not_launched(error, self._device, self._entry, grid, block, shared_mem), error)
+
+
+class Within(Loaded):
+    """A kernel of the simulator, launched inside a `with` that sets the mode."""
+
+    def __init__(self, function: Any, unit: Any, around: Callable[[], AbstractContextManager[Any]]):
+        self._function, self._unit, self._around = function, unit, around
+
+    def get_global(self, name: str) -> Any:
+        with self._around():
+            return self._unit.get_global(name)
+
+    def __call__(self, grid: Any, block: Any, args: Any, shared_mem: int = 0) -> None:
+        with self._around():
+            self._function(grid, block, args, shared_mem=shared_mem)
+
+
+# --- Arguments against parameters -----------------------------------------------------------------
+
+
+# cupy compares no arguments with the parameters of a kernel.
+_COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
+_QUALIFIERS = re.compile(r"\b(?:const|volatile|__restrict__|__restrict|__grid_constant__)\b")
+# Kind and bytes of the types that C spells out; other types are not checked.
+_TYPES = {
+    "bool": ("b", 1), "char": ("i", 1), "signed char": ("i", 1), "unsigned char": ("u", 1),
+    "short": ("i", 2), "unsigned short": ("u", 2), "int": ("i", 4), "unsigned": ("u", 4),
+    "unsigned int": ("u", 4), "long long": ("i", 8), "unsigned long long": ("u", 8),
+    "size_t": ("u", 8), "float": ("f", 4), "double": ("f", 8),
+}  # fmt: skip
+
+
+class TextParameter(NamedTuple):
+    """A parameter of a kernel.
+
+    text: as written. type: its known type, or the type it points to; None for others.
+    """
+
+    text: str
+    pointer: bool
+    type: tuple[str, int] | None
+
+
+def parameters(code: str, entry: str) -> tuple[TextParameter, ...] | None:
+    """The parameters of the `__global__` function `entry`; None if they cannot be parsed, as when
+    macros define them."""
+    plain = _COMMENT.sub(" ", code)
+    for found in re.finditer(rf"\b{re.escape(entry)}\s*\(", plain):
+        if "__global__" not in plain[: found.start()].rpartition("}")[2].rpartition(";")[2]:
+            continue
+        pieces = _pieces(plain, found.end())
+        if pieces is None or any("#" in p or len(p.split()) < 2 for p in pieces):
+            return None
+        return tuple(map(_parameter, pieces))
+    return None
+
+
+def _pieces(text: str, start: int) -> list[str] | None:
+    """The pieces between the commas up to the closing parenthesis; None where a `<` is no bracket.
+
+    Between parentheses none is: `Tile<(N < 4)>`."""
+    pieces, begin = [], start
+    depth = angles = 0
+    for i in range(start, len(text)):
+        c = text[i]
+        if depth == 0 and (c == ")" or (c == "," and angles == 0)):
+            pieces.append(" ".join(text[begin:i].split()))
+            begin = i + 1
+            if c == ")":
+                return None if angles else [p for p in pieces if p not in ("", "void")]
+        depth += (c in "([") - (c in ")]")
+        angles += (depth == 0) * ((c == "<") - (c == ">"))
+    return None
+
+
+def _parameter(text: str) -> TextParameter:
+    pointer = "*" in text or "[" in text
+    head = text.partition("[")[0] if "*" not in text else text.partition("*")[0] + " x"
+    words = _QUALIFIERS.sub(" ", head).split()
+    known = None if text.count("*") > 1 else _TYPES.get(" ".join(words[:-1]))
+    return TextParameter(text, pointer, known)
+
+
+def check(entry: str, expected: Sequence[TextParameter], args: Sequence[Any]) -> None:
+    """LaunchError when arguments do not fit the parameters in number or type."""
+    if len(args) != len(expected):
+        raise LaunchError(f"{entry} has {len(expected)} parameters; got {len(args)} arguments")
+    for i, (argument, parameter) in enumerate(zip(args, expected, strict=True)):
+        is_array = _on_device(argument)
+        dtype = argument.dtype if is_array else _scalar(entry, i, argument)
+        if is_array == parameter.pointer:
+            passes = parameter.type is None or fits(dtype, *parameter.type, is_array)
+        else:  # a null pointer is an integer
+            null = parameter.pointer and dtype.kind in "iu" and dtype.itemsize == 8
+            passes = null and int(argument) == 0
+        if not passes:
+            raise misfit(entry, i, parameter.text, dtype, is_array)
+
+
+def _on_device(argument: Any) -> bool:
+    """True for an array that is not a NumPy array."""
+    return hasattr(argument, "dtype") and not (
+        isinstance(argument, np.generic) or type(argument) is np.ndarray
+    )
+
+
+def _scalar(entry: str, i: int, argument: Any) -> np.dtype[Any]:
+    """The dtype in which cupy passes a scalar or a structure."""
+    if isinstance(argument, np.ndarray) and argument.size != 1:
+        raise LaunchError(
+            f"argument {i} of {entry} is a NumPy array of {argument.size} elements; "
+            "put it into device memory first"
+        )
+    if isinstance(argument, (np.generic, np.ndarray)):
+        return argument.dtype
+    for python, dtype in ((bool, np.bool_), (int, np.int64), (float, np.float64)):
+        if isinstance(argument, python):
+            return np.dtype(dtype)
+    raise LaunchError(f"argument {i} of {entry} cannot be a {type(argument).__name__}")
+
+
+# --- Layouts of strided arrays --------------------------------------------------------------------
+
+
+MAX_RANK = 8
+BLOCK = 256
+PER_THREAD = 4
+
+
+def spread(size: int, per_thread: int = PER_THREAD) -> tuple[tuple[int], tuple[int]]:
+    """Grid and block for `size` elements, a few per thread."""
+    threads = min(BLOCK, -(-max(size, 1) // 32) * 32)
+    return (min(-(-max(size, 1) // (threads * per_thread)), 1 << 20),), (threads,)
+
+
+def merged(shape: Shape, steps: Sequence[Shape], name: str) -> list[Axis]:
+    """The axes of `shape`, merged, with their steps in each of several arrays; ShapeError, which
+    names the primitive, if more than 8 remain."""
+    return bounded(merge(shape, steps), name)
+
+
+def bounded(axes: list[Axis], name: str) -> list[Axis]:
+    """These axes; ShapeError, which names the primitive, if there are more than 8."""
+    if len(axes) > MAX_RANK:
+        raise ShapeError(
+            f"{name} needs {len(axes)} axes that do not merge; kernels of CUDA take {MAX_RANK}: "
+            "reshape the inputs, or make them contiguous"
+        )
+    return axes
+
+
+def collapsed(inputs: Sequence[DeviceArray], shape: Shape, name: str) -> list[Axis]:
+    """The output's axes, merged, with the steps of each input, which broadcasts to it."""
+    steps = [
+        broadcast_steps(a.shape, shape, tuple(s // a.dtype.itemsize for s in a.strides))
+        for a in inputs
+    ]
+    return merged(shape, steps, name)
+
+
+def layout(axes: Sequence[Axis], starts: Sequence[int] = ()) -> Any:
+    """The struct Layout<K> of K arrays: their steps along some axes, and their starts."""
+    record = np.zeros(1, layout_dtype(len(axes[0][1])))
+    record["rank"], record["extent"] = len(axes), 1
+    for d, (extent, steps) in enumerate(axes):
+        record["extent"][0, d] = extent
+        record["step"][0, :, d] = steps
+    record["start"][0, : len(starts)] = starts
+    return record
+
+
+def starts_of(inputs: Sequence[DeviceArray]) -> list[int]:
+    """The index of the first element of each in the memory that `flat` points to."""
+    return [(a.offset - a.bounds()[0]) // a.dtype.itemsize for a in inputs]
+
+
+@cache
+def layout_dtype(count: int) -> np.dtype[Any]:
+    """The NumPy dtype of Layout<count>."""
+    return np.dtype(
+        [
+            ("rank", np.int64), ("extent", np.int64, MAX_RANK),
+            ("step", np.int64, (count, MAX_RANK)), ("start", np.int64, (count,)),
+        ]
+    )  # fmt: skip
+
+
+LAYOUT = f"""
+// V neighbours, moved by one instruction.
+template <typename A, int V> struct alignas(sizeof(A) * V) Pack {{ A at[V]; }};
+template <int K> struct Layout {{
+  long long rank, extent[{MAX_RANK}], step[K][{MAX_RANK}], start[K];
+}};
+template <int K> __device__ __forceinline__ void locate(
+    const Layout<K>& at, long long i, long long* found) {{
+  for (int k = 0; k < K; ++k) found[k] = at.start[k];
+  for (int d = (int)at.rank - 1; d > 0; --d) {{
+    long long above = i / at.extent[d], here = i - above * at.extent[d];
+    for (int k = 0; k < K; ++k) found[k] += here * at.step[k][d];
+    i = above;
+  }}
+  for (int k = 0; k < K; ++k) found[k] += i * at.step[k][0];
+}}
+// The V elements of input k along the last axis from x on: neighbours, or one element V times.
+template <int V, typename A, int K> __device__ __forceinline__ Pack<A, V> pack_of(
+    const A* x, const Layout<K>& where, int k) {{
+  if (where.step[k][where.rank - 1]) return *(const Pack<A, V>*)x;
+  Pack<A, V> all;
+  for (int v = 0; v < V; ++v) all.at[v] = *x;
+  return all;
+}}
+"""
+
+
+def packs(axes: list[Axis], inputs: tuple[DeviceArray, ...], out: DeviceArray, width: int) -> int:
+    """The number of packs of `width` elements in the output, if in each input the elements of a
+    pack are aligned neighbours or one element repeated; else 0."""
+    extent, steps = axes[-1]
+    whole = len(axes) == 1 or extent % width == 0
+    if width == 1 or not whole or out.offset % (width * out.dtype.itemsize):
+        return 0
+    for k, a in enumerate(inputs):
+        apart = [steps[k] for _, steps in axes[:-1]]
+        if steps[k] == 0:
+            continue
+        if steps[k] != 1 or any(s % width for s in apart) or a.offset % (width * a.dtype.itemsize):
+            return 0
+    return out.size // width
+
+
+# --- Groups of threads ----------------------------------------------------------------------------
+
+
+THREADS = 1 << 18  # about as many as a large GPU runs at a time
+
+# A group is one thread, a warp or a block. All threads of its warps take part in a shuffle, so a
+# block has whole warps and its loops run equally often in all threads of a group.
+GROUPS = r"""
+template <typename Op> __device__ __forceinline__ typename Op::A combined(
+    typename Op::A a, int lanes) {
+  typedef typename Op::A A;
+  if (lanes == 1) return a;
+  for (int o = 16; o > 0; o >>= 1) a = Op::combine(a, Op::crossed(a, o));
+  if (lanes == 32) return a;
+  __shared__ A warps[32];
+  const int warp = threadIdx.x >> 5, lane = threadIdx.x & 31, count = blockDim.x >> 5;
+  __syncthreads();
+  if (lane == 0) warps[warp] = a;
+  __syncthreads();
+  a = warps[0];
+  for (int w = 1; w < count; ++w) a = Op::combine(a, warps[w]);
+  return a;
+}
+// The number of this thread's group among all groups of the grid, and how many there are.
+__device__ __forceinline__ long long group_index(int lanes) {
+  return ((long long)blockIdx.x * blockDim.x + threadIdx.x) / lanes;
+}
+__device__ __forceinline__ long long group_count(int lanes) {
+  return (long long)gridDim.x * blockDim.x / lanes;
+}
+// Group g of those that share rows of n elements, each row cut in `split` parts of `length`. Lone
+// threads that are neighbours have rows that are, so that they read along with each other.
+struct Part { long long row, number, begin, end; };
+__device__ __forceinline__ Part part_of(
+    long long g, long long rows, long long n, long long split, long long length, int lanes) {
+  const long long number = lanes == 1 ? g / rows : g % split, begin = number * length;
+  return {lanes == 1 ? g % rows : g / split, number, begin,
+          begin + length < n ? begin + length : n};
+}
+template <typename S> struct Total {
+  typedef S A;
+  static __device__ __forceinline__ A combine(A a, A b) { return a + b; }
+  static __device__ __forceinline__ A crossed(A a, int o) {
+    return __shfl_xor_sync(0xffffffffu, a, o);
+  }
+};
+"""
+
+
+def lanes_for(length: int, neighbours: int) -> int:
+    """The number of threads that share a row: one if rows are short, or interleaved in memory so
+    that neighbouring threads read neighbouring elements; else a warp or a block."""
+    if length <= 8 or (neighbours >= 32 and length <= 1024):
+        return 1
+    return 32 if length <= 2048 else BLOCK
+
+
+def grid_for(groups: int, lanes: int) -> tuple[tuple[int], tuple[int]]:
+    """Grid and block for that many groups of threads; at least one of each."""
+    threads = max(groups, 1) * lanes
+    block = BLOCK if lanes == BLOCK else min(BLOCK, -(-threads // 32) * 32)
+    return (min(-(-threads // block), 1 << 20),), (block,)
+
+
+def parts(rows: int, n: int, lanes: int) -> int:
+    """The number of parts into which rows are cut to keep a GPU busy: THREADS threads with at least
+    64 elements each."""
+    return max(1, min(THREADS // max(rows * lanes, 1), n // (lanes * 64)))
+
+
+def along(shape: tuple[int, ...], axis: int) -> tuple[int, int, int]:
+    """(outer, n, inner): element i of row (o, j) is number (o * n + i) * inner + j."""
+    axis %= len(shape)
+    return prod(shape[:axis]), shape[axis], prod(shape[axis + 1 :])

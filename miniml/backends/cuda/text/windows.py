@@ -1,4 +1,4 @@
-"""Windows over images, for convolution and pooling: which pixels belong to which windows."""
+"""Windows over images, for convolution and pooling: the pixels of a window, and the reverse."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
+from ...product import Shape
 from .source import struct
 
 _FIELDS = "n c h w o oh ow kh kw sh sw top left dh dw groups".split()
 WINDOW = np.dtype([(name, np.int64) for name in _FIELDS])
-Shape = tuple[int, ...]
 
 WINDOWS = (
     struct("Window", WINDOW)

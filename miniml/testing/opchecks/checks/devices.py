@@ -1,4 +1,4 @@
-"""CUDA kernels in the simulator: their numbers against the CPU's, and their faults."""
+"""Checks of CUDA kernels in the simulator: their numbers against the CPU's, and their faults."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from typing import Any
 import numpy as np
 
 from ....backends.kernel import KernelEntry
-from ....dtype import float64, is_float
-from ....errors import CompileError, KernelFaultError
+from ....core.dtype import float64, is_float
+from ....core.errors import CompileError, KernelFaultError
 from ...calls import Array, Arrays, Call
 from ...layouts import laid_out, named
 from ..draws.values import LONGEST
 from ..session import Issue, Remark, first_line
-from . import simulated
-from .attributes import others
-from .comparison import Relation, Variant, any_order, broken, changed
+from . import launches
+from .accuracy import Relation, Variant, any_order, broken, changed
 from .kernels import Expected, against, between
 from .launches import failure, launch, launched
-from .special import specials
+from .numbers import specials
+from .rules import others
 from .variants import dense
 
 _SMALL = 64  # elements up to which a call is run in several ways
-_MIXED = 2
+_MIXED = 2  # layouts of a call that are tried
 _LOG = 6  # lines of a compiler's log that a finding shows
 _ORDERS = (
     ("runs again", "forward"),
@@ -46,12 +46,12 @@ _ADVICE = {
 
 def on_devices(call: Call) -> bool:
     """True for calls that a CUDA kernel takes, if the simulator is available."""
-    return call.kind != LONGEST and bool(simulated.entries(call)) and launched(call)
+    return call.kind != LONGEST and bool(launches.entries(call)) and launched(call)
 
 
 def devices(call: Call) -> Iterator[Remark]:
     """Every CUDA kernel agrees with the reference and the CPU's kernels, without a fault."""
-    for entry in simulated.entries(call):
+    for entry in launches.entries(call):
         name = f"cuda {entry.describe()}"
         found = yield from _remarks(call, name, _once(call, name, entry))
         if found:
@@ -92,9 +92,9 @@ def _remarks(call: Call, name: str, found: Iterator[Remark]) -> Any:
 
 
 def _once(call: Call, name: str, entry: KernelEntry) -> Iterator[Remark]:
-    """Issues of one launch: with memory, else with its numbers, against the reference or the
+    """Issues of one launch: of its memory, else of its numbers, against the reference or the
     float64 kernel, then against the first CPU kernel."""
-    ran = simulated.run(entry, call)
+    ran = launches.run(entry, call)
     memory = list(_memory(call, name, ran))
     yield from memory
     expected = Expected(call)
@@ -108,7 +108,7 @@ def _once(call: Call, name: str, entry: KernelEntry) -> Iterator[Remark]:
             yield from between(call, name, ran.outs, f"cpu {cpu.describe()}", launch(cpu, call))
 
 
-def _memory(call: Call, name: str, ran: simulated.Run) -> Iterator[Issue]:
+def _memory(call: Call, name: str, ran: launches.Run) -> Iterator[Issue]:
     for i, count in enumerate(ran.unwritten):
         if count:
             yield Issue(
@@ -126,8 +126,8 @@ def _memory(call: Call, name: str, ran: simulated.Run) -> Iterator[Issue]:
 
 
 def _in_other_ways(call: Call, name: str, entry: KernelEntry) -> Iterator[Remark]:
-    """The same bits when run again and in other orders of threads, the same numbers in other
-    layouts."""
+    """Issues of more launches: a kernel gives the same bits when it runs again and in other orders
+    of threads, and the same numbers in other layouts."""
     run = partial(_outputs, entry, call)
     outs = run(call.arrays)
     for how, schedule in _ORDERS:
@@ -165,18 +165,18 @@ def _layouts(name: str, run: Any, call: Call) -> Iterator[Variant]:
 
 
 def _outputs(entry: KernelEntry, call: Call, arrays: Arrays, schedule: str = "forward") -> Arrays:
-    return simulated.run(entry, call, arrays, schedule).outs
+    return launches.run(entry, call, arrays, schedule).outs
 
 
 def _elsewhere(call: Call, entry: KernelEntry) -> Iterator[Call]:
     """The call with NaN and infinities among the inputs, and with other attributes, if the rules
     and the CPU's kernel take it."""
     handled = call.info is not None and call.info.nan == "handled"
-    looked = call.smooth and not handled and not _to_integers(call)
-    near = [replace(other, smooth=False) for other, _ in specials(call, 1)] if looked else []
+    usual = call.smooth and not handled and not _to_integers(call)
+    near = [replace(other, smooth=False) for other, *_ in specials(call, 1)] if usual else []
     for other in (*near, *(Call(p, call.arrays, call.consts) for p in others(call.primitive))):
         try:
-            usable = launched(other) and entry in simulated.entries(other) and other.entries()
+            usable = launched(other) and entry in launches.entries(other) and other.entries()
         except Exception:  # the rules refuse it
             continue
         if usable and failure(other.entries()[0], other) is None:
@@ -184,10 +184,13 @@ def _elsewhere(call: Call, entry: KernelEntry) -> Iterator[Call]:
 
 
 def _beside_cpu(call: Call, name: str, entry: KernelEntry, numbers: bool) -> Iterator[Remark]:
-    """numbers: False if some inputs are NaN or infinite; if all outputs are finite, the treatment
-    of these inputs is up to kernels."""
+    """Issues of a launch against the first CPU kernel.
+
+    numbers: False if some inputs are NaN or infinite; if all outputs are finite, the treatment of
+    these inputs is up to kernels.
+    """
     cpu = call.entries()[0]
-    outs, right = simulated.run(entry, call).outs, launch(cpu, call)
+    outs, right = launches.run(entry, call).outs, launch(cpu, call)
     if not numbers:
         right = tuple(map(_unless_all_vanish, outs, right))
     for remark in between(call, name, outs, f"cpu {cpu.describe()}", right):
@@ -196,7 +199,7 @@ def _beside_cpu(call: Call, name: str, entry: KernelEntry, numbers: bool) -> Ite
 
 
 def _to_integers(call: Call) -> bool:
-    """True where each element becomes an integer: the integers for NaN and infinities are up to the
+    """True if each element becomes an integer: the integers for NaN and infinities depend on the
     machine."""
     shapes = [a.shape for a in call.arrays[:1]]
     return all(o.dtype.kind in "iu" and [o.shape] == shapes for o in call.inferred)

@@ -1,29 +1,47 @@
-"""Accuracy: every kernel against float64 and against the other kernels."""
+"""Checks of kernels: accuracy, memory, resizing, and shared state.
+
+In order: every kernel against float64 and against the other kernels; the memory that a kernel
+reads, fills and shares; kernel objects that are resized, as in `jit(fn, dynamic=...)`; the shared
+state of the program (generators, error states, the environment), which a call must not change.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+import random
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from ....backends.kernel import KernelEntry
-from ....dtype import float64, is_float
-from ...calls import Array, Arrays, Call, reference, wide
+from ....backends.kernel import Kernel, KernelEntry
+from ....core.bprop import bprop_getters
+from ....core.dtype import float64, is_float
+from ....core.errors import MinimlError
+from ....core.tensor import Tensor
+from ...calls import Array, Arrays, Call, node_of, poisoned, prepared, reference, wide
 from ...tolerance import limits_of, mismatch, spread_of, unit_roundoff
 from ..session import ENDS, Difference, Issue, Remark
 from .accuracy import (
+    Systematic,
     at_an_end,
     degree,
     largest_ulp,
     moved_by_rounding,
     scale_of,
+    systematic,
     ulps,
+    unlike,
     where_too_large,
 )
-from .launches import launch, launched, wide_kernel
+from .gradients import has_bprop
+from .launches import copies, kernels_of, launch, launched, wide_kernel
 
-_NUDGES = 3
+_NUDGES = 3  # attempts to move inputs across a step
 _CAP = 0.01  # of the result
 _ADVICE = {
     "wrong": "correct the kernel for this dtype (or the reference, should that be wrong)",
@@ -31,77 +49,6 @@ _ADVICE = {
     ENDS: "where squares of these numbers leave the range of the dtype, scale before squaring, or "
     "compute in a wider dtype, should such numbers come",
 }
-
-
-class Expected:
-    """The expected outputs of a call, in float64: from the OpInfo's reference, else from the
-    primitive's own float64 kernel. `known` is False if there is neither."""
-
-    def __init__(self, call: Call):
-        self.call = call
-        self.given = call.referenced
-        self.entry = None if self.given else self._float64_kernel()
-        self.known = self._answers() if self.given else self.entry is not None
-
-    @property
-    def source(self) -> str:
-        """The source of the numbers, in words."""
-        return "the reference" if self.given else "the kernel in float64"
-
-    def _float64_kernel(self) -> KernelEntry | None:
-        """None if there is none, or if it is the kernel to be checked."""
-        arrays = tuple(map(wide, self.call.arrays))
-        same = all(a.dtype == b.dtype for a, b in zip(arrays, self.call.arrays))
-        return (
-            None if same or self.call.primitive.dynamic_outputs else wide_kernel(self.call, arrays)
-        )
-
-    def _answers(self) -> bool:
-        """False if the reference covers less than the rules accept."""
-        if self.call.sample:
-            return True
-        try:
-            self.exact()
-        except Exception:
-            return False
-        return True
-
-    def outputs(self, *inputs: object) -> Arrays:
-        """The outputs for inputs in the order of the primitive's."""
-        if self.given:
-            return reference(self.call, inputs)
-        assert self.entry is not None
-        consts = {i for i, _ in self.call.primitive._const} if self.call.consts else set()
-        arrays = tuple(np.asarray(a) for i, a in enumerate(inputs) if i not in consts)
-        return tuple(wide(o) for o in launch(self.entry, self.call.on(arrays), arrays))
-
-    def exact(self) -> Arrays:
-        """The outputs for the call's own inputs."""
-        return self.outputs(*self.wide_args())
-
-    def wide_args(self) -> tuple[object, ...]:
-        """The call's arguments with floats in float64."""
-        return self.call.args(tuple(map(wide, self.call.arrays)))
-
-    def by_itself(self, i: int) -> bool:
-        """True where numbers of output i, the first, one in the middle and the last, come from
-        those of the inputs at their own places alone: what is off is then the formula. False for
-        one number, which does not tell."""
-        right = self.exact()[i]
-        places = {np.unravel_index(k, right.shape) for k in (0, right.size // 2, right.size - 1)}
-        try:
-            return right.size > 1 and all(
-                np.isclose(self._alone(at, right.shape)[i], right[at], 1e-6, 0.0, True).all()
-                for at in places
-            )
-        except Exception:  # inputs that do not broadcast, or none that the reference takes
-            return False
-
-    def _alone(self, at: tuple[Any, ...], shape: tuple[int, ...]) -> Arrays:
-        """The outputs for what the inputs have at one place of an output."""
-        one = tuple(slice(k, k + 1) for k in at)
-        spanned = (np.broadcast_to(wide(a), shape)[one] for a in self.call.arrays)
-        return self.outputs(*self.call.args(tuple(spanned)))
 
 
 def kernels(call: Call) -> Iterator[Remark]:
@@ -133,8 +80,12 @@ def against(call: Call, expected: Expected, name: str, outs: Arrays) -> Iterator
         yield from _small(call, name, i, out, right)
         right = where_too_large(out, right)
         wrong = mismatch(out, right, call.terms, moved)
+        shared = systematic(out, right, moved) if call.smooth else None
+        if shared is not None and expected.by_itself(i):
+            yield _systematic(call, name, i, shared, expected.source)
+            continue
         if wrong is None:
-            yield from compared(call, name, expected.source, out, right)
+            yield from _apart(call, name, expected.source, out, right)
         if wrong is None or (not expected.given and _jumps(expected, i, out, moved)):
             continue
         how = degree(call, out, right)
@@ -153,22 +104,20 @@ def against(call: Call, expected: Expected, name: str, outs: Arrays) -> Iterator
         )
 
 
-def _rounds(expected: Expected, i: int, out: Array, right: Array) -> bool:
-    """True where the exact result moves as far when inputs move by a rounding: near a pole, or
-    where terms cancel almost completely. It is capped, since results also move far at steps."""
-    call = expected.call
-    if not is_float(out.dtype) or out.shape != right.shape:
-        return False
-
-    def exact(arrays: Arrays) -> Arrays:
-        return expected.outputs(*call.args(tuple(map(wide, arrays))))
-
-    moved = moved_by_rounding(exact, call.arrays, expected.exact())[i]
-    return mismatch(out, right, call.terms, np.minimum(moved, _CAP * np.abs(right))) is None
+def _systematic(call: Call, name: str, i: int, shared: Systematic, source: str) -> Issue:
+    return Issue(
+        f"systematic {i}",
+        f"{call}: most numbers of output {i} of the kernel {name} are {shared.how} by about "
+        f"{shared.by:.1f} units of rounding, where right ones are by less than one of either sign "
+        f"({source})",
+        "look for a factor, for a constant of few digits, and for what computes or stores in a "
+        "narrower dtype",
+        shared.severity,
+    )
 
 
 def _small(call: Call, name: str, i: int, out: Array, right: Array) -> Iterator[Issue]:
-    """Numbers next to zero are kept, and zeros have their sign."""
+    """Subnormal numbers are kept, and zeros have their sign."""
     if not is_float(out.dtype) or out.shape != right.shape:
         return
     size, zero, limits = np.abs(right), out == 0, limits_of(out.dtype)
@@ -190,6 +139,32 @@ def _small(call: Call, name: str, i: int, out: Array, right: Array) -> Iterator[
             )
 
 
+def _rounds(expected: Expected, i: int, out: Array, right: Array) -> bool:
+    """True if the exact result moves as far when inputs move by a rounding: near a pole, or where
+    terms cancel almost completely. That is capped, since results also move far at steps."""
+    call = expected.call
+    if not is_float(out.dtype) or out.shape != right.shape:
+        return False
+
+    def exact(arrays: Arrays) -> Arrays:
+        return expected.outputs(*call.args(tuple(map(wide, arrays))))
+
+    moved = moved_by_rounding(exact, call.arrays, expected.exact())[i]
+    return mismatch(out, right, call.terms, np.minimum(moved, _CAP * np.abs(right))) is None
+
+
+def _jumps(expected: Expected, i: int, out: Array, moved: Array | float) -> bool:
+    """True if the exact result itself jumps when inputs move by a rounding: at a step."""
+    rng, call = np.random.default_rng(1), expected.call
+    u = max((unit_roundoff(a.dtype) for a in call.arrays if is_float(a.dtype)), default=0.0)
+    exact = call.on(tuple(map(wide, call.arrays)))
+    for _ in range(_NUDGES):
+        near = exact.of_floats(lambda a: a * (1 + 4 * u * rng.choice([-1.0, 1.0], a.shape)))
+        if mismatch(out, expected.outputs(*near.args())[i], call.terms, moved) is None:
+            return True
+    return False
+
+
 def between(call: Call, name: str, outs: Arrays, other: str, others: Arrays) -> Iterator[Remark]:
     """Issues of a kernel's outputs against those of another."""
     for i, (out, right) in enumerate(zip(outs, others)):
@@ -197,7 +172,7 @@ def between(call: Call, name: str, outs: Arrays, other: str, others: Arrays) -> 
         wrong = mismatch(out, right, call.terms, 4 * scale_of(call, right) * unit)
         expected = Expected(call) if wrong is not None else None
         if wrong is None:
-            yield from compared(call, name, other, out, right)
+            yield from _apart(call, name, other, out, right)
         elif not (expected and expected.known and _rounds(expected, i, out, right.astype(float64))):
             far = at_an_end(call)
             yield Issue(
@@ -209,20 +184,310 @@ def between(call: Call, name: str, outs: Arrays, other: str, others: Arrays) -> 
             )
 
 
-def compared(call: Call, name: str, other: str, out: Array, right: Array) -> Iterator[Difference]:
-    """How far two right results are apart, for numbers of ordinary size."""
+def _apart(call: Call, name: str, other: str, out: Array, right: Array) -> Iterator[Difference]:
+    """The difference between two right results, for numbers of ordinary size."""
     ulp, index = largest_ulp(out, right)
     if call.smooth and ulp:
         yield Difference(name, other, ulp, f"{call} at {index}")
 
 
-def _jumps(expected: Expected, i: int, out: Array, moved: Array | float) -> bool:
-    """True where the exact result itself jumps when inputs move by a rounding: at a step."""
-    rng, call = np.random.default_rng(1), expected.call
-    u = max((unit_roundoff(a.dtype) for a in call.arrays if is_float(a.dtype)), default=0.0)
-    exact = call.on(tuple(map(wide, call.arrays)))
-    for _ in range(_NUDGES):
-        near = exact.of_floats(lambda a: a * (1 + 4 * u * rng.choice([-1.0, 1.0], a.shape)))
-        if mismatch(out, expected.outputs(*near.args())[i], call.terms, moved) is None:
+class Expected:
+    """The expected outputs of a call, in float64: from the OpInfo's reference, else from the
+    primitive's own float64 kernel. `known` is False if there is neither."""
+
+    def __init__(self, call: Call):
+        self.call = call
+        self.given = call.referenced
+        self.entry = None if self.given else self._float64_kernel()
+        self.known = self._answers() if self.given else self.entry is not None
+
+    @property
+    def source(self) -> str:
+        """The source of the numbers, in words."""
+        return "the reference" if self.given else "the kernel in float64"
+
+    def _float64_kernel(self) -> KernelEntry | None:
+        """The float64 kernel; None if there is none, or if it is the one to be checked."""
+        arrays = tuple(map(wide, self.call.arrays))
+        same = all(a.dtype == b.dtype for a, b in zip(arrays, self.call.arrays))
+        if same or self.call.primitive.dynamic_outputs:
+            return None
+        return wide_kernel(self.call, arrays)
+
+    def _answers(self) -> bool:
+        """False if the reference covers less than the rules accept."""
+        if self.call.sample:
             return True
-    return False
+        try:
+            self.exact()
+        except Exception:
+            return False
+        return True
+
+    def outputs(self, *inputs: object) -> Arrays:
+        """The outputs for these inputs, in the order of the primitive's."""
+        if self.given:
+            return reference(self.call, inputs)
+        assert self.entry is not None
+        consts = {i for i, _ in self.call.primitive._const} if self.call.consts else set()
+        arrays = tuple(np.asarray(a) for i, a in enumerate(inputs) if i not in consts)
+        return tuple(wide(o) for o in launch(self.entry, self.call.on(arrays), arrays))
+
+    def exact(self) -> Arrays:
+        """The outputs for the call's own inputs."""
+        return self.outputs(*self.wide_args())
+
+    def wide_args(self) -> tuple[object, ...]:
+        """The call's arguments with floats in float64."""
+        return self.call.args(tuple(map(wide, self.call.arrays)))
+
+    def by_itself(self, i: int) -> bool:
+        """True if elements of output i, the first, one in the middle and the last, depend only on
+        those of the inputs at their own index: what is off is then the formula. False for an output
+        of one element, which shows nothing."""
+        right = self.exact()[i]
+        indices = {np.unravel_index(k, right.shape) for k in (0, right.size // 2, right.size - 1)}
+        try:
+            return right.size > 1 and all(
+                np.isclose(self._alone(at, right.shape)[i], right[at], 1e-6, 0.0, True).all()
+                for at in indices
+            )
+        except Exception:  # inputs that do not broadcast, or none that the reference takes
+            return False
+
+    def _alone(self, at: tuple[Any, ...], shape: tuple[int, ...]) -> Arrays:
+        """The outputs for the elements of the inputs at one index of an output."""
+        one = tuple(slice(k, k + 1) for k in at)
+        spanned = (np.broadcast_to(wide(a), shape)[one] for a in self.call.arrays)
+        return self.outputs(*self.call.args(tuple(spanned)))
+
+
+# --- Memory ---------------------------------------------------------------------------------------
+
+
+# Fillings after 0xA5 and 0x5A: so irregular that no counter follows them.
+_BYTES = (0x5A, 0xA5, 0x5A, 0xA5, 0xA5)
+
+
+def memory(call: Call) -> Iterator[Issue]:
+    """Inputs stay as they were; outputs are filled completely, and share no undeclared memory."""
+    for entry in kernels_of(call):
+        arrays = copies(call)
+        first = launch(entry, call, arrays, 0xA5)
+        for i, (array, was) in enumerate(zip(arrays, copies(call))):
+            if array.tobytes() != was.tobytes():
+                yield Issue(
+                    f"input {i}",
+                    f"{call}: the kernel {entry.describe()} writes into input {i} (element "
+                    f"{int(np.flatnonzero(unlike(array, was))[0])} in C order changed)",
+                    "write into out only; work on a copy of the input",
+                )
+        yield from _filled(call, entry, first)
+        yield from _shared(call, entry, arrays, first)
+
+
+def _filled(call: Call, entry: KernelEntry, first: Arrays) -> Iterator[Issue]:
+    """Outputs that depend on what was in memory, each time: others depend on the number of the
+    call."""
+    second = launch(entry, call, None, 0x5A)
+    if all(one.tobytes() == two.tobytes() for one, two in zip(first, second)):
+        return
+    runs = [(byte, launch(entry, call, None, byte)) for byte in _BYTES]
+    for i, (one, two) in enumerate(zip(first, second)):
+        right = {0xA5: one.tobytes(), 0x5A: two.tobytes()}
+        if one.tobytes() != two.tobytes() and all(o[i].tobytes() == right[b] for b, o in runs):
+            differs = unlike(one, two)
+            index = [int(n) for n in np.argwhere(differs)[0]]
+            yield Issue(
+                f"output {i}",
+                f"{call}: the kernel {entry.describe()} leaves {int(differs.sum())} of "
+                f"{differs.size} elements of output {i} to what was in memory, the first at "
+                f"{index}",
+                "fill every element of out, and read none of it before",
+            )
+
+
+def _shared(call: Call, entry: KernelEntry, arrays: Arrays, outs: Arrays) -> Iterator[Issue]:
+    if entry.view is None and not call.primitive.dynamic_outputs:
+        return  # such a kernel fills buffers that are given to it
+    for i, array in enumerate(arrays):
+        for k, out in enumerate(outs):
+            if i != entry.view and np.shares_memory(out, array):
+                yield Issue(
+                    f"alias {i}",
+                    f"{call}: output {k} of the kernel {entry.describe()} shares memory with "
+                    f"input {i}, which is not declared",
+                    "return a copy, or register it with @view_kernel",
+                )
+
+
+# --- Resized kernels ------------------------------------------------------------------------------
+
+
+def follow(call: Call) -> bool:
+    """True for calls with a kernel class that overrides `resize`."""
+    return any(map(_follows, kernels_of(call)))
+
+
+def _follows(entry: KernelEntry) -> bool:
+    return getattr(entry.body, "resize", Kernel.resize) is not Kernel.resize
+
+
+def sizes(call: Call) -> Iterator[Issue]:
+    """A kernel that is resized, to fewer elements and back, gives what a new one gives."""
+    part = call.on(tuple(map(_half, call.arrays)))
+    try:
+        entries = [e for e in kernels_of(part) if _follows(e) and e in call.entries()]
+    except MinimlError:  # not each input may be shorter
+        return
+    for entry in entries:
+        for first, then in ((part, call), (call, part)):
+            yield from _compared(entry, first, then)
+
+
+def _half(a: Array) -> Array:
+    return a[: -(-len(a) // 2)] if a.ndim else a
+
+
+def _compared(entry: KernelEntry, first: Call, then: Call) -> Iterator[Issue]:
+    how = f"{then}: the kernel {entry.describe()}, resized after {first},"
+    advice = "let resize(node) renew all that prepare(node) took from the node"
+    try:
+        outs = _resized(entry, first, then)
+    except Exception as error:
+        yield Issue("raises", f"{how} raises {type(error).__name__}: {error}", advice)
+        return
+    for i, (got, new) in enumerate(zip(outs, launch(entry, then, byte=0xA5))):
+        if got.tobytes() != new.tobytes():
+            index = [int(n) for n in np.argwhere(unlike(got, new))[0]]
+            wrong = f"gives other numbers than a new one in output {i}, the first at {index}"
+            yield Issue(f"output {i}", f"{how} {wrong}", advice)
+
+
+def _resized(entry: KernelEntry, first: Call, then: Call) -> Arrays:
+    kernel, outs = entry.made(), poisoned(then, 0xA5)
+    assert kernel is not None
+    before, after = (node_of(c, c.arrays, c.inferred, c.attrs) for c in (first, then))
+    with prepared(kernel, before):
+        kernel.resize(after)
+        scratch = tuple(np.full(w.shape, 7, w.dtype) for w in kernel.workspace())
+        with np.errstate(all="ignore"):
+            kernel.launch(copies(then), scratch, outs, None)
+    return outs
+
+
+# --- Shared state of the program ------------------------------------------------------------------
+
+
+_UNUSUAL = 271828
+_GENERATOR = "draw from a generator of the kernel's own, seeded by an input (a key)"
+
+
+def _numpy_generator() -> list[Any]:
+    name, key, *rest = tuple(np.random.get_state())  # noqa: NPY002
+    return [name, np.asarray(key).tobytes(), *rest]
+
+
+def _set_numpy_generator(was: list[Any]) -> None:
+    name, key, *rest = was
+    np.random.set_state((name, np.frombuffer(key, np.uint32), *rest))  # noqa: NPY002
+
+
+def _directory() -> str:
+    try:
+        return os.getcwd()
+    except OSError:  # it was removed
+        return ""
+
+
+def _set_directory(was: str) -> None:
+    if was:
+        os.chdir(was)
+
+
+def _set_environment(was: dict[str, str]) -> None:
+    os.environ.clear()
+    os.environ.update(was)
+
+
+def _set_filters(was: list[Any]) -> None:
+    warnings.filters[:] = was  # type: ignore[index]
+
+
+# Shared state of a program: a name, its present value, how to restore it, what to do instead.
+State = tuple[str, Callable[[], Any], Callable[[Any], Any], str]
+
+SHARED: tuple[State, ...] = (
+    ("numpy.random's generator", _numpy_generator, _set_numpy_generator, _GENERATOR),
+    ("random's generator", random.getstate, random.setstate, _GENERATOR),
+    ("numpy's error state (np.seterr)", np.geterr, lambda was: np.seterr(**was),
+     "use `with np.errstate(...)`"),
+    ("the environment (os.environ)", lambda: dict(os.environ), _set_environment,
+     "read the environment only"),
+    ("the working directory", _directory, _set_directory, "give whole paths to what opens files"),
+    ("the filters of warnings", lambda: list(warnings.filters), _set_filters,
+     "use `with warnings.catch_warnings()`"),
+    ("numpy's print options", np.get_printoptions, lambda was: np.set_printoptions(**was),
+     "use `with np.printoptions(...)`"),
+)  # fmt: skip
+
+_first: ContextVar[list[Any] | None] = ContextVar("miniml_first_state", default=None)
+
+
+@contextmanager
+def remembered() -> Iterator[None]:
+    """Keep for `state` the shared state at the beginning of the block, before anything runs, and
+    restore it at the end."""
+    first = [read() for _, read, _, _ in SHARED]
+    token = _first.set(first)
+    try:
+        yield
+    finally:
+        _first.reset(token)
+        _restore(first)
+
+
+def state(call: Call) -> Iterator[Issue]:
+    """Rules, kernels and the bprop change nothing that the rest of the program shares.
+
+    Each of them starts from the state before any of them ran, and from freshly seeded generators,
+    so that a value that is set to the same each time shows, too.
+    """
+    now = [read() for _, read, _, _ in SHARED]
+    for what, act in _acts(call):
+        _restore(_first.get() or now)
+        np.random.seed(_UNUSUAL)  # noqa: NPY002
+        random.seed(_UNUSUAL)
+        before = [read() for _, read, _, _ in SHARED]
+        with suppress(Exception):  # other checks report it
+            act()
+        after = [read() for _, read, _, _ in SHARED]
+        _restore(now)
+        for (name, _, _, advice), was, left in zip(SHARED, before, after):
+            if was != left:
+                yield Issue(name, f"{call}: {what} changes {name}", advice)
+
+
+def _acts(call: Call) -> Iterator[tuple[str, Callable[[], Any]]]:
+    """The actions that run code of the primitive's author, each with its name."""
+    yield "infer_shape or infer_dtype", lambda: call.on(call.arrays).inferred
+    for entry in call.entries() if launched(call) else ():
+        yield f"the kernel {entry.describe()}", partial(launch, entry, call)
+    yield "a call", call.run
+    if has_bprop(call):
+        yield "its bprop", lambda: _pull(call)
+
+
+def _pull(call: Call) -> None:
+    """Run the bprop once, with cotangents of ones."""
+    tensors = tuple(map(Tensor, call.arrays))
+    outs = tuple(map(Tensor, call.run(tensors)))
+    douts = tuple(Tensor(np.ones(o.shape, o.dtype)) if is_float(o.dtype) else None for o in outs)
+    unwrap = call.primitive.unwrap
+    bprop_getters.get(call.primitive)(*call.args(tensors), unwrap(outs), unwrap(douts))
+
+
+def _restore(states: list[Any]) -> None:
+    for (_, read, restore, _), was in zip(SHARED, states):
+        if read() != was:
+            restore(was)

@@ -1,30 +1,43 @@
-"""Running single kernels on calls, and finding out why one raised."""
+"""Launches of single kernels on calls, and the reasons why one raises.
+
+In order: kernels on the CPU; CUDA kernels in the simulator, which checks their use of memory.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from functools import cache, partial
 from itertools import chain
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
-from ....abstract import Shape
-from ....backends.kernel import KernelEntry
-from ....dtype import float64, is_float
-from ....errors import MinimlError, OutOfRangeError, ShapeError
-from ...calls import Array, Arrays, Call, poisoned, run_entry
-
-
-def copies(call: Call) -> Arrays:
-    """Writable copies of the inputs, so that the writes of a kernel into them are seen."""
-    return tuple(np.array(a, order="C") for a in call.arrays)
+from ....backends import registry
+from ....backends.cuda.array import DeviceArray
+from ....backends.cuda.sim import memory as settings
+from ....backends.devices import get_device
+from ....backends.kernel import KernelEntry, KernelNode
+from ....backends.selection import Target
+from ....core.abstract import Shape
+from ....core.dtype import float64, is_float
+from ....core.errors import DeviceError, MinimlError, OutOfRangeError, ShapeError
+from ....core.primitive import Primitive
+from ...budget import go_on
+from ...calls import Array, Arrays, Call, as_tuple, node_of, poisoned, prepared, run_entry
 
 
 def launch(entry: KernelEntry, call: Call, arrays: Arrays | None = None, byte: int = 0) -> Arrays:
-    """The outputs of one kernel, into buffers that were filled with `byte`."""
+    """The outputs of one kernel, in buffers that are filled with `byte` before; TimeIsUpError when
+    the time of the check is up."""
+    go_on()
     return run_entry(entry, call, copies(call) if arrays is None else arrays, poisoned(call, byte))
+
+
+def copies(call: Call) -> Arrays:
+    """Writable copies of the inputs, so that writes of a kernel into them show."""
+    return tuple(np.array(a, order="C") for a in call.arrays)
 
 
 def launched(call: Call) -> bool:
@@ -62,7 +75,7 @@ def gives_no_number(call: Call) -> bool:
 
 
 def refused_by_value(call: Call) -> bool:
-    """True when a kernel turns away these numbers rather than these shapes.
+    """True when a kernel refuses these numbers rather than these shapes.
 
     That is so if it raises an error made for that (an index out of range, a matrix that is not
     definite), and either plain numbers pass or the error allows no other reading.
@@ -94,7 +107,8 @@ def _plain(a: Array) -> Array:
 
 
 def other_shape(entry: KernelEntry, call: Call) -> Shape | None:
-    """A shape of the output into which a kernel does run that cannot fill the one inferred."""
+    """An output shape with which a kernel runs that raises with the inferred one; None if there is
+    none."""
     if not call.primitive._single or entry.view is not None or call.primitive.dynamic_outputs:
         return None
     (out,) = call.inferred
@@ -110,7 +124,7 @@ def other_shape(entry: KernelEntry, call: Call) -> Shape | None:
 
 
 def _plausible(call: Call) -> Iterator[Shape]:
-    """Output shapes that operations give for inputs like these, each once."""
+    """Output shapes that operations have for inputs like these, each once."""
     shapes = [a.shape for a in call.arrays]
     tried: dict[Any, None] = dict.fromkeys(shapes)
     with suppress(ValueError):
@@ -125,3 +139,115 @@ def _plausible(call: Call) -> Iterator[Shape]:
         tried.update(dict.fromkeys(chain([shape[::-1]], dropped, thinned)))
     yield from tried
     yield ()
+
+
+# --- CUDA kernels in the simulator ----------------------------------------------------------------
+
+
+_SECONDS = 4.0  # seconds after which a launch counts as hung
+
+
+@cache
+def available() -> str:
+    """The reason why there is no simulator, in a sentence; "" if there is one. The call registers
+    the library's CUDA kernels."""
+    try:
+        get_device("cuda-sim")
+    except DeviceError as error:
+        return str(error)
+    return ""
+
+
+def registered(primitive: Primitive) -> list[KernelEntry]:
+    """The CUDA kernels of a primitive. For a user's primitive without any, nothing is loaded."""
+    if type(primitive).__module__.startswith("miniml."):
+        available()
+    return registry.table.get((primitive.name, "cuda"), [])
+
+
+def entries(call: Call) -> list[KernelEntry]:
+    """The CUDA kernels that take and give the dtypes of a call unchanged, and that the simulator
+    can run."""
+    plain = [e for e in registered(call.primitive) if not e.signature.arranged]
+    fitting = [e for e in plain if e.signature.accepts(call.dtypes)]
+    if call.primitive.dynamic_outputs or not fitting or available():
+        return []
+    outs = tuple(o.dtype for o in call.inferred)
+    simulator = Target(get_device("cuda-sim"))
+    return [e for e in fitting if e.signature.gives(outs) and simulator.supports(e)]
+
+
+def run(
+    entry: KernelEntry,
+    call: Call,
+    arrays: Arrays | None = None,
+    schedule: str = "forward",
+) -> Run:
+    """Launch a kernel on a call's inputs (or other arrays of the same shapes), in any strides.
+
+    schedule: the order of blocks and threads. Raises what the kernel's rule and the simulator
+    raise: CompileError, LaunchError, KernelFaultError with the faults; TimeIsUpError when the time
+    of the check is up.
+    """
+    go_on()
+    device: Any = get_device("cuda-sim", "check")
+    given = tuple(_uploaded(device, a) for a in (call.arrays if arrays is None else arrays))
+    if not device.takes_strides(entry):
+        given = tuple(map(device.contiguous, given))
+    before = [device.to_host(x).tobytes() for x in given]
+    with settings.using(schedule=schedule, seed=1, seconds=_SECONDS):
+        outs = _launched(device, entry, call, given)
+    return Run(
+        tuple(map(device.to_host, outs)),
+        tuple(-(-device.module.unwritten(o.flat) // o.dtype.itemsize) for o in outs),
+        tuple(i for i, x in enumerate(given) if device.to_host(x).tobytes() != before[i]),
+    )
+
+
+class Run(NamedTuple):
+    """The result of a launch: outputs, the number of unwritten elements of each, and the numbers of
+    the inputs that it changed."""
+
+    outs: Arrays
+    unwritten: tuple[int, ...]
+    changed: tuple[int, ...]
+
+
+def _launched(device: Any, entry: KernelEntry, call: Call, given: tuple[Any, ...]) -> Any:
+    node = node_of(call, call.arrays, call.inferred, call.attrs_of(entry), Target(device))
+    if entry.view is not None:
+        with _look(entry, node) as look:
+            return tuple(map(device.contiguous, as_tuple(look(*given))))
+    kernel = device.bare_kernel(entry)
+    with prepared(kernel, node):
+        scratch, outs = (
+            tuple(device.empty(s.shape, s.dtype) for s in specs)
+            for specs in (kernel.workspace(), node.outputs)
+        )
+        kernel.launch(given, scratch, outs, device.stream)
+    return outs
+
+
+@contextmanager
+def _look(entry: KernelEntry, node: KernelNode) -> Iterator[Callable[..., Any]]:
+    """A view kernel for a node, as a function of arrays alone."""
+    made, body = entry.made(), cast(Any, entry.body)
+    if made is None:
+        yield partial(body, **node.attrs)
+        return
+    with prepared(made, node):
+        yield made.call
+
+
+def _uploaded(device: Any, a: Array) -> DeviceArray:
+    """The array on the device, with its strides."""
+    steps = [(n - 1) * s for n, s in zip(a.shape, a.strides)]
+    if a.flags.c_contiguous or not a.size:
+        made: DeviceArray = device.from_host(a)
+        return made
+    start = -sum(min(s, 0) for s in steps)
+    memory = np.zeros(start + sum(max(s, 0) for s in steps) + a.itemsize, np.uint8)
+    np.ndarray(a.shape, a.dtype, memory, start, a.strides)[...] = a
+    block = device.module.empty(memory.nbytes, np.uint8)
+    block.set(memory)
+    return DeviceArray(device, block, start, a.shape, a.dtype, a.strides)

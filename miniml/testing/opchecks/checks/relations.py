@@ -1,13 +1,302 @@
-"""The checks that are relations, as a table: what must not matter, and what to do if it does."""
+"""Relations between a call and its variants, as a table of checks.
+
+In order: programs with kernels in C, alone and fused with others, against NumPy's; the table of all
+relations: what must not matter, and the advice for where it does.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from functools import cached_property, partial
+from itertools import product
+from math import prod
+from typing import Any
 
-from ...calls import Call
+import numpy as np
+
+from ....backends import registry
+from ....backends.cc import units
+from ....backends.cc.units import Source, available
+from ....backends.devices import get_device
+from ....backends.expressions.table import Expression, table
+from ....backends.registry import BUILTIN, NATIVE
+from ....backends.selection import Target
+from ....core.dtype import bool_, is_float, type_code
+from ....core.errors import CompileError, DeviceError
+from ....core.scope import Block
+from ....core.settings import context
+from ....core.tensor import Tensor
+from ....graph.ir import Graph
+from ....graph.tracing import trace
+from ....runtime.fusion.build import DEAR
+from ....runtime.fusion.nest import REDUCTIONS, VIEWS
+from ....runtime.launch import prepare, program_target
+from ....runtime.lowering import lower
+from ....runtime.lowering.decompose import COMPOSITIONS
+from ....runtime.program import Program
+from ...calls import Array, Arrays, Call, as_tuple
+from ...layouts import USUAL, laid_out, named
+from ...tolerance import limits_of, mismatch
+from ..draws.values import accepts
 from ..session import Issue
-from . import cotangents, in_c, programs, variants
-from .comparison import Relation, any_order, broken, same_bits, same_numbers
+from . import variants
+from .accuracy import (
+    Relation,
+    Variant,
+    any_order,
+    broken,
+    changed,
+    same_bits,
+    same_numbers,
+    spread_inside,
+)
+from .numbers import specials
+from .variants import compilable, dense
+
+_LONG = 150_001  # elements: several parts for threads, and no whole number of vectors
+_NUMPY = Target(get_device("cpu"), (BUILTIN,))
+Function = Callable[..., Any]
+
+
+def check_in_c(call: Call) -> bool:
+    """True for calls that programs may compute in C, if there is a compiler."""
+    name, most = call.primitive.name, max([a.size for a in call.arrays], default=2)
+    entries = registry.table.get((name, "cpu"), ())
+    native = any(e.provider == NATIVE and e.signature.accepts(call.dtypes) for e in entries)
+    loops = name in {*REDUCTIONS, *VIEWS, *COMPOSITIONS, "Slice"} or _expression(call) is not None
+    return 1 < most < _LONG and (native or loops) and compilable(call) and available()
+
+
+def _expression(call: Call) -> Expression | None:
+    """The scalar expression of an elementwise call, None for others."""
+    takes, gives = call.dtypes, [o.dtype for o in call.inferred]
+    codes = "->".join("".join(map(type_code, dtypes)) for dtypes in (takes, gives))
+    return table.get((call.primitive.name, codes))
+
+
+def compile_all(calls: Sequence[Call]) -> None:
+    """Compile the kernels of all these calls together. Failures are left to the variants, except
+    that of a compiler that does not work, without which there are no kernels in C."""
+    sources = []
+    for call in calls:
+        with suppress(Exception):
+            for _, fn, other in _cases(call):
+                sources += Twin(partial(fn, other), other.arrays).sources()
+    with suppress(CompileError, DeviceError):
+        units.load_with_services(sources)
+
+
+def beside_numpy(call: Call) -> Iterator[Variant]:
+    for how, fn, other in _cases(call) if available() else ():
+        words = f"{how}, its kernel in C gives other numbers than NumPy's"
+        twin = Twin(partial(fn, other), other.arrays)
+        yield Variant(words, partial(twin.native, other.arrays), twin.numpy, other.arrays, other)
+        words = f"on special numbers and plain ones, {words}"
+        for special in _near(other):
+            got = partial(twin.native, special.arrays)
+            yield Variant(words, got, twin.numpy, special.arrays, other)
+
+
+def as_numpy(call: Call, variant: Variant, got: Arrays, expected: Arrays) -> str | None:
+    """The tolerance beside NumPy: no difference for arithmetic of the library, some roundings of
+    each element for other expressions, another order of sums for anything else."""
+    expression = _expression(call)
+    with np.errstate(all="ignore"):
+        if expression is None:
+            return any_order(call, variant, got, expected)
+        for i, (one, two) in enumerate(zip(expected, got)):
+            wrong = _apart(expression, variant, i, one, two)
+            if wrong is not None:
+                return f"output {i} {wrong}{_given_there(variant, one, two)}"
+    return None
+
+
+def _apart(
+    expression: Expression, variant: Variant, i: int, expected: Array, got: Array
+) -> str | None:
+    library, words = bool(expression.unit), expression.words
+    if library and is_float(got.dtype) and not words & {"nan_max", "nan_min"}:
+        zeros = (got == 0) & (expected == 0)
+        if (zeros & (np.signbit(got) != np.signbit(expected))).any():
+            return f"has zeros of the other sign: {changed(expected, got)}"
+    if library and not words & DEAR:
+        return None if _alike(expected, got).all() else changed(expected, got)
+    wrong = mismatch(got, expected)
+    if wrong is None or not is_float(expected.dtype):
+        return wrong
+    outs = variant.run(variant.arrays)
+    return mismatch(got, expected, 1, spread_inside(variant.run, variant.arrays, outs, i))
+
+
+def _alike(one: Array, two: Array) -> Array:
+    """True where the numbers are equal; NaN equals NaN."""
+    return np.asarray((one == two) | ((one != one) & (two != two)))
+
+
+def _given_there(variant: Variant, expected: Array, got: Array) -> str:
+    """The inputs of the element that is furthest off, as the end of a sentence."""
+    with np.errstate(all="ignore"):
+        off = np.abs(got.astype(np.float64) - expected.astype(np.float64))
+    off = np.where(_alike(expected, got), -1.0, np.nan_to_num(off, nan=np.inf))
+    index = np.unravel_index(int(np.argmax(off)), off.shape)
+    given = [str(np.broadcast_to(a, off.shape)[index]) for a in variant.arrays]
+    at = [int(n) for n in index]
+    return f"; the inputs of {at} are {', '.join(given)}: {expected[index]}, and {got[index]} in C"
+
+
+def in_other_memory(call: Call) -> Iterator[Variant]:
+    twin = Twin(partial(_alone, call), call.arrays)
+    for layout in (*USUAL, "") if twin.compiles() else ():
+        arrays = laid_out(call.arrays, (layout,) * len(call.arrays)) if layout else _odd(call)
+        words = f"on {named((layout or 'unaligned',), 'input')} its kernel in C gives other numbers"
+        yield Variant(words, partial(twin.native, arrays), twin.native, dense(arrays))
+
+
+def _odd(call: Call) -> Arrays:
+    """The arrays at odd addresses."""
+    moved = []
+    for a in call.arrays:
+        memory = np.empty(a.nbytes + 1, np.uint8)
+        moved.append(memory[1:].view(a.dtype).reshape(a.shape))
+        moved[-1][...] = a
+    return tuple(moved)
+
+
+def on_one_thread(call: Call) -> Iterator[Variant]:
+    longer = _longer(call)
+    twin = longer and Twin(partial(_alone, longer), longer.arrays)
+    if longer and twin and twin.compiles():
+        words = "on one thread its kernel in C gives other numbers than on several"
+        one = partial(twin.native, longer.arrays, 1)
+        yield Variant(words, one, twin.native, longer.arrays, longer)
+
+
+def _cases(call: Call) -> Iterator[tuple[str, Function, Call]]:
+    yield "alone", _alone, call
+    yield "in a chain", _chained, call
+    indexed = _expression(call) is None and not all(map(is_float, call.dtypes))
+    fewer = () if indexed else (0, 1)  # an index may be beyond the last of few
+    for other in (_longer(call), *(_shorter(call, n) for n in fewer)):
+        if other is not None:
+            yield "alone", _alone, other
+
+
+def _alone(call: Call, *xs: Any) -> Any:
+    return call.primitive(*call.args(xs))
+
+
+def _chained(call: Call, *xs: Any) -> tuple[Any, ...]:
+    """The call between others, which keep its inputs and double its outputs."""
+    outs = as_tuple(_alone(call, *[x * 1 if is_float(x.dtype) else x for x in xs]))
+    return (*outs, *[y + y for y in outs if y.dtype != bool_])
+
+
+def _longer(call: Call) -> Call | None:
+    """The call with one extent so large that its inputs are long; None if the rules refuse all."""
+    size = max((a.size for a in call.arrays), default=0)
+    return _resized(call, lambda n: -(-_LONG * n // size)) if size else None
+
+
+def _shorter(call: Call, extent: int) -> Call | None:
+    """The call with one extent replaced by a small one; None if the rules refuse all."""
+    return _resized(call, lambda n: extent)
+
+
+def _resized(call: Call, extent: Callable[[int], int]) -> Call | None:
+    for n in sorted({n for a in call.arrays for n in a.shape if n > 1}, reverse=True):
+        shapes = tuple(tuple(extent(n) if m == n else m for m in a.shape) for a in call.arrays)
+        if max(map(prod, shapes)) <= 4 * _LONG and accepts(call.primitive, shapes, call.dtypes):
+            rng = np.random.default_rng(0)  # sums of numbers that repeat round in one direction
+            arrays = tuple(rng.choice(a.reshape(-1), s) for a, s in zip(call.arrays, shapes))
+            return replace(call.on(arrays), smooth=False)
+    return None
+
+
+def _near(call: Call) -> Iterator[Call]:
+    """The call on NaN, infinities and the like."""
+    if any(is_float(o.dtype) for o in call.inferred):  # integers from NaN depend on the machine
+        if _expression(call) is not None:
+            yield _mixed_specials(call)
+        elif max((a.size for a in call.arrays), default=0) < _LONG:
+            # Zeros between the elements of dilated filters may be multiplied with inputs, or not.
+            dilated = "dilation" in call.attrs
+            yield from (c for c, _, i in specials(call, 1) if i == 0 or not dilated)
+
+
+def _mixed_specials(call: Call) -> Call:
+    """The call on every combination of NaN, infinities, zeros of both signs, subnormals, the
+    largest number and ordinary ones."""
+    floats = [i for i, a in enumerate(call.arrays) if is_float(a.dtype)]
+    each = list(product(range(12), repeat=len(floats)))
+    arrays = list(call.arrays)
+    for k, i in enumerate(floats):
+        a = arrays[i]
+        numbers = np.array(_numbers(a))[[row[k] for row in each]].astype(a.dtype)
+        arrays[i] = np.resize(numbers, a.shape)
+    return replace(call.on(tuple(arrays)), smooth=False)
+
+
+def _numbers(a: Array) -> list[float]:
+    limits = limits_of(a.dtype)
+    small, tiny = float(limits.smallest_subnormal), float(limits.tiny)
+    return [
+        np.nan, np.inf, -np.inf, 0.0, -0.0, small, -5 * small, tiny, float(limits.max), 1.0, -2.5,
+        0.3,
+    ]  # fmt: skip
+
+
+class Twin:
+    """A function of the inputs of a call as two programs: in C, and NumPy's."""
+
+    def __init__(self, fn: Function, arrays: Arrays):
+        self.graph: Graph = trace(fn, *map(Tensor, arrays))
+        self._in_c: dict[int, Program] = {}  # by the number of threads
+
+    def sources(self) -> list[Source]:
+        """Its kernels in C."""
+        with context(providers=(NATIVE,)), _as_registered():
+            target = program_target("cpu")
+            bound = (
+                prepare(n.primitive, *n.abstracts, n.attrs, target)
+                for n in lower(self.graph, target).nodes
+            )
+            natives = [b.native for b in bound if b.native is not None]
+            return [n.source for n in natives if n.source is not None]
+
+    def compiles(self) -> bool:
+        """False without a compiler, or if it refuses a text."""
+        with suppress(CompileError, DeviceError):
+            units.load_with_services(self.sources())
+            return True
+        return False
+
+    def native(self, arrays: Arrays, threads: int = 0) -> Arrays:
+        """The outputs of the program in C; CompileError, which a program would turn into a warning,
+        for a text that does not compile."""
+        if threads not in self._in_c:
+            units.load_with_services(self.sources())
+            with context(providers=(NATIVE,), threads=threads), _as_registered():
+                self._in_c[threads] = Program(self.graph, program_target("cpu"))
+        return tuple(self._in_c[threads](*arrays))
+
+    @cached_property
+    def _plain(self) -> Program:
+        return Program(self.graph, _NUMPY)
+
+    def numpy(self, arrays: Arrays) -> Arrays:
+        return tuple(self._plain(*arrays))
+
+
+def _as_registered() -> Block[bool]:
+    """Inside the block, expressions that may be out of date are compiled, too: this check reports
+    them."""
+    return registry.believed.use(lambda: True)
+
+
+# --- The table ------------------------------------------------------------------------------------
+
 
 _TWICE = "let nothing depend on whether two inputs are one array: no `x is y`, no shares_memory"
 _OWN = "let kernels take attributes by keyword, and keep nothing from call to call"
@@ -36,12 +325,12 @@ RELATIONS: dict[str, tuple[Relation, ...]] = {
             "let no row depend on another, or take batch_axes out of the OpInfo"),
     ),
     "graph": (
-        Relation("called", programs.called, same_numbers,
+        Relation("called", variants.called, same_numbers,
             "let infer_value and the kernels agree; keep no state outside the attributes"),
-        Relation("compiled", programs.compiled, same_numbers,
+        Relation("compiled", variants.compiled, same_numbers,
             "let the kernel and the bprop depend on inputs and attributes only, not on when they "
             "run or are traced"),
-        Relation("traced", programs.traced, same_numbers,
+        Relation("traced", variants.traced, same_numbers,
             "let the bprop not branch on values: use ops.select or ops.where; where only a pass "
             "changes it, correct the pass"),
     ),
@@ -51,36 +340,39 @@ RELATIONS: dict[str, tuple[Relation, ...]] = {
             "threading.local()"),
     ),
     "one array twice": (
-        Relation("kernel", programs.one_array_in_kernels, same_numbers, _TWICE),
-        Relation("call", programs.one_tensor_in_calls, same_numbers, _TWICE),
-        Relation("gradient", programs.one_tensor_in_gradients, same_numbers, _TWICE),
+        Relation("kernel", variants.one_array_in_kernels, same_numbers, _TWICE),
+        Relation("call", variants.one_tensor_in_calls, same_numbers, _TWICE),
+        Relation("gradient", variants.one_tensor_in_gradients, same_numbers, _TWICE),
     ),
     "memory": (
         Relation("inplace", variants.in_place, same_bits,
             "read every element before it is overwritten, or do not declare inplace"),
     ),
     "in C": (
-        Relation("numbers", in_c.beside_numpy, in_c.as_numpy,
+        Relation("numbers", beside_numpy, as_numpy,
             "let the expression and the kernel in NumPy compute the same"),
-        Relation("memory", in_c.in_other_memory, same_bits,
+        Relation("memory", in_other_memory, same_bits,
             "let the kernel follow strides, or register it without strided=True"),
-        Relation("threads", in_c.on_one_thread, same_bits,
+        Relation("threads", on_one_thread, same_bits,
             "let the parts of a kernel and the order of its sums depend on shapes alone"),
     ),
-    "attributes": (Relation("kernel", programs.after_another, same_numbers, _OWN),),
+    "attributes": (Relation("kernel", variants.after_another, same_numbers, _OWN),),
     "gradient cotangents": (
-        Relation("strided", cotangents.in_other_layouts, any_order,
+        Relation("strided", variants.cotangents_in_other_layouts, any_order,
             "let every kernel in the bprop follow strides"),
-        Relation("not linear", cotangents.scaled, any_order,
+        Relation("late", variants.after_another_call, any_order,
+            "let the bprop compute from its inputs, outputs and cotangents; keep nothing of the "
+            "last call, on self or in the module"),
+        Relation("not linear", variants.scaled, any_order,
             "let every term of the bprop have one factor of dout; clip gradients outside of it"),
-        Relation("zero", cotangents.zero, same_numbers,
+        Relation("zero", variants.zero, same_numbers,
             "let every term of the bprop have a factor of dout"),
     ),
 }  # fmt: skip
 
 
 def related(name: str) -> Callable[[Call], Iterator[Issue]]:
-    """The check of one row of the table."""
+    """The check that runs one row of the table."""
 
     def check(call: Call) -> Iterator[Issue]:
         for relation in RELATIONS[name]:

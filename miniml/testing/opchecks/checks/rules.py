@@ -1,25 +1,35 @@
-"""Do the rules agree with the kernels, and do they refuse what kernels cannot do?"""
+"""Checks of shape and dtype rules against the kernels, and of attributes.
+
+In order: rules agree with the kernels and with the reference, and refuse what no kernel can do; a
+primitive is a value determined by its attributes: equality, hash and copies follow them.
+"""
 
 from __future__ import annotations
 
+import copy
+import pickle
 import re
-from collections.abc import Iterable, Iterator, Sequence
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
+from typing import Any, Literal, get_args, get_origin
 
 import numpy as np
 
-from ....abstract import Abstract, typed
 from ....backends import registry
-from ....dtype import from_type_code
-from ....errors import DeclarationError, DTypeError, KernelNotFoundError, MinimlError
-from ....primitive import Primitive
+from ....core.abstract import Abstract, typed
+from ....core.dtype import from_type_code
+from ....core.errors import DeclarationError, DTypeError, KernelNotFoundError, MinimlError
+from ....core.primitive import Primitive, key
 from ...calls import ON_CPU, Arrays, Call, reference
 from ...opinfo import OpInfo
 from ..session import Issue, first_line
 from .launches import failure, kernels_of, launch, other_shape, refused_by_value
 
+# Errors that Python raises where a rule does not check its inputs.
 _SLOPPY = (IndexError, TypeError, AttributeError, KeyError, ZeroDivisionError, UnboundLocalError)
-_FOREIGN = "?iBed"
+_FOREIGN = "?iBed"  # type codes of the dtypes that inputs are changed to
 
 
 def rules(call: Call) -> Iterator[Issue]:
@@ -43,6 +53,17 @@ def rules(call: Call) -> Iterator[Issue]:
             f"{call}: the rules say {_types(inferred)}; the reference has shapes {shapes}",
             "correct infer_shape (or the reference)",
         )
+
+
+def _signature(call: Call) -> Iterator[Issue]:
+    """The dtypes that infer_dtype gives are those of the signature that takes the inputs."""
+    try:
+        given = [Abstract(a.shape, a.dtype) for a in call.arrays]
+        ON_CPU.select(call.primitive.name, given, call.inferred)
+    except KernelNotFoundError:
+        return
+    except DeclarationError as error:
+        yield Issue("dtypes", f"{call}: {error}", "make infer_dtype and the signature agree")
 
 
 def _kernels(call: Call) -> Iterator[Issue]:
@@ -78,8 +99,8 @@ def _kernels(call: Call) -> Iterator[Issue]:
 
 
 def _referred(call: Call) -> list[tuple[int, ...]] | None:
-    """The shapes of the reference, None without one; it may cover less than the rules take, but not
-    less than the samples."""
+    """The shapes of the reference, None without one; it may cover less than the rules accept, but
+    not less than the samples."""
     if not call.referenced:
         return None
     try:
@@ -88,17 +109,6 @@ def _referred(call: Call) -> list[tuple[int, ...]] | None:
         if call.sample:
             raise
         return None
-
-
-def _signature(call: Call) -> Iterator[Issue]:
-    """The dtypes that infer_dtype gives are those of the signature that takes the inputs."""
-    try:
-        given = [Abstract(a.shape, a.dtype) for a in call.arrays]
-        ON_CPU.select(call.primitive.name, given, call.inferred)
-    except KernelNotFoundError:
-        return
-    except DeclarationError as error:
-        yield Issue("dtypes", f"{call}: {error}", "make infer_dtype and the signature agree")
 
 
 def unusual(call: Call) -> bool:
@@ -121,7 +131,7 @@ def kernels_run(call: Call) -> Iterator[Issue]:
 
 
 def refusals(call: Call) -> Iterator[Issue]:
-    """What the kernels cannot do is refused by the rules, in a sentence."""
+    """The rules refuse, in a sentence, what the kernels cannot do."""
     if not call.sample:
         yield from _accepted(call)
     for rule, arrays in () if call.consts else _spoilt(call):
@@ -136,7 +146,7 @@ def refusals(call: Call) -> Iterator[Issue]:
                 "output",
             )
         except Exception as error:  # refused, as it should be
-            if isinstance(error, _SLOPPY) and not isinstance(error, MinimlError):
+            if _sloppy(error, call.primitive.name):
                 yield Issue(
                     "sloppy",
                     f"{call.primitive!r} refuses {_types(arrays)} with {first_line(error)}, which "
@@ -149,8 +159,31 @@ def refusals(call: Call) -> Iterator[Issue]:
             yield from _accepted(other)
 
 
+def _spoilt(call: Call) -> Iterator[tuple[str, Arrays]]:
+    """Inputs of which one has another rank or extent, or all have another dtype, each after the
+    rule that should refuse them."""
+    for i, a in enumerate(call.arrays):
+        shapes = [(2, *a.shape), *([a.shape[1:]] if a.ndim else [])]
+        shapes += [(*a.shape[:k], n + 2, *a.shape[k + 1 :]) for k, n in enumerate(a.shape)]
+        for shape in shapes:
+            changed = np.resize(a, shape).astype(a.dtype)
+            yield "infer_shape", (*call.arrays[:i], changed, *call.arrays[i + 1 :])
+    for dtype in map(from_type_code, _FOREIGN):
+        if all(a.dtype != dtype for a in call.arrays):
+            yield "infer_dtype", tuple(np.ones(a.shape, dtype) for a in call.arrays)
+
+
+def _sloppy(error: Exception, name: str) -> bool:
+    """True for an error that Python raises where a rule does not check its inputs; one that names
+    the primitive, though not as the owner of a function, is the rule's own."""
+    if not isinstance(error, _SLOPPY) or isinstance(error, MinimlError):
+        return False
+    return re.search(rf"\b{re.escape(name)}\b(?!\.)", str(error)) is None
+
+
 def _accepted(call: Call) -> Iterator[Issue]:
-    """A kernel that cannot compute what the rules accept, though no shape or number is to blame."""
+    """An issue if a kernel cannot compute what the rules accept, though no shape or number is to
+    blame."""
     for entry in () if unusual(call) or call.primitive.dynamic_outputs else kernels_of(call):
         error = failure(entry, call)
         if error is None or other_shape(entry, call) is not None or refused_by_value(call):
@@ -165,20 +198,6 @@ def _accepted(call: Call) -> Iterator[Issue]:
             call,
         )
         return
-
-
-def _spoilt(call: Call) -> Iterator[tuple[str, Arrays]]:
-    """The rule that should refuse, and inputs of which one has another rank or extent, or all have
-    another dtype."""
-    for i, a in enumerate(call.arrays):
-        shapes = [(2, *a.shape), *([a.shape[1:]] if a.ndim else [])]
-        shapes += [(*a.shape[:k], n + 2, *a.shape[k + 1 :]) for k, n in enumerate(a.shape)]
-        for shape in shapes:
-            changed = np.resize(a, shape).astype(a.dtype)
-            yield "infer_shape", (*call.arrays[:i], changed, *call.arrays[i + 1 :])
-    for dtype in map(from_type_code, _FOREIGN):
-        if all(a.dtype != dtype for a in call.arrays):
-            yield "infer_dtype", tuple(np.ones(a.shape, dtype) for a in call.arrays)
 
 
 def accepted_though_refused(info: OpInfo) -> Iterator[str]:
@@ -219,3 +238,177 @@ def unreached(primitive: Primitive, calls: Sequence[Call]) -> Iterator[str]:
 
 def _types(values: Iterable[Abstract | np.ndarray]) -> str:
     return ", ".join(map(typed, values))
+
+
+# --- Attributes -----------------------------------------------------------------------------------
+
+
+_QUOTED, _NO_WORD = r"""['"](\w+)['"]""", "no such word"
+_SHAPES: tuple[tuple[int, ...], ...] = ((), (2,), (2, 3))
+
+
+def attributes(call: Call) -> Iterator[Issue]:
+    """Hash, equality and copies follow the attributes."""
+    primitive = call.primitive
+    try:
+        hash(primitive)
+    except TypeError as error:
+        yield Issue(
+            "hash",
+            f"{primitive!r} cannot be hashed ({error}), so it cannot run: kernels and programs are "
+            "kept by primitive",
+            "leave __eq__ and __hash__ to Primitive",
+        )
+        return
+    yield from _copied(primitive, call)
+    for other in others(primitive):
+        yield from _copied(other, Call(other, call.arrays, call.consts))
+        same_values = _values(primitive) == _values(other)
+        if primitive == other and not same_values:
+            yield Issue(
+                "equality",
+                f"{primitive!r} and {other!r} are equal, so a program compiled for one runs the "
+                "other",
+                "leave __eq__ and __hash__ to Primitive, which compare the attributes",
+            )
+
+
+def _values(primitive: Primitive) -> object:
+    return key(tuple(primitive.attributes.items()))
+
+
+def _copied(primitive: Primitive, call: Call) -> Iterator[Issue]:
+    cls = type(primitive)
+    copied: dict[str, Callable[[Primitive], Primitive]] = {
+        "copy.deepcopy": copy.deepcopy,
+        "its attributes alone": lambda p: p.with_attributes(p.attributes),
+    }
+    if getattr(sys.modules.get(cls.__module__), cls.__qualname__, None) is cls:
+        copied["pickle"] = lambda p: pickle.loads(pickle.dumps(p))
+    for how, function in copied.items():
+        wrong = "is not equal to it, or infers something else"
+        try:
+            twin = function(primitive)
+            alike = twin == primitive and hash(twin) == hash(primitive)
+            if alike and _inferred(call) == _inferred(replace(call, primitive=twin)):
+                continue
+        except Exception as error:
+            wrong = f"raises {first_line(error)}"
+        yield Issue(
+            how,
+            f"{primitive!r} made from {how} {wrong}",
+            "keep everything that rules and kernels use in annotated attributes, and define "
+            "neither __eq__ nor __hash__",
+        )
+
+
+def _inferred(call: Call) -> object:
+    """The outputs inferred by the rules; None if they refuse, whatever they raise."""
+    try:
+        return call.inferred
+    except Exception:
+        return None
+
+
+def others(primitive: Primitive) -> Iterator[Primitive]:
+    """The primitive with one attribute changed, for each attribute with other values."""
+    for name, value in primitive.attributes.items():
+        for changed in _likely(primitive, name, value)[:1]:
+            yield from _changed(primitive, name, changed)
+
+
+def variations(primitive: Primitive) -> Iterator[tuple[Primitive, bool]]:
+    """The primitive with one attribute changed, in every known way; True for values that it must be
+    right for, False for those that may have no meaning: of the other sign, or smaller."""
+    for name, value in primitive.attributes.items():
+        likely = _likely(primitive, name, value)
+        for changed in (*likely, *_unlikely(value)):
+            for twin in _changed(primitive, name, changed):
+                yield twin, changed in likely
+
+
+def _changed(primitive: Primitive, name: str, value: Any) -> Iterator[Primitive]:
+    """The primitive with this value of the attribute, if the class accepts it."""
+    with suppress(Exception):  # whatever the class raises, it refuses that value
+        yield _rebuilt(primitive, {**primitive.attributes, name: value})
+
+
+def _rebuilt(primitive: Primitive, values: dict[str, Any]) -> Primitive:
+    """A primitive of the same class with these attributes, constructed as by a user."""
+    if primitive._classic or type(primitive).__init__ is not Primitive.__init__:
+        return primitive.with_attributes(values)
+    return type(primitive)(**values)
+
+
+def _likely(primitive: Primitive, name: str, value: Any) -> tuple[Any, ...]:
+    """Other values of an attribute, of the same type; none if none can be guessed."""
+    if isinstance(value, bool):
+        return (not value,)
+    if isinstance(value, int):
+        return (value + 1,)
+    if isinstance(value, float):
+        return (1.5 * value + 0.25,) if value >= 0 else (1.5 * value - 0.25,)
+    if isinstance(value, str):
+        return tuple(words(primitive, name, value))
+    if isinstance(value, tuple) and value:
+        return tuple((first, *value[1:]) for first in _likely(primitive, name, value[0]))
+    return ()
+
+
+def _unlikely(value: Any) -> tuple[Any, ...]:
+    """The next smaller whole number, and the number of the other sign."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return ()
+    less = (value - 1,) if isinstance(value, int) else ()
+    return (*less, *((-value,) if value and -value not in less else ()))
+
+
+def words(primitive: Primitive, name: str, value: str) -> Iterator[str]:
+    """The other words that a class allows for an attribute: those in its annotation, in its error
+    for a word that is none of them, or beside the present one in a tuple of its rules."""
+    found = dict.fromkeys(
+        [
+            *_annotated(primitive, name),
+            *_named_in_refusals(primitive, name, value),
+            *_beside(primitive, value),
+        ]
+    )
+    return (word for word in found if word != value)
+
+
+def _annotated(primitive: Primitive, name: str) -> Iterator[str]:
+    annotation = {f.name: f.annotation for f in type(primitive)._fields}[name]
+    if isinstance(annotation, str) and annotation.partition("[")[0].endswith("Literal"):
+        yield from re.findall(_QUOTED, annotation)
+    elif get_origin(annotation) is Literal:
+        yield from (word for word in get_args(annotation) if isinstance(word, str))
+
+
+def _named_in_refusals(primitive: Primitive, name: str, value: str) -> Iterator[str]:
+    """The quoted words of the errors that quote the present value."""
+    try:
+        twin = _rebuilt(primitive, {**primitive.attributes, name: _NO_WORD})
+    except Exception as error:
+        texts = [str(error)]
+    else:
+        texts = [str(e) for shape in _SHAPES for e in _refused(twin, shape)]
+    for text in texts:
+        quoted = re.findall(_QUOTED, text)
+        if value in quoted:
+            yield from (word for word in quoted if word != _NO_WORD)
+
+
+def _refused(primitive: Primitive, shape: tuple[int, ...]) -> Iterator[Exception]:
+    for count in (1, 2, 3):
+        try:
+            primitive.infer_shape(*(shape,) * count)
+        except Exception as error:  # whatever a rule raises
+            yield error
+
+
+def _beside(primitive: Primitive, value: str) -> Iterator[str]:
+    for rule in ("__init__", "infer_shape", "infer_dtype", "__infer__"):
+        code = getattr(getattr(type(primitive), rule, None), "__code__", None)
+        for constant in code.co_consts if code is not None else ():
+            if isinstance(constant, (tuple, frozenset)) and value in constant:
+                yield from sorted(word for word in constant if isinstance(word, str))

@@ -1,30 +1,53 @@
-"""Variants of kernels: repeated, in place, in other layouts, row by row, wider, beside another
-thread."""
+"""Variants of a call that must give the same outputs: of kernels, pull-backs and programs.
+
+In order: kernels that run again, in place, on other layouts, row by row, in a wider dtype or beside
+another thread; two threads in one Python function, interleaved after every step; pull-backs of
+cotangents in other layouts, scaled, or zero; calls and gradients with one array twice, compiled,
+traced, and after each pass.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+import sys
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from itertools import combinations
 from math import prod
+from pathlib import Path
+from types import FrameType
+from typing import Any, TypeVar
 
 import numpy as np
 
-from ....abstract import Abstract
+from ....backends import device, kernel, registry
 from ....backends.kernel import KernelEntry
-from ....dtype import DType, bool_, float64, int64, is_float
-from ....infer import infer_value
-from ...calls import Arrays, Call, run_entry
+from ....core.abstract import Abstract
+from ....core.dtype import DType, bool_, float64, int64, is_float
+from ....core.errors import MinimlError
+from ....core.infer import infer_value
+from ....core.tensor import Tensor
+from ....grad.transforms import vjp
+from ....graph.passes import pipeline
+from ....graph.passes.rewrite import everywhere
+from ....graph.record import replay
+from ....graph.tracing import trace
+from ....runtime.jit import jit
+from ...calls import Array, Arrays, Call, as_tuple, run_entry
 from ...layouts import CONTIGUOUS, laid_out, named, usual
-from ..draws.shapes import accepts
-from .comparison import Variant, fixed
-from .interleaved import interleaved
-from .launches import copies, kernels_of, launch, wide_kernel
+from ...tolerance import limits_of
+from ..draws.values import accepts
+from .accuracy import Compute, Variant, at_an_end, difference, fixed
+from .gradients import Slope, has_bprop
+from .launches import copies, failure, kernels_of, launch, wide_kernel
+from .rules import others
 
-_RUNS = 4
+_RUNS = 4  # of each kernel, after the first
 _MANY = 300  # more terms than a byte can count
-_MOST = 2**14
+_MOST = 2**14  # elements of one array
 
 
 def again(call: Call) -> Iterator[Variant]:
@@ -71,7 +94,7 @@ def in_other_layouts(call: Call) -> Iterator[Variant]:
 
 
 def dense(arrays: Arrays) -> Arrays:
-    """Contiguous copies."""
+    """Contiguous copies of the arrays."""
     return tuple(np.array(a, order="C") for a in arrays)
 
 
@@ -142,27 +165,14 @@ def _cast(arrays: Arrays, dtype: DType) -> Arrays:
 
 
 def _held(outs: Arrays, rights: Arrays) -> Arrays:
-    """The right results in the dtypes of the others; those themselves where a dtype cannot hold the
-    result."""
+    """The right results in the dtypes of the outputs; the outputs themselves where their dtype
+    cannot hold the result."""
     with np.errstate(all="ignore"):
         cast = [r.astype(o.dtype) for o, r in zip(outs, rights)]
         held = [np.isfinite(c) if is_float(c.dtype) else c == r for c, r in zip(cast, rights)]
     return tuple(
         np.where(h, c, o) if h.shape == o.shape else o for h, c, o in zip(held, cast, outs)
     )
-
-
-def _prolonged(call: Call) -> Iterator[Arrays]:
-    """The largest numbers, in the shapes of the call with each extent in turn so large that a byte
-    cannot count it, if the rules still take them."""
-    for extent in sorted({n for a in call.arrays for n in a.shape if n > 1}):
-        shapes = tuple(tuple(_MANY if n == extent else n for n in a.shape) for a in call.arrays)
-        if max(map(prod, shapes)) <= _MOST and accepts(call.primitive, shapes, call.dtypes):
-            yield tuple(np.full(s, _largest(d), d) for s, d in zip(shapes, call.dtypes))
-
-
-def _largest(dtype: DType) -> int:
-    return 1 if dtype == bool_ else int(np.iinfo(dtype).max)
 
 
 def _whole_range(call: Call) -> Arrays:
@@ -176,6 +186,19 @@ def _whole_range(call: Call) -> Arrays:
     return tuple(drawn)
 
 
+def _prolonged(call: Call) -> Iterator[Arrays]:
+    """The largest numbers, in the shapes of the call with each extent in turn so large that a byte
+    cannot count it, if the rules still accept them."""
+    for extent in sorted({n for a in call.arrays for n in a.shape if n > 1}):
+        shapes = tuple(tuple(_MANY if n == extent else n for n in a.shape) for a in call.arrays)
+        if max(map(prod, shapes)) <= _MOST and accepts(call.primitive, shapes, call.dtypes):
+            yield tuple(np.full(s, _largest(d), d) for s, d in zip(shapes, call.dtypes))
+
+
+def _largest(dtype: DType) -> int:
+    return 1 if dtype == bool_ else int(np.iinfo(dtype).max)
+
+
 def beside_another_thread(call: Call) -> Iterator[Variant]:
     other = tuple(np.flip(a.reshape(-1)).reshape(a.shape) for a in call.arrays)
     for entry in call.entries():
@@ -185,3 +208,318 @@ def beside_another_thread(call: Call) -> Iterator[Variant]:
         )
         run = partial(launch, entry, call)
         yield Variant(words, partial(interleaved, run, partial(run, other)), run, call.arrays)
+
+
+# --- Two threads in one function ------------------------------------------------------------------
+
+
+T = TypeVar("T")
+
+_STOPS = 150
+# By instruction, later versions lose events of functions in two threads (3.13), or crash (3.12).
+_BY_INSTRUCTION = sys.version_info < (3, 12)
+_PATIENCE = 0.1  # seconds after which the other thread is assumed to wait for a lock
+_SKIPPED = (
+    os.path.dirname(np.__file__), str(Path(__file__).parents[2]),
+    *(str(m.__file__) for m in (registry, device, kernel)),  # which call kernels
+)  # fmt: skip
+
+
+def interleaved(run: Callable[[], T], other: Callable[[], Any]) -> T:
+    """The result of run() if `other` runs, from start to end in another thread, after each of its
+    steps.
+
+    The steps are the instructions (from Python 3.12 on, the lines) of Python functions, the first
+    hundred or so, except those of NumPy and of the code here that calls kernels: so every conflict
+    between two threads at such a point happens, each time. If the other thread has to wait, as for
+    a lock, no more steps are interrupted.
+    """
+    before = sys.gettrace()
+    with ThreadPoolExecutor(1) as thread:
+        stops = _Stops(lambda: thread.submit(other))
+        sys.settrace(stops.called)
+        try:
+            return run()
+        finally:
+            sys.settrace(before)
+
+
+class _Stops:
+    """The trace functions of the interpreter in the first thread."""
+
+    def __init__(self, start: Callable[[], Future[Any]]):
+        self._start, self._left = start, _STOPS
+
+    def called(self, frame: FrameType, event: str, arg: Any) -> Any:
+        """Trace a function that is called, unless it belongs to a library."""
+        if self._left <= 0 or frame.f_code.co_filename.startswith(_SKIPPED):
+            return None
+        frame.f_trace_opcodes, frame.f_trace_lines = _BY_INSTRUCTION, not _BY_INSTRUCTION
+        return self._stepped
+
+    def _stepped(self, frame: FrameType, event: str, arg: Any) -> Any:
+        if self._left > 0:
+            self._left -= 1
+            started = self._start()
+            if not wait([started], _PATIENCE).done:
+                self._left = 0
+        return self._stepped
+
+
+# --- Pull-backs -----------------------------------------------------------------------------------
+
+
+_POWERS = (2.0**10, 2.0**-10)  # powers of 2 change no rounding
+
+
+def cotangents_in_other_layouts(call: Call) -> Iterator[Variant]:
+    """Gradients for cotangents in other layouts, alone and with the inputs, against contiguous
+    ones."""
+    slope = Slope(call)
+    base = _base(slope)
+    if base is None:
+        return
+    run, plain = base
+    count, n = len(call.arrays), len(slope.xs)
+    for layouts in call.layouts or usual(count + len(call.inferred), 2):
+        inputs = laid_out(call.arrays, layouts[:count])
+        own = tuple(word for word, o in zip(layouts[count:], call.inferred) if is_float(o.dtype))
+        for beside in (False, True):
+            xs = tuple(inputs[i] for i in slope.positions) if beside else slope.xs
+            given = (*xs, *laid_out(plain[n:], own))
+            words = f"with {named(own, 'cotangent')}"
+            words += f" and {named(layouts[:count], 'input')}" if beside else ""
+            words += " the gradient is not what it is with contiguous ones"
+            repeated = any(0 in a.strides for a in given)  # broadcasting changes the numbers
+            shown = replace(call, layouts=(layouts,))
+            got, contiguous = partial(pulled, slope, given), dense(given) if repeated else plain
+            yield Variant(words, got, run, contiguous, shown)
+
+
+def after_another_call(call: Call) -> Iterator[Variant]:
+    """Gradients that are pulled back after another call of the primitive, on other numbers."""
+    slope = Slope(call)
+    base = _base(slope)
+    if base is not None and any(x.size for x in slope.xs):
+        run, plain = base
+        words = "pulled back after a call on other numbers, the gradient is not what it is at once"
+        yield Variant(words, partial(_pulled_late, slope, plain), run, plain)
+
+
+def _pulled_late(slope: Slope, plain: Arrays) -> Arrays:
+    n = len(slope.xs)
+    _, pull = vjp(slope.outputs, *map(Tensor, plain[:n]))
+    with suppress(Exception), np.errstate(all="ignore"):  # these numbers may be refused
+        slope.outputs(*(Tensor(np.array(-np.flip(x))) for x in plain[:n]))
+    return tuple(g.asnumpy() for g in pull(tuple(map(Tensor, plain[n:]))))
+
+
+def scaled(call: Call) -> Iterator[Variant]:
+    """Gradients for scaled cotangents, divided by the scale."""
+    slope = Slope(call)
+    base = _base(slope)
+    if base is None or at_an_end(call):
+        return
+    run, plain = base
+    right, n = run(plain), len(slope.xs)
+    for by in _POWERS if all(a.dtype.itemsize > 2 for a in (*plain[n:], *right)) else ():
+        words = (
+            f"for cotangents {by:g} times as large the gradient is not {by:g} times as large; "
+            "divided by that"
+        )
+        yield Variant(words, partial(_scaled, slope, plain, by, right), run, plain)
+
+
+def _scaled(slope: Slope, plain: Arrays, by: float, right: Arrays) -> Arrays:
+    n = len(slope.xs)
+    given = (*plain[:n], *(np.asarray(d * d.dtype.type(by)) for d in plain[n:]))
+    with np.errstate(all="ignore"):
+        return tuple(_divided(g, by, r) for g, r in zip(pulled(slope, given), right))
+
+
+def _divided(gradient: Array, by: float, right: Array) -> Array:
+    """The gradient, which should be `by` times `right`, divided by `by`; `right` where the dtype
+    has no such number."""
+    limits, size = limits_of(right.dtype), np.abs(right.astype(float64)) * by
+    kept = (size < 0.98 * float(limits.max)) & (size > float(limits.tiny))
+    return np.where(kept | (right == 0), gradient / gradient.dtype.type(by), right)
+
+
+def zero(call: Call) -> Iterator[Variant]:
+    """Gradients for cotangents of zeros, where those for other cotangents are finite."""
+    slope = Slope(call)
+    base = _base(slope)
+    if base is not None:
+        run, plain = base
+        n = len(slope.xs)
+        got = pulled(slope, (*plain[:n], *map(np.zeros_like, plain[n:])))
+        finite = (np.isfinite(r.astype(float64)).all() for r in run(plain))
+        expected = tuple(np.zeros_like(g) if ok else g for g, ok in zip(got, finite))
+        words = "the gradient is not zero for cotangents of zeros"
+        yield Variant(words, partial(tuple, got), fixed(expected))
+
+
+def _base(slope: Slope) -> tuple[Compute, Arrays] | None:
+    """The pull-back, which caches its last result, with inputs and cotangents of ordinary size;
+    None if there is nothing to pull back, or it is refused."""
+    douts = slope.some_cotangents()
+    given = (*slope.xs, *douts)
+    last: list[Arrays] = []
+
+    def run(arrays: Arrays) -> Arrays:
+        if not last or last[0] is not arrays:
+            last[:] = arrays, pulled(slope, arrays)
+        return last[1]
+
+    try:
+        return (run, given) if all(d.size for d in douts) and run(given) else None
+    except MinimlError:
+        return None  # the bprop check reports it
+
+
+def pulled(slope: Slope, xs_and_douts: Arrays) -> Arrays:
+    """The gradients, as arrays; the arguments keep their strides."""
+    given = [Tensor.wrap(a.view(), "cpu") for a in xs_and_douts]
+    return tuple(g.asnumpy() for g in slope.pulled(*given))
+
+
+# --- Programs -------------------------------------------------------------------------------------
+
+
+Function = Callable[..., Any]
+
+
+def one_array_in_kernels(call: Call) -> Iterator[Variant]:
+    for i, j, twin in _twins(call):
+        for entry in call.entries():
+            words = (
+                f"given one array as inputs {i} and {j}, the kernel {entry.describe()} gives "
+                "something else than for two equal arrays"
+            )
+            got = partial(launch, entry, twin, _joined(copies(twin), i, j))
+            yield Variant(words, got, partial(launch, entry, twin), twin.arrays)
+
+
+def one_tensor_in_calls(call: Call) -> Iterator[Variant]:
+    for i, j, twin in _twins(call) if compilable(call) else ():
+        function = partial(_call_joined, call, i, j)
+        for how, run in (("called", function), ("compiled", jit(function))):
+            words = (
+                f"{how} with one tensor as inputs {i} and {j}, it gives something else than for "
+                "two equal tensors"
+            )
+            got = partial(_outputs, run, tuple(map(Tensor, twin.arrays)))
+            yield Variant(words, got, twin.run, twin.arrays)
+
+
+def _call_joined(call: Call, i: int, j: int, *xs: Any) -> Any:
+    return call.primitive(*call.args(_joined(xs, i, j)))
+
+
+def one_tensor_in_gradients(call: Call) -> Iterator[Variant]:
+    for i, j, twin in _twins(call) if has_bprop(call) else ():
+        if is_float(call.arrays[i].dtype):
+            slope = Slope(twin)
+            both = slope.positions.index(i), slope.positions.index(j)
+            words = (
+                f"with one tensor as inputs {i} and {j}, its gradient is not the sum of the two "
+                "gradients that equal tensors have"
+            )
+            got, apart = partial(_pulled_joined, slope, *both), _pulled_apart(slope, *both)
+            yield Variant(words, got, fixed(apart))
+
+
+def _pulled_joined(slope: Slope, i: int, j: int) -> Arrays:
+    xs = tuple(map(Tensor, slope.xs))
+    _, pull = vjp(lambda x: slope.outputs(*_joined((*xs[:i], x, *xs[i + 1 :]), i, j)), xs[i])
+    return tuple(g.asnumpy() for g in pull(tuple(map(Tensor, slope.some_cotangents()))))
+
+
+def _pulled_apart(slope: Slope, i: int, j: int) -> Arrays:
+    gradients = slope.pulled(*map(Tensor, (*slope.xs, *slope.some_cotangents())))
+    return ((gradients[i] + gradients[j]).asnumpy(),)
+
+
+def _twins(call: Call) -> Iterator[tuple[int, int, Call]]:
+    """The call with input j equal to input i, in memory of its own."""
+    for i, j in pairs(call):
+        yield i, j, call.on((*call.arrays[:j], call.arrays[i].copy(), *call.arrays[j + 1 :]))
+
+
+def pairs(call: Call) -> Iterator[tuple[int, int]]:
+    """Pairs of inputs that may be one array."""
+    for i, j in combinations(range(len(call.arrays)), 2):
+        a, b = call.arrays[i], call.arrays[j]
+        if (a.shape, a.dtype) == (b.shape, b.dtype) and a.size:
+            yield i, j
+
+
+def _joined(values: tuple[Any, ...], i: int, j: int) -> tuple[Any, ...]:
+    """The values, with value j replaced by value i."""
+    return (*values[:j], values[i], *values[j + 1 :])
+
+
+def compilable(call: Call) -> bool:
+    """True for calls that a graph can hold."""
+    return not call.primitive.dynamic_outputs and call.primitive.effect == "pure"
+
+
+def called(call: Call) -> Iterator[Variant]:
+    """The call against its kernels, at least one of which it must match."""
+    known = [launch(entry, call) for entry in kernels_of(call)]
+    if known:
+        got = call.run(tuple(map(Tensor, call.arrays)))
+        same = (outs for outs in known if difference(call, got, outs) is None)
+        words = f"called, it gives other numbers than its kernel {call.entries()[0].describe()}"
+        yield Variant(words, partial(tuple, got), fixed(next(same, known[0])))
+
+
+def after_another(call: Call) -> Iterator[Variant]:
+    """The primitive with another attribute, called after the primitive itself, against its own
+    kernels."""
+    for other in others(call.primitive) if compilable(call) else ():
+        twin = Call(other, call.arrays, call.consts)
+        with suppress(Exception):  # the rules refuse that attribute
+            if any(failure(entry, twin) for entry in kernels_of(twin)):
+                continue
+            call.run()
+            for variant in called(twin):
+                words = f"{twin}, called after it, gives other numbers than its own kernel"
+                yield variant._replace(words=words)
+
+
+def compiled(call: Call) -> Iterator[Variant]:
+    for what, fn, tensors, outs in _functions(call):
+        words = f"{what}, compiled, is not what it is eagerly"
+        yield Variant(words, partial(_outputs, jit(fn), tensors), fixed(outs))
+
+
+def traced(call: Call) -> Iterator[Variant]:
+    """The call and its gradient traced, run op by op, and again after each pass."""
+    for what, fn, tensors, outs in _functions(call):
+        graph = trace(fn, *tensors)
+        got = partial(_outputs, partial(replay, graph), (tensors,))
+        yield Variant(f"{what}, traced, is not what it is eagerly", got, fixed(outs))
+        for name, pass_ in pipeline():
+            graph = everywhere(pass_, graph)
+            got = partial(_outputs, partial(replay, graph), (tensors,))
+            yield Variant(f"{what} changes in the pass {name!r}", got, fixed(outs))
+
+
+def _functions(call: Call) -> Iterator[tuple[str, Function, tuple[Tensor, ...], Arrays]]:
+    """The call and its gradient as functions, with arguments and eager results."""
+
+    def function(*xs: Any) -> Any:
+        return call.primitive(*call.args(xs))
+
+    tensors = tuple(map(Tensor, call.arrays))
+    yield "the call", function, tensors, _outputs(function, tensors)
+    if has_bprop(call):
+        slope = Slope(call)
+        given = tuple(map(Tensor, (*slope.xs, *slope.some_cotangents())))
+        with suppress(Exception):  # the bprop check reports it
+            yield "the gradient", slope.pulled, given, _outputs(slope.pulled, given)
+
+
+def _outputs(fn: Function, args: tuple[Any, ...]) -> Arrays:
+    return tuple(o.asnumpy() for o in as_tuple(fn(*args)) if o is not None)

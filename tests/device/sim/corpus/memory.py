@@ -4,8 +4,59 @@ import numpy as np
 
 from .case import Case, e, f, n32, z
 
+
+def between(name: str, type_: str, step: int, call: str, include: str = "") -> tuple[Case, Case]:
+    """An atomic of global and of shared memory, `step` bytes behind a place that suits its type."""
+    aside = ("+ 16", f"+ {16 + step}")
+    return (
+        Case(
+            f"atomic_{name}",
+            "misaligned",
+            f"""{include}
+@(unsigned char* raw) {{
+  {type_}* p = ({type_}*)(raw + 16);
+  {call}; //!
+}}""",
+            aside,
+            lambda: (z(64, np.uint8),),
+            block=(8,),
+        ),
+        Case(
+            f"atomic_{name}_shared",
+            "misaligned",
+            f"""{include}
+@(unsigned char* raw) {{
+  __shared__ __align__(16) unsigned char bytes[64];
+  for (int k = threadIdx.x; k < 64; k += 8) bytes[k] = 0;
+  __syncthreads();
+  {type_}* p = ({type_}*)(bytes + 16);
+  {call}; //!
+  __syncthreads();
+  raw[threadIdx.x] = bytes[threadIdx.x];
+}}""",
+            aside,
+            lambda: (z(64, np.uint8),),
+            block=(8,),
+        ),
+    )
+
+
 # fmt: off
-CASES = (
+ATOMICS = (
+    between("add_int", "int", 2, "atomicAdd(p, 1)")
+    + between("add_float", "float", 1, "atomicAdd(p, 1.0f)")
+    + between("add_double", "double", 4, "atomicAdd(p, 1.0)")
+    + between("add_float2", "float2", 4, "atomicAdd(p, make_float2(1, 2))")
+    + between("add_float4", "float4", 8, "atomicAdd(p, make_float4(1, 2, 3, 4))")
+    + between("add_half2", "__half2", 2, "atomicAdd(p, __floats2half2_rn(1, 2))",
+              "#include <cuda_fp16.h>")
+    + between("cas_64", "unsigned long long", 4, "atomicCAS(p, 0ull, 1ull)")
+    + between("cas_16", "unsigned short", 1, "atomicCAS(p, (unsigned short)0, (unsigned short)1)")
+    + between("exchange", "unsigned", 3, "atomicExch(p, 7u)")
+    + between("max_64", "long long", 4, "atomicMax(p, 7ll)")
+    + between("or_of_a_block", "int", 2, "atomicOr_block(p, 4)")
+)
+CASES = ATOMICS + (
     Case("vector_off_by_one", "misaligned", """
 @(const float* x, float* y) {
   int k = threadIdx.x;

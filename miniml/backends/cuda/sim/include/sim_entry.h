@@ -1,4 +1,5 @@
-// SIM_KERNEL(name, bound) gives the launcher a kernel's entry and the table of its parameters.
+// SIM_KERNEL(name, bounds...) gives the launcher a kernel's entry, its first bound and the table of
+// its parameters.
 #pragma once
 
 // kind: p pointer, b bool, i signed, u unsigned, f floating point, s structure, v void.
@@ -57,14 +58,17 @@ template <typename... A> static int sim_parameters(void (*)(A...), sim_parameter
   for (int i = 0; i < (int)sizeof...(A); ++i) table[i] = all[i];
   return (int)sizeof...(A);
 }
+// Only a compiler knows which commas separate bounds, and which the arguments of a template.
+template <typename First, typename... Others>
+static constexpr int sim_first(First first, Others...) { return (int)first; }
 
 #define SIM_EXPORT extern "C" __attribute__((visibility("default")))
 // Two steps, so that a kernel named by a macro is exported under the name the macro stands for.
-#define SIM_KERNEL(NAME, BOUND) SIM_KERNEL_NAMED(NAME, BOUND)
-#define SIM_KERNEL_NAMED(NAME, BOUND)                                                       \
+#define SIM_KERNEL(NAME, ...) SIM_KERNEL_NAMED(NAME, __VA_ARGS__)
+#define SIM_KERNEL_NAMED(NAME, ...)                                                         \
   SIM_EXPORT SIM_UNCHECKED void sim_enter_##NAME(void** arguments) { sim_enter(NAME, arguments); } \
   SIM_EXPORT int sim_parameters_##NAME(sim_parameter* table, int* bound) {                  \
-    *bound = (int)(BOUND);                                                                  \
+    *bound = sim_first(__VA_ARGS__);                                                        \
     return sim_parameters(NAME, table);                                                     \
   }
 // The loader finds the addresses of shared arrays from this symbol's.

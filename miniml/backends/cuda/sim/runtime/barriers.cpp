@@ -28,17 +28,40 @@ struct Warp {
   unsigned exist, ended, waiting;  // lanes; waiting: in a function of the warp
 } warps[max_warps];
 
+bool at_one_barrier(const Fiber& a, const Fiber& b) {
+  return a.line == b.line && a.column == b.column && a.kind == b.kind;
+}
+
+unsigned count_at_barrier(const Fiber& one) {
+  unsigned count = 0;
+  for (unsigned i = 0; i < thread_count; ++i)
+    count += fibers[i].at_barrier && at_one_barrier(fibers[i], one);
+  return count;
+}
+
+// Threads wait at two barriers, of which the one that fewer have reached is in a branch, or the
+// first in the text.
+void report_two_barriers(const Fiber& a, const Fiber& b) {
+  unsigned of_a = count_at_barrier(a), of_b = count_at_barrier(b);
+  bool a_is_odd = of_a < of_b || (of_a == of_b && a.line <= b.line);
+  const Fiber &odd = a_is_odd ? a : b, &even = a_is_odd ? b : a;
+  Fiber* held = current;
+  current = const_cast<Fiber*>(&odd);
+  fault_at(divergent_barrier, odd.file, odd.line,
+           "%u threads wait at %s, while %u wait at %s in line %d%s", count_at_barrier(odd),
+           names[odd.kind], count_at_barrier(even), names[even.kind], even.line,
+           odd.line == even.line ? ", another one" : "");
+  current = held;
+}
+
 void release_barrier() {
   const Fiber* first = nullptr;
   for (unsigned i = 0; i < thread_count; ++i) {
     Fiber& f = fibers[i];
     if (!f.at_barrier) continue;
     if (!first) first = &f;
-    else if (f.line != first->line || f.column != first->column || f.kind != first->kind) {
-      fault_at(divergent_barrier, f.file, f.line,
-               "%s is met by thread (%u,%u,%u) and others at %s in line %d%s", names[f.kind],
-               first->thread.x, first->thread.y, first->thread.z, names[first->kind], first->line,
-               f.line == first->line ? ", another one" : "");
+    else if (!at_one_barrier(f, *first)) {
+      report_two_barriers(*first, f);
       break;
     }
   }
@@ -212,6 +235,19 @@ void thread_ended(const Fiber& fiber) {
     release_if_complete(fiber.warp, first[__builtin_ctz(left)].call.mask);
 }
 
+// One of the lanes at a barrier of the block, if these are fewer than the lanes of their warp that
+// wait elsewhere for them: they are where the others do not come.
+static const Fiber* strayed_to_a_barrier(const Fiber& lane) {
+  const Fiber* strayed = nullptr;
+  int more = 0;
+  for (unsigned i = lane.warp * 32; i < thread_count && fibers[i].warp == lane.warp; ++i) {
+    if (fibers[i].state != State::waiting) continue;
+    more += fibers[i].at_barrier ? -1 : 1;
+    if (fibers[i].at_barrier && !strayed) strayed = &fibers[i];
+  }
+  return more > 0 ? strayed : nullptr;
+}
+
 void report_deadlock() {
   const Fiber *barrier = nullptr, *lane = nullptr;
   unsigned at_barrier = 0, in_warp = 0;
@@ -222,7 +258,13 @@ void report_deadlock() {
   }
   current = const_cast<Fiber*>(lane ? lane : barrier);
   if (!current) return;
-  if (lane)
+  const Fiber* strayed = lane ? strayed_to_a_barrier(*lane) : nullptr;
+  if (strayed) {
+    current = const_cast<Fiber*>(strayed);
+    fault_at(divergent_barrier, strayed->file, strayed->line,
+             "%s is reached by lanes for which others wait in %s (mask 0x%08x), line %d",
+             names[strayed->kind], names[lane->call.kind], lane->call.mask, lane->call.line);
+  } else if (lane)
     fault_at(warp_mask, lane->call.file, lane->call.line,
              "%u lanes wait in %s (mask 0x%08x) for lanes that never come; %u threads wait at %s",
              in_warp, names[lane->call.kind], lane->call.mask, at_barrier,

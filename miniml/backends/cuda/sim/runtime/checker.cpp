@@ -39,6 +39,7 @@ struct Cell {
 };
 struct Region {
   Buffer buffer;
+  int number;   // of the buffer, as the Python side counts
   Cell* cells;  // one for each 1 << shift bytes
   unsigned shift;
   size_t cell_count() const { return ((buffer.bytes - 1) >> shift) + 1; }
@@ -122,7 +123,7 @@ void report_race(const Region& region, size_t offset, const char* now_does, cons
                  const Access& then, const void* pc) {
   unsigned block = then.block, thread = then.thread;
   Index grid = sim_grid_extent, extent = sim_block_extent;
-  fault(race, pc, module_low + then.pc,
+  fault_in(region.number, race, pc, module_low + then.pc,
         "%s of %s, byte %zu, races with the %s by block (%u,%u,%u) thread (%u,%u,%u)", now_does,
         region.buffer.name, offset, then_did, block % grid.x, block / grid.x % grid.y,
         block / grid.x / grid.y, thread % extent.x, thread / extent.x % extent.y,
@@ -192,14 +193,16 @@ void check_initialised(Region& region, size_t offset, size_t bytes, Touch how, c
       cell = Cell();
       cell.owner = block_number + 1;  // reported once, then taken for written
       if (reads)
-        fault(uninitialised, pc, nullptr, "%s of %s, byte %zu, which the block has not written",
-              verb(how), region.buffer.name, offset);
+        fault_in(region.number, uninitialised, pc, nullptr,
+                 "%s of %s, byte %zu, which the block has not written", verb(how),
+                 region.buffer.name, offset);
     }
   } else if (region.buffer.initialised) {
     uint8_t* known = region.buffer.initialised + offset;
     if (reads && memchr(known, 0, bytes))
-      fault(uninitialised, pc, nullptr, "%s of %s, byte %zu, which nothing has written", verb(how),
-            region.buffer.name, offset);
+      fault_in(region.number, uninitialised, pc, nullptr,
+               "%s of %s, byte %zu, which nothing has written", verb(how), region.buffer.name,
+               offset);
     memset(known, 1, bytes);
   }
 }
@@ -239,9 +242,10 @@ void check_stray(const char* p, size_t bytes, Touch how, const void* pc) {
   if (p < (const char*)4096)
     fault(out_of_bounds, pc, nullptr, "%s of %zu bytes through a null pointer", verb(how), bytes);
   else if (nearest)
-    fault(out_of_bounds, pc, nullptr, "%s of %zu bytes, %zu bytes %s %s (%llu bytes)", verb(how),
-          bytes, distance, p < nearest->buffer.start ? "before the start of" : "past the end of",
-          nearest->buffer.name, (unsigned long long)nearest->buffer.bytes);
+    fault_in(nearest->number, out_of_bounds, pc, nullptr,
+             "%s of %zu bytes, %zu bytes %s %s (%llu bytes)", verb(how), bytes, distance,
+             p < nearest->buffer.start ? "before the start of" : "past the end of",
+             nearest->buffer.name, (unsigned long long)nearest->buffer.bytes);
   else
     fault(out_of_bounds, pc, nullptr, "%s of %zu bytes at %p", verb(how), bytes, (const void*)p);
   abandon();
@@ -252,9 +256,10 @@ void check_stray(const char* p, size_t bytes, Touch how, const void* pc) {
 void start_checking(const Buffer* buffers, int count, const void* module) {
   checking = true;
   regions.clear(), readable_count = 0, recent[0] = recent[1] = nullptr;
-  for (int i = 0; i < count; ++i)
-    if (buffers[i].bytes)
-      regions.push_back({buffers[i], nullptr, (unsigned)__builtin_ctz((unsigned)buffers[i].granule)});
+  for (int i = 0; i < count; ++i) {
+    unsigned shift = (unsigned)__builtin_ctz((unsigned)buffers[i].granule);
+    if (buffers[i].bytes) regions.push_back({buffers[i], i, nullptr, shift});
+  }
   std::sort(regions.begin(), regions.end(),
             [](const Region& a, const Region& b) { return a.buffer.start < b.buffer.start; });
   allow_reading_indices();
@@ -292,10 +297,10 @@ void touch(const void* address, size_t bytes, Touch how, const void* pc, bool al
   if (!region) return check_stray(p, bytes, how, pc);
   size_t offset = (size_t)(p - region->buffer.start);
   if (bytes > region->buffer.bytes - offset) {
-    fault(out_of_bounds, pc, nullptr,
-          "%s of %zu bytes, of which %zu lie past the end of %s (%llu bytes)", verb(how), bytes,
-          bytes - (size_t)(region->buffer.bytes - offset), region->buffer.name,
-          (unsigned long long)region->buffer.bytes);
+    fault_in(region->number, out_of_bounds, pc, nullptr,
+             "%s of %zu bytes, of which %zu lie past the end of %s (%llu bytes)", verb(how), bytes,
+             bytes - (size_t)(region->buffer.bytes - offset), region->buffer.name,
+             (unsigned long long)region->buffer.bytes);
     abandon();
   }
   if (aligned && ((uintptr_t)p & (bytes - 1))) {
@@ -340,6 +345,6 @@ SIM_API void sim_fence() {
 
 SIM_API void sim_atomic(const void* address, size_t bytes, int reads, const void* caller) {
   if (!checking || !current) return;
-  touch(address, bytes, reads ? Touch::atomic : Touch::atomic_write, caller);
+  touch(address, bytes, reads ? Touch::atomic : Touch::atomic_write, caller, true);
   carry_order(address);
 }

@@ -19,7 +19,7 @@ static Fault* new_fault(Kind kind, const void* pc, const char* file, int line) {
   }
   if (fault_count == fault_capacity) return nullptr;
   Fault& f = fault_list[fault_count++];
-  f.kind = kind, f.line = line, f.pc = (uint64_t)pc, f.other_pc = 0;
+  f.kind = kind, f.line = line, f.pc = (uint64_t)pc, f.other_pc = 0, f.buffer = -1;
   f.callers[0] = f.callers[1] = 0;
   f.block = sim_block_index;
   f.thread = current ? current->thread : Index{0, 0, 0};
@@ -50,14 +50,27 @@ void fault_at(Kind kind, const char* file, int line, const char* format, ...) {
   va_end(arguments);
 }
 
-void fault(Kind kind, const void* pc, const void* other_pc, const char* format, ...) {
+static void write_fault(int buffer, Kind kind, const void* pc, const void* other_pc,
+                        const char* format, va_list arguments) {
   Fault* f = new_fault(kind, pc, nullptr, 0);
   if (!f) return;
-  f->other_pc = (uint64_t)other_pc;
+  f->other_pc = (uint64_t)other_pc, f->buffer = buffer;
   find_callers(f, pc);
+  vsnprintf(f->text, sizeof f->text, format, arguments);
+}
+
+void fault(Kind kind, const void* pc, const void* other_pc, const char* format, ...) {
   va_list arguments;
   va_start(arguments, format);
-  vsnprintf(f->text, sizeof f->text, format, arguments);
+  write_fault(-1, kind, pc, other_pc, format, arguments);
+  va_end(arguments);
+}
+
+void fault_in(int buffer, Kind kind, const void* pc, const void* other_pc, const char* format,
+              ...) {
+  va_list arguments;
+  va_start(arguments, format);
+  write_fault(buffer, kind, pc, other_pc, format, arguments);
   va_end(arguments);
 }
 

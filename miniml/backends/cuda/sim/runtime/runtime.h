@@ -24,6 +24,7 @@ enum Kind : int {
 struct Fault {
   int kind, line;
   Index block, thread;
+  int buffer, unused;     // buffer: the number of that in which it is, or -1
   uint64_t pc, other_pc;  // other_pc: of the other access of a race
   uint64_t callers[2];    // who called the function of `pc`, which may be one of our headers
   char file[120], text[240];
@@ -97,6 +98,9 @@ void fault_at(Kind kind, const char* file, int line, const char* format, ...)
     __attribute__((format(printf, 4, 5)));
 void fault(Kind kind, const void* pc, const void* other_pc, const char* format, ...)
     __attribute__((format(printf, 4, 5)));
+// The same of a buffer, by its number.
+void fault_in(int buffer, Kind kind, const void* pc, const void* other_pc, const char* format, ...)
+    __attribute__((format(printf, 5, 6)));
 
 // ---- watch.cpp
 enum Stop : int { hung = 1, interrupted = 2 };

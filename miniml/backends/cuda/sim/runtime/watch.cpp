@@ -47,8 +47,10 @@ const void* word(const char* at) {  // of the stack, or null
   return readable_on_stack(*current, at) ? *(const void* const*)at : nullptr;
 }
 
+#define HUNG "the launch has not ended in %g seconds of the processor's time", limit
+
 void report_hang(const void* pc) {
-  if (must_stop == hung) fault(hang, pc, nullptr, "the launch has not ended in %g seconds", limit);
+  if (must_stop == hung) fault(hang, pc, nullptr, HUNG);
 }
 
 void on_tick(int, siginfo_t*, void* context) {
@@ -148,7 +150,7 @@ void stop_here(const void* pc) {
 }
 
 void stop_at(const char* file, int line) {
-  if (must_stop == hung) fault_at(hang, file, line, "the launch has not ended in %g seconds", limit);
+  if (must_stop == hung) fault_at(hang, file, line, HUNG);
   abandon();
 }
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from miniml.backends.cuda.emulator import cupy as cp
+from miniml.backends.cuda import emulator as cp
 
 Array = Any
 

@@ -1,0 +1,469 @@
+"""NumPy and SciPy kernels of elementwise primitives: NumPy's ufunc where there is one.
+
+In order: arithmetic, rounding, bounds and casts; powers, exponentials and trigonometry; comparisons
+and selection; erfc and its relatives, whose tails SciPy rounds; and activations, with few passes
+over the data and few temporaries.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import partial
+
+import numpy as np
+
+from ...core.dtype import float32, float64, from_type_code
+from ...core.errors import DTypeError
+from ..kernel import Array, Kernel, KernelNode
+from ..signature import ANY, FLOAT, INT, LOW, NUMBER, WIDE, same
+from .registering import in_float32, register, register_floats, register_ufuncs
+
+# ml_dtypes gives NumPy's ufuncs loops for bfloat16 that compute in float32 and round once, as
+# NumPy's own loops for float16 do; so the ufunc serves every float.
+_OF_NUMBERS = {"Neg": np.negative, "Square": np.square}
+_ROUNDING = {"Floor": np.floor, "Ceil": np.ceil, "Round": np.rint, "Trunc": np.trunc}
+_OF_ANY_TWO = {"Add": np.add, "Mul": np.multiply, "Maximum": np.maximum, "Minimum": np.minimum}
+_OF_TWO_NUMBERS = {"Sub": np.subtract, "FloorDiv": np.floor_divide, "Mod": np.remainder}
+
+register_ufuncs({"Reciprocal": np.reciprocal}, *same(1, FLOAT), inplace=(0,))
+register_ufuncs(_OF_NUMBERS, *same(1, NUMBER), inplace=(0,))
+register_ufuncs({"Sign": np.sign}, *same(1, INT + "efd"), inplace=(0,))
+register("Sign", in_float32(np.sign), *same(1, "E"), inplace=(0,))  # ml_dtypes' keeps -0
+register_ufuncs(_ROUNDING, *same(1, FLOAT), inplace=(0,))
+register_ufuncs({"Abs": np.absolute}, *same(1, ANY), inplace=(0,))
+register_ufuncs(_OF_ANY_TWO, *same(2, ANY), inplace=(0, 1))
+register_ufuncs(_OF_TWO_NUMBERS, *same(2, NUMBER), inplace=(0, 1))
+register_ufuncs({"Div": np.true_divide}, *same(2, FLOAT), inplace=(0, 1))
+
+
+def copy(x: Array, *, out: Array) -> None:
+    np.copyto(out, x)
+
+
+def cast(x: Array, *, dtype: object, out: Array) -> None:
+    np.copyto(out, x, casting="unsafe")
+
+
+# The least integer of each dtype, and the first number above all of its integers.
+_ENDS = {
+    d: (float(np.iinfo(d).min), 2.0 ** np.iinfo(d).max.bit_length())
+    for d in map(from_type_code, INT)
+}
+
+
+def whole(x: Array, *, dtype: object, out: Array) -> None:
+    """Floats to integers, saturated: NumPy leaves values out of range to the machine."""
+    low, above = _ENDS[out.dtype]
+    if x.itemsize == 2:
+        x = x.astype(float32)
+    least, most = (float(f.reduce(x, axis=None, initial=0)) for f in (np.minimum, np.maximum))
+    if low <= least and most < above:  # neither holds for NaN
+        np.copyto(out, x, casting="unsafe")
+    else:
+        saturate(x.astype(float64), low, above, out)
+
+
+def saturate(x: Array, low: float, above: float, out: Array) -> None:
+    clipped = np.clip(x, low, np.nextafter(above, 0))
+    np.copyto(out, np.where(np.isnan(x), 0, clipped), casting="unsafe")
+    np.copyto(out, np.iinfo(out.dtype).max, where=x >= above)
+
+
+def clip(x: Array, *, min: float | None, max: float | None, out: Array) -> None:
+    if min is not None:
+        x = np.maximum(x, min, out=out)
+    if max is not None:
+        np.minimum(x, max, out=out)
+    elif min is None:
+        np.copyto(out, x)
+
+
+for _name in _ROUNDING:  # of integers, the identity
+    register(_name, copy, *same(1, "?" + INT), inplace=(0,))
+register("Cast", whole, *[f"{a}->{b}" for a in FLOAT for b in INT])
+register("Cast", cast, *[f"{a}->{b}" for a in ANY for b in ANY if a not in FLOAT or b not in INT])
+register("Clip", clip, *same(1, NUMBER), inplace=(0,))
+
+
+# --- Powers, exponentials, logarithms, circular and hyperbolic functions --------------------------
+
+
+_OF_FLOATS = {
+    "Sqrt": np.sqrt, "Exp": np.exp, "Expm1": np.expm1, "Exp2": np.exp2, "Log": np.log,
+    "Log1p": np.log1p, "Log2": np.log2, "Log10": np.log10,
+}  # fmt: skip
+
+register_ufuncs(_OF_FLOATS, *same(1, FLOAT), inplace=(0,))
+register_ufuncs({"Pow": np.power}, *same(2, FLOAT), inplace=(0, 1))
+
+
+def int_power(x: Array, y: Array, *, out: Array) -> None:
+    try:
+        np.power(x, y, out=out)
+    except ValueError:
+        raise DTypeError(
+            f"Pow got a negative exponent for {x.dtype.name}, which has no fractions; cast x to a "
+            "float first"
+        ) from None
+
+
+def rsqrt(x: Array, *, out: Array) -> None:
+    np.sqrt(x, out=out)
+    np.reciprocal(out, out=out)
+
+
+def lgamma(x: Array, *, out: Array) -> None:
+    from scipy import special
+
+    special.gammaln(x, out=out)
+    np.copyto(out, np.inf, where=np.isinf(x))
+    near = np.abs(x) < np.finfo(np.float64).tiny  # SciPy gives inf; gamma(x) is 1 / x to rounding
+    if near.any():
+        np.negative(np.log(np.abs(x), where=near, out=np.ones_like(out)), out=out, where=near)
+    for root in (1, 2) if out.dtype == np.float64 else ():
+        near = np.abs(x - root) <= 0.5
+        if near.any():
+            out[near] = _lgamma_near(x[near] - root, root)
+
+
+def _lgamma_near(d: Array, root: int) -> Array:
+    """lgamma(root + d), root 1 or 2 and |d| <= 1/2, where SciPy's error is that of rounding 1.
+
+    The sum of (1 - gamma) d and (zeta(k) - 1) (-d)^k / k over k >= 2, less log(1 + d) for 1.
+    Source: Abramowitz and Stegun, 6.1.33.
+    """
+    from scipy import special
+
+    terms = [special.zetac(k) / k * (-1) ** k for k in range(30, 1, -1)]
+    above = np.polyval([*terms, 1 - np.euler_gamma, 0.0], d)
+    return np.asarray(above - np.log1p(d) if root == 1 else above)
+
+
+def polygamma(x: Array, *, n: int, out: Array) -> None:
+    """Polygamma, by reflection below 0: p(x) = p(f) + (-1)^(n + 1) (p(g) - p(1 - x)), where f is
+    the fraction of x, and g = 1 - f."""
+    wide = np.asarray(x, np.float64)
+    low = wide <= 0
+    out[...] = above_zero(np.where(low, 1, wide), n)  # SciPy adds up -x terms below 0
+    x = wide[low]
+    down = np.floor(x)
+    f, g = (above_zero(fraction, n) for fraction in (x - down, down + 1 - x))
+    reflected = f + (-1) ** (n + 1) * (g - above_zero(1 - x, n))
+    poles = (x == down) & np.isfinite(x)
+    reflected[poles] = (-1) ** (n + 1) * np.inf if n else np.nan
+    if n == 0:
+        reflected[x == 0] = np.copysign(np.inf, -x[x == 0])
+    out[low] = reflected
+
+
+def above_zero(x: Array, n: int) -> Array:
+    """The derivative of order n of digamma, x >= 0 and float64."""
+    from scipy import special
+
+    factor = (-1) ** (n + 1) * math.factorial(n)
+    return np.asarray(special.psi(x) if n == 0 else special.zeta(n + 1, x) * factor)
+
+
+register_floats("LGamma", lgamma)
+register_floats("Polygamma", polygamma)
+register("Pow", int_power, *same(2, INT), inplace=(0, 1))
+register("Rsqrt", rsqrt, *same(1, WIDE), inplace=(0,))
+register("Rsqrt", in_float32(rsqrt), *same(1, LOW))
+
+
+_ANGLES = {
+    "Sin": np.sin, "Cos": np.cos, "Tan": np.tan, "Asin": np.arcsin, "Acos": np.arccos,
+    "Atan": np.arctan, "Sinh": np.sinh, "Cosh": np.cosh, "Tanh": np.tanh, "Asinh": np.arcsinh,
+    "Acosh": np.arccosh, "Atanh": np.arctanh,
+}  # fmt: skip
+
+register_ufuncs(_ANGLES, *same(1, FLOAT), inplace=(0,))
+register_ufuncs({"Atan2": np.arctan2}, *same(2, FLOAT), inplace=(0, 1))
+
+
+# --- Comparisons, logic and selection -------------------------------------------------------------
+
+
+_COMPARISONS = {
+    "Equal": np.equal, "NotEqual": np.not_equal, "Less": np.less, "LessEqual": np.less_equal,
+    "Greater": np.greater, "GreaterEqual": np.greater_equal,
+}  # fmt: skip
+_LOGIC = {"LogicalAnd": np.logical_and, "LogicalOr": np.logical_or, "LogicalXor": np.logical_xor}
+_KINDS = {"IsNan": np.isnan, "IsInf": np.isinf, "IsFinite": np.isfinite}
+
+register_ufuncs(_COMPARISONS, *same(2, ANY, "?"))
+register_ufuncs(_LOGIC, "??->?", inplace=(0, 1))
+register_ufuncs({"LogicalNot": np.logical_not}, "?->?", inplace=(0,))
+register_ufuncs(_KINDS, *same(1, ANY, "?"))
+
+
+def select_of(bits: str) -> Callable[..., None]:
+    """Select of elements of one size: y ^ ((x ^ y) * cond) on their bits.
+
+    It takes three passes without a branch and without temporaries; np.where, which branches on
+    every element, takes seven times as long on a random condition of 256 x 512 float32.
+    """
+
+    def select(cond: Array, x: Array, y: Array, *, out: Array) -> None:
+        picked, ys = out.view(bits), y.view(bits)
+        np.bitwise_xor(x.view(bits), ys, out=picked)
+        np.multiply(picked, cond, out=picked)
+        np.bitwise_xor(picked, ys, out=picked)
+
+    return select
+
+
+for _comparison in ANY:
+    _bits = f"i{from_type_code(_comparison).itemsize}"
+    register(
+        "Select", select_of(_bits), f"?{_comparison}{_comparison}->{_comparison}", inplace=(1,)
+    )
+
+
+# --- exp(-x^2), erfc and the normal distribution function, with accurate tails --------------------
+
+
+# SciPy's erfc in float64 is exp(-x^2) times a quotient, with x^2 rounded: off by 26 units of the
+# last digit at x = 5, by 400 at 25. float32 is computed in float64 there, and is right.
+
+_BLOCK = 1 << 13  # numbers whose temporaries stay in the level-two cache
+_ROOT = math.sqrt(0.5)
+_ROOT_LOW = float.fromhex("-0x1.bdd3413b26456p-55")  # the rest of sqrt(1/2)
+# f of `_far` as a polynomial of t, highest power first, to 2^-54: as in cc/text/erf.h, by
+# tools/minimax.py. f(0) is in two parts: what it rounds to, and the rest.
+_F = [np.array(float.fromhex(c)) for c in """
+    0x1.a6491db52bd5fp-30 0x1.48bd51e654695p-29 -0x1.fae62c3febdf2p-27 -0x1.5217dfa7b0d03p-26
+    0x1.db24fe837ddd7p-24 0x1.4afedee9bcde3p-24 -0x1.bb3c0a3a8a11bp-21 0x1.396fae24a4e0cp-22
+    0x1.7f2aff3708c6ap-18 -0x1.7884a0620b27cp-17 -0x1.9959711e474adp-16 0x1.3be03ec1f3dd6p-13
+    -0x1.a1df243b5d9b6p-13 -0x1.8d4a9a0a2debfp-11 0x1.49c67284cbc7bp-8 -0x1.09623884e5b37p-6
+    0x1.3079edf686986p-5 -0x1.0fb06dfe4a34p-4 0x1.7fee004e123b9p-4 -0x1.9ddb23c3e903fp-4
+    0x1.16ecefcfa539ep-4 0x1.f7f5df66fd7a9p-7 -0x1.1df1ad154a28ep-3 -0x1.a9e0eaeda961cp-55
+""".split()]  # fmt: skip
+_F_ZERO = float.fromhex("0x1.3ba5916e9fd7fp+0")
+
+
+def erfc(x: Array, *, out: Array) -> None:
+    from scipy import special
+
+    if out.dtype == np.float64:
+        _in_blocks(lambda x: _replaced(special.erfc(x), x, x > 0.46875, _erfc_far), x, out)
+    else:
+        special.erfc(x, out=out)
+
+
+def normal(x: Array, *, out: Array) -> None:
+    """Phi(x) = erfc(-x / sqrt(2)) / 2."""
+    from scipy import special
+
+    if out.dtype == np.float64:
+        _in_blocks(lambda x: _replaced(special.ndtr(x), x, x < -0.6640625, _normal_below), x, out)
+    else:
+        special.ndtr(x, out=out)
+
+
+def gaussian(x: Array, *, halved: bool, out: Array) -> None:
+    rate = 0.5 if halved else 1.0
+    _in_blocks(partial(_gaussian, rate=rate, exact=out.dtype == np.float64), x, out)
+
+
+def _in_blocks(function: Callable[[Array], Array], x: Array, out: Array) -> None:
+    """Apply a function of float64 in blocks whose temporaries stay in the cache."""
+    blocks = np.nditer(
+        [x, out], ["external_loop", "buffered", "zerosize_ok"], [["readonly"], ["writeonly"]],
+        [np.dtype(np.float64), out.dtype], buffersize=_BLOCK,
+    )  # fmt: skip
+    with blocks:
+        for wide, part in blocks:
+            part[...] = function(wide)
+
+
+def _replaced(y: Array, x: Array, where: Array, compute: Callable[[Array], Array]) -> Array:
+    """y, with the elements `where` replaced by `compute` of those of x."""
+    at = np.flatnonzero(where)
+    if at.size:
+        y[at] = compute(x[at])
+    return y
+
+
+def _gaussian(x: Array, rate: float, exact: bool) -> Array:
+    """exp(-rate x^2); exact: with the rounding error of the square, but where the result is 0."""
+    square = np.square(x)
+    if exact:
+        lost = np.where(square < 1600, _lost(x, x, square), 0.0)
+    np.exp(np.multiply(square, -rate, out=square), out=square)
+    return square * (1 - rate * lost) if exact else square
+
+
+def _erfc_far(x: Array) -> Array:
+    return _far(x, 0.0)
+
+
+def _normal_below(x: Array) -> Array:
+    x = np.minimum(-x, 40)
+    a = x * _ROOT
+    return _far(a, _lost(x, _ROOT, a) + x * _ROOT_LOW) / 2
+
+
+def _far(x: Array, low: Array | float) -> Array:
+    """erfc(x + low), x > 0.4, low the rounding error of x.
+
+    With a = x + low and t = (a - 4) / (a + 4) it is exp(-a^2) f(t) / (1 + 2 a). The rounding errors
+    of all steps that would add up to more than a unit are kept.
+    """
+    a = np.minimum(x, 28)
+    t = (a - 4) / (a + 4)
+    g = _F[0] * t
+    for c in _F[1:-1]:
+        g += c
+        g *= t
+    g += _F[-1]
+    f, below = _F_ZERO + g, 1 + 2 * a
+    q, square = f / below, a * a
+    f_low = (_F_ZERO - f) + g
+    below_low = 2 * a - (below - 1)
+    q_low = ((-_lost(q, below, f) - below_low * q) + f_low) / below
+    square_low = _lost(a, a, square) + (2 * a + 1.7 * q) * low  # d log(erfc(a)) / da, nearly
+    return np.asarray(np.exp(-square) * (q + (q_low - q * square_low)))
+
+
+def _lost(x: Array, y: Array | float, product: Array) -> Array:
+    """The rounding error x * y - product of the nearest product (Dekker 1971)."""
+    x_high, y_high = (np.asarray(v).astype(np.float32).astype(np.float64) for v in (x, y))
+    x_low, y_low = x - x_high, y - y_high
+    return ((x_high * y_high - product) + (x_high * y_low + x_low * y_high)) + x_low * y_low
+
+
+# --- Activations ----------------------------------------------------------------------------------
+
+
+# The least finite float32: x * P(x) has the limit -0 at -inf, where -inf * 0 would give NaN.
+_LOWEST = float(np.finfo(np.float32).min)
+_ZEROS = {dtype: np.zeros(1 << 18, dtype) for dtype in map(from_type_code, NUMBER)}
+
+
+def erf(x: Array, *, out: Array) -> None:
+    from scipy import special
+
+    special.erf(x, out=out)
+
+
+def erfinv(x: Array, *, out: Array) -> None:
+    from scipy import special
+
+    special.erfinv(x, out=out)
+    np.copysign(out, x, out=out)  # -0.0 stays
+
+
+def sigmoid(x: Array, *, out: Array) -> None:
+    # exp(-x) overflows to inf below -88 in float32, and 1 / inf is the right 0.
+    np.negative(x, out=out)
+    np.exp(out, out=out)
+    np.add(out, 1, out=out)
+    np.reciprocal(out, out=out)
+
+
+def softplus(x: Array, *, out: Array) -> None:
+    # max(x, 0) + log1p(exp(-|x|)): the exponential never overflows.
+    np.absolute(x, out=out)
+    np.negative(out, out=out)
+    np.exp(out, out=out)
+    np.log1p(out, out=out)
+    np.add(out, np.maximum(x, 0), out=out)
+
+
+def silu(x: Array, *, out: Array) -> None:
+    np.negative(x, out=out)
+    np.exp(out, out=out)
+    np.add(out, 1, out=out)
+    np.divide(np.maximum(x, _LOWEST), out, out=out)
+
+
+def elu(x: Array, *, alpha: float, out: Array) -> None:
+    np.expm1(x, out=out)
+    np.multiply(out, alpha, out=out)
+    np.copyto(out, x, where=x > 0)
+
+
+def gelu(x: Array, *, approximate: bool, out: Array) -> None:
+    x = np.maximum(x, _LOWEST)
+    if approximate:
+        gelu_tanh(x, out=out)
+        return
+    normal(x, out=out)
+    np.multiply(out, x, out=out)
+
+
+def gelu_tanh(x: Array, *, out: Array) -> None:
+    # x * sigmoid(2 u) is x / 2 * (1 + tanh(u)) without the cancellation where tanh is near -1.
+    np.square(x, out=out)
+    np.multiply(out, 0.044715, out=out)
+    np.add(out, 1, out=out)
+    np.multiply(out, x, out=out)
+    np.multiply(out, 2 * math.sqrt(2 / math.pi), out=out)
+    sigmoid(out, out=out)
+    np.multiply(out, x, out=out)
+
+
+def leaky_relu(x: Array, *, slope: float, out: Array) -> None:
+    if slope == 0:  # not 0 * inf
+        np.maximum(x, 0, out=out)
+        return
+    np.multiply(x, slope, out=out)
+    (np.maximum if slope <= 1 else np.minimum)(x, out, out=out)
+
+
+def leaky_relu_grad(x: Array, dout: Array, *, slope: float, out: Array) -> None:
+    np.greater(x, 0, out=out, casting="unsafe")
+    if 0 <= slope <= 1:  # the greater is 1 or slope, exactly
+        np.maximum(out, slope, out=out)
+    else:
+        np.multiply(out, 1 - slope, out=out)
+        np.add(out, slope, out=out)
+    np.multiply(out, dout, out=out)
+
+
+class ReLUKernel(Kernel):
+    """The maximum with zeros in the shape of the trailing axes: NumPy's maximum of two float32
+    arrays is three times as fast as that of an array and a number."""
+
+    def prepare(self, node: KernelNode) -> None:
+        zeros, shape = _ZEROS[node.inputs[0].dtype], node.inputs[0].shape
+        while math.prod(shape) > zeros.size:
+            shape = shape[1:]
+        if shape != node.inputs[0].shape and math.prod(shape) < 64:  # too short to be repeated
+            shape = ()
+        zero = zeros[: math.prod(shape)].reshape(shape)
+        self.call = lambda x, out: np.maximum(x, zero, out=out)
+
+
+def relu_grad_of(zero: Array) -> Callable[..., None]:
+    """ReLUGrad of one dtype: dout's bits times 0 or 1 as integers, so that 0 * inf stays 0.
+
+    It costs two passes without a branch; np.where on random signs costs ten times as much.
+    """
+    bits = np.dtype(f"i{zero.itemsize}")
+
+    def relu_grad(x: Array, dout: Array, *, out: Array) -> None:
+        picked = out.view(bits)
+        np.greater(x, zero, out=picked, casting="unsafe")
+        np.multiply(picked, dout.view(bits), out=picked)
+
+    return relu_grad
+
+
+register("ReLU", ReLUKernel, *same(1, NUMBER), inplace=(0,))
+for _code in FLOAT:
+    register("ReLUGrad", relu_grad_of(np.zeros((), from_type_code(_code))), f"{_code * 2}->{_code}")
+register_floats("Erf", erf)
+register_floats("Erfc", erfc)
+register_floats("ErfInv", erfinv)
+register_floats("ExpNegSquare", gaussian)
+register_floats("NormalCDF", normal)
+register_floats("Sigmoid", sigmoid)
+register_floats("Softplus", softplus)
+register_floats("SiLU", silu)
+register_floats("ELU", elu)
+register_floats("GELU", gelu)
+register_floats("LeakyReLU", leaky_relu)
+register_floats("LeakyReLUGrad", leaky_relu_grad, "{}{}->{}")

@@ -1,0 +1,475 @@
+"""NumPy kernels of 2-d convolution, by im2col and matrix products, and of pooling.
+
+All three of convolution are the same sum over (n, o, c, r, q, i, j), read for one of its factors:
+
+    out[n, o, r, q]  +=  w[o, c, i, j] * x[n, c, r*sh + i*dh - top, q*sw + j*dw - left]
+
+with x zero outside its plane (cross-correlation), and o and c running inside one group. Attributes
+of all: `stride` (sh, sw), `padding` ((top, bottom), (left, right)), `dilation` (dh, dw), `groups`.
+Products are summed in the promotion of the inputs with float32, so float16 costs no accuracy.
+
+Scratch memory is bounded (see `SCRATCH`) and does not grow with the batch: a few images at a time
+are gathered and multiplied while they are in the cache, which also spares the page faults of a
+matrix of all windows.
+
+Pooling takes one strided view of the image per tap of the window, of a few images at a time, too.
+Attributes of all: `kernel_size` (KH, KW), `stride` (sh, sw) and `padding` ((top, bottom), (left,
+right)), each of which must be smaller than the kernel, so that every window holds a pixel. Padding
+is never materialized: a tap is applied only to the windows in which it meets the image.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from numpy.lib.stride_tricks import as_strided
+
+from ..kernel import Array
+from ..signature import FLOAT
+from . import linalg
+from .registering import register, register_floats
+
+Pair = tuple[int, int]
+Padding = tuple[Pair, Pair]
+
+# Bytes of gathered windows, or of pooled images, to hold at a time: half of a usual level-two
+# cache. One image at least.
+SCRATCH = 1 << 19
+
+
+# --- Convolution ----------------------------------------------------------------------------------
+
+
+def conv2d(
+    x: Array,
+    w: Array,
+    *,
+    stride: Pair,
+    padding: Padding,
+    dilation: Pair,
+    groups: int,
+    out: Array,
+) -> None:
+    """x (N, C, H, W), w (O, C/groups, KH, KW) to out (N, O, OH, OW), as in PyTorch.
+
+    An infinite weight gives NaN where it meets the zero padding.
+    """
+    if 0 in (x.size, w.size, out.size):
+        out[...] = 0
+        return
+    dtype = np.result_type(x, w, np.float32)
+    filters = w.reshape(groups, w.shape[0] // groups, -1)
+    if w.shape[2:] == stride == (1, 1) and not np.any(padding):
+        # One tap: the image is its own matrix of windows, and the product lands in `out`.
+        pixels = x.reshape(x.shape[0], groups, filters.shape[2], -1)
+        result = out.reshape(x.shape[0], groups, filters.shape[1], -1)
+        linalg.matmul(filters, pixels, out=result, dtype=dtype)
+        return
+    filters = filters.astype(dtype)
+    patches = Patches(x.shape, (w.shape[2], w.shape[3]), stride, padding, dilation, dtype)
+    scratch = np.empty(w.shape[0] * patches.step * patches.oh * patches.width, dtype)
+    for start in range(0, x.shape[0], patches.step):
+        columns = patches.gather(x[start : start + patches.step])
+        images = columns.shape[3]
+        product = scratch[: w.shape[0] * images * patches.oh * patches.width]
+        linalg.matmul(
+            filters,
+            columns.reshape(groups, filters.shape[2], -1),
+            out=product.reshape(groups, filters.shape[1], -1),
+        )
+        rows = product.reshape(w.shape[0], images, patches.oh, patches.width)
+        out[start : start + images] = rows[..., : patches.ow].transpose(1, 0, 2, 3)
+
+
+def conv2d_input_grad(
+    dout: Array,
+    w: Array,
+    *,
+    input_shape: Pair,
+    stride: Pair,
+    padding: Padding,
+    dilation: Pair,
+    groups: int,
+    out: Array,
+) -> None:
+    """dout (N, O, OH, OW), w (O, C/groups, KH, KW) to dx = out (N, C, H, W).
+
+    `input_shape` is (H, W). With stride 1 this is `conv2d` of `dout` with the filters rotated by
+    180 degrees and their two channel axes swapped; otherwise, and where there are so few input
+    channels that the product would be slow, W^T dout is added back to the pixels of the windows.
+    """
+    if 0 in (dout.size, w.size, out.size):
+        out[...] = 0
+        return
+    count, inner, kh, kw = w.shape
+    outer = count // groups
+    reach = (dilation[0] * (kh - 1), dilation[1] * (kw - 1))
+    # With stride 1 these pads give back exactly H rows and W columns.
+    vertical = (reach[0] - padding[0][0], reach[0] - padding[0][1])
+    horizontal = (reach[1] - padding[1][0], reach[1] - padding[1][1])
+    enough = min(*vertical, *horizontal) >= 0
+    if stride == (1, 1) and enough and 4 * inner > outer:
+        rotated = w.reshape(groups, outer, inner, kh, kw)[..., ::-1, ::-1].transpose(0, 2, 1, 3, 4)
+        conv2d(
+            dout,
+            rotated.reshape(groups * inner, outer, kh, kw),
+            stride=(1, 1),
+            padding=(vertical, horizontal),
+            dilation=dilation,
+            groups=groups,
+            out=out,
+        )
+        return
+    patches = Patches(
+        out.shape, (kh, kw), stride, padding, dilation, np.result_type(dout, w, np.float32)
+    )
+    scatter_windows(patches, dout, w.reshape(groups, outer, -1), out)
+
+
+def scatter_windows(patches: Patches, dout: Array, filters: Array, out: Array) -> None:
+    """Add filters^T dout back to the windows: filters (groups, O/groups, C/groups*KH*KW)."""
+    groups, outer, inner = filters.shape
+    dtype = patches.columns.dtype
+    transposed = filters.transpose(0, 2, 1).astype(dtype)
+    for start in range(0, dout.shape[0], patches.step):
+        stop = min(start + patches.step, dout.shape[0])
+        slopes = widened(dout[start:stop], patches.width, dtype).reshape(groups, outer, -1)
+        columns = patches.view(stop - start)
+        linalg.matmul(transposed, slopes, out=columns.reshape(groups, inner, -1))
+        patches.scatter(columns, out[start:stop])
+
+
+def conv2d_weight_grad(
+    x: Array,
+    dout: Array,
+    *,
+    kernel_shape: Pair,
+    stride: Pair,
+    padding: Padding,
+    dilation: Pair,
+    groups: int,
+    out: Array,
+) -> None:
+    """x (N, C, H, W), dout (N, O, OH, OW) to dw = out (O, C/groups, KH, KW).
+
+    `kernel_shape` is (KH, KW).
+    """
+    if 0 in (x.size, dout.size, out.size):
+        out[...] = 0
+        return
+    dtype = np.result_type(x, dout, np.float32)
+    patches = Patches(x.shape, kernel_shape, stride, padding, dilation, dtype)
+    total = np.zeros((groups, out.shape[0] // groups, out[0].size), dtype)
+    product = np.empty_like(total)
+    for start in range(0, x.shape[0], patches.step):
+        stop = start + patches.step
+        columns = patches.gather(x[start:stop])
+        patches.clear_wrapped(columns)
+        slopes = widened(dout[start:stop], patches.width, dtype)
+        linalg.matmul(
+            slopes.reshape(*total.shape[:2], -1),
+            columns.reshape(groups, total.shape[2], -1).transpose(0, 2, 1),
+            out=product,
+        )
+        np.add(total, product, out=total)
+    out[...] = total.reshape(out.shape)
+
+
+def widened(dout: Array, width: int, dtype: np.dtype[Any]) -> Array:
+    """dout (m, O, OH, OW) to (O, m, OH, width), the columns past OW zero."""
+    images, channels, oh, ow = dout.shape
+    result = np.empty((channels, images, oh, width), dtype)
+    result[..., ow:] = 0
+    result[..., :ow] = dout.transpose(1, 0, 2, 3)
+    return result
+
+
+register_floats("Conv2D", conv2d, "{}{}->{}")
+register_floats("Conv2DInputGrad", conv2d_input_grad, "{}{}->{}")
+register_floats("Conv2DWeightGrad", conv2d_weight_grad, "{}{}->{}")
+
+
+class Patches:
+    """Scratch for im2col, from images (m, C, H, W), m <= step, to columns (C*KH*KW, m*OH*width).
+
+    A plane is kept flat, its rows `pitch` apart, with the right padding of one row serving as the
+    left padding of the next. With stride 1 the windows of one tap then are a single run of memory
+    in each plane, rows of `width` = pitch rather than OW, which copies several times faster than
+    rows of OW. The columns past OW hold windows that wrap around; callers drop or clear them.
+
+    Memory: C * step planes, and C*KH*KW * step*OH*width for the columns.
+    """
+
+    def __init__(
+        self,
+        shape: tuple[int, ...],
+        kernel: Pair,
+        stride: Pair,
+        padding: Padding,
+        dilation: Pair,
+        dtype: np.dtype[Any],
+    ) -> None:
+        images, channels, h, w = shape
+        (kh, kw), (sh, sw), (dh, dw) = kernel, stride, dilation
+        (top, bottom), (left, right) = padding
+        if min(top, bottom, left, right) < 0:
+            raise ValueError(f"convolution needs padding of at least 0; got {padding}")
+        self.oh = (h + top + bottom - dh * (kh - 1) - 1) // sh + 1
+        self.ow = (w + left + right - dw * (kw - 1) - 1) // sw + 1
+        pitch = max(w + max(left, right), self.ow)
+        # A wrapped column costs as much in the product as a real one; up to a quarter of them pays.
+        self.width = pitch if stride == (1, 1) and 4 * pitch <= 5 * self.ow else self.ow
+
+        one = channels * kh * kw * self.oh * self.width * dtype.itemsize
+        parts = max(1, min(images, -(-images * one // SCRATCH)))
+        self.step = -(-images // parts)
+        last = pitch * ((self.oh - 1) * sh + (kh - 1) * dh) + (self.width - 1) * sw + (kw - 1) * dw
+        plane = max(last + 1, (top + h) * pitch)
+        self.planes = np.zeros((channels, self.step, plane), dtype)
+        over_c, over_n, item = self.planes.strides
+        self.inside = as_strided(
+            self.planes[:, :, top * pitch + left :],
+            (channels, self.step, h, w),
+            (over_c, over_n, pitch * item, item),
+        )
+        self.windows = as_strided(
+            self.planes,
+            (channels, kh, kw, self.step, self.oh, self.width),
+            (over_c, dh * pitch * item, dw * item, over_n, sh * pitch * item, sw * item),
+        )
+        self.columns = np.empty(self.windows.size, dtype)
+
+    def view(self, count: int) -> Array:
+        """The columns of `count` images, uninitialised: (C, KH, KW, count, OH, width)."""
+        channels, kh, kw = self.windows.shape[:3]
+        size = channels * kh * kw * count * self.oh * self.width
+        return self.columns[:size].reshape(channels, kh, kw, count, self.oh, self.width)
+
+    def gather(self, x: Array) -> Array:
+        """Copy the windows of images `x` (m, C, H, W) to the columns; wrapped ones included."""
+        count = x.shape[0]
+        self.inside[:, :count] = x.transpose(1, 0, 2, 3)
+        columns = self.view(count)
+        columns[...] = self.windows[:, :, :, :count]
+        return columns
+
+    def clear_wrapped(self, columns: Array) -> None:
+        """Zero the columns past OW, so that no infinity or NaN there enters a sum."""
+        columns[..., self.ow :] = 0
+
+    def scatter(self, columns: Array, out: Array) -> None:
+        """Add every column to the pixels it was gathered from: `out` (m, C, H, W), overwritten."""
+        self.clear_wrapped(columns)
+        _, kh, kw, count = columns.shape[:4]
+        self.planes[...] = 0
+        for i in range(kh):
+            for j in range(kw):
+                tap = self.windows[:, i, j, :count]
+                np.add(tap, columns[:, i, j], out=tap)
+        out[...] = self.inside[:, :count].transpose(1, 0, 2, 3)
+
+
+# --- Pooling --------------------------------------------------------------------------------------
+
+
+def max_pool2d(
+    x: Array, *, kernel_size: Pair, stride: Pair, padding: Padding, out: tuple[Array, Array]
+) -> None:
+    """x (N, C, H, W) to (values (N, C, OH, OW), indices (N, C, OH, OW) int64).
+
+    An index counts the H*W pixels of the unpadded plane, and is that of the first maximum in
+    row-major order of the window. NaN is larger than all: the first NaN of a window wins.
+
+    Memory, for each window of a few images: a pixel, a truth value and two small integers.
+    """
+    image, windows = (x.shape[2], x.shape[3]), (out[0].shape[2], out[0].shape[3])
+    taps = list(plane_taps(kernel_size, stride, padding, image, windows))
+    corner = [np.arange(windows[k]) * stride[k] - padding[k][0] for k in (0, 1)]
+    first = [np.maximum(starts, 0) for starts in corner]
+    begin = np.add.outer((first[0] - corner[0]) * kernel_size[1], first[1] - corner[1])
+    base = np.add.outer(corner[0] * image[1], corner[1])
+    steps = np.add.outer(np.arange(kernel_size[0]) * image[1], np.arange(kernel_size[1])).ravel()
+    for part in pieces(x):
+        values, indices, pixels = out[0][part], out[1][part], x[part]
+        if begin.any():
+            values[...] = pixels[:, :, first[0]][:, :, :, first[1]]
+        else:
+            values[...] = pixels[:, :, *taps[0][1]]
+        # The winner is the number of a tap: small integers fill SIMD lanes, indices would not.
+        winner = np.empty(values.shape, np.min_scalar_type(len(taps)))
+        winner[...] = begin
+        compete(pixels, taps, values, winner)
+        np.take(steps, winner, out=indices, mode="clip")
+        indices += base
+
+
+def compete(pixels: Array, taps: list[tuple[Region, Region]], values: Array, winner: Array) -> None:
+    """Raise `values` to the largest pixel of each window and `winner` to its tap, in place.
+
+    Initially they are the first pixel of each window that lies in the image, and its tap.
+    """
+    rival, better = np.empty_like(values), np.empty(values.shape, np.bool_)
+    number = np.empty_like(winner)
+    for i, (windows, region) in enumerate(taps):
+        # A copy pays off: the three passes over it then run over contiguous memory.
+        if pixels[0, 0][region].shape != values.shape[2:]:
+            rival[...] = values  # windows that this tap does not reach compete with themselves
+        rival[:, :, *windows] = pixels[:, :, *region]
+        np.greater(rival, values, out=better)
+        np.multiply(better.view(np.uint8), winner.dtype.type(i), out=number)
+        np.maximum(winner, number, out=winner)
+        np.maximum(values, rival, out=values)
+    if (values != values).any():
+        for i, (windows, region) in reversed(list(enumerate(taps))):
+            rival = pixels[:, :, *region]
+            np.copyto(winner[:, :, *windows], i, where=rival != rival, casting="unsafe")
+
+
+def max_pool2d_grad(dout: Array, indices: Array, *, input_shape: Pair, out: Array) -> None:
+    """Add dout (N, C, OH, OW) up at `indices`: dx = out (N, C, H, W); `input_shape` is (H, W).
+
+    Sums are taken in the promotion of `dout` with float32. Memory: one such sum for each pixel of
+    a few images.
+    """
+    plane = out.shape[2] * out.shape[3]
+    dtype = np.result_type(dout, np.float32)
+    for part in pieces(out):
+        flat = flat_indices(indices[part], plane).ravel()
+        sums = np.zeros(out[part].size, dtype)
+        np.add.at(sums, flat, dout[part].ravel().astype(dtype, copy=False))
+        out[part] = sums.reshape(out[part].shape)
+
+
+def max_pool2d_gather(x: Array, indices: Array, *, out: Array) -> None:
+    """x (N, C, H, W) read at `indices` (N, C, OH, OW), the transpose of `max_pool2d_grad`."""
+    plane = x.shape[2] * x.shape[3]
+    for part in pieces(out):
+        np.take(x[part], flat_indices(indices[part], plane), out=out[part], mode="clip")
+
+
+def flat_indices(indices: Array, plane: int) -> Array:
+    """Indices (m, C, OH, OW) into planes of `plane` pixels, as indices into all m * C planes."""
+    images, channels = indices.shape[:2]
+    starts = np.arange(images * channels, dtype=np.int64) * plane
+    flat: Array = indices + starts.reshape(images, channels, 1, 1)
+    return flat
+
+
+def avg_pool2d(
+    x: Array,
+    *,
+    kernel_size: Pair,
+    stride: Pair,
+    padding: Padding,
+    count_include_pad: bool,
+    out: Array,
+) -> None:
+    """Means of the windows of x (N, C, H, W): out (N, C, OH, OW); padding counts as zeros, or not.
+
+    Rows are summed first, over whole runs of memory, then columns: KH + KW taps instead of KH * KW.
+    Sums are taken in the promotion of `x` with float32. Memory: two such sums of a few images.
+    """
+    (_, _, h, w), (oh, ow) = x.shape, out.shape[2:]
+    dtype = np.result_type(x, np.float32)
+    sizes = window_sizes((h, w), (oh, ow), kernel_size, stride, padding, count_include_pad)
+    sizes = sizes.astype(dtype)
+    for part in pieces(x):
+        pixels, target = x[part], out[part]
+        rows = np.zeros((*pixels.shape[:2], oh, w), dtype)
+        for i in range(kernel_size[0]):
+            windows, region = tap(i - padding[0][0], h, oh, stride[0])
+            rows[:, :, windows] += pixels[:, :, region]
+        sums = np.zeros(target.shape, dtype)
+        for j in range(kernel_size[1]):
+            windows, region = tap(j - padding[1][0], w, ow, stride[1])
+            sums[..., windows] += rows[..., region]
+        np.divide(sums, sizes, out=target, casting="same_kind")
+
+
+def avg_pool2d_grad(
+    dout: Array,
+    *,
+    input_shape: Pair,
+    kernel_size: Pair,
+    stride: Pair,
+    padding: Padding,
+    count_include_pad: bool,
+    out: Array,
+) -> None:
+    """The transpose of `avg_pool2d`, from dout (N, C, OH, OW) to dx = out (N, C, H, W).
+
+    `input_shape` is (H, W). Memory: two sums, as for `avg_pool2d`.
+    """
+    (h, w), (oh, ow) = input_shape, dout.shape[2:]
+    dtype = np.result_type(dout, np.float32)
+    sizes = window_sizes((h, w), (oh, ow), kernel_size, stride, padding, count_include_pad)
+    sizes = sizes.astype(dtype)
+    for part in pieces(out):
+        target = out[part]
+        share = dout[part] / sizes
+        rows = np.zeros((*target.shape[:2], oh, w), dtype)
+        for j in range(kernel_size[1]):
+            windows, region = tap(j - padding[1][0], w, ow, stride[1])
+            rows[..., region] += share[..., windows]
+        sums = np.zeros(target.shape, dtype)
+        for i in range(kernel_size[0]):
+            windows, region = tap(i - padding[0][0], h, oh, stride[0])
+            sums[:, :, region] += rows[:, :, windows]
+        target[...] = sums
+
+
+def window_sizes(
+    image: Pair, windows: Pair, kernel_size: Pair, stride: Pair, padding: Padding, padded: bool
+) -> Array:
+    """Pixels in each window, float64 (OH, OW); with `padded`, KH * KW in all of them."""
+    sides = []
+    for k in (0, 1):
+        start = np.arange(windows[k]) * stride[k] - padding[k][0]
+        inside = np.minimum(start + kernel_size[k], image[k]) - np.maximum(start, 0)
+        sides.append(np.full(windows[k], kernel_size[k]) if padded else inside)
+    sizes: Array = np.multiply.outer(*sides).astype(np.float64)
+    return sizes
+
+
+# Indices are int64.
+register_floats("MaxPool2D", max_pool2d, "{}->{}l")
+register_floats("MaxPool2DGrad", max_pool2d_grad, "{}l->{}")
+register("MaxPool2DGather", max_pool2d_gather, *[f"{c}l->{c}" for c in FLOAT])
+register_floats("AvgPool2D", avg_pool2d)
+register_floats("AvgPool2DGrad", avg_pool2d_grad)
+
+
+Region = tuple[slice, slice]
+
+
+def pieces(x: Array) -> Iterator[slice]:
+    """Slices of the first axis of `x` that hold about `SCRATCH` bytes each; none if it is empty."""
+    images = x.shape[0]
+    if x.size:
+        step = max(1, images * SCRATCH // x.nbytes)
+        for start in range(0, images, step):
+            yield slice(start, start + step)
+
+
+def plane_taps(
+    kernel_size: Pair, stride: Pair, padding: Padding, image: Pair, windows: Pair
+) -> Iterator[tuple[Region, Region]]:
+    """The windows of each tap and their pixels, as indices of a plane, in row-major order."""
+    for i in range(kernel_size[0]):
+        rows = tap(i - padding[0][0], image[0], windows[0], stride[0])
+        for j in range(kernel_size[1]):
+            columns = tap(j - padding[1][0], image[1], windows[1], stride[1])
+            yield (rows[0], columns[0]), (rows[1], columns[1])
+
+
+def tap(offset: int, size: int, windows: int, stride: int) -> tuple[slice, slice]:
+    """The windows of one axis whose pixel at `offset` lies in [0, size), and those pixels.
+
+    Window r has its pixel at r * stride + offset; offset is the tap less the padding.
+    """
+    first = max(0, -(offset // stride))
+    stop = max(first, min(windows, (size - 1 - offset) // stride + 1))
+    start = first * stride + offset
+    return slice(first, stop), slice(start, start + (stop - first) * stride, stride)

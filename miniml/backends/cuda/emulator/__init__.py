@@ -1,1 +1,0 @@
-"""The emulation of cupy: the part of it that miniml uses, with kernels in the simulator."""

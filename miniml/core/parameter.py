@@ -1,0 +1,260 @@
+"""Parameter, the one kind of tensor that can be updated.
+
+The class; the undo log, in which writes keep the old values to be read or restored; the snapshot
+that a recorded read stands for, copied when the parameter is written to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import Any, ClassVar
+from weakref import WeakValueDictionary
+
+import numpy as np
+
+from ..backends.devices import get_device
+from . import hints
+from .abstract import Kind
+from .access import Access, at_once
+from .errors import DTypeError, GraphError, ShapeError
+from .scope import Block, Scoped
+from .tensor import Array, Tensor, host_array
+from .trace import computes_at_once, current_trace, is_tracing
+
+
+class Parameter(Tensor):
+    """A Tensor with a name and a buffer that `assign`, `set_data` and optimizers update in place.
+
+    Shape, dtype and buffer never change. requires_grad: False keeps it out of
+    `trainable_params`. The data are copied.
+    """
+
+    __slots__ = ("name", "requires_grad", "_buffer")
+    UNNAMED: ClassVar[str] = "parameter"
+    _instead_of_writing: ClassVar[str] = (
+        "it changes as a whole: p.set_data(ops.scatter(p, index, value)), in construct ops.assign"
+    )
+
+    def __init__(
+        self,
+        data: Any,
+        name: str = UNNAMED,
+        requires_grad: bool = True,
+        device: str | None = None,
+    ):
+        super().__init__(data, device=device)
+        self.name, self.requires_grad = name, requires_grad
+
+    def _seal(self) -> None:
+        self._buffer = self._data
+        self._data = self._buffer.view()
+        self._data.setflags(write=False)
+
+    def _host(self, operation: str) -> Array:
+        """The data, if known: while a graph is traced they are not, since it reads them anew at
+        each run."""
+        traced = is_tracing() and operation != "repr"
+        return (
+            current_trace().stand_in(self)._host(operation) if traced else super()._host(operation)
+        )
+
+    def set_data(self, value: Any) -> None:
+        """Overwrite the data; shape and dtype must be equal, else ShapeError or DTypeError.
+
+        It is refused while a graph is traced, because it would not happen when the graph runs, and
+        inside a step that runs op by op, as in the same step compiled.
+        """
+        if not computes_at_once():
+            raise GraphError(
+                f"Parameter {self.name!r} refuses set_data while a graph is traced, since it would "
+                "happen once and not at each call; use ops.assign"
+            )
+        write_all("set_data", [(self, self.fitting(value))])
+
+    def fitting(self, value: Any) -> Array:
+        """The value as an array of this shape and dtype; ShapeError or DTypeError if it has
+        others."""
+        array = value._host("set_data") if isinstance(value, Tensor) else host_array(value, None)
+        if array.shape != self.shape:
+            raise ShapeError(
+                f"Parameter {self.name!r} has shape {self.shape}; got {array.shape}; "
+                "a parameter's shape never changes"
+            )
+        if not isinstance(value, (Tensor, np.ndarray)):
+            array = array.astype(self.dtype)
+        if array.dtype != self.dtype:
+            raise DTypeError(
+                f"Parameter {self.name!r} has dtype {self.dtype}; got {array.dtype}; cast it first"
+            )
+        return array
+
+    def writing(self, array: Any) -> Callable[[], object]:
+        """The call that overwrites the data, unchecked; see `undo.publish`."""
+        if isinstance(self._buffer, np.ndarray):
+            return partial(self._buffer.__setitem__, ..., array)
+        return partial(get_device(self.device).copy_into, self._buffer, array)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        state = (self.asnumpy(), self.name, self.requires_grad, self.device)
+        return _restore_parameter, (type(self), state)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Parameter:
+        return type(self)(self.asnumpy(), self.name, self.requires_grad, self.device)
+
+    def __repr__(self) -> str:
+        return self._show("Parameter", f", name={self.name!r}")
+
+
+def _restore_parameter(cls: type[Parameter], state: tuple[Any, ...]) -> Parameter:
+    return cls(*state)
+
+
+hints.refuse_calls(__name__, "is a module; the class in it is ml.Parameter(data)")
+
+
+# --- The undo log ---------------------------------------------------------------------------------
+
+
+class UndoLog:
+    """An undo log: old values of the parameters that were written to."""
+
+    def __init__(self) -> None:
+        self._old: dict[int, tuple[Any, Any]] = {}
+        self._renewed: object = None
+
+    def note(self, *parameters: Any) -> None:
+        """Keep the values that the parameters have now, unless older ones are kept."""
+        for parameter in parameters:
+            if id(parameter) not in self._old:
+                self._old[id(parameter)] = parameter, parameter._data.copy()
+
+    def renew(self) -> None:
+        """Keep the values that the noted parameters have now, in the memory of the older ones."""
+        present = _last_write
+        if self._renewed is present:  # what is kept are the values
+            return
+        for parameter, old in self.written():
+            if isinstance(old, np.ndarray):
+                np.copyto(old, parameter._data)
+            else:
+                self._old[id(parameter)] = parameter, parameter._data.copy()
+        self._renewed = present
+
+    def written(self) -> list[tuple[Any, Any]]:
+        """The parameters noted, each with its old value."""
+        return list(self._old.values())
+
+    def restore(self, who: str = "undoing") -> None:
+        """Give every parameter noted its old value, all at once. who: for errors."""
+        write_all(who, self.written())
+
+
+_log: Scoped[UndoLog] = Scoped("miniml_undo_log")
+_block = _log.variable.get
+
+
+def logged() -> Block[UndoLog]:
+    """Inside the block every write of a parameter is logged, except those of compiled programs."""
+    return _log.use(UndoLog)
+
+
+def before_write(parameter: Any) -> None:
+    """To be called before a parameter's data change: the old value is logged in all enclosing
+    blocks."""
+    keep_readings((parameter,))
+    block = _log.block() if _block() is not None else None
+    while block is not None:
+        block.value.note(parameter)
+        block = block.outer
+
+
+_readings: WeakValueDictionary[int, Any] = WeakValueDictionary()
+
+
+def reading_of(parameter: Any) -> Any:
+    """The Reading that shares the parameter's present value, or None."""
+    return _readings.get(id(parameter))
+
+
+def share(parameter: Any, reading: Any) -> None:
+    """Let `reading` share the parameter's memory: its `own` is called before that changes.
+
+    It keeps the parameter alive, and is itself kept alive by its users alone.
+    """
+    _readings[id(parameter)] = reading
+
+
+_last_write = object()  # another one whenever parameters change
+
+
+def keep_readings(parameters: Iterable[Any]) -> None:
+    """To be called before these parameters change: readings that share their memory get copies."""
+    global _last_write
+    _last_write = object()
+    if _readings:
+        for parameter in parameters:
+            reading = _readings.get(id(parameter))
+            if reading is not None:
+                reading.own()
+                _readings.pop(id(parameter), None)
+
+
+def publish(values: Sequence[tuple[Any, Any]]) -> None:
+    """Give parameters new data, all at once; inside a section that may write them.
+
+    values: parameters with arrays of their device, or of NumPy, of the same shape and dtype.
+    """
+    for parameter, _ in values:
+        before_write(parameter)
+    at_once([parameter.writing(array) for parameter, array in values])
+
+
+def write_all(who: str, values: Sequence[tuple[Any, Any]]) -> None:
+    """`publish` as a section of its own: no other section sees some parameters new and others
+    old."""
+    Access(who, [parameter for parameter, _ in values]).run(publish, values)
+
+
+# --- Copy-on-write snapshots ----------------------------------------------------------------------
+
+
+_LOOKS = ("repr", "bool", "int", "float", "item()", "index", "format", "asnumpy()", "tolist()")
+
+
+class Reading(Tensor):
+    """The value of a parameter at one moment, as a Tensor.
+
+    It shares the parameter's memory until that is written to, and then gets a copy of its own
+    (`undo.before_write`). While it shares memory, a view of it would change with the parameter:
+    the eager trace copies such views, as it does for Parameters themselves.
+    """
+
+    __slots__ = ("parameter", "shares")
+
+    def __init__(self, parameter: Parameter):
+        data = self._data = parameter._data
+        self._kind = Kind.of(Reading, data.shape, data.dtype, parameter.device)
+        self.parameter = parameter  # kept alive, since readings are looked up by its id
+        self.shares = True
+
+    def own(self) -> None:
+        """Copy the value into memory of its own, which nothing writes to."""
+        if self.shares:
+            self._data, self.shares = self._data.copy(), False
+            self._seal()
+
+    def _host(self, operation: str) -> Array:
+        if operation not in _LOOKS:  # the array may outlive this call
+            self.own()
+        return super()._host(operation)
+
+
+def read(parameter: Parameter) -> Tensor:
+    """The value of the parameter now: the same Reading for as long as it is used and the
+    parameter is not written to."""
+    found: Any = reading_of(parameter)
+    if found is None:
+        found = Reading(parameter)
+        share(parameter, found)
+    return found  # type: ignore[no-any-return]

@@ -1,0 +1,146 @@
+"""The one interception point: the current trace decides what a call of a primitive does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+from .errors import GraphError, MinimlError
+from .scope import Block, Scoped
+
+
+class Stream(Protocol):
+    """A stream of random numbers, ml.Generator. state: (key, offset), a Parameter."""
+
+    @property
+    def state(self) -> Any: ...
+
+    def reserve(self, blocks: int) -> Any:
+        """The state before a draw of `blocks` blocks, which are taken from the stream."""
+
+
+class Trace(Protocol):
+    """The interpreter of calls: the eager trace runs them, a graph trace records them.
+
+    The defaults here are those of a trace that computes at once.
+    differentiates: True where calls are recorded to pass a gradient through them. at_once: False
+    where values are not known when calls are made (of a trace without a parent).
+    """
+
+    differentiates: bool = False
+    at_once: bool = True
+
+    @property
+    def parent(self) -> Trace | None:
+        """The trace that this one passes calls on to; None for the outermost trace."""
+
+    def bind(self, primitive: Any, args: Sequence[Any]) -> tuple[Any, ...]:
+        """One call of a primitive; always a tuple of outputs."""
+
+    def callee(self, fn: Callable[..., Any]) -> Callable[..., Any]:
+        """What to call for a cell or gradient, `fn`: its compiled form when eager in GRAPH_MODE, fn
+        itself otherwise. The caller calls it: nested cells take no frame of the trace."""
+        return fn
+
+    def call_with_bprop(
+        self, name: str, fn: Callable[..., Any], bprop: Callable[..., Any], args: Sequence[Any]
+    ) -> Any:
+        """`fn(*args)`, a function of trees whose gradient is `bprop(*args, out, dout)`."""
+        return fn(*args)
+
+    def call_recomputed(
+        self, name: str, fn: Callable[..., Any], pull: Callable[..., Any], args: Sequence[Any]
+    ) -> Any:
+        """`fn(*args)`, of tensors; a gradient keeps these alone, and computes the rest again.
+
+        pull(again, values, dout) gives the gradients of values, of which fn is `again(values)`.
+        """
+        return fn(*args)
+
+    def graph_of(
+        self, fn: Callable[..., Any], operands: Sequence[Any]
+    ) -> tuple[Any, list[Any], dict[Any, int]]:
+        """The graph of a branch or loop body, the live outer values it captured (its last inputs),
+        and how many random blocks it draws of each generator; they are not reserved yet."""
+        raise GraphError(f"{type(self).__name__} runs branches and loops at once, without a graph")
+
+    def stand_in(self, parameter: Any) -> Any:
+        """The value that a parameter has now inside this trace: a tensor that keeps this value when
+        the parameter is written to, and is the same object until then."""
+
+    def reserve(self, blocks: int, generator: Stream | None = None) -> tuple[Any, int]:
+        """Random state to draw from: a (key, offset) tensor, and how many blocks to skip.
+
+        generator: whose stream it is; None for the default one."""
+
+    def guard(self, owner: Any, state: object) -> None:
+        """Note that what is traced depends on `owner`, such as a cell, being in `state`."""
+        return
+
+
+class Guarded:
+    """An object that a compiled program depends on besides its arguments: a cell.
+
+    signature: changes, with a new epoch, whenever tracing through the object would give another
+    program. silent: True where it may change without a new epoch, so that it is compared at each
+    call. born: the tick of `epoch` at which the object was made, 0 for before any trace.
+    """
+
+    __slots__ = ()
+    silent: bool = False
+    born: int = 0
+
+    @property
+    def signature(self) -> object:
+        """The state for which programs that depend on the object were compiled."""
+        raise NotImplementedError
+
+    def outgrown(self, signature: object) -> bool:
+        """True if the object can never have this signature again."""
+        raise NotImplementedError
+
+
+_current: Scoped[Trace] = Scoped("miniml_trace")
+_block = _current.variable.get  # fast where no trace is current, the common case
+_eager: Trace | None = None
+
+
+def install_eager(trace: Trace) -> None:
+    """Set the trace that is current by default."""
+    global _eager
+    _eager = trace
+
+
+def eager_trace() -> Trace:
+    """The trace that computes at once, whichever trace is current."""
+    if _eager is None:
+        raise MinimlError("no trace is installed; `import miniml` installs the eager one")
+    return _eager
+
+
+def current_trace() -> Trace:
+    """The innermost trace of this thread or task."""
+    block = _block()
+    if block is None and _eager is not None:
+        return _eager
+    if block is not None and (block.way_out is None or block.way_out() is not None):
+        return block.value  # in force for sure
+    return _current.get() or eager_trace()
+
+
+def computes_at_once() -> bool:
+    """True where every call is computed as it is made: eagerly, a gradient's recording included."""
+    trace = _current.get()
+    while trace is not None and trace.parent is not None:
+        trace = trace.parent
+    return trace is None or trace.at_once
+
+
+def is_tracing() -> bool:
+    """True inside a trace other than the eager one."""
+    return _block() is not None and _current.get() not in (None, _eager)
+
+
+def use_trace(trace: Trace) -> Block[Trace]:
+    """Make `trace` current inside the `with` block."""
+    return _current.use(lambda: trace)

@@ -1,0 +1,82 @@
+"""Gradient rules of convolution and pooling.
+
+Convolution is linear in images and in filters: the gradients of `Conv2D` and its two transposes are
+made of these three primitives alone. Average pooling has its transpose; the maximum's gradient goes
+to the indices at which it was found.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ... import ops
+from .elementwise import rule
+
+
+@rule(ops.Conv2D)
+def conv2d_bprop(self: ops.Conv2D, x: Any, w: Any, out: Any, dout: Any) -> tuple[Any, Any]:
+    return input_grad(self, x, dout, w), weight_grad(self, w, x, dout)
+
+
+@rule(ops.Conv2DInputGrad)
+def conv2d_input_grad_bprop(
+    self: ops.Conv2DInputGrad, dout: Any, w: Any, out: Any, ddx: Any
+) -> tuple[Any, Any]:
+    return convolution(self, ddx, w), weight_grad(self, w, ddx, dout)
+
+
+@rule(ops.Conv2DWeightGrad)
+def conv2d_weight_grad_bprop(
+    self: ops.Conv2DWeightGrad, x: Any, dout: Any, out: Any, ddw: Any
+) -> tuple[Any, Any]:
+    return input_grad(self, x, dout, ddw), convolution(self, x, ddw)
+
+
+def convolution(like: Any, x: Any, w: Any) -> Any:
+    """Conv2D with the attributes of `like`."""
+    return ops.Conv2D(like.stride, like.padding, like.dilation, like.groups)(x, w)
+
+
+def input_grad(like: Any, x: Any, dout: Any, w: Any) -> Any:
+    """The gradient in x of the convolution with the attributes of `like`."""
+    windows = like.stride, like.padding, like.dilation, like.groups
+    return ops.Conv2DInputGrad(*windows, x.shape[2:])(dout, w)
+
+
+def weight_grad(like: Any, w: Any, x: Any, dout: Any) -> Any:
+    """The gradient in w of the convolution with the attributes of `like`."""
+    windows = like.stride, like.padding, like.dilation, like.groups
+    return ops.Conv2DWeightGrad(*windows, w.shape[2:])(x, dout)
+
+
+@rule(ops.MaxPool2D)
+def max_pool2d_bprop(
+    self: ops.MaxPool2D, x: Any, out: tuple[Any, Any], dout: tuple[Any, Any]
+) -> tuple[Any]:
+    return (ops.MaxPool2DGrad(x.shape[2:])(dout[0], out[1]),)
+
+
+@rule(ops.MaxPool2DGrad)
+def max_pool2d_grad_bprop(
+    self: ops.MaxPool2DGrad, dout: Any, indices: Any, out: Any, ddx: Any
+) -> tuple[Any, None]:
+    return ops.MaxPool2DGather()(ddx, indices), None
+
+
+@rule(ops.MaxPool2DGather)
+def max_pool2d_gather_bprop(
+    self: ops.MaxPool2DGather, x: Any, indices: Any, out: Any, dout: Any
+) -> tuple[Any, None]:
+    return ops.MaxPool2DGrad(x.shape[2:])(dout, indices), None
+
+
+@rule(ops.AvgPool2D)
+def avg_pool2d_bprop(self: ops.AvgPool2D, x: Any, out: Any, dout: Any) -> tuple[Any]:
+    size = self.kernel_size, self.stride, self.padding, x.shape[2:]
+    return (ops.AvgPool2DGrad(*size, self.count_include_pad)(dout),)
+
+
+@rule(ops.AvgPool2DGrad)
+def avg_pool2d_grad_bprop(self: ops.AvgPool2DGrad, dout: Any, out: Any, ddx: Any) -> tuple[Any]:
+    size = self.kernel_size, self.stride, self.padding
+    return (ops.AvgPool2D(*size, self.count_include_pad)(ddx),)

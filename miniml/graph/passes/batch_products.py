@@ -1,0 +1,507 @@
+"""Horizontal batching: equal operations on many small operands become one on their concatenation.
+
+Unrolled recurrences are full of these: many rows multiplied by one matrix, and gradients of a
+weight that are summed over the steps. Batching: sums of terms, and products with a common factor.
+Stacks: values concatenated along axis 0, without a copy if they are adjacent already.
+Lookups: x[i] y is computed as (x y)[i] if a table x has fewer rows than are read.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import accumulate, chain, pairwise
+from math import prod
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ...core.abstract import Abstract, Shape
+from ...core.dtype import float32, float64
+from ...core.infer import infer
+from ...core.primitive import Primitive
+from ...ops.elementwise import Add, Select
+from ...ops.index import Gather, IndexAdd, Scatter
+from ...ops.linalg import MatMul
+from ...ops.shape import Concat, Reshape, Slice, SumTo
+from ..ir import Graph, Node, Var, in_order
+from .basic import prune
+from .rewrite import Rewriter
+from .simplify import RESHAPES
+
+CALL = 16 * 1024  # bytes copied in the time of a kernel call, 2 us
+
+
+# --- Batching -------------------------------------------------------------------------------------
+
+
+def stack(graph: Graph) -> Graph:
+    """The graph with products that share their second factor as slices of one product, and with
+    sums of sums over rows (products x^T y, SumTo, IndexAdd) as one such sum over all rows.
+
+    Rounding may differ, as the order of additions does.
+    """
+    stacks = Stacks(graph)
+    sums = list(_sums(stacks))
+    chosen = _chosen(stacks, sums)
+    for calls in _products(stacks):
+        _join(stacks, calls)
+    for sum_ in sums:
+        _add_up(stacks, sum_, chosen)
+    return prune(stacks.finish())
+
+
+class Terms(NamedTuple):
+    """Calls whose sum is one call of their stacked inputs."""
+
+    calls: tuple[Node, ...]
+
+    def operands(self) -> Iterator[tuple[Var, ...]]:
+        """The operands to stack, input by input."""
+        return zip(*[n.inputs for n in self.calls], strict=True)
+
+
+class Sum(NamedTuple):
+    """A tree of additions that ends in `root`. rest: the terms that stay as they are."""
+
+    root: Node
+    rest: tuple[Var, ...]
+    terms: tuple[Terms, ...]
+
+
+def _sums(stacks: Stacks) -> Iterator[Sum]:
+    """The sums with terms that one call can add up."""
+    adds = {n for n in stacks.graph.nodes if _adds_alike(n)}
+    inner = {a for n in adds for v in n.inputs if (a := stacks.only_read(v)) in adds}
+    for root in (n for n in stacks.graph.nodes if n in adds and n not in inner):
+        groups: dict[object, list[Node]] = {}
+        rest: list[Var] = []
+        for var in _leaves(stacks, root, inner):
+            term = stacks.only_read(var)
+            kind = None if term is None else _kind(term)
+            groups.setdefault(kind, []).append(term) if term and kind else rest.append(var)
+        rest += [n.outputs[0] for g in groups.values() if len(g) == 1 for n in g]
+        # Gradients are in the reverse order of the forward calls.
+        terms = [
+            Terms(tuple(sorted(g, key=stacks.made_at, reverse=True)))
+            for g in groups.values()
+            if len(g) > 1
+        ]
+        if terms:
+            yield Sum(root, tuple(rest), tuple(terms))
+
+
+def _adds_alike(node: Node) -> bool:
+    shapes = [v.abstract.shape for v in (*node.inputs, *node.outputs)]
+    return isinstance(node.primitive, Add) and shapes[0] == shapes[1] == shapes[2]
+
+
+def _leaves(stacks: Stacks, root: Node, inner: set[Node]) -> Iterator[Var]:
+    left = [*reversed(root.inputs)]
+    while left:
+        var = left.pop()
+        node = stacks.only_read(var)
+        if node in inner:
+            left += reversed(node.inputs)
+        else:
+            yield var
+
+
+def _kind(node: Node) -> object:
+    """Equal for calls whose sum is one call of their inputs stacked along axis 0; else None."""
+    shapes = [v.abstract.shape for v in node.inputs]
+    dtypes = [v.abstract.dtype for v in node.inputs]
+    sums = _SUM_OVER_ROWS.get(type(node.primitive))
+    if sums is None or not sums(node.primitive.attributes, *shapes):
+        return None
+    return node.primitive, *dtypes, *[s[1:] for s in shapes]
+
+
+def _product_sums(attributes: Mapping[str, Any], x: Shape, y: Shape) -> bool:
+    turned = attributes["transpose_x"], attributes["transpose_y"]
+    return turned == (True, False) and len(x) == len(y) == 2
+
+
+def _sum_to_sums(attributes: Mapping[str, Any], x: Shape) -> bool:
+    shape = attributes["shape"]
+    return len(shape) < len(x) or (len(x) > 0 and shape[0] == 1)
+
+
+def _index_add_sums(attributes: Mapping[str, Any], x: Shape, *indices: Shape) -> bool:
+    by_rows = attributes["axes"] == (0,) and attributes["at"] == 0
+    return by_rows and len(indices[0]) > 0
+
+
+_SUM_OVER_ROWS: dict[type[Primitive], Callable[..., bool]] = {
+    MatMul: _product_sums,
+    SumTo: _sum_to_sums,
+    IndexAdd: _index_add_sums,
+}
+
+
+def _chosen(stacks: Stacks, sums: Sequence[Sum]) -> set[Terms]:
+    """The terms for which stacking pays; the orders of their stacks are noted.
+
+    SumTo comes last: it costs more to copy its operand than to sum it.
+    """
+    chosen = set()
+    every = [t for s in sums for t in s.terms]
+    for terms in sorted(every, key=lambda t: isinstance(t.calls[0].primitive, SumTo)):
+        saved = sum(n.outputs[0].abstract.nbytes + CALL for n in terms.calls[1:])
+        if sum(map(stacks.copied, terms.operands())) <= saved:
+            chosen.add(terms)
+            for operand in terms.operands():
+                stacks.note(operand)
+    return chosen
+
+
+def _add_up(stacks: Stacks, total: Sum, chosen: set[Terms]) -> None:
+    """Replace the root by a sum of one call for each of the chosen terms, and of the rest."""
+    root = total.root
+    if chosen.isdisjoint(total.terms):
+        return
+    values = [*total.rest]
+    for terms in total.terms:
+        if terms in chosen:
+            inputs = [stacks.stacked(root, operand) for operand in terms.operands()]
+            values.append(stacks.call(root, terms.calls[0].primitive, *inputs))
+        else:
+            values = [*[n.outputs[0] for n in terms.calls], *values]
+    value, *others = values
+    for other in others:
+        value = stacks.call(root, Add(), value, other)
+    stacks.name_last(root)
+
+
+def _products(stacks: Stacks) -> Iterator[Sequence[Node]]:
+    """Products with one second factor, none of which depends on another, where stacking pays."""
+    for found in _independent(stacks, _by_factor(stacks.graph)):
+        calls = stacks.in_known_order(found)
+        saved = (len(calls) - 1) * (calls[0].inputs[1].abstract.nbytes + CALL)
+        if stacks.copied([n.inputs[0] for n in calls]) <= saved:
+            yield calls
+
+
+def _by_factor(graph: Graph) -> list[list[Node]]:
+    groups: dict[object, list[Node]] = {}
+    for node in graph.nodes:
+        if isinstance(node.primitive, MatMul) and not node.primitive.transpose_x:
+            x, y = node.inputs
+            if len(x.abstract.shape) == len(y.abstract.shape) == 2:
+                groups.setdefault((node.primitive, y), []).append(node)
+    return [group for group in groups.values() if len(group) > 1]
+
+
+def _independent(stacks: Stacks, groups: Sequence[list[Node]]) -> Iterator[list[Node]]:
+    """The nodes of each group that depend on no node of their own or of a later group, so that all
+    groups can be joined without a cycle."""
+    number = {n: i for i, group in enumerate(groups) for n in group}
+    ahead: dict[Var, int] = {}  # bit i: depends on group i
+    kept: list[list[Node]] = [[] for _ in groups]
+    for node in stacks.graph.nodes if groups else ():
+        bits = 0 if node.primitive.effect == "pure" else 1 << len(groups)
+        for var in node.inputs:
+            bits |= ahead.get(var, 0)
+        if node in number:
+            if not bits >> number[node]:
+                kept[number[node]].append(node)
+            bits |= 1 << number[node]
+        if bits:
+            ahead.update(dict.fromkeys(node.outputs, bits))
+    return (nodes for nodes in kept if len(nodes) > 1)
+
+
+def _join(stacks: Stacks, calls: Sequence[Node]) -> None:
+    """Replace products that share their second factor by slices of one product."""
+    site = max(calls, key=stacks.made_at)
+    rows = stacks.stacked(site, [n.inputs[0] for n in calls])
+    product = stacks.call(site, calls[0].primitive, rows, calls[0].inputs[1])
+    ends = accumulate((n.outputs[0].abstract.shape[0] for n in calls), initial=0)
+    for node, (start, stop) in zip(calls, pairwise(ends), strict=True):
+        stacks.slice(site, product, start, stop, out=node.outputs[0])
+        stacks.drop(node)
+
+
+# --- Stacks ---------------------------------------------------------------------------------------
+
+
+class Rows(NamedTuple):
+    """Rows `start` to `stop` of `base` along axis 0."""
+
+    base: Var
+    start: int
+    stop: int
+
+
+class Stacks:
+    """A graph, the calls that replace some of its nodes, and the stacks among them.
+
+    A node without replacement stays. Calls may read outputs of later ones: `finish` sorts them.
+    """
+
+    def __init__(self, graph: Graph):
+        self.graph = graph
+        self._maker = graph.makers()
+        self._uses = graph.uses()
+        self._made = {v: i for i, v in enumerate(graph.definitions())}
+        self._instead: dict[Node, list[Node]] = {}
+        self._orders: dict[frozenset[Var], dict[Var, int]] = {}
+        self._stacked: dict[tuple[Var, ...], Var] = {}
+
+    def only_read(self, var: Var) -> Node | None:
+        """The node that makes a Var which is used once."""
+        return self._maker.get(var) if self._uses[var] == 1 else None
+
+    def made_at(self, node: Node) -> int:
+        """Position at which the last of a node's inputs is defined."""
+        return max(self._made[v] for v in node.inputs)
+
+    def note(self, order: Sequence[Var]) -> None:
+        """Note that these will be stacked in this order."""
+        self._orders.setdefault(frozenset(order), {v: i for i, v in enumerate(order)})
+
+    def in_known_order(self, calls: Sequence[Node]) -> Sequence[Node]:
+        """The calls in the order in which their first inputs are stacked elsewhere, if they are."""
+        order = self._orders.get(frozenset([n.inputs[0] for n in calls]), {})
+        return sorted(calls, key=lambda n: order.get(n.inputs[0], 0))
+
+    def copied(self, parts: Sequence[Var]) -> int:
+        """The bytes that a stack of these copies: none if another needs the same stack."""
+        known = frozenset(parts) in self._orders or self._side_by_side(parts)
+        return 0 if known else sum(v.abstract.nbytes for v in parts)
+
+    def call(self, site: Node, primitive: Primitive, *inputs: Var, out: Var | None = None) -> Var:
+        """The output of a new call at the position of the node `site`."""
+        (made,) = infer(primitive, tuple([v.abstract for v in inputs]))
+        node = Node(primitive, inputs, (out or Var(made),), (), site.where)
+        self._instead.setdefault(site, []).append(node)
+        self._maker[node.outputs[0]] = node
+        return node.outputs[0]
+
+    def drop(self, node: Node) -> None:
+        """Remove a node whose outputs other calls make."""
+        self._instead.setdefault(node, [])
+
+    def name_last(self, node: Node) -> None:
+        """Let the last call that replaces the node define its outputs."""
+        calls = self._instead[node]
+        calls[-1] = replace(calls[-1], outputs=node.outputs)
+
+    def slice(self, site: Node, x: Var, start: int, stop: int, out: Var | None = None) -> Var:
+        """Rows `start` to `stop` of x."""
+        shape = x.abstract.shape
+        begin, end = (start, *(0,) * (len(shape) - 1)), (stop, *shape[1:])
+        return self.call(site, Slice(begin, end, (1,) * len(shape)), x, out=out)
+
+    def stacked(self, site: Node, parts: Sequence[Var]) -> Var:
+        """The parts, concatenated along axis 0."""
+        name = tuple(parts)
+        if name not in self._stacked:
+            self._stacked[name] = self._stack(site, name)
+        return self._stacked[name]
+
+    def _stack(self, site: Node, parts: tuple[Var, ...]) -> Var:
+        whole = self._side_by_side(parts)
+        if whole is not None:
+            return self._view(site, whole, parts)
+        makers = [self._maker.get(v) for v in parts]
+        calls = [n for n in makers if n is not None and _gathers_rows(n)]
+        if len(calls) == len(parts) and len({n.inputs[0] for n in calls}) == 1:
+            indices = self.stacked(site, [n.inputs[1] for n in calls])
+            return self.call(site, Gather(0), calls[0].inputs[0], indices)
+        return self.call(site, Concat(0), *parts)
+
+    def _side_by_side(self, parts: Sequence[Var]) -> Rows | None:
+        """The adjacent rows of one Var that the parts are, if they are."""
+        found = [self._rows(v) for v in parts]
+        rows = [r for r in found if r is not None]
+        joined = all(a.base is b.base and a.stop == b.start for a, b in pairwise(rows))
+        if not joined or len(rows) < len(found):
+            return None
+        return Rows(rows[0].base, rows[0].start, rows[-1].stop)
+
+    def _rows(self, var: Var) -> Rows | None:
+        maker = self._maker.get(var)
+        while maker is not None and isinstance(maker.primitive, RESHAPES):
+            maker = self._maker.get(maker.inputs[0])
+        if maker is None or not isinstance(maker.primitive, Slice):
+            return None
+        begin, end = maker.primitive.begin, maker.primitive.end
+        whole = (*(0,) * len(begin[1:]),), maker.inputs[0].abstract.shape[1:]
+        if (begin[1:], end[1:]) != whole or set(maker.primitive.strides) != {1}:
+            return None
+        return Rows(maker.inputs[0], begin[0], end[0])
+
+    def _view(self, site: Node, rows: Rows, parts: Sequence[Var]) -> Var:
+        base, shape = rows.base, parts[0].abstract.shape
+        if rows.stop - rows.start < base.abstract.shape[0]:
+            base = self.slice(site, base, rows.start, rows.stop)
+        shape = sum(v.abstract.shape[0] for v in parts), *shape[1:]
+        return base if base.abstract.shape == shape else self.call(site, Reshape(shape), base)
+
+    def finish(self) -> Graph:
+        """The new graph; the old one if nothing has changed."""
+        if not self._instead:
+            return self.graph
+        nodes = chain.from_iterable([self._instead.get(n, [n]) for n in self.graph.nodes])
+        return replace(self.graph, nodes=in_order([*nodes]))
+
+
+def _gathers_rows(node: Node) -> bool:
+    """True for a Gather along axis 0 whose index has an axis: a scalar one drops the axis."""
+    return node.primitive == Gather(0) and len(node.inputs[1].abstract.shape) > 0
+
+
+# --- Lookups before products ----------------------------------------------------------------------
+
+
+# Multiply-adds of a product in the time of adding one element at an index.
+ADDED = 16
+
+WIDE = (float32, float64)
+
+
+class Lookup(NamedTuple):
+    """Rows of a matrix, one for each of the indices."""
+
+    table: Var
+    indices: Var
+
+    @property
+    def read(self) -> int:
+        """Number of rows that are looked up."""
+        return prod(self.indices.abstract.shape)
+
+    @property
+    def pays(self) -> bool:
+        """True if a product with the table, and adding to its rows, is less work than a product
+        with the rows that are looked up."""
+        rows, width = self.table.abstract.shape
+        exact = self.table.abstract.dtype in WIDE  # other dtypes would be rounded once more
+        return exact and (self.read - rows) * width > ADDED * self.read
+
+
+def lookups(graph: Graph) -> Graph:
+    """The graph with x[i] y as (x y)[i], and its gradients alike: updates are added to the rows of
+    the table first, then multiplied once.
+
+    Rounding may differ, as the order of additions does. Rows that are not looked up do not
+    contribute to the gradients, even if they are not finite.
+    """
+    if not any(isinstance(n.primitive, Gather | IndexAdd) for n in graph.nodes):
+        return graph
+    rewriter = Rewriter(graph)
+    uses = graph.uses()
+    sliced = Counter(n.inputs[0] for n in graph.nodes if isinstance(n.primitive, Slice))
+    for node in graph.nodes:
+        call = Call(rewriter, node)
+        found = None
+        if isinstance(node.primitive, IndexAdd):
+            found = _added_product(call, node.primitive, uses)
+        elif isinstance(node.primitive, MatMul):
+            found = _product(call, node.primitive)
+        elif isinstance(node.primitive, Slice) and sliced[node.inputs[0]] == uses[node.inputs[0]]:
+            found = _slice(call, node.primitive)
+        if found is None:
+            rewriter.keep(node)
+        else:
+            rewriter.replace(node.outputs, (found,))
+    return rewriter.finish()
+
+
+class Call:
+    """A call in the graph under construction, to be replaced by others."""
+
+    def __init__(self, rewriter: Rewriter, node: Node):
+        self._rewriter, self._where = rewriter, node.where
+        self.inputs, self.shape = rewriter.inputs(node), node.outputs[0].abstract.shape
+
+    def new(self, primitive: Primitive, *inputs: Var) -> Var:
+        """The output of another call."""
+        return self._rewriter.new(primitive, inputs, self._where)
+
+    def reshaped(self, x: Var, *shape: int) -> Var:
+        """x in another shape."""
+        return x if x.abstract.shape == shape else self.new(Reshape(shape), x)
+
+    def made_by(self, x: Var, kind: type[Primitive]) -> Node | None:
+        """The node of that kind that makes x."""
+        node = self._rewriter.maker.get(x)
+        return node if node is not None and isinstance(node.primitive, kind) else None
+
+    def lookup(self, x: Var) -> Lookup | None:
+        """The lookup that x is, or is a Reshape of."""
+        view = self.made_by(x, Reshape)
+        gather = self.made_by(x if view is None else view.inputs[0], Gather)
+        if gather is None or gather.primitive != Gather(0):
+            return None
+        table = gather.inputs[0].abstract.shape
+        by_rows = len(table) == 2 and x.abstract.shape[-1:] == table[1:]
+        return Lookup(*gather.inputs) if by_rows else None
+
+    def added(self, updates: Var, lookup: Lookup) -> Var:
+        """For each row of the table, the sum of the updates of that row."""
+        width = updates.abstract.shape[-1]
+        shape = lookup.table.abstract.shape[0], width
+        rows = self.reshaped(updates, lookup.read, width)
+        return self.new(IndexAdd((0,), 0, shape), rows, self._indices(lookup))
+
+    def where_read(self, x: Var, lookup: Lookup) -> Var:
+        """x with zeros in the rows that no index selects: these may be infinite in the table."""
+        height, dtype = x.abstract.shape[0], x.abstract.dtype
+        nowhere, true = (
+            self._rewriter.constant(v) for v in (np.zeros(height, "?"), np.array(True))
+        )
+        read = self.new(Scatter(("tensor",)), nowhere, true, self._indices(lookup))
+        zero = self._rewriter.constant(np.zeros((), dtype))
+        return self.new(Select(), self.reshaped(read, height, 1), x, zero)
+
+    def _indices(self, lookup: Lookup) -> Var:
+        return self.reshaped(lookup.indices, lookup.read)
+
+
+def _product(call: Call, product: MatMul) -> Var | None:
+    """x[i] y = (x y)[i], and x[i]^T d = x^T (d added to the rows i)"""
+    y, lookup = call.inputs[1], call.lookup(call.inputs[0])
+    if lookup is None or not lookup.pays or len(y.abstract.shape) != 2:
+        return None
+    if not product.transpose_x:
+        found = call.new(Gather(0), call.new(product, lookup.table, y), lookup.indices)
+        return call.reshaped(found, *call.shape)
+    if product.transpose_y or len(call.inputs[0].abstract.shape) != 2:
+        return None
+    return call.new(product, call.where_read(lookup.table, lookup), call.added(y, lookup))
+
+
+def _slice(call: Call, part: Slice) -> Var | None:
+    """Look up slices of (x y)[i] alone, each when it is needed, if nothing else of it is read: the
+    whole is larger than its operands."""
+    gather = call.made_by(call.inputs[0], Gather)
+    if gather is None or call.made_by(gather.inputs[0], MatMul) is None:
+        return None
+    table, indices = gather.inputs
+    whole = call.inputs[0].abstract.shape
+    by_rows = gather.primitive == Gather(0) and len(indices.abstract.shape) == 1
+    if not by_rows or part.dropped or call.shape[1:] != whole[1:] or set(part.strides[1:]) != {1}:
+        return None
+    rows = call.new(Slice(part.begin[:1], part.end[:1], part.strides[:1]), indices)
+    return call.new(Gather(0), table, rows)
+
+
+def _added_product(call: Call, add: IndexAdd, uses: Counter[Var]) -> Var | None:
+    """(d y) added to the rows i = (d added to the rows i) y"""
+    updates, indices, *others = call.inputs
+    view = call.made_by(updates, Reshape)
+    product = call.made_by(updates if view is None else view.inputs[0], MatMul)
+    if product is None or not uses[updates] == uses[product.outputs[0]] == 1:
+        return None
+    same = product.outputs[0].abstract.shape[-1:] == updates.abstract.shape[-1:]
+    if not same or others or (add.axes, add.at, len(add.shape)) != ((0,), 0, 2):
+        return None
+    d, y = product.inputs
+    lookup = Lookup(Var(Abstract(add.shape, updates.abstract.dtype)), indices)
+    turned = product.primitive.attributes["transpose_x"]
+    if turned or len(y.abstract.shape) != 2 or len(d.abstract.shape) < 2 or not lookup.pays:
+        return None
+    return call.where_read(call.new(product.primitive, call.added(d, lookup), y), lookup)

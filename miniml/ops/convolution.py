@@ -1,0 +1,616 @@
+"""Convolution, transposed convolution and pooling over one to three axes, made of 2-d primitives.
+
+A convolution of one axis is one of images with one row; one of three axes takes the windows of the
+first axis as channels. Pooling reduces the last two axes as planes, then each further one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+from ..core.abstract import Shape
+from ..core.errors import ShapeError
+from ..core.options import integer
+from ..core.primitive import freeze
+from .checks import dtype_of, needs_float, on_one_device, shape_of
+from .elementwise import add, mul
+from .images import (
+    EXTENTS,
+    ONE,
+    AvgPool2D,
+    Axis,
+    Conv2D,
+    Conv2DInputGrad,
+    Lengths,
+    MaxPool2D,
+    Paddings,
+    PaddingSpec,
+    Shares,
+    Step,
+    axes_of,
+    filter_shape,
+    images,
+    laid_apart,
+    lengths,
+    paddings,
+    put_together,
+    same_padding,
+    takes,
+)
+from .shape import expand_dims, moveaxis, pad, reshape, squeeze
+
+if TYPE_CHECKING:
+    from ..core.tensor import Tensor
+
+__all__ = [
+    "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d",
+    "adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d", "adaptive_max_pool1d",
+    "adaptive_max_pool2d", "adaptive_max_pool3d", "avg_pool1d", "avg_pool2d", "avg_pool3d",
+    "max_pool1d", "max_pool2d", "max_pool3d",
+]  # fmt: skip
+
+
+Axes = tuple[Axis, ...]
+Grown = tuple[tuple[Axis, int], ...]
+ONE_ROW = Axis(1, 1)
+_conv2d = lru_cache(1024, typed=True)(Conv2D)  # a cache hit is faster than construction
+
+
+@on_one_device
+def conv1d(
+    x: Any,
+    w: Any,
+    bias: Any = None,
+    stride: Lengths = 1,
+    padding: PaddingSpec = 0,
+    dilation: Lengths = 1,
+    groups: int = 1,
+) -> Tensor:
+    """out[n, o, r] = bias[o] + sum over c, i of w[o, c, i] * x[n, c, r*stride + i*dilation -
+    before], x being 0 outside: the convolution (cross-correlation) of signals with filters.
+
+    x (N, C, L), w (O, C/groups, K); out (N, O, OL). Arguments and errors: as for `conv2d`, for one
+    axis.
+
+    >>> conv1d([[[1.0, 2.0, 4.0]]], [[[1.0, -1.0]]]).tolist()
+    [[[-1.0, -2.0]]]
+    """
+    return _convolution("conv1d", 1, x, w, bias, stride, padding, dilation, groups)
+
+
+@on_one_device
+def conv2d(
+    x: Any,
+    w: Any,
+    bias: Any = None,
+    stride: Lengths = 1,
+    padding: PaddingSpec = 0,
+    dilation: Lengths = 1,
+    groups: int = 1,
+) -> Tensor:
+    """out[n, o, r, q] = bias[o] + sum over c, i, j of w[o, c, i, j] * x[n, c, r*stride +
+    i*dilation - top, q*stride + j*dilation - left], x being 0 outside: the convolution
+    (cross-correlation) of images with filters.
+
+    x (N, C, H, W), w (O, C/groups, KH, KW); out (N, O, OH, OW). bias: (O,), or None. stride,
+    dilation: an int, or one for each axis. padding: an int; one int or pair (before, after) for
+    each axis; "valid", none; or "same", which gives OH = ceil(H / stride) and puts an odd zero
+    behind. Integers are convolved as float32. Raises ShapeError where channels, groups or extents
+    do not fit.
+    """
+    return _convolution("conv2d", 2, x, w, bias, stride, padding, dilation, groups)
+
+
+@on_one_device
+def conv3d(
+    x: Any,
+    w: Any,
+    bias: Any = None,
+    stride: Lengths = 1,
+    padding: PaddingSpec = 0,
+    dilation: Lengths = 1,
+    groups: int = 1,
+) -> Tensor:
+    """The sum of `conv2d` over three axes: the convolution (cross-correlation) of volumes.
+
+    x (N, C, D, H, W), w (O, C/groups, KD, KH, KW); out (N, O, OD, OH, OW). Arguments and errors:
+    as for `conv2d`, for three axes. Memory: x, KD times.
+    """
+    return _convolution("conv3d", 3, x, w, bias, stride, padding, dilation, groups)
+
+
+@on_one_device
+def conv_transpose1d(
+    x: Any,
+    w: Any,
+    bias: Any = None,
+    stride: Lengths = 1,
+    padding: PaddingSpec = 0,
+    output_padding: Lengths = 0,
+    groups: int = 1,
+    dilation: Lengths = 1,
+) -> Tensor:
+    """out[n, o, r*stride + i*dilation - padding] += w[c, o, i] * x[n, c, r] over all c, r and i,
+    plus bias: the transpose of `conv1d`.
+
+    x (N, C, L), w (C, O/groups, K); out (N, O, OL). Arguments and errors: as for
+    `conv_transpose2d`, for one axis.
+
+    >>> conv_transpose1d([[[1.0, 2.0]]], [[[1.0, -1.0]]], stride=2).tolist()
+    [[[1.0, -1.0, 2.0, -2.0]]]
+    """
+    rest = stride, padding, output_padding, groups, dilation
+    return _transposition("conv_transpose1d", 1, x, w, bias, *rest)
+
+
+@on_one_device
+def conv_transpose2d(
+    x: Any,
+    w: Any,
+    bias: Any = None,
+    stride: Lengths = 1,
+    padding: PaddingSpec = 0,
+    output_padding: Lengths = 0,
+    groups: int = 1,
+    dilation: Lengths = 1,
+) -> Tensor:
+    """out[n, o, r*stride + i*dilation - top, q*stride + j*dilation - left] += w[c, o, i, j] *
+    x[n, c, r, q] over all c, r, q, i and j, plus bias: the transpose of `conv2d`.
+
+    x (N, C, H, W), w (C, O/groups, KH, KW); out (N, O, OH, OW), with
+    OH = (H - 1) * stride + dilation * (KH - 1) + 1 - top - bottom + output_padding. bias: (O,), or
+    None. padding: is cut off, as for `conv2d`, without "same". output_padding: rows and
+    columns more, behind; less than the stride or the dilation. Arguments have PyTorch's order.
+    Raises ShapeError where channels, groups or extents do not fit, or nothing would be left.
+    """
+    rest = stride, padding, output_padding, groups, dilation
+    return _transposition("conv_transpose2d", 2, x, w, bias, *rest)
+
+
+@on_one_device
+def conv_transpose3d(
+    x: Any,
+    w: Any,
+    bias: Any = None,
+    stride: Lengths = 1,
+    padding: PaddingSpec = 0,
+    output_padding: Lengths = 0,
+    groups: int = 1,
+    dilation: Lengths = 1,
+) -> Tensor:
+    """The sum of `conv_transpose2d` over three axes: the transpose of `conv3d`.
+
+    x (N, C, D, H, W), w (C, O/groups, KD, KH, KW); out (N, O, OD, OH, OW). Arguments and errors: as
+    for `conv_transpose2d`, for three axes.
+    """
+    rest = stride, padding, output_padding, groups, dilation
+    return _transposition("conv_transpose3d", 3, x, w, bias, *rest)
+
+
+def _convolution(
+    name: str, n: int, x: Any, w: Any, bias: Any, stride: Any, padding: Any, dilation: Any,
+    groups: int,
+) -> Tensor:  # fmt: skip
+    steps, gaps = lengths(name, "stride", stride, n), lengths(name, "dilation", dilation, n)
+    same = isinstance(padding, str) and padding == "same"
+    pads = None if same else paddings(name, padding, n)
+    groups = integer(name, "groups", groups)
+    axes = _axes(name, n, shape_of(x), shape_of(w), steps, pads, gaps, groups)
+    return biased(name, convolved(x, w, axes, groups), bias)
+
+
+@lru_cache(1024, typed=True)
+def _axes(
+    name: str, n: int, x: Shape, w: Shape, stride: Shape, padding: Paddings | None, dilation: Shape,
+    groups: int,
+) -> Axes:  # fmt: skip
+    """The windows of each axis of a convolution of these shapes; padding: None for "same"."""
+    images(name, "x", x, n)
+    takes(name, x, filter_shape(name, w, groups, n), groups)
+    pads = same_padding(x[2:], w[2:], stride, dilation) if padding is None else padding
+    return axes_of(name, x[2:], w[2:], stride, pads, dilation)
+
+
+def convolved(x: Any, w: Any, axes: Axes, groups: int) -> Tensor:
+    """The convolution of x (N, C, ...) with w: of one axis as an image of one row; of three as one
+    of two, with an image for each window of the first axis and its elements as channels."""
+    if len(axes) == 1:
+        rows = (ONE_ROW, *axes)
+        return squeeze(convolved(expand_dims(x, 2), expand_dims(w, 2), rows, groups), 2)
+    if len(axes) == 2:
+        return _conv2d(*_attributes(axes), groups)(x, w)
+    first, *rest = axes
+    (n, c, _, *inner), (o, *_) = shape_of(x), shape_of(w)
+    slabs = moveaxis(laid_apart(x, 2, first.places()), 2, 1)
+    slabs = reshape(slabs, (n * first.count, c * first.size, *inner))
+    out = convolved(slabs, _flat(w), tuple(rest), groups)
+    return moveaxis(reshape(out, (n, first.count, o, *shape_of(out)[2:])), 1, 2)
+
+
+def _transposition(
+    name: str, n: int, x: Any, w: Any, bias: Any, stride: Any, padding: Any, output_padding: Any,
+    groups: int, dilation: Any,
+) -> Tensor:  # fmt: skip
+    steps, gaps = lengths(name, "stride", stride, n), lengths(name, "dilation", dilation, n)
+    more = lengths(name, "output_padding", output_padding, n, 0)
+    pads = paddings(name, padding, n)
+    groups = integer(name, "groups", groups)
+    axes = _grown(name, n, shape_of(x), shape_of(w), steps, pads, more, gaps, groups)
+    return biased(name, transposed(x, w, axes, groups), bias)
+
+
+@lru_cache(1024, typed=True)
+def _grown(
+    name: str, n: int, x: Shape, w: Shape, stride: Shape, padding: Paddings, more: Shape,
+    dilation: Shape, groups: int,
+) -> Grown:  # fmt: skip
+    """The windows of each axis of a transposed convolution's output: one for each pixel of x."""
+    if 0 in images(name, "x", x, n)[2:]:
+        raise ShapeError(f"{name} got x of shape {x}, whose images have no pixels")
+    if filter_shape(name, w, groups, n)[0] != x[1]:
+        raise ShapeError(
+            f"{name} got x of shape {x} and w of shape {w}: x has {x[1]} channels and the filters "
+            f"take {w[0]}; w has shape (C, O // groups, ...)"
+        )
+    if any(m >= max(s, d) for m, s, d in zip(more, stride, dilation, strict=True)):
+        raise ShapeError(
+            f"{name} got output_padding {more} for stride {stride} and dilation {dilation}; "
+            "expected less than the larger of the two"
+        )
+    rows = [*zip(x[2:], w[2:], stride, dilation, strict=True)]
+    out = tuple(
+        spanned(*row) - sum(pads) + m for row, pads, m in zip(rows, padding, more, strict=True)
+    )
+    if min(out) < 1:
+        raise ShapeError(
+            f"{name} got padding {padding} for images of {x[2:]}, which would leave ({EXTENTS[n]}) "
+            f"= {out}; pad less"
+        )
+    befores = (before for before, _ in padding)
+    return tuple(grown(*row, b, e) for row, b, e in zip(rows, befores, out, strict=True))
+
+
+def spanned(count: int, size: int, stride: int, dilation: int) -> int:
+    """Number of elements that `count` windows span."""
+    return (count - 1) * stride + dilation * (size - 1) + 1
+
+
+def grown(
+    count: int, size: int, stride: int, dilation: int, before: int, extent: int
+) -> tuple[Axis, int]:
+    """The axis of `extent` elements, from element `before` on, of the span of `count` windows; and
+    the number of elements behind the last window."""
+    whole = spanned(count, size, stride, dilation)
+    short = max(min(extent, whole - before), 0)
+    ahead = min(before, whole)
+    return Axis(short, size, stride, dilation, ahead, whole - ahead - short), extent - short
+
+
+def transposed(x: Any, w: Any, axes: Grown, groups: int) -> Tensor:
+    """The transpose of `convolved`; axes: of the result, as `grown` makes them."""
+    out = _transposed(x, w, tuple(axis for axis, _ in axes), groups)
+    rest = tuple((0, more) for _, more in axes)
+    return pad(out, ((0, 0), (0, 0), *rest)) if any(map(any, rest)) else out
+
+
+def _transposed(x: Any, w: Any, axes: Axes, groups: int) -> Tensor:
+    if len(axes) == 1:
+        rows = (ONE_ROW, *axes)
+        return squeeze(_transposed(expand_dims(x, 2), expand_dims(w, 2), rows, groups), 2)
+    if len(axes) == 2:
+        extents = axes[0].extent, axes[1].extent
+        return Conv2DInputGrad(*_attributes(axes), groups, input_shape=extents)(x, w)
+    first, *rest = axes
+    n, c, depth, *inner = shape_of(x)
+    slabs = reshape(moveaxis(x, 2, 1), (n * depth, c, *inner))
+    out = _transposed(slabs, _flat(w), tuple(rest), groups)
+    _, channels, *outer = shape_of(out)
+    apart = reshape(out, (n, depth, channels // first.size, first.size, *outer))
+    return put_together(moveaxis(apart, 1, 2), 2, first)
+
+
+def _attributes(axes: Axes) -> tuple[Any, Any, Any]:
+    """stride, padding and dilation as the primitives take them."""
+    pads = tuple((a.before, a.after) for a in axes)
+    return tuple(a.stride for a in axes), pads, tuple(a.dilation for a in axes)
+
+
+def _flat(w: Any) -> Any:
+    """Filters (O, C, KD, ...) as (O, C * KD, ...)."""
+    o, c, taps, *rest = shape_of(w)
+    return reshape(w, (o, c * taps, *rest))
+
+
+def biased(name: str, out: Tensor, bias: Any) -> Tensor:
+    """out (N, O, ...) plus bias (O,), if there is one."""
+    if bias is None:
+        return out
+    if shape_of(bias) != (out.shape[1],):
+        raise ShapeError(
+            f"{name} got a bias of shape {shape_of(bias)} for {out.shape[1]} output channels; it "
+            f"has shape ({out.shape[1]},)"
+        )
+    return add(out, reshape(bias, (-1, *(1,) * (len(out.shape) - 2))))
+
+
+# --- Pooling --------------------------------------------------------------------------------------
+
+
+PoolAxes = tuple[Axis | Shares, ...]
+Pool = Callable[[Any, Any], Any]  # of planes by (kernel_size, stride, padding)
+_max_pool = lru_cache(1024, typed=True)(MaxPool2D)  # cached, as above
+_avg_pool = lru_cache(1024, typed=True)(AvgPool2D)
+OutputSize = int | None | Sequence[int | None]
+
+
+@on_one_device
+def max_pool1d(
+    x: Any,
+    kernel_size: Lengths,
+    stride: Lengths | None = None,
+    padding: PaddingSpec = 0,
+    dilation: Lengths = 1,
+    ceil_mode: bool = False,
+) -> Tensor:
+    """out[n, c, r] = max over i of x[n, c, r*stride + i*dilation - before]: the largest element of
+    each window of x (N, C, L), (N, C, OL). Arguments and errors: as for `max_pool2d`.
+
+    >>> max_pool1d([[[1.0, 3.0, 2.0, 5.0, 4.0]]], 2, ceil_mode=True).tolist()
+    [[[3.0, 5.0, 4.0]]]
+    """
+    axes = _windows("max_pool1d", 1, x, kernel_size, stride, padding, dilation, ceil_mode)
+    return largest(x, axes)
+
+
+@on_one_device
+def max_pool2d(
+    x: Any,
+    kernel_size: Lengths,
+    stride: Lengths | None = None,
+    padding: PaddingSpec = 0,
+    dilation: Lengths = 1,
+    ceil_mode: bool = False,
+) -> Tensor:
+    """out[n, c, r, q] = max over i, j of x[n, c, r*stride + i*dilation - top, q*stride + j*dilation
+    - left]: the largest pixel of each window of x (N, C, H, W), (N, C, OH, OW).
+
+    kernel_size, stride, dilation: an int, or one for each axis; stride is by default the kernel's
+    size. padding: as for `conv2d`, without "same"; it never wins. ceil_mode: with a last window
+    that reaches beyond the padding, if it begins in x or in the padding ahead: OH = ceil((H + top +
+    bottom - dilation * (KH - 1) - 1) / stride) + 1, or one less. The gradient goes to the first of
+    equal pixels; a NaN is larger than all. ShapeError where no window fits, or one would lie in the
+    padding alone; DTypeError for integers.
+    """
+    axes = _windows("max_pool2d", 2, x, kernel_size, stride, padding, dilation, ceil_mode)
+    return largest(x, axes)
+
+
+@on_one_device
+def max_pool3d(
+    x: Any,
+    kernel_size: Lengths,
+    stride: Lengths | None = None,
+    padding: PaddingSpec = 0,
+    dilation: Lengths = 1,
+    ceil_mode: bool = False,
+) -> Tensor:
+    """The largest element of each window of x (N, C, D, H, W), (N, C, OD, OH, OW), as `max_pool2d`
+    for three axes. Arguments and errors: as there."""
+    axes = _windows("max_pool3d", 3, x, kernel_size, stride, padding, dilation, ceil_mode)
+    return largest(x, axes)
+
+
+@on_one_device
+def avg_pool1d(
+    x: Any,
+    kernel_size: Lengths,
+    stride: Lengths | None = None,
+    padding: PaddingSpec = 0,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+    dilation: Lengths = 1,
+) -> Tensor:
+    """out[n, c, r] = mean over i of x[n, c, r*stride + i*dilation - before]: the mean of each
+    window of x (N, C, L), (N, C, OL). Arguments and errors: as for `avg_pool2d`.
+
+    >>> avg_pool1d([[[2.0, 4.0, 6.0]]], 2, padding=1, count_include_pad=False).tolist()
+    [[[2.0, 5.0]]]
+    """
+    axes = _windows("avg_pool1d", 1, x, kernel_size, stride, padding, dilation, ceil_mode)
+    return average(x, axes, bool(count_include_pad))
+
+
+@on_one_device
+def avg_pool2d(
+    x: Any,
+    kernel_size: Lengths,
+    stride: Lengths | None = None,
+    padding: PaddingSpec = 0,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+    dilation: Lengths = 1,
+) -> Tensor:
+    """out[n, c, r, q] = mean over i, j of x[n, c, r*stride + i*dilation - top, q*stride +
+    j*dilation - left]: the mean of each window of x (N, C, H, W), (N, C, OH, OW).
+
+    count_include_pad: the padding counts as zeros; False leaves it out of the mean. Elements of a
+    last window beyond it, with ceil_mode, never count. The other arguments and errors: as for
+    `max_pool2d`.
+    """
+    axes = _windows("avg_pool2d", 2, x, kernel_size, stride, padding, dilation, ceil_mode)
+    return average(x, axes, bool(count_include_pad))
+
+
+@on_one_device
+def avg_pool3d(
+    x: Any,
+    kernel_size: Lengths,
+    stride: Lengths | None = None,
+    padding: PaddingSpec = 0,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+    dilation: Lengths = 1,
+) -> Tensor:
+    """The mean of each window of x (N, C, D, H, W), (N, C, OD, OH, OW), as `avg_pool2d` for three
+    axes. Arguments and errors: as there."""
+    axes = _windows("avg_pool3d", 3, x, kernel_size, stride, padding, dilation, ceil_mode)
+    return average(x, axes, bool(count_include_pad))
+
+
+@on_one_device
+def adaptive_max_pool1d(x: Any, output_size: OutputSize) -> Tensor:
+    """The largest element of each of `output_size` shares of x (N, C, L), (N, C, OL). Shares and
+    errors: as for `adaptive_avg_pool2d`.
+
+    >>> adaptive_max_pool1d([[[1.0, 2.0, 3.0]]], 2).tolist()
+    [[[2.0, 3.0]]]
+    """
+    return largest(x, _shares("adaptive_max_pool1d", 1, x, output_size))
+
+
+@on_one_device
+def adaptive_max_pool2d(x: Any, output_size: OutputSize) -> Tensor:
+    """The largest pixel of each of `output_size` shares of x (N, C, H, W), (N, C, OH, OW). Shares
+    and errors: as for `adaptive_avg_pool2d`."""
+    return largest(x, _shares("adaptive_max_pool2d", 2, x, output_size))
+
+
+@on_one_device
+def adaptive_max_pool3d(x: Any, output_size: OutputSize) -> Tensor:
+    """The largest element of each of `output_size` shares of x (N, C, D, H, W), (N, C, OD, OH, OW).
+    Shares and errors: as for `adaptive_avg_pool2d`."""
+    return largest(x, _shares("adaptive_max_pool3d", 3, x, output_size))
+
+
+@on_one_device
+def adaptive_avg_pool1d(x: Any, output_size: OutputSize) -> Tensor:
+    """The mean of each of `output_size` shares of x (N, C, L), (N, C, OL). Shares and errors: as
+    for `adaptive_avg_pool2d`.
+
+    >>> adaptive_avg_pool1d([[[1.0, 2.0, 3.0]]], 2).tolist()
+    [[[1.5, 2.5]]]
+    """
+    return average(x, _shares("adaptive_avg_pool1d", 1, x, output_size), False)
+
+
+@on_one_device
+def adaptive_avg_pool2d(x: Any, output_size: OutputSize) -> Tensor:
+    """The mean of each of `output_size` shares of x (N, C, H, W), (N, C, OH, OW).
+
+    output_size: an int, or one for each axis; None keeps the axis as it is, and 1 reduces it.
+    Share r of OH has the rows from floor(r * H / OH) to ceil((r + 1) * H / OH), that one excluded,
+    so that shares overlap where OH does not divide H. ShapeError for an x of another rank or
+    without pixels, DTypeError for integers.
+    """
+    return average(x, _shares("adaptive_avg_pool2d", 2, x, output_size), False)
+
+
+@on_one_device
+def adaptive_avg_pool3d(x: Any, output_size: OutputSize) -> Tensor:
+    """The mean of each of `output_size` shares of x (N, C, D, H, W), (N, C, OD, OH, OW). Shares and
+    errors: as for `adaptive_avg_pool2d`."""
+    return average(x, _shares("adaptive_avg_pool3d", 3, x, output_size), False)
+
+
+def _windows(
+    name: str, n: int, x: Any, kernel_size: Any, stride: Any, padding: Any, dilation: Any,
+    ceil_mode: bool,
+) -> PoolAxes:  # fmt: skip
+    needs_float(name, dtype_of(x))
+    kernel = lengths(name, "kernel_size", kernel_size, n)
+    steps = kernel if stride is None else lengths(name, "stride", stride, n)
+    gaps, pads = lengths(name, "dilation", dilation, n), paddings(name, padding, n)
+    return _checked(
+        name, images(name, "x", shape_of(x), n), kernel, steps, pads, gaps, bool(ceil_mode)
+    )
+
+
+@lru_cache(1024, typed=True)
+def _checked(
+    name: str, x: Shape, kernel: Shape, stride: Shape, padding: Paddings, dilation: Shape,
+    ceil_mode: bool,
+) -> PoolAxes:  # fmt: skip
+    if 0 in x[2:]:
+        raise ShapeError(f"{name} got x of shape {x}, whose images have no pixels")
+    axes = axes_of(name, x[2:], kernel, stride, padding, dilation, bool(ceil_mode))
+    if any(not axis.sizes(False).all() for axis in axes):
+        raise ShapeError(
+            f"{name} got padding {padding} for a kernel of {kernel} with dilation {dilation} on "
+            f"images of {x[2:]}; pad by less than the kernel, so that no window lies in the "
+            "padding alone"
+        )
+    return axes
+
+
+def _shares(name: str, n: int, x: Any, output_size: OutputSize) -> PoolAxes:
+    needs_float(name, dtype_of(x))
+    shape = images(name, "x", shape_of(x), n)
+    frozen = freeze(output_size, name, "output_size")
+    given = frozen if isinstance(frozen, tuple) else (frozen,) * n
+    if len(given) != n or 0 in shape[2:]:
+        raise ShapeError(
+            f"{name} got output_size={output_size!r} for x of shape {shape}; give an int for each "
+            f"axis of ({EXTENTS[n]}), None to keep it, and images with pixels"
+        )
+    kept = (e if m is None else m for e, m in zip(shape[2:], given, strict=True))
+    counts = lengths(name, "output_size", tuple(kept), n)
+    return tuple(Shares(e, m) for e, m in zip(shape[2:], counts, strict=True))
+
+
+def largest(x: Any, axes: PoolAxes) -> Tensor:
+    """The largest element of each window of floats x (N, C, ...)."""
+    return _reduced(x, axes, float("-inf"), lambda planes, step: _max_pool(*step)(planes)[0])
+
+
+def average(x: Any, axes: PoolAxes, with_padding: bool) -> Tensor:
+    """The mean of each window of floats x (N, C, ...); with_padding: the padding's zeros count.
+
+    Where the primitive divides by another number of elements, a factor corrects the result.
+    """
+    plain = all(a.step and not (with_padding and a.overhangs) for a in axes)
+    counted = with_padding or not plain
+
+    def pool(planes: Any, step: Any) -> Any:
+        return _avg_pool(*step, counted)(planes)
+
+    out = _reduced(x, axes, 0.0, pool)
+    for at, axis in enumerate(axes, 2) if not plain else ():
+        factor = axis.size / axis.sizes(with_padding)
+        shape = (-1, *(1,) * (len(out.shape) - 1 - at))
+        out = mul(out, factor.astype(out.dtype).reshape(shape))
+    return out
+
+
+def _reduced(x: Any, axes: PoolAxes, outside: float, pool: Pool) -> Tensor:
+    """x pooled, with the windows of an axis that the primitives do not take laid apart: the last
+    two axes as planes, then each other one as the rows of planes, so that the first of equal
+    elements wins."""
+    steps = []
+    for at, axis in enumerate(axes, 2):
+        if axis.step is None:
+            apart = laid_apart(x, at, axis.places(), outside)
+            shape = shape_of(x)
+            x = reshape(apart, (*shape[:at], axis.count * axis.size, *shape[at + 1 :]))
+        steps.append(axis.step or (axis.size, axis.size, (0, 0)))
+    return _by_planes(x, steps, tuple(axis.count for axis in axes), pool)
+
+
+def _by_planes(x: Any, steps: Sequence[Step], counts: Shape, pool: Pool) -> Tensor:
+    """x pooled over the last two axes, then over each further one, from the last to the first."""
+    n, c, *extents = shape_of(x)
+    if len(steps) == 1:
+        extents, steps = [1, *extents], [ONE, *steps]
+    x = _shaped(x, (n, c * prod(extents[:-2]), *extents[-2:]))
+    out = pool(x, tuple(zip(*steps[-2:], strict=True)))
+    for at in reversed(range(len(steps) - 2)):
+        inner = prod(counts[at + 1 :])
+        out = reshape(out, (n, c * prod(extents[:at]), extents[at], inner))
+        out = pool(out, tuple(zip(steps[at], ONE, strict=True)))
+    return _shaped(out, (n, c, *counts))
+
+
+def _shaped(x: Any, shape: Shape) -> Tensor:
+    return reshape(x, shape) if shape_of(x) != shape else x

@@ -1,1 +1,0 @@
-"""What the rules of operations are made of: shapes, axes, subscripts, equations, bodies."""

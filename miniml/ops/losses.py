@@ -1,0 +1,500 @@
+"""Loss functions as compositions of operations, and the cosine similarity of vectors.
+
+In order: losses that compare two tensors of one shape; losses of class labels, cross entropy and
+the negative log likelihood; CTC, the loss of labels at unknown positions in a sequence.
+"""
+
+from __future__ import annotations
+
+import builtins
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from ..core.dtype import DType, float32, float64, int64, is_float, promote
+from ..core.errors import AttributeRefusedError, DTypeError, ShapeError
+from ..core.options import integer, number, probability
+from .checks import (
+    broadcast,
+    dtype_of,
+    needs_float,
+    normal_axis,
+    on_one_device,
+    shape_of,
+    strong,
+)
+from .control import scan
+from .create import ones_like, zeros_like
+from .elementwise import (
+    abs,
+    add,
+    as_floats,
+    cast,
+    clip,
+    div,
+    equal,
+    greater_equal,
+    less,
+    logaddexp,
+    logical_and,
+    logical_or,
+    maximum,
+    mul,
+    neg,
+    not_equal,
+    relu,
+    select,
+    softplus,
+    sqrt,
+    square,
+    sub,
+    xlogy,
+)
+from .index import gather, take_along_axis
+from .norm import CheckedLabels, CheckedProbabilities, CrossEntropy, check_reduction, log_softmax
+from .reduce import any, mean, sum
+from .shape import broadcast_to, concat, expand_dims, moveaxis, reshape, squeeze
+
+if TYPE_CHECKING:
+    from ..core.tensor import Tensor
+
+__all__ = [
+    "bce", "bce_with_logits", "cosine_similarity", "hinge", "huber_loss", "kl_div", "l1_loss",
+    "mse_loss",
+    "cross_entropy", "nll_loss",
+    "ctc_loss",
+]  # fmt: skip
+
+
+@on_one_device
+def bce(probs: Any, target: Any, reduction: str = "mean") -> Tensor:
+    """-target log(probs) - (1 - target) log(1 - probs), the binary cross entropy of probabilities.
+
+    probs and target have one shape and lie in [0, 1]: ValueRefusedError for other probs (on a GPU
+    a loss of NaN). The loss is infinite where a probability of 0 or 1 contradicts its target
+    (PyTorch stops at 100); 1 - probs is rounded. `bce_with_logits` has no such ends.
+
+    >>> bce([0.5, 1.0], [0.0, 1.0], "sum")
+    Tensor(0.6931472, shape=(), dtype=float32)
+    """
+    p, t = _pair("bce", probs, target)
+    p = CheckedProbabilities("bce")(p)
+    right, wrong = xlogy(t, p), xlogy(sub(1.0, t), sub(1.0, p))
+    return reduced("bce", sub(neg(right), wrong), reduction)
+
+
+@on_one_device
+def bce_with_logits(logits: Any, target: Any, reduction: str = "mean") -> Tensor:
+    """target softplus(-logits) + (1 - target) softplus(logits), which is bce(sigmoid(logits),
+    target).
+
+    It is exact for logits of any size. Logits and targets have one shape; the gradient is
+    sigmoid(logits) - target. Infinite logits give NaN.
+
+    >>> bce_with_logits([1000.0, -1000.0], [1.0, 1.0], "none").tolist()
+    [0.0, 1000.0]
+    """
+    x, t = _pair("bce_with_logits", logits, target)
+    losses = sub(mul(t, softplus(neg(x))), mul(sub(t, 1.0), softplus(x)))
+    return reduced("bce_with_logits", losses, reduction)
+
+
+@on_one_device
+def mse_loss(prediction: Any, target: Any, reduction: str = "mean") -> Tensor:
+    """(prediction - target)^2, of one shape."""
+    x, t = _pair("mse_loss", prediction, target)
+    d = sub(x, t)
+    return reduced("mse_loss", mul(d, d), reduction)
+
+
+@on_one_device
+def l1_loss(prediction: Any, target: Any, reduction: str = "mean") -> Tensor:
+    """|prediction - target|, of one shape; the gradient is 0 where they are equal."""
+    x, t = _pair("l1_loss", prediction, target)
+    return reduced("l1_loss", abs(sub(x, t)), reduction)
+
+
+@on_one_device
+def huber_loss(prediction: Any, target: Any, reduction: str = "mean", delta: float = 1.0) -> Tensor:
+    """d^2 / 2 where |d| <= delta, delta (|d| - delta / 2) elsewhere, for d = prediction - target.
+
+    Both have one shape (Huber 1964). ValueRefusedError for a delta that is not above
+    0.
+
+    >>> huber_loss([1.0, 3.0], [0.0, 0.0], "none").tolist()
+    [0.5, 2.5]
+    """
+    delta = number("huber_loss", "delta", delta, above=0)
+    x, t = _pair("huber_loss", prediction, target)
+    d = sub(x, t)
+    kept = clip(d, -delta, delta)
+    return reduced("huber_loss", mul(kept, sub(d, mul(kept, 0.5))), reduction)
+
+
+@on_one_device
+def kl_div(log_probs: Any, target: Any, reduction: str = "mean") -> Tensor:
+    """target (log(target) - log_probs), the terms of the Kullback-Leibler divergence of target.
+
+    The logarithms of the other distribution come first, as in PyTorch. Both have one shape; a
+    target of 0 gives 0. The divergence of one distribution is the sum of the terms;
+    "mean" divides by the number of all elements, so of a batch (N, C) the mean divergence is
+    "sum" divided by N.
+
+    >>> kl_div([-1.0, -1.0], [1.0, 0.0], "none").tolist()
+    [1.0, 0.0]
+    """
+    x, t = _pair("kl_div", log_probs, target)
+    absent = logical_and(equal(t, 0.0), equal(x, -float("inf")))
+    terms = sub(xlogy(t, t), mul(t, select(absent, 0.0, x)))
+    return reduced("kl_div", terms, reduction)
+
+
+@on_one_device
+def hinge(scores: Any, target: Any, reduction: str = "mean") -> Tensor:
+    """max(0, 1 - target * scores), for targets of -1 and 1.
+
+    Both have one shape; at the margin, where it bends, the gradient is 0.
+
+    >>> hinge([0.5, 3.0], [1, 1], "none").tolist()
+    [0.5, 0.0]
+    """
+    x, t = _pair("hinge", scores, target)
+    return reduced("hinge", relu(sub(1.0, mul(t, x))), reduction)
+
+
+@on_one_device
+def cosine_similarity(x: Any, y: Any, axis: int = -1, eps: float = 1e-8) -> Tensor:
+    """sum(x y) / (max(|x|, eps) max(|y|, eps)) along `axis`, the cosine of the angle of vectors.
+
+    x and y broadcast; integers are cast to float32, float16 and bfloat16 computed in it. Vectors of
+    zeros give 0, and the gradient is finite there.
+
+    >>> cosine_similarity([3.0, 4.0], [[4.0, 3.0], [0.0, 0.0]]).tolist()
+    [0.9599999785423279, 0.0]
+    """
+    x, y = strong(x, y)
+    shape = broadcast("cosine_similarity", shape_of(x), shape_of(y))
+    at = normal_axis("cosine_similarity", axis, len(shape))
+    dtype = promote(dtype_of(x), dtype_of(y))
+    computed = float64 if dtype == float64 else float32
+    x, y = (broadcast_to(cast(v, computed), shape) for v in (x, y))
+    # The root's slope is infinite at 0, but no gradient passes where the clip binds.
+    least = number("cosine_similarity", "eps", eps, 0) ** 2
+    lengths = [sqrt(clip(sum(square(v), at), least)) for v in (x, y)]
+    cosine = div(sum(mul(x, y), at), mul(*lengths))
+    return cast(cosine, dtype) if is_float(dtype) else cosine
+
+
+def _pair(name: str, x: Any, target: Any) -> tuple[Any, Any]:
+    """x and target in one float dtype; ShapeError unless they have one shape."""
+    if shape_of(x) != shape_of(target):
+        raise ShapeError(
+            f"{name} got shapes {shape_of(x)} and {shape_of(target)}; a loss compares tensors of "
+            "one shape, and broadcasting here is more often a mistake than meant"
+        )
+    x, target = as_floats(x, target)
+    return x, target
+
+
+def reduced(name: str, losses: Tensor, reduction: str) -> Tensor:
+    """The losses, their mean or their sum; ValueRefusedError for another reduction."""
+    check_reduction(name, reduction)
+    return losses if reduction == "none" else (mean if reduction == "mean" else sum)(losses)
+
+
+# --- Losses of class labels -----------------------------------------------------------------------
+
+
+@on_one_device
+def cross_entropy(
+    logits: Any,
+    labels: Any,
+    reduction: str = "mean",
+    weight: Any = None,
+    ignore_index: int | None = None,
+    label_smoothing: float = 0.0,
+) -> Tensor:
+    """-sum_c w_c ((1 - e) t_c + e / C) log softmax(logits)_c, the cross entropy with the labels.
+
+    logits: (N, C, ...) floats for C classes. labels: integers in [0, C) of shape (N, ...), each
+    standing for t_c = 1 at its class and 0 elsewhere; or t itself, probabilities of the logits'
+    shape. weight: w, (C,) floats, by default 1. label_smoothing: e, from 0 to 1 (Szegedy et al.
+    2015). ignore_index: integer labels that are it, a class or not, count nowhere; their loss is 0.
+
+    reduction: "none" gives (N, ...), "sum" their sum, "mean" their mean: for integer labels
+    weighted, sum(losses) / sum(w at the labels that count), which is NaN where none does. These are
+    PyTorch's formulas; its default of ignore_index is -100. A label outside the classes raises
+    OutOfRangeError when it runs.
+
+    >>> cross_entropy([[0.0, 0.0], [0.0, 0.0]], [0, 1])
+    Tensor(0.6931472, shape=(), dtype=float32)
+    >>> cross_entropy([[0.0, 0.0], [0.0, 0.0]], [[0.5, 0.5], [1.0, 0.0]], "sum")
+    Tensor(1.3862944, shape=(), dtype=float32)
+    """
+    plain = weight is None and ignore_index is None and not label_smoothing
+    if plain and (len(shape_of(logits)), len(shape_of(labels))) == (2, 1):
+        return CrossEntropy(reduction)(logits, labels)[0]
+    label_smoothing = probability("cross_entropy", "label_smoothing", label_smoothing)
+    if shape_of(labels) == shape_of(logits) and len(shape_of(logits)) > 1:
+        return _by_shares(logits, labels, reduction, weight, ignore_index, label_smoothing)
+    target = _targets("cross_entropy", logits, labels, weight, ignore_index)
+    losses = _weighted(target, _entropies(logits, target.labels))
+    if label_smoothing:
+        even = mean(_times(log_softmax(logits, 1), target.weight), 1)  # sums overflow in float16
+        losses = sub(mul(losses, 1.0 - label_smoothing), mul(even, label_smoothing))
+    return _total(target, losses, reduction)
+
+
+@on_one_device
+def nll_loss(
+    log_probs: Any,
+    labels: Any,
+    reduction: str = "mean",
+    weight: Any = None,
+    ignore_index: int | None = None,
+) -> Tensor:
+    """-w_c log_probs_c at each label c, the negative log likelihood of the labels.
+
+    log_probs (N, C, ...) floats, as of log_softmax along axis 1; labels (N, ...) integers in
+    [0, C), else OutOfRangeError. The other arguments are those of `cross_entropy`.
+
+    >>> nll_loss([[-0.5, -1.0], [-2.0, -0.25]], [0, 1])
+    Tensor(0.375, shape=(), dtype=float32)
+    """
+    target = _targets("nll_loss", log_probs, labels, weight, ignore_index)
+    classes, rank = shape_of(log_probs)[1], len(shape_of(log_probs))
+    numbers = np.arange(classes, dtype=target.labels.dtype).reshape(-1, *(1,) * (rank - 2))
+    hits = equal(expand_dims(target.labels, 1), numbers)
+    losses = neg(sum(select(hits, log_probs, 0.0), 1))
+    losses = select(outside(target.labels, classes), float("nan"), losses)
+    return _total(target, _weighted(target, losses), reduction)
+
+
+class _Targets(NamedTuple):
+    """The labels (N, ...) of a loss, with 0 for those that are ignored.
+
+    counts: bools, False for ignored labels; None if none is. weight: of each class. share: the
+    weight of each label. The weights are None if all are 1.
+    """
+
+    name: str
+    labels: Any
+    counts: Any
+    weight: Any
+    share: Any
+
+
+def _targets(name: str, scores: Any, labels: Any, weight: Any, ignored: int | None) -> _Targets:
+    """The labels, checked; ShapeError or DTypeError where they do not fit the scores."""
+    shape, given = shape_of(scores), shape_of(labels)
+    classes = shape[1] if len(shape) > 1 else 0
+    if not classes or given != (shape[0], *shape[2:]):
+        first = "logits" if name == "cross_entropy" else "log_probs"
+        raise ShapeError(
+            f"{name} got {first} of shape {shape} and labels of shape {given}; {first} of shape "
+            "(N, C, ...), with C at least 1, come first, then labels of shape (N, ...)"
+            + (" or that of the logits" if name == "cross_entropy" else "")
+            + _would_do(first, shape, given)
+        )
+    dtype = needs_float(name, dtype_of(scores))
+    w = None if weight is None else _by_class(name, weight, shape, dtype)
+    if ignored is not None:
+        ignored = integer(name, "ignore_index", ignored)
+    labels = checked(name, "label", labels, classes, ignored)
+    counts = None if ignored is None else not_equal(cast(labels, int64), ignored)
+    labels = labels if counts is None else select(counts, labels, 0)
+    share = None if w is None else gather(w, labels)
+    return _Targets(name, labels, counts, w, share)
+
+
+def _by_class(name: str, weight: Any, shape: tuple[int, ...], dtype: DType) -> Any:
+    """The weight of each class, (C,)."""
+    if shape_of(weight) != shape[1:2]:
+        raise ShapeError(
+            f"{name} got weight of shape {shape_of(weight)} for {shape[1]} classes; it has one "
+            f"number for each, shape {shape[1:2]}"
+        )
+    if isinstance(weight, (np.ndarray, list, tuple)):  # it follows the scores to their device
+        return np.asarray(weight, dtype)
+    return weight if weight.dtype == dtype else cast(weight, dtype)
+
+
+def _would_do(name: str, shape: tuple[int, ...], given: tuple[int, ...]) -> str:
+    """A hint for labels (N, 1, ...), and for scores with the classes on the last axis."""
+    if len(shape) == 1 and not given:
+        return f"; {name}[None] and labels[None] are a batch of one row"
+    if given[1:2] == (1,) and given[2:] == shape[2:]:
+        return f"; labels[{', '.join([':', '0', *':' * len(shape[2:])])}] has that shape"
+    if len(shape) > 2 and given == shape[:-1]:
+        return f"; ops.moveaxis({name}, -1, 1) has the classes on axis 1"
+    return ""
+
+
+def checked(name: str, what: str, values: Any, end: int, ignored: int | None = None) -> Any:
+    """Integers in [0, end), in a dtype that has `end`."""
+    values = CheckedLabels(end, name, ignored, what)(values)
+    return cast(values, int64) if np.iinfo(values.dtype).max < end else values
+
+
+def outside(values: Any, end: int) -> Any:
+    """True for integers that are not in [0, end), which a GPU does not refuse."""
+    return logical_or(less(values, 0), greater_equal(values, end))
+
+
+def _entropies(logits: Any, labels: Any) -> Tensor:
+    """The cross entropy of each label."""
+    if len(shape_of(logits)) == 2:
+        return CrossEntropy("none")(logits, labels)[0]
+    rows = reshape(moveaxis(logits, 1, -1), (-1, shape_of(logits)[1]))
+    return reshape(CrossEntropy("none")(rows, reshape(labels, -1))[0], labels.shape)
+
+
+def _weighted(target: _Targets, losses: Tensor) -> Tensor:
+    return losses if target.share is None else mul(losses, target.share)
+
+
+def _times(values: Any, weight: Any) -> Any:
+    """Values (N, C, ...) times the weights of the classes, if there are any."""
+    if weight is None:
+        return values
+    return mul(values, weight.reshape((-1, *(1,) * (len(shape_of(values)) - 2))))
+
+
+def _total(target: _Targets, losses: Tensor, reduction: str) -> Tensor:
+    """The losses of the labels that count, reduced."""
+    losses = _counted(target.counts, losses)
+    if reduction != "mean" or (target.share is None and target.counts is None):
+        return reduced(target.name, losses, reduction)
+    share = ones_like(losses) if target.share is None else target.share
+    return div(mean(losses), mean(_counted(target.counts, share)))  # sums overflow in float16
+
+
+def _counted(counts: Any, values: Any) -> Any:
+    return values if counts is None else select(counts, values, 0.0)
+
+
+def _by_shares(
+    logits: Any, t: Any, reduction: str, weight: Any, ignored: int | None, smoothing: float
+) -> Tensor:
+    """The cross entropy with probabilities t for labels."""
+    shape, dtype = shape_of(logits), needs_float("cross_entropy", dtype_of(logits))
+    if ignored is not None:
+        raise AttributeRefusedError(
+            f"cross_entropy got ignore_index={ignored} and probabilities, which no number can "
+            "name; give rows of zeros to those that are not to count"
+        )
+    if not is_float(dtype_of(t)):
+        raise DTypeError(
+            f"cross_entropy got labels of {dtype_of(t).name} in the shape of the logits, {shape}; "
+            "probabilities are floats, and integer labels have one number for each row"
+        )
+    logs = log_softmax(logits, 1)
+    q = add(mul(t, 1.0 - smoothing), smoothing / shape[1]) if smoothing else t
+    w = None if weight is None else _by_class("cross_entropy", weight, shape, dtype)
+    q = _times(q, w)
+    absent = logical_and(equal(q, 0.0), equal(logs, -float("inf")))
+    return reduced("cross_entropy", neg(sum(mul(q, select(absent, 0.0, logs)), 1)), reduction)
+
+
+# --- Connectionist temporal classification --------------------------------------------------------
+
+
+@on_one_device
+def ctc_loss(
+    log_probs: Any,
+    targets: Any,
+    input_lengths: Any,
+    target_lengths: Any,
+    blank: int = 0,
+    reduction: str = "mean",
+    zero_infinity: bool = False,
+) -> Tensor:
+    """-log sum_pi prod_t p_t(pi_t), over all paths pi that spell the target: CTC's loss.
+
+    A path names a class for each step; it spells the labels that remain when runs of one class are
+    merged, and then blanks dropped. log_probs: (T, N, C) logarithms of probabilities, as of
+    log_softmax, floats. targets: (N, S) integer classes, none of them blank; entries beyond a
+    target's length are ignored. input_lengths, target_lengths: (N,) integers, at most T and S. The
+    sums are taken in the logarithms, in a scan over T; in float32 for floats of 16 bits.
+
+    reduction: "none" gives (N,), "sum" their sum, and "mean", as in PyTorch, the mean of each loss
+    divided by its target's length, at least 1. A target that no path of its length spells has the
+    loss inf, or 0 with zero_infinity; its gradient is 0 in both cases. OutOfRangeError for a label
+    or length outside of its range. Source: Graves et al. 2006, "Connectionist temporal
+    classification".
+
+    >>> probs = np.full((3, 1, 2), 0.5, np.float32)  # 6 of 8 paths spell one 1: all but 000, 101
+    >>> round(ctc_loss(np.log(probs), [[1]], [3], [1]).item(), 6), round(float(-np.log(6 / 8)), 6)
+    (0.287682, 0.287682)
+    """
+    check_reduction("ctc_loss", reduction)
+    steps, most, classes = _sizes(log_probs, targets, input_lengths, target_lengths, blank)
+    dtype = needs_float("ctc_loss", dtype_of(log_probs))
+    computed = float64 if dtype == float64 else float32
+    lengths = cast(checked("ctc_loss", "input_length", input_lengths, steps + 1), int64)
+    count = checked("ctc_loss", "target_length", target_lengths, most + 1)
+    count = expand_dims(cast(count, int64), 1)
+    targets = select(less(np.arange(most), count), targets, blank)
+    labels = checked("ctc_loss", "target", targets, classes)
+    blanks, ends = _paths(cast(log_probs, computed), labels, lengths, blank)
+    likely = squeeze(logaddexp(*(take_along_axis(v, count, 1) for v in (blanks, ends))), 1)
+    losses = select(less(likely, _NEVER / 2), 0.0 if zero_infinity else float("inf"), neg(likely))
+    unseen = logical_or(outside(lengths, steps + 1), outside(squeeze(count, 1), most + 1))
+    unseen = logical_or(unseen, any(outside(labels, classes), 1))  # on a GPU
+    losses = select(unseen, float("nan"), losses)
+    if reduction == "mean":
+        losses = div(losses, cast(maximum(squeeze(count, 1), 1), computed))
+    return cast(reduced("ctc_loss", losses, reduction), dtype)
+
+
+def _sizes(
+    log_probs: Any, targets: Any, input_lengths: Any, target_lengths: Any, blank: int
+) -> tuple[int, int, int]:
+    """(T, S, C); ShapeError where the shapes do not belong together."""
+    shapes = [shape_of(v) for v in (log_probs, targets, input_lengths, target_lengths)]
+    rows = shapes[0][1:2]
+    if [len(s) for s in shapes] != [3, 2, 1, 1] or builtins.any(s[:1] != rows for s in shapes[1:]):
+        raise ShapeError(
+            "ctc_loss got log_probs, targets, input_lengths and target_lengths of shapes "
+            f"{', '.join(map(str, shapes))}; expected (T, N, C), (N, S), (N,) and (N,): targets "
+            "of several lengths are padded, not joined"
+        )
+    classes = shapes[0][2]
+    integer("ctc_loss", "blank", blank, 0, classes - 1)
+    return shapes[0][0], shapes[1][1], classes
+
+
+# The logarithm of probability 0: finite, so that the difference of two is not NaN, and below all
+# sums of logarithms of probabilities.
+_NEVER = -1e30
+
+
+def _paths(log_probs: Any, labels: Any, lengths: Any, blank: int) -> tuple[Any, Any]:
+    """The logarithms of the total probability of all paths that spell the first s labels, for s
+    from 0 to S: of those that end in the blank after them, and of those that end in the last of
+    them; both (N, S + 1).
+
+    Before step 0 there is the empty path, at the blank before all labels.
+    """
+    steps, rows, _ = log_probs.shape
+    most, dtype = labels.shape[1], log_probs.dtype
+    never = np.full((rows, 1), _NEVER, dtype)
+    none = zeros_like(reshape(lengths, (rows, 1)), dtype)  # on the inputs' device
+    ends = add(none, np.repeat(never, most + 1, 1))
+    blanks = add(none, np.array([0.0] + [_NEVER] * most, dtype))
+    again = equal(labels, concat([np.full((rows, 1), -1), cast(labels, int64)], 1)[:, :most])
+    at = broadcast_to(expand_dims(labels, 0), (steps, rows, most))
+    emitted = clip(take_along_axis(log_probs, at, 2), _NEVER)
+    emitted = select(equal(labels, blank), _NEVER, emitted)
+    silent = clip(log_probs[:, :, blank : blank + 1], _NEVER)
+    going = less(np.arange(steps).reshape(-1, 1, 1), reshape(lengths, (rows, 1)))
+
+    def step(before: Any, row: Any) -> Any:
+        (blanks, ends), (silence, label, on) = before, row
+        entered = logaddexp(blanks[:, :most], select(again, _NEVER, ends[:, :most]))
+        stayed = logaddexp(ends[:, 1:], entered)
+        after = logaddexp(blanks, ends) + silence, concat([never, stayed + label], 1)
+        return tuple(select(on, a, b) for a, b in zip(after, before, strict=True)), None
+
+    blanks, ends = scan(step, (blanks, ends), (silent, emitted, going))[1]
+    return blanks, ends

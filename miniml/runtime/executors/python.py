@@ -1,0 +1,457 @@
+"""Python executor: a program's steps compiled to one straight-line function over a Memory's arrays.
+
+Writer: a line for each step. Source text of calls: values that stay have names, others are
+expressions. Marks: the time at which each step was done, for a profile.
+"""
+
+from __future__ import annotations
+
+import keyword
+import time
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from itertools import zip_longest
+from operator import call
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ...backends.cc.player import made_usable, note_times, unusable
+from ...backends.device import Array, Device
+from ...core.access import consume, is_native, uninterrupted
+from ...graph.ir import Node, Var
+from ..launch import BoundKernel
+from ..memory import Memory
+from ..steps import Copy, KernelLaunch, Look, Publish, Stage, Step, Steps, View
+from .native import Natives, Part, RunOfCalls, Single, has_native, joined
+
+# --- Writer ---------------------------------------------------------------------------------------
+
+
+def write(
+    steps: Steps,
+    memory: Memory,
+    name: str,
+    inputs: Sequence[Var] | None = None,
+    filled: Sequence[Var] = (),
+    threads: int = 0,
+    marks: Marks | None = None,
+) -> Function:
+    """Compile the steps to a function.
+
+    inputs: those whose values are its arguments; None if they, and parameters of the host, are in
+    the memory already. filled: the outputs that it fills, as arrays among its arguments, instead of
+    returning them. threads: the most that a native kernel may use; 0 for all. marks: notes when
+    each step was done, if given.
+    """
+    copies = sum(isinstance(step, Copy) for step in steps.compute)
+    given = [f"x{i}" for i in range(len(inputs or ()))]
+    targets = [f"y{i}" for i in range(len(filled))]
+    made = [f"out{i}" for i in range(copies - len(filled))]
+    native = has_native((*steps.compute, *steps.publish))
+    natives = Natives(memory, inputs or (), filled) if native else None
+    parts, publish = joined(steps, [*targets, *made], natives)
+    writer = _Writer(memory, filled, made, threads, marks)
+    if inputs is not None:
+        writer.receive(inputs, {} if natives is None else natives.used)
+    writer.begin()
+    for part in parts:
+        writer.compute(part)
+    writer.publish(publish)
+    writer.line(f"return [{', '.join(made)}]")
+    source = "\n    ".join([f"def program({', '.join((*given, *targets))}):", *writer.lines]) + "\n"
+    values = writer.names.values
+    exec(compile(source, f"<miniml program {name}>", "exec"), values)
+    if marks is not None:
+        marks.finish()
+    run = values.pop("program")  # no reference cycle: a dropped program frees its memory at once
+    alone = parts[0] if len(parts) == 1 and not steps.publish else None
+    whole = alone if isinstance(alone, RunOfCalls) else None
+    return Function(run, source, writer.nodes, writer.native_runs, whole)
+
+
+class Function(NamedTuple):
+    """The compiled function: `run(*arrays)` returns fresh output arrays.
+
+    nodes: by line of the source. native_runs: the number of calls in the source that run native
+    kernels. whole: the native run that does everything, if there is one.
+    """
+
+    run: Callable[..., list[Array]]
+    source: str
+    nodes: Mapping[int, Node]
+    native_runs: int = 0
+    whole: RunOfCalls | None = None
+
+    def nodes_of(self, error: Exception) -> Iterator[Node]:
+        """The nodes whose steps were running when the error was raised."""
+        trace, code = error.__traceback__, self.run.__code__
+        while trace is not None:
+            if trace.tb_frame.f_code is code and trace.tb_lineno in self.nodes:
+                yield self.nodes[trace.tb_lineno]
+            trace = trace.tb_next
+
+
+# NumPy warns about a third positional argument of these.
+_KEYWORD_OUT = (np.maximum, np.minimum)
+
+
+class _Writer:
+    """The lines written so far, and the values of the names in them.
+
+    made: the names of outputs that are made and returned. _varying: names of values that may be
+    other arrays at each call. _unseen: views of those, which no line has needed so far.
+    """
+
+    def __init__(
+        self,
+        memory: Memory,
+        filled: Sequence[Var],
+        made: Sequence[str],
+        threads: int,
+        marks: Marks | None = None,
+    ):
+        self.marks = marks
+        self.memory, self.device = memory, memory.device
+        self.made, self.threads, self.native_runs = made, threads, 0
+        known = {"call": call, "consume": consume, "partial": partial, "ndarray": np.ndarray}
+        self.names = NamedValues({**known, "uninterrupted": uninterrupted, "device": memory.device})
+        self.lines: list[str] = []
+        self.nodes: dict[int, Node] = {}
+        self._indent = ""
+        self._varying = {v: Varying(f"y{i}") for i, v in reversed([*enumerate(filled)])}
+        self._unseen: dict[Var, View] = {}
+
+    def line(self, text: str, node: Node | None = None) -> None:
+        """Write a line; an error raised in it points at the node."""
+        self.lines.append(self._indent + text)
+        if node is not None:
+            self.nodes[len(self.lines) + 1] = node
+
+    def receive(self, inputs: Sequence[Var], used: Mapping[Var, str]) -> None:
+        """Bind the arguments to the inputs, and read parameters that stay on the host. used: the
+        inputs that native kernels read, with their names, which are made usable."""
+        for i, var in enumerate(inputs):
+            self._argument(var, Varying(f"x{i}"))
+        for allocation, buffer in self.memory.uploads.items():
+            assert allocation.parameter is not None
+            self._write(self._copied(buffer, allocation.parameter._data))
+        if used:
+            specs = [(v.abstract.shape, v.abstract.dtype) for v in used]
+            names = ", ".join(used.values())
+            self.names.values |= {
+                "unusable": unusable(specs), "made_usable": partial(made_usable, specs),
+            }  # fmt: skip
+            self.line(f"if unusable({names}): [{names}] = made_usable({names})")
+
+    def begin(self) -> None:
+        """Write the mark of the begin of the first step."""
+        if self.marks is not None:
+            self.names.values |= {"times": self.marks.times, "clock": self.marks.clock}
+            self.line("times[0] = clock()")
+
+    def _mark(self, step: Step | None, since: int) -> None:
+        """Write the mark of the end of a step, if lines have been written for it."""
+        if self.marks is not None and len(self.lines) > since:
+            self.line(f"times[{self.marks.add(step)}] = clock()")
+
+    def _argument(self, var: Var, name: Varying) -> None:
+        buffer = self.memory.arrays.get(var)
+        if buffer is not None:
+            self._write(self._copied(buffer, name))
+            return
+        self._varying[var] = name
+        if self.device.name != "cpu":
+            self.line(f"if isinstance({name}, ndarray): {name} = device.from_host({name})")
+
+    def compute(self, part: Part) -> None:
+        """Write one step that may fail, or a native run."""
+        since = len(self.lines)
+        self._compute(part)
+        if isinstance(part, Single):
+            self._mark(part.step, since)
+
+    def _compute(self, part: Part) -> None:
+        if isinstance(part, RunOfCalls):
+            for step, out in part.steps:
+                if isinstance(step, Copy) and out in self.made:
+                    of = step.source.abstract
+                    made = SourceCall(np.empty, (of.shape, of.dtype), stem="empty")
+                    self.line(f"{out} = {self.names.call(made)}")
+            self._write(self._of_run(part))
+        elif isinstance(part.step, Copy):
+            self._copy(part.step, part.out)
+        else:
+            for made in self._calls(part.step):
+                self._write(made, part.step)
+
+    def _copy(self, step: Copy, out: str) -> None:
+        """Write the copy of an output: to an array of the caller, or to one that is returned."""
+        value = self._value(step.source)
+        if out in self.made:
+            copied = SourceCall(self.device.copy, (value,), stem="copy")
+            self.line(f"{out} = {self.names.call(copied)}")
+        elif not (isinstance(value, Varying) and value == out):
+            self._write(self._copied(Varying(out), value))
+
+    def publish(self, parts: Sequence[Part]) -> None:
+        """Write the steps that are atomic: as one C call if all are C functions, so that no signal
+        handler runs in between, else with all handlers deferred."""
+        if self.marks is not None:
+            self._publish_marked(parts)
+            return
+        made = [*self._published(parts)]
+        if not made:
+            return
+        if all(is_native(partial(c.function)) for c, _ in made):
+            self.line(f"consume(map(call, {self.names.thunks([c for c, _ in made])}))")
+            return
+        with self._uninterrupted():
+            for c, step in made:
+                self._write(c, step)
+
+    def _publish_marked(self, parts: Sequence[Part]) -> None:
+        """Write them with a mark after each call."""
+        with self._uninterrupted():
+            for c, step in self._published(parts):
+                since = len(self.lines)
+                self._write(c, step)
+                if step is not None:
+                    self._mark(step, since)
+
+    @contextmanager
+    def _uninterrupted(self) -> Iterator[None]:
+        """Write lines, those of views included, that run with all handlers deferred."""
+        self.line("with uninterrupted():")
+        begun, self._indent = len(self.lines), "    "
+        yield
+        self._indent = ""
+        if len(self.lines) == begun:  # views alone, which nothing has read
+            self.lines.pop()
+
+    def _published(self, parts: Sequence[Part]) -> Iterator[tuple[SourceCall, Step | None]]:
+        """The calls of these parts, native runs as one each."""
+        for part in parts:
+            if isinstance(part, RunOfCalls):
+                yield self._of_run(part), None
+            else:
+                yield from ((c, part.step) for c in self._calls(part.step))
+
+    def _of_run(self, run: RunOfCalls) -> SourceCall:
+        self.native_runs += 1
+        for step, _ in run.steps:
+            if isinstance(step, View):
+                self._view(step)
+        function = run.function(self.threads)
+        if self.marks is not None:
+            self.marks.add_run(function, run.made_by)
+        return SourceCall(function, tuple(map(Varying, run.names)), stem="run")
+
+    def _write(self, made: SourceCall, step: Step | None = None) -> None:
+        self.line(self.names.call(made), getattr(step, "node", None))
+
+    def _calls(self, step: Step) -> Iterator[SourceCall]:
+        """The calls that make up a step, in order."""
+        match step:
+            case View(node) if node in self.memory.copies:
+                yield self._copied(*self.memory.copies[node])
+            case View():
+                self._view(step)
+            case KernelLaunch(node, kernel):
+                inputs = yield from self._operands(node, kernel)
+                yield self._launch(node, kernel, inputs)
+            case Look(node, look):
+                inputs = tuple(map(self._value, node.inputs))
+                yield SourceCall(look, (node, inputs, self._targets(node)), stem="look")
+            case Stage(source, target):
+                yield self._copied(self.memory.targets[target], self._value(source))
+            case Publish(parameter, source):
+                yield self._copied(parameter._buffer, self._value(source))
+
+    def _view(self, view: View) -> None:
+        """Leave a view of a varying value to the first line that needs it."""
+        (out,) = view.node.outputs
+        if out not in self.memory.arrays:
+            self._unseen[out] = view
+
+    def _value(self, var: Var) -> Any:
+        if var in self._unseen:
+            self._see(self._unseen.pop(var))
+        array = self.memory.arrays.get(var)
+        return self._varying[var] if array is None else array
+
+    def _see(self, view: View) -> None:
+        """Write the line that makes a view."""
+        node = view.node
+        made = SourceCall(view.kernel.function, tuple(map(self._value, node.inputs)), stem="view")
+        name = self._varying[node.outputs[0]] = Varying(f"v{len(self.lines)}")
+        self.line(f"{name} = {self.names.call(made)}", node)
+
+    def _targets(self, node: Node) -> tuple[Any, ...]:
+        targets = self.memory.targets
+        return tuple([targets[v] if v in targets else self._varying[v] for v in node.outputs])
+
+    def _operands(
+        self, node: Node, kernel: BoundKernel
+    ) -> Generator[SourceCall, None, tuple[Any, ...]]:
+        """The inputs of a kernel: copies in row-major order if it requires that."""
+        given = []
+        for var, strides in zip_longest(node.inputs, kernel.node.strides):
+            strided = strides is not None or self.device.takes_strides(kernel.entry)
+            value = self._value(var)
+            if isinstance(value, Varying) and not strided:
+                value = Varying(f"device.contiguous({value})")
+            elif not strided and not _is_dense(value):
+                yield self._copied(self.memory.dense(var), value)
+                value = self.memory.dense(var)
+            given.append(value)
+        return tuple(given)
+
+    def _launch(self, node: Node, kernel: BoundKernel, inputs: tuple[Any, ...]) -> SourceCall:
+        outs, name = self._targets(node), node.primitive.name
+        stem = f"{name}_" if name.isidentifier() else "kernel_"
+        if kernel.instance is not None:
+            stream = None if self.device.stream is None else Varying("device.stream")
+            scratch = self.memory.scratch(node)
+            return SourceCall(kernel.instance.launch, (inputs, scratch, outs, stream), stem=stem)
+        function, attrs, entry = kernel.function, kernel.node.attrs, kernel.entry
+        out: Any = outs[0] if kernel.single else outs
+        if isinstance(function, np.ufunc) and function not in _KEYWORD_OUT:
+            return SourceCall(function, (*inputs, out), stem=stem)
+        chosen = isinstance(function, np.ufunc) or isinstance(entry.body, type)  # by a Kernel class
+        if chosen or not all(k.isidentifier() and not keyword.iskeyword(k) for k in attrs):
+            return SourceCall(function, inputs, {"out": out}, stem)
+        # Calling the kernel itself with its attributes is faster than a partial with keywords.
+        return SourceCall(entry.body, inputs, {**attrs, "out": out}, stem)
+
+    def _copied(self, target: Any, source: Any) -> SourceCall:
+        """A copy into an array; on the host by a slot in C, since np.copyto runs Python first."""
+        if not isinstance(target, np.ndarray):
+            return SourceCall(self.device.copy_into, (target, source), stem="copy")
+        if self.device.name != "cpu":  # a parameter that stays on the host
+            source = Varying(f"device.to_host({self.names.text(source)})")
+        return SourceCall(target.__setitem__, (..., source), stem="copy")
+
+
+def _is_dense(array: Any) -> bool:
+    """True for an array in row-major order, on the host or a device."""
+    of_host = isinstance(array, np.ndarray)
+    return bool(array.flags.c_contiguous if of_host else array.contiguous)
+
+
+# --- Source text of calls -------------------------------------------------------------------------
+
+
+class Varying(str):
+    """Source text of a value that may differ at each call of the program."""
+
+
+class SourceCall(NamedTuple):
+    """A call in a line, with fixed and Varying arguments. stem: of the function's name in the
+    source."""
+
+    function: Any
+    arguments: tuple[Any, ...]
+    keywords: Mapping[str, Any] = {}
+    stem: str = "f"
+
+    @property
+    def thunk(self) -> Callable[[], object] | None:
+        """The call, to be made later; None if it varies between calls of the program."""
+        if any(map(_varies, (*self.arguments, *self.keywords.values()))):
+            return None
+        return partial(self.function, *self.arguments, **self.keywords)
+
+
+class NamedValues:
+    """Values by their names in the source; `values` holds those known from the start."""
+
+    def __init__(self, values: dict[str, Any]):
+        self.values = values
+        self._named: dict[int, str] = {id(...): "...", id(None): "None"}
+
+    def call(self, made: SourceCall, through: str = "") -> str:
+        """The call as text. through: a function that is called with the function and its
+        arguments."""
+        given = [self.text(made.function, made.stem)] if through else []
+        given += map(self.text, made.arguments)
+        given += [f"{key}={self.text(value, 'a')}" for key, value in made.keywords.items()]
+        return f"{through or self.text(made.function, made.stem)}({', '.join(given)})"
+
+    def thunks(self, calls: Sequence[SourceCall]) -> str:
+        """A tuple of the calls, to be made later; created once if none of them varies."""
+        thunks = [c.thunk for c in calls]
+        if None not in thunks:
+            return self.text(tuple(thunks), "updates")
+        made = zip(thunks, calls, strict=True)
+        shown = [self.call(c, "partial") if t is None else self.text(t, "u") for t, c in made]
+        return f"({', '.join(shown)},)"
+
+    def text(self, value: Any, stem: str = "b") -> str:
+        """The value as text: a name for it, unless it varies."""
+        if isinstance(value, Varying):
+            return value
+        if _varies(value):
+            return f"({', '.join(map(self.text, value))},)"
+        if id(value) not in self._named:
+            name = self._named[id(value)] = f"{stem}{len(self.values)}"
+            self.values[name] = value  # keeps it alive, so that no other value gets its id
+        return self._named[id(value)]
+
+
+def _varies(value: Any) -> bool:
+    return type(value) is Varying or (type(value) is tuple and Varying in map(type, value))
+
+
+# --- Marks ----------------------------------------------------------------------------------------
+
+
+class Marks:
+    """Times of a run in nanoseconds: times[0] is when the first step began, times[i + 1] when
+    steps[i] was done. A step of None stands for work that belongs to no step.
+
+    On a device each step is waited for.
+    """
+
+    def __init__(self, device: Device):
+        self.steps: list[Step | None] = []
+        self.times: Array = np.zeros(1, np.int64)
+        self.clock = clock_of(device)
+        self._runs: list[tuple[Any, int]] = []
+
+    def add(self, step: Step | None) -> int:
+        """The index of one more mark."""
+        self.steps.append(step)
+        return len(self.steps)
+
+    def add_run(self, run: Any, made_by: Sequence[Step]) -> None:
+        """The marks of a native run, one for each of its calls."""
+        self._runs.append((run, len(self.steps) + 1))
+        self.steps += made_by
+
+    def finish(self) -> None:
+        """Allocate the times of all marks, and pass them to the native runs."""
+        self.times.resize(len(self.steps) + 1, refcheck=False)
+        for run, first in self._runs:
+            note_times(run, self.times[first:])
+
+
+def clock_of(device: Device) -> Callable[[], int]:
+    """A clock that first waits for all that was launched on the device."""
+    if device.stream is None:
+        return now
+
+    def waited() -> int:
+        device.stream.synchronize()
+        return now()
+
+    return waited
+
+
+# The clock that native runs read; the call without an argument is faster where it is the same.
+now: Callable[[], int] = (
+    time.monotonic_ns
+    if time.get_clock_info("monotonic").implementation == "clock_gettime(CLOCK_MONOTONIC)"
+    else partial(time.clock_gettime_ns, time.CLOCK_MONOTONIC)
+)

@@ -1,0 +1,684 @@
+"""Observation of running kernels: watchers, profiles, hooks and the check for NaN.
+
+A watcher in `settings.watchers` has `sees_values`, and these members:
+
+    before(call), after(call)   for each kernel, if it sees values: a `Call`
+    program_ran(marks)          when a Program has run
+    calls                       a list that gets the fields of a `TimedCall` for each eager call, or
+                                None; where it grows longer than `most`, fold() is called
+
+Watched runs: the executables and call plans that watchers see, without NumPy's warnings. Profiles:
+time, calls, bytes and bandwidth of each node, layer and line. Hooks: functions called before and
+after each kernel. NaN checks: the first call that makes a NaN or an infinity is named.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextvars import Context, copy_context
+from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
+from operator import itemgetter
+from pathlib import Path
+from threading import get_ident
+from types import CodeType, FrameType
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..backends.device import Array, Device
+from ..backends.devices import get_device
+from ..core.abstract import typed
+from ..core.errors import (
+    NOWHERE,
+    DeclarationError,
+    Location,
+    NonFiniteError,
+    layer_block,
+    own_files,
+    pin_block,
+    user_location,
+    user_place,
+)
+from ..core.files import write_file
+from ..core.primitive import Primitive
+from ..core.scope import Block
+from ..core.settings import Settings, Watching, context, enter, unwatched
+from ..core.tensor import Tensor
+from ..graph.ir import Node, Var
+from ..ops.control import Cond, Fused, Scan, WhileLoop
+from .executors.cuda_graph import CudaGraph
+from .executors.python import Function, Marks, clock_of, write
+from .fusion.build import name as fused_name
+from .memory import BufferAssignment, Memory
+from .steps import Copy, KernelLaunch, LookAt, Publish, Stage, Step, steps
+
+Plan = Callable[[Sequence[Any]], tuple[Tensor, ...]]
+
+
+# --- Watched runs ---------------------------------------------------------------------------------
+
+
+class Call(NamedTuple):
+    """One run of a primitive's kernel: of a call, or of a node of a compiled program.
+
+    primitive: its name and attributes. inputs, outputs: Tensors; no outputs before it runs. where:
+    the call on the user's own line, or None; `where.layer` is what made it, such as "layer 0
+    (Dense)", and `where.gradient` says that it belongs to the gradient of that call.
+    """
+
+    primitive: Primitive
+    inputs: tuple[Tensor, ...]
+    outputs: tuple[Tensor, ...]
+    where: Location | None
+
+    def __str__(self) -> str:
+        at = self.where
+        if at is None:
+            return self.primitive.name
+        layer = f" in {at.layer}" if at.layer else ""
+        return f"{self.primitive.name}{layer} at {at}"
+
+
+class TimedCall(NamedTuple):
+    """Begin and end of an eager call, in nanoseconds. what: its name, and the bytes of its
+    inputs and outputs. code, lasti, layer, gradient: as of `location.user_place`."""
+
+    what: tuple[str, int]
+    code: CodeType | None
+    lasti: int
+    layer: str
+    gradient: bool
+    begin: int
+    end: int
+    thread: int
+
+
+class WatchedProgram:
+    """The kernels of a Program, run one by one for watchers. values: they see arrays, so
+    no kernel overwrites its inputs, and none runs after the last check."""
+
+    def __init__(
+        self, buffers: BufferAssignment, device: Device, settings: Settings, filled: Sequence[Var],
+        checks: Sequence[LookAt], values: bool,
+    ):  # fmt: skip
+        self.buffers, self.device, self.settings = buffers, device, settings
+        self.filled, self.checks, self.values = filled, checks, values
+        self.idle: list[Executable] = []
+
+    def take(self, by: Sequence[Any]) -> Executable:
+        """An idle executable, for these watchers."""
+        try:
+            executable = self.idle.pop()
+        except IndexError:
+            executable = self._new()
+        if self.values:
+            executable.by[:] = by
+        return executable
+
+    def _new(self) -> Executable:
+        by: list[Any] = []
+        before = [_showing("before", self.device, by)] if self.values else []
+        after = [*self.checks, *([_showing("after", self.device, by)] if self.values else [])]
+        marks, memory = Marks(self.device), Memory(self.buffers, self.device)
+        observed = steps(self.buffers, before, after)
+        graph, threads = self.buffers.graph, self.settings.threads
+        executor = write(observed, memory, graph.name, graph.inputs, self.filled, threads, marks)
+        return bound(executor, self.settings, marks, by)
+
+
+def _showing(when: str, device: Device, by: Sequence[Any]) -> LookAt:
+    """A function that shows copies of a node's inputs and outputs to those of `by` that see
+    values."""
+
+    def copies(arrays: tuple[Any, ...]) -> tuple[Tensor, ...]:
+        return tuple([Tensor(device.to_host(a), device=device.name) for a in arrays])
+
+    def show(node: Node, inputs: tuple[Any, ...], outputs: tuple[Any, ...]) -> None:
+        given = outputs if when == "after" else ()
+        call = Call(node.primitive, copies(inputs), copies(given), node.where)
+        for watcher in by:
+            if watcher.sees_values:
+                getattr(watcher, when)(call)
+
+    return show
+
+
+class Executable(NamedTuple):
+    """An executor with arrays of its own, and its `run` under the settings of compilation; it
+    serves one call at a time. by: the watchers of that call."""
+
+    run: Callable[..., list[Array]]
+    executor: Function | CudaGraph
+    marks: Marks | None
+    by: list[Any]
+
+
+def bound(
+    executor: Function | CudaGraph, settings: Settings, marks: Marks | None, by: list[Any]
+) -> Executable:
+    """The executable of an executor. Its context has these settings, and in it NumPy gives no
+    floating-point warnings: that is cheaper to enter than errstate."""
+    context = Context()
+    context.run(ignore_errors)
+    context.run(enter, settings)
+    return Executable(partial(context.run, executor.run), executor, marks, by)
+
+
+_context = Context()
+_context.run(np.seterr, all="ignore")
+_ERRORS, _IGNORED = next(iter(_context.items()))  # NumPy's context variable of errstate
+
+# Call it first in a context of its own: np.errstate takes ten times as long.
+ignore_errors = partial(_ERRORS.set, _IGNORED)
+
+
+def quietly(run: Callable[..., Any], *args: Any) -> Any:
+    """`run(*args)`, without NumPy's floating-point warnings.
+
+    It runs in a copy of the current context, so no interrupt can leave the warnings off.
+    """
+    return copy_context().run(_quiet, run, *args)
+
+
+def _quiet(run: Callable[..., Any], *args: Any) -> Any:
+    ignore_errors()
+    return run(*args)
+
+
+def watching_call(
+    primitive: Primitive,
+    device: str,
+    by: Sequence[Any],
+    run: Plan,
+) -> Plan:
+    """A call plan that these watchers see, for tensors of the same kinds each time."""
+    seeing = [w for w in by if w.sees_values]
+    timing = [w for w in by if w.calls is not None]
+    timed = _timed(primitive.name, clock_of(get_device(device)), timing, run) if timing else run
+
+    def watched(tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        where = user_location(passed=2)
+        show("before", Call(primitive, tuple(tensors), (), where))
+        outputs = timed(tensors)
+        show("after", Call(primitive, tuple(tensors), outputs, where))
+        return outputs
+
+    def show(when: str, call: Call) -> None:
+        with unwatched():
+            for watcher in seeing:
+                getattr(watcher, when)(call)
+
+    return watched if seeing else timed
+
+
+def _timed(name: str, clock: Callable[[], int], by: Sequence[Any], run: Plan) -> Plan:
+    """The plan, timed for these watchers.
+
+    A call itself takes little longer than this: so whatever can be written out is not called, and
+    the garbage collector has to visit nothing that is noted.
+    """
+    noted = [(w.calls, w.most, w.fold) for w in by]
+    frame_of, own, pinned, inside = sys._getframe, own_files, pin_block, layer_block
+    thread = get_ident
+    what: tuple[str, int] | None = None
+
+    def timed(tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        nonlocal what
+        begin = clock()
+        outputs = run(tensors)
+        end = clock()
+        if pinned() is None and inside() is None:
+            frame: FrameType | None = frame_of(3)  # past `bind` and the primitive
+            while frame is not None and own[frame.f_code.co_filename]:
+                frame = frame.f_back
+            if frame is None:
+                code, lasti, layer, gradient = NOWHERE
+            else:
+                code, lasti, layer, gradient = frame.f_code, frame.f_lasti, "", False
+        else:
+            code, lasti, layer, gradient = user_place(2)
+        if what is None:
+            what = name, sum(t._abstract.nbytes for t in (*tensors, *outputs))
+        call = what, code, lasti, layer, gradient, begin, end, thread()
+        for calls, most, fold in noted:
+            calls += call
+            if len(calls) > most:
+                fold()
+        return outputs
+
+    return timed
+
+
+# --- Profiles -------------------------------------------------------------------------------------
+
+_SHOWN = 40
+_KEPT = 1 << 20  # times that are kept for a trace: 8 MB of programs, 40 MB of eager calls
+
+
+def profile() -> Watching[Profile]:
+    """Note the time of each kernel that runs in the `with` block, of this thread or task:
+    `with ml.profile() as p: ...`.
+
+    print(p) shows a table, `p.rows`, `p.layers` and `p.lines` are its data, and
+    `p.save_trace("trace.json")` writes them for a trace viewer. Eager calls and compiled programs
+    are seen, native kernels included; nothing is recompiled. A loop or branch that is a node has
+    one row. On a GPU each kernel is waited for, and CUDA graphs are not used.
+
+    >>> from miniml import ops
+    >>> with profile() as p:
+    ...     _ = ops.exp(ops.exp(0.0))
+    >>> [(row.node, row.calls, row.bytes) for row in p.rows]
+    [('Exp', 1, 8), ('Exp', 1, 8)]
+    """
+    return Watching(Profile())
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """Totals over the runs of one node, or of all nodes of a layer or a line.
+
+    node: the primitive's name, "copy" of a result or "update" of a parameter. layer: what made the
+    call, such as "layer 0 (Dense)", or "". line: "file:line" of the user's call, or "". gradient:
+    True for what belongs to the gradient of that call. bytes: of inputs and outputs, in all calls.
+    """
+
+    node: str
+    layer: str
+    line: str
+    gradient: bool
+    calls: int
+    seconds: float
+    bytes: int
+
+    @property
+    def bandwidth(self) -> float:
+        """Achieved bytes per second."""
+        return self.bytes / self.seconds if self.seconds else 0.0
+
+
+class _What(NamedTuple):
+    """Something that takes time. key: equal for what shares a row."""
+
+    key: object
+    node: str
+    where: Location | None
+    nbytes: int
+
+
+# One run of a program: its marks, when it began and each of its steps ended, and the thread.
+_Run = tuple[Marks, Array, int]
+_FIELDS = len(TimedCall._fields)
+
+
+class Profile:
+    """A watcher that notes when kernels begin and end. Rows are sorted, the longest time first.
+
+    rows: one for each node of a compiled program, and for each call of a primitive on a line.
+    layers, lines: their sums. Printing it shows the nodes, then the layers.
+    """
+
+    sees_values = False
+
+    def __init__(self) -> None:
+        self._runs: list[_Run] = []
+        self._kept = self.dropped = 0
+        self.calls: list[Any] = []  # the fields of each TimedCall, one after the other
+        self.most = _KEPT // 4 * _FIELDS
+        self._before: dict[object, list[Any]] = {}  # sums of the runs that are not kept
+        self._known: dict[int, tuple[Marks, list[_What | None]]] = {}
+
+    def program_ran(self, marks: Marks) -> None:
+        """Note one run of a compiled program."""
+        self._runs.append((marks, marks.times.copy(), get_ident()))
+        self._kept += marks.times.size
+        if self._kept > _KEPT:
+            self.fold()
+
+    def fold(self) -> None:
+        """Reduce all that is noted to its sums."""
+        self._before = self._sums()
+        self.dropped += len(self._runs) + len(self.calls) // _FIELDS
+        self._runs, self._kept = [], 0
+        self.calls.clear()
+
+    def _events(self) -> Iterator[tuple[_What, int, int, int]]:
+        """Each thing that took time, with its begin and end in nanoseconds and its thread."""
+        for marks, times, thread in self._runs:
+            spans = pairwise(times.tolist())
+            for what, (begin, end) in zip(self._steps_of(marks), spans, strict=True):
+                if what is not None:
+                    yield what, begin, end, thread
+        called, fields = _Called(), iter(self.calls)
+        for *noted, begin, end, thread in zip(*[fields] * _FIELDS, strict=True):
+            yield called[tuple(noted)], begin, end, thread
+
+    def _steps_of(self, marks: Marks) -> list[_What | None]:
+        if id(marks) not in self._known:
+            self._known[id(marks)] = marks, list(_whats(marks.steps))
+        return self._known[id(marks)][1]
+
+    def _sums(self) -> dict[object, list[Any]]:
+        """By key: what, calls, nanoseconds, bytes."""
+        sums = {key: list(known) for key, known in self._before.items()}
+        for what, begin, end, _ in self._events():
+            known = sums.setdefault(what.key, [what, 0, 0, 0])
+            known[1] += what.nbytes >= 0
+            known[2] += end - begin
+            known[3] += max(what.nbytes, 0)
+        return sums
+
+    @property
+    def rows(self) -> list[Row]:
+        """One row a node."""
+        return _longest([_row(*known) for known in self._sums().values()])
+
+    @property
+    def layers(self) -> list[Row]:
+        """One row a layer."""
+        return _grouped(self.rows, lambda row: row.layer)
+
+    @property
+    def lines(self) -> list[Row]:
+        """One row a line of the user's."""
+        return _grouped(self.rows, lambda row: row.line)
+
+    def __str__(self) -> str:
+        rows, layers = self.rows, self.layers
+        more = len(rows) - _SHOWN
+        rest = f"\n... {more} more in .rows" if more > 0 else ""
+        return f"{_table(rows)}{rest}\n\nby layer\n{_table(layers)}"
+
+    __repr__ = __str__
+
+    def save_trace(self, path: str | os.PathLike[str]) -> None:
+        """Write a trace in Chrome's format, for ui.perfetto.dev or chrome://tracing. Of a long
+        profile it holds the last million times."""
+        names: dict[int, int] = {}
+        events = [
+            _event(what, begin, end, names.setdefault(thread, len(names)))
+            for what, begin, end, thread in sorted(self._events(), key=itemgetter(1))
+        ]
+        trace = {"traceEvents": events, "otherData": {"runs left out": self.dropped}}
+        write_file(Path(path), [json.dumps(trace).encode()])
+
+
+class _Called(dict[Any, _What]):
+    """Eager calls, by the noted fields other than the times."""
+
+    def __missing__(self, noted: tuple[tuple[str, int], CodeType | None, int, str, bool]) -> _What:
+        (name, nbytes), code, lasti, layer, gradient = noted
+        where = None if code is None else Location(code, lasti, "", layer, gradient)
+        what = self[noted] = _What((name, *noted[1:]), name, where, nbytes)
+        return what
+
+
+def _whats(steps: Sequence[Step | None]) -> Iterator[_What | None]:
+    """Meaning of each mark of a program. The calls of one step count as one."""
+    for step, after in zip(steps, (*steps[1:], None), strict=True):
+        what = None if step is None else _what(step)
+        yield what if what is None or step is not after else what._replace(nbytes=-1)
+
+
+def _what(step: Step) -> _What | None:
+    match step:
+        case KernelLaunch(node):
+            return _What(id(node), _name(node), node.where, _size(*node.inputs, *node.outputs))
+        case Copy(source):
+            return _What((id(source), "copy"), "copy", None, 2 * _size(source))
+        case Stage(source) | Publish(_, source):
+            return _What((id(source), "update"), "update", None, 2 * _size(source))
+        case _:
+            return None
+
+
+def _name(node: Node) -> str:
+    return fused_name(node) if isinstance(node.primitive, Fused) else node.primitive.name
+
+
+def _size(*values: Var) -> int:
+    return sum(v.abstract.nbytes for v in values)
+
+
+def _row(what: _What, calls: int, nanoseconds: int, nbytes: int) -> Row:
+    at = what.where
+    layer, line, gradient = ("", "", False) if at is None else (at.layer, str(at), at.gradient)
+    return Row(what.node, layer, line, gradient, calls, nanoseconds / 1e9, nbytes)
+
+
+def _grouped(rows: Sequence[Row], by: Callable[[Row], str]) -> list[Row]:
+    """Sums of the rows that share a text; columns in which they differ are left empty."""
+    groups: dict[str, list[Row]] = {}
+    for row in rows:
+        groups.setdefault(by(row), []).append(row)
+    return _longest([_sum(group) for group in groups.values()])
+
+
+def _sum(rows: Sequence[Row]) -> Row:
+    def common(texts: Sequence[str]) -> str:
+        return texts[0] if len(set(texts)) == 1 else ""
+
+    return Row(
+        common([r.node for r in rows]) or f"{len(rows)} nodes",
+        common([r.layer for r in rows]),
+        common([r.line for r in rows]),
+        all(r.gradient for r in rows),
+        sum(r.calls for r in rows),
+        sum(r.seconds for r in rows),
+        sum(r.bytes for r in rows),
+    )
+
+
+def _longest(rows: Sequence[Row]) -> list[Row]:
+    return sorted(rows, key=lambda row: -row.seconds)
+
+
+def _table(rows: Sequence[Row]) -> str:
+    """The first rows as text, cut to the width of the terminal if there is one; percentages are
+    of all rows."""
+    total = sum(row.seconds for row in rows) or 1.0
+    cells = [("ms", "%", "calls", "MB", "GB/s", "node", "layer", "line")]
+    cells += [
+        (
+            f"{1e3 * row.seconds:.3f}",
+            f"{100.0 * row.seconds / total:.1f}",
+            str(row.calls),
+            f"{row.bytes / 1e6:.3f}",
+            f"{row.bandwidth / 1e9:.2f}",
+            row.node + " (gradient)" * row.gradient,
+            row.layer,
+            os.path.basename(row.line),
+        )
+        for row in rows[:_SHOWN]
+    ]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    columns = shutil.get_terminal_size((1000, 24)).columns
+    return "\n".join(_line(row, widths)[:columns].rstrip() for row in cells)
+
+
+def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
+    numbers = [c.rjust(w) for c, w in zip(cells[:5], widths[:5], strict=True)]
+    texts = [c.ljust(w) for c, w in zip(cells[5:], widths[5:], strict=True)]
+    return "  ".join([*numbers, *texts])
+
+
+def _event(what: _What, begin: int, end: int, thread: int) -> dict[str, object]:
+    """A complete event; times are microseconds."""
+    row = _row(what, 1, end - begin, max(what.nbytes, 0))
+    return {
+        "name": row.node,
+        "cat": "gradient" if row.gradient else "forward",
+        "ph": "X",
+        "ts": begin / 1e3,
+        "dur": (end - begin) / 1e3,
+        "pid": 0,
+        "tid": thread,
+        "args": {"layer": row.layer, "line": row.line, "bytes": row.bytes},
+    }
+
+
+# --- Hooks ----------------------------------------------------------------------------------------
+
+Look = Callable[[Call], object]
+
+
+def hooks(before: Look | None = None, after: Look | None = None) -> Watching[Hooks]:
+    """In the `with` block, of this thread or task, call `before(call)` and `after(call)` for each
+    kernel that runs.
+
+    call: a `Call` of primitive, inputs, outputs, where. Eagerly that is each call of a primitive;
+    in a compiled program, whose kernels then run one by one, each node that is executed, fused ones
+    as one and views not at all, with copies of its inputs and outputs. A loop or branch that is a
+    node is one call. A hook's own calls are seen by no hook, and its result is ignored. If one
+    raises, the step has changed no parameter. Outside the block nothing is called, and nothing is
+    recompiled on either side of it.
+
+    >>> from miniml import ops
+    >>> with hooks(after=lambda call: print(call.primitive.name, *call.outputs)):
+    ...     _ = ops.exp(0.0)
+    Exp Tensor(1., shape=(), dtype=float32)
+    """
+    for fn in (before, after):
+        if fn is not None and not callable(fn):
+            raise DeclarationError(f"hooks got {fn!r}; give functions of a call, or None")
+    if before is None and after is None:
+        raise DeclarationError("hooks got neither before= nor after=; give a function of a call")
+    return Watching(Hooks(before, after))
+
+
+class Hooks:
+    """A watcher that calls the user's functions."""
+
+    sees_values, calls = True, None
+
+    def __init__(self, before: Look | None, after: Look | None):
+        self._before, self._after = before, after
+
+    def before(self, call: Call) -> None:
+        """Call the hook, if there is one."""
+        _run("before", self._before, call)
+
+    def after(self, call: Call) -> None:
+        """Call the hook, if there is one."""
+        _run("after", self._after, call)
+
+    def program_ran(self, marks: Any) -> None:
+        """Do nothing: each kernel has been seen."""
+
+
+def _run(when: str, fn: Look | None, call: Call) -> None:
+    if fn is None:
+        return
+    try:
+        fn(call)
+    except Exception as error:
+        name = getattr(fn, "__name__", None) or type(fn).__name__
+        error.add_note(f"in the hook {name}, {when} {call}")
+        error.__dict__["_miniml_hook"] = fn
+        raise
+
+
+# --- NaN checks -----------------------------------------------------------------------------------
+
+OnHost = Callable[[Any], Array]
+Members = Callable[[Node], Callable[..., Sequence[Any]]]
+
+
+def debug_nans() -> Block[Settings]:
+    """In the `with` block, of this thread or task, stop at the first call that makes a NaN, or that
+    makes an infinity of finite inputs: NonFiniteError with the primitive, the ranges of its inputs,
+    the path of the layer and the user's line, in the forward or the backward pass.
+
+    Eager calls, compiled programs and training steps are checked after each kernel, on the kernels
+    that they run anyway. The members of a fused group run once more, one by one, so that one of
+    them is named; in a loop, the call in its step is. A NaN among the inputs is reported by the
+    call that passes it on; infinities among them, as in a mask of -inf, are let through. When it
+    raises, a step has changed no parameter. Programs are recompiled on both sides of the block.
+    `set_context(check_nan=True)` does the same for everything that runs.
+
+    >>> from miniml import ops
+    >>> with debug_nans():
+    ...     try:
+    ...         ops.log(-1.0)
+    ...     except FloatingPointError as error:
+    ...         print(error)
+    Log made NaN; its inputs were float32[] in [-1, -1]
+    """
+    return context(check_nan=True)
+
+
+def finding_nan(on_host: OnHost, members: Members) -> Callable[[Node, Any, Any], None]:
+    """A check of the inputs and outputs of a node.
+
+    members: for a fused node, gives a function that runs its members one by one and checks each.
+    """
+
+    def look(node: Node, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+        if isinstance(node.primitive, Fused):  # members may make infinities of -inf
+            inputs = (*inputs, *members(node)(*inputs))
+        check_finite(node.primitive, inputs, outputs, on_host, lambda: node.where)
+
+    return look
+
+
+def check_finite(
+    primitive: Primitive,
+    inputs: Iterable[Any],
+    outputs: Iterable[Any],
+    on_host: OnHost,
+    where: Callable[[], Location | None],
+) -> None:
+    """Raise NonFiniteError, with the inputs' ranges, where an output holds a NaN, or an infinity
+    made of finite inputs. Branches and loops check their own calls.
+
+    on_host: gives the NumPy array of an input or output. where: finds the call, for an error.
+    """
+    if isinstance(primitive, _LOOKED_INTO):
+        return
+    for array in map(on_host, outputs):
+        if _is_finite(array):
+            continue
+        nan, given = bool(np.isnan(_wide(array)).any()), [*map(on_host, inputs)]
+        if not nan and not (all(map(_is_finite, given)) and _finite_attributes(primitive)):
+            continue
+        passed = nan and any(np.isnan(_wide(x)).any() for x in given)
+        what = "got NaN" if passed else "made NaN" if nan else "made an infinity"
+        ranges = ", ".join(map(_range, given)) or "none"
+        at = where()
+        backward = f" in the backward of {at.forward}" if at is not None and at.forward else ""
+        raise NonFiniteError(f"{primitive.name} {what}{backward}; its inputs were {ranges}")
+
+
+_LOOKED_INTO = Cond, WhileLoop, Scan
+
+
+def _is_finite(array: Array) -> bool:
+    return array.dtype.kind not in "fV" or bool(np.isfinite(_wide(array)).all())
+
+
+def _wide(array: Array) -> Array:
+    """Numbers that NumPy can test, for bfloat16 too."""
+    return array.astype(np.float64) if array.dtype.kind == "V" else array
+
+
+def _finite_attributes(primitive: Primitive) -> bool:
+    attributes: Mapping[str, Any] = primitive.attributes
+    return all(np.isfinite(v) for v in attributes.values() if isinstance(v, float))
+
+
+def _range(array: Array) -> str:
+    """The type and the range of an array, and how many of its numbers are not finite."""
+    shown = typed(array)
+    if not array.size:
+        return f"{shown} empty"
+    wide = array.astype(np.float64)
+    finite, nan = wide[np.isfinite(wide)], int(np.isnan(wide).sum())
+    counts = (nan, "NaN"), (wide.size - finite.size - nan, "infinite")
+    others = " and ".join(f"{count} {what}" for count, what in counts if count)
+    within = f"in [{finite.min():.4g}, {finite.max():.4g}]" if finite.size else "without a number"
+    return f"{shown} {within}" + f" but for {others} of {wide.size}" * bool(others)
