@@ -21,10 +21,11 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class OpSpec:
-    """A primitive as seen by kernels: names only.
+    """A primitive as seen by kernels: names, and the facts that they need.
 
     `inputs` excludes const inputs; it is None for a variable number. `attributes` is None where
-    the primitive declares them only when it is constructed (the classic spelling).
+    the primitive declares them only when it is constructed (the classic spelling). `images`: the
+    inputs and outputs that are images.
     """
 
     name: str
@@ -32,6 +33,8 @@ class OpSpec:
     const_inputs: tuple[str, ...]
     outputs: tuple[str, ...] | None
     attributes: tuple[str, ...] | None
+    elementwise: bool = False
+    images: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from ..backends import registry
 from ..backends.kernel import Expression, KernelEntry, RawSource
 from ..core.bprop import bprop_getters
 from ..core.errors import MinimlError
+from ..core.facts import told
 from ..core.primitive import Primitive, primitives
 from ..nn import Cell
 from .named import fold, load, near
@@ -92,8 +93,7 @@ def _headline(primitive: type[Primitive]) -> str:
     lines += (
         [f"const inputs: {', '.join(primitive.const_inputs)}"] if primitive.const_inputs else []
     )
-    in_16_bits = {"low": "computes in 16 bits", "wide": "computes in float32"}
-    lines += [f"autocast: {in_16_bits[primitive.autocast]}"] if primitive.autocast else []
+    lines += told(primitive)
     lines += (
         ["effect: state, so it keeps its place in the program"]
         if primitive.effect != "pure"

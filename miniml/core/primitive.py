@@ -44,6 +44,7 @@ from .errors import (
     point_at,
     user_location,
 )
+from .facts import Facts, check_facts
 from .trace import current_trace
 
 if TYPE_CHECKING:
@@ -78,14 +79,8 @@ class _Constructor:
         return inspect.Signature(attribute_parameters(kind._fields))
 
 
-def _one_per_number(
-    primitive: Primitive, inputs: Sequence[Abstract], outputs: Sequence[Abstract]
-) -> int:
-    return sum(out.size for out in outputs)
-
-
 @dataclass_transform(frozen_default=True)
-class Primitive:
+class Primitive(Facts):
     """Base of all operations. A subclass says what an operation is; others say how it runs.
 
     Annotated fields are its attributes: `==`, `hash`, `repr`, keys of caches and the keyword
@@ -106,10 +101,8 @@ class Primitive:
     inference, "float" also casts integers to a float, a tuple of names casts only those inputs to
     a dtype common among themselves. commutative: the order of the inputs does not matter.
     dynamic_outputs: the outputs' shapes depend on values, so the primitive runs only eagerly.
-    differentiable: False means that no gradient passes, by definition. autocast: where a context
-    asks for 16 bits, "low" computes in them, "wide" in float32, and None as the inputs come. flops:
-    `flops(self, inputs, outputs)` counts the floating-point operations of a call from what is known
-    of its tensors; by default one for each number of the outputs.
+    differentiable: False means that no gradient passes, by definition. Further ones are facts, such
+    as elementwise, autocast and flops: `core.facts.Facts` lists them.
 
     Calling one gives a Tensor, or a tuple of them where there are several outputs; to a type
     checker this too is a Tensor, which unpacks into Tensors. Inputs may be given by name.
@@ -125,8 +118,6 @@ class Primitive:
     commutative: ClassVar[bool] = False
     dynamic_outputs: ClassVar[bool] = False
     differentiable: ClassVar[bool] = True
-    autocast: ClassVar[Literal["low", "wide"] | None] = None
-    flops: ClassVar[Callable[..., int]] = _one_per_number
 
     __signature__ = _Constructor()
     if TYPE_CHECKING:
@@ -168,7 +159,7 @@ class Primitive:
         cls._single = isinstance(cls.outputs, tuple) and len(cls.outputs) == 1
         cls._classic = getattr(cls.__init__, "_miniml_classic", False)
         _check_init(cls)
-        _check_autocast(cls)
+        check_facts(cls, _tensors(cls))
         fill_in(cls)
         cls._by_dictionary = hasattr(cls, "__infer__")
         cls._infers_value = hasattr(cls, "infer_value") or cls._by_dictionary
@@ -296,14 +287,6 @@ def _check_init(cls: type[Primitive]) -> None:
         )
 
 
-def _check_autocast(cls: type[Primitive]) -> None:
-    if cls.autocast not in (None, "low", "wide"):
-        raise DeclarationError(
-            f'{cls.__name__} has autocast = {cls.autocast!r}; "low" computes in the 16 bits that a '
-            'context asks for, "wide" in float32, None as the inputs come'
-        )
-
-
 def _claim_name(cls: type[Primitive]) -> None:
     other = primitives.get(cls.name)
     if other is None or _identity(other) == _identity(cls):
@@ -321,12 +304,19 @@ def _identity(cls: type) -> tuple[str, str]:
 def spec_of(cls: type[Primitive], recorded: tuple[str, ...] | None = None) -> OpSpec:
     """What kernels are told of a class; recorded: its attributes, if an instance was needed to know
     them."""
-    inputs = cls._inputs
-    tensors = None if inputs is None else tuple(n for n in inputs if n not in cls.const_inputs)
     outputs = cls.outputs if isinstance(cls.outputs, tuple) else None
     if recorded is None and not getattr(cls.__init__, "_miniml_classic", False):
         recorded = tuple(f.name for f in cls._fields)
-    return OpSpec(cls.name, tensors, tuple(cls.const_inputs), outputs, recorded)
+    return OpSpec(
+        cls.name, _tensors(cls), tuple(cls.const_inputs), outputs, recorded, cls.elementwise,
+        cls.images,
+    )  # fmt: skip
+
+
+def _tensors(cls: type[Primitive]) -> tuple[str, ...] | None:
+    """The inputs that are tensors; None for a variable number."""
+    inputs = cls._inputs
+    return None if inputs is None else tuple(n for n in inputs if n not in cls.const_inputs)
 
 
 # --- Attributes -----------------------------------------------------------------------------------

@@ -22,6 +22,7 @@ Flops = Callable[[Primitive, Sequence[Abstract], Sequence[Abstract]], int]
 class Unary(Primitive, abstract=True):
     """One tensor in, one of the same shape and dtype out."""
 
+    elementwise = True
     infer_shape = rules.same
     if TYPE_CHECKING:
 
@@ -44,6 +45,7 @@ class Binary(Primitive, abstract=True):
     """Two tensors, broadcast to one shape and promoted to one dtype, which is the output's."""
 
     promote: ClassVar[Promote] = True
+    elementwise = True
     infer_shape = rules.broadcast
     if TYPE_CHECKING:
 

@@ -73,6 +73,7 @@ class Cast(Primitive):
     """
 
     flops = moves
+    elementwise = True
     dtype: DType
     infer_shape = rules.same
     infer_dtype = rules.attribute("dtype")
@@ -90,7 +91,7 @@ def cast(x: Any, dtype: object) -> Tensor:
 class StopGradient(Unary):
     """x itself, through which no gradient passes."""
 
-    flops = moves
+    view = "same"
     differentiable = False
 
 
@@ -100,11 +101,14 @@ stop_gradient = StopGradient()
 class Add(Binary):
     """x + y; `or` for bools."""
 
+    rounds = True
     commutative = True
 
 
 class Sub(NumberBinary):
     """x - y; bools are refused."""
+
+    rounds = True
 
 
 class Mul(Binary):
@@ -803,6 +807,7 @@ class Select(Primitive):
     elements that were not selected is 0, even where they are NaN or infinite.
     """
 
+    elementwise = True
     promote = ("x", "y")
     if TYPE_CHECKING:
 

@@ -30,6 +30,7 @@ class MatMul(Primitive):
     first, without a copy.
     """
 
+    rounds = True
     autocast = "low"
     transpose_x: bool = False
     transpose_y: bool = False
@@ -84,6 +85,7 @@ class Einsum(Primitive):
     in alphabetic order, behind the axes of "...".
     """
 
+    rounds = True
     autocast = "low"
     equation: str
     promote = True

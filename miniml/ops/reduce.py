@@ -59,6 +59,9 @@ class Sum(Reduction):
 
     autocast = "wide"
     flops = per_input(1)
+    reduces = "sum"
+    images = ("x",)
+    rounds = True
     infer_dtype = rules.sums
 
 
@@ -67,6 +70,9 @@ class Mean(Reduction):
 
     autocast = "wide"
     flops = per_input(1)
+    reduces = "mean"
+    images = ("x",)
+    rounds = True
     promote = "float"
 
 
@@ -75,6 +81,7 @@ class Prod(Reduction):
 
     autocast = "wide"
     flops = per_input(1)
+    reduces = "prod"
     infer_dtype = rules.sums
 
 
@@ -91,12 +98,16 @@ class Max(Extremum):
     """The largest element, NaN where there is one. Equal maxima share the gradient equally."""
 
     flops = per_input(1)
+    reduces = "max"
+    images = ("x",)
 
 
 class Min(Extremum):
     """The smallest element, NaN where there is one. Equal minima share the gradient equally."""
 
     flops = per_input(1)
+    reduces = "min"
+    images = ("x",)
 
 
 class ArgExtremum(Extremum, abstract=True):
@@ -130,12 +141,14 @@ class Any(Truth):
     """True where some element is not zero."""
 
     flops = per_input(1)
+    reduces = "any"
 
 
 class All(Truth):
     """True where no element is zero."""
 
     flops = per_input(1)
+    reduces = "all"
 
 
 class LogSumExp(Reduction):
@@ -144,6 +157,7 @@ class LogSumExp(Reduction):
 
     autocast = "wide"
     flops = per_input(4)
+    rounds = True
     promote = "float"
 
 
@@ -327,6 +341,7 @@ class CumSum(Running):
     """
 
     autocast = "wide"
+    rounds = True
 
 
 class CumProd(Running):

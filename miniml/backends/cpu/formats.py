@@ -14,11 +14,14 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ...core.abstract import FORMATS, OTHERS, PLAIN, Look, images, padding, pairs
-from ..images import CONVOLUTIONS, IMAGES, POOLINGS, arranged, declared, given
+from ..images import arranged, declared, given
 from ..kernel import Array, Formats, Kernel, KernelNode
-from ..registry import kernel, table
+from ..registry import kernel, specs, table
 from ..signature import ANY, FLOAT, ArraySpec, same
 from . import reduce
+
+_CONVOLUTIONS = "Conv2D", "Conv2DInputGrad", "Conv2DWeightGrad"
+_POOLINGS = "MaxPool2D", "MaxPool2DGrad", "MaxPool2DGather", "AvgPool2D", "AvgPool2DGrad"
 
 
 class Arranged(Kernel):
@@ -28,11 +31,11 @@ class Arranged(Kernel):
 
     def select_format(self, node: KernelNode) -> tuple[Formats, Formats]:
         """The format ranked first for convolutions; that of the input for the rest."""
-        ranked = node.target.formats[:1] if node.name in CONVOLUTIONS else ()
+        ranked = node.target.formats[:1] if node.name in _CONVOLUTIONS else ()
         return arranged(node.name, *(ranked or (given(node),)))
 
     def prepare(self, node: KernelNode) -> None:
-        run = _by_planes if node.name in POOLINGS else _by_images
+        run = _by_planes if node.name in _POOLINGS else _by_images
         self.call = run(node, partial(type(self).plain, **node.attrs))
 
 
@@ -124,7 +127,7 @@ def _converted(
 # Kernels that are classes read row-major memory; these functions any.
 FUNCTIONS: dict[str, Any] = {"Sum": reduce.sum, "SumTo": reduce.sum_to, "Mean": reduce.mean}
 
-for _name in IMAGES:
+for _name in [spec.name for spec in specs.values() if spec.images]:
     for _entry in tuple(table[_name, "cpu"]):
         _body, _signature = _entry.body, _entry.signature
         if _entry.provider == "miniml" and str(_signature)[0] in FLOAT:

@@ -92,16 +92,6 @@ def express(
         table[name, signature] = Expression(text, f"{unit} {signature}", types, scalars)
 
 
-ANY_ORDER = frozenset(("BroadcastTo", "Convert", "Fused", "StopGradient"))
-
-
-def follows(name: str) -> bool:
-    """True for a primitive whose kernels work in any memory format that all its images share: they
-    are elementwise and do not use the element's index, or look at the shape of their output."""
-    found = [e for (n, _), e in table.items() if n == name]
-    return name in ANY_ORDER or (bool(found) and not any("index" in e.words for e in found))
-
-
 # --- C types --------------------------------------------------------------------------------------
 
 

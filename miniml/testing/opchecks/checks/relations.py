@@ -31,7 +31,7 @@ from ....core.tensor import Tensor
 from ....graph.ir import Graph
 from ....graph.tracing import trace
 from ....runtime.fusion.build import DEAR
-from ....runtime.fusion.nest import REDUCTIONS, VIEWS
+from ....runtime.fusion.nest import REDUCTIONS
 from ....runtime.launch import prepare, program_target
 from ....runtime.lowering import lower
 from ....runtime.lowering.decompose import COMPOSITIONS
@@ -65,8 +65,10 @@ def check_in_c(call: Call) -> bool:
     name, most = call.primitive.name, max([a.size for a in call.arrays], default=2)
     entries = registry.table.get((name, "cpu"), ())
     native = any(e.provider == NATIVE and e.signature.accepts(call.dtypes) for e in entries)
-    loops = name in {*REDUCTIONS, *VIEWS, *COMPOSITIONS, "Slice"} or _expression(call) is not None
-    return 1 < most < _LONG and (native or loops) and compilable(call) and available()
+    facts = type(call.primitive)
+    loops = facts.view or facts.reduces in REDUCTIONS or name in {*COMPOSITIONS, "Slice"}
+    in_c = bool(native or loops or _expression(call))
+    return 1 < most < _LONG and in_c and compilable(call) and available()
 
 
 def _expression(call: Call) -> Expression | None:
