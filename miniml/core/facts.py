@@ -28,18 +28,20 @@ class Facts:
     "any" or "all" of the elements of x along the attribute `axis`, which is an int, a tuple or None
     for all axes; without one, x is reduced to the shape of the output, which broadcasts to that of
     x. elementwise: each element of the outputs depends on the elements at its place in the inputs,
-    broadcast, and not on the place itself. images: the names of the inputs and outputs that are
-    images (N, C, H, W). rounds: True where a result is rounded even if it equals an input, as a sum
-    may; False where no result ever is; with None, results that equal no input are.
-    autocast: where a context asks for 16 bits, "low" computes in them, "wide" in float32, and None
-    as the inputs come. flops: `flops(self, inputs, outputs)` counts the floating-point operations
-    of a call from what is known of its tensors; by default one for each number of the outputs, and
-    none for a view.
+    broadcast, and not on the place itself. linear: the inputs in which it is linear while the rest
+    stays, as ("x", "y") for x * y; ("x y",) is linear in both at once, as x + y. images: the names
+    of the inputs and outputs that are images (N, C, H, W). rounds: True where a result is rounded
+    even if it equals an input, as a sum may be; False where no result ever is; with None, results
+    that equal no input are. autocast: where a context asks for 16 bits, "low" computes in them,
+    "wide" in float32, and None as the inputs come. flops: `flops(self, inputs, outputs)` counts the
+    floating-point operations of a call from what is known of its tensors; by default one for each
+    number of the outputs, and none for a view.
     """
 
     view: ClassVar[Literal["reshape", "broadcast", "transpose", "same"] | None] = None
     reduces: ClassVar[Literal["sum", "mean", "prod", "max", "min", "any", "all"] | None] = None
     elementwise: ClassVar[bool] = False
+    linear: ClassVar[tuple[str, ...]] = ()
     images: ClassVar[tuple[str, ...]] = ()
     rounds: ClassVar[bool | None] = None
     autocast: ClassVar[Literal["low", "wide"] | None] = None
@@ -89,14 +91,24 @@ def check_facts(cls: Any, tensors: tuple[str, ...] | None) -> None:
             refuse(name, f"that is said of one input and one output; it has {takes} -> {gives}")
     if cls.view == "transpose" and "axes" not in {field.name for field in cls._fields}:
         refuse("view", "its order is the attribute axes, which it lacks: axes: tuple[int, ...]")
-    named = (*(tensors or ()), *outputs)
-    if not isinstance(cls.images, tuple) or not set(named).issuperset(cls.images):
-        refuse("images", f"it is a tuple of names of inputs and outputs: {', '.join(named)}")
+    _check_names(cls, "images", (*(tensors or ()), *outputs), "inputs and outputs")
+    _check_names(cls, "linear", tensors or (), "inputs")
+
+
+def _check_names(cls: Any, fact: str, known: tuple[str, ...], of: str) -> None:
+    """DeclarationError unless a fact is a tuple of known names."""
+    given = getattr(cls, fact)
+    words = isinstance(given, tuple) and all(isinstance(name, str) for name in given)
+    if not words or not set(known).issuperset(" ".join(given).split()):
+        raise DeclarationError(
+            f"{cls.__name__} has {fact} = {given!r}; it is a tuple of names of {of}: "
+            f"{', '.join(known) or 'there are none'}"
+        )
 
 
 def told(cls: type[Facts]) -> list[str]:
     """The facts of a class in words, without those that say nothing."""
-    known = {name: getattr(cls, name) for name in (*_CHOICES, "images")}
+    known = {name: getattr(cls, name) for name in (*_CHOICES, "linear", "images")}
     said = {name: value for name, value in known.items() if value not in (None, False, ())}
     shown = {n: ", ".join(v) if isinstance(v, tuple) else str(v) for n, v in said.items()}
     if cls.rounds is False:

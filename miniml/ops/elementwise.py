@@ -102,6 +102,7 @@ class Add(Binary):
     """x + y; `or` for bools."""
 
     rounds = True
+    linear = ("x y",)
     commutative = True
 
 
@@ -109,16 +110,20 @@ class Sub(NumberBinary):
     """x - y; bools are refused."""
 
     rounds = True
+    linear = ("x y",)
 
 
 class Mul(Binary):
     """x * y; `and` for bools."""
 
+    linear = ("x", "y")
     commutative = True
 
 
 class Div(FloatBinary):
     """x / y, true division: integers are cast to float32 first."""
+
+    linear = ("x",)
 
 
 class Reciprocal(FloatUnary):
@@ -157,6 +162,8 @@ class Minimum(Binary):
 
 class Neg(NumberUnary):
     """-x; bools are refused."""
+
+    linear = ("x",)
 
 
 class Abs(Unary):
@@ -808,6 +815,7 @@ class Select(Primitive):
     """
 
     elementwise = True
+    linear = ("x y",)
     promote = ("x", "y")
     if TYPE_CHECKING:
 

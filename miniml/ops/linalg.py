@@ -30,6 +30,7 @@ class MatMul(Primitive):
     first, without a copy.
     """
 
+    linear = ("x", "y")
     rounds = True
     autocast = "low"
     transpose_x: bool = False

@@ -60,6 +60,7 @@ class Sum(Reduction):
     autocast = "wide"
     flops = per_input(1)
     reduces = "sum"
+    linear = ("x",)
     images = ("x",)
     rounds = True
     infer_dtype = rules.sums
@@ -71,6 +72,7 @@ class Mean(Reduction):
     autocast = "wide"
     flops = per_input(1)
     reduces = "mean"
+    linear = ("x",)
     images = ("x",)
     rounds = True
     promote = "float"
@@ -342,6 +344,7 @@ class CumSum(Running):
 
     autocast = "wide"
     rounds = True
+    linear = ("x",)
 
 
 class CumProd(Running):

@@ -77,6 +77,7 @@ class SumTo(Primitive):
 
     flops = per_input(1)
     reduces = "sum"
+    linear = ("x",)
     images = ("x",)
     rounds = True
     shape: Shape

@@ -212,12 +212,14 @@ class Sight:
     def note(self, outputs: tuple[Var, ...]) -> None:
         """Note the number that fills the output of a new node, if there is one."""
         for var in outputs:
-            filled = self.made_by(var, Full)
-            if filled is not None:
-                self._numbers[var] = filled.primitive.attributes["value"]
-            same = self.made_by(var, *_SAME_ELEMENTS)
-            if same is not None and same.inputs[0] in self._numbers:
-                self._numbers[var] = self._numbers[same.inputs[0]]
+            maker = self._rewriter.maker.get(var)
+            if maker is None:
+                continue
+            if isinstance(maker.primitive, Full):
+                self._numbers[var] = maker.primitive.value
+            elif type(maker.primitive).view not in (None, "same"):
+                if maker.inputs[0] in self._numbers:
+                    self._numbers[var] = self._numbers[maker.inputs[0]]
 
 
 def _inferred(primitive: Primitive | Graph, *inputs: Var) -> Abstract:
@@ -371,7 +373,6 @@ def _axes(transpose: Primitive) -> tuple[int, ...]:
 
 _RESHAPES: Kind = ("view", "reshape")
 _BROADCASTS: Kind = ("view", "broadcast")
-_SAME_ELEMENTS: tuple[Kind, ...] = (_RESHAPES, _BROADCASTS, ("view", "transpose"))
 _ARITHMETIC = (Add, Sub, Mul, Div, Maximum, Minimum)
 # Sums of one number begin with 0.0, which changes -0.0.
 _REDUCTIONS: tuple[Kind, ...] = (("reduces", "prod"), ("reduces", "max"), ("reduces", "min"))

@@ -52,6 +52,7 @@ from .accuracy import (
     same_numbers,
     spread_inside,
 )
+from .facts import as_elements, as_linear, as_reduction, as_view
 from .numbers import specials
 from .variants import compilable, dense
 
@@ -325,6 +326,15 @@ RELATIONS: dict[str, tuple[Relation, ...]] = {
     "batching": (
         Relation("rows", variants.row_by_row, same_numbers,
             "let no row depend on another, or take batch_axes out of the OpInfo"),
+    ),
+    "facts": (
+        Relation("view", as_view, same_bits, "correct `view` in the class, or the kernel"),
+        Relation("reduces", as_reduction, any_order,
+            "correct `reduces` in the class, or the kernel"),
+        Relation("elementwise", as_elements, same_numbers,
+            "take elementwise = True out of the class, or let no element depend on another"),
+        Relation("linear", as_linear, any_order,
+            "take the inputs out of `linear`; \"x y\" are two that it is linear in together"),
     ),
     "graph": (
         Relation("called", variants.called, same_numbers,
