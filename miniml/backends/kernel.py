@@ -206,6 +206,7 @@ class KernelEntry:
     owner: str = ""
     where: str = ""
     module: str = ""
+    derived: bool = False  # from another kernel, and gives way to one that is registered
     key: tuple[object, ...] = field(init=False)
 
     def __post_init__(self) -> None:

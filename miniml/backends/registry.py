@@ -38,6 +38,8 @@ B = TypeVar("B", bound=Body)
 
 specs: dict[str, OpSpec] = {}
 table: dict[tuple[str, str], list[KernelEntry]] = {}
+# Each gives the kernels of images in other memory formats that follow from a kernel.
+arrangements: list[Callable[[KernelEntry], Iterator[KernelEntry]]] = []
 
 
 # --- Kernels --------------------------------------------------------------------------------------
@@ -188,7 +190,9 @@ def _register(entry: KernelEntry) -> None:
     entries = table.setdefault((entry.name, entry.device), [])
     for i, other in enumerate(entries):
         if other.key == entry.key:
-            if not _same_author(other, entry):
+            if entry.derived and not other.derived:
+                return
+            if not (other.derived or _same_author(other, entry)):
                 raise DuplicateError(
                     f"{entry.name} has a kernel {entry.signature} on {entry.device} from provider "
                     f"{entry.provider!r} already, registered at {other.where}; give "
@@ -201,6 +205,15 @@ def _register(entry: KernelEntry) -> None:
         _note_edit(entry, None)
         entries.append(entry)
     epoch.bump("kernels")
+    register_arranged(entry)
+
+
+def register_arranged(entry: KernelEntry) -> None:
+    """Register the kernels in other memory formats that follow from one of images."""
+    spec = specs.get(entry.name)
+    if spec is not None and spec.images and not entry.derived:
+        for derived in (e for arrange in arrangements for e in arrange(entry)):
+            _register(derived)
 
 
 def _same_author(a: KernelEntry, b: KernelEntry) -> bool:

@@ -15,7 +15,8 @@ from .errors import DeclarationError
 
 
 def _flops(primitive: Any, inputs: Sequence[Abstract], outputs: Sequence[Abstract]) -> int:
-    return 0 if type(primitive).view else sum(out.size for out in outputs)
+    cls = type(primitive)
+    return 0 if cls.view else sum(x.size for x in (inputs if cls.reduces else outputs))
 
 
 class Facts:
@@ -35,7 +36,7 @@ class Facts:
     that equal no input are. autocast: where a context asks for 16 bits, "low" computes in them,
     "wide" in float32, and None as the inputs come. flops: `flops(self, inputs, outputs)` counts the
     floating-point operations of a call from what is known of its tensors; by default one for each
-    number of the outputs, and none for a view.
+    number of the outputs, for each that a reduction takes, and none for a view.
     """
 
     view: ClassVar[Literal["reshape", "broadcast", "transpose", "same"] | None] = None

@@ -58,7 +58,6 @@ class Sum(Reduction):
     """The sum, 0 where there is nothing to sum. Integers and bools are summed in 64 bits."""
 
     autocast = "wide"
-    flops = per_input(1)
     reduces = "sum"
     linear = ("x",)
     images = ("x",)
@@ -70,7 +69,6 @@ class Mean(Reduction):
     """The sum divided by the number of elements; integers are cast to float32 first."""
 
     autocast = "wide"
-    flops = per_input(1)
     reduces = "mean"
     linear = ("x",)
     images = ("x",)
@@ -82,7 +80,6 @@ class Prod(Reduction):
     """The product, 1 where there is nothing to multiply. Integers and bools give 64 bits."""
 
     autocast = "wide"
-    flops = per_input(1)
     reduces = "prod"
     infer_dtype = rules.sums
 
@@ -99,7 +96,6 @@ class Extremum(Reduction, abstract=True):
 class Max(Extremum):
     """The largest element, NaN where there is one. Equal maxima share the gradient equally."""
 
-    flops = per_input(1)
     reduces = "max"
     images = ("x",)
 
@@ -107,7 +103,6 @@ class Max(Extremum):
 class Min(Extremum):
     """The smallest element, NaN where there is one. Equal minima share the gradient equally."""
 
-    flops = per_input(1)
     reduces = "min"
     images = ("x",)
 
@@ -142,14 +137,12 @@ class Truth(Reduction, abstract=True):
 class Any(Truth):
     """True where some element is not zero."""
 
-    flops = per_input(1)
     reduces = "any"
 
 
 class All(Truth):
     """True where no element is zero."""
 
-    flops = per_input(1)
     reduces = "all"
 
 

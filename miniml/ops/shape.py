@@ -12,7 +12,7 @@ from ..core.dtype import DType, bool_
 from ..core.errors import ArityError, AttributeRefusedError, DTypeError, ShapeError
 from ..core.primitive import Primitive, freeze
 from . import rules
-from .bases import moves, per_input
+from .bases import moves
 from .checks import (
     Axes,
     as_shape,
@@ -75,7 +75,6 @@ class BroadcastTo(Primitive):
 class SumTo(Primitive):
     """x summed down to `shape`, which broadcasts to x's: the transpose of BroadcastTo."""
 
-    flops = per_input(1)
     reduces = "sum"
     linear = ("x",)
     images = ("x",)

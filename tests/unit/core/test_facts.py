@@ -10,6 +10,7 @@ from miniml import ops
 from miniml.backends import registry
 from miniml.backends.selection import follows
 from miniml.cli.show import describe
+from miniml.core.abstract import OTHERS
 from miniml.core.errors import DeclarationError
 from miniml.core.primitive import primitives
 from miniml.core.trace import use_trace
@@ -178,6 +179,29 @@ def test_a_users_elementwise_kernel_follows_memory_formats():
                 assert np.allclose(ml.jit(fn)(images, filters), fn(images, filters), rtol=1e-5)
             counts.append(sum(n.primitive.name == "Convert" for n in graph.nodes))
     assert counts == [4, 2]
+
+
+def test_a_users_kernel_of_images_reads_and_writes_them_in_other_formats():
+    def fact_doubled(x, *, out):
+        np.multiply(x, 2, out=out)
+
+    images, filters = np.ones((2, 3, 6, 6), np.float32), np.ones((3, 3, 3, 3), np.float32)
+    facts = {"images": ("x", "out")}
+    with defined("FactDoubled", fact_doubled, lambda self, x: x, **facts) as doubled:
+
+        def fn(x, w):
+            return ops.conv2d(doubled()(ops.conv2d(x, w)), w)
+
+        with ml.context(providers=("miniml",), formats=("NHWC",)):
+            graph = Program(ml.trace(fn, images, filters)).graph
+            assert np.allclose(ml.jit(fn)(images, filters), fn(images, filters))
+        assert sum(n.primitive.name == "Convert" for n in graph.nodes) == 2
+        assert opcheck(doubled, raise_error=False, checks=("kernels", "layouts")).ok
+        own = ml.KernelAttr().add_input_attr("float32", "NHWC").add_output_attr("float32", "NHWC")
+        ml.kernel("FactDoubled", "cpu", own)(twice)  # comes before what follows from another
+        entries = [e for e in registry.table["FactDoubled", "cpu"] if e.signature.arranged]
+        assert [e.body is twice for e in entries].count(True) == 1
+        assert len(entries) == 2 * len(OTHERS)
 
 
 def test_flops_of_a_view_are_none():
