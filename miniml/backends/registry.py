@@ -12,23 +12,28 @@ import dis
 import inspect
 import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import lru_cache, partial
+from dataclasses import dataclass
+from functools import lru_cache, partial, wraps
 from types import CodeType
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, NoReturn, TypeVar
 
 import numpy as np
 
 from ..core import epoch
+from ..core.dtype import bfloat16, float16, float32
 from ..core.errors import DeclarationError, DuplicateError
 from ..core.features import checked
 from ..core.scope import Scoped
 from .expressions.functions import C_FUNCTIONS, C_WORDS, unknown_calls
 from .expressions.table import table as expressions
-from .kernel import Body, Expression, KernelEntry, KernelNode, Launch, RawSource
+from .kernel import Array, Body, Expression, KernelEntry, KernelNode, Launch, RawSource
 from .kernel import OpSpec as OpSpec
-from .signature import ANY, KernelAttr, Signature, parse, same
+from .signature import ANY, KernelAttr, Signature, same
+from .signature import FLOAT as FLOAT
+from .signature import LOW as LOW
+from .signature import parse as parse
 
 BUILTIN = "miniml"
 NATIVE = "cc"  # the provider of C that is compiled at run time
@@ -188,12 +193,8 @@ def _register(entry: KernelEntry) -> None:
     entries = table.setdefault((entry.name, entry.device), [])
     for i, other in enumerate(entries):
         if other.key == entry.key:
-            if not _same_author(other, entry):
-                raise DuplicateError(
-                    f"{entry.name} has a kernel {entry.signature} on {entry.device} from provider "
-                    f"{entry.provider!r} already, registered at {other.where}; give "
-                    "provider='...' of your own and name it in ml.context(providers=...)"
-                )
+            if not (_same_author(other, entry) or other.said == "inherited"):
+                _refuse_taken(entry, other)
             _note_edit(entry, other)
             entries[i] = entry
             break
@@ -201,6 +202,14 @@ def _register(entry: KernelEntry) -> None:
         _note_edit(entry, None)
         entries.append(entry)
     epoch.bump("kernels")
+
+
+def _refuse_taken(entry: KernelEntry, other: KernelEntry) -> NoReturn:
+    raise DuplicateError(
+        f"{entry.name} has a kernel {entry.signature} on {entry.device} from provider "
+        f"{entry.provider!r} already, registered at {other.where}; give "
+        "provider='...' of your own and name it in ml.context(providers=...)"
+    )
 
 
 def _same_author(a: KernelEntry, b: KernelEntry) -> bool:
@@ -289,6 +298,86 @@ def _fits_spec(entry: KernelEntry, spec: OpSpec) -> bool:
     except DeclarationError:
         return False
     return True
+
+
+# --- Kernels that a class says itself -------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """The kernels that the class of a primitive says: C expressions, and NumPy functions, by
+    signature; and whether it inherits them, so that one registered by name takes their place."""
+
+    texts: Mapping[str, str]
+    functions: Mapping[str, Body]
+    inherits_texts: bool = False
+    inherits_functions: bool = False
+
+
+def register_row(spec: OpSpec, row: Row, module: str, where: str, redefined: bool = False) -> None:
+    """Register a primitive as `register_spec` does, and the kernels of its row in place of those of
+    an earlier definition. Refused as by `kernel`, before anything has changed.
+
+    module, where: of the class.
+    """
+    units = module.rpartition(".")[2] if module.startswith("miniml.") else ""
+    made = []
+    entry_of = partial(_of_row, spec, module, where)
+    for signature, text in row.texts.items():
+        body = Expression(text, units and f"{units} {signature}")
+        made.append(entry_of("cuda", signature, body, row.inherits_texts))
+    for signature, function in row.functions.items():
+        made.append(entry_of("cpu", signature, function, row.inherits_functions))
+    for key in (spec.name, "cpu"), (spec.name, "cuda"):
+        for old in [e for e in table.get(key, ()) if e.said]:
+            table[key].remove(old)
+            expressions.pop((spec.name, str(old.signature)), None)
+    register_spec(spec, redefined)
+    for entry in made:
+        if isinstance(entry.body, Expression):
+            expressions[entry.name, str(entry.signature)] = entry.body
+        if entry.device == "cpu" or not units:  # `cuda.kernels.create` has the library's
+            _register(entry)
+
+
+def _of_row(
+    spec: OpSpec, module: str, where: str, device: str, signature: str, body: Body, inherited: bool
+) -> KernelEntry:
+    """An entry of a row, checked."""
+    parsed, whole = parse(signature), isinstance(body, np.ufunc)
+    shared = tuple(i for i, d in enumerate(parsed.inputs) if whole and d == parsed.outputs[0])
+    entry = KernelEntry(
+        spec.name, device, parsed, BUILTIN, body, inplace=shared, total=whole, where=where,
+        owner=f"{module}.{spec.name}", module=module, said="inherited" if inherited else "own",
+    )  # fmt: skip
+    if isinstance(body, Expression):
+        _check_expression(spec.name, body.text)
+    refuse_rebinding(spec.name, inspect.unwrap(body) if callable(body) else body)
+    _check_entry(entry, spec)
+    _check_arrays(entry)
+    check_fills(entry)
+    for other in table.get((spec.name, device), ()):
+        if other.key == entry.key and not other.said:
+            _refuse_taken(entry, other)
+    return entry
+
+
+def in_float32(fn: Callable[..., Any]) -> Callable[..., Any]:
+    """The kernel `fn` for float16 and bfloat16: inputs widened to float32, outputs rounded once."""
+
+    @wraps(fn)
+    def widened(*inputs: Array, out: Array | tuple[Array, ...], **attrs: Any) -> None:
+        wide = [a.astype(float32) if a.dtype in (float16, bfloat16) else a for a in inputs]
+        outs = out if isinstance(out, tuple) else (out,)
+        scratch = tuple(
+            np.empty(o.shape, float32) if o.dtype in (float16, bfloat16) else o for o in outs
+        )
+        fn(*wide, **attrs, out=scratch if isinstance(out, tuple) else scratch[0])
+        for target, computed in zip(outs, scratch, strict=True):
+            if target is not computed:
+                target[...] = computed
+
+    return widened
 
 
 # --- Checks of kernels against the declaration of their primitive ---------------------------------

@@ -32,7 +32,7 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
-from ..backends.registry import OpSpec, register_spec
+from ..backends.registry import FLOAT, OpSpec, register_row, register_spec
 from .abstract import Abstract
 from .dtype import ALL, canonical
 from .errors import (
@@ -44,6 +44,7 @@ from .errors import (
     point_at,
     user_location,
 )
+from .row import complete, row_of
 from .trace import current_trace
 
 if TYPE_CHECKING:
@@ -59,6 +60,8 @@ _recent: deque[Primitive] = deque(maxlen=256)
 # Further checks of a class when it is defined; each raises DeclarationError.
 definition_checks: list[Callable[[type[Primitive]], None]] = []
 Promote = bool | Literal["float"] | tuple[str, ...]
+Dtypes = str | tuple[str, ...]  # type codes, or signatures
+Said = str | Mapping[Any, str] | None  # for all dtypes of a class, or by type codes
 _UNRECORDED = (
     "{}.__init__ must call super().__init__(...) or carry @prim_attr_register, so that the "
     "attributes are recorded"
@@ -111,6 +114,16 @@ class Primitive:
     `flops(self, inputs, outputs)` counts the floating-point operations of a call from what is known
     of its tensors; by default one for each number of the outputs.
 
+    The whole primitive may stand in its class, which what is registered from outside then adds to:
+    `bprop(self, *inputs, out, dout)`, its gradient, as in `bprop_getters`; `compute(self, *arrays,
+    out, **attributes)`, a CPU kernel that fills `out`, by way of float32 for floats of 16 bits, or
+    numpy = "tanh", a ufunc that is the kernel; expression = "x + sin(alpha * x)", the C of one
+    element, as in `elementwise_kernel`. With an expression or a ufunc, inputs that no rule names
+    are those of compute or bprop, and broadcast. dtypes: what they are for, type codes as in "fd",
+    by default all floats, or a tuple of signatures; expression and numpy may also be a dictionary
+    of texts by type codes. onnx: ("Tanh", 6), the operator that is this primitive, and since which
+    version. What an annotation declares under one of these names is an attribute.
+
     Calling one gives a Tensor, or a tuple of them where there are several outputs; to a type
     checker this too is a Tensor, which unpacks into Tensors. Inputs may be given by name.
     """
@@ -127,6 +140,10 @@ class Primitive:
     differentiable: ClassVar[bool] = True
     autocast: ClassVar[Literal["low", "wide"] | None] = None
     flops: ClassVar[Callable[..., int]] = _one_per_number
+    expression: ClassVar[Said] = None
+    numpy: ClassVar[Said] = None
+    dtypes: ClassVar[Dtypes] = FLOAT
+    onnx: ClassVar[tuple[str, int] | None] = None
 
     __signature__ = _Constructor()
     if TYPE_CHECKING:
@@ -157,6 +174,7 @@ class Primitive:
         cls.defined_at = f"{frame.f_code.co_filename}:{frame.f_lineno}"
         if "name" not in cls.__dict__:
             cls.name = cls.__name__
+        complete(cls)
         inputs = input_parameters(cls)
         several = any(p.kind is p.VAR_POSITIONAL for p in inputs)
         cls._inputs = None if several else tuple(p.name for p in inputs)
@@ -175,7 +193,8 @@ class Primitive:
         _claim_name(cls)
         for check in definition_checks:
             check(cls)
-        register_spec(spec_of(cls), redefined=cls.name in primitives)
+        again = cls.name in primitives
+        register_row(spec_of(cls), row_of(cls), cls.__module__, cls.defined_at, again)
         primitives[cls.name] = cls
 
     def __init__(self, *args: Any, **kwargs: Any):
@@ -443,8 +462,7 @@ class Field:
 
     def check(self, frozen: Any, given: Any, owner: str) -> None:
         """AttributeRefusedError for a value of another type than the annotation says."""
-        if isinstance(self.annotation, str):
-            self.annotation = _resolved(self.annotation, self.names)
+        self.annotation = resolved(self.annotation, self.names)
         if not fits(frozen, self.annotation):
             raise AttributeRefusedError(
                 f"{owner} got attribute {self.name}={reprlib.repr(given)}; it is declared "
@@ -453,10 +471,10 @@ class Field:
             )
 
 
-def _resolved(annotation: str, names: Mapping[str, Any]) -> Any:
-    """What a string annotation stands for; Any where it cannot be resolved."""
+def resolved(annotation: Any, names: Mapping[str, Any]) -> Any:
+    """What an annotation written as a string stands for; Any where it cannot be resolved."""
     try:
-        return eval(annotation, dict(names))
+        return eval(annotation, dict(names)) if isinstance(annotation, str) else annotation
     except Exception:  # whatever the user wrote there
         return Any
 
