@@ -14,7 +14,7 @@ import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import replace
 from functools import lru_cache, partial, wraps
 from types import CodeType
 from typing import Any, Literal, NoReturn, TypeVar
@@ -28,7 +28,8 @@ from ..core.features import checked
 from ..core.scope import Scoped
 from .expressions.functions import C_FUNCTIONS, C_WORDS, unknown_calls
 from .expressions.table import table as expressions
-from .kernel import Array, Body, Expression, KernelEntry, KernelNode, Launch, RawSource
+from .kernel import Array, Body, KernelEntry, KernelNode, Launch, RawSource
+from .kernel import Expression as Expression
 from .kernel import OpSpec as OpSpec
 from .signature import ANY, KernelAttr, Signature, same
 from .signature import FLOAT as FLOAT
@@ -303,62 +304,56 @@ def _fits_spec(entry: KernelEntry, spec: OpSpec) -> bool:
 # --- Kernels that a class says itself -------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
-    """The kernels that the class of a primitive says: C expressions, and NumPy functions, by
-    signature; and whether it inherits them, so that one registered by name takes their place."""
-
-    texts: Mapping[str, str]
-    functions: Mapping[str, Body]
-    inherits_texts: bool = False
-    inherits_functions: bool = False
+# By device and signature, a function or an expression; and True if it is a base class that says it,
+# so that a kernel registered by name takes its place.
+Row = Mapping[tuple[str, str], tuple[Body, bool]]
 
 
 def register_row(spec: OpSpec, row: Row, module: str, where: str, redefined: bool = False) -> None:
-    """Register a primitive as `register_spec` does, and the kernels of its row in place of those of
-    an earlier definition. Refused as by `kernel`, before anything has changed.
+    """Register a primitive as `register_spec` does, and the kernels of its row. Refused as by
+    `kernel`, before anything has changed.
 
-    module, where: of the class.
+    module, where: of the class. redefined: it takes the place of an earlier definition, and its row
+    that of the earlier row, and of kernels that its module registered then.
     """
-    units = module.rpartition(".")[2] if module.startswith("miniml.") else ""
-    made = []
-    entry_of = partial(_of_row, spec, module, where)
-    for signature, text in row.texts.items():
-        body = Expression(text, units and f"{units} {signature}")
-        made.append(entry_of("cuda", signature, body, row.inherits_texts))
-    for signature, function in row.functions.items():
-        made.append(entry_of("cpu", signature, function, row.inherits_functions))
-    for key in (spec.name, "cpu"), (spec.name, "cuda"):
-        for old in [e for e in table.get(key, ()) if e.said]:
-            table[key].remove(old)
-            expressions.pop((spec.name, str(old.signature)), None)
+    made = [_of_row(spec, module, where, *key, *said) for key, said in row.items()]
+    mine = {(e.device, e.key) for e in made}
+    others = [e for device in ("cpu", "cuda") for e in table.get((spec.name, device), ())]
+    same = [e for e in others if (e.device, e.key) in mine]
+    old = [e for e in others if e.said or (redefined and e.module == module and e in same)]
+    for entry in same:
+        if entry not in old:
+            _refuse_taken(entry, entry)
+    for entry in old:
+        table[entry.name, entry.device].remove(entry)
+        if isinstance(entry.body, Expression):
+            expressions.pop((entry.name, str(entry.signature)), None)
     register_spec(spec, redefined)
     for entry in made:
         if isinstance(entry.body, Expression):
             expressions[entry.name, str(entry.signature)] = entry.body
-        if entry.device == "cpu" or not units:  # `cuda.kernels.create` has the library's
-            _register(entry)
+        if entry.device == "cpu" or not module.startswith("miniml."):
+            _register(entry)  # of the library's expressions `cuda.kernels.create` makes kernels
 
 
 def _of_row(
     spec: OpSpec, module: str, where: str, device: str, signature: str, body: Body, inherited: bool
 ) -> KernelEntry:
     """An entry of a row, checked."""
-    parsed, whole = parse(signature), isinstance(body, np.ufunc)
-    shared = tuple(i for i, d in enumerate(parsed.inputs) if whole and d == parsed.outputs[0])
-    entry = KernelEntry(
-        spec.name, device, parsed, BUILTIN, body, inplace=shared, total=whole, where=where,
-        owner=f"{module}.{spec.name}", module=module, said="inherited" if inherited else "own",
-    )  # fmt: skip
+    parsed, ufunc = parse(signature), isinstance(body, np.ufunc)
+    shared = tuple(i for i, d in enumerate(parsed.inputs) if ufunc and d == parsed.outputs[0])
     if isinstance(body, Expression):
         _check_expression(spec.name, body.text)
+        family = module.rpartition(".")[2] if module.startswith("miniml.") else ""
+        body = replace(body, unit=family and f"{family} {parsed}")
+    entry = KernelEntry(
+        spec.name, device, parsed, BUILTIN, body, inplace=shared, total=ufunc, where=where,
+        owner=f"{module}.{spec.name}", module=module, said="inherited" if inherited else "own",
+    )  # fmt: skip
     refuse_rebinding(spec.name, inspect.unwrap(body) if callable(body) else body)
     _check_entry(entry, spec)
     _check_arrays(entry)
     check_fills(entry)
-    for other in table.get((spec.name, device), ()):
-        if other.key == entry.key and not other.said:
-            _refuse_taken(entry, other)
     return entry
 
 

@@ -44,7 +44,7 @@ from .errors import (
     point_at,
     user_location,
 )
-from .row import complete, row_of
+from .row import complete, fill_in, row_of
 from .trace import current_trace
 
 if TYPE_CHECKING:
@@ -687,43 +687,6 @@ def like_position(cls: type[Any], inputs: list[Parameter]) -> int | None:
     promoted = cls.promote if isinstance(cls.promote, tuple) else ()
     first = next(iter([cls.like] if cls.like else [*promoted, *tensors]), None)
     return None if first is None else [p.name for p in inputs].index(first)
-
-
-def fill_in(cls: type[Any]) -> None:
-    """Give a class the rules that it leaves out: those of the input that its outputs are like."""
-    if cls._checks or hasattr(cls, "__infer__"):
-        return
-    if not hasattr(cls, "infer_shape"):
-        if isinstance(cls.outputs, str):
-            raise DeclarationError(
-                f"{cls.name} defines no infer_shape, and its number of outputs depends on the "
-                "instance; define infer_shape, which says how many there are"
-            )
-        cls.infer_shape = _shapes_like(cls.like)
-    if not hasattr(cls, "infer_dtype"):
-        if cls._like is None:
-            raise DeclarationError(
-                f"{cls.name} defines no infer_dtype and has no tensor input, whose dtype its "
-                "outputs would have; say what dtype comes out: def infer_dtype(self): "
-                "return ml.float32"
-            )
-        cls.infer_dtype = _like
-
-
-def _like(self: Any, /, *given: Any) -> Any:
-    """The shape or dtype of the input that the outputs are like."""
-    if not given:
-        raise ArityError(f"{self.name} got no input; give at least one")
-    return given[self._like or 0]
-
-
-def _shapes_like(name: str) -> Callable[..., Any]:
-    def infer_shape(self: Any, *shapes: Any) -> Any:
-        shape = _like(self, *shapes)
-        return shape if self._single else (shape,) * len(self.outputs)
-
-    infer_shape.inputs = (name,)  # type: ignore[attr-defined]  # where the class lists none
-    return infer_shape
 
 
 def attribute_parameters(fields: Sequence[Field]) -> list[inspect.Parameter]:

@@ -1,8 +1,9 @@
-"""The row of a primitive: the kernels that its class says itself, and what follows from them.
+"""The row of a primitive: the kernels that its class says itself, and the rules that it leaves out.
 
 `expression` is the C of one element, `numpy` a ufunc by name, `compute` a method that fills `out`,
-and `dtypes` what they are for. `row_of` makes plain data of them for the registry; `complete` gives
-an elementwise class the inputs and the shape that it leaves out.
+and `dtypes` what they are for. `row_of` makes plain data of them for the registry. `complete` gives
+an elementwise class the inputs and the shape that it leaves out, `fill_in` any class the shape and
+dtype of the input that its outputs are like.
 """
 
 from __future__ import annotations
@@ -14,30 +15,30 @@ from typing import Any
 
 import numpy as np
 
-from ..backends.registry import LOW, Row, in_float32, parse
+from ..backends.registry import LOW, Expression, Row, in_float32, parse
 from .abstract import Shape, broadcast
-from .errors import DeclarationError
+from .errors import ArityError, DeclarationError
 
 _SHAPE_RULES = ("infer_shape", "__infer__", "check_shape", "__check__")
 
 
 def row_of(cls: type[Any]) -> Row:
-    """The kernels that a class says, by signature; DeclarationError for what is none."""
-    texts: dict[str, str] = {}
-    functions: dict[str, Callable[..., Any]] = {}
-    if cls.expression is not None:
-        texts = dict(_each(cls, "expression", cls.expression))
+    """The kernels that a class says, by device and signature; DeclarationError for what is none."""
+    row: dict[tuple[str, str], tuple[Any, bool]] = {}
     by = _function(cls)
+    if cls.expression is not None:
+        for signature, text in _each(cls, "expression", cls.expression):
+            row["cuda", signature] = Expression(text), "expression" not in vars(cls)
     if by == "numpy":
-        functions = {s: _looping(cls, name, s) for s, name in _each(cls, by, cls.numpy)}
+        for signature, name in _each(cls, by, cls.numpy):
+            row["cpu", signature] = _looping(cls, name, signature), by not in vars(cls)
     elif by:
         body = with_self(cls)
         low = in_float32(body)  # two bodies at most, which `show` prints once
-        functions = {
-            s: low if any(c in LOW for c in s) else body for s in _signatures(cls, cls.dtypes)
-        }
-    inherited = {k for k in ("expression", by) if k not in vars(cls)}
-    return Row(texts, functions, "expression" in inherited, by in inherited)
+        for signature in _signatures(cls, cls.dtypes):
+            narrow = any(c in LOW for c in signature)
+            row["cpu", signature] = low if narrow else body, by not in vars(cls)
+    return row
 
 
 def _function(cls: type[Any]) -> str:
@@ -134,7 +135,7 @@ def _bound(cls: type[Any], method: str) -> Any:
     return inspect.getattr_static(cls, method).__get__(cls, cls)
 
 
-# --- What an elementwise class leaves out ---------------------------------------------------------
+# --- What a class leaves out ----------------------------------------------------------------------
 
 
 def complete(cls: type[Any]) -> None:
@@ -159,3 +160,40 @@ def _input_names(cls: type[Any]) -> Iterable[str]:
             return [n for n in by_position if n not in others]
     ufunc = getattr(np, str(cls.numpy), None)
     return "xy"[: ufunc.nin] if isinstance(ufunc, np.ufunc) else ()
+
+
+def fill_in(cls: type[Any]) -> None:
+    """Give a class the rules that it leaves out: those of the input that its outputs are like."""
+    if cls._checks or hasattr(cls, "__infer__"):
+        return
+    if not hasattr(cls, "infer_shape"):
+        if isinstance(cls.outputs, str):
+            raise DeclarationError(
+                f"{cls.name} defines no infer_shape, and its number of outputs depends on the "
+                "instance; define infer_shape, which says how many there are"
+            )
+        cls.infer_shape = _shapes_like(cls.like)
+    if not hasattr(cls, "infer_dtype"):
+        if cls._like is None:
+            raise DeclarationError(
+                f"{cls.name} defines no infer_dtype and has no tensor input, whose dtype its "
+                "outputs would have; say what dtype comes out: def infer_dtype(self): "
+                "return ml.float32"
+            )
+        cls.infer_dtype = _like
+
+
+def _like(self: Any, /, *given: Any) -> Any:
+    """The shape or dtype of the input that the outputs are like."""
+    if not given:
+        raise ArityError(f"{self.name} got no input; give at least one")
+    return given[self._like or 0]
+
+
+def _shapes_like(name: str) -> Callable[..., Any]:
+    def infer_shape(self: Any, *shapes: Any) -> Any:
+        shape = _like(self, *shapes)
+        return shape if self._single else (shape,) * len(self.outputs)
+
+    infer_shape.inputs = (name,)  # type: ignore[attr-defined]  # where the class lists none
+    return infer_shape

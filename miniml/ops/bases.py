@@ -51,6 +51,12 @@ class FloatUnary(Unary, abstract=True):
     promote = "float"
 
 
+class WideUnary(FloatUnary, abstract=True):
+    """One for which 16 bits are too few: autocast computes it in float32."""
+
+    autocast = "wide"
+
+
 class Binary(Primitive, abstract=True):
     """Two tensors, broadcast to one shape and promoted to one dtype, which is the output's."""
 

@@ -34,6 +34,7 @@ from .bases import (
     NumberBinary,
     NumberUnary,
     Unary,
+    WideUnary,
     moves,
 )
 from .checks import needs_number
@@ -126,9 +127,8 @@ class Div(FloatBinary):
         # 1 / y may overflow where x / y^2 does not, such as at x = 0.
         return dx, -select(isfinite(dx), dx * out, dout * out / y)
 
-class Reciprocal(FloatUnary):
+class Reciprocal(WideUnary):
     """1 / x."""
-    autocast = "wide"
     numpy, expression, onnx = "reciprocal", "T(1) / x", ("Reciprocal", 6)
     def bprop(self, x: Any, out: Any, dout: Any) -> Any: return (-(dout * out * out),)
 
@@ -286,76 +286,66 @@ class Pow(NumberBinary):
         dx = dout * (y * pow(select(constant, 1, x), y - 1))
         return dx, select(x <= 0, 0, dout * log(select(x <= 0, 1, x)) * out)
 
-class Sqrt(FloatUnary):
+class Sqrt(WideUnary):
     """The square root; NaN below 0."""
     numpy, expression, onnx = "sqrt", "sqrt(x)", ("Sqrt", 6)
     def bprop(self, x: Any, out: Any, dout: Any) -> Any: return (dout / (out * 2),)
 
 class Rsqrt(FloatUnary):
     """1 / sqrt(x)."""
-    autocast = "wide"
     expression = "T(1) / sqrt(x)"
     def bprop(self, x: Any, out: Any, dout: Any) -> Any: return (dout * (out * -0.5) / x,)
 
-class Exp(FloatUnary):
+class Exp(WideUnary):
     """e to the x."""
-    autocast = "wide"
     numpy, expression, onnx = "exp", "exp(x)", ("Exp", 6)
     def bprop(self, x: Any, out: Any, dout: Any) -> Any: return (dout * out,)
 
-class Expm1(FloatUnary):
+class Expm1(WideUnary):
     """exp(x) - 1, accurate near 0."""
-    autocast = "wide"
     numpy, expression = "expm1", "expm1(x)"
     def bprop(self, x: Any, out: Any, dout: Any) -> Any: return (dout * exp(x),)
 
-class Exp2(FloatUnary):
+class Exp2(WideUnary):
     """2 to the x."""
-    autocast = "wide"
     numpy, expression = "exp2", "exp2(x)"
     def bprop(self, x: Any, out: Any, dout: Any) -> Any: return (dout * math.log(2) * out,)
 
-class Log(FloatUnary):
+class Log(WideUnary):
     """The natural logarithm; -inf at 0, NaN below."""
-    autocast = "wide"
     numpy, expression, onnx = "log", "log(x)", ("Log", 6)
     def bprop(self, x: Any, out: Any, dout: Any) -> Any: return (dout / x,)
 
-class Log1p(FloatUnary):
+class Log1p(WideUnary):
     """log(1 + x), accurate near 0."""
-    autocast = "wide"
     numpy, expression = "log1p", "log1p(x)"
     def bprop(self, x: Any, out: Any, dout: Any) -> Any: return (dout / (x + 1),)
 
-class Log2(FloatUnary):
+class Log2(WideUnary):
     """The logarithm to base 2."""
-    autocast = "wide"
     numpy, expression = "log2", "log2(x)"
     def bprop(self, x: Any, out: Any, dout: Any) -> Any: return (dout / x * (1 / math.log(2)),)
 
-class Log10(FloatUnary):
+class Log10(WideUnary):
     """The logarithm to base 10, exact at integer powers of ten."""
-    autocast = "wide"
     numpy, expression = "log10", "log10(x)"
     def bprop(self, x: Any, out: Any, dout: Any) -> Any: return (dout * (1 / math.log(10)) / x,)
 
-class LGamma(FloatUnary):
+class LGamma(WideUnary):
     """log |gamma(x)|; inf at 0, at the negative integers and at both infinities.
 
     The error is below 5 units in the last digit for x > 0, and below 3 of the result or of 1,
     whichever is more, for x < 0, where it has zeros; on a GPU it is that of CUDA's lgamma. The
     gradient is digamma(x).
     """
-    autocast = "wide"
     expression = "lgamma(x)"
     def bprop(self, x: Any, out: Any, dout: Any) -> Any: return (dout * digamma(x),)
 
-class Polygamma(FloatUnary):
+class Polygamma(WideUnary):
     """digamma(x), the derivative of log |gamma(x)|, or the derivative of order n of that.
 
     n: an int from 0 to 20. The gradient is polygamma(n + 1, x).
     """
-    autocast = "wide"
     n: int
     expression = "polygamma(x, T(n))"
 
@@ -400,7 +390,7 @@ def polygamma(n: int, x: Any) -> Tensor:
 
 # --- Trigonometric functions ----------------------------------------------------------------------
 
-class Sin(FloatUnary):
+class Sin(WideUnary):
     """sin x, x in radians."""
     numpy, expression, onnx = "sin", "sin(x)", ("Sin", 7)
     def bprop(self, x: Any, out: Any, dout: Any) -> Any: return (dout * cos(x),)
@@ -412,23 +402,20 @@ class Cos(FloatUnary):
 
 class Tan(FloatUnary):
     """tan x, x in radians."""
-    autocast = "wide"
     numpy, expression, onnx = "tan", "tan(x)", ("Tan", 7)
     def bprop(self, x: Any, out: Any, dout: Any) -> Any: return (dout * out * out + dout,)
 
-class Asin(FloatUnary):
+class Asin(WideUnary):
     """The angle in [-pi/2, pi/2] whose sine is x; NaN outside [-1, 1]."""
-    autocast = "wide"
     numpy, expression, onnx = "arcsin", "asin(x)", ("Asin", 7)
     def bprop(self, x: Any, out: Any, dout: Any) -> Any: return (dout * rsqrt((1 - x) * (1 + x)),)
 
-class Acos(FloatUnary):
+class Acos(WideUnary):
     """The angle in [0, pi] whose cosine is x; NaN outside [-1, 1]."""
-    autocast = "wide"
     numpy, expression, onnx = "arccos", "acos(x)", ("Acos", 7)
     def bprop(self, x: Any, out: Any, dout: Any) -> Any: return (-dout * rsqrt((1 - x) * (1 + x)),)
 
-class Atan(FloatUnary):
+class Atan(WideUnary):
     """The angle in [-pi/2, pi/2] whose tangent is x."""
     numpy, expression, onnx = "arctan", "atan(x)", ("Atan", 7)
     def bprop(self, x: Any, out: Any, dout: Any) -> Any:
@@ -450,17 +437,15 @@ class Atan2(FloatBinary):
 
 class Sinh(FloatUnary):
     """(exp(x) - exp(-x)) / 2."""
-    autocast = "wide"
     numpy, expression, onnx = "sinh", "sinh(x)", ("Sinh", 9)
     def bprop(self, x: Any, out: Any, dout: Any) -> Any: return (dout * cosh(x),)
 
-class Cosh(FloatUnary):
+class Cosh(WideUnary):
     """(exp(x) + exp(-x)) / 2."""
-    autocast = "wide"
     numpy, expression, onnx = "cosh", "cosh(x)", ("Cosh", 9)
     def bprop(self, x: Any, out: Any, dout: Any) -> Any: return (dout * sinh(x),)
 
-class Tanh(FloatUnary):
+class Tanh(WideUnary):
     """sinh(x) / cosh(x), in [-1, 1]."""
     numpy, expression, onnx = "tanh", "tanh(x)", ("Tanh", 6)
     def bprop(self, x: Any, out: Any, dout: Any) -> Any: return (dout * (1 - square(out)),)
@@ -503,44 +488,38 @@ _TANH_ARGUMENT = f"(x * x * T(0.044715) + T(1)) * {_FINITE} * T(-1.5957691216057
 
 class Erf(FloatUnary):
     """The error function, 2 / sqrt(pi) times the integral of exp(-t^2) over [0, x]."""
-    autocast = "wide"
     expression, onnx = "erf(x)", ("Erf", 9)
     def bprop(self, x: Any, out: Any, dout: Any) -> Any: return (dout * _bell(x),)
 
-class Erfc(FloatUnary):
+class Erfc(WideUnary):
     """1 - erf(x), accurate where erf(x) is near 1."""
-    autocast = "wide"
     expression = "erfc(x)"
     def bprop(self, x: Any, out: Any, dout: Any) -> Any: return (-dout * _bell(x),)
 
-class ErfInv(FloatUnary):
+class ErfInv(WideUnary):
     """The y with erf(y) = x: infinite at -1 and 1, NaN beyond."""
-    autocast = "wide"
     expression = "erfinv(x)"
     def bprop(self, x: Any, out: Any, dout: Any) -> Any: return (dout / _bell(out),)
 
-class ExpNegSquare(FloatUnary):
+class ExpNegSquare(WideUnary):
     """exp(-x^2), with `halved` exp(-x^2 / 2); accurate, as the square is not rounded first."""
-    autocast = "wide"
     halved: bool = False
     expression = "gaussian(x, halved != 0 ? T(0.5) : T(1))"
     def bprop(self, x: Any, out: Any, dout: Any) -> Any:
         return (dout * out * x * (-1.0 if self.halved else -2.0),)
 
-class NormalCDF(FloatUnary):
+class NormalCDF(WideUnary):
     """Phi(x) = erfc(-x / sqrt(2)) / 2, the normal distribution function, accurate near 0."""
-    autocast = "wide"
     expression = "normcdf(x)"
     def bprop(self, x: Any, out: Any, dout: Any) -> Any: return (dout * _normal_density(x),)
 
-class Sigmoid(FloatUnary):
+class Sigmoid(WideUnary):
     """1 / (1 + exp(-x)), accurate at both ends."""
     expression, onnx = "T(1) / (T(1) + exp(-x))", ("Sigmoid", 6)
     def bprop(self, x: Any, out: Any, dout: Any) -> Any: return (dout * (out * (1 - out)),)
 
 class Softplus(FloatUnary):
     """log(1 + exp(x)), without overflow."""
-    autocast = "wide"
     expression, onnx = "nan_max(x, T(0)) + log1p(exp(-fabs(x)))", ("Softplus", 1)
     def bprop(self, x: Any, out: Any, dout: Any) -> Any: return (dout * sigmoid(x),)
 

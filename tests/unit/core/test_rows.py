@@ -12,6 +12,7 @@ import miniml as ml
 from docs import operations
 from miniml import Primitive, elementwise_kernel, jit, kernel, ops
 from miniml.backends import registry
+from miniml.backends.expressions.table import table as expressions
 from miniml.cli.show import describe
 from miniml.core.bprop import bprop_getters
 from miniml.core.errors import DeclarationError, DuplicateError
@@ -39,6 +40,10 @@ X = np.linspace(-3, 3, 7)
 
 def snake(x, alpha=0.5):
     return x + np.sin(alpha * x) ** 2 / alpha
+
+
+def snake_kernel(x, *, out):
+    out[...] = snake(x)
 
 
 @pytest.fixture
@@ -263,6 +268,19 @@ class TestDefinedAgain:
         assert again()(1.0).tolist() == first()(1.0).tolist() == 3.0
         assert len(registry.table["RowCell", "cpu"]) == 4
         assert not registry.table["RowCell", "cuda"]
+
+    def test_a_kernel_that_moves_into_the_class_replaces_that_of_its_module(self):
+        def define(**body):
+            return type("RowMoved", (ops.FloatUnary,), {"__module__": __name__, **body})
+
+        define()
+        kernel("RowMoved", "cpu", "f->f", "d->d")(snake_kernel)
+        elementwise_kernel("RowMoved", "x * 2", "d->d")
+        again = define(numpy="tanh", dtypes="f")
+        found = {str(e.signature): e.body for e in registry.table["RowMoved", "cpu"]}
+        assert found == {"f->f": np.tanh, "d->d": snake_kernel}
+        assert ("RowMoved", "d->d") in expressions
+        assert again()(1.0).tolist() == ops.tanh(1.0).tolist()
 
     def test_a_kernel_from_outside_takes_the_place_of_an_inherited_one(self):
         class RowSine(ops.Sin):
