@@ -286,12 +286,12 @@ class Pow(NumberBinary):
         dx = dout * (y * pow(select(constant, 1, x), y - 1))
         return dx, select(x <= 0, 0, dout * log(select(x <= 0, 1, x)) * out)
 
-class Sqrt(WideUnary):
+class Sqrt(FloatUnary):
     """The square root; NaN below 0."""
     numpy, expression, onnx = "sqrt", "sqrt(x)", ("Sqrt", 6)
     def bprop(self, x: Any, out: Any, dout: Any) -> Any: return (dout / (out * 2),)
 
-class Rsqrt(FloatUnary):
+class Rsqrt(WideUnary):
     """1 / sqrt(x)."""
     expression = "T(1) / sqrt(x)"
     def bprop(self, x: Any, out: Any, dout: Any) -> Any: return (dout * (out * -0.5) / x,)
@@ -390,7 +390,7 @@ def polygamma(n: int, x: Any) -> Tensor:
 
 # --- Trigonometric functions ----------------------------------------------------------------------
 
-class Sin(WideUnary):
+class Sin(FloatUnary):
     """sin x, x in radians."""
     numpy, expression, onnx = "sin", "sin(x)", ("Sin", 7)
     def bprop(self, x: Any, out: Any, dout: Any) -> Any: return (dout * cos(x),)
@@ -400,7 +400,7 @@ class Cos(FloatUnary):
     numpy, expression, onnx = "cos", "cos(x)", ("Cos", 7)
     def bprop(self, x: Any, out: Any, dout: Any) -> Any: return (-dout * sin(x),)
 
-class Tan(FloatUnary):
+class Tan(WideUnary):
     """tan x, x in radians."""
     numpy, expression, onnx = "tan", "tan(x)", ("Tan", 7)
     def bprop(self, x: Any, out: Any, dout: Any) -> Any: return (dout * out * out + dout,)
@@ -415,7 +415,7 @@ class Acos(WideUnary):
     numpy, expression, onnx = "arccos", "acos(x)", ("Acos", 7)
     def bprop(self, x: Any, out: Any, dout: Any) -> Any: return (-dout * rsqrt((1 - x) * (1 + x)),)
 
-class Atan(WideUnary):
+class Atan(FloatUnary):
     """The angle in [-pi/2, pi/2] whose tangent is x."""
     numpy, expression, onnx = "arctan", "atan(x)", ("Atan", 7)
     def bprop(self, x: Any, out: Any, dout: Any) -> Any:
@@ -435,7 +435,7 @@ class Atan2(FloatBinary):
         dx, dy = select(steep, part, whole), select(steep, whole, part)
         return dx / larger, -(dy / larger)
 
-class Sinh(FloatUnary):
+class Sinh(WideUnary):
     """(exp(x) - exp(-x)) / 2."""
     numpy, expression, onnx = "sinh", "sinh(x)", ("Sinh", 9)
     def bprop(self, x: Any, out: Any, dout: Any) -> Any: return (dout * cosh(x),)
@@ -445,7 +445,7 @@ class Cosh(WideUnary):
     numpy, expression, onnx = "cosh", "cosh(x)", ("Cosh", 9)
     def bprop(self, x: Any, out: Any, dout: Any) -> Any: return (dout * sinh(x),)
 
-class Tanh(WideUnary):
+class Tanh(FloatUnary):
     """sinh(x) / cosh(x), in [-1, 1]."""
     numpy, expression, onnx = "tanh", "tanh(x)", ("Tanh", 6)
     def bprop(self, x: Any, out: Any, dout: Any) -> Any: return (dout * (1 - square(out)),)
@@ -486,7 +486,7 @@ _FINITE = "nan_max(x, T(-3.4028234663852886e38))"
 # Rounded as NumPy's kernel rounds it, since the exponential multiplies its rounding error.
 _TANH_ARGUMENT = f"(x * x * T(0.044715) + T(1)) * {_FINITE} * T(-1.5957691216057308)"
 
-class Erf(FloatUnary):
+class Erf(WideUnary):
     """The error function, 2 / sqrt(pi) times the integral of exp(-t^2) over [0, x]."""
     expression, onnx = "erf(x)", ("Erf", 9)
     def bprop(self, x: Any, out: Any, dout: Any) -> Any: return (dout * _bell(x),)
@@ -513,12 +513,12 @@ class NormalCDF(WideUnary):
     expression = "normcdf(x)"
     def bprop(self, x: Any, out: Any, dout: Any) -> Any: return (dout * _normal_density(x),)
 
-class Sigmoid(WideUnary):
+class Sigmoid(FloatUnary):
     """1 / (1 + exp(-x)), accurate at both ends."""
     expression, onnx = "T(1) / (T(1) + exp(-x))", ("Sigmoid", 6)
     def bprop(self, x: Any, out: Any, dout: Any) -> Any: return (dout * (out * (1 - out)),)
 
-class Softplus(FloatUnary):
+class Softplus(WideUnary):
     """log(1 + exp(x)), without overflow."""
     expression, onnx = "nan_max(x, T(0)) + log1p(exp(-fabs(x)))", ("Softplus", 1)
     def bprop(self, x: Any, out: Any, dout: Any) -> Any: return (dout * sigmoid(x),)
