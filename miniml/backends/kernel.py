@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, NamedTuple, TypeVar
+from typing import Any, ClassVar, Literal, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -207,6 +207,7 @@ class KernelEntry:
     where: str = ""
     module: str = ""
     derived: bool = False  # from another kernel, and gives way to one that is registered
+    said: Literal["", "own", "inherited"] = ""  # by the class of the primitive, or a base of it
     key: tuple[object, ...] = field(init=False)
 
     def __post_init__(self) -> None:

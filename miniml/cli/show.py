@@ -127,9 +127,10 @@ def _kernels(name: str) -> Iterator[str]:
     """One block per function: its signatures, then its source."""
     shown: set[str] = set()  # a function that also runs through a wrapper is printed once
     for device in ("cpu", "cuda"):
-        groups: dict[int, list[KernelEntry]] = {}
+        groups: dict[object, list[KernelEntry]] = {}
         for entry in registry.table.get((name, device), ()):
-            groups.setdefault(id(entry.body), []).append(entry)
+            same = entry.body.text if isinstance(entry.body, Expression) else id(entry.body)
+            groups.setdefault(same, []).append(entry)
         for entries in groups.values():
             first = entries[0]
             signatures = " ".join(str(e.signature) for e in entries)

@@ -32,7 +32,7 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
-from ..backends.registry import OpSpec, register_spec
+from ..backends.registry import FLOAT, OpSpec, register_row, register_spec
 from .abstract import Abstract
 from .dtype import ALL, canonical
 from .errors import (
@@ -45,6 +45,7 @@ from .errors import (
     user_location,
 )
 from .facts import Facts, check_facts
+from .row import complete, fill_in, row_of
 from .trace import current_trace
 
 if TYPE_CHECKING:
@@ -60,6 +61,8 @@ _recent: deque[Primitive] = deque(maxlen=256)
 # Further checks of a class when it is defined; each raises DeclarationError.
 definition_checks: list[Callable[[type[Primitive]], None]] = []
 Promote = bool | Literal["float"] | tuple[str, ...]
+Dtypes = str | tuple[str, ...]  # type codes, or signatures
+Said = str | Mapping[Any, str] | None  # for all dtypes of a class, or by type codes
 _UNRECORDED = (
     "{}.__init__ must call super().__init__(...) or carry @prim_attr_register, so that the "
     "attributes are recorded"
@@ -104,6 +107,16 @@ class Primitive(Facts):
     differentiable: False means that no gradient passes, by definition. Further ones are facts, such
     as elementwise, autocast and flops: `core.facts.Facts` lists them.
 
+    The whole primitive may stand in its class, which what is registered from outside then adds to:
+    `bprop(self, *inputs, out, dout)`, its gradient, as in `bprop_getters`; `compute(self, *arrays,
+    out, **attributes)`, a CPU kernel that fills `out`, by way of float32 for floats of 16 bits, or
+    numpy = "tanh", a ufunc that is the kernel; expression = "x + sin(alpha * x)", the C of one
+    element, as in `elementwise_kernel`. With an expression or a ufunc, inputs that no rule names
+    are those of compute or bprop, and broadcast. dtypes: what they are for, type codes as in "fd",
+    by default all floats, or a tuple of signatures; expression and numpy may also be a dictionary
+    of texts by type codes. onnx: ("Tanh", 6), the operator that is this primitive, and since which
+    version. What an annotation declares under one of these names is an attribute.
+
     Calling one gives a Tensor, or a tuple of them where there are several outputs; to a type
     checker this too is a Tensor, which unpacks into Tensors. Inputs may be given by name.
     """
@@ -118,6 +131,10 @@ class Primitive(Facts):
     commutative: ClassVar[bool] = False
     dynamic_outputs: ClassVar[bool] = False
     differentiable: ClassVar[bool] = True
+    expression: ClassVar[Said] = None
+    numpy: ClassVar[Said] = None
+    dtypes: ClassVar[Dtypes] = FLOAT
+    onnx: ClassVar[tuple[str, int] | None] = None
 
     __signature__ = _Constructor()
     if TYPE_CHECKING:
@@ -148,6 +165,7 @@ class Primitive(Facts):
         cls.defined_at = f"{frame.f_code.co_filename}:{frame.f_lineno}"
         if "name" not in cls.__dict__:
             cls.name = cls.__name__
+        complete(cls)
         inputs = input_parameters(cls)
         several = any(p.kind is p.VAR_POSITIONAL for p in inputs)
         cls._inputs = None if several else tuple(p.name for p in inputs)
@@ -166,7 +184,8 @@ class Primitive(Facts):
         _claim_name(cls)
         for check in definition_checks:
             check(cls)
-        register_spec(spec_of(cls), redefined=cls.name in primitives)
+        again = cls.name in primitives
+        register_row(spec_of(cls), row_of(cls), cls.__module__, cls.defined_at, again)
         primitives[cls.name] = cls
 
     def __init__(self, *args: Any, **kwargs: Any):
@@ -433,8 +452,7 @@ class Field:
 
     def check(self, frozen: Any, given: Any, owner: str) -> None:
         """AttributeRefusedError for a value of another type than the annotation says."""
-        if isinstance(self.annotation, str):
-            self.annotation = _resolved(self.annotation, self.names)
+        self.annotation = resolved(self.annotation, self.names)
         if not fits(frozen, self.annotation):
             raise AttributeRefusedError(
                 f"{owner} got attribute {self.name}={reprlib.repr(given)}; it is declared "
@@ -443,10 +461,10 @@ class Field:
             )
 
 
-def _resolved(annotation: str, names: Mapping[str, Any]) -> Any:
-    """What a string annotation stands for; Any where it cannot be resolved."""
+def resolved(annotation: Any, names: Mapping[str, Any]) -> Any:
+    """What an annotation written as a string stands for; Any where it cannot be resolved."""
     try:
-        return eval(annotation, dict(names))
+        return eval(annotation, dict(names)) if isinstance(annotation, str) else annotation
     except Exception:  # whatever the user wrote there
         return Any
 
@@ -659,43 +677,6 @@ def like_position(cls: type[Any], inputs: list[Parameter]) -> int | None:
     promoted = cls.promote if isinstance(cls.promote, tuple) else ()
     first = next(iter([cls.like] if cls.like else [*promoted, *tensors]), None)
     return None if first is None else [p.name for p in inputs].index(first)
-
-
-def fill_in(cls: type[Any]) -> None:
-    """Give a class the rules that it leaves out: those of the input that its outputs are like."""
-    if cls._checks or hasattr(cls, "__infer__"):
-        return
-    if not hasattr(cls, "infer_shape"):
-        if isinstance(cls.outputs, str):
-            raise DeclarationError(
-                f"{cls.name} defines no infer_shape, and its number of outputs depends on the "
-                "instance; define infer_shape, which says how many there are"
-            )
-        cls.infer_shape = _shapes_like(cls.like)
-    if not hasattr(cls, "infer_dtype"):
-        if cls._like is None:
-            raise DeclarationError(
-                f"{cls.name} defines no infer_dtype and has no tensor input, whose dtype its "
-                "outputs would have; say what dtype comes out: def infer_dtype(self): "
-                "return ml.float32"
-            )
-        cls.infer_dtype = _like
-
-
-def _like(self: Any, /, *given: Any) -> Any:
-    """The shape or dtype of the input that the outputs are like."""
-    if not given:
-        raise ArityError(f"{self.name} got no input; give at least one")
-    return given[self._like or 0]
-
-
-def _shapes_like(name: str) -> Callable[..., Any]:
-    def infer_shape(self: Any, *shapes: Any) -> Any:
-        shape = _like(self, *shapes)
-        return shape if self._single else (shape,) * len(self.outputs)
-
-    infer_shape.inputs = (name,)  # type: ignore[attr-defined]  # where the class lists none
-    return infer_shape
 
 
 def attribute_parameters(fields: Sequence[Field]) -> list[inspect.Parameter]:

@@ -28,6 +28,7 @@ from .checks import (
     reduced_shape,
     shape_of,
 )
+from .composed import as_float
 from .create import arange
 from .elementwise import equal, isnan, logical_or, not_equal, select
 from .index import getitem
@@ -275,7 +276,7 @@ def norm(x: Value, ord: float = 2, axis: Axes = None, keepdims: bool = False) ->
     order = freeze(ord, "norm", "ord")
     if type(order) not in (int, float) or order != order:
         raise AttributeRefusedError(f"norm got ord={ord!r}; it takes a number, inf or -inf")
-    return _like(x, _norm(elementwise.as_float(_wide(x)), order, axis, keepdims))
+    return _like(x, _norm(as_float(_wide(x)), order, axis, keepdims))
 
 
 def _norm(x: Value, order: float, axis: Axes, keepdims: bool) -> Tensor:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import optree
 
 from ... import ops
-from ...core.bprop import Bprop, bprop_getters
+from ...core.bprop import Bprop, bprop_getters, rule
 from ...core.dtype import is_float
 from ...core.errors import BpropError, BpropNotFoundError
 from ...core.settings import current
@@ -22,7 +22,6 @@ from ...graph.ir import Graph, Var
 from ...graph.passes import run_passes
 from ...graph.tracing import Called, trace_graph
 from ..reverse import pull_graph, pull_values, used
-from .elementwise import rule
 
 
 @bprop_getters.register(ops.Assign)
