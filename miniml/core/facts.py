@@ -108,10 +108,10 @@ def _check_names(cls: Any, fact: str, known: tuple[str, ...], of: str) -> None:
 
 
 def told(cls: type[Facts]) -> list[str]:
-    """The facts of a class in words, without those that say nothing."""
-    known = {name: getattr(cls, name) for name in (*_CHOICES, "linear", "images")}
-    said = {name: value for name, value in known.items() if value not in (None, False, ())}
-    shown = {n: ", ".join(v) if isinstance(v, tuple) else str(v) for n, v in said.items()}
-    if cls.rounds is False:
-        shown["rounds"] = "False"
-    return [f"{name}: {value}" for name, value in shown.items()]
+    """The facts of a class in words, where it says another than most do."""
+    said = {name: getattr(cls, name) for name in (*_CHOICES, "linear", "images")}
+    return [
+        f"{name}: {', '.join(value) if isinstance(value, tuple) else value}"
+        for name, value in said.items()
+        if value != getattr(Facts, name)
+    ]
