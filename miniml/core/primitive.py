@@ -61,8 +61,6 @@ _recent: deque[Primitive] = deque(maxlen=256)
 # Further checks of a class when it is defined; each raises DeclarationError.
 definition_checks: list[Callable[[type[Primitive]], None]] = []
 Promote = bool | Literal["float"] | tuple[str, ...]
-Dtypes = str | tuple[str, ...]  # type codes, or signatures
-Said = str | Mapping[Any, str] | None  # for all dtypes of a class, or by type codes
 _UNRECORDED = (
     "{}.__init__ must call super().__init__(...) or carry @prim_attr_register, so that the "
     "attributes are recorded"
@@ -131,10 +129,9 @@ class Primitive(Facts):
     commutative: ClassVar[bool] = False
     dynamic_outputs: ClassVar[bool] = False
     differentiable: ClassVar[bool] = True
-    expression: ClassVar[Said] = None
-    numpy: ClassVar[Said] = None
-    dtypes: ClassVar[Dtypes] = FLOAT
-    onnx: ClassVar[tuple[str, int] | None] = None
+    if not TYPE_CHECKING:  # where a class annotates one of these, it is an attribute
+        expression = numpy = onnx = None
+        dtypes = FLOAT
 
     __signature__ = _Constructor()
     if TYPE_CHECKING:
@@ -561,7 +558,8 @@ def _annotated(cls: type) -> str:
     annotated = {name for base in cls.__mro__ for name in inspect.get_annotations(base)}
     for name, value in vars(cls).items():
         plain = isinstance(value, (bool, int, float, str, bytes, tuple))
-        if plain and not name.startswith("_") and name not in annotated | RESERVED:
+        free = not name.startswith("_") and not hasattr(Primitive, name)
+        if plain and free and name not in annotated:
             return (
                 f"; {name} = {value!r} has no annotation; write "
                 f"{name}: {type(value).__name__} = {value!r}"

@@ -12,7 +12,7 @@ from ..core.abstract import Abstract
 from ..core.dtype import FLOATS, bool_, type_code
 from ..core.dtype import SIGNED as _SIGNED
 from ..core.dtype import UNSIGNED as _UNSIGNED
-from ..core.primitive import Dtypes, Primitive, Promote
+from ..core.primitive import Primitive, Promote
 from . import rules
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ INT = SIGNED + UNSIGNED
 NUMBER = INT + FLOAT
 ANY = "?" + NUMBER
 
+Dtypes = str | tuple[str, ...]  # type codes, or signatures
 Flops = Callable[[Primitive, Sequence[Abstract], Sequence[Abstract]], int]
 
 
