@@ -75,7 +75,8 @@ class BpropGetters:
         for cls in primitive.__mro__:
             if cls in self._by_class:
                 return
-            if callable(method := vars(cls).get("bprop")) or isinstance(method, staticmethod):
+            method: Any = vars(cls).get("bprop")
+            if hasattr(method, "__get__"):
                 _check_bprop(primitive, method)
                 self.register(primitive)(_of_function(method))
                 return

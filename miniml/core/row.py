@@ -87,7 +87,7 @@ def _signatures(cls: type[Any], codes: Any) -> list[str]:
 def _looping(cls: type[Any], name: str, signature: str) -> np.ufunc:
     """The ufunc of NumPy of that name; DeclarationError unless it has a loop for the dtypes."""
     ufunc: Any = getattr(np, name, None)
-    takes, (wants,) = parse(signature).inputs, parse(signature).outputs
+    takes, gives = parse(signature).inputs, parse(signature).outputs
     if not isinstance(ufunc, np.ufunc):
         known = [n for n in dir(np) if isinstance(getattr(np, n), np.ufunc)]
         near = " or ".join(get_close_matches(name, known, 2)) or "tanh"
@@ -96,14 +96,15 @@ def _looping(cls: type[Any], name: str, signature: str) -> np.ufunc:
             f"such as {near}, and other kernels are a method compute"
         )
     try:
-        (gives,) = ufunc.resolve_dtypes((*takes, None))[ufunc.nin :]
-        fits = wants is not None and np.can_cast(gives, wants, "same_kind")
+        found = ufunc.resolve_dtypes((*takes, *[None] * len(gives)))[len(takes) :]
+        fits = all(np.can_cast(a, b, "same_kind") for a, b in zip(found, gives) if b is not None)
     except (TypeError, ValueError):
         fits = False
-    if not fits:
+    if not fits or cls._fields:
+        reason = "takes no attributes" if cls._fields else f"computes no {signature}"
         raise DeclarationError(
-            f"{cls.name} says numpy = {name!r}, and np.{name} computes no {signature}; say what it "
-            "is for, as in dtypes = 'fd'"
+            f"{cls.name} says numpy = {name!r}, and np.{name} {reason}; say what it is for, as in "
+            "dtypes = 'fd', or define compute"
         )
     return ufunc
 

@@ -332,6 +332,8 @@ WRONG = {
     "no ufunc": ({"numpy": "tanhh"}, "numpy = 'tanhh', which is no ufunc of NumPy; .* tanh"),
     "no loop": ({"numpy": "gcd"}, r"np\.gcd computes no [eE]->"),
     "two inputs": ({"numpy": "add"}, r"np\.add computes no e->e"),
+    "two outputs": ({"numpy": "tanh", "outputs": ("a", "b")}, r"np\.tanh computes no e->ee"),
+    "attributes": ({"numpy": "tanh", "__annotations__": {"n": int}}, r"np\.tanh takes no attrib"),
     "two kernels": ({"numpy": "tanh", "compute": lambda self, x, *, out: None}, "and defines comp"),
     "dtypes": ({"numpy": "tanh", "dtypes": 3}, "says dtypes = 3; they are type codes, as in 'fd'"),
     "a type code": ({"numpy": "tanh", "dtypes": "fz"}, "type code 'z' is unknown"),
