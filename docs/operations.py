@@ -11,7 +11,7 @@ import numpy as np
 import optree
 
 import miniml as ml
-from miniml import ops
+from miniml import Primitive, ops
 from miniml.grad import grad
 
 PAGE = Path(__file__).with_name("operations.md")
@@ -90,7 +90,19 @@ class Row:
 
 
 def rows() -> Iterator[Row]:
-    """The lines of the table."""
+    """The lines of the table, and the functions that are primitives and stand in no line, by what
+    their classes say."""
+    listed = list(_listed())
+    yield from listed
+    known = {row.name for row in listed}
+    for name, function in sorted(vars(ops).items()):
+        if isinstance(function, Primitive) and name not in known:
+            ufunc = f"np.{function.numpy}" if isinstance(function.numpy, str) else ""
+            example = f"{name}({', '.join(function.input_names or 'x')})"
+            yield Row("Further", name, example, (ufunc, "", "", ""))
+
+
+def _listed() -> Iterator[Row]:
     section = ""
     for line in TABLE.read_text("utf-8").partition("\n\n")[2].splitlines():
         if line.startswith("# "):
@@ -149,7 +161,7 @@ def values(dtype: str) -> dict[str, Any]:
 
 def call(row: Row, given: dict[str, Any]) -> Callable[..., Any]:
     """The example as a function of the numbers in `given`."""
-    names = {"ops": ops, "ml": ml, **{name: getattr(ops, name) for name in dir(ops)}}
+    names = {"ops": ops, "ml": ml, **vars(ops)}
     code = compile(row.example, f"<{row.name}>", "eval")
     return lambda **numbers: eval(code, names, {**given, **numbers})
 

@@ -5,7 +5,6 @@ import sys
 import typing
 
 from . import compat as compat
-from .backends import cpu as cpu
 from .backends.kernel import Kernel as Kernel
 from .backends.kernel import Launch as Launch
 from .backends.registry import elementwise_kernel as elementwise_kernel
@@ -46,6 +45,7 @@ from .core.tensor import Tensor as Tensor
 from .core.trace import install_eager as _install_eager
 
 from . import ops as ops  # isort: skip
+from .backends import cpu as cpu
 from .graph.passes import register_pass as register_pass
 from .graph.passes import register_rule as register_rule
 from .graph.passes import schedule_pass as schedule_pass

@@ -225,8 +225,8 @@ print(grad(grad(grad(sin)))(Tensor(0.5)).data, -np.cos(0.5))
 print(grad(lambda x: grad(lambda y: x * y)(x))(Tensor(3.0)).data)
 
 # %% [markdown]
-# In miniml: `miniml/graph/record.py`, the rules in `miniml/grad/rules/elementwise.py` and its
-# neighbours, the walk in `miniml/grad/reverse.py`, `grad` in `miniml/grad/transforms.py`.
+# In miniml: `miniml/graph/record.py`, the rules in `miniml/ops/elementwise.py` and
+# `miniml/grad/rules`, the walk in `miniml/grad/reverse.py`, `grad` in `miniml/grad/transforms.py`.
 
 # %% [markdown]
 # ## 4. A program as a value

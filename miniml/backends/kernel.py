@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, NamedTuple, TypeVar
+from typing import Any, ClassVar, Literal, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -21,10 +21,11 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class OpSpec:
-    """A primitive as seen by kernels: names only.
+    """A primitive as seen by kernels: names, and the facts that they need.
 
     `inputs` excludes const inputs; it is None for a variable number. `attributes` is None where
-    the primitive declares them only when it is constructed (the classic spelling).
+    the primitive declares them only when it is constructed (the classic spelling). `images`: the
+    inputs and outputs that are images.
     """
 
     name: str
@@ -32,6 +33,8 @@ class OpSpec:
     const_inputs: tuple[str, ...]
     outputs: tuple[str, ...] | None
     attributes: tuple[str, ...] | None
+    elementwise: bool = False
+    images: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,6 +206,8 @@ class KernelEntry:
     owner: str = ""
     where: str = ""
     module: str = ""
+    derived: bool = False  # from another kernel, and gives way to one that is registered
+    said: Literal["", "own", "inherited"] = ""  # by the class of the primitive, or a base of it
     key: tuple[object, ...] = field(init=False)
 
     def __post_init__(self) -> None:

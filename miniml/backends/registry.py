@@ -12,23 +12,29 @@ import dis
 import inspect
 import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import lru_cache, partial
+from dataclasses import replace
+from functools import lru_cache, partial, wraps
 from types import CodeType
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, NoReturn, TypeVar
 
 import numpy as np
 
 from ..core import epoch
+from ..core.dtype import bfloat16, float16, float32
 from ..core.errors import DeclarationError, DuplicateError
 from ..core.features import checked
 from ..core.scope import Scoped
 from .expressions.functions import C_FUNCTIONS, C_WORDS, unknown_calls
 from .expressions.table import table as expressions
-from .kernel import Body, Expression, KernelEntry, KernelNode, Launch, RawSource
+from .kernel import Array, Body, KernelEntry, KernelNode, Launch, RawSource
+from .kernel import Expression as Expression
 from .kernel import OpSpec as OpSpec
-from .signature import ANY, KernelAttr, Signature, parse, same
+from .signature import ANY, KernelAttr, Signature, same
+from .signature import FLOAT as FLOAT
+from .signature import LOW as LOW
+from .signature import parse as parse
 
 BUILTIN = "miniml"
 NATIVE = "cc"  # the provider of C that is compiled at run time
@@ -38,6 +44,8 @@ B = TypeVar("B", bound=Body)
 
 specs: dict[str, OpSpec] = {}
 table: dict[tuple[str, str], list[KernelEntry]] = {}
+# Each gives the kernels of images in other memory formats that follow from a kernel.
+arrangements: list[Callable[[KernelEntry], Iterator[KernelEntry]]] = []
 
 
 # --- Kernels --------------------------------------------------------------------------------------
@@ -188,12 +196,11 @@ def _register(entry: KernelEntry) -> None:
     entries = table.setdefault((entry.name, entry.device), [])
     for i, other in enumerate(entries):
         if other.key == entry.key:
-            if not _same_author(other, entry):
-                raise DuplicateError(
-                    f"{entry.name} has a kernel {entry.signature} on {entry.device} from provider "
-                    f"{entry.provider!r} already, registered at {other.where}; give "
-                    "provider='...' of your own and name it in ml.context(providers=...)"
-                )
+            if entry.derived and not other.derived:
+                return
+            replaced = other.derived or other.said == "inherited"
+            if not (replaced or _same_author(other, entry)):
+                _refuse_taken(entry, other)
             _note_edit(entry, other)
             entries[i] = entry
             break
@@ -201,6 +208,23 @@ def _register(entry: KernelEntry) -> None:
         _note_edit(entry, None)
         entries.append(entry)
     epoch.bump("kernels")
+    register_arranged(entry)
+
+
+def register_arranged(entry: KernelEntry) -> None:
+    """Register the kernels in other memory formats that follow from one of images."""
+    spec = specs.get(entry.name)
+    if spec is not None and spec.images and not entry.derived:
+        for derived in (e for arrange in arrangements for e in arrange(entry)):
+            _register(derived)
+
+
+def _refuse_taken(entry: KernelEntry, other: KernelEntry) -> NoReturn:
+    raise DuplicateError(
+        f"{entry.name} has a kernel {entry.signature} on {entry.device} from provider "
+        f"{entry.provider!r} already, registered at {other.where}; give "
+        "provider='...' of your own and name it in ml.context(providers=...)"
+    )
 
 
 def _same_author(a: KernelEntry, b: KernelEntry) -> bool:
@@ -289,6 +313,80 @@ def _fits_spec(entry: KernelEntry, spec: OpSpec) -> bool:
     except DeclarationError:
         return False
     return True
+
+
+# --- Kernels that a class says itself -------------------------------------------------------------
+
+
+# By device and signature, a function or an expression; and True if it is a base class that says it,
+# so that a kernel registered by name takes its place.
+Row = Mapping[tuple[str, str], tuple[Body, bool]]
+
+
+def register_row(spec: OpSpec, row: Row, module: str, where: str, redefined: bool = False) -> None:
+    """Register a primitive as `register_spec` does, and the kernels of its row. Refused as by
+    `kernel`, before anything has changed.
+
+    module, where: of the class. redefined: it takes the place of an earlier definition, and its row
+    that of the earlier row, and of kernels that its module registered then.
+    """
+    made = [_of_row(spec, module, where, *key, *said) for key, said in row.items()]
+    mine = {(e.device, e.key) for e in made}
+    others = [e for device in ("cpu", "cuda") for e in table.get((spec.name, device), ())]
+    same = [e for e in others if (e.device, e.key) in mine]
+    old = [e for e in others if e.said or (redefined and e.module == module and e in same)]
+    for entry in same:
+        if entry not in old:
+            _refuse_taken(entry, entry)
+    for entry in old:
+        table[entry.name, entry.device].remove(entry)
+        if isinstance(entry.body, Expression):
+            expressions.pop((entry.name, str(entry.signature)), None)
+    register_spec(spec, redefined)
+    for entry in made:
+        if isinstance(entry.body, Expression):
+            expressions[entry.name, str(entry.signature)] = entry.body
+        if entry.device == "cpu" or not module.startswith("miniml."):
+            _register(entry)  # of the library's expressions `cuda.kernels.create` makes kernels
+
+
+def _of_row(
+    spec: OpSpec, module: str, where: str, device: str, signature: str, body: Body, inherited: bool
+) -> KernelEntry:
+    """An entry of a row, checked."""
+    parsed, ufunc = parse(signature), isinstance(body, np.ufunc)
+    shared = tuple(i for i, d in enumerate(parsed.inputs) if ufunc and d == parsed.outputs[0])
+    if isinstance(body, Expression):
+        _check_expression(spec.name, body.text)
+        family = module.rpartition(".")[2] if module.startswith("miniml.") else ""
+        body = replace(body, unit=family and f"{family} {parsed}")
+    entry = KernelEntry(
+        spec.name, device, parsed, BUILTIN, body, inplace=shared, total=ufunc, where=where,
+        owner=f"{module}.{spec.name}", module=module, said="inherited" if inherited else "own",
+    )  # fmt: skip
+    refuse_rebinding(spec.name, inspect.unwrap(body) if callable(body) else body)
+    _check_entry(entry, spec)
+    _check_arrays(entry)
+    check_fills(entry)
+    return entry
+
+
+def in_float32(fn: Callable[..., Any]) -> Callable[..., Any]:
+    """The kernel `fn` for float16 and bfloat16: inputs widened to float32, outputs rounded once."""
+
+    @wraps(fn)
+    def widened(*inputs: Array, out: Array | tuple[Array, ...], **attrs: Any) -> None:
+        wide = [a.astype(float32) if a.dtype in (float16, bfloat16) else a for a in inputs]
+        outs = out if isinstance(out, tuple) else (out,)
+        scratch = tuple(
+            np.empty(o.shape, float32) if o.dtype in (float16, bfloat16) else o for o in outs
+        )
+        fn(*wide, **attrs, out=scratch if isinstance(out, tuple) else scratch[0])
+        for target, computed in zip(outs, scratch, strict=True):
+            if target is not computed:
+                target[...] = computed
+
+    return widened
 
 
 # --- Checks of kernels against the declaration of their primitive ---------------------------------

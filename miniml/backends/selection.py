@@ -20,7 +20,7 @@ from ..core.dtype import DType, bool_, holds, type_code
 from ..core.errors import DeclarationError, KernelNotFoundError
 from . import registry
 from .device import Device
-from .expressions.table import follows
+from .expressions.table import table as expressions
 from .kernel import KernelEntry
 
 _dtype, _format = attrgetter("dtype"), attrgetter("format")
@@ -428,6 +428,16 @@ def _format_fits(entry: KernelEntry, formats: Arranged) -> bool:
         return plain or follows(entry.name)
     needed, given = signature.arrangement(len(takes), len(gives or ()))
     return _alike(needed, takes) and (gives is None or _alike(given, gives))
+
+
+def follows(name: str) -> bool:
+    """True for a primitive whose kernels work in any memory format that all its images share: they
+    go element by element, or look at the formats, as those of fused nodes do."""
+    spec = registry.specs.get(name)
+    if name == "Fused" or (spec is not None and spec.elementwise):
+        return True
+    found = [e for (n, _), e in expressions.items() if n == name]
+    return bool(found) and not any("index" in e.words for e in found)
 
 
 def _alike(declared: Formats, formats: Formats) -> bool:

@@ -17,6 +17,7 @@ from ..backends import registry
 from ..backends.kernel import Expression, KernelEntry, RawSource
 from ..core.bprop import bprop_getters
 from ..core.errors import MinimlError
+from ..core.facts import told
 from ..core.primitive import Primitive, primitives
 from ..nn import Cell
 from .named import fold, load, near
@@ -92,8 +93,7 @@ def _headline(primitive: type[Primitive]) -> str:
     lines += (
         [f"const inputs: {', '.join(primitive.const_inputs)}"] if primitive.const_inputs else []
     )
-    in_16_bits = {"low": "computes in 16 bits", "wide": "computes in float32"}
-    lines += [f"autocast: {in_16_bits[primitive.autocast]}"] if primitive.autocast else []
+    lines += told(primitive)
     lines += (
         ["effect: state, so it keeps its place in the program"]
         if primitive.effect != "pure"
@@ -127,9 +127,10 @@ def _kernels(name: str) -> Iterator[str]:
     """One block per function: its signatures, then its source."""
     shown: set[str] = set()  # a function that also runs through a wrapper is printed once
     for device in ("cpu", "cuda"):
-        groups: dict[int, list[KernelEntry]] = {}
+        groups: dict[object, list[KernelEntry]] = {}
         for entry in registry.table.get((name, device), ()):
-            groups.setdefault(id(entry.body), []).append(entry)
+            same = entry.body.text if isinstance(entry.body, Expression) else id(entry.body)
+            groups.setdefault(same, []).append(entry)
         for entries in groups.values():
             first = entries[0]
             signatures = " ".join(str(e.signature) for e in entries)

@@ -99,6 +99,20 @@ class Kind:
         return found
 
 
+def broadcast(name: str, *shapes: Shape) -> Shape:
+    """The shape that all of `shapes` broadcast to, by NumPy's rule; ShapeError naming them."""
+    if len(set(shapes)) == 1:
+        return tuple(shapes[0])
+    try:
+        return tuple(np.broadcast_shapes(*shapes))
+    except ValueError:
+        got = " and ".join(map(str, shapes))
+        raise ShapeError(
+            f"{name} cannot broadcast shapes {got}; axes are matched from the last, and two "
+            "extents must be equal or one of them 1"
+        ) from None
+
+
 def typed(value: Any) -> str:
     """How messages name anything that has a dtype and a shape: float32[2, 3]."""
     return f"{value.dtype.name}{list(value.shape)}"

@@ -1,4 +1,7 @@
-"""bprop_getters: the registry of gradient rules, found by class through the MRO, then by name."""
+"""bprop_getters: the registry of gradient rules, found by class through the MRO, then by name.
+
+A rule is registered from outside, or is the method `bprop` of its class.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +17,7 @@ from .primitive import Primitive, definition_checks, primitives
 Bprop = Callable[..., tuple[Any, ...]]
 Getter = Callable[[Any], Bprop]
 G = TypeVar("G", bound=Getter)
+M = TypeVar("M", bound=Callable[..., Any])
 
 
 class BpropGetters:
@@ -59,11 +63,23 @@ class BpropGetters:
 
         return add
 
-    def check_definition(self, primitive: type[Primitive]) -> None:
-        """DeclarationError for a class without gradient whose name has a bprop already."""
+    def define(self, primitive: type[Primitive]) -> None:
+        """Register the method `bprop` of a class, its own or that of an abstract base.
+
+        DeclarationError if it does not take the inputs, out and dout, and for a class without
+        gradient that has one, or whose name has.
+        """
         getter = self._by_name.get(primitive.name)
         if getter is not None:
             _check_differentiable(primitive, getter)
+        for cls in primitive.__mro__:
+            if cls in self._by_class:
+                return
+            method: Any = vars(cls).get("bprop")
+            if hasattr(method, "__get__"):
+                _check_bprop(primitive, method)
+                self.register(primitive)(_of_function(method))
+                return
 
     def _of_class(self, key: type[Primitive] | str) -> Getter | None:
         """The getter of the class called `key`, which would take precedence over one registered by
@@ -92,7 +108,8 @@ class BpropGetters:
         """The getter registered for an earlier definition of the same class (a cell run twice)."""
         expected = primitive.__module__, primitive.__qualname__
         for cls, getter in list(self._by_class.items()):
-            if (cls.__module__, cls.__qualname__) == expected:
+            method = getattr(getter, "__wrapped__", getter) is vars(cls).get("bprop")
+            if (cls.__module__, cls.__qualname__) == expected and not method:
                 return getter
         return None
 
@@ -111,6 +128,42 @@ class BpropGetters:
                 "put stop_gradient around its inputs"
             )
         return getter(primitive)
+
+
+def rule(primitive: type[Primitive]) -> Callable[[M], M]:
+    """Decorator: register `fn(primitive, *inputs, out, dout)` as the bprop of a primitive, as its
+    class does with a method."""
+
+    def add(fn: M) -> M:
+        bprop_getters.register(primitive)(_of_function(fn))
+        return fn
+
+    return add
+
+
+def _of_function(fn: Callable[..., Any]) -> Getter:
+    """The getter that a method is, or a function whose first argument is the primitive."""
+
+    def get(self: Primitive) -> Bprop:
+        return fn.__get__(self)  # type: ignore[no-any-return]
+
+    get.__qualname__, get.__module__ = fn.__qualname__, fn.__module__
+    get.__wrapped__ = fn  # type: ignore[attr-defined]  # for inspect and error messages
+    return get
+
+
+def _check_bprop(primitive: type[Primitive], method: Any) -> None:
+    """DeclarationError unless a method takes the inputs, out and dout by position."""
+    inputs, named = primitive._inputs, ("out", "dout")
+    taken = inspect.signature(method.__get__(primitive, primitive))
+    try:
+        taken.bind(*(inputs or ()), *named)
+    except TypeError:
+        if inputs is not None:
+            raise DeclarationError(
+                f"{primitive.name}.bprop takes {taken}; it is called with the inputs, the output "
+                f"and its gradient: def bprop(self, {', '.join((*inputs, *named))})"
+            ) from None
 
 
 def _check_getter(getter: Getter) -> None:
@@ -143,4 +196,6 @@ def _author(fn: Any) -> tuple[str, str]:
 
 
 bprop_getters = BpropGetters()
-definition_checks.append(bprop_getters.check_definition)
+for _primitive in list(primitives.values()):
+    bprop_getters.define(_primitive)
+definition_checks.append(bprop_getters.define)

@@ -32,7 +32,7 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
-from ..backends.registry import OpSpec, register_spec
+from ..backends.registry import FLOAT, OpSpec, register_row, register_spec
 from .abstract import Abstract
 from .dtype import ALL, canonical
 from .errors import (
@@ -44,6 +44,8 @@ from .errors import (
     point_at,
     user_location,
 )
+from .facts import Facts, check_facts
+from .row import complete, fill_in, row_of
 from .trace import current_trace
 
 if TYPE_CHECKING:
@@ -78,14 +80,8 @@ class _Constructor:
         return inspect.Signature(attribute_parameters(kind._fields))
 
 
-def _one_per_number(
-    primitive: Primitive, inputs: Sequence[Abstract], outputs: Sequence[Abstract]
-) -> int:
-    return sum(out.size for out in outputs)
-
-
 @dataclass_transform(frozen_default=True)
-class Primitive:
+class Primitive(Facts):
     """Base of all operations. A subclass says what an operation is; others say how it runs.
 
     Annotated fields are its attributes: `==`, `hash`, `repr`, keys of caches and the keyword
@@ -106,10 +102,18 @@ class Primitive:
     inference, "float" also casts integers to a float, a tuple of names casts only those inputs to
     a dtype common among themselves. commutative: the order of the inputs does not matter.
     dynamic_outputs: the outputs' shapes depend on values, so the primitive runs only eagerly.
-    differentiable: False means that no gradient passes, by definition. autocast: where a context
-    asks for 16 bits, "low" computes in them, "wide" in float32, and None as the inputs come. flops:
-    `flops(self, inputs, outputs)` counts the floating-point operations of a call from what is known
-    of its tensors; by default one for each number of the outputs.
+    differentiable: False means that no gradient passes, by definition. Further ones are facts, such
+    as elementwise, autocast and flops: `core.facts.Facts` lists them.
+
+    The whole primitive may stand in its class, which what is registered from outside then adds to:
+    `bprop(self, *inputs, out, dout)`, its gradient, as in `bprop_getters`; `compute(self, *arrays,
+    out, **attributes)`, a CPU kernel that fills `out`, by way of float32 for floats of 16 bits, or
+    numpy = "tanh", a ufunc that is the kernel; expression = "x + sin(alpha * x)", the C of one
+    element, as in `elementwise_kernel`. With an expression or a ufunc, inputs that no rule names
+    are those of compute or bprop, and broadcast. dtypes: what they are for, type codes as in "fd",
+    by default all floats, or a tuple of signatures; expression and numpy may also be a dictionary
+    of texts by type codes. onnx: ("Tanh", 6), the operator that is this primitive, and since which
+    version. What an annotation declares under one of these names is an attribute.
 
     Calling one gives a Tensor, or a tuple of them where there are several outputs; to a type
     checker this too is a Tensor, which unpacks into Tensors. Inputs may be given by name.
@@ -125,8 +129,9 @@ class Primitive:
     commutative: ClassVar[bool] = False
     dynamic_outputs: ClassVar[bool] = False
     differentiable: ClassVar[bool] = True
-    autocast: ClassVar[Literal["low", "wide"] | None] = None
-    flops: ClassVar[Callable[..., int]] = _one_per_number
+    if not TYPE_CHECKING:  # where a class annotates one of these, it is an attribute
+        expression = numpy = onnx = None
+        dtypes = FLOAT
 
     __signature__ = _Constructor()
     if TYPE_CHECKING:
@@ -157,6 +162,7 @@ class Primitive:
         cls.defined_at = f"{frame.f_code.co_filename}:{frame.f_lineno}"
         if "name" not in cls.__dict__:
             cls.name = cls.__name__
+        complete(cls)
         inputs = input_parameters(cls)
         several = any(p.kind is p.VAR_POSITIONAL for p in inputs)
         cls._inputs = None if several else tuple(p.name for p in inputs)
@@ -168,14 +174,15 @@ class Primitive:
         cls._single = isinstance(cls.outputs, tuple) and len(cls.outputs) == 1
         cls._classic = getattr(cls.__init__, "_miniml_classic", False)
         _check_init(cls)
-        _check_autocast(cls)
+        check_facts(cls, _tensors(cls))
         fill_in(cls)
         cls._by_dictionary = hasattr(cls, "__infer__")
         cls._infers_value = hasattr(cls, "infer_value") or cls._by_dictionary
         _claim_name(cls)
         for check in definition_checks:
             check(cls)
-        register_spec(spec_of(cls), redefined=cls.name in primitives)
+        again = cls.name in primitives
+        register_row(spec_of(cls), row_of(cls), cls.__module__, cls.defined_at, again)
         primitives[cls.name] = cls
 
     def __init__(self, *args: Any, **kwargs: Any):
@@ -296,14 +303,6 @@ def _check_init(cls: type[Primitive]) -> None:
         )
 
 
-def _check_autocast(cls: type[Primitive]) -> None:
-    if cls.autocast not in (None, "low", "wide"):
-        raise DeclarationError(
-            f'{cls.__name__} has autocast = {cls.autocast!r}; "low" computes in the 16 bits that a '
-            'context asks for, "wide" in float32, None as the inputs come'
-        )
-
-
 def _claim_name(cls: type[Primitive]) -> None:
     other = primitives.get(cls.name)
     if other is None or _identity(other) == _identity(cls):
@@ -321,12 +320,19 @@ def _identity(cls: type) -> tuple[str, str]:
 def spec_of(cls: type[Primitive], recorded: tuple[str, ...] | None = None) -> OpSpec:
     """What kernels are told of a class; recorded: its attributes, if an instance was needed to know
     them."""
-    inputs = cls._inputs
-    tensors = None if inputs is None else tuple(n for n in inputs if n not in cls.const_inputs)
     outputs = cls.outputs if isinstance(cls.outputs, tuple) else None
     if recorded is None and not getattr(cls.__init__, "_miniml_classic", False):
         recorded = tuple(f.name for f in cls._fields)
-    return OpSpec(cls.name, tensors, tuple(cls.const_inputs), outputs, recorded)
+    return OpSpec(
+        cls.name, _tensors(cls), tuple(cls.const_inputs), outputs, recorded, cls.elementwise,
+        cls.images,
+    )  # fmt: skip
+
+
+def _tensors(cls: type[Primitive]) -> tuple[str, ...] | None:
+    """The inputs that are tensors; None for a variable number."""
+    inputs = cls._inputs
+    return None if inputs is None else tuple(n for n in inputs if n not in cls.const_inputs)
 
 
 # --- Attributes -----------------------------------------------------------------------------------
@@ -443,8 +449,7 @@ class Field:
 
     def check(self, frozen: Any, given: Any, owner: str) -> None:
         """AttributeRefusedError for a value of another type than the annotation says."""
-        if isinstance(self.annotation, str):
-            self.annotation = _resolved(self.annotation, self.names)
+        self.annotation = resolved(self.annotation, self.names)
         if not fits(frozen, self.annotation):
             raise AttributeRefusedError(
                 f"{owner} got attribute {self.name}={reprlib.repr(given)}; it is declared "
@@ -453,10 +458,10 @@ class Field:
             )
 
 
-def _resolved(annotation: str, names: Mapping[str, Any]) -> Any:
-    """What a string annotation stands for; Any where it cannot be resolved."""
+def resolved(annotation: Any, names: Mapping[str, Any]) -> Any:
+    """What an annotation written as a string stands for; Any where it cannot be resolved."""
     try:
-        return eval(annotation, dict(names))
+        return eval(annotation, dict(names)) if isinstance(annotation, str) else annotation
     except Exception:  # whatever the user wrote there
         return Any
 
@@ -553,7 +558,8 @@ def _annotated(cls: type) -> str:
     annotated = {name for base in cls.__mro__ for name in inspect.get_annotations(base)}
     for name, value in vars(cls).items():
         plain = isinstance(value, (bool, int, float, str, bytes, tuple))
-        if plain and not name.startswith("_") and name not in annotated | RESERVED:
+        free = not name.startswith("_") and not hasattr(Primitive, name)
+        if plain and free and name not in annotated:
             return (
                 f"; {name} = {value!r} has no annotation; write "
                 f"{name}: {type(value).__name__} = {value!r}"
@@ -669,43 +675,6 @@ def like_position(cls: type[Any], inputs: list[Parameter]) -> int | None:
     promoted = cls.promote if isinstance(cls.promote, tuple) else ()
     first = next(iter([cls.like] if cls.like else [*promoted, *tensors]), None)
     return None if first is None else [p.name for p in inputs].index(first)
-
-
-def fill_in(cls: type[Any]) -> None:
-    """Give a class the rules that it leaves out: those of the input that its outputs are like."""
-    if cls._checks or hasattr(cls, "__infer__"):
-        return
-    if not hasattr(cls, "infer_shape"):
-        if isinstance(cls.outputs, str):
-            raise DeclarationError(
-                f"{cls.name} defines no infer_shape, and its number of outputs depends on the "
-                "instance; define infer_shape, which says how many there are"
-            )
-        cls.infer_shape = _shapes_like(cls.like)
-    if not hasattr(cls, "infer_dtype"):
-        if cls._like is None:
-            raise DeclarationError(
-                f"{cls.name} defines no infer_dtype and has no tensor input, whose dtype its "
-                "outputs would have; say what dtype comes out: def infer_dtype(self): "
-                "return ml.float32"
-            )
-        cls.infer_dtype = _like
-
-
-def _like(self: Any, /, *given: Any) -> Any:
-    """The shape or dtype of the input that the outputs are like."""
-    if not given:
-        raise ArityError(f"{self.name} got no input; give at least one")
-    return given[self._like or 0]
-
-
-def _shapes_like(name: str) -> Callable[..., Any]:
-    def infer_shape(self: Any, *shapes: Any) -> Any:
-        shape = _like(self, *shapes)
-        return shape if self._single else (shape,) * len(self.outputs)
-
-    infer_shape.inputs = (name,)  # type: ignore[attr-defined]  # where the class lists none
-    return infer_shape
 
 
 def attribute_parameters(fields: Sequence[Field]) -> list[inspect.Parameter]:

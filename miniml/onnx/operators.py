@@ -17,6 +17,7 @@ import numpy as np
 
 from ..core.dtype import DType
 from ..core.errors import DeclarationError, DuplicateError, OnnxError
+from ..core.primitive import Primitive, attribute_parameters, resolved
 from ..ops import pack_attribute
 from .tensors import array_of, code_of, wheel
 
@@ -127,6 +128,35 @@ def register_all(versions: tuple[int, int | None], functions: Mapping[str, Any])
     """Register operators of the default domain without attributes, each a function of tensors."""
     for type_, function in functions.items():
         register_operator("", type_, versions)(_plain(function))
+
+
+def register_class(primitive: type[Primitive]) -> None:
+    """Register the operator that a class says it is, as in `onnx = "Tanh", 6`: its name, perhaps
+    behind that of a domain and a dot, and the first version. Its attributes are the primitive's."""
+    said = vars(primitive).get("onnx")
+    if said is None:
+        return
+    match said:
+        case (str(name), int(first)):
+            domain, _, type_ = name.rpartition(".")
+        case _:
+            raise DeclarationError(
+                f"{primitive.name} says onnx = {said!r}; it is the operator's name and the first "
+                "version, as in onnx = ('Tanh', 6)"
+            )
+
+    def read(*inputs: Any, **attributes: Any) -> Any:
+        return primitive(**attributes)(*inputs)
+
+    taken = list(inspect.signature(primitive.__call__).parameters.values())[1:]
+    inputs = [p.replace(annotation=Any) for p in taken]
+    named = [
+        p.replace(kind=p.KEYWORD_ONLY, annotation=resolved(p.annotation, field.names))
+        for field, p in zip(primitive._fields, attribute_parameters(primitive._fields))
+    ]
+    read.__signature__ = inspect.Signature(inputs + named)  # type: ignore[attr-defined]
+    read.__module__, read.__qualname__ = primitive.__module__, primitive.__qualname__
+    register_operator(domain, type_, (first, None))(read)
 
 
 def _plain(function: Any) -> Any:

@@ -9,19 +9,30 @@ from math import prod
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ..core.abstract import Abstract
-from ..core.dtype import bool_
+from ..core.dtype import FLOATS, bool_, type_code
+from ..core.dtype import SIGNED as _SIGNED
+from ..core.dtype import UNSIGNED as _UNSIGNED
 from ..core.primitive import Primitive, Promote
 from . import rules
 
 if TYPE_CHECKING:
     from ..core.tensor import Tensor
 
+# Type codes, as classes name dtypes in `dtypes` and by them kernels.
+FLOAT, SIGNED, UNSIGNED = ("".join(map(type_code, d)) for d in (FLOATS, _SIGNED, _UNSIGNED))
+INT = SIGNED + UNSIGNED
+NUMBER = INT + FLOAT
+ANY = "?" + NUMBER
+
+Dtypes = str | tuple[str, ...]  # type codes, or signatures
 Flops = Callable[[Primitive, Sequence[Abstract], Sequence[Abstract]], int]
 
 
 class Unary(Primitive, abstract=True):
     """One tensor in, one of the same shape and dtype out."""
 
+    elementwise = True
+    dtypes: ClassVar[Dtypes] = ANY
     infer_shape = rules.same
     if TYPE_CHECKING:
 
@@ -31,19 +42,29 @@ class Unary(Primitive, abstract=True):
 class NumberUnary(Unary, abstract=True):
     """A function of integers or floats, element by element; bools are refused."""
 
+    dtypes = NUMBER
     infer_dtype = rules.numbers
 
 
 class FloatUnary(Unary, abstract=True):
     """A function of floats, element by element; integers are cast to float32 first."""
 
+    dtypes = FLOAT
     promote = "float"
+
+
+class WideUnary(FloatUnary, abstract=True):
+    """One for which 16 bits are too few: autocast computes it in float32."""
+
+    autocast = "wide"
 
 
 class Binary(Primitive, abstract=True):
     """Two tensors, broadcast to one shape and promoted to one dtype, which is the output's."""
 
     promote: ClassVar[Promote] = True
+    elementwise = True
+    dtypes: ClassVar[Dtypes] = ANY
     infer_shape = rules.broadcast
     if TYPE_CHECKING:
 
@@ -53,12 +74,14 @@ class Binary(Primitive, abstract=True):
 class NumberBinary(Binary, abstract=True):
     """Two tensors of integers or floats, broadcast and promoted; two bools are refused."""
 
+    dtypes = NUMBER
     infer_dtype = rules.numbers
 
 
 class FloatBinary(Binary, abstract=True):
     """A function of two floats, element by element; integers are cast to float32 first."""
 
+    dtypes = FLOAT
     promote = "float"
 
 
@@ -66,6 +89,7 @@ class Comparison(Binary, abstract=True):
     """Two tensors, broadcast and promoted, compared element by element: bool."""
 
     differentiable = False
+    dtypes = tuple(f"{c}{c}->?" for c in ANY)
     infer_dtype = rules.always(bool_)
 
 

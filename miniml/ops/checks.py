@@ -17,6 +17,7 @@ from typing import Any, ParamSpec, TypeVar
 import numpy as np
 
 from ..core.abstract import Shape
+from ..core.abstract import broadcast as broadcast
 from ..core.dtype import FLOATS, DType, bool_, canonical, scalar_dtype
 from ..core.errors import NONE, AttributeRefusedError, DTypeError, ShapeError
 from ..core.primitive import freeze
@@ -85,20 +86,6 @@ def extents(name: str, shape: Shape) -> Shape:
     if any(n < 0 for n in shape):
         raise ShapeError(f"{name} got shape {shape}; an extent is 0 or more")
     return shape
-
-
-def broadcast(name: str, *shapes: Shape) -> Shape:
-    """The shape that all of `shapes` broadcast to, by NumPy's rule; ShapeError naming them."""
-    if len(set(shapes)) == 1:
-        return tuple(shapes[0])
-    try:
-        return tuple(np.broadcast_shapes(*shapes))
-    except ValueError:
-        got = " and ".join(map(str, shapes))
-        raise ShapeError(
-            f"{name} cannot broadcast shapes {got}; axes are matched from the last, and two "
-            "extents must be equal or one of them 1"
-        ) from None
 
 
 def broadcasts_to(small: Shape, large: Shape) -> bool:

@@ -1,4 +1,8 @@
-"""Elementwise primitives, each a function of one element at a time, and compositions of them.
+"""Elementwise primitives: a row each, whole, with what it is, its kernels and its gradient.
+
+A row has its formula; `numpy`, the ufunc that is its kernel on the CPU (longer ones stand in
+`backends/cpu/elementwise.py`); `expression`, the C of one element, for CUDA and fused loops;
+`onnx`; and `bprop`. `ops/composed.py` has the functions that are made of several of them.
 
 In order: casts, arithmetic, rounding and clipping; powers, exponentials and logarithms, with the
 gamma functions; trigonometric functions; activations and the error function; comparisons, logic
@@ -7,17 +11,22 @@ and selection.
 
 from __future__ import annotations
 
-from math import inf
+import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..core.dtype import INTEGERS, DType, as_dtype, bool_, float16, float32, is_float, promote
+from ..core.dtype import INTEGERS, DType, as_dtype, bool_
 from ..core.errors import AttributeRefusedError, DTypeError, ShapeError
-from ..core.options import integer, number
+from ..core.options import integer
 from ..core.primitive import Primitive
 from . import rules
 from .bases import (
+    ANY,
+    FLOAT,
+    INT,
+    SIGNED,
+    UNSIGNED,
     Binary,
     Comparison,
     FloatBinary,
@@ -25,20 +34,16 @@ from .bases import (
     NumberBinary,
     NumberUnary,
     Unary,
+    WideUnary,
     moves,
 )
-from .checks import (
-    broadcasts_to,
-    dtype_of,
-    needs_number,
-    on_one_device,
-    shape_of,
-    strong,
-)
+from .checks import needs_number
 
 if TYPE_CHECKING:
     from ..core.tensor import Tensor
 
+# A row is a paragraph.
+# fmt: off
 __all__ = [
     "Cast", "Add", "Sub", "Mul", "Div", "FloorDiv", "Mod", "Reciprocal", "Maximum", "Minimum",
     "Neg", "Abs", "Sign", "Square", "Floor", "Ceil", "Round", "Trunc", "Clip", "StopGradient",
@@ -47,7 +52,7 @@ __all__ = [
     "Pow", "Sqrt", "Rsqrt", "Exp", "Expm1", "Exp2", "Log", "Log1p", "Log2", "Log10", "LGamma",
     "Polygamma",
     "pow", "sqrt", "rsqrt", "exp", "expm1", "exp2", "log", "log1p", "log2", "log10", "lgamma",
-    "digamma", "hypot", "logaddexp", "polygamma", "xlogy",
+    "digamma", "polygamma",
     "Sin", "Cos", "Tan", "Asin", "Acos", "Atan", "Atan2",
     "Sinh", "Cosh", "Tanh", "Asinh", "Acosh", "Atanh",
     "sin", "cos", "tan", "asin", "acos", "atan", "atan2",
@@ -55,14 +60,13 @@ __all__ = [
     "Erf", "Erfc", "ErfInv", "Sigmoid", "Softplus", "SiLU", "ReLU", "ReLUGrad", "LeakyReLU",
     "LeakyReLUGrad", "ELU", "GELU", "ExpNegSquare", "NormalCDF",
     "erf", "erfc", "erfinv", "sigmoid", "softplus", "silu", "relu", "relu_grad", "leaky_relu",
-    "elu", "gelu", "celu", "hard_sigmoid", "hard_swish", "hard_tanh", "log_sigmoid", "mish",
-    "prelu", "relu6", "selu", "softsign",
+    "elu", "gelu",
     "Equal", "NotEqual", "Less", "LessEqual", "Greater", "GreaterEqual",
     "LogicalAnd", "LogicalOr", "LogicalXor", "LogicalNot", "IsNan", "IsInf", "IsFinite", "Select",
     "equal", "not_equal", "less", "less_equal", "greater", "greater_equal",
     "logical_and", "logical_or", "logical_xor", "logical_not", "isnan", "isinf", "isfinite",
     "select", "where",
-]  # fmt: skip
+]
 
 
 class Cast(Primitive):
@@ -71,11 +75,13 @@ class Cast(Primitive):
     Floats become integers by truncation towards zero, the nearest end of the range outside it and
     0 for NaN, on every device. Integers that do not fit wrap.
     """
-
+    elementwise = True
     flops = moves
     dtype: DType
     infer_shape = rules.same
     infer_dtype = rules.attribute("dtype")
+    def bprop(self, x: Any, out: Any, dout: Any) -> Any:
+        return (None if dout is None else cast(dout, x.dtype),)
 
 
 def cast(x: Any, dtype: object) -> Tensor:
@@ -86,114 +92,131 @@ def cast(x: Any, dtype: object) -> Tensor:
     """
     return Cast(as_dtype(dtype))(x)
 
-
 class StopGradient(Unary):
     """x itself, through which no gradient passes."""
-
-    flops = moves
+    view = "same"
     differentiable = False
 
 
 stop_gradient = StopGradient()
 
-
 class Add(Binary):
     """x + y; `or` for bools."""
-
+    rounds, linear = True, ("x y",)
     commutative = True
-
+    numpy = "add"
+    expression = {FLOAT: "x + y", INT: "T(U(x) + U(y))", "?": "x || y"}
+    def bprop(self, x: Any, y: Any, out: Any, dout: Any) -> Any: return dout, dout
 
 class Sub(NumberBinary):
     """x - y; bools are refused."""
-
+    rounds, linear = True, ("x y",)
+    numpy = "subtract"
+    expression = {FLOAT: "x - y", INT: "T(U(x) - U(y))"}
+    def bprop(self, x: Any, y: Any, out: Any, dout: Any) -> Any: return dout, -dout
 
 class Mul(Binary):
     """x * y; `and` for bools."""
-
+    linear = ("x", "y")
     commutative = True
-
+    numpy = "multiply"
+    expression = {FLOAT: "x * y", INT: "T(U(x) * U(y))", "?": "x && y"}
+    def bprop(self, x: Any, y: Any, out: Any, dout: Any) -> Any: return dout * y, dout * x
 
 class Div(FloatBinary):
     """x / y, true division: integers are cast to float32 first."""
+    linear = ("x",)
+    numpy, expression = "true_divide", "x / y"
+    def bprop(self, x: Any, y: Any, out: Any, dout: Any) -> Any:
+        dx = dout / y
+        # 1 / y may overflow where x / y^2 does not, such as at x = 0.
+        return dx, -select(isfinite(dx), dx * out, dout * out / y)
 
-
-class Reciprocal(FloatUnary):
+class Reciprocal(WideUnary):
     """1 / x."""
-
-    autocast = "wide"
-
+    numpy, expression, onnx = "reciprocal", "T(1) / x", ("Reciprocal", 6)
+    def bprop(self, x: Any, out: Any, dout: Any) -> Any: return (-(dout * out * out),)
 
 class FloorDiv(NumberBinary):
     """floor(x / y), NumPy's and Python's; an integer divided by 0 gives 0 on the CPU.
 
     Piecewise constant, so no gradient passes.
     """
-
     differentiable = False
-
+    numpy = "floor_divide"
+    expression = {FLOAT: "float_floor_div(x, y)", INT: "int_floor_div(x, y)"}
 
 class Mod(NumberBinary):
     """x - floor(x / y) * y, which has the sign of y, as in NumPy and Python.
 
     An integer modulo 0 is 0 on the CPU, a float modulo 0 is NaN.
     """
-
+    numpy = "remainder"
+    expression = {FLOAT: "float_mod(x, y)", INT: "int_mod(x, y)"}
+    def bprop(self, x: Any, y: Any, out: Any, dout: Any) -> Any:
+        return dout, -(dout * floor_div(x, y))
 
 class Maximum(Binary):
     """The larger of x and y; NaN where either is. At ties each gets half of the gradient."""
-
     commutative = True
-
+    numpy = "maximum"
+    expression = {FLOAT: "nan_max(x, y)", INT: "x > y ? x : y", "?": "x || y"}
+    def bprop(self, x: Any, y: Any, out: Any, dout: Any) -> Any: return _shared(x > y, x < y, dout)
 
 class Minimum(Binary):
     """The smaller of x and y; NaN where either is. At ties each gets half of the gradient."""
-
     commutative = True
-
+    numpy = "minimum"
+    expression = {FLOAT: "nan_min(x, y)", INT: "x < y ? x : y", "?": "x && y"}
+    def bprop(self, x: Any, y: Any, out: Any, dout: Any) -> Any: return _shared(x < y, x > y, dout)
 
 class Neg(NumberUnary):
     """-x; bools are refused."""
-
+    linear = ("x",)
+    numpy = "negative"
+    expression, onnx = {FLOAT: "-x", INT: "T(U(0) - U(x))"}, ("Neg", 6)
+    def bprop(self, x: Any, out: Any, dout: Any) -> Any: return (-dout,)
 
 class Abs(Unary):
     """|x|; its gradient at 0 is 0."""
-
+    numpy = "absolute"
+    expression = {FLOAT: "fabs(x)", SIGNED: "x < 0 ? T(U(0) - U(x)) : x", UNSIGNED + "?": "x"}
+    onnx = "Abs", 6
+    def bprop(self, x: Any, out: Any, dout: Any) -> Any: return (dout * sign(x),)
 
 class Sign(NumberUnary):
     """-1, 0 or 1, as x is negative, zero or positive; NaN stays. No gradient passes."""
-
     differentiable = False
-
+    numpy = {INT + "efd": "sign"}  # for bfloat16 ml_dtypes' keeps -0
+    expression = {FLOAT: "sign(x)", SIGNED: "T(int(x > 0) - int(x < 0))", UNSIGNED: "T(x != 0)"}
+    onnx = "Sign", 9
 
 class Square(NumberUnary):
     """x * x."""
-
     autocast = "wide"
-
+    numpy = "square"
+    expression = {FLOAT: "x * x", INT: "T(U(x) * U(x))"}
+    def bprop(self, x: Any, out: Any, dout: Any) -> Any: return (dout * x * 2,)
 
 class Floor(Unary):
     """The largest integer <= x, in x's dtype. No gradient passes."""
-
     differentiable = False
-
+    numpy, expression, onnx = {FLOAT: "floor"}, {FLOAT: "floor(x)", INT + "?": "x"}, ("Floor", 6)
 
 class Ceil(Unary):
     """The smallest integer >= x, in x's dtype. No gradient passes."""
-
     differentiable = False
-
+    numpy, expression, onnx = {FLOAT: "ceil"}, {FLOAT: "ceil(x)", INT + "?": "x"}, ("Ceil", 6)
 
 class Round(Unary):
     """The nearest integer, in x's dtype; halves go to the even one. No gradient passes."""
-
     differentiable = False
-
+    numpy, expression, onnx = {FLOAT: "rint"}, {FLOAT: "rint(x)", INT + "?": "x"}, ("Round", 11)
 
 class Trunc(Unary):
     """x without its fraction, towards zero, in x's dtype. No gradient passes."""
-
     differentiable = False
-
+    numpy, expression = {FLOAT: "trunc"}, {FLOAT: "trunc(x)", INT + "?": "x"}
 
 class Clip(Unary):
     """min(max(x, min), max): x kept within [min, max]; a bound of None does not bind.
@@ -201,7 +224,6 @@ class Clip(Unary):
     The gradient passes where min <= x <= max, bounds included. DTypeError for a bound that x's
     dtype cannot hold, ShapeError for a bound that is not a number.
     """
-
     min: Any = None
     max: Any = None
 
@@ -216,6 +238,10 @@ class Clip(Unary):
             _check_bound(x, name, bound)
         return x
 
+    def bprop(self, x: Any, out: Any, dout: Any) -> Any:
+        # Inside, bounds included, clip returned x itself; it never does so outside or for NaN.
+        return (select(x == out, dout, 0),)
+
 
 def _check_bound(x: DType, name: str, bound: Any) -> None:
     if x not in INTEGERS:
@@ -227,12 +253,17 @@ def _check_bound(x: DType, name: str, bound: Any) -> None:
         )
 
 
-# fmt: off
+def _shared(first: Any, second: Any, dout: Any) -> tuple[Any, Any]:
+    """dout to the input that was selected, half of it to each at ties."""
+    half = dout * 0.5
+    dx = select(first, dout, select(second, 0, half))
+    return dx, select(second, dout, select(first, 0, half))
+
+
 add, sub, mul, div, floor_div, mod = Add(), Sub(), Mul(), Div(), FloorDiv(), Mod()
 reciprocal, maximum, minimum = Reciprocal(), Maximum(), Minimum()
 neg, abs, sign, square = Neg(), Abs(), Sign(), Square()
 floor, ceil, round, trunc = Floor(), Ceil(), Round(), Trunc()
-# fmt: on
 
 
 def clip(x: Any, min: Any = None, max: Any = None) -> Tensor:
@@ -246,7 +277,6 @@ def clip(x: Any, min: Any = None, max: Any = None) -> Tensor:
 
 # --- Powers, exponentials and logarithms ----------------------------------------------------------
 
-
 class Pow(NumberBinary):
     """x to the power y, in the common dtype: integers give integers.
 
@@ -254,85 +284,82 @@ class Pow(NumberBinary):
     powers are refused when it runs: cast x to a float first. The gradient with respect to y is 0
     where x <= 0, where the logarithm does not exist.
     """
-
     autocast = "wide"
-
+    numpy, expression = {FLOAT: "power"}, {FLOAT: "pow(x, y)", INT: "int_pow(x, y)"}
+    def bprop(self, x: Any, y: Any, out: Any, dout: Any) -> Any:
+        # x to the 0 is constant in x, but y * x^(y - 1) is 0 * inf where 1 / x is not finite.
+        constant = logical_and(y == 0, logical_not(isfinite(1 / x)))
+        dx = dout * (y * pow(select(constant, 1, x), y - 1))
+        return dx, select(x <= 0, 0, dout * log(select(x <= 0, 1, x)) * out)
 
 class Sqrt(FloatUnary):
     """The square root; NaN below 0."""
+    numpy, expression, onnx = "sqrt", "sqrt(x)", ("Sqrt", 6)
+    def bprop(self, x: Any, out: Any, dout: Any) -> Any: return (dout / (out * 2),)
 
-
-class Rsqrt(FloatUnary):
+class Rsqrt(WideUnary):
     """1 / sqrt(x)."""
+    expression = "T(1) / sqrt(x)"
+    def bprop(self, x: Any, out: Any, dout: Any) -> Any: return (dout * (out * -0.5) / x,)
 
-    autocast = "wide"
-
-
-class Exp(FloatUnary):
+class Exp(WideUnary):
     """e to the x."""
+    numpy, expression, onnx = "exp", "exp(x)", ("Exp", 6)
+    def bprop(self, x: Any, out: Any, dout: Any) -> Any: return (dout * out,)
 
-    autocast = "wide"
-
-
-class Expm1(FloatUnary):
+class Expm1(WideUnary):
     """exp(x) - 1, accurate near 0."""
+    numpy, expression = "expm1", "expm1(x)"
+    def bprop(self, x: Any, out: Any, dout: Any) -> Any: return (dout * exp(x),)
 
-    autocast = "wide"
-
-
-class Exp2(FloatUnary):
+class Exp2(WideUnary):
     """2 to the x."""
+    numpy, expression = "exp2", "exp2(x)"
+    def bprop(self, x: Any, out: Any, dout: Any) -> Any: return (dout * math.log(2) * out,)
 
-    autocast = "wide"
-
-
-class Log(FloatUnary):
+class Log(WideUnary):
     """The natural logarithm; -inf at 0, NaN below."""
+    numpy, expression, onnx = "log", "log(x)", ("Log", 6)
+    def bprop(self, x: Any, out: Any, dout: Any) -> Any: return (dout / x,)
 
-    autocast = "wide"
-
-
-class Log1p(FloatUnary):
+class Log1p(WideUnary):
     """log(1 + x), accurate near 0."""
+    numpy, expression = "log1p", "log1p(x)"
+    def bprop(self, x: Any, out: Any, dout: Any) -> Any: return (dout / (x + 1),)
 
-    autocast = "wide"
-
-
-class Log2(FloatUnary):
+class Log2(WideUnary):
     """The logarithm to base 2."""
+    numpy, expression = "log2", "log2(x)"
+    def bprop(self, x: Any, out: Any, dout: Any) -> Any: return (dout / x * (1 / math.log(2)),)
 
-    autocast = "wide"
-
-
-class Log10(FloatUnary):
+class Log10(WideUnary):
     """The logarithm to base 10, exact at integer powers of ten."""
+    numpy, expression = "log10", "log10(x)"
+    def bprop(self, x: Any, out: Any, dout: Any) -> Any: return (dout * (1 / math.log(10)) / x,)
 
-    autocast = "wide"
-
-
-class LGamma(FloatUnary):
+class LGamma(WideUnary):
     """log |gamma(x)|; inf at 0, at the negative integers and at both infinities.
 
     The error is below 5 units in the last digit for x > 0, and below 3 of the result or of 1,
     whichever is more, for x < 0, where it has zeros; on a GPU it is that of CUDA's lgamma. The
     gradient is digamma(x).
     """
+    expression = "lgamma(x)"
+    def bprop(self, x: Any, out: Any, dout: Any) -> Any: return (dout * digamma(x),)
 
-    autocast = "wide"
-
-
-class Polygamma(FloatUnary):
+class Polygamma(WideUnary):
     """digamma(x), the derivative of log |gamma(x)|, or the derivative of order n of that.
 
     n: an int from 0 to 20. The gradient is polygamma(n + 1, x).
     """
-
-    autocast = "wide"
     n: int
+    expression = "polygamma(x, T(n))"
 
     def infer_dtype(self, x: DType) -> DType:
         integer("Polygamma", "n", self.n, 0, 20)
         return x
+
+    def bprop(self, x: Any, out: Any, dout: Any) -> Any: return (dout * polygamma(self.n + 1, x),)
 
 
 sqrt, rsqrt = Sqrt(), Rsqrt()
@@ -351,60 +378,6 @@ def pow(x: Any, y: Any) -> Tensor:
     return square(x) if type(y) is int and y == 2 else _pow(x, y)
 
 
-@on_one_device
-def logaddexp(x: Any, y: Any) -> Tensor:
-    """log(exp(x) + exp(y)) without overflow: x and y broadcast, integers are cast to float32.
-
-    Two equal infinities give that infinity. The gradient is (exp(x - out), exp(y - out)); where
-    x and y are the same infinity it is (0, 1).
-
-    >>> logaddexp(1000.0, 1000.0)
-    Tensor(1000.6932, shape=(), dtype=float32)
-    """
-    x, y = as_floats(x, y)
-    first = greater(x, y)
-    high, low = select(first, x, y), select(first, y, x)
-    same = logical_and(equal(high, low), isinf(high))  # their difference would be NaN
-    return add(high, log1p(exp(select(same, -inf, sub(low, high)))))
-
-
-@on_one_device
-def hypot(x: Any, y: Any) -> Tensor:
-    """sqrt(x^2 + y^2), without overflow of the squares; infinite where x or y is infinite.
-
-    x and y broadcast, integers are cast to float32. The gradient is (x / out, y / out), and 0 where
-    x and y are both 0 and where one is infinite.
-
-    >>> hypot(3e30, 4e30)
-    Tensor(5.e+30, shape=(), dtype=float32)
-    """
-    x, y = as_floats(x, y)
-    a, b = abs(x), abs(y)
-    infinite = logical_or(equal(a, inf), equal(b, inf))
-    size = select(infinite, inf, maximum(a, b))
-    at_end = logical_or(infinite, equal(size, 0))
-    # hypot(x / c, y / c) * c is the same for every c, so no gradient passes to c.
-    scale, size = stop_gradient(select(at_end, 1.0, size)), stop_gradient(size)
-    parts = (square(div(select(at_end, 1.0, v), scale)) for v in (x, y))
-    return select(at_end, size, mul(sqrt(add(*parts)), scale))
-
-
-@on_one_device
-def xlogy(x: Any, y: Any) -> Tensor:
-    """x * log(y), but 0 where x is 0, unless y is NaN: the limit of x log(x) at 0.
-
-    x and y broadcast, integers are cast to float32. The gradient is (log(y), x / y); where x is 0
-    and log(y) is not finite, it is 0.
-
-    >>> xlogy([0.0, 2.0], [0.0, 1.0]).tolist()
-    [0.0, 0.0]
-    """
-    x, y = as_floats(x, y)
-    # Where x is 0, a y without a finite logarithm counts as 1; NaN compares False and stays.
-    vanishes = logical_and(equal(x, 0), logical_or(less_equal(y, 0), equal(y, inf)))
-    return add(mul(x, log(select(vanishes, 1.0, y))), 0.0)  # 0 beside a negative logarithm, not -0
-
-
 def polygamma(n: int, x: Any) -> Tensor:
     """(-1)^(n + 1) n! sum of 1 / (x + k)^(n + 1) over k >= 0, the derivative of order n of digamma.
 
@@ -421,83 +394,91 @@ def polygamma(n: int, x: Any) -> Tensor:
     return Polygamma(n)(x)
 
 
-def as_floats(*xs: Any) -> list[Any]:
-    """xs in the float dtype that a primitive with `promote = "float"` gives them together; for
-    functions that call several primitives on some of them."""
-    given = strong(*xs)
-    joined = promote(*map(dtype_of, given))
-    dtype = joined if is_float(joined) else float32
-    return [x if dtype_of(x) == dtype else cast(x, dtype) for x in given]
-
-
-def as_float(x: Any) -> Any:
-    """x itself, integers and bools as float32."""
-    return as_floats(x)[0]
-
-
 # --- Trigonometric functions ----------------------------------------------------------------------
-
 
 class Sin(FloatUnary):
     """sin x, x in radians."""
-
+    numpy, expression, onnx = "sin", "sin(x)", ("Sin", 7)
+    def bprop(self, x: Any, out: Any, dout: Any) -> Any: return (dout * cos(x),)
 
 class Cos(FloatUnary):
     """cos x, x in radians."""
+    numpy, expression, onnx = "cos", "cos(x)", ("Cos", 7)
+    def bprop(self, x: Any, out: Any, dout: Any) -> Any: return (-dout * sin(x),)
 
-
-class Tan(FloatUnary):
+class Tan(WideUnary):
     """tan x, x in radians."""
+    numpy, expression, onnx = "tan", "tan(x)", ("Tan", 7)
+    def bprop(self, x: Any, out: Any, dout: Any) -> Any: return (dout * out * out + dout,)
 
-    autocast = "wide"
-
-
-class Asin(FloatUnary):
+class Asin(WideUnary):
     """The angle in [-pi/2, pi/2] whose sine is x; NaN outside [-1, 1]."""
+    numpy, expression, onnx = "arcsin", "asin(x)", ("Asin", 7)
+    def bprop(self, x: Any, out: Any, dout: Any) -> Any: return (dout * rsqrt((1 - x) * (1 + x)),)
 
-    autocast = "wide"
-
-
-class Acos(FloatUnary):
+class Acos(WideUnary):
     """The angle in [0, pi] whose cosine is x; NaN outside [-1, 1]."""
-
-    autocast = "wide"
-
+    numpy, expression, onnx = "arccos", "acos(x)", ("Acos", 7)
+    def bprop(self, x: Any, out: Any, dout: Any) -> Any: return (-dout * rsqrt((1 - x) * (1 + x)),)
 
 class Atan(FloatUnary):
     """The angle in [-pi/2, pi/2] whose tangent is x."""
-
+    numpy, expression, onnx = "arctan", "atan(x)", ("Atan", 7)
+    def bprop(self, x: Any, out: Any, dout: Any) -> Any:
+        near, far = _near_and_far(x)
+        return (dout * far / (square(near) + square(far)) * far,)
 
 class Atan2(FloatBinary):
     """The angle of the point (y, x) in (-pi, pi]: the arctangent of x / y in its quadrant."""
+    numpy, expression = "arctan2", "atan2(x, y)"
+    def bprop(self, x: Any, y: Any, out: Any, dout: Any) -> Any:
+        # By the ratio of the smaller to the larger: the squares of x and y may leave the range.
+        steep = abs(x) > abs(y)
+        larger = select(steep, x, y)
+        ratio = select(steep, y, x) / larger
+        whole = dout / (square(ratio) + 1)
+        part = whole * ratio
+        dx, dy = select(steep, part, whole), select(steep, whole, part)
+        return dx / larger, -(dy / larger)
 
-
-class Sinh(FloatUnary):
+class Sinh(WideUnary):
     """(exp(x) - exp(-x)) / 2."""
+    numpy, expression, onnx = "sinh", "sinh(x)", ("Sinh", 9)
+    def bprop(self, x: Any, out: Any, dout: Any) -> Any: return (dout * cosh(x),)
 
-    autocast = "wide"
-
-
-class Cosh(FloatUnary):
+class Cosh(WideUnary):
     """(exp(x) + exp(-x)) / 2."""
-
-    autocast = "wide"
-
+    numpy, expression, onnx = "cosh", "cosh(x)", ("Cosh", 9)
+    def bprop(self, x: Any, out: Any, dout: Any) -> Any: return (dout * sinh(x),)
 
 class Tanh(FloatUnary):
     """sinh(x) / cosh(x), in [-1, 1]."""
-
+    numpy, expression, onnx = "tanh", "tanh(x)", ("Tanh", 6)
+    def bprop(self, x: Any, out: Any, dout: Any) -> Any: return (dout * (1 - square(out)),)
 
 class Asinh(FloatUnary):
     """The inverse of sinh."""
-
+    numpy, expression, onnx = "arcsinh", "asinh(x)", ("Asinh", 9)
+    def bprop(self, x: Any, out: Any, dout: Any) -> Any:
+        near, far = _near_and_far(x)
+        return (dout * (far * rsqrt(square(near) + square(far))),)
 
 class Acosh(FloatUnary):
     """The inverse of cosh, >= 0; NaN below 1."""
-
+    numpy, expression, onnx = "arccosh", "acosh(x)", ("Acosh", 9)
+    def bprop(self, x: Any, out: Any, dout: Any) -> Any:
+        return (dout * rsqrt(x + 1) * rsqrt(x - 1),)
 
 class Atanh(FloatUnary):
     """The inverse of tanh; NaN outside [-1, 1]."""
+    numpy, expression, onnx = "arctanh", "atanh(x)", ("Atanh", 9)
+    def bprop(self, x: Any, out: Any, dout: Any) -> Any: return (dout / ((1 - x) * (1 + x)),)
+
+
+def _near_and_far(x: Any) -> tuple[Any, Any]:
+    """(|x|, 1) up to 1 and (1, 1 / |x|) above: 1 / (1 + x^2) is far^2 / (near^2 + far^2)."""
+    size = abs(x)
+    return minimum(size, 1), 1 / maximum(size, 1)
 
 
 sin, cos, tan, asin, acos, atan, atan2 = Sin(), Cos(), Tan(), Asin(), Acos(), Atan(), Atan2()
@@ -506,55 +487,59 @@ sinh, cosh, tanh, asinh, acosh, atanh = Sinh(), Cosh(), Tanh(), Asinh(), Acosh()
 
 # --- Activations ----------------------------------------------------------------------------------
 
+# The least finite float32: x * P(x) has the limit -0 at -inf, where -inf * 0 would give NaN.
+_FINITE = "nan_max(x, T(-3.4028234663852886e38))"
+# Rounded as NumPy's kernel rounds it, since the exponential multiplies its rounding error.
+_TANH_ARGUMENT = f"(x * x * T(0.044715) + T(1)) * {_FINITE} * T(-1.5957691216057308)"
 
-class Erf(FloatUnary):
+class Erf(WideUnary):
     """The error function, 2 / sqrt(pi) times the integral of exp(-t^2) over [0, x]."""
+    expression, onnx = "erf(x)", ("Erf", 9)
+    def bprop(self, x: Any, out: Any, dout: Any) -> Any: return (dout * _bell(x),)
 
-    autocast = "wide"
-
-
-class Erfc(FloatUnary):
+class Erfc(WideUnary):
     """1 - erf(x), accurate where erf(x) is near 1."""
+    expression = "erfc(x)"
+    def bprop(self, x: Any, out: Any, dout: Any) -> Any: return (-dout * _bell(x),)
 
-    autocast = "wide"
-
-
-class ErfInv(FloatUnary):
+class ErfInv(WideUnary):
     """The y with erf(y) = x: infinite at -1 and 1, NaN beyond."""
+    expression = "erfinv(x)"
+    def bprop(self, x: Any, out: Any, dout: Any) -> Any: return (dout / _bell(out),)
 
-    autocast = "wide"
-
-
-class ExpNegSquare(FloatUnary):
+class ExpNegSquare(WideUnary):
     """exp(-x^2), with `halved` exp(-x^2 / 2); accurate, as the square is not rounded first."""
-
-    autocast = "wide"
     halved: bool = False
+    expression = "gaussian(x, halved != 0 ? T(0.5) : T(1))"
+    def bprop(self, x: Any, out: Any, dout: Any) -> Any:
+        return (dout * out * x * (-1.0 if self.halved else -2.0),)
 
-
-class NormalCDF(FloatUnary):
+class NormalCDF(WideUnary):
     """Phi(x) = erfc(-x / sqrt(2)) / 2, the normal distribution function, accurate near 0."""
-
-    autocast = "wide"
-
+    expression = "normcdf(x)"
+    def bprop(self, x: Any, out: Any, dout: Any) -> Any: return (dout * _normal_density(x),)
 
 class Sigmoid(FloatUnary):
     """1 / (1 + exp(-x)), accurate at both ends."""
+    expression, onnx = "T(1) / (T(1) + exp(-x))", ("Sigmoid", 6)
+    def bprop(self, x: Any, out: Any, dout: Any) -> Any: return (dout * (out * (1 - out)),)
 
-
-class Softplus(FloatUnary):
+class Softplus(WideUnary):
     """log(1 + exp(x)), without overflow."""
-
-    autocast = "wide"
-
+    expression, onnx = "nan_max(x, T(0)) + log1p(exp(-fabs(x)))", ("Softplus", 1)
+    def bprop(self, x: Any, out: Any, dout: Any) -> Any: return (dout * sigmoid(x),)
 
 class SiLU(FloatUnary):
     """x * sigmoid(x), also called swish (Elfwing, Uchibe, Doya 2017)."""
-
+    expression = f"{_FINITE} / (T(1) + exp(-x))"
+    def bprop(self, x: Any, out: Any, dout: Any) -> Any:
+        s = sigmoid(x)
+        return (dout * (s + out * (1 - s)),)
 
 class ReLU(NumberUnary):
     """max(x, 0); NaN stays NaN. Its gradient at 0 is 0."""
-
+    expression, onnx = {FLOAT: "nan_max(x, T(0))", INT: "x > T(0) ? x : T(0)"}, ("Relu", 6)
+    def bprop(self, x: Any, out: Any, dout: Any) -> Any: return (relu_grad(out, dout),)
 
 class ReLUGrad(FloatBinary):
     """dout where x > 0 and 0 elsewhere, also where dout is infinite or NaN.
@@ -562,36 +547,43 @@ class ReLUGrad(FloatBinary):
     The gradient of ReLU, as a primitive because training spends much of its time in it. x may be
     ReLU's input or its output. It is linear in dout; no gradient passes to x.
     """
-
     inputs = ("x", "dout")
-
+    expression = "x > T(0) ? dout : T(0)"
+    def bprop(self, x: Any, dout: Any, out: Any, ddout: Any) -> Any:
+        return None, relu_grad(x, ddout)
 
 class LeakyReLU(FloatUnary):
     """x where x > 0, slope * x elsewhere."""
-
     slope: float = 0.01
-
+    expression = "x > T(0) ? x : slope == 0 && !is_nan(x) ? T(0) : T(slope) * x"
+    def bprop(self, x: Any, out: Any, dout: Any) -> Any:
+        return (LeakyReLUGrad(self.slope)(x, dout),)
 
 class LeakyReLUGrad(FloatBinary):
     """dout where x > 0, slope * dout elsewhere: the gradient of LeakyReLU, linear in dout."""
-
     slope: float = 0.01
     inputs = ("x", "dout")
-
+    expression = "x > T(0) ? dout : T(slope) * dout"
+    def bprop(self, x: Any, dout: Any, out: Any, ddout: Any) -> Any: return None, self(x, ddout)
 
 class ELU(FloatUnary):
     """x where x > 0, alpha * (exp(x) - 1) elsewhere (Clevert, Unterthiner, Hochreiter 2015)."""
-
     alpha: float = 1.0
-
+    expression, onnx = "x > T(0) ? x : T(alpha) * expm1(x)", ("Elu", 6)
+    def bprop(self, x: Any, out: Any, dout: Any) -> Any:
+        # Not out + alpha, which cancels. Clipped, as the exponential must not overflow above 0.
+        slope = exp(clip(x, None, 0.0)) * self.alpha
+        return (select(x > 0, dout, dout * slope),)
 
 class GELU(FloatUnary):
     """x * Phi(x) with the normal distribution's Phi (Hendrycks, Gimpel 2016).
 
     approximate=True: x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 x^3))).
     """
-
     approximate: bool = False
+    expression = (
+        f"approximate != 0 ? {_FINITE} / (T(1) + exp({_TANH_ARGUMENT})) : {_FINITE} * normcdf(x)"
+    )
 
     def infer_dtype(self, x: DType) -> DType:
         if not isinstance(self.approximate, bool):
@@ -601,12 +593,36 @@ class GELU(FloatUnary):
             )
         return x
 
+    def bprop(self, x: Any, out: Any, dout: Any) -> Any:
+        return (dout * (_gelu_tanh_slope if self.approximate else _gelu_slope)(x),)
 
-# fmt: off
+
+def _bell(x: Any) -> Any:
+    """2 / sqrt(pi) * exp(-x^2), the derivative of erf."""
+    return ExpNegSquare()(x) * (2 / math.sqrt(math.pi))
+
+
+def _gelu_slope(x: Any) -> Any:
+    """Phi(x) + x phi(x), with density phi and distribution function Phi of the normal law."""
+    return NormalCDF()(x) + x * _normal_density(x)
+
+
+def _normal_density(x: Any) -> Any:
+    return ExpNegSquare(halved=True)(x) * (1 / math.sqrt(2 * math.pi))
+
+
+def _gelu_tanh_slope(x: Any) -> Any:
+    """The derivative of x * s(v(x)), s the sigmoid and v(x) = 2 sqrt(2 / pi) (x + 0.044715 x^3)."""
+    # From |x| = 30 on it is 0 or 1 in every dtype, where an infinite square would make it NaN.
+    scale, squares = 2 * math.sqrt(2 / math.pi), clip(square(x), None, 900.0)
+    s = sigmoid(x * (squares * 0.044715 + 1) * scale)
+    dv = (squares * (3 * 0.044715) + 1) * scale
+    return s + x * (s * (1 - s)) * dv
+
+
 erf, erfc, erfinv = Erf(), Erfc(), ErfInv()
 sigmoid, softplus, silu = Sigmoid(), Softplus(), SiLU()
 relu, relu_grad = ReLU(), ReLUGrad()
-# fmt: on
 
 
 def leaky_relu(x: Any, slope: float = 0.01) -> Tensor:
@@ -629,172 +645,78 @@ def gelu(x: Any, approximate: bool | str = False) -> Tensor:
     return GELU(word)(x)
 
 
-def log_sigmoid(x: Any) -> Tensor:
-    """log(sigmoid(x)) = -log(1 + exp(-x)), accurate at both ends.
-
-    >>> log_sigmoid([-1000.0, 1000.0]).tolist()
-    [-1000.0, -0.0]
-    """
-    return neg(softplus(neg(as_float(x))))
-
-
-def relu6(x: Any) -> Tensor:
-    """min(max(x, 0), 6); the gradient is 0 at 0 and 1/2 at 6. Integers stay integers."""
-    return minimum(relu(x), 6)
-
-
-def hard_tanh(x: Any, min: Any = -1.0, max: Any = 1.0) -> Tensor:
-    """x kept within [min, max], floats; the gradient is 1 at both ends of that range."""
-    return clip(as_float(x), min, max)
-
-
-def hard_sigmoid(x: Any, slope: float = 1 / 6, offset: float = 0.5) -> Tensor:
-    """min(max(slope * x + offset, 0), 1); where it bends the gradient is `slope`.
-
-    The defaults bend at -3 and 3, as in PyTorch; the ONNX operator's default slope is 0.2.
-    """
-    return clip(add(mul(as_float(x), slope), offset), 0.0, 1.0)
-
-
-def hard_swish(x: Any) -> Tensor:
-    """x * hard_sigmoid(x): 0 up to -3, x from 3 on (Howard et al. 2019, "MobileNetV3").
-
-    The gradient is -1/2 at -3 and 3/2 at 3.
-    """
-    v = as_float(x)
-    return mul(clip(v, -3.0), hard_sigmoid(v))  # -inf * 0 would be NaN
-
-
-def mish(x: Any) -> Tensor:
-    """x * tanh(log(1 + exp(x))) (Misra 2019); 0 at -inf."""
-    v = as_float(x)
-    return mul(clip(v, -1000.0), tanh(softplus(v)))  # at -1000 exp(x) is 0 in all dtypes
-
-
-def softsign(x: Any) -> Tensor:
-    """x / (1 + |x|), between -1 and 1, which it reaches at the infinities.
-
-    >>> softsign([-float("inf"), 3.0]).tolist()
-    [-1.0, 0.75]
-    """
-    v = as_float(x)
-    top = 2.0**15 if dtype_of(v) == float16 else 2.0**64  # beyond, the result rounds to 1
-    v = clip(v, -top, top)
-    return div(v, add(abs(v), 1.0))
-
-
-def celu(x: Any, alpha: float = 1.0) -> Tensor:
-    """max(x, 0) + min(0, alpha * (exp(x / alpha) - 1)) (Barron 2017), with the gradient 1 at 0.
-
-    ValueRefusedError for an alpha that is not above 0.
-    """
-    alpha = number("celu", "alpha", alpha, above=0)
-    v = as_float(x)
-    return select(greater(v, 0), v, mul(elu(div(v, alpha)), alpha))
-
-
-def selu(x: Any) -> Tensor:
-    """s * elu(x, a) with s = 1.0507009873554805 and a = 1.6732632423543772.
-
-    Mean 0 and variance 1 are a fixed point of it; the gradient at 0 is s a.
-    Source: Klambauer, Unterthiner, Mayr, Hochreiter 2017, "Self-normalizing neural networks".
-    """
-    return mul(elu(x, 1.6732632423543772), 1.0507009873554805)
-
-
-@on_one_device
-def prelu(x: Any, slope: Any) -> Tensor:
-    """x where x > 0, slope * x elsewhere, with a learnt `slope`, which is the gradient at 0.
-
-    slope broadcasts to x's shape, ShapeError if not: for one number per channel of images
-    (N, C, H, W) it has shape (C, 1, 1).
-    """
-    if not broadcasts_to(shape_of(slope), shape_of(x)):
-        raise ShapeError(
-            f"prelu got x of shape {shape_of(x)} and slope of {shape_of(slope)}, which does not "
-            "broadcast to it; one slope per channel of images has shape (C, 1, 1)"
-        )
-    # Clipped, because a slope of 0 times inf would be NaN.
-    return select(greater(x, 0), x, mul(slope, clip(x, None, 0)))
-
-
 # --- Comparisons and selection --------------------------------------------------------------------
-
 
 class Equal(Comparison):
     """x == y; NaN equals nothing."""
-
     commutative = True
-
+    numpy, expression = "equal", "x == y"
 
 class NotEqual(Comparison):
     """x != y; NaN differs from everything."""
-
     commutative = True
-
+    numpy, expression = "not_equal", "x != y"
 
 class Less(Comparison):
     """x < y."""
-
+    numpy, expression = "less", "x < y"
 
 class LessEqual(Comparison):
     """x <= y."""
-
+    numpy, expression, onnx = "less_equal", "x <= y", ("LessOrEqual", 12)
 
 class Greater(Comparison):
     """x > y."""
-
+    numpy, expression = "greater", "x > y"
 
 class GreaterEqual(Comparison):
     """x >= y."""
-
+    numpy, expression, onnx = "greater_equal", "x >= y", ("GreaterOrEqual", 12)
 
 class Logical(Binary, abstract=True):
     """Two bool tensors, broadcast; other dtypes are refused."""
-
     commutative = True
     promote = False
     differentiable = False
+    dtypes = "?"
     infer_dtype = rules.bools
-
 
 class LogicalAnd(Logical):
     """True where both are."""
-
+    numpy, expression = "logical_and", "x & y"
 
 class LogicalOr(Logical):
     """True where at least one is."""
-
+    numpy, expression = "logical_or", "x | y"
 
 class LogicalXor(Logical):
     """True where exactly one is."""
-
+    numpy, expression = "logical_xor", "x != y"
 
 class LogicalNot(Unary):
     """True where x is False; other dtypes than bool are refused."""
-
     differentiable = False
+    dtypes = "?"
     infer_dtype = rules.bools
-
+    numpy, expression, onnx = "logical_not", "!x", ("Not", 1)
 
 class FloatKind(Unary, abstract=True):
     """A test of the kind of float that each element is; integers and bools are finite."""
-
     differentiable = False
+    dtypes = tuple(f"{c}->?" for c in ANY)
     infer_dtype = rules.always(bool_)
-
 
 class IsNan(FloatKind):
     """True where x is not a number."""
-
+    numpy, expression, onnx = "isnan", "is_nan(x)", ("IsNaN", 9)
 
 class IsInf(FloatKind):
     """True where x is an infinity of either sign."""
-
+    numpy, expression = "isinf", "is_inf(x)"
 
 class IsFinite(FloatKind):
     """True where x is neither NaN nor an infinity."""
-
+    numpy, expression = "isfinite", "x - x == x - x"
 
 class Select(Primitive):
     """x where cond is True, y where it is False; the three broadcast.
@@ -802,12 +724,13 @@ class Select(Primitive):
     cond: bool. x and y are promoted to their common dtype, which is the output's. The gradient of
     elements that were not selected is 0, even where they are NaN or infinite.
     """
-
+    elementwise, linear = True, ("x y",)
     promote = ("x", "y")
+    dtypes = tuple(f"?{c}{c}->{c}" for c in ANY)
+    expression, onnx = "cond ? x : y", ("Where", 9)
+
     if TYPE_CHECKING:
-
         def __call__(self, cond: Any, x: Any, y: Any) -> Tensor: ...
-
     inputs = ("cond", "x", "y")
     infer_shape = rules.broadcast
 
@@ -818,11 +741,12 @@ class Select(Primitive):
             )
         return x
 
+    def bprop(self, cond: Any, x: Any, y: Any, out: Any, dout: Any) -> Any:
+        return None, select(cond, dout, 0), select(cond, 0, dout)
 
-# fmt: off
+
 equal, not_equal, less, less_equal = Equal(), NotEqual(), Less(), LessEqual()
 greater, greater_equal = Greater(), GreaterEqual()
 logical_and, logical_or, logical_xor = LogicalAnd(), LogicalOr(), LogicalXor()
 logical_not, isnan, isinf, isfinite = LogicalNot(), IsNan(), IsInf(), IsFinite()
 select = where = Select()
-# fmt: on

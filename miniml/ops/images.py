@@ -93,6 +93,8 @@ class Conv2D(Convolution):
     OH = (H + top + bottom - dilation * (KH - 1) - 1) // stride + 1.
     """
 
+    linear = ("x", "w")
+    images = ("x", "out")
     autocast = "low"
 
     def flops(self, inputs: Sequence[Abstract], outputs: Sequence[Abstract]) -> int:
@@ -108,6 +110,8 @@ class Conv2DInputGrad(Convolution):
     input_shape: (H, W), which stride and padding alone do not determine.
     """
 
+    linear = ("dout", "w")
+    images = ("dout", "out")
     autocast = "low"
     input_shape: Pair  # type: ignore[misc]  # no default: behind others, it is given by name
 
@@ -129,6 +133,8 @@ class Conv2DWeightGrad(Convolution):
     kernel_shape: (KH, KW), which stride and padding alone do not determine.
     """
 
+    linear = ("x", "dout")
+    images = ("x", "dout")
     autocast = "low"
     kernel_shape: Pair  # type: ignore[misc]  # by name, too
 
@@ -206,6 +212,7 @@ class MaxPool2D(Pooling):
     first maximum in row-major order. Padding never wins. A NaN is larger than everything.
     """
 
+    images = ("x", "out", "indices")
     outputs = ("out", "indices")
 
     def flops(self, inputs: Sequence[Abstract], outputs: Sequence[Abstract]) -> int:
@@ -225,6 +232,8 @@ class MaxPool2DGrad(Primitive):
     input_shape: (H, W).
     """
 
+    linear = ("dout",)
+    images = ("dout", "indices", "out")
     input_shape: Pair
 
     def infer_shape(self, dout: Shape, indices: Shape) -> Shape:
@@ -239,6 +248,8 @@ class MaxPool2DGrad(Primitive):
 class MaxPool2DGather(Primitive):
     """The pixels of x (N, C, H, W) at `indices` (as MaxPool2D gives them): (N, C, OH, OW)."""
 
+    linear = ("x",)
+    images = ("x", "indices", "out")
     flops = moves
 
     def infer_shape(self, x: Shape, indices: Shape) -> Shape:
@@ -261,6 +272,8 @@ class AvgPool2D(Pooling):
     False by the number of pixels that lie in x.
     """
 
+    linear = ("x",)
+    images = ("x", "out")
     count_include_pad: bool = True
 
     def flops(self, inputs: Sequence[Abstract], outputs: Sequence[Abstract]) -> int:
@@ -275,6 +288,8 @@ class AvgPool2D(Pooling):
 class AvgPool2DGrad(Pooling):
     """The transpose of AvgPool2D: dout (N, C, OH, OW) to (N, C, H, W). input_shape: (H, W)."""
 
+    linear = ("dout",)
+    images = ("dout", "out")
     input_shape: Pair  # type: ignore[misc]  # no default: behind others, it is given by name
     count_include_pad: bool = True
 

@@ -30,6 +30,8 @@ class MatMul(Primitive):
     first, without a copy.
     """
 
+    linear = ("x", "y")
+    rounds = True
     autocast = "low"
     transpose_x: bool = False
     transpose_y: bool = False
@@ -84,6 +86,7 @@ class Einsum(Primitive):
     in alphabetic order, behind the axes of "...".
     """
 
+    rounds = True
     autocast = "low"
     equation: str
     promote = True

@@ -23,19 +23,18 @@ from .checks import (
     shape_of,
     strong,
 )
+from .composed import as_floats, logaddexp, xlogy
 from .control import scan
 from .create import ones_like, zeros_like
 from .elementwise import (
     abs,
     add,
-    as_floats,
     cast,
     clip,
     div,
     equal,
     greater_equal,
     less,
-    logaddexp,
     logical_and,
     logical_or,
     maximum,
@@ -48,7 +47,6 @@ from .elementwise import (
     sqrt,
     square,
     sub,
-    xlogy,
 )
 from .index import gather, take_along_axis
 from .norm import CheckedLabels, CheckedProbabilities, CrossEntropy, check_reduction, log_softmax

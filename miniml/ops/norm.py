@@ -36,6 +36,7 @@ class Distribution(FloatUnary, abstract=True):
     A row of nothing but -inf has no softmax and gives NaN, as does a row with +inf.
     """
 
+    elementwise = False
     axis: int = -1
     infer_shape = rules.along("axis")
 
@@ -111,6 +112,7 @@ class BatchNorm(Primitive):
     autocast = "wide"
     flops = per_input(7)
     outputs = ("out", "mean", "var")
+    images = ("x", "out")
     promote = "float"
     eps: float = 1e-5
 

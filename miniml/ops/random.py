@@ -37,9 +37,10 @@ from ..core.primitive import Primitive
 from ..core.trace import Stream, current_trace
 from . import reduce
 from .checks import as_shape, dtype_of, extents, normal_axis, on_one_device, shape_of
+from .composed import as_float
 from .control import known_truth
 from .create import arange
-from .elementwise import add, as_float, cast, floor, isfinite, mul, select
+from .elementwise import add, cast, floor, isfinite, mul, select
 from .index import gather
 from .reduce import argsort
 

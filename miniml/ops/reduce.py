@@ -28,6 +28,7 @@ from .checks import (
     reduced_shape,
     shape_of,
 )
+from .composed import as_float
 from .create import arange
 from .elementwise import equal, isnan, logical_or, not_equal, select
 from .index import getitem
@@ -58,7 +59,10 @@ class Sum(Reduction):
     """The sum, 0 where there is nothing to sum. Integers and bools are summed in 64 bits."""
 
     autocast = "wide"
-    flops = per_input(1)
+    reduces = "sum"
+    linear = ("x",)
+    images = ("x",)
+    rounds = True
     infer_dtype = rules.sums
 
 
@@ -66,7 +70,10 @@ class Mean(Reduction):
     """The sum divided by the number of elements; integers are cast to float32 first."""
 
     autocast = "wide"
-    flops = per_input(1)
+    reduces = "mean"
+    linear = ("x",)
+    images = ("x",)
+    rounds = True
     promote = "float"
 
 
@@ -74,7 +81,7 @@ class Prod(Reduction):
     """The product, 1 where there is nothing to multiply. Integers and bools give 64 bits."""
 
     autocast = "wide"
-    flops = per_input(1)
+    reduces = "prod"
     infer_dtype = rules.sums
 
 
@@ -90,13 +97,15 @@ class Extremum(Reduction, abstract=True):
 class Max(Extremum):
     """The largest element, NaN where there is one. Equal maxima share the gradient equally."""
 
-    flops = per_input(1)
+    reduces = "max"
+    images = ("x",)
 
 
 class Min(Extremum):
     """The smallest element, NaN where there is one. Equal minima share the gradient equally."""
 
-    flops = per_input(1)
+    reduces = "min"
+    images = ("x",)
 
 
 class ArgExtremum(Extremum, abstract=True):
@@ -129,13 +138,13 @@ class Truth(Reduction, abstract=True):
 class Any(Truth):
     """True where some element is not zero."""
 
-    flops = per_input(1)
+    reduces = "any"
 
 
 class All(Truth):
     """True where no element is zero."""
 
-    flops = per_input(1)
+    reduces = "all"
 
 
 class LogSumExp(Reduction):
@@ -144,6 +153,7 @@ class LogSumExp(Reduction):
 
     autocast = "wide"
     flops = per_input(4)
+    rounds = True
     promote = "float"
 
 
@@ -266,7 +276,7 @@ def norm(x: Value, ord: float = 2, axis: Axes = None, keepdims: bool = False) ->
     order = freeze(ord, "norm", "ord")
     if type(order) not in (int, float) or order != order:
         raise AttributeRefusedError(f"norm got ord={ord!r}; it takes a number, inf or -inf")
-    return _like(x, _norm(elementwise.as_float(_wide(x)), order, axis, keepdims))
+    return _like(x, _norm(as_float(_wide(x)), order, axis, keepdims))
 
 
 def _norm(x: Value, order: float, axis: Axes, keepdims: bool) -> Tensor:
@@ -327,6 +337,8 @@ class CumSum(Running):
     """
 
     autocast = "wide"
+    rounds = True
+    linear = ("x",)
 
 
 class CumProd(Running):

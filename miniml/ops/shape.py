@@ -12,7 +12,7 @@ from ..core.dtype import DType, bool_
 from ..core.errors import ArityError, AttributeRefusedError, DTypeError, ShapeError
 from ..core.primitive import Primitive, freeze
 from . import rules
-from .bases import moves, per_input
+from .bases import moves
 from .checks import (
     Axes,
     as_shape,
@@ -39,7 +39,7 @@ __all__ = [
 class Reshape(Primitive):
     """The elements of x, in row-major order, in another `shape`, of which one extent may be -1."""
 
-    flops = moves
+    view = "reshape"
     shape: Shape
 
     def infer_shape(self, x: Shape) -> Shape:
@@ -49,7 +49,7 @@ class Reshape(Primitive):
 class Transpose(Primitive):
     """The axes in another order: axis i of the result is axis `axes[i]` of x."""
 
-    flops = moves
+    view = "transpose"
     axes: tuple[int, ...]
 
     def infer_shape(self, x: Shape) -> Shape:
@@ -59,7 +59,8 @@ class Transpose(Primitive):
 class BroadcastTo(Primitive):
     """x repeated to `shape` by NumPy's broadcasting rule."""
 
-    flops = moves
+    view = "broadcast"
+    elementwise = True
     shape: Shape
 
     def infer_shape(self, x: Shape) -> Shape:
@@ -74,7 +75,10 @@ class BroadcastTo(Primitive):
 class SumTo(Primitive):
     """x summed down to `shape`, which broadcasts to x's: the transpose of BroadcastTo."""
 
-    flops = per_input(1)
+    reduces = "sum"
+    linear = ("x",)
+    images = ("x",)
+    rounds = True
     shape: Shape
 
     def infer_shape(self, x: Shape) -> Shape:
@@ -99,6 +103,7 @@ class Convert(Primitive):
     """
 
     flops = moves
+    elementwise = True
     format: str
 
     def infer_shape(self, x: Shape) -> Shape:
@@ -112,7 +117,7 @@ class Convert(Primitive):
 class ExpandDims(Primitive):
     """x with axes of extent 1 inserted; `axis` counts in the result's axes."""
 
-    flops = moves
+    view = "reshape"
     axis: int | tuple[int, ...]
 
     def infer_shape(self, x: Shape) -> Shape:
@@ -126,7 +131,7 @@ class ExpandDims(Primitive):
 class Squeeze(Primitive):
     """x without the axes `axis`, each of extent 1, or without all such axes for None."""
 
-    flops = moves
+    view = "reshape"
     axis: Axes = None
 
     def infer_shape(self, x: Shape) -> Shape:

@@ -1,8 +1,8 @@
-"""NumPy and SciPy kernels of elementwise primitives: NumPy's ufunc where there is one.
+"""NumPy and SciPy kernels of elementwise primitives that are more than one ufunc of NumPy.
 
-In order: arithmetic, rounding, bounds and casts; powers, exponentials and trigonometry; comparisons
-and selection; erfc and its relatives, whose tails SciPy rounds; and activations, with few passes
-over the data and few temporaries.
+In order: rounding, casts and bounds; powers and the gamma functions; selection; erfc and its
+relatives, whose tails SciPy rounds; and activations, with few passes over the data and few
+temporaries.
 """
 
 from __future__ import annotations
@@ -17,24 +17,9 @@ from ...core.dtype import float32, float64, from_type_code
 from ...core.errors import DTypeError
 from ..kernel import Array, Kernel, KernelNode
 from ..signature import ANY, FLOAT, INT, LOW, NUMBER, WIDE, same
-from .registering import in_float32, register, register_floats, register_ufuncs
+from .registering import in_float32, register, register_floats
 
-# ml_dtypes gives NumPy's ufuncs loops for bfloat16 that compute in float32 and round once, as
-# NumPy's own loops for float16 do; so the ufunc serves every float.
-_OF_NUMBERS = {"Neg": np.negative, "Square": np.square}
-_ROUNDING = {"Floor": np.floor, "Ceil": np.ceil, "Round": np.rint, "Trunc": np.trunc}
-_OF_ANY_TWO = {"Add": np.add, "Mul": np.multiply, "Maximum": np.maximum, "Minimum": np.minimum}
-_OF_TWO_NUMBERS = {"Sub": np.subtract, "FloorDiv": np.floor_divide, "Mod": np.remainder}
-
-register_ufuncs({"Reciprocal": np.reciprocal}, *same(1, FLOAT), inplace=(0,))
-register_ufuncs(_OF_NUMBERS, *same(1, NUMBER), inplace=(0,))
-register_ufuncs({"Sign": np.sign}, *same(1, INT + "efd"), inplace=(0,))
 register("Sign", in_float32(np.sign), *same(1, "E"), inplace=(0,))  # ml_dtypes' keeps -0
-register_ufuncs(_ROUNDING, *same(1, FLOAT), inplace=(0,))
-register_ufuncs({"Abs": np.absolute}, *same(1, ANY), inplace=(0,))
-register_ufuncs(_OF_ANY_TWO, *same(2, ANY), inplace=(0, 1))
-register_ufuncs(_OF_TWO_NUMBERS, *same(2, NUMBER), inplace=(0, 1))
-register_ufuncs({"Div": np.true_divide}, *same(2, FLOAT), inplace=(0, 1))
 
 
 def copy(x: Array, *, out: Array) -> None:
@@ -79,23 +64,14 @@ def clip(x: Array, *, min: float | None, max: float | None, out: Array) -> None:
         np.copyto(out, x)
 
 
-for _name in _ROUNDING:  # of integers, the identity
+for _name in ("Floor", "Ceil", "Round", "Trunc"):  # of integers, the identity
     register(_name, copy, *same(1, "?" + INT), inplace=(0,))
 register("Cast", whole, *[f"{a}->{b}" for a in FLOAT for b in INT])
 register("Cast", cast, *[f"{a}->{b}" for a in ANY for b in ANY if a not in FLOAT or b not in INT])
 register("Clip", clip, *same(1, NUMBER), inplace=(0,))
 
 
-# --- Powers, exponentials, logarithms, circular and hyperbolic functions --------------------------
-
-
-_OF_FLOATS = {
-    "Sqrt": np.sqrt, "Exp": np.exp, "Expm1": np.expm1, "Exp2": np.exp2, "Log": np.log,
-    "Log1p": np.log1p, "Log2": np.log2, "Log10": np.log10,
-}  # fmt: skip
-
-register_ufuncs(_OF_FLOATS, *same(1, FLOAT), inplace=(0,))
-register_ufuncs({"Pow": np.power}, *same(2, FLOAT), inplace=(0, 1))
+# --- Powers and the gamma functions ---------------------------------------------------------------
 
 
 def int_power(x: Array, y: Array, *, out: Array) -> None:
@@ -172,30 +148,7 @@ register("Rsqrt", rsqrt, *same(1, WIDE), inplace=(0,))
 register("Rsqrt", in_float32(rsqrt), *same(1, LOW))
 
 
-_ANGLES = {
-    "Sin": np.sin, "Cos": np.cos, "Tan": np.tan, "Asin": np.arcsin, "Acos": np.arccos,
-    "Atan": np.arctan, "Sinh": np.sinh, "Cosh": np.cosh, "Tanh": np.tanh, "Asinh": np.arcsinh,
-    "Acosh": np.arccosh, "Atanh": np.arctanh,
-}  # fmt: skip
-
-register_ufuncs(_ANGLES, *same(1, FLOAT), inplace=(0,))
-register_ufuncs({"Atan2": np.arctan2}, *same(2, FLOAT), inplace=(0, 1))
-
-
-# --- Comparisons, logic and selection -------------------------------------------------------------
-
-
-_COMPARISONS = {
-    "Equal": np.equal, "NotEqual": np.not_equal, "Less": np.less, "LessEqual": np.less_equal,
-    "Greater": np.greater, "GreaterEqual": np.greater_equal,
-}  # fmt: skip
-_LOGIC = {"LogicalAnd": np.logical_and, "LogicalOr": np.logical_or, "LogicalXor": np.logical_xor}
-_KINDS = {"IsNan": np.isnan, "IsInf": np.isinf, "IsFinite": np.isfinite}
-
-register_ufuncs(_COMPARISONS, *same(2, ANY, "?"))
-register_ufuncs(_LOGIC, "??->?", inplace=(0, 1))
-register_ufuncs({"LogicalNot": np.logical_not}, "?->?", inplace=(0,))
-register_ufuncs(_KINDS, *same(1, ANY, "?"))
+# --- Selection ------------------------------------------------------------------------------------
 
 
 def select_of(bits: str) -> Callable[..., None]:

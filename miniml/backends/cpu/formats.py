@@ -7,18 +7,22 @@ and back, which costs as much as to convert them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
 
 from ...core.abstract import FORMATS, OTHERS, PLAIN, Look, images, padding, pairs
-from ..images import CONVOLUTIONS, IMAGES, POOLINGS, arranged, declared, given
-from ..kernel import Array, Formats, Kernel, KernelNode
-from ..registry import kernel, table
-from ..signature import ANY, FLOAT, ArraySpec, same
+from ..images import arranged, declared, given
+from ..kernel import Array, Formats, Kernel, KernelEntry, KernelNode
+from ..registry import BUILTIN, arrangements, kernel, register_arranged, table
+from ..signature import ANY, FLOAT, ArraySpec, parse, same
 from . import reduce
+
+_CONVOLUTIONS = "Conv2D", "Conv2DInputGrad", "Conv2DWeightGrad"
+_POOLINGS = "MaxPool2D", "MaxPool2DGrad", "MaxPool2DGather", "AvgPool2D", "AvgPool2DGrad"
 
 
 class Arranged(Kernel):
@@ -28,11 +32,11 @@ class Arranged(Kernel):
 
     def select_format(self, node: KernelNode) -> tuple[Formats, Formats]:
         """The format ranked first for convolutions; that of the input for the rest."""
-        ranked = node.target.formats[:1] if node.name in CONVOLUTIONS else ()
+        ranked = node.target.formats[:1] if node.name in _CONVOLUTIONS else ()
         return arranged(node.name, *(ranked or (given(node),)))
 
     def prepare(self, node: KernelNode) -> None:
-        run = _by_planes if node.name in POOLINGS else _by_images
+        run = _by_planes if node.name in _POOLINGS else _by_images
         self.call = run(node, partial(type(self).plain, **node.attrs))
 
 
@@ -124,12 +128,24 @@ def _converted(
 # Kernels that are classes read row-major memory; these functions any.
 FUNCTIONS: dict[str, Any] = {"Sum": reduce.sum, "SumTo": reduce.sum_to, "Mean": reduce.mean}
 
-for _name in IMAGES:
-    for _entry in tuple(table[_name, "cpu"]):
-        _body, _signature = _entry.body, _entry.signature
-        if _entry.provider == "miniml" and str(_signature)[0] in FLOAT:
-            _plain: Any = FUNCTIONS[_name] if isinstance(_body, type) else _body
-            _class = type(f"{_name}Arranged", (Arranged,), {"plain": staticmethod(_plain)})
-            kernel(_name, "cpu", *(declared(_name, _signature, f) for f in OTHERS))(_class)
+
+def arrange(entry: KernelEntry) -> Iterator[KernelEntry]:
+    """The kernels in other formats of one of row-major images, a user's as well."""
+    own = entry.provider == BUILTIN and entry.device == "cpu" and entry.view is None
+    if not own or entry.signature.arranged or str(entry.signature)[0] not in FLOAT:
+        return
+    plain: Any = FUNCTIONS.get(entry.name) if isinstance(entry.body, type) else entry.body
+    if plain is not None:
+        body = type(f"{entry.name}Arranged", (Arranged,), {"plain": staticmethod(plain)})
+        for format in OTHERS:
+            signature = parse(declared(entry.name, entry.signature, format))
+            yield replace(
+                entry, signature=signature, body=body, inplace=(), total=False, derived=True
+            )
+
+
+arrangements.append(arrange)
+for _entry in [entry for entries in table.values() for entry in entries]:
+    register_arranged(_entry)
 
 kernel("Convert", "cpu", *same(1, ANY))(Convert)

@@ -6,9 +6,9 @@ import math
 from typing import Any
 
 from ... import ops
+from ...core.bprop import rule
 from ...core.dtype import bool_
 from ..reverse import needed, used
-from .elementwise import rule
 
 
 @rule(ops.ScaledDotProductAttention)

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import optree
 
 from ... import ops
-from ...core.bprop import Bprop, bprop_getters
+from ...core.bprop import Bprop, bprop_getters, rule
 from ...core.dtype import is_float
 from ...core.errors import BpropError, BpropNotFoundError
 from ...core.settings import current
@@ -22,7 +22,6 @@ from ...graph.ir import Graph, Var
 from ...graph.passes import run_passes
 from ...graph.tracing import Called, trace_graph
 from ..reverse import pull_graph, pull_values, used
-from .elementwise import rule
 
 
 @bprop_getters.register(ops.Assign)
@@ -127,10 +126,6 @@ def _floats(variables: Sequence[Var]) -> list[int]:
     return [i for i, v in enumerate(variables) if is_float(v.abstract.dtype)]
 
 
-# Recomputed in the backward step: they cost no more than reading the rows that would be stacked.
-_RECOMPUTED = (ops.Reshape, ops.ExpandDims, ops.Squeeze, ops.Transpose, ops.BroadcastTo, ops.Cast)
-
-
 def _kept(body: Graph, varying: int) -> list[Var]:
     """The inner values of the body that a backward step may read: those that depend on the first
     `varying` inputs, which differ from step to step, and that are not recomputed."""
@@ -139,7 +134,9 @@ def _kept(body: Graph, varying: int) -> list[Var]:
     for node in body.nodes:
         if not depends.isdisjoint(node.inputs):
             depends.update(node.outputs)
-            kept += [] if isinstance(node.primitive, _RECOMPUTED) else node.outputs
+            # Views and casts are computed again: that costs no more than to read stacked rows.
+            cheap = type(node.primitive).view not in (None, "same")
+            kept += [] if cheap or isinstance(node.primitive, ops.Cast) else node.outputs
     return kept
 
 

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from ... import ops
-from .elementwise import rule
+from ...core.bprop import rule
 
 
 def turned(x: Any) -> Any:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from ... import ops
-from .elementwise import rule
+from ...core.bprop import rule
 
 
 @rule(ops.Conv2D)

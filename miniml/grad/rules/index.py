@@ -8,10 +8,9 @@ from typing import Any
 import numpy as np
 
 from ... import ops
-from ...core.bprop import Bprop, bprop_getters
+from ...core.bprop import Bprop, bprop_getters, rule
 from ...ops.checks import broadcast, normal_axis
 from ...ops.index import TENSOR, analyse, index_by
-from .elementwise import rule
 
 
 @rule(ops.Gather)

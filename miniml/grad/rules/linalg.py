@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from ... import ops
+from ...core.bprop import rule
 from ...ops.linalg import Equation, parse
-from .elementwise import rule
 
 
 @rule(ops.MatMul)

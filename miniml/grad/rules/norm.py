@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from ... import ops
-from ...core.bprop import Bprop, bprop_getters
+from ...core.bprop import Bprop, bprop_getters, rule
 from ..reverse import used
-from .elementwise import rule
 from .reduce import divided
 
 

@@ -6,10 +6,10 @@ from math import inf, prod
 from typing import Any
 
 from ... import ops
+from ...core.bprop import rule
 from ...core.dtype import float32
 from ...ops.checks import normal_axes, normal_axis, reduced_shape
 from ...ops.reduce import extremum_indices
-from .elementwise import rule
 
 Shape = tuple[int, ...]
 

@@ -6,21 +6,32 @@ from typing import Any
 
 from ... import ops
 from ...core.abstract import PLAIN
-from ...core.bprop import Bprop, bprop_getters
+from ...core.bprop import Bprop, bprop_getters, rule
+from ...core.primitive import Primitive
 from ...ops.shape import sliced_shape
-from .elementwise import formulas, rule
 from .reduce import inverse
 
-formulas(
-    {
-        ops.Reshape: lambda x, out, dout: (ops.reshape(dout, x.shape),),
-        ops.ExpandDims: lambda x, out, dout: (ops.reshape(dout, x.shape),),
-        ops.Squeeze: lambda x, out, dout: (ops.reshape(dout, x.shape),),
-        ops.Convert: lambda x, out, dout: (ops.Convert(PLAIN)(dout),),
-        ops.BroadcastTo: lambda x, out, dout: (ops.sum_to(dout, x.shape),),
-        ops.SumTo: lambda x, out, dout: (ops.broadcast_to(dout, x.shape),),
-    }
-)
+
+@rule(ops.Reshape)
+@rule(ops.ExpandDims)
+@rule(ops.Squeeze)
+def reshape_bprop(self: Primitive, x: Any, out: Any, dout: Any) -> tuple[Any]:
+    return (ops.reshape(dout, x.shape),)
+
+
+@rule(ops.Convert)
+def convert_bprop(self: ops.Convert, x: Any, out: Any, dout: Any) -> tuple[Any]:
+    return (ops.Convert(PLAIN)(dout),)
+
+
+@rule(ops.BroadcastTo)
+def broadcast_to_bprop(self: ops.BroadcastTo, x: Any, out: Any, dout: Any) -> tuple[Any]:
+    return (ops.sum_to(dout, x.shape),)
+
+
+@rule(ops.SumTo)
+def sum_to_bprop(self: ops.SumTo, x: Any, out: Any, dout: Any) -> tuple[Any]:
+    return (ops.broadcast_to(dout, x.shape),)
 
 
 @bprop_getters.register(ops.Transpose)

@@ -28,7 +28,6 @@ from ...ops.shape import Concat, Reshape, Slice, SumTo
 from ..ir import Graph, Node, Var, in_order
 from .basic import prune
 from .rewrite import Rewriter
-from .simplify import RESHAPES
 
 CALL = 16 * 1024  # bytes copied in the time of a kernel call, 2 us
 
@@ -323,7 +322,7 @@ class Stacks:
 
     def _rows(self, var: Var) -> Rows | None:
         maker = self._maker.get(var)
-        while maker is not None and isinstance(maker.primitive, RESHAPES):
+        while maker is not None and type(maker.primitive).view == "reshape":
             maker = self._maker.get(maker.inputs[0])
         if maker is None or not isinstance(maker.primitive, Slice):
             return None

@@ -18,7 +18,7 @@ from ...ops.create import Full
 from ...ops.elementwise import Add
 from ...ops.index import Gather, IndexAdd
 from ...ops.linalg import MatMul
-from ...ops.shape import BroadcastTo, ExpandDims, Reshape, Squeeze, SumTo, Transpose
+from ...ops.shape import Reshape, SumTo
 from ..ir import Graph, Node, Var
 from .basic import share
 from .rewrite import Rewriter
@@ -111,9 +111,6 @@ def _trimmed(graph: Graph) -> Graph:
 
 
 # --- Code motion ----------------------------------------------------------------------------------
-
-# Views cost a step nothing, and kernels may read an operand through one.
-_VIEWS = (BroadcastTo, ExpandDims, Reshape, Squeeze, Transpose)
 
 
 class Loop:
@@ -238,7 +235,9 @@ def _fixed(loop: Loop) -> list[Node]:
             varying.update(node.outputs)
     outside: set[Var] = set()
     for node in reversed(fixed.copy()):
-        if isinstance(node.primitive, _VIEWS) and outside.isdisjoint(node.outputs):
+        # Views cost a step nothing, and kernels may read an operand through one.
+        view = type(node.primitive).view not in (None, "same")
+        if view and outside.isdisjoint(node.outputs):
             fixed.remove(node)
         else:
             outside.update(node.inputs)

@@ -12,7 +12,7 @@ product before them, where these are smaller than its output, as for a batch nor
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import permutations
 from math import copysign, prod
@@ -29,14 +29,14 @@ from ...ops.create import Full
 from ...ops.elementwise import Add, Cast, Div, Maximum, Minimum, Mul, Neg, Pow, Select, Square, Sub
 from ...ops.images import Conv2D
 from ...ops.linalg import Einsum, MatMul, parse
-from ...ops.reduce import Max, Min, Prod
-from ...ops.shape import BroadcastTo, Convert, ExpandDims, Reshape, Squeeze, Transpose
+from ...ops.shape import BroadcastTo, Convert, Reshape, Transpose
 from ..ir import Graph, Node, Var
 from .rewrite import SMALL, Rewriter
 
 Call = tuple[Primitive | Graph, *tuple[Var, ...]]
 Proposal = Var | Call | None
 Number = bool | int | float
+Kind = type[Primitive] | tuple[str, object]  # a class, or those of which a fact has this value
 
 
 class Site(Protocol):
@@ -55,7 +55,7 @@ class Site(Protocol):
     def used_once(self, var: Var) -> bool:
         """True if one call alone reads `var`, once."""
 
-    def made_by(self, var: Var, *kinds: type[Primitive]) -> Node | None:
+    def made_by(self, var: Var, *kinds: Kind) -> Node | None:
         """The node that makes `var`, if it is a call of one of these primitives."""
 
 
@@ -65,11 +65,29 @@ class Rule(NamedTuple):
     differs from the call's output is ignored."""
 
     says: str
-    kinds: tuple[type[Primitive], ...]
+    kinds: tuple[Kind, ...]
     propose: Callable[..., Proposal]
 
 
-Table = Mapping[type[Primitive], Sequence[Rule]]
+Table = Callable[[type[Primitive]], tuple[Rule, ...]]  # the rules for calls of a class
+
+
+def by_kind(rules: Sequence[Rule]) -> Table:
+    """The rules for each class of primitives."""
+    found: dict[type[Primitive], tuple[Rule, ...]] = {}
+
+    def of(cls: type[Primitive]) -> tuple[Rule, ...]:
+        if cls not in found:
+            fits = [r for r in rules if any(k is cls or _states(cls, k) for k in r.kinds)]
+            found[cls] = tuple(fits)
+        return found[cls]
+
+    return of
+
+
+def _states(cls: type[Primitive], kind: Kind) -> bool:
+    """True for a class of which a fact has that value."""
+    return isinstance(kind, tuple) and getattr(cls, kind[0]) == kind[1]
 
 
 # --- Rewriting ------------------------------------------------------------------------------------
@@ -95,7 +113,7 @@ def rewritten(graph: Graph, rules: Table) -> Graph:
         if isinstance(item, _Link):
             rewriter.replace(item.old, item.new)
             continue
-        if type(item.primitive) not in rules:
+        if not rules(type(item.primitive)):
             rewriter.keep(item)
         else:
             new = _simplify(rewriter, sight, item)
@@ -168,16 +186,20 @@ class Sight:
     def used_once(self, var: Var) -> bool:
         return self._uses[var] == 1
 
-    def made_by(self, var: Var, *kinds: type[Primitive]) -> Node | None:
+    def made_by(self, var: Var, *kinds: Kind) -> Node | None:
         maker = self._rewriter.maker.get(var)
-        return maker if maker is not None and isinstance(maker.primitive, kinds) else None
+        if maker is None:
+            return None
+        cls = type(maker.primitive)
+        made = any(issubclass(cls, k) if isinstance(k, type) else _states(cls, k) for k in kinds)
+        return maker if made else None
 
     def first(self, node: Node, primitive: Primitive, inputs: tuple[Var, ...]) -> Proposal:
         """The replacement that the first matching rule gives for a call in place of `node`, or
         None."""
         out = node.outputs[0].abstract
         self.node, self.shape = node, out.shape
-        for rule in self._rules.get(type(primitive), ()):
+        for rule in self._rules(type(primitive)):
             found = rule.propose(self, primitive, *inputs)
             if found is None:
                 continue
@@ -190,12 +212,14 @@ class Sight:
     def note(self, outputs: tuple[Var, ...]) -> None:
         """Note the number that fills the output of a new node, if there is one."""
         for var in outputs:
-            filled = self.made_by(var, Full)
-            if filled is not None:
-                self._numbers[var] = filled.primitive.attributes["value"]
-            same = self.made_by(var, *_SAME_ELEMENTS)
-            if same is not None and same.inputs[0] in self._numbers:
-                self._numbers[var] = self._numbers[same.inputs[0]]
+            maker = self._rewriter.maker.get(var)
+            if maker is None:
+                continue
+            if isinstance(maker.primitive, Full):
+                self._numbers[var] = maker.primitive.value
+            elif type(maker.primitive).view not in (None, "same"):
+                if maker.inputs[0] in self._numbers:
+                    self._numbers[var] = self._numbers[maker.inputs[0]]
 
 
 def _inferred(primitive: Primitive | Graph, *inputs: Var) -> Abstract:
@@ -260,7 +284,7 @@ def _cast_of_cast(site: Site, cast: Cast, x: Var) -> Proposal:
 
 
 def _reshape_of_reshape(site: Site, reshape: Primitive, x: Var) -> Proposal:
-    inner = site.made_by(x, *RESHAPES)
+    inner = site.made_by(x, _RESHAPES)
     return None if inner is None else (Reshape(site.shape), inner.inputs[0])
 
 
@@ -347,10 +371,11 @@ def _axes(transpose: Primitive) -> tuple[int, ...]:
     return tuple(a % len(axes) for a in axes)
 
 
-RESHAPES = (Reshape, ExpandDims, Squeeze)
-_SAME_ELEMENTS = (*RESHAPES, BroadcastTo, Transpose)
+_RESHAPES: Kind = ("view", "reshape")
+_BROADCASTS: Kind = ("view", "broadcast")
 _ARITHMETIC = (Add, Sub, Mul, Div, Maximum, Minimum)
-_REDUCTIONS = (Prod, Max, Min)
+# Sums of one number begin with 0.0, which changes -0.0.
+_REDUCTIONS: tuple[Kind, ...] = (("reduces", "prod"), ("reduces", "max"), ("reduces", "min"))
 RULES = (
     Rule("x + -0.0 is x, for integers x + 0", (Add,), _x_if_y_adds_nothing),
     Rule("-0.0 + x is x, for integers 0 + x", (Add,), _y_if_x_adds_nothing),
@@ -365,8 +390,8 @@ RULES = (
     Rule("-(-x) is x", (Neg,), _negated_twice),
     Rule("a cast to its own dtype", (Cast,), _itself),
     Rule("a cast of a lossless cast", (Cast,), _cast_of_cast),
-    Rule("a reshape or broadcast to the same shape", (*RESHAPES, BroadcastTo), _itself),
-    Rule("a reshape of a reshape", RESHAPES, _reshape_of_reshape),
+    Rule("a reshape or broadcast to the same shape", (_RESHAPES, _BROADCASTS), _itself),
+    Rule("a reshape of a reshape", (_RESHAPES,), _reshape_of_reshape),
     Rule("a conversion of a conversion, or to its own format", (Convert,), _convert_of_convert),
     Rule("a broadcast of a broadcast", (BroadcastTo,), _broadcast_of_broadcast),
     Rule("a transpose that keeps the order of axes", (Transpose,), _in_order),
@@ -379,12 +404,6 @@ RULES = (
     Rule("a choice that is always the second", (Select,), _chosen(False)),
     Rule("an array filled with one number is a scalar", _ARITHMETIC, _scalar_operand),
 )
-
-
-def by_kind(rules: Sequence[Rule]) -> Table:
-    """The rules for each class of primitives."""
-    kinds = {kind for rule in rules for kind in rule.kinds}
-    return {kind: tuple(rule for rule in rules if kind in rule.kinds) for kind in kinds}
 
 
 _BY_KIND = by_kind(RULES)

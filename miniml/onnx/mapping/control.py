@@ -18,7 +18,7 @@ from ...core.tensor import Tensor
 from ..operators import Floats, Ints, Strings, Subgraph, register_operator
 from ..reader import Node
 from ..tensors import counted, extent, number
-from .elementwise import elu, hard_sigmoid, leaky_relu, thresholded_relu
+from .elementwise import hard_sigmoid, leaky_relu, thresholded_relu
 
 # --- Branches, loops and scans --------------------------------------------------------------------
 
@@ -318,7 +318,7 @@ _ACTIVATIONS: dict[str, tuple[Any, tuple[str, ...]]] = {
     "thresholdedrelu": (thresholded_relu, ("alpha",)),
     "scaledtanh": (_scaled_tanh, ("alpha", "beta")),
     "hardsigmoid": (hard_sigmoid, ("alpha", "beta")),
-    "elu": (elu, ("alpha",)),
+    "elu": (ops.elu, ("alpha",)),
 }
 
 

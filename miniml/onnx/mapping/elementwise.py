@@ -1,6 +1,6 @@
-"""ONNX's elementwise operators.
+"""ONNX's elementwise operators that are more than one primitive; a primitive names its own.
 
-Parts: arithmetic, rounding, bounds and casts; powers, circular functions and comparisons;
+Parts: arithmetic, rounding, bounds and casts; powers and comparisons;
 quantization; activations.
 """
 
@@ -61,10 +61,6 @@ register_broadcasting("Add", 6, ops.add)
 register_broadcasting("Sub", 6, ops.sub)
 register_broadcasting("Mul", 6, ops.mul)
 register_broadcasting("Div", 6, divide)
-register_all((6, None), {"Abs": ops.abs, "Neg": ops.neg, "Floor": ops.floor, "Ceil": ops.ceil,
-                         "Reciprocal": ops.reciprocal})  # fmt: skip
-register_all((9, None), {"Sign": ops.sign})
-register_all((11, None), {"Round": ops.round})
 
 
 def folded(function: Callable[[Any, Any], Any]) -> Callable[..., Any]:
@@ -139,7 +135,7 @@ def bitwise_not(x: Any) -> Any:
     return ops.sub(ops.full((), np.array(-1).astype(x.dtype).item(), as_dtype(x.dtype)), x)
 
 
-# --- Powers, circular functions, comparisons ------------------------------------------------------
+# --- Powers and comparisons -----------------------------------------------------------------------
 
 
 def power(x: Any, y: Any) -> Any:
@@ -151,31 +147,12 @@ def power(x: Any, y: Any) -> Any:
 
 
 register_broadcasting("Pow", 1, power)
-register_all((6, None), {"Exp": ops.exp, "Log": ops.log, "Sqrt": ops.sqrt})
-
-
-register_all((6, None), {"Tanh": ops.tanh})
-register_all(
-    (7, None),
-    {"Sin": ops.sin, "Cos": ops.cos, "Tan": ops.tan,
-     "Asin": ops.asin, "Acos": ops.acos, "Atan": ops.atan},
-)  # fmt: skip
-register_all(
-    (9, None),
-    {"Sinh": ops.sinh, "Cosh": ops.cosh, "Asinh": ops.asinh, "Acosh": ops.acosh,
-     "Atanh": ops.atanh},
-)  # fmt: skip
-
-
 register_broadcasting("Equal", 1, ops.equal)
 register_broadcasting("Less", 1, ops.less)
 register_broadcasting("Greater", 1, ops.greater)
 register_broadcasting("And", 1, ops.logical_and)
 register_broadcasting("Or", 1, ops.logical_or)
 register_broadcasting("Xor", 1, ops.logical_xor)
-register_all((1, None), {"Not": ops.logical_not})
-register_all((9, None), {"IsNaN": ops.isnan, "Where": ops.where})
-register_all((12, None), {"LessOrEqual": ops.less_equal, "GreaterOrEqual": ops.greater_equal})
 
 
 @register_operator("", "IsInf", (10, None))
@@ -279,9 +256,8 @@ def dequantized(x: Any, scale: Any, zero: Any = None) -> Any:
 # --- Activations ----------------------------------------------------------------------------------
 
 
-register_all((1, None), {"Softplus": ops.softplus, "Softsign": ops.softsign})
-register_all((6, None), {"Relu": ops.relu, "Sigmoid": ops.sigmoid})
-register_all((9, None), {"Erf": ops.erf, "PRelu": ops.prelu})
+register_all((1, None), {"Softsign": ops.softsign})
+register_all((9, None), {"PRelu": ops.prelu})
 register_all((14, None), {"HardSwish": ops.hard_swish})
 register_all((18, None), {"Mish": ops.mish})
 
@@ -296,11 +272,6 @@ def prelu_by_channel(x: Any, slope: Any) -> Any:
     """slope has one number, or one for each channel, axis 1."""
     behind = (1,) * (len(x.shape) - 2)
     return ops.prelu(x, ops.reshape(slope, (-1, *behind)) if len(slope.shape) == 1 else slope)
-
-
-@register_operator("", "Elu", (6, None))
-def elu(x: Any, *, alpha: float = 1.0) -> Any:
-    return ops.elu(x, alpha)
 
 
 @register_operator("", "Celu", (12, None))

@@ -190,9 +190,9 @@ class _Builder:
     def _reduce(self, node: Node) -> None:
         """Reduce over the row, then over rows, then divide by the count for a mean."""
         var, out = node.inputs[0], node.outputs[0]
-        value, row = self.value[var], REDUCTIONS[node.primitive.name]
+        reduces = type(node.primitive).reduces
+        value, row, mean = self.value[var], REDUCTIONS[reduces], reduces == "mean"
         gone, given = set(self.nest.reduced[node]), out.abstract.dtype
-        mean = node.primitive.name == "Mean"
         count = prod([var.abstract.shape[a] for a in reduced_axes(node)]) if mean else 1
         wide = summed(row, self.types[value])
         if gone.intersection(self.nest.row) or not gone:

@@ -81,18 +81,18 @@ class Nest:
 
     def _related(self, node: Node) -> Dims:
         """The axes of a node's output, tied to those of its inputs."""
-        shape, name = node.outputs[0].abstract.shape, node.primitive.name
-        kind = self.kinds[node]
+        shape, kind = node.outputs[0].abstract.shape, self.kinds[node]
         if kind == "window":
             return self._axes.fresh(shape)
         inputs = [self.dims[v] for v in node.inputs]
         if not kind:
-            raise Apart(f"{name} has no expression")
+            raise Apart(f"{node.primitive.name} has no expression")
         if kind == "reduction":
             return self._left(node, inputs[0])
-        if name == "Transpose":
+        view = type(node.primitive).view
+        if view == "transpose":
             return tuple(inputs[0][a] for a in node.attrs["axes"])
-        if kind == "elements" or name == "BroadcastTo":
+        if kind == "elements" or view == "broadcast":
             return self._broadcast(shape, inputs)
         out = self._axes.fresh(shape)
         if inputs:  # a Reshape or the like
@@ -177,7 +177,8 @@ class Nest:
             if kind == "window":
                 on[out] = frozenset(self.flat[out])
             elif kind == "created":
-                on[out] = frozenset(self.flat[out] if node.primitive.name != "Full" else ())
+                numbered = "index" in table[node.primitive.name, codes_of(node)].words
+                on[out] = frozenset(self.flat[out] if numbered else ())
             else:
                 on[out] = frozenset().union(*[on[v] for v in node.inputs])
                 on[out] = on[out].difference(self.reduced.get(node, ()))
@@ -276,33 +277,29 @@ class Apart(Exception):
 # --- Members --------------------------------------------------------------------------------------
 
 Kind = Literal["elements", "created", "view", "window", "reduction", ""]
-VIEWS = frozenset("Reshape Transpose ExpandDims Squeeze BroadcastTo StopGradient".split())
-
-# Each reduction, and the reduction of row programs that computes it.
-REDUCTIONS = {
-    "Sum": "Sum", "SumTo": "Sum", "Mean": "Sum", "Max": "Max", "Min": "Min", "Any": "Any",
-    "All": "All",
+# What primitives reduce to, and the reduction of row programs that computes it.
+REDUCTIONS: dict[str | None, str] = {
+    "sum": "Sum", "mean": "Sum", "max": "Max", "min": "Min", "any": "Any", "all": "All"
 }  # fmt: skip
-CREATED = frozenset("Full Arange Eye Linspace".split())
 
 
 def kind_of(node: Node) -> Kind:
     """Kind of a node in a loop nest; "" if loops cannot compute it."""
-    name = node.primitive.name
+    name, facts = node.primitive.name, type(node.primitive)
     if not all(map(_whole_blocks, (*node.inputs, *node.outputs))):
         return ""
-    if name in VIEWS or (name == "Convert" and not _moves(node)):
+    if facts.view or (name == "Convert" and not _moves(node)):
         return "view"
     if len(node.outputs) != 1 or any(0 in v.abstract.shape for v in (*node.inputs, *node.outputs)):
         return ""
-    if name in REDUCTIONS:
+    if facts.reduces in REDUCTIONS:
         return "reduction"
     if name == "Slice":
         return "" if _whole(node) else "window"
     codes = codes_of(node)
     if not _has_expression(name, codes, epoch.now.kernels) or _doubted(name, codes):
         return ""
-    return "created" if name in CREATED else "elements"
+    return "elements" if node.inputs else "created"
 
 
 def _whole_blocks(var: Var) -> bool:
@@ -381,7 +378,7 @@ def typed(node: Node, layout: Mapping[Var, tuple[int, ...]] = MappingProxyType({
 def reduced_axes(node: Node) -> tuple[int, ...]:
     """The axes of its input over which a node reduces."""
     shape = node.inputs[0].abstract.shape
-    if node.primitive.name == "SumTo":
+    if "axis" not in node.attrs:
         target = node.outputs[0].abstract.shape
         lead = len(shape) - len(target)
         return (*range(lead), *(lead + i for i, n in enumerate(target) if n == 1))

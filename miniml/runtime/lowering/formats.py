@@ -11,9 +11,8 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from ...backends.expressions.table import follows
 from ...backends.kernel import Formats, Kernel, KernelEntry, KernelNode
-from ...backends.selection import Target
+from ...backends.selection import Target, follows
 from ...backends.signature import ArraySpec
 from ...core.abstract import FORMATS, PLAIN, Abstract, Shape, known, moves, unknown
 from ...core.errors import DeclarationError, Location

@@ -30,7 +30,6 @@ from ...ops.control import Scan
 from ...ops.index import Gather, IndexAdd, Scatter
 from ...ops.norm import CheckedLabels
 from ...ops.shape import Slice
-from ..fusion.nest import VIEWS
 from ..launch import prepare
 from .decompose import decompose
 from .legalize import in_c, legalize, select
@@ -149,7 +148,7 @@ class _Movement:
     def _seen(self, var: Var) -> tuple[Var, Array]:
         """The Var that `var` is a view of, and a stand-in for `var`, a view of one for that Var."""
         node = self.maker.get(var)
-        if node is not None and node.primitive.name in (*VIEWS, "Slice"):
+        if node is not None and (type(node.primitive).view or isinstance(node.primitive, Slice)):
             root, base = self._seen(node.inputs[0])
             given, out = node.inputs[0].abstract, var.abstract
             kernel = prepare(node.primitive, (given,), (out,), node.attrs, self.target)

@@ -19,10 +19,6 @@ from ...core.primitive import Primitive
 from ...core.tensor import Tensor
 from ...core.trace import current_trace
 from ...graph.tracing import ForwardingTrace
-from ...ops.elementwise import Add, Sub
-from ...ops.linalg import Einsum, MatMul
-from ...ops.reduce import CumSum, LogSumExp, Mean, Sum
-from ...ops.shape import SumTo
 from ..tolerance import limits_of, unit_roundoff
 from .report import Array
 
@@ -415,9 +411,6 @@ def _stairs(changes: Array) -> Array:
 # --- Perturbed rounding ---------------------------------------------------------------------------
 
 
-# Operations that round even if the result equals one of the inputs: the others may be too small to
-# change it.
-SUMS = Add, Sub, Sum, SumTo, Mean, CumSum, LogSumExp, MatMul, Einsum
 JUMP = 64.0  # roundings that a change may add up, and not be a jump: as in tolerance.spread_of
 
 
@@ -475,16 +468,16 @@ class Rounding(ForwardingTrace):
 
     def bind(self, primitive: Primitive, args: Sequence[Any]) -> tuple[Any, ...]:
         outs = self.parent.bind(primitive, args)
-        if primitive.effect != "pure":
+        rounds = type(primitive).rounds
+        if primitive.effect != "pure" or rounds is False:
             return outs
         given = [np.abs(np.asarray(a)).reshape(-1) for a in args if _is_float(a)]
         known = np.concatenate(given) if given else np.zeros(0)
-        sums = isinstance(primitive, SUMS)
-        return tuple(self._rounded(o, known, sums) if _is_float(o) else o for o in outs)
+        return tuple(self._rounded(o, known, bool(rounds)) if _is_float(o) else o for o in outs)
 
-    def _rounded(self, out: Tensor, known: Array, sums: bool) -> Tensor:
+    def _rounded(self, out: Tensor, known: Array, always: bool) -> Tensor:
         array = np.asarray(out)
-        if not known.size or (not sums and np.isin(np.abs(array), known).all()):
+        if not known.size or (not always and np.isin(np.abs(array), known).all()):
             return out
         return Tensor(self.by.of(array, self.rng), device=out.device)
 

@@ -33,6 +33,7 @@ from ..layouts import WORDS, known, simpler, usual
 from ..opinfo import OpInfo, Sample
 from .checks import launches
 from .checks.devices import devices, on_devices
+from .checks.facts import stated
 from .checks.gradients import (
     bprop,
     graded,
@@ -377,6 +378,7 @@ REST = (
     Check("in C", related("in C"), 6, check_in_c, trusted=True, few=2, first=compile_all),
     Check("infer_value", related("infer_value"), 40, lambda c: type(c.primitive)._infers_value),
     Check("batching", related("batching"), 40, _batched),
+    Check("facts", related("facts"), 12, stated, trusted=True, few=8),
     Check("attributes", _both(attributes, related("attributes")), 6, few=2),
     Check("graph", related("graph"), 8, compilable, trusted=True, few=8),
     Check("state", state, 2, few=1),

@@ -14,7 +14,7 @@ from miniml.graph.ir import Graph, verify
 from miniml.graph.passes import PIPELINE, run_passes
 from miniml.graph.passes.basic import fold, prune, share
 from miniml.graph.passes.rewrite import everywhere
-from miniml.graph.passes.simplify import RULES, simplify
+from miniml.graph.passes.simplify import RULES, by_kind, simplify
 from miniml.ops.bases import Unary
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3)
@@ -328,11 +328,7 @@ class TestSimplify:
         graphs = [ml.trace(fn, x) for fn, x, _ in SIMPLE.values()]
         used = set()
         for rule in RULES:
-            others = {
-                kind: tuple(r for r in RULES if r is not rule and kind in r.kinds)
-                for r in RULES
-                for kind in r.kinds
-            }
+            others = by_kind([r for r in RULES if r is not rule])
             with monkeypatch.context() as patch:
                 patch.setattr("miniml.graph.passes.simplify._BY_KIND", others)
                 without = [str(simplify(g)) for g in graphs]

@@ -10,8 +10,8 @@ from miniml import ops
 from miniml.grad import vjp
 from tests.conftest import DEEP
 from tests.frame.completeness import library
-
-from .slopes import BINARY, UNARY
+from tests.opinfo.elementwise import BINARY_SLOPES as BINARY
+from tests.opinfo.elementwise import UNARY_SLOPES as UNARY
 
 FUNCTIONS = {name: getattr(ops, name) for name in (*UNARY, *BINARY) if hasattr(ops, name)}
 FUNCTIONS["exp_neg_square"] = ops.ExpNegSquare()

@@ -54,6 +54,28 @@ def snake_cpu(x: Array, *, alpha: float, out: Array) -> None:
 elementwise_kernel("TypedSnake", "x + sin(alpha * x) * sin(alpha * x) / alpha", "f->f", "d->d")
 
 
+class TypedRow(Primitive):
+    """x + sin(alpha x)^2 / alpha, all in its class."""
+
+    alpha: float = 1.0
+    expression = "x + sin(alpha * x) * sin(alpha * x) / alpha"
+    dtypes = "fd"
+    onnx = "typed.Row", 1
+
+    def bprop(self, x: Tensor, out: Tensor, dout: Tensor) -> tuple[Tensor]:
+        return (dout * (1.0 + ops.sin(2.0 * self.alpha * x)),)
+
+    def compute(self, x: Array, *, alpha: float, out: Array) -> None:
+        np.add(x, np.sin(alpha * x) ** 2 / alpha, out=out)
+
+
+class TypedText(Primitive):
+    """x, with a text."""
+
+    like = "x"
+    expression: str = "as a text"
+
+
 class TypedGain(Primitive):
     """x times a weight, in the shape and dtype of x."""
 
@@ -159,6 +181,8 @@ def look(x: Tensor, net: nn.Cell) -> None:
     assert_type(x == x, Tensor)
     assert_type(x.T.reshape(-1).mean(), Tensor)
     assert_type(TypedSnake()(x), Tensor)
+    assert_type(TypedRow(alpha=0.5)(x), Tensor)
+    assert_type(TypedText("another").expression, str)
     assert_type(TypedClassic(factor=3.0), TypedClassic)
     assert_type(ops.topk(x, 1), tuple[Tensor, Tensor])
     low, high = TypedEnds()(x)

@@ -31,7 +31,7 @@ from ....core.tensor import Tensor
 from ....graph.ir import Graph
 from ....graph.tracing import trace
 from ....runtime.fusion.build import DEAR
-from ....runtime.fusion.nest import REDUCTIONS, VIEWS
+from ....runtime.fusion.nest import REDUCTIONS
 from ....runtime.launch import prepare, program_target
 from ....runtime.lowering import lower
 from ....runtime.lowering.decompose import COMPOSITIONS
@@ -52,6 +52,7 @@ from .accuracy import (
     same_numbers,
     spread_inside,
 )
+from .facts import as_elements, as_linear, as_reduction, as_view
 from .numbers import specials
 from .variants import compilable, dense
 
@@ -65,8 +66,10 @@ def check_in_c(call: Call) -> bool:
     name, most = call.primitive.name, max([a.size for a in call.arrays], default=2)
     entries = registry.table.get((name, "cpu"), ())
     native = any(e.provider == NATIVE and e.signature.accepts(call.dtypes) for e in entries)
-    loops = name in {*REDUCTIONS, *VIEWS, *COMPOSITIONS, "Slice"} or _expression(call) is not None
-    return 1 < most < _LONG and (native or loops) and compilable(call) and available()
+    facts = type(call.primitive)
+    loops = facts.view or facts.reduces in REDUCTIONS or name in {*COMPOSITIONS, "Slice"}
+    in_c = bool(native or loops or _expression(call))
+    return 1 < most < _LONG and in_c and compilable(call) and available()
 
 
 def _expression(call: Call) -> Expression | None:
@@ -323,6 +326,15 @@ RELATIONS: dict[str, tuple[Relation, ...]] = {
     "batching": (
         Relation("rows", variants.row_by_row, same_numbers,
             "let no row depend on another, or take batch_axes out of the OpInfo"),
+    ),
+    "facts": (
+        Relation("view", as_view, same_bits, "correct `view` in the class, or the kernel"),
+        Relation("reduces", as_reduction, any_order,
+            "correct `reduces` in the class, or the kernel"),
+        Relation("elementwise", as_elements, same_numbers,
+            "take elementwise = True out of the class, or let no element depend on another"),
+        Relation("linear", as_linear, any_order,
+            "take the inputs out of `linear`; \"x y\" are two that it is linear in together"),
     ),
     "graph": (
         Relation("called", variants.called, same_numbers,
