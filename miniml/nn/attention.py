@@ -20,6 +20,11 @@ from .cell import Cell
 from .linear import Dense
 from .norm import Dropout, LayerNorm
 
+__all__ = [
+    "LearnedPositions", "MultiHeadAttention", "RotaryPositions", "SinusoidalPositions",
+    "TransformerDecoderLayer", "TransformerEncoderLayer",
+]  # fmt: skip
+
 
 class MultiHeadAttention(Cell):
     """softmax(Q K^T / sqrt(d / heads)) V for each head; side by side, these go through out_proj.

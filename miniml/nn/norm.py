@@ -13,6 +13,11 @@ from . import init
 from .arguments import beside, refuse_shape, shape_of
 from .cell import Cell
 
+__all__ = [
+    "BatchNorm1d", "BatchNorm2d", "Dropout", "Dropout1d", "Dropout2d", "GroupNorm",
+    "InstanceNorm1d", "InstanceNorm2d", "LayerNorm", "RMSNorm",
+]  # fmt: skip
+
 
 class BatchNorm(Cell):
     """(x - mean) / sqrt(var + eps) * weight + bias, for each channel of x (N, num_features, ...).

@@ -18,6 +18,8 @@ from . import init
 from .arguments import beside, refuse_shape, shape_of
 from .cell import Cell, differing
 
+__all__ = ["GRU", "LSTM", "RNN"]
+
 
 class Recurrent(Cell):
     """Base of layers that carry states of shape (N, n) from step to step."""
@@ -171,7 +173,7 @@ class Recurrent(Cell):
             "num_layers": 1, "bidirectional": False, "batch_first": False, "dropout": 0.0,
             "bias": True,
         }  # fmt: skip
-        return differing(self, rest).replace("(", f"({self.n_in}, {self.n}, ").replace(", )", ")")
+        return differing(self, rest, self.n_in, self.n)
 
 
 class RNN(Recurrent):
