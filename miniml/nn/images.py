@@ -12,7 +12,7 @@ from ..core.options import counts, flag, integer
 from ..core.parameter import Parameter
 from ..ops.images import EXTENTS, Lengths, PaddingSpec, check_resize, lengths, paddings
 from . import init
-from .arguments import beside, refuse_shape, shape_of
+from .arguments import beside, refuse_shape, shape_of, shape_of_images
 from .cell import Cell, differing
 
 __all__ = [
@@ -51,14 +51,8 @@ class Windowed(Cell):
             setattr(self, name, value)
 
     def construct(self, x: Any) -> Any:
-        self._check_shape(x)
+        shape_of_images(self, x, None, self._n)
         return self._of(x, **self._given())
-
-    def _check_shape(self, x: Any, channels: int | None = None) -> None:
-        """ShapeError unless x is a batch of images, of so many channels."""
-        shape = shape_of(self, x)
-        if len(shape) != 2 + self._n or channels not in (None, shape[1]):
-            refuse_shape(self, shape, f"(N, {channels or 'C'}, {EXTENTS[self._n]})")
 
     def _given(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in self._options}
@@ -107,7 +101,7 @@ class Filters(Windowed):
         self.bias = init.symmetric_uniform((self.out_channels,), bound) if learnt else None
 
     def construct(self, x: Any) -> Any:
-        self._check_shape(x, self.in_channels)
+        shape_of_images(self, x, self.in_channels, self._n)
         return self._of(beside(self.weight, x), self.weight, self.bias, **self._given())
 
     def describe(self) -> str:
