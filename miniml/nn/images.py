@@ -133,10 +133,8 @@ class Convolution(Filters):
 
 
 class Conv1d(Convolution, of=ops.conv1d):
-    """The convolution of x (N, in_channels, L) with learnt filters, plus a bias: `ops.conv1d`.
-
-    weight: (out_channels, in_channels / groups, K), as in PyTorch. The rest: as for Conv2d.
-    """
+    """The convolution of x (N, in_channels, L): `ops.conv1d`. All as for Conv2d; weight:
+    (out_channels, in_channels / groups, K)."""
 
 
 class Conv2d(Convolution, of=ops.conv2d):
@@ -149,12 +147,8 @@ class Conv2d(Convolution, of=ops.conv2d):
 
 
 class Conv3d(Convolution, of=ops.conv3d):
-    """The convolution of x (N, in_channels, D, H, W) with learnt filters, plus a bias:
-    `ops.conv3d`.
-
-    weight: (out_channels, in_channels / groups, KD, KH, KW), as in PyTorch. The rest: as for
-    Conv2d.
-    """
+    """The convolution of x (N, in_channels, D, H, W): `ops.conv3d`. All as for Conv2d; weight:
+    (out_channels, in_channels / groups, KD, KH, KW)."""
 
 
 class Transposed(Filters):
@@ -186,12 +180,8 @@ class Transposed(Filters):
 
 
 class ConvTranspose1d(Transposed, of=ops.conv_transpose1d):
-    """The transpose of a convolution, of x (N, in_channels, L), plus a bias:
-    `ops.conv_transpose1d`.
-
-    weight: (in_channels, out_channels / groups, K), as in PyTorch. The rest: as for
-    ConvTranspose2d.
-    """
+    """The transpose of a convolution, of x (N, in_channels, L): `ops.conv_transpose1d`. All as for
+    ConvTranspose2d; weight: (in_channels, out_channels / groups, K)."""
 
 
 class ConvTranspose2d(Transposed, of=ops.conv_transpose2d):
@@ -205,12 +195,8 @@ class ConvTranspose2d(Transposed, of=ops.conv_transpose2d):
 
 
 class ConvTranspose3d(Transposed, of=ops.conv_transpose3d):
-    """The transpose of a convolution, of x (N, in_channels, D, H, W), plus a bias:
-    `ops.conv_transpose3d`.
-
-    weight: (in_channels, out_channels / groups, KD, KH, KW), as in PyTorch. The rest: as for
-    ConvTranspose2d.
-    """
+    """The transpose of a convolution, of x (N, in_channels, D, H, W): `ops.conv_transpose3d`. All
+    as for ConvTranspose2d; weight: (in_channels, out_channels / groups, KD, KH, KW)."""
 
 
 # --- Pooling --------------------------------------------------------------------------------------
@@ -249,8 +235,7 @@ class MaxPool(Pooling):
 
 
 class MaxPool1d(MaxPool, of=ops.max_pool1d):
-    """The largest element of each window of x (N, C, L): `ops.max_pool1d`. Windows do not overlap
-    by default."""
+    """The largest element of each window of x (N, C, L): `ops.max_pool1d`, as MaxPool2d."""
 
 
 class MaxPool2d(MaxPool, of=ops.max_pool2d):
@@ -259,8 +244,7 @@ class MaxPool2d(MaxPool, of=ops.max_pool2d):
 
 
 class MaxPool3d(MaxPool, of=ops.max_pool3d):
-    """The largest element of each window of x (N, C, D, H, W): `ops.max_pool3d`. Windows do not
-    overlap by default."""
+    """The largest element of each window of x (N, C, D, H, W): `ops.max_pool3d`, as MaxPool2d."""
 
 
 class AvgPool(Pooling):
@@ -285,10 +269,7 @@ class AvgPool(Pooling):
 
 
 class AvgPool1d(AvgPool, of=ops.avg_pool1d):
-    """The mean of each window of x (N, C, L): `ops.avg_pool1d`. Windows do not overlap by default.
-
-    count_include_pad: False leaves padding out of the mean.
-    """
+    """The mean of each window of x (N, C, L): `ops.avg_pool1d`, as AvgPool2d."""
 
 
 class AvgPool2d(AvgPool, of=ops.avg_pool2d):
@@ -300,11 +281,7 @@ class AvgPool2d(AvgPool, of=ops.avg_pool2d):
 
 
 class AvgPool3d(AvgPool, of=ops.avg_pool3d):
-    """The mean of each window of x (N, C, D, H, W): `ops.avg_pool3d`. Windows do not overlap by
-    default.
-
-    count_include_pad: False leaves padding out of the mean.
-    """
+    """The mean of each window of x (N, C, D, H, W): `ops.avg_pool3d`, as AvgPool2d."""
 
 
 class AdaptivePool(Windowed):
@@ -427,13 +404,11 @@ class Flatten(Cell):
         rank = len(shape)
         start, end = (d + rank if d < 0 else d for d in (self.start_dim, self.end_dim))
         if not (0 <= start <= rank and 0 <= end < rank and (start <= end or start == rank)):
-            refuse_shape(self, shape, self._expected())
+            whole = (self.start_dim, self.end_dim) == (1, -1)
+            ordered = "axes from start_dim to end_dim, in this order"
+            refuse_shape(self, shape, "(N, ...)" if whole else ordered)
         merged = math.prod(shape[start : end + 1])
         return ops.reshape(x, (*shape[:start], merged, *shape[end + 1 :]))
-
-    def _expected(self) -> str:
-        whole = (self.start_dim, self.end_dim) == (1, -1)
-        return "(N, ...)" if whole else "axes from start_dim to end_dim, in this order"
 
     def describe(self) -> str:
         """The constructor call, without defaults."""

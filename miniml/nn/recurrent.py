@@ -88,14 +88,19 @@ class Recurrent(Cell):
         those are 0, the last state is that at the end of the sequence itself, and the backward
         direction begins there.
         """
-        x = self._time_first(x, shape_of(self, x))
+        shape = shape_of(self, x)
+        if len(shape) != 3 or shape[2] != self.n_in:
+            refuse_shape(self, shape, f"({'N, T' if self.batch_first else 'T, N'}, {self.n_in})")
+        x = beside(self.weight_ih_l0, x)
+        x = ops.swapaxes(x, 0, 1) if self.batch_first else x
         first = self._first(x, state)
         real = None if lengths is None else self._real(x, lengths)
         ends: list[tuple[Any, ...]] = []
         outs: list[Any] = []
         for k, suffix in self._directions():
             if suffix == "" and outs:
-                x, outs = self._dropped(_joined(outs)), []
+                x, outs = _joined(outs), []
+                x = ops.dropout(x, self.dropout) if self.training and self.dropout else x
             start = None if first is None else tuple(s[len(ends)] for s in first)
             out, end = self._run(x, f"_l{k}{suffix}", start, real)
             outs.append(out)
@@ -104,9 +109,6 @@ class Recurrent(Cell):
         last = tuple(ops.stack(parts) for parts in zip(*ends, strict=True))
         out = ops.swapaxes(out, 0, 1) if self.batch_first else out
         return out, last if self.states > 1 else last[0]
-
-    def _dropped(self, x: Any) -> Any:
-        return ops.dropout(x, self.dropout) if self.training and self.dropout else x
 
     def _directions(self) -> list[tuple[int, str]]:
         """(layer, suffix of its weights' names), in the order in which they run."""
@@ -133,13 +135,6 @@ class Recurrent(Cell):
         scanned = rows if real is None else (rows, real)
         out, last = ops.scan(body, start, scanned, reverse=suffix.endswith("_reverse"))
         return out, last
-
-    def _time_first(self, x: Any, shape: tuple[int, ...]) -> Any:
-        if len(shape) != 3 or shape[2] != self.n_in:
-            axes = "N, T" if self.batch_first else "T, N"
-            refuse_shape(self, shape, f"({axes}, {self.n_in})")
-        x = beside(self.weight_ih_l0, x)
-        return ops.swapaxes(x, 0, 1) if self.batch_first else x
 
     def _first(self, x: Any, state: Any) -> tuple[Any, ...] | None:
         """The given state as a tuple of tensors, checked."""

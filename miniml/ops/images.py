@@ -65,6 +65,7 @@ class Convolution(Primitive, abstract=True):
     groups: channels are split into that many equal groups, each convolved by itself.
     """
 
+    autocast = "low"
     promote = "float"
     stride: Pair = UNIT
     padding: Padding = NO_PADDING
@@ -93,8 +94,6 @@ class Conv2D(Convolution):
     OH = (H + top + bottom - dilation * (KH - 1) - 1) // stride + 1.
     """
 
-    autocast = "low"
-
     def flops(self, inputs: Sequence[Abstract], outputs: Sequence[Abstract]) -> int:
         return taps(outputs[0], inputs[1])
 
@@ -108,7 +107,6 @@ class Conv2DInputGrad(Convolution):
     input_shape: (H, W), which stride and padding alone do not determine.
     """
 
-    autocast = "low"
     input_shape: Pair  # type: ignore[misc]  # no default: behind others, it is given by name
 
     def flops(self, inputs: Sequence[Abstract], outputs: Sequence[Abstract]) -> int:
@@ -129,7 +127,6 @@ class Conv2DWeightGrad(Convolution):
     kernel_shape: (KH, KW), which stride and padding alone do not determine.
     """
 
-    autocast = "low"
     kernel_shape: Pair  # type: ignore[misc]  # by name, too
 
     def flops(self, inputs: Sequence[Abstract], outputs: Sequence[Abstract]) -> int:
