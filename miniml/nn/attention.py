@@ -17,7 +17,7 @@ from ..ops.losses import checked
 from . import init
 from .arguments import beside, refuse_shape, shape_of
 from .cell import Cell, differing
-from .linear import Dense
+from .linear import Dense, affine
 from .norm import Dropout, LayerNorm
 
 __all__ = [
@@ -115,11 +115,11 @@ class MultiHeadAttention(Cell):
         """Q, K and V, (N, heads, positions, features); one product if the inputs are one tensor."""
         weight, bias = self.in_proj_weight, self.in_proj_bias
         if inputs[0] is inputs[1] is inputs[2]:
-            projected = _affine(inputs[0], weight, bias)
+            projected = affine(inputs[0], weight, bias)
             return [self._by_head(part) for part in ops.split(projected, 3, axis=2)]
         biases = (None,) * 3 if bias is None else ops.split(bias, 3)
         blocks = zip(inputs, ops.split(weight, 3), biases, strict=True)
-        return [self._by_head(_affine(*block)) for block in blocks]
+        return [self._by_head(affine(*block)) for block in blocks]
 
     def _by_head(self, x: Any) -> Any:
         batch, positions, d = x.shape
@@ -132,11 +132,6 @@ class MultiHeadAttention(Cell):
         tail += "" if self.in_proj_bias is not None else ", bias=False"
         tail += "" if self.rotary is None else f", rotary={self.rotary.describe()}"
         return f"MultiHeadAttention({self.d}, {self.heads}{tail})"
-
-
-def _affine(x: Any, weight: Any, bias: Any) -> Any:
-    product = ops.matmul(x, weight, transpose_y=True)
-    return product if bias is None else product + bias
 
 
 # --- Transformer layers ---------------------------------------------------------------------------

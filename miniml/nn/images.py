@@ -107,8 +107,7 @@ class Filters(Windowed):
     def describe(self) -> str:
         """The layer with its channels and kernel_size, and the arguments that are not defaults."""
         channels = self.in_channels, self.out_channels
-        whole = differing(self, self._options, *channels, kernel_size=self.kernel_size)
-        return whole if self.bias is not None else f"{whole[:-1]}, bias=False)"
+        return differing(self, self._options, *channels, kernel_size=self.kernel_size)
 
 
 class Convolution(Filters):

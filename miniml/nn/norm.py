@@ -11,7 +11,7 @@ from ..core.options import count, counts, flag, number, probability
 from ..graph.tracing import as_tensor
 from . import init
 from .arguments import beside, refuse_shape, shape_of, shape_of_images
-from .cell import Cell
+from .cell import Cell, differing
 
 __all__ = [
     "BatchNorm1d", "BatchNorm2d", "Dropout", "Dropout1d", "Dropout2d", "GroupNorm",
@@ -92,8 +92,7 @@ class LayerNorm(Cell):
 
     def describe(self) -> str:
         """LayerNorm(shape, eps), and bias=False."""
-        tail = "" if self.bias is not None else ", bias=False"
-        return f"LayerNorm({self.shape}, eps={self.eps}{tail})"
+        return differing(self, {}, self.shape, eps=self.eps)
 
 
 def _check_last(layer: LayerNorm | RMSNorm, x: Any) -> None:

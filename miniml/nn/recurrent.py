@@ -17,6 +17,7 @@ from ..ops.losses import checked
 from . import init
 from .arguments import beside, refuse_shape, shape_of
 from .cell import Cell, differing
+from .linear import affine
 
 __all__ = ["GRU", "LSTM", "RNN"]
 
@@ -118,7 +119,7 @@ class Recurrent(Cell):
     def _run(self, x: Any, suffix: str, start: Any, real: Any) -> tuple[Any, tuple[Any, ...]]:
         """One direction of one layer: its outputs and last states."""
         w_x, w_h, b_x, b_h = (getattr(self, name + suffix) for name in _WEIGHTS)
-        rows = _plus(_product(x, w_x), b_x)  # of all steps at once
+        rows = affine(x, w_x, b_x)  # of all steps at once
         if start is None:
             zero = ops.zeros_like(w_h[0])  # on the device of the weights
             start = (ops.broadcast_to(zero, (x.shape[1], self.n)),) * self.states
@@ -126,7 +127,7 @@ class Recurrent(Cell):
 
         def body(before: Any, row: Any) -> Any:
             row, going = row if real is not None else (row, None)
-            after = self.step(row, _plus(_product(before[0], w_h), b_h), *before)
+            after = self.step(row, affine(before[0], w_h, b_h), *before)
             if going is None:
                 return after, after[0]
             kept = (ops.where(going, a, b) for a, b in zip(after, before, strict=True))
@@ -221,14 +222,6 @@ class GRU(Recurrent):
 
 
 _WEIGHTS = "weight_ih", "weight_hh", "bias_ih", "bias_hh"
-
-
-def _product(x: Any, weight: Any) -> Any:
-    return ops.matmul(x, weight, transpose_y=True)
-
-
-def _plus(x: Any, bias: Any) -> Any:
-    return x if bias is None else x + bias
 
 
 def _joined(outs: list[Any]) -> Any:
