@@ -86,7 +86,8 @@ def _over(template: Callable[Concatenate[Over, P], Tensor], n: int) -> Callable[
         L=extents, K=taps, OL=", ".join(f"O{e}" for e in extents.split(", ")),
         end=extents[-1], tap=taps.split(", ")[-1], n=n,
     ) + (mark + example) * (n == 1)  # fmt: skip
-    own.__annotations__, own.__qualname__ = like.__annotations__, name
+    own.__annotations__ = {k: v for k, v in like.__annotations__.items() if k != "over"}
+    own.__qualname__ = name
     return on_one_device(MethodType(own, Over(name, n)))
 
 
@@ -400,7 +401,7 @@ def _checked(
 ) -> PoolAxes:  # fmt: skip
     if 0 in x[2:]:
         raise ShapeError(f"{name} got x of shape {x}, whose images have no pixels")
-    axes = axes_of(name, x[2:], kernel, stride, padding, dilation, bool(ceil_mode))
+    axes = axes_of(name, x[2:], kernel, stride, padding, dilation, ceil_mode)
     if any(not axis.sizes(False).all() for axis in axes):
         raise ShapeError(
             f"{name} got padding {padding} for a kernel of {kernel} with dilation {dilation} on "

@@ -177,6 +177,7 @@ def test_functions_of_one_to_three_axes_are_functions_of_their_own(name):
     assert (f.__name__, f.__module__) == (name, "miniml.ops.convolution")
     assert pickle.loads(pickle.dumps(f)) is f
     assert next(iter(inspect.signature(f).parameters)) == "x"
+    assert set(f.__annotations__) == {*inspect.signature(f).parameters, "return"}
     text = inspect.getdoc(f)
     assert ["(N, C, L)", "(N, C, H, W)", "(N, C, D, H, W)"][n - 1] in text
     assert not re.search(r"[{}]", text)
