@@ -4,85 +4,18 @@ import typing
 
 from ..core import hints
 from . import init as init
-from .activation import CELU as CELU
-from .activation import ELU as ELU
-from .activation import GELU as GELU
-from .activation import SELU as SELU
-from .activation import HardSigmoid as HardSigmoid
-from .activation import HardSwish as HardSwish
-from .activation import HardTanh as HardTanh
-from .activation import Identity as Identity
-from .activation import LeakyReLU as LeakyReLU
-from .activation import LogSigmoid as LogSigmoid
-from .activation import LogSoftmax as LogSoftmax
-from .activation import Mish as Mish
-from .activation import PReLU as PReLU
-from .activation import ReLU as ReLU
-from .activation import ReLU6 as ReLU6
-from .activation import Sigmoid as Sigmoid
-from .activation import SiLU as SiLU
-from .activation import Softmax as Softmax
-from .activation import Softplus as Softplus
-from .activation import Softsign as Softsign
-from .activation import Tanh as Tanh
-from .attention import LearnedPositions as LearnedPositions
-from .attention import MultiHeadAttention as MultiHeadAttention
-from .attention import RotaryPositions as RotaryPositions
-from .attention import SinusoidalPositions as SinusoidalPositions
-from .attention import TransformerDecoderLayer as TransformerDecoderLayer
-from .attention import TransformerEncoderLayer as TransformerEncoderLayer
+from .activation import *  # noqa: F403
+from .attention import *  # noqa: F403
 from .cell import Cell as Cell
 from .container import CellDict as CellDict
 from .container import CellList as CellList
 from .container import Sequential as Sequential
-from .images import AdaptiveAvgPool1d as AdaptiveAvgPool1d
-from .images import AdaptiveAvgPool2d as AdaptiveAvgPool2d
-from .images import AdaptiveAvgPool3d as AdaptiveAvgPool3d
-from .images import AdaptiveMaxPool1d as AdaptiveMaxPool1d
-from .images import AdaptiveMaxPool2d as AdaptiveMaxPool2d
-from .images import AdaptiveMaxPool3d as AdaptiveMaxPool3d
-from .images import AvgPool1d as AvgPool1d
-from .images import AvgPool2d as AvgPool2d
-from .images import AvgPool3d as AvgPool3d
-from .images import Conv1d as Conv1d
-from .images import Conv2d as Conv2d
-from .images import Conv3d as Conv3d
-from .images import ConvTranspose1d as ConvTranspose1d
-from .images import ConvTranspose2d as ConvTranspose2d
-from .images import ConvTranspose3d as ConvTranspose3d
-from .images import Flatten as Flatten
-from .images import GlobalAvgPool as GlobalAvgPool
-from .images import GlobalMaxPool as GlobalMaxPool
-from .images import MaxPool1d as MaxPool1d
-from .images import MaxPool2d as MaxPool2d
-from .images import MaxPool3d as MaxPool3d
-from .images import Upsample as Upsample
+from .images import *  # noqa: F403
 from .linear import Dense as Dense
 from .linear import Embedding as Embedding
-from .loss import BCELoss as BCELoss
-from .loss import BCEWithLogitsLoss as BCEWithLogitsLoss
-from .loss import CosineSimilarity as CosineSimilarity
-from .loss import CrossEntropyLoss as CrossEntropyLoss
-from .loss import CTCLoss as CTCLoss
-from .loss import HingeLoss as HingeLoss
-from .loss import HuberLoss as HuberLoss
-from .loss import KLDivLoss as KLDivLoss
-from .loss import L1Loss as L1Loss
-from .loss import MSELoss as MSELoss
-from .loss import NLLLoss as NLLLoss
-from .norm import BatchNorm1d as BatchNorm1d
-from .norm import BatchNorm2d as BatchNorm2d
-from .norm import Dropout as Dropout
-from .norm import Dropout1d as Dropout1d
-from .norm import Dropout2d as Dropout2d
-from .norm import GroupNorm as GroupNorm
-from .norm import InstanceNorm1d as InstanceNorm1d
-from .norm import InstanceNorm2d as InstanceNorm2d
-from .norm import LayerNorm as LayerNorm
-from .norm import RMSNorm as RMSNorm
-from .recurrent import GRU as GRU
-from .recurrent import LSTM as LSTM
-from .recurrent import RNN as RNN
+from .loss import *  # noqa: F403
+from .norm import *  # noqa: F403
+from .recurrent import *  # noqa: F403
 from .torch_state import load_torch_state as load_torch_state
 
 if not typing.TYPE_CHECKING:  # checkers read the imports; what `import *` leaves out is public too

@@ -12,6 +12,12 @@ from .arguments import beside, refuse_shape, shape_of
 from .cell import Cell, differing
 from .function import FunctionCell
 
+__all__ = [
+    "CELU", "ELU", "GELU", "HardSigmoid", "HardSwish", "HardTanh", "Identity", "LeakyReLU",
+    "LogSigmoid", "LogSoftmax", "Mish", "PReLU", "ReLU", "ReLU6", "SELU", "SiLU", "Sigmoid",
+    "Softmax", "Softplus", "Softsign", "Tanh",
+]  # fmt: skip
+
 
 class Identity(Cell):
     """x itself: a layer that does nothing."""

@@ -16,6 +16,7 @@ from ..core.errors import (
     user_location,
 )
 from ..core.tensor import Tensor
+from ..ops.images import EXTENTS
 from .cell import Cell
 
 
@@ -36,6 +37,19 @@ def shape_of(cell: Cell, x: Any) -> tuple[int, ...]:
             "whose construct takes the tensors from it, as in self.body(batch['x']), does"
         )
     return x.shape if isinstance(x, Tensor) else np.shape(x)
+
+
+def shape_of_images(cell: Cell, x: Any, channels: int | None, *ns: int) -> tuple[int, ...]:
+    """The shape of x; ShapeError unless it is (N, channels) with n axes behind, for one of `ns`.
+
+    channels: None for any number of them.
+    """
+    shape = shape_of(cell, x)
+    if len(shape) - 2 not in ns or channels not in (None, shape[1]):
+        behind = (f", {EXTENTS[n]}" if n else "" for n in ns)
+        expected = (f"(N, {channels or 'C'}{axes})" for axes in behind)
+        refuse_shape(cell, shape, " or ".join(expected))
+    return shape
 
 
 def on_one_device(cell: Cell, *inputs: Any) -> list[Any]:

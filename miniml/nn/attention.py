@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -16,9 +16,14 @@ from ..ops.checks import is_one_integer, on_device_of
 from ..ops.losses import checked
 from . import init
 from .arguments import beside, refuse_shape, shape_of
-from .cell import Cell
-from .linear import Dense
+from .cell import Cell, differing
+from .linear import Dense, affine
 from .norm import Dropout, LayerNorm
+
+__all__ = [
+    "LearnedPositions", "MultiHeadAttention", "RotaryPositions", "SinusoidalPositions",
+    "TransformerDecoderLayer", "TransformerEncoderLayer",
+]  # fmt: skip
 
 
 class MultiHeadAttention(Cell):
@@ -110,11 +115,11 @@ class MultiHeadAttention(Cell):
         """Q, K and V, (N, heads, positions, features); one product if the inputs are one tensor."""
         weight, bias = self.in_proj_weight, self.in_proj_bias
         if inputs[0] is inputs[1] is inputs[2]:
-            projected = _affine(inputs[0], weight, bias)
+            projected = affine(inputs[0], weight, bias)
             return [self._by_head(part) for part in ops.split(projected, 3, axis=2)]
         biases = (None,) * 3 if bias is None else ops.split(bias, 3)
         blocks = zip(inputs, ops.split(weight, 3), biases, strict=True)
-        return [self._by_head(_affine(*block)) for block in blocks]
+        return [self._by_head(affine(*block)) for block in blocks]
 
     def _by_head(self, x: Any) -> Any:
         batch, positions, d = x.shape
@@ -129,11 +134,6 @@ class MultiHeadAttention(Cell):
         return f"MultiHeadAttention({self.d}, {self.heads}{tail})"
 
 
-def _affine(x: Any, weight: Any, bias: Any) -> Any:
-    product = ops.matmul(x, weight, transpose_y=True)
-    return product if bias is None else product + bias
-
-
 # --- Transformer layers ---------------------------------------------------------------------------
 
 
@@ -141,33 +141,32 @@ _ACTIVATIONS: dict[str, Callable[[Any], Any]] = {"relu": ops.relu, "gelu": ops.g
 
 
 class TransformerLayer(Cell):
-    """Base of layers of residual parts."""
+    """Base of layers of residual parts: attentions, then two dense layers; each has a norm."""
 
+    _attentions: ClassVar[tuple[str, ...]] = ("self_attn",)
     self_attn: MultiHeadAttention
-    linear1: Dense
-    linear2: Dense
+    norm1: LayerNorm
+    norm2: LayerNorm
 
-    def _parts(
+    def __init__(
         self,
-        attentions: tuple[str, ...],
         d: int,
         heads: int,
         hidden: int,
-        dropout: float,
-        norm_first: bool,
-        activation: str | Callable[[Any], Any],
-        bias: bool,
-    ) -> None:
-        """Make the parts: attentions of these names, two dense layers, and a norm for each part."""
+        dropout: float = 0.1,
+        norm_first: bool = False,
+        activation: str | Callable[[Any], Any] = "relu",
+        bias: bool = True,
+    ):
         layer = type(self).__name__
-        (hidden,) = counts(layer, hidden=hidden)
+        hidden = count(layer, "hidden", hidden)
         if not callable(activation):
             choice(layer, "activation", activation, tuple(_ACTIVATIONS))
         self.norm_first = flag(layer, "norm_first", norm_first)
-        for name in attentions:
+        for name in self._attentions:
             setattr(self, name, MultiHeadAttention(d, heads, dropout, bias))
         self.linear1, self.linear2 = Dense(d, hidden, bias), Dense(hidden, d, bias)
-        for i in range(len(attentions) + 1):
+        for i in range(len(self._attentions) + 1):
             setattr(self, f"norm{i + 1}", LayerNorm(d, bias=bias))
         self.dropout = Dropout(dropout)
         self.activation = activation
@@ -191,13 +190,10 @@ class TransformerLayer(Cell):
 
     def describe(self) -> str:
         """TransformerEncoderLayer(d, heads, hidden, ...)."""
-        own = f"{self.self_attn.d}, {self.self_attn.heads}, {self.linear1.out_features}"
-        tail = ", norm_first=True" if self.norm_first else ""
-        if self.activation != "relu":
-            chosen = self.activation
-            tail += f", activation={chosen if isinstance(chosen, Cell) else repr(chosen)}"
-        tail += "" if self.linear1.bias is not None else ", bias=False"
-        return f"{type(self).__name__}({own}, dropout={self.dropout.p}{tail})"
+        own = self.self_attn.d, self.self_attn.heads, self.linear1.out_features
+        rest = {"norm_first": False, "activation": "relu"}
+        whole = differing(self, rest, *own, dropout=self.dropout.p)
+        return whole if self.linear1.bias is not None else f"{whole[:-1]}, bias=False)"
 
 
 class TransformerEncoderLayer(TransformerLayer):
@@ -215,21 +211,6 @@ class TransformerEncoderLayer(TransformerLayer):
     layer normalization in the transformer architecture".
     """
 
-    norm1: LayerNorm
-    norm2: LayerNorm
-
-    def __init__(
-        self,
-        d: int,
-        heads: int,
-        hidden: int,
-        dropout: float = 0.1,
-        norm_first: bool = False,
-        activation: str | Callable[[Any], Any] = "relu",
-        bias: bool = True,
-    ):
-        self._parts(("self_attn",), d, heads, hidden, dropout, norm_first, activation, bias)
-
     def construct(self, x: Any, mask: Any = None, is_causal: bool = False) -> Any:
         x = self._input(x)
         x = self._residual(x, self.norm1, lambda x: self.self_attn(x, x, x, mask, is_causal))
@@ -246,23 +227,9 @@ class TransformerDecoderLayer(TransformerLayer):
     from the memory, and norm2; linear1, linear2 and norm3.
     """
 
+    _attentions = ("self_attn", "multihead_attn")
     multihead_attn: MultiHeadAttention
-    norm1: LayerNorm
-    norm2: LayerNorm
     norm3: LayerNorm
-
-    def __init__(
-        self,
-        d: int,
-        heads: int,
-        hidden: int,
-        dropout: float = 0.1,
-        norm_first: bool = False,
-        activation: str | Callable[[Any], Any] = "relu",
-        bias: bool = True,
-    ):
-        attentions = "self_attn", "multihead_attn"
-        self._parts(attentions, d, heads, hidden, dropout, norm_first, activation, bias)
 
     def construct(
         self,

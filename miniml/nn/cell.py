@@ -341,10 +341,13 @@ class Cell(Constructed, Guarded):
         self.__dict__.update(state)
 
 
-def differing(cell: Cell, defaults: dict[str, Any], **shown: Any) -> str:
-    """The cell in one line, with the attributes that differ from these defaults."""
+def differing(cell: Cell, defaults: dict[str, Any], *first: Any, **shown: Any) -> str:
+    """The cell in one line: the first arguments, those shown by name, the attributes that differ
+    from these defaults, and bias=False where the bias is None."""
     shown |= {k: getattr(cell, k) for k, v in defaults.items() if getattr(cell, k) != v}
-    return f"{type(cell).__name__}({', '.join(f'{k}={v!r}' for k, v in shown.items())})"
+    shown |= {"bias": False} if vars(cell).get("bias", cell) is None else {}
+    parts = [*map(repr, first), *(f"{k}={v!r}" for k, v in shown.items())]
+    return f"{type(cell).__name__}({', '.join(parts)})"
 
 
 # --- Checks of attributes -------------------------------------------------------------------------

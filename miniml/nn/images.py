@@ -7,73 +7,113 @@ from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 from .. import ops
-from ..core.errors import AttributeRefusedError, ValueRefusedError
+from ..core.errors import ValueRefusedError
 from ..core.options import counts, flag, integer
-from ..ops.images import EXTENTS, Lengths, PaddingSpec, check_mode, lengths, paddings
+from ..core.parameter import Parameter
+from ..ops.images import EXTENTS, Lengths, PaddingSpec, check_resize, lengths, paddings
 from . import init
-from .arguments import beside, refuse_shape, shape_of
+from .arguments import beside, refuse_shape, shape_of, shape_of_images
 from .cell import Cell, differing
 
-Convolve = Callable[..., Any]
+__all__ = [
+    "AdaptiveAvgPool1d", "AdaptiveAvgPool2d", "AdaptiveAvgPool3d", "AdaptiveMaxPool1d",
+    "AdaptiveMaxPool2d", "AdaptiveMaxPool3d", "AvgPool1d", "AvgPool2d", "AvgPool3d", "Conv1d",
+    "Conv2d", "Conv3d", "ConvTranspose1d", "ConvTranspose2d", "ConvTranspose3d", "Flatten",
+    "GlobalAvgPool", "GlobalMaxPool", "MaxPool1d", "MaxPool2d", "MaxPool3d", "Upsample",
+]  # fmt: skip
+
 OutputSize = int | None | Sequence[int | None]
+
+
+class Windowed(Cell):
+    """Base of layers that call one function of `ops`, such as conv2d, named as `of`: its options
+    are theirs."""
+
+    _of: ClassVar[Callable[..., Any]]
+    _n: ClassVar[int]  # axes of its images
+    _options: ClassVar[dict[str, Any]]  # with the values that describe() leaves out, None for none
+
+    def __init_subclass__(cls, of: Callable[..., Any] | None = None) -> None:
+        super().__init_subclass__()
+        if of is not None:
+            cls._of, cls._n = staticmethod(of), int(of.__name__[-2])
+
+    def _set(self, **options: Any) -> None:
+        """Keep the options as attributes, checked."""
+        layer = type(self).__name__
+        for name, value in options.items():
+            if isinstance(self._options[name], bool):
+                value = flag(layer, name, value)
+            elif name == "padding":
+                paddings(layer, value, self._n)
+            else:
+                lengths(layer, name, value, self._n, int(name != "output_padding"))
+            setattr(self, name, value)
+
+    def construct(self, x: Any) -> Any:
+        shape_of_images(self, x, None, self._n)
+        return self._of(x, **self._given())
+
+    def _given(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in self._options}
+
+    def describe(self) -> str:
+        """The layer with its windows, and the other arguments that are not defaults."""
+        shown = [name for name, value in self._options.items() if value is None]
+        rest = {k: v for k, v in self._options.items() if v is not None}
+        return differing(self, rest, **{name: getattr(self, name) for name in shown})
 
 
 # --- Convolutions and their transposes ------------------------------------------------------------
 
 
-_DEFAULTS = {"stride": 1, "padding": 0, "output_padding": 0, "dilation": 1, "groups": 1}
+class Filters(Windowed):
+    """Base of layers with learnt filters: their arguments and initial values."""
 
+    weight: Parameter
+    bias: Parameter | None
+    kernel_size: tuple[int, ...]
+    stride: Lengths
+    padding: PaddingSpec
+    dilation: Lengths
 
-class Filters(Cell):
-    """Base of layers with learnt filters for `_n` axes: their arguments and initial values."""
-
-    _n: ClassVar[int]
-    _convolve: ClassVar[Convolve]
-    in_channels: int
-    out_channels: int
-
-    def _check(self, stride: Any, dilation: Any, output_padding: Any = 0) -> None:
+    def _make(
+        self, in_channels: int, out_channels: int, kernel_size: Lengths, groups: int, bias: bool,
+        transposed: bool,
+    ) -> None:  # fmt: skip
+        """Make weight and bias, of channels and groups that are checked."""
         layer = type(self).__name__
-        lengths(layer, "stride", stride, self._n)
-        lengths(layer, "dilation", dilation, self._n)
-        lengths(layer, "output_padding", output_padding, self._n, 0)
-
-    def _learn(self, first: int, second: int, kernel_size: Any, groups: int, bias: bool) -> None:
-        """Make weight (first, second / groups, *kernel_size), and bias (out_channels,)."""
-        layer = type(self).__name__
+        self.in_channels, self.out_channels, self.groups = counts(
+            layer, in_channels=in_channels, out_channels=out_channels, groups=groups
+        )
         self.kernel_size = lengths(layer, "kernel_size", kernel_size, self._n)
-        if first % groups or second % groups:
+        ends = self.out_channels, self.in_channels
+        if any(channels % self.groups for channels in ends):
             raise ValueRefusedError(
                 f"{layer} got groups={groups} for {self.in_channels} channels in and "
                 f"{self.out_channels} out; expected a divisor of both"
             )
-        shape = (first, second // groups, *self.kernel_size)
+        first, second = ends[::-1] if transposed else ends
+        shape = (first, second // self.groups, *self.kernel_size)
         bound = 1.0 / math.sqrt(math.prod(shape[1:]))
         learnt = flag(layer, "bias", bias)
         self.weight = init.symmetric_uniform(shape, bound)
         self.bias = init.symmetric_uniform((self.out_channels,), bound) if learnt else None
 
     def construct(self, x: Any) -> Any:
-        shape = shape_of(self, x)
-        if len(shape) != 2 + self._n or shape[1] != self.in_channels:
-            refuse_shape(self, shape, f"(N, {self.in_channels}, {EXTENTS[self._n]})")
-        return type(self)._convolve(
-            beside(self.weight, x), self.weight, self.bias, **self._arguments()
-        )
-
-    def _arguments(self) -> dict[str, Any]:
-        return {k: getattr(self, k) for k in _DEFAULTS if k in vars(self)}
+        shape_of_images(self, x, self.in_channels, self._n)
+        return self._of(beside(self.weight, x), self.weight, self.bias, **self._given())
 
     def describe(self) -> str:
         """The layer with its channels and kernel_size, and the arguments that are not defaults."""
-        parts = [f"{k}={v!r}" for k, v in self._arguments().items() if v != _DEFAULTS[k]]
-        parts += [] if self.bias is not None else ["bias=False"]
-        first = f"{self.in_channels}, {self.out_channels}", f"kernel_size={self.kernel_size}"
-        return f"{type(self).__name__}({', '.join([*first, *parts])})"
+        channels = self.in_channels, self.out_channels
+        return differing(self, self._options, *channels, kernel_size=self.kernel_size)
 
 
 class Convolution(Filters):
     """Base of the convolutions."""
+
+    _options: ClassVar[dict[str, Any]] = {"stride": 1, "padding": 0, "dilation": 1, "groups": 1}
 
     def __init__(
         self,
@@ -86,28 +126,17 @@ class Convolution(Filters):
         groups: int = 1,
         bias: bool = True,
     ):
-        layer = type(self).__name__
-        in_channels, out_channels, groups = counts(
-            layer, in_channels=in_channels, out_channels=out_channels, groups=groups
-        )
-        self._check(stride, dilation)
-        if padding != "same":
-            paddings(layer, padding, self._n)
-        self.in_channels, self.out_channels = in_channels, out_channels
-        self.stride, self.padding, self.dilation, self.groups = stride, padding, dilation, groups
-        self._learn(out_channels, in_channels, kernel_size, groups, bias)
+        self._set(stride=stride, dilation=dilation, padding=0 if padding == "same" else padding)
+        self.padding = padding
+        self._make(in_channels, out_channels, kernel_size, groups, bias, transposed=False)
 
 
-class Conv1d(Convolution):
-    """The convolution of x (N, in_channels, L) with learnt filters, plus a bias: `ops.conv1d`.
-
-    weight: (out_channels, in_channels / groups, K), as in PyTorch. The rest: as for Conv2d.
-    """
-
-    _n, _convolve = 1, staticmethod(ops.conv1d)
+class Conv1d(Convolution, of=ops.conv1d):
+    """The convolution of x (N, in_channels, L): `ops.conv1d`. All as for Conv2d; weight:
+    (out_channels, in_channels / groups, K)."""
 
 
-class Conv2d(Convolution):
+class Conv2d(Convolution, of=ops.conv2d):
     """The convolution of x (N, in_channels, H, W) with learnt filters, plus a bias: `ops.conv2d`.
 
     weight: (out_channels, in_channels / groups, KH, KW), as in PyTorch. bias: (out_channels,), or
@@ -115,22 +144,23 @@ class Conv2d(Convolution):
     filter. The other arguments are those of the function: padding may be "same".
     """
 
-    _n, _convolve = 2, staticmethod(ops.conv2d)
 
-
-class Conv3d(Convolution):
-    """The convolution of x (N, in_channels, D, H, W) with learnt filters, plus a bias:
-    `ops.conv3d`.
-
-    weight: (out_channels, in_channels / groups, KD, KH, KW), as in PyTorch. The rest: as for
-    Conv2d.
-    """
-
-    _n, _convolve = 3, staticmethod(ops.conv3d)
+class Conv3d(Convolution, of=ops.conv3d):
+    """The convolution of x (N, in_channels, D, H, W): `ops.conv3d`. All as for Conv2d; weight:
+    (out_channels, in_channels / groups, KD, KH, KW)."""
 
 
 class Transposed(Filters):
     """Base of the transposed convolutions."""
+
+    _options: ClassVar[dict[str, Any]] = {
+        "stride": 1,
+        "padding": 0,
+        "output_padding": 0,
+        "dilation": 1,
+        "groups": 1,
+    }
+    output_padding: Lengths
 
     def __init__(
         self,
@@ -144,30 +174,16 @@ class Transposed(Filters):
         bias: bool = True,
         dilation: Lengths = 1,
     ):
-        layer = type(self).__name__
-        in_channels, out_channels, groups = counts(
-            layer, in_channels=in_channels, out_channels=out_channels, groups=groups
-        )
-        self._check(stride, dilation, output_padding)
-        paddings(layer, padding, self._n)
-        self.in_channels, self.out_channels = in_channels, out_channels
-        self.stride, self.padding, self.dilation, self.groups = stride, padding, dilation, groups
-        self.output_padding = output_padding
-        self._learn(in_channels, out_channels, kernel_size, groups, bias)
+        self._set(stride=stride, dilation=dilation, padding=padding, output_padding=output_padding)
+        self._make(in_channels, out_channels, kernel_size, groups, bias, transposed=True)
 
 
-class ConvTranspose1d(Transposed):
-    """The transpose of a convolution, of x (N, in_channels, L), plus a bias:
-    `ops.conv_transpose1d`.
-
-    weight: (in_channels, out_channels / groups, K), as in PyTorch. The rest: as for
-    ConvTranspose2d.
-    """
-
-    _n, _convolve = 1, staticmethod(ops.conv_transpose1d)
+class ConvTranspose1d(Transposed, of=ops.conv_transpose1d):
+    """The transpose of a convolution, of x (N, in_channels, L): `ops.conv_transpose1d`. All as for
+    ConvTranspose2d; weight: (in_channels, out_channels / groups, K)."""
 
 
-class ConvTranspose2d(Transposed):
+class ConvTranspose2d(Transposed, of=ops.conv_transpose2d):
     """The transpose of a convolution, of x (N, in_channels, H, W), plus a bias:
     `ops.conv_transpose2d`.
 
@@ -176,57 +192,34 @@ class ConvTranspose2d(Transposed):
     other arguments are those of the function: padding is cut off, output_padding is appended.
     """
 
-    _n, _convolve = 2, staticmethod(ops.conv_transpose2d)
 
-
-class ConvTranspose3d(Transposed):
-    """The transpose of a convolution, of x (N, in_channels, D, H, W), plus a bias:
-    `ops.conv_transpose3d`.
-
-    weight: (in_channels, out_channels / groups, KD, KH, KW), as in PyTorch. The rest: as for
-    ConvTranspose2d.
-    """
-
-    _n, _convolve = 3, staticmethod(ops.conv_transpose3d)
+class ConvTranspose3d(Transposed, of=ops.conv_transpose3d):
+    """The transpose of a convolution, of x (N, in_channels, D, H, W): `ops.conv_transpose3d`. All
+    as for ConvTranspose2d; weight: (in_channels, out_channels / groups, KD, KH, KW)."""
 
 
 # --- Pooling --------------------------------------------------------------------------------------
 
 
-class Pooling(Cell):
-    """Base of layers that reduce each window of x (N, C, ...), of `_n` axes, to one number."""
+class Pooling(Windowed):
+    """Base of layers that reduce each window of x (N, C, ...) to one number."""
 
-    _n: ClassVar[int]
-    _pool: ClassVar[Callable[..., Any]]
+    _options: ClassVar[dict[str, Any]] = {"kernel_size": None, "stride": None, "padding": None}
+    kernel_size: tuple[int, ...]
+    stride: Lengths
+    padding: PaddingSpec
+    ceil_mode: bool
 
-    def _set(self, kernel_size: Any, stride: Any, padding: Any, ceil_mode: bool) -> None:
-        layer = type(self).__name__
-        self.kernel_size = lengths(layer, "kernel_size", kernel_size, self._n)
-        self.stride, self.padding = self.kernel_size if stride is None else stride, padding
-        lengths(layer, "stride", self.stride, self._n)
-        paddings(layer, padding, self._n)
-        self.ceil_mode = flag(layer, "ceil_mode", ceil_mode)
-
-    def construct(self, x: Any) -> Any:
-        _check_rank(self, x, self._n)
-        return type(self)._pool(x, **{k: v for k, v in vars(self).items() if k in _TAKEN})
-
-    def describe(self) -> str:
-        """The layer with its windows, and the other arguments that are not defaults."""
-        rest = {k: v for k, v in _TAKEN.items() if v is not None and k in vars(self)}
-        shown = {k: getattr(self, k) for k in ("kernel_size", "stride", "padding")}
-        return differing(self, rest, **shown)
-
-
-# The arguments of the pooling functions, and the defaults that `describe` leaves out.
-_TAKEN = {
-    "kernel_size": None, "stride": None, "padding": None, "dilation": 1, "ceil_mode": False,
-    "count_include_pad": True,
-}  # fmt: skip
+    def _set_windows(self, kernel_size: Lengths, stride: Lengths | None, **rest: Any) -> None:
+        size = lengths(type(self).__name__, "kernel_size", kernel_size, self._n)
+        self._set(kernel_size=size, stride=size if stride is None else stride, **rest)
 
 
 class MaxPool(Pooling):
     """Base of max pooling."""
+
+    _options: ClassVar[dict[str, Any]] = Pooling._options | {"dilation": 1, "ceil_mode": False}
+    dilation: Lengths
 
     def __init__(
         self,
@@ -236,34 +229,31 @@ class MaxPool(Pooling):
         dilation: Lengths = 1,
         ceil_mode: bool = False,
     ):
-        self._set(kernel_size, stride, padding, ceil_mode)
-        lengths(type(self).__name__, "dilation", dilation, self._n)
-        self.dilation = dilation
+        rest = {"padding": padding, "dilation": dilation, "ceil_mode": ceil_mode}
+        self._set_windows(kernel_size, stride, **rest)
 
 
-class MaxPool1d(MaxPool):
-    """The largest element of each window of x (N, C, L): `ops.max_pool1d`. Windows do not overlap
-    by default."""
-
-    _n, _pool = 1, staticmethod(ops.max_pool1d)
+class MaxPool1d(MaxPool, of=ops.max_pool1d):
+    """The largest element of each window of x (N, C, L): `ops.max_pool1d`, as MaxPool2d."""
 
 
-class MaxPool2d(MaxPool):
+class MaxPool2d(MaxPool, of=ops.max_pool2d):
     """The largest pixel of each window of x (N, C, H, W): `ops.max_pool2d`. Windows do not overlap
     by default."""
 
-    _n, _pool = 2, staticmethod(ops.max_pool2d)
 
-
-class MaxPool3d(MaxPool):
-    """The largest element of each window of x (N, C, D, H, W): `ops.max_pool3d`. Windows do not
-    overlap by default."""
-
-    _n, _pool = 3, staticmethod(ops.max_pool3d)
+class MaxPool3d(MaxPool, of=ops.max_pool3d):
+    """The largest element of each window of x (N, C, D, H, W): `ops.max_pool3d`, as MaxPool2d."""
 
 
 class AvgPool(Pooling):
     """Base of average pooling."""
+
+    _options: ClassVar[dict[str, Any]] = Pooling._options | {
+        "ceil_mode": False,
+        "count_include_pad": True,
+    }
+    count_include_pad: bool
 
     def __init__(
         self,
@@ -273,46 +263,30 @@ class AvgPool(Pooling):
         ceil_mode: bool = False,
         count_include_pad: bool = True,
     ):
-        self._set(kernel_size, stride, padding, ceil_mode)
-        name = "count_include_pad"
-        self.count_include_pad = flag(type(self).__name__, name, count_include_pad)
+        rest = {"ceil_mode": ceil_mode, "count_include_pad": count_include_pad}
+        self._set_windows(kernel_size, stride, padding=padding, **rest)
 
 
-class AvgPool1d(AvgPool):
-    """The mean of each window of x (N, C, L): `ops.avg_pool1d`. Windows do not overlap by default.
-
-    count_include_pad: False leaves padding out of the mean.
-    """
-
-    _n, _pool = 1, staticmethod(ops.avg_pool1d)
+class AvgPool1d(AvgPool, of=ops.avg_pool1d):
+    """The mean of each window of x (N, C, L): `ops.avg_pool1d`, as AvgPool2d."""
 
 
-class AvgPool2d(AvgPool):
+class AvgPool2d(AvgPool, of=ops.avg_pool2d):
     """The mean of each window of x (N, C, H, W): `ops.avg_pool2d`. Windows do not overlap by
     default.
 
     count_include_pad: False leaves padding out of the mean.
     """
 
-    _n, _pool = 2, staticmethod(ops.avg_pool2d)
+
+class AvgPool3d(AvgPool, of=ops.avg_pool3d):
+    """The mean of each window of x (N, C, D, H, W): `ops.avg_pool3d`, as AvgPool2d."""
 
 
-class AvgPool3d(AvgPool):
-    """The mean of each window of x (N, C, D, H, W): `ops.avg_pool3d`. Windows do not overlap by
-    default.
+class AdaptivePool(Windowed):
+    """Base of layers that reduce x (N, C, ...) to output_size equal parts."""
 
-    count_include_pad: False leaves padding out of the mean.
-    """
-
-    _n, _pool = 3, staticmethod(ops.avg_pool3d)
-
-
-class AdaptivePool(Cell):
-    """Base of layers that reduce x (N, C, ...), of `_n` axes, to output_size equal parts."""
-
-    _shown = "{0.output_size}"
-    _n: ClassVar[int]
-    _pool: ClassVar[Callable[..., Any]]
+    _options: ClassVar[dict[str, Any]] = {"output_size": None}
 
     def __init__(self, output_size: OutputSize):
         given = output_size if isinstance(output_size, Sequence) else (output_size,) * self._n
@@ -320,58 +294,39 @@ class AdaptivePool(Cell):
         lengths(type(self).__name__, "output_size", sizes, self._n)
         self.output_size = output_size
 
-    def construct(self, x: Any) -> Any:
-        _check_rank(self, x, self._n)
-        return type(self)._pool(x, self.output_size)
+    def describe(self) -> str:
+        """AdaptiveAvgPool2d(output_size)."""
+        return differing(self, {}, self.output_size)
 
 
-class AdaptiveAvgPool1d(AdaptivePool):
+class AdaptiveAvgPool1d(AdaptivePool, of=ops.adaptive_avg_pool1d):
     """The mean of each of output_size shares of x (N, C, L): `ops.adaptive_avg_pool1d`."""
 
-    _n, _pool = 1, staticmethod(ops.adaptive_avg_pool1d)
 
-
-class AdaptiveAvgPool2d(AdaptivePool):
+class AdaptiveAvgPool2d(AdaptivePool, of=ops.adaptive_avg_pool2d):
     """The mean of each of output_size shares of x (N, C, H, W): `ops.adaptive_avg_pool2d`.
 
     output_size: an int, or (rows, columns), of which None keeps the axis.
     """
 
-    _n, _pool = 2, staticmethod(ops.adaptive_avg_pool2d)
 
-
-class AdaptiveAvgPool3d(AdaptivePool):
+class AdaptiveAvgPool3d(AdaptivePool, of=ops.adaptive_avg_pool3d):
     """The mean of each of output_size shares of x (N, C, D, H, W): `ops.adaptive_avg_pool3d`."""
 
-    _n, _pool = 3, staticmethod(ops.adaptive_avg_pool3d)
 
-
-class AdaptiveMaxPool1d(AdaptivePool):
+class AdaptiveMaxPool1d(AdaptivePool, of=ops.adaptive_max_pool1d):
     """The largest element of each of output_size shares of x (N, C, L):
     `ops.adaptive_max_pool1d`."""
 
-    _n, _pool = 1, staticmethod(ops.adaptive_max_pool1d)
 
-
-class AdaptiveMaxPool2d(AdaptivePool):
+class AdaptiveMaxPool2d(AdaptivePool, of=ops.adaptive_max_pool2d):
     """The largest pixel of each of output_size shares of x (N, C, H, W):
     `ops.adaptive_max_pool2d`."""
 
-    _n, _pool = 2, staticmethod(ops.adaptive_max_pool2d)
 
-
-class AdaptiveMaxPool3d(AdaptivePool):
+class AdaptiveMaxPool3d(AdaptivePool, of=ops.adaptive_max_pool3d):
     """The largest element of each of output_size shares of x (N, C, D, H, W):
     `ops.adaptive_max_pool3d`."""
-
-    _n, _pool = 3, staticmethod(ops.adaptive_max_pool3d)
-
-
-def _check_rank(layer: Cell, x: Any, n: int) -> None:
-    """ShapeError unless x is a batch of images of n axes."""
-    shape = shape_of(layer, x)
-    if len(shape) != 2 + n:
-        refuse_shape(layer, shape, f"(N, C, {EXTENTS[n]})")
 
 
 class GlobalPool(Cell):
@@ -416,13 +371,8 @@ class Upsample(Cell):
         mode: str = "nearest",
         align_corners: bool = False,
     ):
-        if (size is None) == (scale_factor is None):
-            raise AttributeRefusedError(
-                f"Upsample got size={size!r} and scale_factor={scale_factor!r}; expected one of "
-                "the two"
-            )
-        self.align_corners = flag("Upsample", "align_corners", align_corners)
-        check_mode("Upsample", mode, align_corners)
+        check_resize("Upsample", size, scale_factor, mode, align_corners)
+        self.align_corners = bool(align_corners)
         self.size, self.scale_factor, self.mode = size, scale_factor, mode
 
     def construct(self, x: Any) -> Any:
@@ -453,13 +403,11 @@ class Flatten(Cell):
         rank = len(shape)
         start, end = (d + rank if d < 0 else d for d in (self.start_dim, self.end_dim))
         if not (0 <= start <= rank and 0 <= end < rank and (start <= end or start == rank)):
-            refuse_shape(self, shape, self._expected())
+            whole = (self.start_dim, self.end_dim) == (1, -1)
+            ordered = "axes from start_dim to end_dim, in this order"
+            refuse_shape(self, shape, "(N, ...)" if whole else ordered)
         merged = math.prod(shape[start : end + 1])
         return ops.reshape(x, (*shape[:start], merged, *shape[end + 1 :]))
-
-    def _expected(self) -> str:
-        whole = (self.start_dim, self.end_dim) == (1, -1)
-        return "(N, ...)" if whole else "axes from start_dim to end_dim, in this order"
 
     def describe(self) -> str:
         """The constructor call, without defaults."""

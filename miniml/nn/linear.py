@@ -9,7 +9,7 @@ from .. import ops
 from ..core.options import counts, flag
 from . import init
 from .arguments import refuse_shape, shape_of
-from .cell import Cell
+from .cell import Cell, differing
 
 
 class Dense(Cell):
@@ -39,8 +39,7 @@ class Dense(Cell):
 
     def describe(self) -> str:
         """Dense(in, out)."""
-        tail = "" if self.bias is not None else ", bias=False"
-        return f"Dense({self.in_features}, {self.out_features}{tail})"
+        return differing(self, {}, self.in_features, self.out_features)
 
 
 class Embedding(Cell):
@@ -60,3 +59,9 @@ class Embedding(Cell):
     def construct(self, indices: Any) -> Any:
         shape_of(self, indices)
         return ops.gather(self.weight, indices)
+
+
+def affine(x: Any, weight: Any, bias: Any) -> Any:
+    """x @ weight^T, plus bias if there is one, for a weight (outputs, inputs) as in PyTorch."""
+    product = ops.matmul(x, weight, transpose_y=True)
+    return product if bias is None else product + bias

@@ -18,6 +18,11 @@ from .arguments import on_one_device
 from .cell import Cell, differing
 from .function import FunctionCell
 
+__all__ = [
+    "BCELoss", "BCEWithLogitsLoss", "CTCLoss", "CosineSimilarity", "CrossEntropyLoss", "HingeLoss",
+    "HuberLoss", "KLDivLoss", "L1Loss", "MSELoss", "NLLLoss",
+]  # fmt: skip
+
 Reduction = Literal["mean", "sum", "none"]
 
 

@@ -10,8 +10,13 @@ from ..core.errors import ValueRefusedError
 from ..core.options import count, counts, flag, number, probability
 from ..graph.tracing import as_tensor
 from . import init
-from .arguments import beside, refuse_shape, shape_of
-from .cell import Cell
+from .arguments import beside, refuse_shape, shape_of, shape_of_images
+from .cell import Cell, differing
+
+__all__ = [
+    "BatchNorm1d", "BatchNorm2d", "Dropout", "Dropout1d", "Dropout2d", "GroupNorm",
+    "InstanceNorm1d", "InstanceNorm2d", "LayerNorm", "RMSNorm",
+]  # fmt: skip
 
 
 class BatchNorm(Cell):
@@ -25,7 +30,7 @@ class BatchNorm(Cell):
     """
 
     _shown = "{0.num_features}, eps={0.eps}, momentum={0.momentum}"
-    _axes: ClassVar[tuple[str, ...]]  # after the channels: those of each rank that it takes
+    _ns: ClassVar[tuple[int, ...]]  # the numbers of axes behind the channels that it takes
     _values: ClassVar[str]
 
     def __init__(self, num_features: int, eps: float = 1e-5, momentum: float = 0.1):
@@ -39,11 +44,7 @@ class BatchNorm(Cell):
         self.running_var = init.constant((num_features,), 1.0, requires_grad=False)
 
     def construct(self, x: Any) -> Any:
-        shape = shape_of(self, x)
-        ranks = [2 + axes.count(",") for axes in self._axes]
-        if len(shape) not in ranks or shape[1] != self.num_features:
-            expected = (f"(N, {self.num_features}{axes})" for axes in self._axes)
-            refuse_shape(self, shape, " or ".join(expected))
+        shape = shape_of_images(self, x, self.num_features, *self._ns)
         if not self.training:
             running = (self.running_mean, self.running_var)
             return ops.batch_norm(x, self.weight, self.bias, *running, eps=self.eps)[0]
@@ -63,13 +64,13 @@ class BatchNorm(Cell):
 class BatchNorm1d(BatchNorm):
     """`BatchNorm` of x (N, num_features) or (N, num_features, L)."""
 
-    _axes, _values = ("", ", L"), "values"
+    _ns, _values = (0, 1), "values"
 
 
 class BatchNorm2d(BatchNorm):
     """`BatchNorm` of images x (N, num_features, H, W)."""
 
-    _axes, _values = (", H, W",), "pixels"
+    _ns, _values = (2,), "pixels"
 
 
 class LayerNorm(Cell):
@@ -85,16 +86,20 @@ class LayerNorm(Cell):
         self.bias = init.constant(self.shape, 0.0) if flag("LayerNorm", "bias", bias) else None
 
     def construct(self, x: Any) -> Any:
-        shape = shape_of(self, x)
-        if shape[-len(self.shape) :] != self.shape:
-            refuse_shape(self, shape, f"(..., {', '.join(map(str, self.shape))})")
+        _check_last(self, x)
         bias = ops.zeros_like(self.weight) if self.bias is None else self.bias
         return ops.layer_norm(x, self.weight, bias, self.eps)
 
     def describe(self) -> str:
         """LayerNorm(shape, eps), and bias=False."""
-        tail = "" if self.bias is not None else ", bias=False"
-        return f"LayerNorm({self.shape}, eps={self.eps}{tail})"
+        return differing(self, {}, self.shape, eps=self.eps)
+
+
+def _check_last(layer: LayerNorm | RMSNorm, x: Any) -> None:
+    """ShapeError unless the last axes of x are those that the layer normalises over."""
+    shape = shape_of(layer, x)
+    if shape[-len(layer.shape) :] != layer.shape:
+        refuse_shape(layer, shape, f"(..., {', '.join(map(str, layer.shape))})")
 
 
 class RMSNorm(Cell):
@@ -111,9 +116,7 @@ class RMSNorm(Cell):
         self.weight = init.constant(self.shape, 1.0)
 
     def construct(self, x: Any) -> Any:
-        shape = shape_of(self, x)
-        if shape[-len(self.shape) :] != self.shape:
-            refuse_shape(self, shape, f"(..., {', '.join(map(str, self.shape))})")
+        _check_last(self, x)
         return ops.rms_norm(beside(self.weight, x), self.weight, self.eps)
 
 
@@ -159,7 +162,7 @@ class InstanceNorm(Cell):
     "Instance normalization".
     """
 
-    _axes: ClassVar[str]
+    _n: ClassVar[int]
 
     def __init__(self, num_features: int, eps: float = 1e-5, affine: bool = False):
         layer = type(self).__name__
@@ -170,9 +173,7 @@ class InstanceNorm(Cell):
         self.bias = init.constant((num_features,), 0.0) if learnt else None
 
     def construct(self, x: Any) -> Any:
-        shape = shape_of(self, x)
-        if len(shape) != 2 + self._axes.count(",") or shape[1] != self.num_features:
-            refuse_shape(self, shape, f"(N, {self.num_features}{self._axes})")
+        shape = shape_of_images(self, x, self.num_features, self._n)
         if math.prod(shape[2:]) < 2:
             refuse_shape(self, shape, "two or more values per channel of each sample")
         x = x if self.weight is None else beside(self.weight, x)
@@ -187,13 +188,13 @@ class InstanceNorm(Cell):
 class InstanceNorm1d(InstanceNorm):
     """`InstanceNorm` of x (N, num_features, L)."""
 
-    _axes = ", L"
+    _n = 1
 
 
 class InstanceNorm2d(InstanceNorm):
     """`InstanceNorm` of images x (N, num_features, H, W)."""
 
-    _axes = ", H, W"
+    _n = 2
 
 
 class Dropout(Cell):
@@ -223,27 +224,25 @@ class ChannelDropout(Dropout):
     Source: Tompson et al. 2015, "Efficient object localization using convolutional networks".
     """
 
-    _axes: ClassVar[str]
+    _n: ClassVar[int]
 
     def dropped(self, x: Any) -> Any:
         """The value of x in training."""
-        shape = shape_of(self, x)
-        if len(shape) != 2 + self._axes.count(","):
-            refuse_shape(self, shape, f"(N, C{self._axes})")
-        ones = ops.ones_like(x[(slice(None), slice(None), *[slice(1)] * (len(shape) - 2))])
+        shape_of_images(self, x, None, self._n)
+        ones = ops.ones_like(x[(slice(None), slice(None), *[slice(1)] * self._n)])
         return ops.mul(x, ops.dropout(ones, self.p))
 
 
 class Dropout1d(ChannelDropout):
     """`ChannelDropout` of x (N, C, L)."""
 
-    _axes = ", L"
+    _n = 1
 
 
 class Dropout2d(ChannelDropout):
     """`ChannelDropout` of images x (N, C, H, W)."""
 
-    _axes = ", H, W"
+    _n = 2
 
 
 def extents(layer: str, shape: Any) -> tuple[int, ...]:

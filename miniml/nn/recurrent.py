@@ -17,6 +17,9 @@ from ..ops.losses import checked
 from . import init
 from .arguments import beside, refuse_shape, shape_of
 from .cell import Cell, differing
+from .linear import affine
+
+__all__ = ["GRU", "LSTM", "RNN"]
 
 
 class Recurrent(Cell):
@@ -86,14 +89,19 @@ class Recurrent(Cell):
         those are 0, the last state is that at the end of the sequence itself, and the backward
         direction begins there.
         """
-        x = self._time_first(x, shape_of(self, x))
+        shape = shape_of(self, x)
+        if len(shape) != 3 or shape[2] != self.n_in:
+            refuse_shape(self, shape, f"({'N, T' if self.batch_first else 'T, N'}, {self.n_in})")
+        x = beside(self.weight_ih_l0, x)
+        x = ops.swapaxes(x, 0, 1) if self.batch_first else x
         first = self._first(x, state)
         real = None if lengths is None else self._real(x, lengths)
         ends: list[tuple[Any, ...]] = []
         outs: list[Any] = []
         for k, suffix in self._directions():
             if suffix == "" and outs:
-                x, outs = self._dropped(_joined(outs)), []
+                x, outs = _joined(outs), []
+                x = ops.dropout(x, self.dropout) if self.training and self.dropout else x
             start = None if first is None else tuple(s[len(ends)] for s in first)
             out, end = self._run(x, f"_l{k}{suffix}", start, real)
             outs.append(out)
@@ -103,9 +111,6 @@ class Recurrent(Cell):
         out = ops.swapaxes(out, 0, 1) if self.batch_first else out
         return out, last if self.states > 1 else last[0]
 
-    def _dropped(self, x: Any) -> Any:
-        return ops.dropout(x, self.dropout) if self.training and self.dropout else x
-
     def _directions(self) -> list[tuple[int, str]]:
         """(layer, suffix of its weights' names), in the order in which they run."""
         suffixes = ("", "_reverse") if self.bidirectional else ("",)
@@ -114,7 +119,7 @@ class Recurrent(Cell):
     def _run(self, x: Any, suffix: str, start: Any, real: Any) -> tuple[Any, tuple[Any, ...]]:
         """One direction of one layer: its outputs and last states."""
         w_x, w_h, b_x, b_h = (getattr(self, name + suffix) for name in _WEIGHTS)
-        rows = _plus(_product(x, w_x), b_x)  # of all steps at once
+        rows = affine(x, w_x, b_x)  # of all steps at once
         if start is None:
             zero = ops.zeros_like(w_h[0])  # on the device of the weights
             start = (ops.broadcast_to(zero, (x.shape[1], self.n)),) * self.states
@@ -122,7 +127,7 @@ class Recurrent(Cell):
 
         def body(before: Any, row: Any) -> Any:
             row, going = row if real is not None else (row, None)
-            after = self.step(row, _plus(_product(before[0], w_h), b_h), *before)
+            after = self.step(row, affine(before[0], w_h, b_h), *before)
             if going is None:
                 return after, after[0]
             kept = (ops.where(going, a, b) for a, b in zip(after, before, strict=True))
@@ -131,13 +136,6 @@ class Recurrent(Cell):
         scanned = rows if real is None else (rows, real)
         out, last = ops.scan(body, start, scanned, reverse=suffix.endswith("_reverse"))
         return out, last
-
-    def _time_first(self, x: Any, shape: tuple[int, ...]) -> Any:
-        if len(shape) != 3 or shape[2] != self.n_in:
-            axes = "N, T" if self.batch_first else "T, N"
-            refuse_shape(self, shape, f"({axes}, {self.n_in})")
-        x = beside(self.weight_ih_l0, x)
-        return ops.swapaxes(x, 0, 1) if self.batch_first else x
 
     def _first(self, x: Any, state: Any) -> tuple[Any, ...] | None:
         """The given state as a tuple of tensors, checked."""
@@ -171,7 +169,7 @@ class Recurrent(Cell):
             "num_layers": 1, "bidirectional": False, "batch_first": False, "dropout": 0.0,
             "bias": True,
         }  # fmt: skip
-        return differing(self, rest).replace("(", f"({self.n_in}, {self.n}, ").replace(", )", ")")
+        return differing(self, rest, self.n_in, self.n)
 
 
 class RNN(Recurrent):
@@ -224,14 +222,6 @@ class GRU(Recurrent):
 
 
 _WEIGHTS = "weight_ih", "weight_hh", "bias_ih", "bias_hh"
-
-
-def _product(x: Any, weight: Any) -> Any:
-    return ops.matmul(x, weight, transpose_y=True)
-
-
-def _plus(x: Any, bias: Any) -> Any:
-    return x if bias is None else x + bias
 
 
 def _joined(outs: list[Any]) -> Any:

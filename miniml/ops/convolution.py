@@ -1,6 +1,7 @@
 """Convolution, transposed convolution and pooling over one to three axes, made of 2-d primitives.
 
-A convolution of one axis is one of images with one row; one of three axes takes the windows of the
+Each function is written once, and `over_axes` makes those of one, two and three axes of it. A
+convolution of one axis is one of images with one row; one of three axes takes the windows of the
 first axis as channels. Pooling reduces the last two axes as planes, then each further one.
 """
 
@@ -8,8 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache
+from inspect import cleandoc
 from math import prod
-from typing import TYPE_CHECKING, Any
+from types import FunctionType, MethodType
+from typing import TYPE_CHECKING, Any, Concatenate, NamedTuple, ParamSpec, cast
 
 from ..core.abstract import Shape
 from ..core.errors import ShapeError
@@ -20,6 +23,7 @@ from .elementwise import add, mul
 from .images import (
     EXTENTS,
     ONE,
+    TAPS,
     AvgPool2D,
     Axis,
     Conv2D,
@@ -53,153 +57,88 @@ __all__ = [
 ]  # fmt: skip
 
 
+P = ParamSpec("P")
+Family = tuple[Callable[P, "Tensor"], Callable[P, "Tensor"], Callable[P, "Tensor"]]
+
+
+class Over(NamedTuple):
+    """A function of one number of axes: its name, which its errors say, and that number."""
+
+    name: str
+    n: int
+
+
+def over_axes(template: Callable[Concatenate[Over, P], Tensor]) -> Family[P]:
+    """The functions of one, two and three axes that a template stands for: its docstring is written
+    in the words of `_WORDS`, with examples of one axis."""
+    return _over(template, 1), _over(template, 2), _over(template, 3)
+
+
+def _over(template: Callable[Concatenate[Over, P], Tensor], n: int) -> Callable[P, Tensor]:
+    like = cast(FunctionType, template)
+    name = f"{like.__name__.removeprefix('_')}{n}d"
+    # A copy has a name of its own, by which Python's errors call it.
+    own = FunctionType(like.__code__, like.__globals__, name, like.__defaults__)
+    text, mark, example = cleandoc(like.__doc__ or "").partition("\n\n>>> ")
+    extents, taps = EXTENTS[n], TAPS[n]
+    own.__doc__ = text.format(
+        **dict(zip(("images", "r", "i", "at"), _WORDS[n], strict=True)),
+        L=extents, K=taps, OL=", ".join(f"O{e}" for e in extents.split(", ")),
+        end=extents[-1], tap=taps.split(", ")[-1], n=n,
+    ) + (mark + example) * (n == 1)  # fmt: skip
+    own.__annotations__ = {k: v for k, v in like.__annotations__.items() if k != "over"}
+    own.__qualname__ = name
+    return on_one_device(MethodType(own, Over(name, n)))
+
+
+# What a docstring says of one, two and three axes: the images, the indices of an output and of a
+# tap, and where in x they meet.
+_WORDS = {
+    1: ("signals", "r", "i", "r*stride + i*dilation - before"),
+    2: ("images", "r, q", "i, j", "r*stride + i*dilation - top, q*stride + j*dilation - left"),
+    3: (
+        "volumes", "p, r, q", "h, i, j", "p*stride + h*dilation - front, r*stride + i*dilation - "
+        "top, q*stride + j*dilation - left",
+    ),
+}  # fmt: skip
+
+
+# --- Convolution ----------------------------------------------------------------------------------
+
+
 Axes = tuple[Axis, ...]
 Grown = tuple[tuple[Axis, int], ...]
 ONE_ROW = Axis(1, 1)
 _conv2d = lru_cache(1024, typed=True)(Conv2D)  # a cache hit is faster than construction
 
 
-@on_one_device
-def conv1d(
-    x: Any,
-    w: Any,
-    bias: Any = None,
-    stride: Lengths = 1,
-    padding: PaddingSpec = 0,
-    dilation: Lengths = 1,
-    groups: int = 1,
-) -> Tensor:
-    """out[n, o, r] = bias[o] + sum over c, i of w[o, c, i] * x[n, c, r*stride + i*dilation -
-    before], x being 0 outside: the convolution (cross-correlation) of signals with filters.
+def _conv(
+    over: Over, x: Any, w: Any, bias: Any = None, stride: Lengths = 1, padding: PaddingSpec = 0,
+    dilation: Lengths = 1, groups: int = 1,
+) -> Tensor:  # fmt: skip
+    """out[n, o, {r}] = bias[o] + sum over c, {i} of w[o, c, {i}] * x[n, c,
+    {at}],
+    x being 0 outside: the convolution (cross-correlation) of {images} with filters.
 
-    x (N, C, L), w (O, C/groups, K); out (N, O, OL). Arguments and errors: as for `conv2d`, for one
-    axis.
+    x (N, C, {L}), w (O, C/groups, {K}); out (N, O, {OL}). bias: (O,), or None. stride,
+    dilation: an int, or one for each axis. padding: an int; one int or pair (before, after) for
+    each axis; "valid", none; or "same", which gives O{end} = ceil({end} / stride) and puts an odd
+    zero behind. Integers are convolved as float32. Raises ShapeError where channels, groups or
+    extents do not fit. Memory, for three axes: x, KD times.
 
     >>> conv1d([[[1.0, 2.0, 4.0]]], [[[1.0, -1.0]]]).tolist()
     [[[-1.0, -2.0]]]
     """
-    return _convolution("conv1d", 1, x, w, bias, stride, padding, dilation, groups)
-
-
-@on_one_device
-def conv2d(
-    x: Any,
-    w: Any,
-    bias: Any = None,
-    stride: Lengths = 1,
-    padding: PaddingSpec = 0,
-    dilation: Lengths = 1,
-    groups: int = 1,
-) -> Tensor:
-    """out[n, o, r, q] = bias[o] + sum over c, i, j of w[o, c, i, j] * x[n, c, r*stride +
-    i*dilation - top, q*stride + j*dilation - left], x being 0 outside: the convolution
-    (cross-correlation) of images with filters.
-
-    x (N, C, H, W), w (O, C/groups, KH, KW); out (N, O, OH, OW). bias: (O,), or None. stride,
-    dilation: an int, or one for each axis. padding: an int; one int or pair (before, after) for
-    each axis; "valid", none; or "same", which gives OH = ceil(H / stride) and puts an odd zero
-    behind. Integers are convolved as float32. Raises ShapeError where channels, groups or extents
-    do not fit.
-    """
-    return _convolution("conv2d", 2, x, w, bias, stride, padding, dilation, groups)
-
-
-@on_one_device
-def conv3d(
-    x: Any,
-    w: Any,
-    bias: Any = None,
-    stride: Lengths = 1,
-    padding: PaddingSpec = 0,
-    dilation: Lengths = 1,
-    groups: int = 1,
-) -> Tensor:
-    """The sum of `conv2d` over three axes: the convolution (cross-correlation) of volumes.
-
-    x (N, C, D, H, W), w (O, C/groups, KD, KH, KW); out (N, O, OD, OH, OW). Arguments and errors:
-    as for `conv2d`, for three axes. Memory: x, KD times.
-    """
-    return _convolution("conv3d", 3, x, w, bias, stride, padding, dilation, groups)
-
-
-@on_one_device
-def conv_transpose1d(
-    x: Any,
-    w: Any,
-    bias: Any = None,
-    stride: Lengths = 1,
-    padding: PaddingSpec = 0,
-    output_padding: Lengths = 0,
-    groups: int = 1,
-    dilation: Lengths = 1,
-) -> Tensor:
-    """out[n, o, r*stride + i*dilation - padding] += w[c, o, i] * x[n, c, r] over all c, r and i,
-    plus bias: the transpose of `conv1d`.
-
-    x (N, C, L), w (C, O/groups, K); out (N, O, OL). Arguments and errors: as for
-    `conv_transpose2d`, for one axis.
-
-    >>> conv_transpose1d([[[1.0, 2.0]]], [[[1.0, -1.0]]], stride=2).tolist()
-    [[[1.0, -1.0, 2.0, -2.0]]]
-    """
-    rest = stride, padding, output_padding, groups, dilation
-    return _transposition("conv_transpose1d", 1, x, w, bias, *rest)
-
-
-@on_one_device
-def conv_transpose2d(
-    x: Any,
-    w: Any,
-    bias: Any = None,
-    stride: Lengths = 1,
-    padding: PaddingSpec = 0,
-    output_padding: Lengths = 0,
-    groups: int = 1,
-    dilation: Lengths = 1,
-) -> Tensor:
-    """out[n, o, r*stride + i*dilation - top, q*stride + j*dilation - left] += w[c, o, i, j] *
-    x[n, c, r, q] over all c, r, q, i and j, plus bias: the transpose of `conv2d`.
-
-    x (N, C, H, W), w (C, O/groups, KH, KW); out (N, O, OH, OW), with
-    OH = (H - 1) * stride + dilation * (KH - 1) + 1 - top - bottom + output_padding. bias: (O,), or
-    None. padding: is cut off, as for `conv2d`, without "same". output_padding: rows and
-    columns more, behind; less than the stride or the dilation. Arguments have PyTorch's order.
-    Raises ShapeError where channels, groups or extents do not fit, or nothing would be left.
-    """
-    rest = stride, padding, output_padding, groups, dilation
-    return _transposition("conv_transpose2d", 2, x, w, bias, *rest)
-
-
-@on_one_device
-def conv_transpose3d(
-    x: Any,
-    w: Any,
-    bias: Any = None,
-    stride: Lengths = 1,
-    padding: PaddingSpec = 0,
-    output_padding: Lengths = 0,
-    groups: int = 1,
-    dilation: Lengths = 1,
-) -> Tensor:
-    """The sum of `conv_transpose2d` over three axes: the transpose of `conv3d`.
-
-    x (N, C, D, H, W), w (C, O/groups, KD, KH, KW); out (N, O, OD, OH, OW). Arguments and errors: as
-    for `conv_transpose2d`, for three axes.
-    """
-    rest = stride, padding, output_padding, groups, dilation
-    return _transposition("conv_transpose3d", 3, x, w, bias, *rest)
-
-
-def _convolution(
-    name: str, n: int, x: Any, w: Any, bias: Any, stride: Any, padding: Any, dilation: Any,
-    groups: int,
-) -> Tensor:  # fmt: skip
+    name, n = over
     steps, gaps = lengths(name, "stride", stride, n), lengths(name, "dilation", dilation, n)
     same = isinstance(padding, str) and padding == "same"
     pads = None if same else paddings(name, padding, n)
     groups = integer(name, "groups", groups)
     axes = _axes(name, n, shape_of(x), shape_of(w), steps, pads, gaps, groups)
     return biased(name, convolved(x, w, axes, groups), bias)
+
+
+conv1d, conv2d, conv3d = over_axes(_conv)
 
 
 @lru_cache(1024, typed=True)
@@ -230,16 +169,34 @@ def convolved(x: Any, w: Any, axes: Axes, groups: int) -> Tensor:
     return moveaxis(reshape(out, (n, first.count, o, *shape_of(out)[2:])), 1, 2)
 
 
-def _transposition(
-    name: str, n: int, x: Any, w: Any, bias: Any, stride: Any, padding: Any, output_padding: Any,
-    groups: int, dilation: Any,
+def _conv_transpose(
+    over: Over, x: Any, w: Any, bias: Any = None, stride: Lengths = 1, padding: PaddingSpec = 0,
+    output_padding: Lengths = 0, groups: int = 1, dilation: Lengths = 1,
 ) -> Tensor:  # fmt: skip
+    """out[n, o, {at}]
+    += w[c, o, {i}] * x[n, c, {r}] over all c, {r} and {i},
+    plus bias: the transpose of `conv{n}d`.
+
+    x (N, C, {L}), w (C, O/groups, {K}); out (N, O, {OL}), with
+    O{end} = ({end} - 1) * stride + dilation * ({tap} - 1) + 1 + output_padding, less the padding.
+    bias: (O,), or None. padding: is cut off, as for `conv{n}d`, without "same". output_padding:
+    elements more on each axis, behind; less than the stride or the dilation. Arguments have
+    PyTorch's order. Raises ShapeError where channels, groups or extents do not fit, or nothing
+    would be left.
+
+    >>> conv_transpose1d([[[1.0, 2.0]]], [[[1.0, -1.0]]], stride=2).tolist()
+    [[[1.0, -1.0, 2.0, -2.0]]]
+    """
+    name, n = over
     steps, gaps = lengths(name, "stride", stride, n), lengths(name, "dilation", dilation, n)
     more = lengths(name, "output_padding", output_padding, n, 0)
     pads = paddings(name, padding, n)
     groups = integer(name, "groups", groups)
     axes = _grown(name, n, shape_of(x), shape_of(w), steps, pads, more, gaps, groups)
     return biased(name, transposed(x, w, axes, groups), bias)
+
+
+conv_transpose1d, conv_transpose2d, conv_transpose3d = over_axes(_conv_transpose)
 
 
 @lru_cache(1024, typed=True)
@@ -341,184 +298,93 @@ def biased(name: str, out: Tensor, bias: Any) -> Tensor:
 
 PoolAxes = tuple[Axis | Shares, ...]
 Pool = Callable[[Any, Any], Any]  # of planes by (kernel_size, stride, padding)
-_max_pool = lru_cache(1024, typed=True)(MaxPool2D)  # cached, as above
-_avg_pool = lru_cache(1024, typed=True)(AvgPool2D)
+_max_planes = lru_cache(1024, typed=True)(MaxPool2D)  # cached, as above
+_avg_planes = lru_cache(1024, typed=True)(AvgPool2D)
 OutputSize = int | None | Sequence[int | None]
 
 
-@on_one_device
-def max_pool1d(
-    x: Any,
-    kernel_size: Lengths,
-    stride: Lengths | None = None,
-    padding: PaddingSpec = 0,
-    dilation: Lengths = 1,
-    ceil_mode: bool = False,
-) -> Tensor:
-    """out[n, c, r] = max over i of x[n, c, r*stride + i*dilation - before]: the largest element of
-    each window of x (N, C, L), (N, C, OL). Arguments and errors: as for `max_pool2d`.
+def _max_pool(
+    over: Over, x: Any, kernel_size: Lengths, stride: Lengths | None = None,
+    padding: PaddingSpec = 0, dilation: Lengths = 1, ceil_mode: bool = False,
+) -> Tensor:  # fmt: skip
+    """out[n, c, {r}] = max over {i} of x[n, c,
+    {at}]:
+    the largest element of each window of x (N, C, {L}), (N, C, {OL}).
+
+    kernel_size, stride, dilation: an int, or one for each axis; stride is by default the kernel's
+    size. padding: as for `conv{n}d`, without "same"; it never wins. ceil_mode: with a last window
+    that reaches beyond the padding, if it begins in x or in the padding ahead: O{end} =
+    ceil(({end} + padding - dilation * ({tap} - 1) - 1) / stride) + 1, or one less. The gradient
+    goes to the first of equal elements; a NaN is larger than all. ShapeError where no window fits,
+    or one would lie in the padding alone; DTypeError for integers.
 
     >>> max_pool1d([[[1.0, 3.0, 2.0, 5.0, 4.0]]], 2, ceil_mode=True).tolist()
     [[[3.0, 5.0, 4.0]]]
     """
-    axes = _windows("max_pool1d", 1, x, kernel_size, stride, padding, dilation, ceil_mode)
-    return largest(x, axes)
+    return largest(x, _windows(over, x, kernel_size, stride, padding, dilation, ceil_mode))
 
 
-@on_one_device
-def max_pool2d(
-    x: Any,
-    kernel_size: Lengths,
-    stride: Lengths | None = None,
-    padding: PaddingSpec = 0,
+max_pool1d, max_pool2d, max_pool3d = over_axes(_max_pool)
+
+
+def _avg_pool(
+    over: Over, x: Any, kernel_size: Lengths, stride: Lengths | None = None,
+    padding: PaddingSpec = 0, ceil_mode: bool = False, count_include_pad: bool = True,
     dilation: Lengths = 1,
-    ceil_mode: bool = False,
-) -> Tensor:
-    """out[n, c, r, q] = max over i, j of x[n, c, r*stride + i*dilation - top, q*stride + j*dilation
-    - left]: the largest pixel of each window of x (N, C, H, W), (N, C, OH, OW).
+) -> Tensor:  # fmt: skip
+    """out[n, c, {r}] = mean over {i} of x[n, c,
+    {at}]:
+    the mean of each window of x (N, C, {L}), (N, C, {OL}).
 
-    kernel_size, stride, dilation: an int, or one for each axis; stride is by default the kernel's
-    size. padding: as for `conv2d`, without "same"; it never wins. ceil_mode: with a last window
-    that reaches beyond the padding, if it begins in x or in the padding ahead: OH = ceil((H + top +
-    bottom - dilation * (KH - 1) - 1) / stride) + 1, or one less. The gradient goes to the first of
-    equal pixels; a NaN is larger than all. ShapeError where no window fits, or one would lie in the
-    padding alone; DTypeError for integers.
-    """
-    axes = _windows("max_pool2d", 2, x, kernel_size, stride, padding, dilation, ceil_mode)
-    return largest(x, axes)
-
-
-@on_one_device
-def max_pool3d(
-    x: Any,
-    kernel_size: Lengths,
-    stride: Lengths | None = None,
-    padding: PaddingSpec = 0,
-    dilation: Lengths = 1,
-    ceil_mode: bool = False,
-) -> Tensor:
-    """The largest element of each window of x (N, C, D, H, W), (N, C, OD, OH, OW), as `max_pool2d`
-    for three axes. Arguments and errors: as there."""
-    axes = _windows("max_pool3d", 3, x, kernel_size, stride, padding, dilation, ceil_mode)
-    return largest(x, axes)
-
-
-@on_one_device
-def avg_pool1d(
-    x: Any,
-    kernel_size: Lengths,
-    stride: Lengths | None = None,
-    padding: PaddingSpec = 0,
-    ceil_mode: bool = False,
-    count_include_pad: bool = True,
-    dilation: Lengths = 1,
-) -> Tensor:
-    """out[n, c, r] = mean over i of x[n, c, r*stride + i*dilation - before]: the mean of each
-    window of x (N, C, L), (N, C, OL). Arguments and errors: as for `avg_pool2d`.
+    count_include_pad: the padding counts as zeros; False leaves it out of the mean. Elements of a
+    last window beyond it, with ceil_mode, never count. The other arguments and errors: as for
+    `max_pool{n}d`.
 
     >>> avg_pool1d([[[2.0, 4.0, 6.0]]], 2, padding=1, count_include_pad=False).tolist()
     [[[2.0, 5.0]]]
     """
-    axes = _windows("avg_pool1d", 1, x, kernel_size, stride, padding, dilation, ceil_mode)
+    axes = _windows(over, x, kernel_size, stride, padding, dilation, ceil_mode)
     return average(x, axes, bool(count_include_pad))
 
 
-@on_one_device
-def avg_pool2d(
-    x: Any,
-    kernel_size: Lengths,
-    stride: Lengths | None = None,
-    padding: PaddingSpec = 0,
-    ceil_mode: bool = False,
-    count_include_pad: bool = True,
-    dilation: Lengths = 1,
-) -> Tensor:
-    """out[n, c, r, q] = mean over i, j of x[n, c, r*stride + i*dilation - top, q*stride +
-    j*dilation - left]: the mean of each window of x (N, C, H, W), (N, C, OH, OW).
-
-    count_include_pad: the padding counts as zeros; False leaves it out of the mean. Elements of a
-    last window beyond it, with ceil_mode, never count. The other arguments and errors: as for
-    `max_pool2d`.
-    """
-    axes = _windows("avg_pool2d", 2, x, kernel_size, stride, padding, dilation, ceil_mode)
-    return average(x, axes, bool(count_include_pad))
+avg_pool1d, avg_pool2d, avg_pool3d = over_axes(_avg_pool)
 
 
-@on_one_device
-def avg_pool3d(
-    x: Any,
-    kernel_size: Lengths,
-    stride: Lengths | None = None,
-    padding: PaddingSpec = 0,
-    ceil_mode: bool = False,
-    count_include_pad: bool = True,
-    dilation: Lengths = 1,
-) -> Tensor:
-    """The mean of each window of x (N, C, D, H, W), (N, C, OD, OH, OW), as `avg_pool2d` for three
-    axes. Arguments and errors: as there."""
-    axes = _windows("avg_pool3d", 3, x, kernel_size, stride, padding, dilation, ceil_mode)
-    return average(x, axes, bool(count_include_pad))
+def _adaptive_max_pool(over: Over, x: Any, output_size: OutputSize) -> Tensor:
+    """The largest element of each of `output_size` shares of x (N, C, {L}), (N, C, {OL}).
 
-
-@on_one_device
-def adaptive_max_pool1d(x: Any, output_size: OutputSize) -> Tensor:
-    """The largest element of each of `output_size` shares of x (N, C, L), (N, C, OL). Shares and
-    errors: as for `adaptive_avg_pool2d`.
+    Shares and errors: as for `adaptive_avg_pool{n}d`.
 
     >>> adaptive_max_pool1d([[[1.0, 2.0, 3.0]]], 2).tolist()
     [[[2.0, 3.0]]]
     """
-    return largest(x, _shares("adaptive_max_pool1d", 1, x, output_size))
+    return largest(x, _shares(over, x, output_size))
 
 
-@on_one_device
-def adaptive_max_pool2d(x: Any, output_size: OutputSize) -> Tensor:
-    """The largest pixel of each of `output_size` shares of x (N, C, H, W), (N, C, OH, OW). Shares
-    and errors: as for `adaptive_avg_pool2d`."""
-    return largest(x, _shares("adaptive_max_pool2d", 2, x, output_size))
+adaptive_max_pool1d, adaptive_max_pool2d, adaptive_max_pool3d = over_axes(_adaptive_max_pool)
 
 
-@on_one_device
-def adaptive_max_pool3d(x: Any, output_size: OutputSize) -> Tensor:
-    """The largest element of each of `output_size` shares of x (N, C, D, H, W), (N, C, OD, OH, OW).
-    Shares and errors: as for `adaptive_avg_pool2d`."""
-    return largest(x, _shares("adaptive_max_pool3d", 3, x, output_size))
+def _adaptive_avg_pool(over: Over, x: Any, output_size: OutputSize) -> Tensor:
+    """The mean of each of `output_size` shares of x (N, C, {L}), (N, C, {OL}).
 
-
-@on_one_device
-def adaptive_avg_pool1d(x: Any, output_size: OutputSize) -> Tensor:
-    """The mean of each of `output_size` shares of x (N, C, L), (N, C, OL). Shares and errors: as
-    for `adaptive_avg_pool2d`.
+    output_size: an int, or one for each axis; None keeps the axis as it is, and 1 reduces it.
+    Share r of O{end} has the elements from floor(r * {end} / O{end}) up to, not including,
+    ceil((r + 1) * {end} / O{end}), so that shares overlap where O{end} does not divide {end}.
+    ShapeError for an x of another rank or without pixels, DTypeError for integers.
 
     >>> adaptive_avg_pool1d([[[1.0, 2.0, 3.0]]], 2).tolist()
     [[[1.5, 2.5]]]
     """
-    return average(x, _shares("adaptive_avg_pool1d", 1, x, output_size), False)
+    return average(x, _shares(over, x, output_size), False)
 
 
-@on_one_device
-def adaptive_avg_pool2d(x: Any, output_size: OutputSize) -> Tensor:
-    """The mean of each of `output_size` shares of x (N, C, H, W), (N, C, OH, OW).
-
-    output_size: an int, or one for each axis; None keeps the axis as it is, and 1 reduces it.
-    Share r of OH has the rows from floor(r * H / OH) to ceil((r + 1) * H / OH), that one excluded,
-    so that shares overlap where OH does not divide H. ShapeError for an x of another rank or
-    without pixels, DTypeError for integers.
-    """
-    return average(x, _shares("adaptive_avg_pool2d", 2, x, output_size), False)
-
-
-@on_one_device
-def adaptive_avg_pool3d(x: Any, output_size: OutputSize) -> Tensor:
-    """The mean of each of `output_size` shares of x (N, C, D, H, W), (N, C, OD, OH, OW). Shares and
-    errors: as for `adaptive_avg_pool2d`."""
-    return average(x, _shares("adaptive_avg_pool3d", 3, x, output_size), False)
+adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d = over_axes(_adaptive_avg_pool)
 
 
 def _windows(
-    name: str, n: int, x: Any, kernel_size: Any, stride: Any, padding: Any, dilation: Any,
-    ceil_mode: bool,
-) -> PoolAxes:  # fmt: skip
+    over: Over, x: Any, kernel_size: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool
+) -> PoolAxes:
+    name, n = over
     needs_float(name, dtype_of(x))
     kernel = lengths(name, "kernel_size", kernel_size, n)
     steps = kernel if stride is None else lengths(name, "stride", stride, n)
@@ -535,7 +401,7 @@ def _checked(
 ) -> PoolAxes:  # fmt: skip
     if 0 in x[2:]:
         raise ShapeError(f"{name} got x of shape {x}, whose images have no pixels")
-    axes = axes_of(name, x[2:], kernel, stride, padding, dilation, bool(ceil_mode))
+    axes = axes_of(name, x[2:], kernel, stride, padding, dilation, ceil_mode)
     if any(not axis.sizes(False).all() for axis in axes):
         raise ShapeError(
             f"{name} got padding {padding} for a kernel of {kernel} with dilation {dilation} on "
@@ -545,7 +411,8 @@ def _checked(
     return axes
 
 
-def _shares(name: str, n: int, x: Any, output_size: OutputSize) -> PoolAxes:
+def _shares(over: Over, x: Any, output_size: OutputSize) -> PoolAxes:
+    name, n = over
     needs_float(name, dtype_of(x))
     shape = images(name, "x", shape_of(x), n)
     frozen = freeze(output_size, name, "output_size")
@@ -562,7 +429,7 @@ def _shares(name: str, n: int, x: Any, output_size: OutputSize) -> PoolAxes:
 
 def largest(x: Any, axes: PoolAxes) -> Tensor:
     """The largest element of each window of floats x (N, C, ...)."""
-    return _reduced(x, axes, float("-inf"), lambda planes, step: _max_pool(*step)(planes)[0])
+    return _reduced(x, axes, float("-inf"), lambda planes, step: _max_planes(*step)(planes)[0])
 
 
 def average(x: Any, axes: PoolAxes, with_padding: bool) -> Tensor:
@@ -574,7 +441,7 @@ def average(x: Any, axes: PoolAxes, with_padding: bool) -> Tensor:
     counted = with_padding or not plain
 
     def pool(planes: Any, step: Any) -> Any:
-        return _avg_pool(*step, counted)(planes)
+        return _avg_planes(*step, counted)(planes)
 
     out = _reduced(x, axes, 0.0, pool)
     for at, axis in enumerate(axes, 2) if not plain else ():

@@ -65,6 +65,7 @@ class Convolution(Primitive, abstract=True):
     groups: channels are split into that many equal groups, each convolved by itself.
     """
 
+    autocast = "low"
     promote = "float"
     stride: Pair = UNIT
     padding: Padding = NO_PADDING
@@ -95,7 +96,6 @@ class Conv2D(Convolution):
 
     linear = ("x", "w")
     images = ("x", "out")
-    autocast = "low"
 
     def flops(self, inputs: Sequence[Abstract], outputs: Sequence[Abstract]) -> int:
         return taps(outputs[0], inputs[1])
@@ -112,7 +112,6 @@ class Conv2DInputGrad(Convolution):
 
     linear = ("dout", "w")
     images = ("dout", "out")
-    autocast = "low"
     input_shape: Pair  # type: ignore[misc]  # no default: behind others, it is given by name
 
     def flops(self, inputs: Sequence[Abstract], outputs: Sequence[Abstract]) -> int:
@@ -135,7 +134,6 @@ class Conv2DWeightGrad(Convolution):
 
     linear = ("x", "dout")
     images = ("x", "dout")
-    autocast = "low"
     kernel_shape: Pair  # type: ignore[misc]  # by name, too
 
     def flops(self, inputs: Sequence[Abstract], outputs: Sequence[Abstract]) -> int:
@@ -448,7 +446,7 @@ def resize(
     >>> resize([[[1.0, 3.0]]], 4, mode="linear").tolist()
     [[[1.0, 1.5, 2.5, 3.0]]]
     """
-    check_mode("resize", mode, align_corners)
+    check_resize("resize", size, scale_factor, mode, align_corners)
     given, nearest = dtype_of(x), mode.startswith("nearest")
     half = 0.0 if mode == "nearest" else 0.5
     out = x if nearest or given in WIDE else cast(x, float32)
@@ -465,13 +463,18 @@ def resize(
     return cast(out, kept) if out is x or dtype_of(out) != kept else out
 
 
-def check_mode(name: str, mode: str, align_corners: bool) -> None:
-    """Refuse an unknown mode, and align_corners with one that has none."""
+def check_resize(name: str, size: Any, scale_factor: Any, mode: str, align_corners: bool) -> None:
+    """Refuse an unknown mode, align_corners with one that has none, and other than one of `size`
+    and `scale_factor`."""
     axes = ", for any number of axes: bilinear and trilinear are 'linear', bicubic is 'cubic'"
     choice(name, "mode", mode, MODES, axes)
     if flag(name, "align_corners", align_corners) and mode not in ("linear", "cubic"):
         raise ValueRefusedError(
             f"{name} got align_corners=True for mode={mode!r}; 'linear' and 'cubic' have corners"
+        )
+    if (size is None) == (scale_factor is None):
+        raise AttributeRefusedError(
+            f"{name} got size={size!r} and scale_factor={scale_factor!r}; give one of the two"
         )
 
 
@@ -499,10 +502,6 @@ def _lines(shape: Shape, size: Any, scale_factor: Any) -> list[Line]:
         raise ShapeError(
             f"resize got x of shape {shape}; it takes (N, C, ...) with one to three axes behind, "
             "none of them empty"
-        )
-    if (size is None) == (scale_factor is None):
-        raise AttributeRefusedError(
-            f"resize got size={size!r} and scale_factor={scale_factor!r}; give one of the two"
         )
     if size is not None:
         counts = lengths("resize", "size", size, n)

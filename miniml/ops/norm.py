@@ -37,6 +37,8 @@ class Distribution(FloatUnary, abstract=True):
     """
 
     elementwise = False
+    autocast = "wide"
+    flops = per_input(5)
     axis: int = -1
     infer_shape = rules.along("axis")
 
@@ -44,15 +46,9 @@ class Distribution(FloatUnary, abstract=True):
 class Softmax(Distribution):
     """exp(x) / sum(exp(x)) along `axis`; NaN for a row of nothing but -inf, or with +inf."""
 
-    autocast = "wide"
-    flops = per_input(5)
-
 
 class LogSoftmax(Distribution):
     """x - log(sum(exp(x))) along `axis`; NaN for a row of nothing but -inf, or with +inf."""
-
-    autocast = "wide"
-    flops = per_input(5)
 
 
 def softmax(x: Any, axis: int = -1) -> Tensor:
@@ -68,7 +64,16 @@ def log_softmax(x: Any, axis: int = -1) -> Tensor:
 # --- Layer and batch normalization ----------------------------------------------------------------
 
 
-class LayerNorm(Primitive):
+class Normalization(Primitive, abstract=True):
+    """A normalization of x by its mean and variance, times gamma, plus beta."""
+
+    autocast = "wide"
+    flops = per_input(7)
+    promote = "float"
+    eps: float = 1e-5
+
+
+class LayerNorm(Normalization):
     """(x - mean) * rstd * gamma + beta, with mean and rstd over the axes that gamma has.
 
     gamma and beta have the shape of x's last axes. rstd = 1 / sqrt(var + eps), var being the mean
@@ -76,11 +81,7 @@ class LayerNorm(Primitive):
     Source: Ba, Kiros, Hinton, "Layer normalization" (2016).
     """
 
-    autocast = "wide"
-    flops = per_input(7)
     outputs = ("out", "mean", "rstd")
-    promote = "float"
-    eps: float = 1e-5
 
     def infer_shape(self, x: Shape, gamma: Shape, beta: Shape) -> tuple[Shape, Shape, Shape]:
         count = len(gamma)
@@ -101,7 +102,7 @@ def layer_norm(x: Any, gamma: Any, beta: Any, eps: float = 1e-5) -> Tensor:
     return LayerNorm(eps)(x, gamma, beta)[0]
 
 
-class BatchNorm(Primitive):
+class BatchNorm(Normalization):
     """(x - mean) / sqrt(var + eps) * gamma + beta, channel by channel, by the batch's statistics.
 
     x has shape (N, C, ...); gamma, beta, and the outputs mean and var have shape (C,). var is the
@@ -109,12 +110,8 @@ class BatchNorm(Primitive):
     Source: Ioffe, Szegedy, "Batch normalization" (2015).
     """
 
-    autocast = "wide"
-    flops = per_input(7)
     outputs = ("out", "mean", "var")
     images = ("x", "out")
-    promote = "float"
-    eps: float = 1e-5
 
     def infer_shape(self, x: Shape, gamma: Shape, beta: Shape) -> tuple[Shape, Shape, Shape]:
         if len(x) < 2 or gamma != x[1:2] or beta != gamma:

@@ -21,6 +21,7 @@ is never materialized: a tap is applied only to the windows in which it meets th
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -43,14 +44,7 @@ SCRATCH = 1 << 19
 
 
 def conv2d(
-    x: Array,
-    w: Array,
-    *,
-    stride: Pair,
-    padding: Padding,
-    dilation: Pair,
-    groups: int,
-    out: Array,
+    x: Array, w: Array, *, stride: Pair, padding: Padding, dilation: Pair, groups: int, out: Array
 ) -> None:
     """x (N, C, H, W), w (O, C/groups, KH, KW) to out (N, O, OH, OW), as in PyTorch.
 
@@ -84,16 +78,9 @@ def conv2d(
 
 
 def conv2d_input_grad(
-    dout: Array,
-    w: Array,
-    *,
-    input_shape: Pair,
-    stride: Pair,
-    padding: Padding,
-    dilation: Pair,
-    groups: int,
-    out: Array,
-) -> None:
+    dout: Array, w: Array, *, input_shape: Pair, stride: Pair, padding: Padding, dilation: Pair,
+    groups: int, out: Array,
+) -> None:  # fmt: skip
     """dout (N, O, OH, OW), w (O, C/groups, KH, KW) to dx = out (N, C, H, W).
 
     `input_shape` is (H, W). With stride 1 this is `conv2d` of `dout` with the filters rotated by
@@ -112,14 +99,10 @@ def conv2d_input_grad(
     enough = min(*vertical, *horizontal) >= 0
     if stride == (1, 1) and enough and 4 * inner > outer:
         rotated = w.reshape(groups, outer, inner, kh, kw)[..., ::-1, ::-1].transpose(0, 2, 1, 3, 4)
+        rotated = rotated.reshape(groups * inner, outer, kh, kw)
+        around = vertical, horizontal
         conv2d(
-            dout,
-            rotated.reshape(groups * inner, outer, kh, kw),
-            stride=(1, 1),
-            padding=(vertical, horizontal),
-            dilation=dilation,
-            groups=groups,
-            out=out,
+            dout, rotated, stride=(1, 1), padding=around, dilation=dilation, groups=groups, out=out
         )
         return
     patches = Patches(
@@ -142,16 +125,9 @@ def scatter_windows(patches: Patches, dout: Array, filters: Array, out: Array) -
 
 
 def conv2d_weight_grad(
-    x: Array,
-    dout: Array,
-    *,
-    kernel_shape: Pair,
-    stride: Pair,
-    padding: Padding,
-    dilation: Pair,
-    groups: int,
-    out: Array,
-) -> None:
+    x: Array, dout: Array, *, kernel_shape: Pair, stride: Pair, padding: Padding, dilation: Pair,
+    groups: int, out: Array,
+) -> None:  # fmt: skip
     """x (N, C, H, W), dout (N, O, OH, OW) to dw = out (O, C/groups, KH, KW).
 
     `kernel_shape` is (KH, KW).
@@ -166,7 +142,7 @@ def conv2d_weight_grad(
     for start in range(0, x.shape[0], patches.step):
         stop = start + patches.step
         columns = patches.gather(x[start:stop])
-        patches.clear_wrapped(columns)
+        columns[..., patches.ow :] = 0  # no infinity or NaN there enters a sum
         slopes = widened(dout[start:stop], patches.width, dtype)
         linalg.matmul(
             slopes.reshape(*total.shape[:2], -1),
@@ -203,14 +179,9 @@ class Patches:
     """
 
     def __init__(
-        self,
-        shape: tuple[int, ...],
-        kernel: Pair,
-        stride: Pair,
-        padding: Padding,
-        dilation: Pair,
+        self, shape: tuple[int, ...], kernel: Pair, stride: Pair, padding: Padding, dilation: Pair,
         dtype: np.dtype[Any],
-    ) -> None:
+    ) -> None:  # fmt: skip
         images, channels, h, w = shape
         (kh, kw), (sh, sw), (dh, dw) = kernel, stride, dilation
         (top, bottom), (left, right) = padding
@@ -255,13 +226,9 @@ class Patches:
         columns[...] = self.windows[:, :, :, :count]
         return columns
 
-    def clear_wrapped(self, columns: Array) -> None:
-        """Zero the columns past OW, so that no infinity or NaN there enters a sum."""
-        columns[..., self.ow :] = 0
-
     def scatter(self, columns: Array, out: Array) -> None:
         """Add every column to the pixels it was gathered from: `out` (m, C, H, W), overwritten."""
-        self.clear_wrapped(columns)
+        columns[..., self.ow :] = 0
         _, kh, kw, count = columns.shape[:4]
         self.planes[...] = 0
         for i in range(kh):
@@ -285,7 +252,9 @@ def max_pool2d(
     Memory, for each window of a few images: a pixel, a truth value and two small integers.
     """
     image, windows = (x.shape[2], x.shape[3]), (out[0].shape[2], out[0].shape[3])
-    taps = list(plane_taps(kernel_size, stride, padding, image, windows))
+    rows, columns = taps(kernel_size, stride, padding, image, windows)
+    # The windows of each tap, and their pixels, as indices of a plane.
+    meeting = [tuple(zip(*tap, strict=True)) for tap in product(rows, columns)]
     corner = [np.arange(windows[k]) * stride[k] - padding[k][0] for k in (0, 1)]
     first = [np.maximum(starts, 0) for starts in corner]
     begin = np.add.outer((first[0] - corner[0]) * kernel_size[1], first[1] - corner[1])
@@ -296,16 +265,16 @@ def max_pool2d(
         if begin.any():
             values[...] = pixels[:, :, first[0]][:, :, :, first[1]]
         else:
-            values[...] = pixels[:, :, *taps[0][1]]
+            values[...] = pixels[:, :, *meeting[0][1]]
         # The winner is the number of a tap: small integers fill SIMD lanes, indices would not.
-        winner = np.empty(values.shape, np.min_scalar_type(len(taps)))
+        winner = np.empty(values.shape, np.min_scalar_type(len(meeting)))
         winner[...] = begin
-        compete(pixels, taps, values, winner)
+        compete(pixels, meeting, values, winner)
         np.take(steps, winner, out=indices, mode="clip")
         indices += base
 
 
-def compete(pixels: Array, taps: list[tuple[Region, Region]], values: Array, winner: Array) -> None:
+def compete(pixels: Array, taps: list[Any], values: Array, winner: Array) -> None:
     """Raise `values` to the largest pixel of each window and `winner` to its tap, in place.
 
     Initially they are the first pixel of each window that lies in the image, and its tap.
@@ -358,66 +327,52 @@ def flat_indices(indices: Array, plane: int) -> Array:
 
 
 def avg_pool2d(
-    x: Array,
-    *,
-    kernel_size: Pair,
-    stride: Pair,
-    padding: Padding,
-    count_include_pad: bool,
+    x: Array, *, kernel_size: Pair, stride: Pair, padding: Padding, count_include_pad: bool,
     out: Array,
-) -> None:
+) -> None:  # fmt: skip
     """Means of the windows of x (N, C, H, W): out (N, C, OH, OW); padding counts as zeros, or not.
 
     Rows are summed first, over whole runs of memory, then columns: KH + KW taps instead of KH * KW.
     Sums are taken in the promotion of `x` with float32. Memory: two such sums of a few images.
     """
-    (_, _, h, w), (oh, ow) = x.shape, out.shape[2:]
-    dtype = np.result_type(x, np.float32)
-    sizes = window_sizes((h, w), (oh, ow), kernel_size, stride, padding, count_include_pad)
-    sizes = sizes.astype(dtype)
+    image, windows = (x.shape[2], x.shape[3]), (out.shape[2], out.shape[3])
+    sizes = window_sizes(image, windows, kernel_size, stride, padding, count_include_pad)
+    sizes = sizes.astype(np.result_type(x, np.float32))
+    rows, columns = taps(kernel_size, stride, padding, image, windows)
     for part in pieces(x):
-        pixels, target = x[part], out[part]
-        rows = np.zeros((*pixels.shape[:2], oh, w), dtype)
-        for i in range(kernel_size[0]):
-            windows, region = tap(i - padding[0][0], h, oh, stride[0])
-            rows[:, :, windows] += pixels[:, :, region]
-        sums = np.zeros(target.shape, dtype)
-        for j in range(kernel_size[1]):
-            windows, region = tap(j - padding[1][0], w, ow, stride[1])
-            sums[..., windows] += rows[..., region]
-        np.divide(sums, sizes, out=target, casting="same_kind")
+        sums = summed(x[part], 2, rows, windows[0], sizes.dtype)
+        sums = summed(sums, 3, columns, windows[1], sizes.dtype)
+        np.divide(sums, sizes, out=out[part], casting="same_kind")
 
 
 def avg_pool2d_grad(
-    dout: Array,
-    *,
-    input_shape: Pair,
-    kernel_size: Pair,
-    stride: Pair,
-    padding: Padding,
-    count_include_pad: bool,
-    out: Array,
-) -> None:
+    dout: Array, *, input_shape: Pair, kernel_size: Pair, stride: Pair, padding: Padding,
+    count_include_pad: bool, out: Array,
+) -> None:  # fmt: skip
     """The transpose of `avg_pool2d`, from dout (N, C, OH, OW) to dx = out (N, C, H, W).
 
     `input_shape` is (H, W). Memory: two sums, as for `avg_pool2d`.
     """
-    (h, w), (oh, ow) = input_shape, dout.shape[2:]
-    dtype = np.result_type(dout, np.float32)
-    sizes = window_sizes((h, w), (oh, ow), kernel_size, stride, padding, count_include_pad)
-    sizes = sizes.astype(dtype)
+    windows = dout.shape[2], dout.shape[3]
+    sizes = window_sizes(input_shape, windows, kernel_size, stride, padding, count_include_pad)
+    sizes = sizes.astype(np.result_type(dout, np.float32))
+    sides = taps(kernel_size, stride, padding, input_shape, windows)
+    rows, columns = ([(pixels, at) for at, pixels in side] for side in sides)
     for part in pieces(out):
-        target = out[part]
-        share = dout[part] / sizes
-        rows = np.zeros((*target.shape[:2], oh, w), dtype)
-        for j in range(kernel_size[1]):
-            windows, region = tap(j - padding[1][0], w, ow, stride[1])
-            rows[..., region] += share[..., windows]
-        sums = np.zeros(target.shape, dtype)
-        for i in range(kernel_size[0]):
-            windows, region = tap(i - padding[0][0], h, oh, stride[0])
-            sums[:, :, region] += rows[:, :, windows]
-        target[...] = sums
+        sums = summed(dout[part] / sizes, 3, columns, input_shape[1], sizes.dtype)
+        out[part] = summed(sums, 2, rows, input_shape[0], sizes.dtype)
+
+
+def summed(x: Array, axis: int, taps: list[Region], extent: int, dtype: np.dtype[Any]) -> Array:
+    """x with another extent of `axis`: of each tap, the elements at the second slice are added to
+    those at the first."""
+    sums = np.zeros((*x.shape[:axis], extent, *x.shape[axis + 1 :]), dtype)
+    for to, at in taps:
+        if axis == 3:
+            sums[..., to] += x[..., at]
+        else:
+            sums[:, :, to] += x[:, :, at]
+    return sums
 
 
 def window_sizes(
@@ -453,23 +408,20 @@ def pieces(x: Array) -> Iterator[slice]:
             yield slice(start, start + step)
 
 
-def plane_taps(
+def taps(
     kernel_size: Pair, stride: Pair, padding: Padding, image: Pair, windows: Pair
-) -> Iterator[tuple[Region, Region]]:
-    """The windows of each tap and their pixels, as indices of a plane, in row-major order."""
-    for i in range(kernel_size[0]):
-        rows = tap(i - padding[0][0], image[0], windows[0], stride[0])
-        for j in range(kernel_size[1]):
-            columns = tap(j - padding[1][0], image[1], windows[1], stride[1])
-            yield (rows[0], columns[0]), (rows[1], columns[1])
-
-
-def tap(offset: int, size: int, windows: int, stride: int) -> tuple[slice, slice]:
-    """The windows of one axis whose pixel at `offset` lies in [0, size), and those pixels.
+) -> list[list[Region]]:
+    """Of each tap of the rows, and of the columns: the windows whose pixel at it lies in the image,
+    and those pixels.
 
     Window r has its pixel at r * stride + offset; offset is the tap less the padding.
     """
-    first = max(0, -(offset // stride))
-    stop = max(first, min(windows, (size - 1 - offset) // stride + 1))
-    start = first * stride + offset
-    return slice(first, stop), slice(start, start + (stop - first) * stride, stride)
+    sides: list[list[Region]] = [[], []]
+    for k in (0, 1):
+        for offset in range(-padding[k][0], kernel_size[k] - padding[k][0]):
+            first = max(0, -(offset // stride[k]))
+            stop = max(first, min(windows[k], (image[k] - 1 - offset) // stride[k] + 1))
+            start = first * stride[k] + offset
+            pixels = slice(start, start + (stop - first) * stride[k], stride[k])
+            sides[k].append((slice(first, stop), pixels))
+    return sides

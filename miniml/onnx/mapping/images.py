@@ -17,7 +17,7 @@ from ... import ops
 from ...core.dtype import as_dtype, float64, int32, is_float
 from ...core.errors import OnnxError
 from ...ops.convolution import average, biased, convolved, grown, largest, spanned, transposed
-from ...ops.images import Axis, added_up, laid_apart
+from ...ops.images import Axis, added_up, laid_apart, same_padding
 from ..operators import Constant, Ints, Setting, register_operator
 from ..reader import Node
 from ..tensors import counted, ints, table
@@ -278,9 +278,9 @@ def axes_of(
 def _axis(a: Axis, auto_pad: str) -> Axis:
     """The axis with the padding of `auto_pad`."""
     if auto_pad.startswith("SAME"):
-        total = max((-(-a.extent // a.stride) - 1) * a.stride + a.reach - a.extent, 0)
-        before = total // 2 if auto_pad == "SAME_UPPER" else -(-total // 2)
-        return Axis(a.extent, a.size, a.stride, a.dilation, before, total - before)
+        ((less, more),) = same_padding((a.extent,), (a.size,), (a.stride,), (a.dilation,))
+        pads = (less, more) if auto_pad == "SAME_UPPER" else (more, less)
+        return Axis(a.extent, a.size, a.stride, a.dilation, *pads)
     if auto_pad not in ("NOTSET", "VALID"):
         raise OnnxError(f"auto_pad {auto_pad!r} is not NOTSET, VALID, SAME_UPPER or SAME_LOWER")
     return a if auto_pad == "NOTSET" else Axis(a.extent, a.size, a.stride, a.dilation, ceil=a.ceil)

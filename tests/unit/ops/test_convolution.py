@@ -1,5 +1,9 @@
 """Convolutions of one to three axes and their transposes, against windows written out."""
 
+import inspect
+import pickle
+import re
+
 import numpy as np
 import pytest
 from scipy import signal
@@ -8,6 +12,7 @@ import miniml as ml
 from miniml import ops
 from miniml.core.errors import ShapeError, ValueRefusedError
 from miniml.grad import grad, value_and_grad
+from miniml.ops import convolution
 from miniml.testing import gradcheck
 
 from .windows import conv, conv_transpose
@@ -164,3 +169,19 @@ def test_refusals(call, says):
     with pytest.raises((ShapeError, ValueRefusedError), match=says) as caught:
         call()
     assert "lambda: " in str(caught.value) + "".join(caught.value.__notes__)
+
+
+@pytest.mark.parametrize("name", convolution.__all__)
+def test_functions_of_one_to_three_axes_are_functions_of_their_own(name):
+    f, n = getattr(ops, name), int(name[-2])
+    assert (f.__name__, f.__module__) == (name, "miniml.ops.convolution")
+    assert pickle.loads(pickle.dumps(f)) is f
+    assert next(iter(inspect.signature(f).parameters)) == "x"
+    assert set(f.__annotations__) == {*inspect.signature(f).parameters, "return"}
+    text = inspect.getdoc(f)
+    assert ["(N, C, L)", "(N, C, H, W)", "(N, C, D, H, W)"][n - 1] in text
+    assert not re.search(r"[{}]", text)
+    assert (f">>> {name}(" in text) == (n == 1)
+    assert max(map(len, text.splitlines())) <= 100
+    with pytest.raises(TypeError, match=rf"^{name}\(\) missing 1 required positional argument"):
+        f(np.ones((1,) * (n + 2), np.float32))

@@ -32,6 +32,10 @@ def mistakes(t: Tensor, net: nn.Cell) -> None:
     ops.where(t > 0, t)  # call-arg
     ops.sum(t, axes=0)  # call-arg
     ops.sine(t)  # attr-defined
+    ops.conv1d(t)  # call-arg
+    ops.conv3d(t, t, strides=2)  # call-arg
+    ops.max_pool2d(t, 2, stride="two")  # arg-type
+    ops.conv2d(t, t).cuda()  # attr-defined
     MistakenSnake("big")  # arg-type
     MistakenSnake(beta=1.0)  # call-arg
     ops.LeakyReLU("steep")  # arg-type
