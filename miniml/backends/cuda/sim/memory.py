@@ -1,7 +1,8 @@
 """Device memory of the CUDA simulator, its settings, and the faults of kernels in words.
 
-Parts: settings, one value per context; memory, in NumPy storage with poison, guard zones and a
-record of writes; faults, the runtime's findings with lines of the user's own text.
+Parts: settings, one value per context; the stream, the queue of launches; memory, in NumPy storage
+with poison, guard zones and a record of writes; faults, the runtime's findings with lines of the
+user's own text.
 """
 
 from __future__ import annotations
@@ -10,13 +11,12 @@ import ctypes
 import os
 import re
 import subprocess
-import sys
-import weakref
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ import numpy as np
 
 from ....core.errors import KernelFaultError
 from ...compiled import lock_of_process
+from ..failures import no_room, refuse_recording
 from .unit import NAME
 
 # --- Settings -------------------------------------------------------------------------------------
@@ -89,6 +90,35 @@ def using(**changes: Any) -> Iterator[SimSettings]:
         _here.reset(token)
 
 
+# --- The stream -----------------------------------------------------------------------------------
+
+
+class Stream:
+    """The queue of all launches. They run at once, unless the settings say `deferred`."""
+
+    def __init__(self) -> None:
+        self._queue: list[Callable[[], None]] = []
+
+    def do(self, launch: Callable[[], None]) -> None:
+        """Run a launch now, or queue it where launches are deferred."""
+        if current().deferred:
+            self._queue.append(launch)
+        else:
+            launch()
+
+    def synchronize(self) -> None:
+        """Run the queue; its errors surface here, and launches after a fault never run."""
+        refuse_recording("waiting for the stream")
+        try:
+            while self._queue:
+                self._queue.pop(0)()
+        finally:
+            self._queue.clear()
+
+
+STREAM = Stream()
+
+
 # --- Device memory --------------------------------------------------------------------------------
 
 
@@ -99,13 +129,8 @@ _GUARD_BYTE = 0xA5
 _ZONE = bytes([_GUARD_BYTE]) * GUARD
 
 _lock = lock_of_process()  # an allocation may be freed while this thread makes another
-_live: weakref.WeakSet[DeviceAllocation] = weakref.WeakSet()
 _used = 0
 _limit: int | None = None
-
-
-class OutOfMemoryError(MemoryError):
-    """The limit of the simulated device's memory is reached."""
 
 
 class DeviceAllocation:
@@ -115,25 +140,12 @@ class DeviceAllocation:
     for an allocation of fast mode. OutOfMemoryError: beyond the limit set.
     """
 
-    __slots__ = (
-        "nbytes",
-        "initialised",
-        "where",
-        "address",
-        "_raw",
-        "_start",
-        "_zones",
-        "__weakref__",
-    )
+    __slots__ = ("nbytes", "initialised", "address", "_raw", "_start", "_zones", "__weakref__")
 
     def __init__(self, nbytes: int):
         global _used
         if _limit is not None and _used + nbytes > _limit:
-            raise OutOfMemoryError(
-                f"the simulated device has {_limit} bytes, {_used} of them in use; "
-                f"{nbytes} more were asked for"
-            )
-        checking = current().mode == "check"
+            raise no_room("cuda-sim", nbytes, *occupied())
         self.nbytes = nbytes
         self._raw = np.empty(nbytes + 2 * GUARD + ALIGNMENT, np.uint8)
         self._start = GUARD + -(self._raw.ctypes.data + GUARD) % ALIGNMENT
@@ -141,17 +153,15 @@ class DeviceAllocation:
         below = self._raw[self._start - GUARD : self._start]
         above = self._raw[self._start + nbytes :][:GUARD]
         below[:] = above[:] = _GUARD_BYTE
-        self._zones = (below, above)
         self.address: int = self._raw.ctypes.data + self._start
-        self.initialised = np.zeros(nbytes, np.uint8) if checking else None
-        self.where = _caller() if checking else ""
+        self.initialised = np.zeros(nbytes, np.uint8) if current().mode == "check" else None
+        self._zones = (below, above)
         with _lock:
             _used += nbytes
-            _live.add(self)
 
     def __del__(self) -> None:
         global _used
-        counted = hasattr(self, "where")  # else __init__ failed before
+        counted = hasattr(self, "_zones")  # else __init__ failed before
         if counted and _lock is not None:  # an ending interpreter has taken the globals away
             with _lock:
                 _used -= self.nbytes
@@ -204,34 +214,79 @@ class Borrowed(DeviceAllocation):
         return ""
 
 
-def _caller() -> str:
-    """The file and line outside miniml's backends that requested memory."""
-    frame = sys._getframe(2)
-    while frame.f_back is not None and ".backends." in frame.f_globals.get("__name__", ""):
-        frame = frame.f_back
-    return f"{frame.f_code.co_filename}:{frame.f_lineno}"
+class Memory:
+    """A C-contiguous array in an allocation, from byte `offset` on: what kernels are given."""
+
+    __slots__ = ("allocation", "offset", "shape", "dtype", "nbytes", "__weakref__")
+
+    def __init__(
+        self, allocation: DeviceAllocation, offset: int, shape: Sequence[int], dtype: np.dtype[Any]
+    ):
+        self.allocation, self.offset, self.shape, self.dtype = allocation, offset, shape, dtype
+        self.nbytes = prod(shape) * dtype.itemsize
+
+    @property
+    def address(self) -> int:
+        """The address of the first element in this process; 0 if there is none."""
+        return self.allocation.address + self.offset if self.nbytes else 0
+
+    def __getitem__(self, part: slice) -> Memory:
+        """Consecutive elements of a flat array."""
+        start, stop, step = part.indices(*self.shape)
+        if step != 1:
+            raise ValueError("the simulator's arrays are contiguous: slices have no step")
+        size = self.dtype.itemsize
+        shape = (max(stop - start, 0),)
+        return type(self)(self.allocation, self.offset + start * size, shape, self.dtype)
+
+    def view(self, dtype: Any) -> Memory:
+        """The bytes as a flat array of another dtype."""
+        target = np.dtype(dtype)
+        size, left = divmod(self.nbytes, target.itemsize)
+        if left:
+            raise ValueError(f"{self.nbytes} bytes are not whole elements of {target}")
+        return type(self)(self.allocation, self.offset, (size,), target)
+
+    def get(self) -> Any:
+        """A NumPy array with the contents, after all launches."""
+        STREAM.synchronize()
+        return self._host().copy()
+
+    def set(self, array: Any) -> None:
+        """Copy in a NumPy array of this shape and dtype."""
+        array = np.asarray(array)
+        if array.shape != tuple(self.shape) or array.dtype != self.dtype:
+            raise ValueError(f"{array.shape} {array.dtype} do not fit {self.shape} {self.dtype}")
+        self.fill(array)
+
+    def fill(self, value: Any) -> None:
+        """Set every element to a number."""
+        STREAM.synchronize()
+        self._host()[...] = value
+        self.allocation.mark(self.offset, self.nbytes, True)
+
+    def forget(self) -> None:
+        """Fill reused memory with poison that counts as uninitialised."""
+        self.allocation.forget(self.offset, self.nbytes)
+
+    def unwritten(self) -> int:
+        """The number of bytes not written since they were allocated or forgotten (check mode)."""
+        return self.allocation.unwritten(self.offset, self.nbytes)
+
+    def _host(self) -> Any:
+        own = self.allocation.bytes[self.offset : self.offset + self.nbytes]
+        return own.view(self.dtype).reshape(self.shape)
 
 
-def used_bytes() -> int:
-    """The bytes of all live allocations."""
-    return _used
-
-
-def limit() -> int | None:
-    """The size of the simulated device's memory; None: as much as the machine has."""
-    return _limit
+def occupied() -> tuple[int, int]:
+    """The bytes of all live allocations, and those of the device: 80 GB unless a limit is set."""
+    return _used, _limit or 80 * 10**9
 
 
 def set_limit(nbytes: int | None) -> None:
-    """Set the size of the simulated device's memory."""
+    """Set the size of the simulated device's memory; None: as much as the machine has."""
     global _limit
     _limit = nbytes
-
-
-def live() -> list[DeviceAllocation]:
-    """The live allocations."""
-    with _lock:
-        return list(_live)
 
 
 # --- Faults of kernels ----------------------------------------------------------------------------
@@ -243,7 +298,7 @@ KINDS = (
     "warp-mask", "overflow", "shift", "conversion", "division", "shared-limit", "illegal-access",
     "stack-overflow", "assert", "trap", "hang",
 )  # fmt: skip
-# The Python side finds "overrun", "unwritten" and "leak".
+# The Python side finds "overrun" and "unwritten".
 _LISTED = 8  # faults of a launch; the rest are their consequences
 
 _Index = ctypes.c_uint * 3

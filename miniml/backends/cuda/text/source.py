@@ -8,8 +8,7 @@ strided arrays; groups of threads that work on one row and combine their results
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterable, Sequence
 from functools import cache
 from math import prod
 from typing import Any, NamedTuple
@@ -17,12 +16,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ....core.dtype import DType, bfloat16, float16
-from ....core.errors import CompileError, LaunchError, ShapeError
+from ....core.errors import LaunchError, ShapeError
 from ...expressions import functions, table
 from ...product import Axis, Shape, broadcast_steps
 from ...product import merged as merge
 from ..array import DeviceArray
-from ..failures import fits, misfit, not_launched, not_loaded, raise_as
+from ..failures import fits, misfit
 
 # --- Units ----------------------------------------------------------------------------------------
 
@@ -139,109 +138,40 @@ _KERNEL = re.compile(r"__global__\b[^;{]*?\b(?!__)([A-Za-z_]\w*)\s*\([^;{]*\)\s*
 
 
 class Compiler:
-    """The modules of one device by their text; cupy and the simulator keep them on disk, too.
+    """The kernels of one device by their text; cupy and the simulator keep them on disk, too."""
 
-    around: entered for every compilation and launch, as for the simulator's mode.
-    """
-
-    def __init__(
-        self, device: Any, around: Callable[[], AbstractContextManager[Any]] | None = None
-    ):
-        self._device, self._around = device, around
-        self._loaded: dict[tuple[str, ...], Any] = {}
+    def __init__(self, driver: Any):
+        self._driver = driver
+        self._units: dict[tuple[str, ...], Any] = {}
         self._functions: dict[tuple[str, ...], Any] = {}
 
     def function(self, code: str, entry: str, options: Sequence[str] = ()) -> Any:
         """The `extern "C" __global__` function `entry` of the text.
 
         It is called as f(grid, block, arguments, shared_mem=bytes); f.get_global(name) is the
-        address of a variable of the text, as in cupy's RawModule. options: further ones of the
-        compiler. Messages call the text by its first kernel, unless it has a #line of its own.
-        CompileError, with the compiler's log, when the text does not compile.
+        address of a variable of the text, as in cupy's RawModule, for an array of the module's:
+        `node.device.module.ndarray(shape, dtype, f.get_global(name)).set(values)`. options: further
+        ones of the compiler. Messages call the text by its first kernel, unless it has a #line of
+        its own. CompileError, with the compiler's log, when the text does not compile.
         """
         key = code, entry, *options
         found = self._functions.get(key)
         if found is None:
-            found = self._functions[key] = self._get(_titled(code), entry, tuple(options))
+            loaded = self._unit(_titled(code), *options)
+            found = self._functions[key] = loaded.function(entry)
         return found
 
-    def _get(self, code: str, entry: str, options: tuple[str, ...]) -> Any:
-        unit = self._loaded.get((code, *options))
-        if unit is None:
-            made = self._device.module.RawModule(code=code, options=(*OPTIONS, *options))
-            unit = self._loaded[code, *options] = made
-        if self._around is not None:
-            with self._around():
-                return Within(unit.get_function(entry), unit, self._around)
-        try:
-            return Checked(unit.get_function(entry), unit, self._device, code, entry)
-        except Exception as error:
-            clear = not_loaded(error, self._device, entry)
-            if clear is error and "Compile" in type(error).__name__:
-                clear = CompileError(f"the kernel {entry} does not compile:\n{error}")
-            raise_as(clear, error)
+    def _unit(self, *key: str) -> Any:
+        if key not in self._units:
+            code, *options = key
+            self._units[key] = self._driver.load(code, (*OPTIONS, *options))
+        return self._units[key]
 
 
 def _titled(code: str) -> str:
     """The text with a #line that names it after its first kernel in messages."""
     first = None if "#line" in code else _KERNEL.search(code)
     return f'#line 1 "{first[1]}.cu"\n{code}' if first else code
-
-
-class Loaded:
-    """Base of kernels that can be launched."""
-
-    _function: Any
-    _unit: Any
-
-    def get_global(self, name: str) -> Any:
-        """The address of a variable or constant of the text, for an array of the module's:
-        `node.device.module.ndarray(shape, dtype, f.get_global(name)).set(values)`."""
-        return self._unit.get_global(name)
-
-    @property
-    def max_dynamic_shared_size_bytes(self) -> int:
-        """Bytes of dynamic shared memory that launches may ask for."""
-        size: int = self._function.max_dynamic_shared_size_bytes
-        return size
-
-    @max_dynamic_shared_size_bytes.setter
-    def max_dynamic_shared_size_bytes(self, nbytes: int) -> None:
-        self._function.max_dynamic_shared_size_bytes = nbytes
-
-
-class Checked(Loaded):
-    """A kernel on a GPU: its arguments are compared with its text at the first launch, and errors
-    of CUDA become miniml's."""
-
-    def __init__(self, function: Any, unit: Any, device: Any, code: str, entry: str):
-        self._function, self._unit = function, unit
-        self._device, self._entry = device, entry
-        self._unchecked = parameters(code, entry)
-
-    def __call__(self, grid: Any, block: Any, args: Any, shared_mem: int = 0) -> None:
-        if self._unchecked is not None:
-            check(self._entry, self._unchecked, args)
-            self._unchecked = None
-        try:
-            self._function(grid, block, args, shared_mem=shared_mem)
-        except Exception as error:
-            raise_as(not_launched(error, self._device, self._entry, grid, block, shared_mem), error)
-
-
-class Within(Loaded):
-    """A kernel of the simulator, launched inside a `with` that sets the mode."""
-
-    def __init__(self, function: Any, unit: Any, around: Callable[[], AbstractContextManager[Any]]):
-        self._function, self._unit, self._around = function, unit, around
-
-    def get_global(self, name: str) -> Any:
-        with self._around():
-            return self._unit.get_global(name)
-
-    def __call__(self, grid: Any, block: Any, args: Any, shared_mem: int = 0) -> None:
-        with self._around():
-            self._function(grid, block, args, shared_mem=shared_mem)
 
 
 # --- Arguments against parameters -----------------------------------------------------------------
