@@ -9,8 +9,14 @@ from types import SimpleNamespace
 import numpy as np
 
 from miniml.backends.cuda.driver import Simulator, placed
-from miniml.backends.cuda.failures import recording
-from miniml.backends.cuda.sim.memory import STREAM, DeviceAllocation, Memory, occupied, set_limit
+from miniml.backends.cuda.sim.memory import (
+    STREAM,
+    DeviceAllocation,
+    Memory,
+    occupied,
+    recording,
+    set_limit,
+)
 from miniml.backends.cuda.sim.module import Module
 
 

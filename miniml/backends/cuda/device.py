@@ -23,9 +23,8 @@ from ..signature import ArraySpec
 from . import kernels as kernels  # registers the library's kernels
 from .array import DeviceArray
 from .driver import Driver, Simulator, gpu
-from .failures import recorded, refuse_recording
 from .move import move
-from .sim.memory import Fault, current, error
+from .sim.memory import Fault, current, error, recorded, refuse_recording
 from .text import loops
 from .text.elementwise import Elementwise
 from .text.raw import FunctionKernel, Raw

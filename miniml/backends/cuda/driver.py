@@ -1,6 +1,7 @@
 """The drivers of a CUDA device: all that it asks of a GPU, through cupy, or of the simulator.
 
-Parts: the driver; cupy's, whose errors become miniml's; the simulator's.
+Parts: the driver; cupy's; translation of cupy's and the CUDA driver's errors into miniml's; the
+simulator's driver.
 """
 
 from __future__ import annotations
@@ -8,14 +9,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from types import SimpleNamespace
-from typing import Any, Protocol
+from typing import Any, NoReturn, Protocol
 
 import numpy as np
 
-from ...core.errors import CompileError, DeviceError
-from .failures import explained, no_memory, not_launched, not_loaded, raise_as, recording
+from ...core.errors import (
+    CompileError,
+    DeviceError,
+    DeviceLostError,
+    LaunchError,
+    MinimlError,
+)
 from .sim import unit
-from .sim.memory import STREAM, DeviceAllocation, Memory, occupied
+from .sim.memory import STREAM, DeviceAllocation, Memory, no_room, occupied, recording
 from .sim.module import DYNAMIC_SHARED, Module
 from .text.source import check, parameters
 
@@ -248,6 +254,93 @@ def check_architecture(cupy: Any) -> None:
             f"{capability / 10}, and CUDA {toolkit} compiles for {oldest / 10} and newer; "
             "pip install 'miniml[cuda12]', or use device_target='cuda-sim'"
         )
+
+
+# --- Errors of CUDA -------------------------------------------------------------------------------
+
+
+# By the names of both interfaces: cudaErrorIllegalAddress and CUDA_ERROR_ILLEGAL_ADDRESS.
+FAULTS = frozenset(
+    (
+        "illegaladdress", "misalignedaddress", "illegalinstruction", "invalidaddressspace",
+        "invalidpc", "hardwarestackerror", "assert", "launchfailure", "launchfailed",
+        "launchtimeout", "eccuncorrectable", "tensormemoryleak", "unknown",
+    )
+)  # fmt: skip
+TOO_LARGE = frozenset(("launchoutofresources", "invalidconfiguration", "invalidvalue"))
+WRONG_ARCHITECTURE = frozenset(
+    (
+        "nokernelimagefordevice", "nobinaryforgpu", "invalidptx", "unsupportedptxversion",
+        "invaliddevicefunction",
+    )
+)  # fmt: skip
+NO_MEMORY = frozenset(("memoryallocation", "outofmemory"))
+_OF_CUDA = ("CUDARuntimeError", "CUDADriverError", "CUBLASError", "NVRTCError", "OutOfMemoryError")
+
+
+def raise_as(clear: Exception, error: Exception) -> NoReturn:
+    """Raise the clear error from the original one; if they are the same, re-raise it."""
+    if clear is error:
+        raise error
+    raise clear from error
+
+
+def kind_of(error: BaseException) -> str:
+    """The error's name without cudaError or CUDA_ERROR_, in lower case; "" for others' errors."""
+    if type(error).__name__ == "OutOfMemoryError":
+        return "outofmemory"
+    if type(error).__name__ not in _OF_CUDA:
+        return ""
+    name = str(error).partition(":")[0].strip()
+    return name.removeprefix("cudaError").removeprefix("CUDA_ERROR_").replace("_", "").lower()
+
+
+def explained(error: Exception, driver: Any, doing: str) -> Exception:
+    """The error to raise for one that occurred while `doing` something; itself if it is not
+    CUDA's."""
+    kind = kind_of(error)
+    if not kind or isinstance(error, MinimlError):
+        return error
+    if kind in FAULTS:
+        return DeviceLostError(
+            f"device {driver.name!r} is lost: a kernel launched before faulted ({error}), and "
+            "nothing that is there can be used any more; start the process anew, and run the same "
+            "with device_target='cuda-sim', which names the kernel, the thread and the line"
+        )
+    return DeviceError(f"device {driver.name!r} failed at {doing}: {error}")
+
+
+def no_memory(error: Exception, driver: Any, nbytes: int) -> Exception:
+    """The error to raise when an allocation fails."""
+    if kind_of(error) not in NO_MEMORY:
+        return explained(error, driver, f"an allocation of {nbytes} bytes")
+    return no_room(driver.name, nbytes, *driver.occupied())
+
+
+def not_launched(
+    error: Exception, driver: Any, entry: str, grid: Any, block: Any, shared: int
+) -> Exception:
+    """The error to raise when a launch is refused."""
+    kind = kind_of(error)
+    if kind in TOO_LARGE:
+        return LaunchError(
+            f"kernel {entry} cannot be launched with grid {tuple(grid)}, block {tuple(block)} and "
+            f"{shared} bytes of dynamic shared memory ({error}); fewer threads a block need fewer "
+            "registers, and __launch_bounds__ makes the compiler save some"
+        )
+    return not_loaded(error, driver, entry)
+
+
+def not_loaded(error: Exception, driver: Any, entry: str) -> Exception:
+    """The error to raise when a kernel cannot be loaded."""
+    if kind_of(error) in WRONG_ARCHITECTURE or "--gpu-architecture" in str(error):
+        capability = driver.capability
+        return DeviceError(
+            f"kernel {entry} cannot be compiled for this GPU, of compute capability "
+            f"{capability[:-1]}.{capability[-1]} ({error}); use a cupy of another version of CUDA: "
+            "pip install 'miniml[cuda12]' for older GPUs, 'miniml[cuda13]' for newer ones"
+        )
+    return explained(error, driver, f"the launch of kernel {entry}")
 
 
 # --- The simulator --------------------------------------------------------------------------------

@@ -1,8 +1,8 @@
 """Device memory of the CUDA simulator, its settings, and the faults of kernels in words.
 
-Parts: settings, one value per context; the stream, the queue of launches; memory, in NumPy storage
-with poison, guard zones and a record of writes; faults, the runtime's findings with lines of the
-user's own text.
+Parts: settings, one value per context; the stream, the queue of launches; CUDA graphs, what is
+recorded and what is refused meanwhile (of a GPU, too); memory, in NumPy storage with poison, guard
+zones and a record of writes; faults, the runtime's findings with lines of the user's own text.
 """
 
 from __future__ import annotations
@@ -22,9 +22,8 @@ from typing import Any
 
 import numpy as np
 
-from ....core.errors import KernelFaultError
+from ....core.errors import CaptureError, DeviceMemoryError, KernelFaultError
 from ...compiled import lock_of_process
-from ..failures import no_room, refuse_recording
 from .unit import NAME
 
 # --- Settings -------------------------------------------------------------------------------------
@@ -119,6 +118,46 @@ class Stream:
 STREAM = Stream()
 
 
+# --- CUDA graphs ----------------------------------------------------------------------------------
+
+
+class Recording(list[Callable[[], None]]):
+    """The simulator's launches while a graph is recorded. refused: the error that spoilt it."""
+
+    refused: CaptureError | None = None
+
+
+_recording: ContextVar[Recording | None] = ContextVar("miniml_cuda_recording", default=None)
+recorded = _recording.get  # None while nothing is recorded
+
+
+@contextmanager
+def recording() -> Iterator[Recording]:
+    """Record a CUDA graph inside a `with`; CaptureError at its end, too, if a kernel has caught
+    one."""
+    made = Recording()
+    token = _recording.set(made)
+    try:
+        yield made
+    finally:
+        _recording.reset(token)
+    if made.refused is not None:
+        raise made.refused
+
+
+def refuse_recording(what: str) -> None:
+    """CaptureError while a graph is recorded.
+
+    CUDA does not refuse everything: memory of cupy's pool, and copies from the host, would be
+    recorded, and would have changed when the graph runs again.
+    """
+    made = recorded()
+    if made is not None:
+        message = f"a CUDA graph only launches; got {what} while one was recorded"
+        made.refused = CaptureError(message)
+        raise made.refused
+
+
 # --- Device memory --------------------------------------------------------------------------------
 
 
@@ -137,7 +176,7 @@ class DeviceAllocation:
     """`nbytes` of device memory, filled with poison, at an address that is a multiple of 256.
 
     initialised: one byte for each byte, 0 where nothing has been written; None: not recorded, as
-    for an allocation of fast mode. OutOfMemoryError: beyond the limit set.
+    for an allocation of fast mode. DeviceMemoryError: beyond the limit set.
     """
 
     __slots__ = ("nbytes", "initialised", "address", "_raw", "_start", "_zones", "__weakref__")
@@ -276,6 +315,15 @@ class Memory:
     def _host(self) -> Any:
         own = self.allocation.bytes[self.offset : self.offset + self.nbytes]
         return own.view(self.dtype).reshape(self.shape)
+
+
+def no_room(name: str, nbytes: int, used: int, size: int) -> DeviceMemoryError:
+    """The error for a device without room for so many more bytes."""
+    return DeviceMemoryError(
+        f"device {name!r} has no room for {nbytes} more bytes: {used} of "
+        f"{size} are in use; smaller batches take less, and tensors that nothing refers to any "
+        "more give theirs back"
+    )
 
 
 def occupied() -> tuple[int, int]:

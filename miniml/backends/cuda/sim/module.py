@@ -25,15 +25,7 @@ import numpy as np
 
 from ....core.errors import KernelWarning, LaunchError
 from ...compiled import lock_of_process
-from ..failures import (
-    MAX_BLOCK,
-    MAX_GRID,
-    MAX_THREADS,
-    STATIC_SHARED,
-    fits,
-    misfit,
-    recorded,
-)
+from ..text.source import MAX_BLOCK, MAX_GRID, MAX_THREADS, STATIC_SHARED, fits, misfit
 from . import unit
 from .memory import (
     SCHEDULES,
@@ -47,6 +39,7 @@ from .memory import (
     current,
     error,
     explain,
+    recorded,
     source_lines,
     using,
 )
@@ -142,7 +135,8 @@ class Module:
 
     def settings(self) -> SimSettings:
         """The settings of a launch from here."""
-        return replace(current(), mode=self.mode or current().mode)
+        now = current()
+        return now if self.mode in (None, now.mode) else replace(now, mode=self.mode)
 
     def function(self, name: str) -> SimKernel:
         """The kernel of that name; LaunchError lists those that exist."""

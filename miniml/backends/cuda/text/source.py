@@ -21,7 +21,6 @@ from ...expressions import functions, table
 from ...product import Axis, Shape, broadcast_steps
 from ...product import merged as merge
 from ..array import DeviceArray
-from ..failures import fits, misfit
 
 # --- Units ----------------------------------------------------------------------------------------
 
@@ -177,6 +176,25 @@ def _titled(code: str) -> str:
 # --- Arguments against parameters -----------------------------------------------------------------
 
 
+def fits(dtype: np.dtype[Any], kind: str, size: int, array: bool) -> bool:
+    """True where a parameter of a NumPy kind (b, i, u or f) and size may get a value of the dtype;
+    array: where a pointer to it may get an array.
+
+    A value of an integer may change its sign, as in `size_t n`. An array may not, as C++ converts
+    no such pointers: negative numbers would be read as huge ones. A bool is an unsigned byte, too.
+    """
+    same = dtype.kind == kind or (dtype.kind == "b" and kind == "u")
+    signs = not array and {dtype.kind, kind} == {"i", "u"}
+    return dtype.itemsize == size and (same or signs)
+
+
+def misfit(kernel: str, i: int, parameter: object, dtype: Any, array: bool) -> LaunchError:
+    """The error for an argument that does not fit."""
+    got = f"got an array of {dtype}" if array else f"got a value of {dtype}"
+    does = "; a kernel that reads it as another type casts the pointer itself" if array else ""
+    return LaunchError(f"argument {i} of {kernel} is {parameter}; {got}{does}")
+
+
 # cupy compares no arguments with the parameters of a kernel.
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 _QUALIFIERS = re.compile(r"\b(?:const|volatile|__restrict__|__restrict|__grid_constant__)\b")
@@ -281,6 +299,11 @@ def _scalar(entry: str, i: int, argument: Any) -> np.dtype[Any]:
 # --- Layouts of strided arrays --------------------------------------------------------------------
 
 
+# Limits of a launch that every GPU supported by CUDA allows.
+MAX_THREADS = 1024  # of a block
+MAX_BLOCK = (1024, 1024, 64)
+MAX_GRID = (2**31 - 1, 65535, 65535)
+STATIC_SHARED = 48 * 1024  # bytes of shared memory of a block; more must be asked for
 MAX_RANK = 8
 BLOCK = 256
 PER_THREAD = 4
