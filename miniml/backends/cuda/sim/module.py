@@ -25,7 +25,7 @@ import numpy as np
 
 from ....core.errors import KernelWarning, LaunchError
 from ...compiled import lock_of_process
-from ..text.source import MAX_BLOCK, MAX_GRID, MAX_THREADS, STATIC_SHARED, fits, misfit
+from ..text.source import MAX_BLOCK, MAX_GRID, MAX_THREADS, STATIC_SHARED, fits, misfit, scalar
 from . import unit
 from .memory import (
     SCHEDULES,
@@ -416,7 +416,10 @@ class Packed:
                 value: Any = ctypes.c_uint64(argument.address)
                 self.slots[i] = ctypes.addressof(value)
             else:
-                value = _scalar(kernel, i, argument, parameter)
+                value = scalar(kernel, i, argument)
+                is_address = parameter.kind == "p" and value.view(np.uint8).any()
+                if not _takes(value.dtype, parameter, bool(is_address)):
+                    raise misfit(kernel, i, parameter, value.dtype, array=False)
                 self.slots[i] = value.ctypes.data
             self._kept.append(value)
 
@@ -432,30 +435,6 @@ def _points(dtype: DType, parameter: KernelParameter) -> bool:
     if kind == "s":  # __half, float4: only its size is known
         return size % dtype.itemsize == 0
     return fits(dtype, kind, size, array=True)
-
-
-def _scalar(kernel: str, i: int, argument: Any, parameter: KernelParameter) -> Any:
-    """An array of one element; Python's int becomes int64, its float float64, as in cupy."""
-    if isinstance(argument, (bool, np.bool_)):
-        value = np.array([argument], np.bool_)
-    elif isinstance(argument, int):
-        value = np.array([argument], np.int64)
-    elif isinstance(argument, float):
-        value = np.array([argument], np.float64)
-    elif isinstance(argument, np.generic):
-        value = np.array([argument])
-    elif isinstance(argument, np.ndarray):
-        if argument.size != 1:
-            raise LaunchError(
-                f"argument {i} of {kernel} is a NumPy array of {argument.size} elements; "
-                "put it into device memory first"
-            )
-        value = np.ascontiguousarray(argument).reshape(1)
-    else:
-        raise LaunchError(f"argument {i} of {kernel} cannot be a {type(argument).__name__}")
-    if not _takes(value.dtype, parameter, parameter.kind == "p" and value.view(np.uint8).any()):
-        raise misfit(kernel, i, parameter, value.dtype, array=False)
-    return value
 
 
 @lru_cache(None)

@@ -264,7 +264,7 @@ def check(entry: str, expected: Sequence[TextParameter], args: Sequence[Any]) ->
         raise LaunchError(f"{entry} has {len(expected)} parameters; got {len(args)} arguments")
     for i, (argument, parameter) in enumerate(zip(args, expected, strict=True)):
         is_array = _on_device(argument)
-        dtype = argument.dtype if is_array else _scalar(entry, i, argument)
+        dtype = argument.dtype if is_array else scalar(entry, i, argument).dtype
         if is_array == parameter.pointer:
             passes = parameter.type is None or fits(dtype, *parameter.type, is_array)
         else:  # a null pointer is an integer
@@ -281,18 +281,19 @@ def _on_device(argument: Any) -> bool:
     )
 
 
-def _scalar(entry: str, i: int, argument: Any) -> np.dtype[Any]:
-    """The dtype in which cupy passes a scalar or a structure."""
+def scalar(entry: str, i: int, argument: Any) -> np.ndarray[Any, Any]:
+    """A number or a structure as an array of one element; Python's int becomes int64, its float
+    float64, as in cupy."""
     if isinstance(argument, np.ndarray) and argument.size != 1:
         raise LaunchError(
             f"argument {i} of {entry} is a NumPy array of {argument.size} elements; "
             "put it into device memory first"
         )
     if isinstance(argument, (np.generic, np.ndarray)):
-        return argument.dtype
+        return np.ascontiguousarray(argument).reshape(1)
     for python, dtype in ((bool, np.bool_), (int, np.int64), (float, np.float64)):
         if isinstance(argument, python):
-            return np.dtype(dtype)
+            return np.array([argument], dtype)
     raise LaunchError(f"argument {i} of {entry} cannot be a {type(argument).__name__}")
 
 
