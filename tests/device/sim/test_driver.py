@@ -157,16 +157,22 @@ def test_deferred_errors_surface_late_but_bad_sizes_at_once(simulator, kernels):
         y.get()  # said once
 
 
-def test_a_module_runs_in_the_mode_of_its_driver():
+@pytest.mark.parametrize("ambient", MODES)
+@pytest.mark.parametrize(("mode", "fault"), [("check", "out-of-bounds"), ("fast", "overrun")])
+def test_a_module_runs_in_the_mode_of_its_driver(ambient, mode, fault):
     """Whatever the settings are; what was written is known in check mode afterwards."""
-    kernels = {mode: drivers.Simulator(mode).load(TEXT, ()).function("put") for mode in MODES}
-    for ambient in MODES:
-        with using(mode=ambient):
-            y = drivers.Simulator(ambient).allocate(16).view(f32)
-            kernels["fast"]((1,), (4,), (y, f32(1)))
-            assert y.unwritten() == 0
-            with pytest.raises(KernelFaultError):
-                kernels["check"]((1,), (5,), (y, f32(1)))
+    driver = drivers.Simulator(mode)
+    put, copy = map(driver.load(TEXT, ()).function, ("put", "copy"))
+    with using(mode="check"):
+        both = driver.allocate(32).view(f32)
+    with using(mode=ambient):
+        put((1,), (4,), (both[:4], f32(1)))
+        copy((1,), (4,), (both[:4], both[4:]))
+        assert both.get().tolist() == [1] * 8
+        assert both.unwritten() == 0
+        with pytest.raises(KernelFaultError) as caught:
+            put((1,), (5,), (driver.allocate(16).view(f32), f32(1)))
+    assert caught.value.faults[0].kind == fault
 
 
 def test_the_device_has_the_limits_of_a_gpu(simulator):
