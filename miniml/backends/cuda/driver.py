@@ -29,7 +29,7 @@ HostArray = np.ndarray[Any, Any]
 
 
 class Driver(Protocol):
-    """What a device asks of a GPU.
+    """The interface of a GPU, or of the simulator of one, to the device.
 
     Memory is what kernels are given: flat arrays `a`, of which the backend uses a[low:high],
     a.view(dtype), a.fill(number) and a.dtype. name: the device's. module: what kernels of users
