@@ -36,7 +36,7 @@ class Library:
 
 
 class Events(Library):
-    """Base of those that time with the events of a module of cupy's kind."""
+    """Base of those that time with cupy's events."""
 
     module: Any
 
@@ -95,6 +95,22 @@ class Miniml(Events):
 
     def array(self, array: np.ndarray) -> Any:
         return ml.Tensor(array, device=self.device.name)
+
+    def seconds(self, calls: Sequence[Call]) -> float:
+        """By the clock in the simulator, which has no events."""
+        if self.device.name == "cuda":
+            return super().seconds(calls)
+        start = time.perf_counter()
+        for call in calls:
+            call()
+        self.device.synchronize()
+        return time.perf_counter() - start
+
+    def copies(self, nbytes: int) -> list[Call]:
+        if self.device.name == "cuda":
+            return super().copies(nbytes)
+        x = self.device.from_host(np.zeros(nbytes, np.uint8))
+        return [lambda: self.device.copy(x)]
 
 
 class Cupy(Events):

@@ -22,7 +22,7 @@ def get_device(name: str, sim: str = "check") -> Device:
 @cache
 def _cuda(name: str, sim: str) -> Device:
     try:
-        device: Device = import_module(".cuda.load", __package__).device(name, sim)
+        device: Device = import_module(".cuda.device", __package__).load(name, sim)
     except ImportError as error:
         raise DeviceError(f"device {name!r} is not available: {error}") from error
     return device

@@ -8,7 +8,7 @@ import miniml as ml
 from miniml.backends import devices
 from miniml.core import epoch
 from tests.conftest import HAS_CXX
-from tests.device.as_gpu import double
+from tests.device.emucupy import double
 
 if HAS_CXX:
     DEVICES = ["cuda-sim"]

@@ -5,9 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from contextlib import nullcontext
 from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from miniml.backends.cuda.device import Cuda
@@ -35,22 +35,21 @@ def compiled(text: str, architecture: int, *more: str) -> Compiled:
 
 
 class Offline:
-    """In the place of cupy on a GPU of one architecture: texts are compiled and never launched."""
+    """The driver of a GPU of one architecture that is not there: texts are compiled and never
+    launched."""
+
+    name, module, checks, cublas = "cuda", None, False, None
 
     def __init__(self, architecture: int):
         self._architecture = architecture
 
-    def RawModule(self, code: str, options: tuple[str, ...]) -> Any:
-        self._code = code
-        return self
-
-    def get_function(self, name: str) -> Compiled:
-        return compiled(self._code, self._architecture)
+    def load(self, code: str, options: tuple[str, ...]) -> Any:
+        return SimpleNamespace(function=lambda entry: compiled(code, self._architecture))
 
 
 @cache
 def _device(architecture: int) -> Cuda:
-    return Cuda("cuda-sim", Offline(architecture), nullcontext)
+    return Cuda(Offline(architecture))
 
 
 def runs_on(entry: KernelEntry, architecture: int) -> bool:

@@ -6,16 +6,15 @@ import ctypes
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import partial
-from types import SimpleNamespace
 from typing import Any
 
 import ml_dtypes
 import numpy as np
 
-from miniml.backends.cuda import emulator as emucupy
 from miniml.backends.cuda.device import Cuda
+from miniml.backends.cuda.driver import Cupy
 from miniml.backends.cuda.sim.memory import using
+from tests.device.emucupy import double
 
 NUMBERS = {0: np.float32, 1: np.float64, 2: np.float16, 14: ml_dtypes.bfloat16}
 SUMS = {68: np.float32, 70: np.float64}
@@ -89,10 +88,8 @@ def view(address, dtype, shape, steps):
 @contextmanager
 def with_cublas() -> Iterator[tuple[Any, Gemm]]:
     """A device of the simulator that has cuBLAS besides."""
-    gemm = Gemm()
-    module = SimpleNamespace(**{n: getattr(emucupy, n) for n in dir(emucupy)})
-    module.cuda = SimpleNamespace(
-        **vars(emucupy.cuda), cublas=gemm, get_cublas_handle=lambda: HANDLE
-    )
-    yield Cuda("cuda", module, partial(using, mode="fast")), gemm
+    gemm, module = Gemm(), double()
+    module.cuda.cublas, module.cuda.get_cublas_handle = gemm, lambda: HANDLE
+    with using(mode="fast"):
+        yield Cuda(Cupy(module)), gemm
     assert gemm.mode == TF32

@@ -10,8 +10,7 @@ import pytest
 import miniml as ml
 from miniml import Launch, ops
 from miniml.backends import devices
-from miniml.backends.cuda import emulator as emucupy
-from miniml.backends.cuda import load
+from miniml.backends.cuda import driver
 from miniml.core.errors import (
     CompileError,
     DeviceError,
@@ -20,6 +19,7 @@ from miniml.core.errors import (
     KernelFaultError,
     MinimlError,
 )
+from tests.device import emucupy
 from tests.device.as_gpu import (
     ILLEGAL,
     CompileException,
@@ -55,7 +55,7 @@ class TestNoDevice:
         message = self.refusal(r"compute capability 7\.0, and CUDA 13 compiles for 7\.5 and newer")
         assert "pip install 'miniml[cuda12]'" in message
         cupy.cuda.runtime.runtimeGetVersion = lambda: 12080
-        assert load.gpu().name == "cuda"
+        assert driver.gpu().name == "cuda"
 
     def test_no_code_for_this_gpu(self, gpu):
         gpu.RawModule = lambda code, options: SimpleNamespace(
@@ -96,7 +96,7 @@ OUTSIDE = 'extern "C" __global__ void f(const T* x, T* out, long long n) { out[n
 class TestMemory:
     @pytest.fixture
     def pool(self):
-        pool = emucupy.get_default_memory_pool()
+        pool = emucupy.double().get_default_memory_pool()
         yield pool
         pool.set_limit(None)
 
@@ -219,7 +219,7 @@ class TestFaults:
             f, x = ml.jit(lambda x: ops.exp(ops.exp(x))), ml.Tensor([0.0])
             for _ in range(3):
                 f(x)
-            monkeypatch.setattr(emucupy.cuda.Graph, "_run", raising(ILLEGAL))
+            monkeypatch.setattr(emucupy.Graph, "_run", raising(ILLEGAL))
             with pytest.raises(DeviceLostError, match="device 'cuda' is lost"):
                 f(x)
             monkeypatch.undo()

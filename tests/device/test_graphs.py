@@ -10,8 +10,9 @@ import pytest
 
 import miniml as ml
 from miniml import Kernel, Launch, kernel, nn, ops, optim
-from miniml.backends.cuda import emulator as emucupy
 from miniml.backends.cuda.sim import memory as sim_settings
+from miniml.backends.cuda.sim import module
+from miniml.backends.cuda.sim.module import SimKernel
 from miniml.backends.devices import get_device
 from miniml.core.errors import CaptureError, KernelFaultError, MinimlError
 from miniml.ops.bases import Unary
@@ -36,13 +37,13 @@ def on_sim(on_simulator):
 def launched(monkeypatch):
     """The names of the kernels that Python launches."""
     names = []
-    call = emucupy.RawKernel.__call__
+    call = SimKernel.__call__
 
     def noted(self, *args, **keywords):
         names.append(self.name)
         return call(self, *args, **keywords)
 
-    monkeypatch.setattr(emucupy.RawKernel, "__call__", noted)
+    monkeypatch.setattr(SimKernel, "__call__", noted)
     return names
 
 
@@ -368,16 +369,15 @@ class TestFaults:
 
         g = ml.jit(f)
         g(ml.Tensor(X))
-        step = emucupy.RawKernel._repeated
 
         def interrupted(*args):
             raise KeyboardInterrupt
 
-        monkeypatch.setattr(emucupy.RawKernel, "_repeated", interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            g(ml.Tensor(X))
+        with monkeypatch.context() as patch:
+            patch.setattr(module, "Address", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                g(ml.Tensor(X))
         assert p.tolist() == [2, 4]
-        monkeypatch.setattr(emucupy.RawKernel, "_repeated", step)
         g(ml.Tensor(X))
         assert p.tolist() == [3, 6]
         assert g.compiled(ml.Tensor(X)).program._idle[0].executor.recorded is not None

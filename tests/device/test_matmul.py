@@ -141,7 +141,7 @@ class TestChoice:
                 raise ImportError("libcublas.so is not there")
 
         with with_cublas() as (device, _):
-            device.module.cuda = Names()
+            device.driver.module.cuda = Names()
             assert not device.has("cublas")
 
 

@@ -14,8 +14,7 @@ import miniml as ml
 from miniml import cli
 from miniml.backends import cuda
 from miniml.backends.cuda import nvrtc
-from miniml.backends.cuda.failures import STATIC_SHARED
-from miniml.backends.cuda.text.source import OPTIONS
+from miniml.backends.cuda.text.source import OPTIONS, STATIC_SHARED
 from miniml.backends.kernel import Expression
 from miniml.core.errors import CompileError, DeviceError
 from tests.device.gate import compiled, runs_on

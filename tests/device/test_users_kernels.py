@@ -8,7 +8,7 @@ import pytest
 
 import miniml as ml
 from miniml import Kernel, Launch, Primitive, elementwise_kernel, kernel, raw_kernel
-from miniml.backends.cuda import load
+from miniml.backends.cuda import driver
 from miniml.backends.signature import ArraySpec
 from miniml.core.errors import (
     CompileError,
@@ -359,7 +359,7 @@ class TestRefusals:
         with pytest.raises(
             DeviceError, match=r"'cuda' is not available: it needs cupy.*pip install 'miniml"
         ):
-            load.gpu()
+            driver.gpu()
 
     def test_no_driver(self):
         cupy = pytest.importorskip("cupy", reason="no cupy on this machine")
@@ -386,7 +386,7 @@ class TestRefusals:
         module.cuda = type("cuda", (), {"runtime": runtime})
         monkeypatch.setitem(sys.modules, "cupy", module)
         with pytest.raises(DeviceError, match=r"driver.*cudaErrorInsufficientDriver.*a newer one"):
-            load.gpu()
+            driver.gpu()
 
     def test_no_compiler(self, tmp_path):
         text = (

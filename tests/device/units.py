@@ -1,23 +1,24 @@
 """Every text that kernels have compiled, found by preparing and launching them.
 
-They run on the backend's own device, whose module computes nothing and takes down what reaches
-`RawModule`: so no text is put together a second time.
+They run on the backend's own device, whose driver computes nothing and takes down what it is to
+load: so no text is put together a second time.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from functools import cache
 from math import prod
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
 from miniml.backends import registry
-from miniml.backends.cuda import emulator as emucupy
 from miniml.backends.cuda import kernels as kernels
 from miniml.backends.cuda.device import FEATURES, Cuda
+from miniml.backends.cuda.driver import Simulator
 from miniml.backends.kernel import Expression, KernelEntry, KernelNode, RawSource
 from miniml.backends.selection import Target
 from miniml.backends.signature import ArraySpec
@@ -42,11 +43,8 @@ LONG_ROWS = ("Sort", "TopK")
 LAUNCHED = 1 << 31  # elements; nothing is stored for them, but addresses are taken
 
 
-class Memory(np.ndarray):
-    """Bytes on the host that are set and got as a device's are."""
-
-    def get(self) -> np.ndarray:
-        return np.asarray(self)
+class Constant(np.ndarray):
+    """Memory on the host that is set as a device's is."""
 
     def set(self, values: np.ndarray) -> None:
         self[...] = values
@@ -57,7 +55,7 @@ class Unlaunched:
 
     max_dynamic_shared_size_bytes = 0
 
-    def get_function(self, name: str) -> Unlaunched:
+    def function(self, name: str) -> Unlaunched:
         return self
 
     def get_global(self, name: str) -> None:
@@ -68,19 +66,27 @@ class Unlaunched:
 
 
 class Recorder:
-    """In the place of cupy: memory that no kernel fills, and the texts to be compiled."""
+    """A driver with memory on the host, which no kernel fills, and the texts to be compiled."""
+
+    name, checks, cublas, stream = "cuda-sim", False, None, None
+    shared_limit = Simulator.shared_limit
 
     def __init__(self) -> None:
-        self.cuda = emucupy.cuda  # streams with nothing in them, and the figures of a device
+        self.module = SimpleNamespace(
+            ndarray=lambda shape, dtype, at: np.zeros(shape, dtype).view(Constant)
+        )
         self.texts: list[str] = []
 
-    def empty(self, nbytes: int, dtype: Any) -> Memory:
-        return np.zeros(nbytes, dtype).view(Memory)
+    def allocate(self, nbytes: int) -> np.ndarray:
+        return np.zeros(nbytes, np.uint8)
 
-    def ndarray(self, shape: tuple[int, ...], dtype: Any, at: None) -> Memory:
-        return np.zeros(shape, dtype).view(Memory)
+    def read(self, memory: np.ndarray) -> np.ndarray:
+        return memory
 
-    def RawModule(self, code: str, options: tuple[str, ...]) -> Unlaunched:
+    def write(self, memory: np.ndarray, array: np.ndarray) -> None:
+        memory[...] = array
+
+    def load(self, code: str, options: tuple[str, ...]) -> Unlaunched:
         self.texts.append(code)
         return Unlaunched()
 
@@ -88,18 +94,18 @@ class Recorder:
 def texts_of(entry: KernelEntry, node: KernelNode) -> list[str]:
     """What is compiled when a kernel runs for a node (whose device is ours to choose); when it is
     prepared, for arrays that no memory holds."""
-    module = Recorder()
-    device = Cuda("cuda-sim", module, nullcontext)
+    driver = Recorder()
+    device = Cuda(driver)
     # Texts for tensor cores are found through the kernels that require them.
     device.features.update(dict.fromkeys(FEATURES, False))
     kernel = device.kernel(entry)
     kernel.prepare(KernelNode(node.name, node.inputs, node.outputs, node.attrs, Target(device)))
     if any(prod(spec.shape) > LAUNCHED for spec in (*node.inputs, *node.outputs)):
-        return module.texts
+        return driver.texts
     groups = node.inputs, kernel.workspace(), node.outputs
     ins, scratch, outs = (tuple(device.empty(s.shape, s.dtype) for s in specs) for specs in groups)
     kernel.launch(ins, scratch, outs, device.stream)
-    return module.texts
+    return driver.texts
 
 
 def node_of(entry: KernelEntry, call: Call) -> KernelNode:

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from miniml.backends.cuda import emulator as cp
 from miniml.backends.cuda.sim.memory import using
+from tests.device import emucupy as cp
 
 
 @dataclass(frozen=True)

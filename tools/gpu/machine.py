@@ -54,18 +54,25 @@ def configuration() -> str:
     return text.getvalue()
 
 
-def device_figures(module: Any) -> dict[str, Any]:
-    """Compute capability, versions of driver and runtime, and a few limits."""
-    device, runtime = module.cuda.Device(), module.cuda.runtime
-    names = ("MultiProcessorCount", "MaxSharedMemoryPerBlockOptin", "L2CacheSize", "ClockRate")
-    attributes = {n: device.attributes[n] for n in names if n in device.attributes}
-    return {
-        "compute_capability": device.compute_capability,
-        "driver": runtime.driverGetVersion(),
-        "runtime": runtime.runtimeGetVersion(),
-        "memory": device.mem_info[1],
-        **attributes,
+def device_figures(driver: Any) -> dict[str, Any]:
+    """Compute capability, memory and shared memory of a block; of a GPU versions of driver and
+    runtime, and further limits."""
+    found = {
+        "compute_capability": driver.capability,
+        "memory": driver.occupied()[1],
+        "MaxSharedMemoryPerBlockOptin": driver.shared_limit,
     }
+    if driver.name == "cuda":
+        cuda = driver.module.cuda
+        found |= {
+            "driver": cuda.runtime.driverGetVersion(),
+            "runtime": cuda.runtime.runtimeGetVersion(),
+            "memory": cuda.Device().mem_info[1],
+        }
+        attributes = cuda.Device().attributes
+        names = ("MultiProcessorCount", "L2CacheSize", "ClockRate")
+        found |= {n: attributes[n] for n in names if n in attributes}
+    return found
 
 
 def main() -> None:
@@ -79,7 +86,7 @@ def main() -> None:
     found["gpu"] = output_of("nvidia-smi", f"--query-gpu={QUERY}", "--format=csv,noheader")
     if given.device == "cuda":
         found["cupy"] = configuration()
-    found["device"] = device_figures(get_device(given.device).module)
+    found["device"] = device_figures(get_device(given.device).driver)
     found.save()
     x = np.linspace(-2, 2, 1000).astype(np.float32)
     y = ops.exp(ml.Tensor(x, device=given.device)).asnumpy()

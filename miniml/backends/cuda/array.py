@@ -14,40 +14,12 @@ from ...core.dtype import DType, bfloat16
 from ..product import Shape, dense_strides
 
 
-class Sized:
-    """The sizes that follow from shape and dtype."""
-
-    __slots__ = ()
-    shape: Shape
-    dtype: DType
-
-    @property
-    def size(self) -> int:
-        """The number of elements."""
-        return prod(self.shape)
-
-    @property
-    def ndim(self) -> int:
-        """The number of axes."""
-        return len(self.shape)
-
-    @property
-    def itemsize(self) -> int:
-        """The number of bytes of an element."""
-        return int(self.dtype.itemsize)
-
-    @property
-    def nbytes(self) -> int:
-        """The number of bytes of the elements."""
-        return self.size * self.itemsize
-
-
-class DeviceArray(Sized):
+class DeviceArray:
     """Elements of `dtype` in a block of bytes: element (i, j, ...) is at byte
     offset + i * strides[0] + j * strides[1] + ...
 
-    block: a flat uint8 array of cupy or of the simulator, shared by all views of it. The backend
-    uses cupy only for such blocks: shapes, strides and dtypes (bfloat16 among them) are kept here.
+    block: a flat uint8 array of the driver's, shared by all views of it, which knows nothing of
+    shapes, strides and dtypes (bfloat16 among them).
     """
 
     __slots__ = (
@@ -71,6 +43,26 @@ class DeviceArray(Sized):
         self.contiguous = strides is None or is_dense(shape, strides, dense)
         self._flat: Any = None
 
+    @property
+    def size(self) -> int:
+        """The number of elements."""
+        return prod(self.shape)
+
+    @property
+    def ndim(self) -> int:
+        """The number of axes."""
+        return len(self.shape)
+
+    @property
+    def itemsize(self) -> int:
+        """The number of bytes of an element."""
+        return int(self.dtype.itemsize)
+
+    @property
+    def nbytes(self) -> int:
+        """The number of bytes of the elements."""
+        return self.size * self.itemsize
+
     def bounds(self) -> tuple[int, int]:
         """The first byte of the block that an element occupies, and the one past the last."""
         if not self.size:
@@ -81,7 +73,7 @@ class DeviceArray(Sized):
 
     @property
     def flat(self) -> Any:
-        """The bytes between the bounds as a flat array of the module's, for a kernel's argument.
+        """The bytes between the bounds as a flat array of the driver's, for a kernel's argument.
 
         bfloat16, which not every cupy supports, is passed as 16-bit integers.
         """

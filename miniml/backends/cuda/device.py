@@ -1,14 +1,12 @@
-"""The CUDA device: memory, kernels and graphs, on a GPU through cupy or on the simulator.
+"""The CUDA device: memory, kernels and graphs, on a GPU or on the simulator.
 
-Parts: the device; the capture of launches in CUDA graphs; the probes of optional features; the
-wrapper that checks in the simulator's check mode which memory a kernel writes.
+Parts: the device; the probes of optional features; the wrapper that checks in the simulator's check
+mode which memory a kernel writes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
-from contextvars import ContextVar
+from collections.abc import Callable, Sequence
 from functools import cached_property, partial
 from math import prod
 from typing import Any
@@ -17,16 +15,16 @@ from weakref import WeakSet
 import numpy as np
 
 from ...core.dtype import DType, bfloat16, float16
-from ...core.errors import CaptureError, CompileError
+from ...core.errors import CompileError
 from ..kernel import Expression, Kernel, KernelEntry, KernelNode, RawSource
 from ..product import Shape
 from ..selection import Target
 from ..signature import ArraySpec
+from . import kernels as kernels  # registers the library's kernels
 from .array import DeviceArray
-from .emulator import forget, unwritten
-from .failures import explained, no_memory, raise_as
+from .driver import Driver, Simulator, gpu
 from .move import move
-from .sim.memory import Fault, current, error
+from .sim.memory import Fault, current, error, recorded, refuse_recording
 from .text import loops
 from .text.elementwise import Elementwise
 from .text.raw import FunctionKernel, Raw
@@ -35,22 +33,25 @@ from .text.source import Compiler, unit
 HostArray = np.ndarray[Any, Any]
 
 
+def load(name: str, sim: str) -> Cuda:
+    """The device "cuda" or "cuda-sim"; DeviceError, with a remedy, if it is absent."""
+    return Cuda(Simulator(sim) if name == "cuda-sim" else gpu())
+
+
 class Cuda:
     """Memory and kernels of one GPU, or of the simulator of one.
 
-    module: cupy or its emulation; the backend uses only the names that
-    tests/device/sim/test_emucupy.py lists.
-    around: entered for every compilation and launch. checks: launches are synchronous, so kernels
-    may look at the values of their inputs first.
-    rows: the printer of row programs.
-    Everything runs in order on the module's current stream; copies to the host wait for it.
+    module: cupy, for kernels of users. checks: launches are synchronous, so kernels may look at the
+    values of their inputs first. rows: the printer of row programs.
+    Everything runs in order on the driver's stream; copies to the host wait for it.
     """
 
     rows = loops
 
-    def __init__(self, name: str, module: Any, around: Any = None, checks: bool = False):
-        self.name, self.module, self.checks = name, module, checks
-        self.compiler = Compiler(self, around)
+    def __init__(self, driver: Driver):
+        self.driver, self.name, self.checks = driver, driver.name, driver.checks
+        self.module = driver.module
+        self.compiler = Compiler(driver)
         self.moves: dict[object, Any] = {}
         self.features: dict[str, bool] = {}
         self.arenas: WeakSet[Any] = WeakSet()  # memory that is reused; for Watched
@@ -79,14 +80,13 @@ class Cuda:
         if not buffer.size:
             return np.empty(buffer.shape, buffer.dtype)
         source = self.contiguous(buffer).flat
-        with self._outside_graphs("a copy to the host"):
-            flat: HostArray = source.get()
-        return flat.view(buffer.dtype).reshape(buffer.shape)
+        refuse_recording("a copy to the host")
+        return self.driver.read(source).view(buffer.dtype).reshape(buffer.shape)
 
     def set(self, block: Any, array: HostArray) -> None:
         """Overwrite a block with the elements of a host array."""
-        with self._outside_graphs("a copy from the host"):
-            block.set(as_bytes(array))
+        refuse_recording("a copy from the host")
+        self.driver.write(block, np.ascontiguousarray(array).reshape(-1).view(np.uint8))
 
     def contiguous(self, array: DeviceArray) -> DeviceArray:
         return array if array.contiguous else self.copy(array)
@@ -150,90 +150,32 @@ class Cuda:
 
     def synchronize(self) -> None:
         """Wait until all launches are done."""
-        with self._outside_graphs("waiting for the stream"):
-            self.stream.synchronize()
+        refuse_recording("waiting for the stream")
+        self.driver.synchronize()
 
     def capture(self, launches: Callable[[], object]) -> Callable[[], None]:
         """The launches of `launches` as one CUDA graph: a function that repeats them."""
-        launch = recorded(self.module, launches)
+        launch = self.driver.capture(launches)
 
         def again() -> None:
-            with self._outside_graphs("the launch of a CUDA graph"):
-                launch()
+            refuse_recording("the launch of a CUDA graph")
+            launch()
 
         return again
 
     @cached_property
     def shared_limit(self) -> int:
         """Bytes of shared memory that a block may have."""
-        attributes = self.module.cuda.Device().attributes
-        return int(attributes["MaxSharedMemoryPerBlockOptin"])
+        return self.driver.shared_limit
 
     @property
     def stream(self) -> Any:
         """The stream on which everything is launched."""
-        return self.module.cuda.get_current_stream()
-
-    @contextmanager
-    def _outside_graphs(self, doing: str) -> Iterator[None]:
-        """Run a block that no CUDA graph can record; CUDA errors become miniml's."""
-        refuse_recording(doing)
-        try:
-            yield
-        except Exception as error:
-            raise_as(explained(error, self, doing), error)
+        return self.driver.stream
 
     def _block(self, nbytes: int) -> Any:
         refuse_recording("an allocation")
-        try:
-            return self.module.empty(nbytes, np.uint8)
-        except Exception as error:
-            raise_as(no_memory(error, self, nbytes), error)
-
-
-def as_bytes(array: HostArray) -> HostArray:
-    """The elements in row-major order, as bytes."""
-    return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
-
-
-# --- Capture of CUDA graphs -----------------------------------------------------------------------
-
-
-_recording: ContextVar[bool] = ContextVar("miniml_cuda_recording", default=False)
-
-
-def recorded(module: Any, launches: Callable[[], object]) -> Callable[[], None]:
-    """A function that repeats the launches of `launches` on the current stream, with the present
-    arguments; recording runs nothing.
-
-    CaptureError, or the module's own error, when `launches` waits, allocates or copies from or to
-    the host; the module is then as before.
-    """
-    stream = module.cuda.Stream(non_blocking=True)  # the default stream has no capture
-    with stream:
-        stream.begin_capture()
-        token = _recording.set(True)
-        try:
-            launches()
-        except BaseException:
-            with suppress(Exception):
-                stream.end_capture()
-            raise
-        finally:
-            _recording.reset(token)
-        graph = stream.end_capture()
-    launch: Callable[[], None] = graph.launch
-    return launch
-
-
-def refuse_recording(what: str) -> None:
-    """CaptureError while a graph is recorded.
-
-    CUDA does not refuse everything: memory of cupy's pool, and copies from the host, would be
-    recorded, and would have changed when the graph runs again.
-    """
-    if _recording.get():
-        raise CaptureError(f"a CUDA graph only launches; got {what} while one was recorded")
+        return self.driver.allocate(nbytes)
 
 
 # --- Optional features ----------------------------------------------------------------------------
@@ -269,16 +211,8 @@ def tensor_cores(device: Any, dtype: DType) -> bool:
     return True
 
 
-def cublas(device: Any) -> bool:
-    """True when the module has cuBLAS; cupy's raises ImportError where the library is absent."""
-    try:
-        return device.module.cuda.cublas is not None
-    except (AttributeError, ImportError):
-        return False
-
-
 FEATURES: dict[str, Callable[[Any], bool]] = {
-    "cublas": cublas,
+    "cublas": lambda device: device.driver.cublas is not None,
     "wmma": partial(tensor_cores, dtype=float16),
     "wmma_bfloat16": partial(tensor_cores, dtype=bfloat16),
 }
@@ -307,15 +241,15 @@ class Watched(Kernel):
         return self.kernel.workspace()
 
     def launch(self, inputs: Any, workspace: Any, outputs: Any, stream: Any) -> None:
-        if current().deferred or stream.is_capturing():  # nothing has run when `launch` returns
+        if current().deferred or recorded() is not None:  # nothing has run when `launch` returns
             self.kernel.launch(inputs, workspace, outputs, stream)
             return
         read = [_extent(a) for a in inputs]
         for array in (*outputs, *workspace):
             if array.block in self._device.arenas and not _overlaps(_extent(array), read):
-                forget(array.flat)
+                array.flat.forget()
         self.kernel.launch(inputs, workspace, outputs, stream)
-        counts = [-(-unwritten(a.flat) // a.dtype.itemsize) for a in outputs]
+        counts = [-(-a.flat.unwritten() // a.dtype.itemsize) for a in outputs]
         if any(counts):
             found = zip(counts, outputs, strict=True)
             raise error(
@@ -339,7 +273,7 @@ class Watched(Kernel):
 
 def _extent(array: Any) -> tuple[int, int]:
     """The addresses where an array begins and ends; 0, 0 for one without elements."""
-    start: int = array.flat.data.ptr
+    start: int = array.flat.address
     return start, start + array.flat.nbytes
 
 

@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ...core.errors import CompileError, DeviceError
-from .failures import STATIC_SHARED
-from .text.source import OPTIONS
+from .text.source import OPTIONS, STATIC_SHARED
 
 ARCHITECTURES = (75, 80, 90, 100, 120)
 

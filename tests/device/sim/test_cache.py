@@ -17,7 +17,7 @@ from miniml.core.errors import CompileError
 TEXT = 'extern "C" __global__ void k(float* y) { y[threadIdx.x] = 3; }'
 SMALL = f"""
 import numpy as np
-from miniml.backends.cuda import emulator as cp
+from tests.device import emucupy as cp
 y = cp.empty(4)
 module = cp.RawModule(code='{TEXT}')
 module.get_function("k")((1,), (4,), (y,))

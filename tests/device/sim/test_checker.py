@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from miniml.backends.cuda import emulator as cp
 from miniml.backends.cuda.sim.memory import SCHEDULES, using
 from miniml.backends.cuda.sim.unit import TOOLS
 from miniml.core.errors import KernelFaultError, KernelWarning
+from tests.device import emucupy as cp
 
 TEXT = """
 extern "C" __global__ void many_barriers(int* y, int rounds) {
@@ -399,7 +399,7 @@ def test_the_first_fault_is_the_one_that_explains_the_others(name, schedule):
 NO_MEMORY = """
 import resource
 import numpy as np
-from miniml.backends.cuda import emulator as cp
+from tests.device import emucupy as cp
 text = 'extern "C" __global__ void k(char* y, long long n) { while (n) y[--n] = 1; }'
 kernel = cp.RawModule(code=text).get_function("k")
 y = cp.empty(40_000_000, np.int8)

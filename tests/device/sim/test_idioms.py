@@ -11,11 +11,12 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from miniml.backends.cuda import emulator as cp
+from miniml.backends.cuda.driver import placed
 from miniml.backends.cuda.sim import unit as dialect
 from miniml.backends.cuda.sim.memory import using
 from miniml.backends.cuda.text.source import prelude
 from miniml.core.errors import CompileError, KernelFaultError, LaunchError
+from tests.device import emucupy as cp
 
 i32, u32, f16, f32, f64 = np.int32, np.uint32, np.float16, np.float32, np.float64
 TEXT = (Path(__file__).parent / "kernels" / "idioms.cu").read_text()
@@ -57,8 +58,8 @@ def near(got: Any, expected: Any, dtype: Any) -> None:
 def test_constants_that_the_host_sets(run):
     x = rng.standard_normal(67).astype(f32)
     taps = np.array([1, -2, 0.5, 3], f32)
-    cp.ndarray((4,), f32, unit().get_global("taps")).set(taps)
-    visits = cp.ndarray((1,), i32, unit().get_global("visits"))
+    placed((4,), f32, unit().get_global("taps")).set(taps)
+    visits = placed((1,), i32, unit().get_global("visits"))
     visits.fill(0)
     y = cp.empty(64)
     run("constants_of_host", cp.asarray(x), y)
@@ -71,7 +72,7 @@ def test_an_unknown_constant_names_those_that_exist():
     with pytest.raises(LaunchError, match=r"no variable or constant 'taps2' .* it has .*taps"):
         unit().get_global("taps2")
     with pytest.raises(ValueError, match="20 bytes do not fit 16 of memory"):
-        cp.ndarray((5,), f32, unit().get_global("taps"))
+        placed((5,), f32, unit().get_global("taps"))
 
 
 def test_static_shared_is_shared(run):

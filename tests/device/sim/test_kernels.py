@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 import scipy.special
 
-from miniml.backends.cuda import emulator as cp
 from miniml.backends.cuda.sim.memory import MODES, SCHEDULES, using
+from tests.device import emucupy as cp
 
 i32, i64, f32, f64 = np.int32, np.int64, np.float32, np.float64
 rng = np.random.default_rng(7)

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from miniml.backends.cuda import emulator as cp
 from miniml.backends.cuda.sim.memory import SimSettings, current, using
 from miniml.core.errors import CompileError, KernelFaultError, LaunchError
+from tests.device import emucupy as cp
 
 i32, f32 = np.int32, np.float32
 
@@ -360,7 +360,7 @@ def python(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
 
 SMALL = """
 import numpy as np
-from miniml.backends.cuda import emulator as cp
+from tests.device import emucupy as cp
 y = cp.empty(4)
 module = cp.RawModule(code='extern "C" __global__ void k(float* y) { y[threadIdx.x] = 3; }')
 module.get_function("k")((1,), (4,), (y,))

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from miniml.backends.cuda import emulator as cp
 from miniml.backends.cuda.sim.memory import using
 from miniml.core.errors import KernelFaultError
+from tests.device import emucupy as cp
 
 from .corpus.users import KERNELS, UserKernel
 

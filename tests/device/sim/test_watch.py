@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from miniml.backends.cuda import emulator as cp
 from miniml.backends.cuda.sim.memory import MODES, using
 from miniml.core.errors import KernelFaultError
+from tests.device import emucupy as cp
 
 TEXT = """
 extern "C" __global__ void computes(float* y) {

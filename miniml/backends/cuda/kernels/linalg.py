@@ -27,7 +27,7 @@ from ...product import (
 )
 from ...registry import kernel
 from ...signature import BF16, FLOAT, INT, ArraySpec, same
-from ..failures import explained, raise_as
+from ..driver import explained, raise_as
 from ..text.source import bounded, grid_for, layout, unit
 
 # --- cuBLAS ---------------------------------------------------------------------------------------

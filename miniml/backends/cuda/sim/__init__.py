@@ -1,8 +1,8 @@
 """The CUDA simulator: CUDA C compiled by the machine's C++ compiler, run thread by thread.
 
-    module.py   Module(code, options).kernel(name).launch(grid, block, args), with its arguments
+    module.py   Module(code, options).function(name)(grid, block, args), with its arguments
     unit.py     from the text to a shared library in the cache folder; the compiler
-    memory.py   settings; device memory with poison and guard zones; the faults of kernels
+    memory.py   settings; the stream; memory with poison and guard zones; the faults of kernels
     include/    CUDA C for a C++ compiler; runtime/: fibers, barriers, warps, the checker
 
 Not modelled: the weak order of a GPU's memory beyond barriers and fences, shared memory used by

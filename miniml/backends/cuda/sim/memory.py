@@ -1,7 +1,8 @@
 """Device memory of the CUDA simulator, its settings, and the faults of kernels in words.
 
-Parts: settings, one value per context; memory, in NumPy storage with poison, guard zones and a
-record of writes; faults, the runtime's findings with lines of the user's own text.
+Parts: settings, one value per context; the stream, the queue of launches; CUDA graphs, what is
+recorded and what is refused meanwhile (of a GPU, too); memory, in NumPy storage with poison, guard
+zones and a record of writes; faults, the runtime's findings with lines of the user's own text.
 """
 
 from __future__ import annotations
@@ -10,19 +11,18 @@ import ctypes
 import os
 import re
 import subprocess
-import sys
-import weakref
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from math import prod
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ....core.errors import KernelFaultError
+from ....core.errors import CaptureError, DeviceMemoryError, KernelFaultError
 from ...compiled import lock_of_process
 from .unit import NAME
 
@@ -89,6 +89,75 @@ def using(**changes: Any) -> Iterator[SimSettings]:
         _here.reset(token)
 
 
+# --- The stream -----------------------------------------------------------------------------------
+
+
+class Stream:
+    """The queue of all launches. They run at once, unless the settings say `deferred`."""
+
+    def __init__(self) -> None:
+        self._queue: list[Callable[[], None]] = []
+
+    def do(self, launch: Callable[[], None]) -> None:
+        """Run a launch now, or queue it where launches are deferred."""
+        if current().deferred:
+            self._queue.append(launch)
+        else:
+            launch()
+
+    def synchronize(self) -> None:
+        """Run the queue; its errors surface here, and launches after a fault never run."""
+        refuse_recording("waiting for the stream")
+        try:
+            while self._queue:
+                self._queue.pop(0)()
+        finally:
+            self._queue.clear()
+
+
+STREAM = Stream()
+
+
+# --- CUDA graphs ----------------------------------------------------------------------------------
+
+
+class Recording(list[Callable[[], None]]):
+    """The simulator's launches while a graph is recorded. refused: the error that spoilt it."""
+
+    refused: CaptureError | None = None
+
+
+_recording: ContextVar[Recording | None] = ContextVar("miniml_cuda_recording", default=None)
+recorded = _recording.get  # None while nothing is recorded
+
+
+@contextmanager
+def recording() -> Iterator[Recording]:
+    """Record a CUDA graph inside a `with`; CaptureError at its end, too, if a kernel has caught
+    one."""
+    made = Recording()
+    token = _recording.set(made)
+    try:
+        yield made
+    finally:
+        _recording.reset(token)
+    if made.refused is not None:
+        raise made.refused
+
+
+def refuse_recording(what: str) -> None:
+    """CaptureError while a graph is recorded.
+
+    CUDA does not refuse everything: memory of cupy's pool, and copies from the host, would be
+    recorded, and would have changed when the graph runs again.
+    """
+    made = recorded()
+    if made is not None:
+        message = f"a CUDA graph only launches; got {what} while one was recorded"
+        made.refused = CaptureError(message)
+        raise made.refused
+
+
 # --- Device memory --------------------------------------------------------------------------------
 
 
@@ -99,41 +168,23 @@ _GUARD_BYTE = 0xA5
 _ZONE = bytes([_GUARD_BYTE]) * GUARD
 
 _lock = lock_of_process()  # an allocation may be freed while this thread makes another
-_live: weakref.WeakSet[DeviceAllocation] = weakref.WeakSet()
 _used = 0
 _limit: int | None = None
-
-
-class OutOfMemoryError(MemoryError):
-    """The limit of the simulated device's memory is reached."""
 
 
 class DeviceAllocation:
     """`nbytes` of device memory, filled with poison, at an address that is a multiple of 256.
 
     initialised: one byte for each byte, 0 where nothing has been written; None: not recorded, as
-    for an allocation of fast mode. OutOfMemoryError: beyond the limit set.
+    for an allocation of fast mode. DeviceMemoryError: beyond the limit set.
     """
 
-    __slots__ = (
-        "nbytes",
-        "initialised",
-        "where",
-        "address",
-        "_raw",
-        "_start",
-        "_zones",
-        "__weakref__",
-    )
+    __slots__ = ("nbytes", "initialised", "address", "_raw", "_start", "_zones", "__weakref__")
 
     def __init__(self, nbytes: int):
         global _used
         if _limit is not None and _used + nbytes > _limit:
-            raise OutOfMemoryError(
-                f"the simulated device has {_limit} bytes, {_used} of them in use; "
-                f"{nbytes} more were asked for"
-            )
-        checking = current().mode == "check"
+            raise no_room("cuda-sim", nbytes, *occupied())
         self.nbytes = nbytes
         self._raw = np.empty(nbytes + 2 * GUARD + ALIGNMENT, np.uint8)
         self._start = GUARD + -(self._raw.ctypes.data + GUARD) % ALIGNMENT
@@ -141,17 +192,15 @@ class DeviceAllocation:
         below = self._raw[self._start - GUARD : self._start]
         above = self._raw[self._start + nbytes :][:GUARD]
         below[:] = above[:] = _GUARD_BYTE
-        self._zones = (below, above)
         self.address: int = self._raw.ctypes.data + self._start
-        self.initialised = np.zeros(nbytes, np.uint8) if checking else None
-        self.where = _caller() if checking else ""
+        self.initialised = np.zeros(nbytes, np.uint8) if current().mode == "check" else None
+        self._zones = (below, above)
         with _lock:
             _used += nbytes
-            _live.add(self)
 
     def __del__(self) -> None:
         global _used
-        counted = hasattr(self, "where")  # else __init__ failed before
+        counted = hasattr(self, "_zones")  # else __init__ failed before
         if counted and _lock is not None:  # an ending interpreter has taken the globals away
             with _lock:
                 _used -= self.nbytes
@@ -204,34 +253,88 @@ class Borrowed(DeviceAllocation):
         return ""
 
 
-def _caller() -> str:
-    """The file and line outside miniml's backends that requested memory."""
-    frame = sys._getframe(2)
-    while frame.f_back is not None and ".backends." in frame.f_globals.get("__name__", ""):
-        frame = frame.f_back
-    return f"{frame.f_code.co_filename}:{frame.f_lineno}"
+class Memory:
+    """A C-contiguous array in an allocation, from byte `offset` on: what kernels are given."""
+
+    __slots__ = ("allocation", "offset", "shape", "dtype", "nbytes", "__weakref__")
+
+    def __init__(
+        self, allocation: DeviceAllocation, offset: int, shape: Sequence[int], dtype: np.dtype[Any]
+    ):
+        self.allocation, self.offset, self.shape, self.dtype = allocation, offset, shape, dtype
+        self.nbytes = prod(shape) * dtype.itemsize
+
+    @property
+    def address(self) -> int:
+        """The address of the first element in this process; 0 if there is none."""
+        return self.allocation.address + self.offset if self.nbytes else 0
+
+    def __getitem__(self, part: slice) -> Memory:
+        """Consecutive elements of a flat array."""
+        start, stop, step = part.indices(*self.shape)
+        if step != 1:
+            raise ValueError("the simulator's arrays are contiguous: slices have no step")
+        size = self.dtype.itemsize
+        shape = (max(stop - start, 0),)
+        return type(self)(self.allocation, self.offset + start * size, shape, self.dtype)
+
+    def view(self, dtype: Any) -> Memory:
+        """The bytes as a flat array of another dtype."""
+        target = np.dtype(dtype)
+        size, left = divmod(self.nbytes, target.itemsize)
+        if left:
+            raise ValueError(f"{self.nbytes} bytes are not whole elements of {target}")
+        return type(self)(self.allocation, self.offset, (size,), target)
+
+    def get(self) -> Any:
+        """A NumPy array with the contents, after all launches."""
+        STREAM.synchronize()
+        return self._host().copy()
+
+    def set(self, array: Any) -> None:
+        """Copy in a NumPy array of this shape and dtype."""
+        array = np.asarray(array)
+        if array.shape != tuple(self.shape) or array.dtype != self.dtype:
+            raise ValueError(f"{array.shape} {array.dtype} do not fit {self.shape} {self.dtype}")
+        self.fill(array)
+
+    def fill(self, value: Any) -> None:
+        """Set every element to a number."""
+        STREAM.synchronize()
+        self._host()[...] = value
+        self.allocation.mark(self.offset, self.nbytes, True)
+
+    def forget(self) -> None:
+        """Fill reused memory with poison that counts as uninitialised."""
+        self.allocation.forget(self.offset, self.nbytes)
+
+    def unwritten(self) -> int:
+        """The number of bytes not written since they were allocated or forgotten (check mode)."""
+        return self.allocation.unwritten(self.offset, self.nbytes)
+
+    def _host(self) -> Any:
+        own = self.allocation.bytes[self.offset : self.offset + self.nbytes]
+        return own.view(self.dtype).reshape(self.shape)
 
 
-def used_bytes() -> int:
-    """The bytes of all live allocations."""
-    return _used
+def no_room(name: str, nbytes: int, used: int, size: int) -> DeviceMemoryError:
+    """The error for a device without room for so many more bytes."""
+    return DeviceMemoryError(
+        f"device {name!r} has no room for {nbytes} more bytes: {used} of "
+        f"{size} are in use; smaller batches take less, and tensors that nothing refers to any "
+        "more give theirs back"
+    )
 
 
-def limit() -> int | None:
-    """The size of the simulated device's memory; None: as much as the machine has."""
-    return _limit
+def occupied() -> tuple[int, int]:
+    """The bytes of all live allocations, and those of the device: 80 GB unless a limit is set."""
+    return _used, _limit or 80 * 10**9
 
 
 def set_limit(nbytes: int | None) -> None:
-    """Set the size of the simulated device's memory."""
+    """Set the size of the simulated device's memory; None: as much as the machine has."""
     global _limit
     _limit = nbytes
-
-
-def live() -> list[DeviceAllocation]:
-    """The live allocations."""
-    with _lock:
-        return list(_live)
 
 
 # --- Faults of kernels ----------------------------------------------------------------------------
@@ -243,7 +346,7 @@ KINDS = (
     "warp-mask", "overflow", "shift", "conversion", "division", "shared-limit", "illegal-access",
     "stack-overflow", "assert", "trap", "hang",
 )  # fmt: skip
-# The Python side finds "overrun", "unwritten" and "leak".
+# The Python side finds "overrun" and "unwritten".
 _LISTED = 8  # faults of a launch; the rest are their consequences
 
 _Index = ctypes.c_uint * 3

@@ -14,28 +14,34 @@ import struct
 import threading
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache, lru_cache
 from math import prod
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
+from weakref import ref
 
 import numpy as np
 
 from ....core.errors import KernelWarning, LaunchError
 from ...compiled import lock_of_process
-from ..failures import MAX_BLOCK, MAX_GRID, MAX_THREADS, STATIC_SHARED, fits, misfit
+from ..text.source import MAX_BLOCK, MAX_GRID, MAX_THREADS, STATIC_SHARED, fits, misfit, scalar
 from . import unit
 from .memory import (
     SCHEDULES,
+    STREAM,
+    Borrowed,
     DeviceAllocation,
     Fault,
+    Memory,
     RawFault,
     SimSettings,
     current,
     error,
     explain,
+    recorded,
     source_lines,
+    using,
 )
 from .unit import TOOLS, log_of, runtime_library
 
@@ -111,10 +117,13 @@ class _Loaded:
 
 
 class Module:
-    """CUDA C text with the options of NVRTC; compiled at the first use in each mode."""
+    """CUDA C text with the options of NVRTC; compiled at the first use in each mode.
 
-    def __init__(self, code: str, options: Sequence[str] = ()):
-        self.code, self.options = code, tuple(options)
+    mode: of the launches; None: as the settings say at each.
+    """
+
+    def __init__(self, code: str, options: Sequence[str] = (), mode: str | None = None):
+        self.code, self.options, self.mode = code, tuple(options), mode
         self._loaded: dict[str, _Loaded] = {}
 
     def loaded(self, mode: str) -> _Loaded:
@@ -124,9 +133,14 @@ class Module:
                 self._loaded[mode] = _Loaded(unit.build(self.code, self.options, mode))
             return self._loaded[mode]
 
-    def kernel(self, name: str) -> SimKernel:
+    def settings(self) -> SimSettings:
+        """The settings of a launch from here."""
+        now = current()
+        return now if self.mode in (None, now.mode) else replace(now, mode=self.mode)
+
+    def function(self, name: str) -> SimKernel:
         """The kernel of that name; LaunchError lists those that exist."""
-        known = self.loaded(current().mode).symbols.kernels
+        known = self.loaded(self.settings().mode).symbols.kernels
         if name not in known:
             raise LaunchError(
                 f'no extern "C" kernel {name!r} in this CUDA source; '
@@ -134,46 +148,77 @@ class Module:
             )
         return SimKernel(self, name)
 
+    def get_global(self, name: str) -> Memory:
+        """The memory of a variable or constant of the text."""
+        address, nbytes = self.loaded(self.settings().mode).place_of(name)
+        return Memory(Borrowed(address, nbytes), 0, (nbytes,), np.dtype(np.uint8))
+
 
 class SimKernel:
-    """A kernel that can be launched.
+    """A kernel: function(grid, block, args, shared_mem=0).
 
-    max_dynamic_shared: bytes of dynamic shared memory that launches may ask for.
+    args: Memory, NumPy scalars, arrays of one element, Python's bool, int, float.
+    LaunchError: arguments or sizes that a device refuses. KernelFaultError: faults of the kernel.
     """
 
     def __init__(self, module: Module, name: str):
         self.module, self.name = module, name
-        self.max_dynamic_shared = STATIC_SHARED
+        self._dynamic_limit = STATIC_SHARED
         self._entries: dict[str, ctypes.c_void_p] = {}
         self.parameters, self.bound = self._describe()
 
+    @property
+    def max_dynamic_shared_size_bytes(self) -> int:
+        """Bytes of dynamic shared memory that launches may ask for: 48 KiB unless set higher."""
+        return self._dynamic_limit
+
+    @max_dynamic_shared_size_bytes.setter
+    def max_dynamic_shared_size_bytes(self, nbytes: int) -> None:
+        if not 0 <= nbytes <= DYNAMIC_SHARED:
+            raise ValueError(
+                f"{nbytes} bytes of dynamic shared memory; a block has {DYNAMIC_SHARED}"
+            )
+        self._dynamic_limit = nbytes
+
+    def get_global(self, name: str) -> Memory:
+        """The memory of a variable or constant of the text."""
+        return self.module.get_global(name)
+
+    def __call__(
+        self, grid: Sequence[int], block: Sequence[int], args: Sequence[Any], shared_mem: int = 0
+    ) -> None:
+        settings, kept = self.module.settings(), recorded()
+        if kept is not None or settings.deferred:
+            self.sizes(grid, block, shared_mem)  # a GPU refuses these at once, too
+        if kept is None:
+            STREAM.do(lambda: self._launch(grid, block, args, shared_mem, settings))
+            return
+        # A graph holds addresses, but keeps no memory alive.
+        weak = [Address(a) if isinstance(a, Memory) else a for a in args]
+
+        def again() -> None:
+            now = replace(current(), mode=settings.mode)
+            found = [a.found(self.name) if isinstance(a, Address) else a for a in weak]
+            self._launch(grid, block, found, shared_mem, now)
+
+        kept.append(again)
+
     def _describe(self) -> tuple[tuple[KernelParameter, ...], int]:
         """The parameters, and the threads of a block that __launch_bounds__ allows (0: all)."""
-        library = self.module.loaded(current().mode).library
+        library = self.module.loaded(self.module.settings().mode).library
         table, bound = (ctypes.c_int * (5 * 256))(), ctypes.c_int()
         count = library[f"sim_parameters_{self.name}"](table, ctypes.byref(bound))
         rows = [table[5 * i : 5 * i + 5] for i in range(count)]
         parameters = (KernelParameter(chr(k), n, chr(pk), pn, bool(c)) for k, n, pk, pn, c in rows)
         return tuple(parameters), bound.value
 
-    def launch(
-        self,
-        grid: Sequence[int],
-        block: Sequence[int],
-        args: Sequence[Any],
-        shared_bytes: int = 0,
-        settings: SimSettings | None = None,
+    def _launch(
+        self, grid: Any, block: Any, args: Sequence[Any], shared_bytes: int, now: SimSettings
     ) -> None:
-        """Run the kernel to its end.
-
-        args: Pointers, NumPy scalars, arrays of one element, Python's bool, int, float.
-        LaunchError: arguments or sizes that a device refuses. KernelFaultError: faults of the
-        kernel.
-        """
-        now = settings or current()
+        """Run the kernel to its end."""
         grid3, block3 = self.sizes(grid, block, shared_bytes)
         packed = Packed(self.name, args, self.parameters)
-        with _lock:
+        with _lock, using(mode=now.mode):
             self._run(grid3, block3, packed, shared_bytes, now)
 
     def sizes(
@@ -194,10 +239,10 @@ class SimKernel:
                 f"block {block3} of {self.name} has {threads} threads; __launch_bounds__ allows "
                 f"{self.bound}"
             )
-        if not 0 <= shared_bytes <= self.max_dynamic_shared:
+        if not 0 <= shared_bytes <= self._dynamic_limit:
             raise LaunchError(
                 f"{shared_bytes} bytes of dynamic shared memory for {self.name}; "
-                f"max_dynamic_shared_size_bytes is {self.max_dynamic_shared}"
+                f"max_dynamic_shared_size_bytes is {self._dynamic_limit}"
             )
         return grid3, block3
 
@@ -249,7 +294,7 @@ class SimKernel:
     def _aftermath(self, packed: Packed, check: bool, used: int, dynamic: int) -> list[Fault]:
         """Faults found after the launch: overrun buffers, too much static shared memory."""
         found = []
-        limit = STATIC_SHARED if self.max_dynamic_shared <= STATIC_SHARED else DYNAMIC_SHARED
+        limit = STATIC_SHARED if self._dynamic_limit <= STATIC_SHARED else DYNAMIC_SHARED
         if used > STATIC_SHARED or used + dynamic > limit:
             message = (
                 f"{used} bytes of static shared memory and {dynamic} of dynamic; "
@@ -303,19 +348,22 @@ def _described(part: Range) -> _Buffer:
 DType = np.dtype[Any]
 
 
-@dataclass(frozen=True, slots=True)
-class Pointer:
-    """An argument in device memory: `nbytes` from `offset` on, elements of `dtype`."""
+class Address:
+    """The place of an array, without keeping its memory alive."""
 
-    allocation: DeviceAllocation
-    offset: int
-    nbytes: int
-    dtype: DType
+    __slots__ = ("_allocation", "_range")
 
-    @property
-    def address(self) -> int:
-        """Its address in this process."""
-        return self.allocation.address + self.offset
+    def __init__(self, array: Memory):
+        self._allocation = ref(array.allocation)
+        self._range = array.offset, array.shape, array.dtype
+
+    def found(self, kernel: str) -> Memory:
+        """The array; KernelFaultError when its memory has been freed."""
+        allocation = self._allocation()
+        if allocation is None:
+            message = "a graph uses memory that has been freed"
+            raise error([Fault("illegal-access", kernel, message)])
+        return Memory(allocation, *self._range)
 
 
 class KernelParameter(NamedTuple):
@@ -357,18 +405,21 @@ class Packed:
                 f"{kernel} has {len(parameters)} parameters; got {len(args)} arguments"
             )
         self.slots = (ctypes.c_void_p * max(len(args), 1))()
-        self.pointers: list[tuple[int, Pointer, KernelParameter]] = []
+        self.pointers: list[tuple[int, Memory, KernelParameter]] = []
         self._kept: list[Any] = []
         for i, (argument, parameter) in enumerate(zip(args, parameters, strict=True)):
-            if isinstance(argument, Pointer):
+            if isinstance(argument, Memory):
                 if not _points(argument.dtype, parameter):
                     raise misfit(kernel, i, parameter, argument.dtype, array=True)
                 if argument.nbytes:
                     self.pointers.append((i, argument, parameter))
-                value: Any = ctypes.c_uint64(argument.address if argument.nbytes else 0)
+                value: Any = ctypes.c_uint64(argument.address)
                 self.slots[i] = ctypes.addressof(value)
             else:
-                value = _scalar(kernel, i, argument, parameter)
+                value = scalar(kernel, i, argument)
+                is_address = parameter.kind == "p" and value.view(np.uint8).any()
+                if not _takes(value.dtype, parameter, bool(is_address)):
+                    raise misfit(kernel, i, parameter, value.dtype, array=False)
                 self.slots[i] = value.ctypes.data
             self._kept.append(value)
 
@@ -384,30 +435,6 @@ def _points(dtype: DType, parameter: KernelParameter) -> bool:
     if kind == "s":  # __half, float4: only its size is known
         return size % dtype.itemsize == 0
     return fits(dtype, kind, size, array=True)
-
-
-def _scalar(kernel: str, i: int, argument: Any, parameter: KernelParameter) -> Any:
-    """An array of one element; Python's int becomes int64, its float float64, as in cupy."""
-    if isinstance(argument, (bool, np.bool_)):
-        value = np.array([argument], np.bool_)
-    elif isinstance(argument, int):
-        value = np.array([argument], np.int64)
-    elif isinstance(argument, float):
-        value = np.array([argument], np.float64)
-    elif isinstance(argument, np.generic):
-        value = np.array([argument])
-    elif isinstance(argument, np.ndarray):
-        if argument.size != 1:
-            raise LaunchError(
-                f"argument {i} of {kernel} is a NumPy array of {argument.size} elements; "
-                "put it into device memory first"
-            )
-        value = np.ascontiguousarray(argument).reshape(1)
-    else:
-        raise LaunchError(f"argument {i} of {kernel} cannot be a {type(argument).__name__}")
-    if not _takes(value.dtype, parameter, parameter.kind == "p" and value.view(np.uint8).any()):
-        raise misfit(kernel, i, parameter, value.dtype, array=False)
-    return value
 
 
 @lru_cache(None)
@@ -469,7 +496,7 @@ class Range:
                 home.initialised[start : start + self.nbytes] = self.allocation.initialised
 
 
-def merged(pointers: Sequence[tuple[int, Pointer, KernelParameter]]) -> list[Range]:
+def merged(pointers: Sequence[tuple[int, Memory, KernelParameter]]) -> list[Range]:
     """The arguments in the order of their addresses, overlapping ones as one range."""
     ranges: list[Range] = []
     for i, pointer, parameter in sorted(pointers, key=lambda p: p[1].address):

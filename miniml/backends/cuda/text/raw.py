@@ -9,9 +9,8 @@ from typing import Any
 from ....core.errors import DeclarationError
 from ...kernel import Kernel, KernelEntry, KernelNode, Launch, RawSource
 from ...signature import ArraySpec
-from ..failures import MAX_BLOCK, MAX_GRID, MAX_THREADS, STATIC_SHARED
 from ..move import fill
-from .source import unit
+from .source import MAX_BLOCK, MAX_GRID, MAX_THREADS, STATIC_SHARED, unit
 
 
 class Raw(Kernel):

@@ -8,8 +8,7 @@ strided arrays; groups of threads that work on one row and combine their results
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterable, Sequence
 from functools import cache
 from math import prod
 from typing import Any, NamedTuple
@@ -17,12 +16,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ....core.dtype import DType, bfloat16, float16
-from ....core.errors import CompileError, LaunchError, ShapeError
+from ....core.errors import LaunchError, ShapeError
 from ...expressions import functions, table
 from ...product import Axis, Shape, broadcast_steps
 from ...product import merged as merge
 from ..array import DeviceArray
-from ..failures import fits, misfit, not_launched, not_loaded, raise_as
 
 # --- Units ----------------------------------------------------------------------------------------
 
@@ -139,47 +137,34 @@ _KERNEL = re.compile(r"__global__\b[^;{]*?\b(?!__)([A-Za-z_]\w*)\s*\([^;{]*\)\s*
 
 
 class Compiler:
-    """The modules of one device by their text; cupy and the simulator keep them on disk, too.
+    """The kernels of one device by their text; cupy and the simulator keep them on disk, too."""
 
-    around: entered for every compilation and launch, as for the simulator's mode.
-    """
-
-    def __init__(
-        self, device: Any, around: Callable[[], AbstractContextManager[Any]] | None = None
-    ):
-        self._device, self._around = device, around
-        self._loaded: dict[tuple[str, ...], Any] = {}
+    def __init__(self, driver: Any):
+        self._driver = driver
+        self._units: dict[tuple[str, ...], Any] = {}
         self._functions: dict[tuple[str, ...], Any] = {}
 
     def function(self, code: str, entry: str, options: Sequence[str] = ()) -> Any:
         """The `extern "C" __global__` function `entry` of the text.
 
         It is called as f(grid, block, arguments, shared_mem=bytes); f.get_global(name) is the
-        address of a variable of the text, as in cupy's RawModule. options: further ones of the
-        compiler. Messages call the text by its first kernel, unless it has a #line of its own.
-        CompileError, with the compiler's log, when the text does not compile.
+        address of a variable of the text, as in cupy's RawModule, for an array of the module's:
+        `node.device.module.ndarray(shape, dtype, f.get_global(name)).set(values)`. options: further
+        ones of the compiler. Messages call the text by its first kernel, unless it has a #line of
+        its own. CompileError, with the compiler's log, when the text does not compile.
         """
         key = code, entry, *options
         found = self._functions.get(key)
         if found is None:
-            found = self._functions[key] = self._get(_titled(code), entry, tuple(options))
+            loaded = self._unit(_titled(code), *options)
+            found = self._functions[key] = loaded.function(entry)
         return found
 
-    def _get(self, code: str, entry: str, options: tuple[str, ...]) -> Any:
-        unit = self._loaded.get((code, *options))
-        if unit is None:
-            made = self._device.module.RawModule(code=code, options=(*OPTIONS, *options))
-            unit = self._loaded[code, *options] = made
-        if self._around is not None:
-            with self._around():
-                return Within(unit.get_function(entry), unit, self._around)
-        try:
-            return Checked(unit.get_function(entry), unit, self._device, code, entry)
-        except Exception as error:
-            clear = not_loaded(error, self._device, entry)
-            if clear is error and "Compile" in type(error).__name__:
-                clear = CompileError(f"the kernel {entry} does not compile:\n{error}")
-            raise_as(clear, error)
+    def _unit(self, *key: str) -> Any:
+        if key not in self._units:
+            code, *options = key
+            self._units[key] = self._driver.load(code, (*OPTIONS, *options))
+        return self._units[key]
 
 
 def _titled(code: str) -> str:
@@ -188,63 +173,26 @@ def _titled(code: str) -> str:
     return f'#line 1 "{first[1]}.cu"\n{code}' if first else code
 
 
-class Loaded:
-    """Base of kernels that can be launched."""
-
-    _function: Any
-    _unit: Any
-
-    def get_global(self, name: str) -> Any:
-        """The address of a variable or constant of the text, for an array of the module's:
-        `node.device.module.ndarray(shape, dtype, f.get_global(name)).set(values)`."""
-        return self._unit.get_global(name)
-
-    @property
-    def max_dynamic_shared_size_bytes(self) -> int:
-        """Bytes of dynamic shared memory that launches may ask for."""
-        size: int = self._function.max_dynamic_shared_size_bytes
-        return size
-
-    @max_dynamic_shared_size_bytes.setter
-    def max_dynamic_shared_size_bytes(self, nbytes: int) -> None:
-        self._function.max_dynamic_shared_size_bytes = nbytes
-
-
-class Checked(Loaded):
-    """A kernel on a GPU: its arguments are compared with its text at the first launch, and errors
-    of CUDA become miniml's."""
-
-    def __init__(self, function: Any, unit: Any, device: Any, code: str, entry: str):
-        self._function, self._unit = function, unit
-        self._device, self._entry = device, entry
-        self._unchecked = parameters(code, entry)
-
-    def __call__(self, grid: Any, block: Any, args: Any, shared_mem: int = 0) -> None:
-        if self._unchecked is not None:
-            check(self._entry, self._unchecked, args)
-            self._unchecked = None
-        try:
-            self._function(grid, block, args, shared_mem=shared_mem)
-        except Exception as error:
-            raise_as(not_launched(error, self._device, self._entry, grid, block, shared_mem), error)
-
-
-class Within(Loaded):
-    """A kernel of the simulator, launched inside a `with` that sets the mode."""
-
-    def __init__(self, function: Any, unit: Any, around: Callable[[], AbstractContextManager[Any]]):
-        self._function, self._unit, self._around = function, unit, around
-
-    def get_global(self, name: str) -> Any:
-        with self._around():
-            return self._unit.get_global(name)
-
-    def __call__(self, grid: Any, block: Any, args: Any, shared_mem: int = 0) -> None:
-        with self._around():
-            self._function(grid, block, args, shared_mem=shared_mem)
-
-
 # --- Arguments against parameters -----------------------------------------------------------------
+
+
+def fits(dtype: np.dtype[Any], kind: str, size: int, array: bool) -> bool:
+    """True where a parameter of a NumPy kind (b, i, u or f) and size may get a value of the dtype;
+    array: where a pointer to it may get an array.
+
+    A value of an integer may change its sign, as in `size_t n`. An array may not, as C++ converts
+    no such pointers: negative numbers would be read as huge ones. A bool is an unsigned byte, too.
+    """
+    same = dtype.kind == kind or (dtype.kind == "b" and kind == "u")
+    signs = not array and {dtype.kind, kind} == {"i", "u"}
+    return dtype.itemsize == size and (same or signs)
+
+
+def misfit(kernel: str, i: int, parameter: object, dtype: Any, array: bool) -> LaunchError:
+    """The error for an argument that does not fit."""
+    got = f"got an array of {dtype}" if array else f"got a value of {dtype}"
+    does = "; a kernel that reads it as another type casts the pointer itself" if array else ""
+    return LaunchError(f"argument {i} of {kernel} is {parameter}; {got}{does}")
 
 
 # cupy compares no arguments with the parameters of a kernel.
@@ -316,7 +264,7 @@ def check(entry: str, expected: Sequence[TextParameter], args: Sequence[Any]) ->
         raise LaunchError(f"{entry} has {len(expected)} parameters; got {len(args)} arguments")
     for i, (argument, parameter) in enumerate(zip(args, expected, strict=True)):
         is_array = _on_device(argument)
-        dtype = argument.dtype if is_array else _scalar(entry, i, argument)
+        dtype = argument.dtype if is_array else scalar(entry, i, argument).dtype
         if is_array == parameter.pointer:
             passes = parameter.type is None or fits(dtype, *parameter.type, is_array)
         else:  # a null pointer is an integer
@@ -333,24 +281,30 @@ def _on_device(argument: Any) -> bool:
     )
 
 
-def _scalar(entry: str, i: int, argument: Any) -> np.dtype[Any]:
-    """The dtype in which cupy passes a scalar or a structure."""
+def scalar(entry: str, i: int, argument: Any) -> np.ndarray[Any, Any]:
+    """A number or a structure as an array of one element; Python's int becomes int64, its float
+    float64, as in cupy."""
     if isinstance(argument, np.ndarray) and argument.size != 1:
         raise LaunchError(
             f"argument {i} of {entry} is a NumPy array of {argument.size} elements; "
             "put it into device memory first"
         )
     if isinstance(argument, (np.generic, np.ndarray)):
-        return argument.dtype
+        return np.ascontiguousarray(argument).reshape(1)
     for python, dtype in ((bool, np.bool_), (int, np.int64), (float, np.float64)):
         if isinstance(argument, python):
-            return np.dtype(dtype)
+            return np.array([argument], dtype)
     raise LaunchError(f"argument {i} of {entry} cannot be a {type(argument).__name__}")
 
 
 # --- Layouts of strided arrays --------------------------------------------------------------------
 
 
+# Limits of a launch that every GPU supported by CUDA allows.
+MAX_THREADS = 1024  # of a block
+MAX_BLOCK = (1024, 1024, 64)
+MAX_GRID = (2**31 - 1, 65535, 65535)
+STATIC_SHARED = 48 * 1024  # bytes of shared memory of a block; more must be asked for
 MAX_RANK = 8
 BLOCK = 256
 PER_THREAD = 4

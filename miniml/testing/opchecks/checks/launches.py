@@ -199,7 +199,7 @@ def run(
         outs = _launched(device, entry, call, given)
     return Run(
         tuple(map(device.to_host, outs)),
-        tuple(-(-device.module.unwritten(o.flat) // o.dtype.itemsize) for o in outs),
+        tuple(-(-o.flat.unwritten() // o.dtype.itemsize) for o in outs),
         tuple(i for i, x in enumerate(given) if device.to_host(x).tobytes() != before[i]),
     )
 
@@ -248,6 +248,6 @@ def _uploaded(device: Any, a: Array) -> DeviceArray:
     start = -sum(min(s, 0) for s in steps)
     memory = np.zeros(start + sum(max(s, 0) for s in steps) + a.itemsize, np.uint8)
     np.ndarray(a.shape, a.dtype, memory, start, a.strides)[...] = a
-    block = device.module.empty(memory.nbytes, np.uint8)
-    block.set(memory)
+    block = device.arena(memory.nbytes)
+    device.set(block, memory)
     return DeviceArray(device, block, start, a.shape, a.dtype, a.strides)

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from miniml.backends.cuda import emulator as cp
+from tests.device import emucupy as cp
 
 
 @dataclass(frozen=True)

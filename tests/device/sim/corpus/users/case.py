@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from miniml.backends.cuda import emulator as cp
+from tests.device import emucupy as cp
 
 Array = Any
 

@@ -1,0 +1,394 @@
+"""The drivers of a CUDA device: all that it asks of a GPU, through cupy, or of the simulator.
+
+Parts: the driver; cupy's; translation of cupy's and the CUDA driver's errors into miniml's; the
+simulator's driver.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from types import SimpleNamespace
+from typing import Any, NoReturn, Protocol
+
+import numpy as np
+
+from ...core.errors import (
+    CompileError,
+    DeviceError,
+    DeviceLostError,
+    LaunchError,
+    MinimlError,
+)
+from .sim import unit
+from .sim.memory import STREAM, DeviceAllocation, Memory, no_room, occupied, recording
+from .sim.module import DYNAMIC_SHARED, Module
+from .text.source import check, parameters
+
+HostArray = np.ndarray[Any, Any]
+
+
+class Driver(Protocol):
+    """The interface of a GPU, or of the simulator of one, to the device.
+
+    Memory is what kernels are given: flat arrays `a`, of which the backend uses a[low:high],
+    a.view(dtype), a.fill(number) and a.dtype. name: the device's. module: what kernels of users
+    may use besides: cupy. cublas: cupy's, or None. checks: launches are synchronous and checked.
+    """
+
+    name: str
+    module: Any
+    checks: bool
+
+    @property
+    def stream(self) -> Any:
+        """The stream on which everything is launched, in order."""
+
+    @property
+    def capability(self) -> str:
+        """The compute capability: "90"."""
+
+    @property
+    def shared_limit(self) -> int:
+        """Bytes of shared memory that a block may have."""
+
+    @property
+    def cublas(self) -> Any:
+        """The functions of cuBLAS; None where it is absent."""
+
+    def allocate(self, nbytes: int) -> Any:
+        """Memory of bytes, at a multiple of 256. DeviceMemoryError: there is no room."""
+
+    def occupied(self) -> tuple[int, int]:
+        """The bytes in use, and those there are."""
+
+    def read(self, memory: Any) -> HostArray:
+        """A copy on the host, after all launches."""
+
+    def write(self, memory: Any, array: HostArray) -> None:
+        """Overwrite memory with a host array of its shape and dtype."""
+
+    def synchronize(self) -> None:
+        """Wait until all launches are done."""
+
+    def load(self, code: str, options: Sequence[str]) -> Any:
+        """A text: its function(entry) is called as f(grid, block, args, shared_mem=0),
+        f.get_global(name) is the address of a variable, f.max_dynamic_shared_size_bytes what
+        launches may ask for. CompileError, with the compiler's log."""
+
+    def capture(self, launches: Callable[[], object]) -> Callable[[], None]:
+        """A function that repeats the launches of `launches` on the current stream, with the
+        present arguments; recording runs nothing. An error when `launches` does anything else."""
+
+
+# --- cupy -----------------------------------------------------------------------------------------
+
+
+NO_DEVICE = 100  # cudaErrorNoDevice
+NO_GPU = "device 'cuda' is not available: there is no GPU; use device_target='cuda-sim'"
+
+
+class Cupy:
+    """The driver of a GPU. module: cupy."""
+
+    name, checks = "cuda", False
+
+    def __init__(self, module: Any):
+        self.module = module
+
+    @property
+    def stream(self) -> Any:
+        return self.module.cuda.get_current_stream()
+
+    @property
+    def capability(self) -> str:
+        return str(self.module.cuda.Device().compute_capability)
+
+    @property
+    def shared_limit(self) -> int:
+        return int(self.module.cuda.Device().attributes["MaxSharedMemoryPerBlockOptin"])
+
+    @property
+    def cublas(self) -> Any:
+        """cupy's raises ImportError where the library is absent."""
+        try:
+            return self.module.cuda.cublas
+        except (AttributeError, ImportError):
+            return None
+
+    def allocate(self, nbytes: int) -> Any:
+        try:
+            return self.module.empty(nbytes, np.uint8)
+        except Exception as error:
+            raise_as(no_memory(error, self, nbytes), error)
+
+    def occupied(self) -> tuple[int, int]:
+        pool = self.module.get_default_memory_pool()
+        size = pool.get_limit() or self.module.cuda.Device().mem_info[1]
+        return pool.used_bytes(), size
+
+    def read(self, memory: Any) -> HostArray:
+        with self._doing("a copy to the host"):
+            array: HostArray = memory.get()
+        return array
+
+    def write(self, memory: Any, array: HostArray) -> None:
+        with self._doing("a copy from the host"):
+            memory.set(array)
+
+    def synchronize(self) -> None:
+        with self._doing("waiting for the stream"):
+            self.stream.synchronize()
+
+    def load(self, code: str, options: Sequence[str]) -> CupyUnit:
+        return CupyUnit(self, code, self.module.RawModule(code=code, options=tuple(options)))
+
+    def capture(self, launches: Callable[[], object]) -> Callable[[], None]:
+        stream = self.module.cuda.Stream(non_blocking=True)  # the default stream has no capture
+        with stream, recording():
+            stream.begin_capture()
+            try:
+                launches()
+            except BaseException:
+                with suppress(Exception):
+                    stream.end_capture()
+                raise
+            graph = stream.end_capture()
+
+        def again() -> None:
+            with self._doing("the launch of a CUDA graph"):
+                graph.launch()
+
+        return again
+
+    @contextmanager
+    def _doing(self, what: str) -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:
+            raise_as(explained(error, self, what), error)
+
+
+class CupyUnit:
+    """A text that cupy compiles when its first function is requested, and keeps on disk."""
+
+    def __init__(self, driver: Cupy, code: str, loaded: Any):
+        self.driver, self.code, self.loaded = driver, code, loaded
+
+    def function(self, entry: str) -> CupyFunction:
+        try:
+            return CupyFunction(self, entry, self.loaded.get_function(entry))
+        except Exception as error:
+            clear = not_loaded(error, self.driver, entry)
+            if clear is error and "Compile" in type(error).__name__:
+                clear = CompileError(f"the kernel {entry} does not compile:\n{error}")
+            raise_as(clear, error)
+
+
+class CupyFunction:
+    """A kernel. cupy compares no arguments with its parameters, so they are compared with its text
+    at the first launch."""
+
+    def __init__(self, unit: CupyUnit, entry: str, function: Any):
+        self._unit, self._entry, self._function = unit, entry, function
+        self._unchecked = parameters(unit.code, entry)
+
+    def __call__(self, grid: Any, block: Any, args: Any, shared_mem: int = 0) -> None:
+        if self._unchecked is not None:
+            check(self._entry, self._unchecked, args)
+            self._unchecked = None
+        try:
+            self._function(grid, block, args, shared_mem=shared_mem)
+        except Exception as error:
+            driver, entry = self._unit.driver, self._entry
+            raise_as(not_launched(error, driver, entry, grid, block, shared_mem), error)
+
+    def get_global(self, name: str) -> Any:
+        return self._unit.loaded.get_global(name)
+
+    @property
+    def max_dynamic_shared_size_bytes(self) -> int:
+        size: int = self._function.max_dynamic_shared_size_bytes
+        return size
+
+    @max_dynamic_shared_size_bytes.setter
+    def max_dynamic_shared_size_bytes(self, nbytes: int) -> None:
+        self._function.max_dynamic_shared_size_bytes = nbytes
+
+
+def gpu() -> Cupy:
+    """The first GPU that cupy finds; DeviceError, with a remedy, if there is none."""
+    try:
+        import cupy
+    except ImportError as error:
+        raise DeviceError(
+            f"device 'cuda' is not available: it needs cupy, which is missing ({error}); "
+            "pip install 'miniml[cuda13]', or use device_target='cuda-sim'"
+        ) from None
+    runtime = cupy.cuda.runtime
+    try:
+        count = runtime.getDeviceCount()
+    except Exception as error:
+        if getattr(error, "status", None) == NO_DEVICE:
+            raise DeviceError(NO_GPU) from None
+        what = f"NVIDIA's driver does not answer ({error}); install a newer one"
+        if runtime.driverGetVersion() == 0:
+            what = "cupy is here, NVIDIA's driver is not; install it where there is a GPU"
+        raise DeviceError(
+            f"device 'cuda' is not available: {what}, or use device_target='cuda-sim'"
+        ) from None
+    if not count:
+        raise DeviceError(NO_GPU)
+    check_architecture(cupy)
+    return Cupy(cupy)
+
+
+def check_architecture(cupy: Any) -> None:
+    """DeviceError for a GPU that is older than cupy's compiler supports."""
+    toolkit = cupy.cuda.runtime.runtimeGetVersion() // 1000
+    oldest = 75 if toolkit >= 13 else 50
+    capability = int(cupy.cuda.Device().compute_capability)
+    if capability < oldest:
+        raise DeviceError(
+            f"device 'cuda' is not available: the GPU has compute capability "
+            f"{capability / 10}, and CUDA {toolkit} compiles for {oldest / 10} and newer; "
+            "pip install 'miniml[cuda12]', or use device_target='cuda-sim'"
+        )
+
+
+# --- Errors of CUDA -------------------------------------------------------------------------------
+
+
+# By the names of both interfaces: cudaErrorIllegalAddress and CUDA_ERROR_ILLEGAL_ADDRESS.
+FAULTS = frozenset(
+    (
+        "illegaladdress", "misalignedaddress", "illegalinstruction", "invalidaddressspace",
+        "invalidpc", "hardwarestackerror", "assert", "launchfailure", "launchfailed",
+        "launchtimeout", "eccuncorrectable", "tensormemoryleak", "unknown",
+    )
+)  # fmt: skip
+TOO_LARGE = frozenset(("launchoutofresources", "invalidconfiguration", "invalidvalue"))
+WRONG_ARCHITECTURE = frozenset(
+    (
+        "nokernelimagefordevice", "nobinaryforgpu", "invalidptx", "unsupportedptxversion",
+        "invaliddevicefunction",
+    )
+)  # fmt: skip
+NO_MEMORY = frozenset(("memoryallocation", "outofmemory"))
+_OF_CUDA = ("CUDARuntimeError", "CUDADriverError", "CUBLASError", "NVRTCError", "OutOfMemoryError")
+
+
+def raise_as(clear: Exception, error: Exception) -> NoReturn:
+    """Raise the clear error from the original one; if they are the same, re-raise it."""
+    if clear is error:
+        raise error
+    raise clear from error
+
+
+def kind_of(error: BaseException) -> str:
+    """The error's name without cudaError or CUDA_ERROR_, in lower case; "" for others' errors."""
+    if type(error).__name__ == "OutOfMemoryError":
+        return "outofmemory"
+    if type(error).__name__ not in _OF_CUDA:
+        return ""
+    name = str(error).partition(":")[0].strip()
+    return name.removeprefix("cudaError").removeprefix("CUDA_ERROR_").replace("_", "").lower()
+
+
+def explained(error: Exception, driver: Any, doing: str) -> Exception:
+    """The error to raise for one that occurred while `doing` something; itself if it is not
+    CUDA's."""
+    kind = kind_of(error)
+    if not kind or isinstance(error, MinimlError):
+        return error
+    if kind in FAULTS:
+        return DeviceLostError(
+            f"device {driver.name!r} is lost: a kernel launched before faulted ({error}), and "
+            "nothing that is there can be used any more; start the process anew, and run the same "
+            "with device_target='cuda-sim', which names the kernel, the thread and the line"
+        )
+    return DeviceError(f"device {driver.name!r} failed at {doing}: {error}")
+
+
+def no_memory(error: Exception, driver: Any, nbytes: int) -> Exception:
+    """The error to raise when an allocation fails."""
+    if kind_of(error) not in NO_MEMORY:
+        return explained(error, driver, f"an allocation of {nbytes} bytes")
+    return no_room(driver.name, nbytes, *driver.occupied())
+
+
+def not_launched(
+    error: Exception, driver: Any, entry: str, grid: Any, block: Any, shared: int
+) -> Exception:
+    """The error to raise when a launch is refused."""
+    kind = kind_of(error)
+    if kind in TOO_LARGE:
+        return LaunchError(
+            f"kernel {entry} cannot be launched with grid {tuple(grid)}, block {tuple(block)} and "
+            f"{shared} bytes of dynamic shared memory ({error}); fewer threads a block need fewer "
+            "registers, and __launch_bounds__ makes the compiler save some"
+        )
+    return not_loaded(error, driver, entry)
+
+
+def not_loaded(error: Exception, driver: Any, entry: str) -> Exception:
+    """The error to raise when a kernel cannot be loaded."""
+    if kind_of(error) in WRONG_ARCHITECTURE or "--gpu-architecture" in str(error):
+        capability = driver.capability
+        return DeviceError(
+            f"kernel {entry} cannot be compiled for this GPU, of compute capability "
+            f"{capability[:-1]}.{capability[-1]} ({error}); use a cupy of another version of CUDA: "
+            "pip install 'miniml[cuda12]' for older GPUs, 'miniml[cuda13]' for newer ones"
+        )
+    return explained(error, driver, f"the launch of kernel {entry}")
+
+
+# --- The simulator --------------------------------------------------------------------------------
+
+
+class Simulator:
+    """The driver of the simulator of a GPU, with the figures of an H100, in one mode."""
+
+    name, capability, shared_limit, cublas = "cuda-sim", "90", DYNAMIC_SHARED, None
+    stream, occupied = STREAM, staticmethod(occupied)
+
+    def __init__(self, mode: str):
+        unit.identity()  # DeviceError if nothing can be compiled and nothing is cached
+        self.mode, self.checks = mode, mode == "check"
+        # Of cupy's names, those with which kernels set the constants of their texts.
+        self.module = SimpleNamespace(ndarray=placed)
+
+    def allocate(self, nbytes: int) -> Memory:
+        return Memory(DeviceAllocation(nbytes), 0, (nbytes,), np.dtype(np.uint8))
+
+    def read(self, memory: Memory) -> Any:
+        return memory.get()
+
+    def write(self, memory: Memory, array: Any) -> None:
+        memory.set(array)
+
+    def synchronize(self) -> None:
+        STREAM.synchronize()
+
+    def load(self, code: str, options: Sequence[str]) -> Module:
+        return Module(code, options, self.mode)
+
+    def capture(self, launches: Callable[[], object]) -> Callable[[], None]:
+        with recording() as kept:
+            launches()
+
+        def run() -> None:
+            for launch in kept:
+                launch()
+
+        return lambda: STREAM.do(run)
+
+
+def placed(shape: int | Sequence[int], dtype: Any, memory: Memory) -> Memory:
+    """An array in the memory of a variable, as cupy's ndarray(shape, dtype, memptr)."""
+    found = Memory(
+        memory.allocation, 0, (shape,) if isinstance(shape, int) else shape, np.dtype(dtype)
+    )
+    if found.nbytes > memory.nbytes:
+        raise ValueError(f"{found.nbytes} bytes do not fit {memory.nbytes} of memory")
+    return found
