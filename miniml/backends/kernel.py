@@ -24,7 +24,8 @@ class OpSpec:
     """A primitive as seen by kernels: names only.
 
     `inputs` excludes const inputs; it is None for a variable number. `attributes` is None where
-    the primitive declares them only when it is constructed (the classic spelling).
+    the primitive declares them only when it is constructed (the classic spelling). dynamic: the
+    shapes of the outputs depend on values.
     """
 
     name: str
@@ -32,6 +33,7 @@ class OpSpec:
     const_inputs: tuple[str, ...]
     outputs: tuple[str, ...] | None
     attributes: tuple[str, ...] | None
+    dynamic: bool = False
 
 
 @dataclass(frozen=True, slots=True)

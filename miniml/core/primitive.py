@@ -326,7 +326,8 @@ def spec_of(cls: type[Primitive], recorded: tuple[str, ...] | None = None) -> Op
     outputs = cls.outputs if isinstance(cls.outputs, tuple) else None
     if recorded is None and not getattr(cls.__init__, "_miniml_classic", False):
         recorded = tuple(f.name for f in cls._fields)
-    return OpSpec(cls.name, tensors, tuple(cls.const_inputs), outputs, recorded)
+    consts, dynamic = tuple(cls.const_inputs), cls.dynamic_outputs
+    return OpSpec(cls.name, tensors, consts, outputs, recorded, dynamic)
 
 
 # --- Attributes -----------------------------------------------------------------------------------

@@ -1,14 +1,21 @@
-"""Kernel binding: from a typed call to a kernel that is selected and prepared for it."""
+"""Kernel binding: from a typed call to a kernel that is selected and prepared for it.
+
+BoundKernel: how a kernel is called, whatever it is registered as. Preparation: what `prepare` does
+for a call. Warnings: NumPy's, which kernels do not give.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from contextvars import Context, copy_context
 from dataclasses import dataclass
 from functools import partial
 from operator import attrgetter
 from typing import Any, NamedTuple
 from weakref import finalize
+
+import numpy as np
 
 from ..backends.cc.player import NativeKernel
 from ..backends.cc.units import available
@@ -16,7 +23,14 @@ from ..backends.cpu.linalg import ask_threads
 from ..backends.device import Array, Device
 from ..backends.devices import get_device
 from ..backends.kernel import Kernel, KernelEntry, KernelNode, has_elements
-from ..backends.registry import NATIVE, check_fills, refuse_rebinding, specs, taken
+from ..backends.registry import (
+    NATIVE,
+    check_fills,
+    refuse_rebinding,
+    refuse_returned,
+    specs,
+    taken,
+)
 from ..backends.selection import Selection, Target
 from ..backends.signature import ArraySpec
 from ..core.abstract import Abstract, listed
@@ -26,10 +40,13 @@ from ..core.features import masking
 from ..core.primitive import Primitive
 from ..core.settings import current
 
+Arrays = tuple[Array, ...]
 Strides = tuple[int, ...] | None  # None: row-major
 _shape, _stored = attrgetter("shape"), attrgetter("stored")
 _dtype, _format = attrgetter("dtype"), attrgetter("format")
 ask_threads(lambda: current().threads)
+# NumPy warns about a third positional argument of these.
+_KEYWORD_OUT = (np.maximum, np.minimum)
 
 
 class Sizes(NamedTuple):
@@ -49,7 +66,8 @@ class BoundKernel:
     picked for the node. instance: the object of a class kernel that launches itself. owned: the
     object of any class kernel. empty: there is nothing to launch. why: the reason for which this
     kernel was selected, and its choice for these shapes. workspace: its scratch arrays.
-    inplace: the inputs whose memory the output may share.
+    inplace: the inputs whose memory the output may share. strided: the inputs may have any strides.
+    shapes, dtypes: of the arrays that it fills.
     """
 
     selection: Selection
@@ -65,6 +83,56 @@ class BoundKernel:
     why: str
     workspace: tuple[ArraySpec, ...]
     inplace: tuple[int, ...]
+    strided: bool
+    shapes: tuple[tuple[int, ...], ...]
+    dtypes: tuple[DType, ...]
+
+    def call(
+        self, inputs: Arrays, workspace: Arrays, outputs: Arrays, stream: object
+    ) -> tuple[Callable[..., object], tuple[Any, ...], dict[str, Any]]:
+        """One launch: the function that fills the outputs, its arguments, and those by keyword. An
+        executor writes it as source, so they may be names of arrays that are not there yet."""
+        if self.instance is not None:
+            return self.instance.launch, (inputs, workspace, outputs, stream), {}
+        function, out = self.function, outputs[0] if self.single else outputs
+        if isinstance(function, np.ufunc) and function not in _KEYWORD_OUT:
+            return function, (*inputs, out), {}
+        return function, inputs, {"out": out}
+
+    def into(self, inputs: Arrays, outputs: Arrays) -> None:
+        """Launch once on arrays of the device, with scratch arrays of this launch alone.
+
+        DeclarationError for a function that returns an array instead of filling the outputs.
+        """
+        device, scratch = self.device, ()
+        try:
+            if self.instance is not None:
+                if not self.strided:
+                    inputs = tuple(map(device.contiguous, inputs))
+                if self.workspace:
+                    scratch = tuple([device.empty(w.shape, w.dtype) for w in self.workspace])
+            function, given, named = self.call(inputs, scratch, outputs, device.stream)
+            returned = function(*given, **named)
+            if returned is not None and self.instance is None:
+                refuse_returned(self.entry, returned, outputs)
+        except Exception as error:
+            note_kernel(error, self)
+            raise
+
+    def into_fresh(self, inputs: Arrays) -> Arrays:
+        """The outputs of one launch in memory of their own, or the view of a view kernel. Inputs
+        are widened where the kernel needs that, and outputs cast back to those of the rule."""
+        if self.entry.view is not None:
+            return (self.function(*inputs),)
+        cast, convert = self.selection.cast, self.device.converted
+        if cast is not None:
+            inputs = tuple([convert(a, cast) for a in inputs])
+        outputs = tuple(map(self.device.empty, self.shapes, self.dtypes))
+        if not self.empty:
+            self.into(inputs, outputs)
+        if cast is not None:
+            outputs = tuple([convert(a, o.dtype) for a, o in zip(outputs, self.outputs)])
+        return outputs
 
     @property
     def sizes(self) -> Sizes:
@@ -90,6 +158,9 @@ class BoundKernel:
         """True when a launch is one call of `function`, which fills the outputs as they are."""
         cast, view = self.selection.cast is not None, self.entry.view is not None
         return not (cast or view or self.empty or self.instance is not None)
+
+
+# --- Preparation ----------------------------------------------------------------------------------
 
 
 def target_for(device: str) -> Target:
@@ -155,6 +226,7 @@ def prepare(
         _bound(entry, node, picked), device, empty, owned, why,
         () if launched is None else _workspace(entry, launched),
         entry.inplace if launched is None or launched.inplace is None else launched.inplace,
+        device.takes_strides(entry), tuple(map(_shape, outputs)), promised,
     )  # fmt: skip
 
 
@@ -283,3 +355,26 @@ def note_kernel(error: Exception, prepared: BoundKernel) -> None:
         f"kernel {called} of {entry.name}, {entry.describe()}, got {listed(node.inputs)}{kept} "
         f"and fills {listed(node.outputs)}, as infer_shape says"
     )
+
+
+# --- Warnings -------------------------------------------------------------------------------------
+
+_context = Context()
+_context.run(np.seterr, all="ignore")
+_ERRORS, _IGNORED = next(iter(_context.items()))  # NumPy's context variable of errstate
+
+# Call it first in a context of its own: np.errstate takes ten times as long.
+ignore_errors = partial(_ERRORS.set, _IGNORED)
+
+
+def quietly(run: Callable[..., Any], *args: Any) -> Any:
+    """`run(*args)`, without NumPy's floating-point warnings.
+
+    It runs in a copy of the current context, so no interrupt can leave the warnings off.
+    """
+    return copy_context().run(_quiet, run, *args)
+
+
+def _quiet(run: Callable[..., Any], *args: Any) -> Any:
+    ignore_errors()
+    return run(*args)

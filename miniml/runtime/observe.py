@@ -19,7 +19,7 @@ import os
 import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextvars import Context, copy_context
+from contextvars import Context
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
@@ -55,6 +55,7 @@ from ..ops.control import Cond, Fused, Scan, WhileLoop
 from .executors.cuda_graph import CudaGraph
 from .executors.python import Function, Marks, clock_of, write
 from .fusion.build import name as fused_name
+from .launch import ignore_errors
 from .memory import BufferAssignment, Memory
 from .steps import Copy, KernelLaunch, LookAt, Publish, Stage, Step, steps
 
@@ -168,27 +169,6 @@ def bound(
     context.run(ignore_errors)
     context.run(enter, settings)
     return Executable(partial(context.run, executor.run), executor, marks, by)
-
-
-_context = Context()
-_context.run(np.seterr, all="ignore")
-_ERRORS, _IGNORED = next(iter(_context.items()))  # NumPy's context variable of errstate
-
-# Call it first in a context of its own: np.errstate takes ten times as long.
-ignore_errors = partial(_ERRORS.set, _IGNORED)
-
-
-def quietly(run: Callable[..., Any], *args: Any) -> Any:
-    """`run(*args)`, without NumPy's floating-point warnings.
-
-    It runs in a copy of the current context, so no interrupt can leave the warnings off.
-    """
-    return copy_context().run(_quiet, run, *args)
-
-
-def _quiet(run: Callable[..., Any], *args: Any) -> Any:
-    ignore_errors()
-    return run(*args)
 
 
 def watching_call(

@@ -93,10 +93,6 @@ class Function(NamedTuple):
             trace = trace.tb_next
 
 
-# NumPy warns about a third positional argument of these.
-_KEYWORD_OUT = (np.maximum, np.minimum)
-
-
 class _Writer:
     """The lines written so far, and the values of the names in them.
 
@@ -298,7 +294,7 @@ class _Writer:
         """The inputs of a kernel: copies in row-major order if it requires that."""
         given = []
         for var, strides in zip_longest(node.inputs, kernel.node.strides):
-            strided = strides is not None or self.device.takes_strides(kernel.entry)
+            strided = strides is not None or kernel.strided
             value = self._value(var)
             if isinstance(value, Varying) and not strided:
                 value = Varying(f"device.contiguous({value})")
@@ -309,21 +305,15 @@ class _Writer:
         return tuple(given)
 
     def _launch(self, node: Node, kernel: BoundKernel, inputs: tuple[Any, ...]) -> SourceCall:
-        outs, name = self._targets(node), node.primitive.name
-        stem = f"{name}_" if name.isidentifier() else "kernel_"
-        if kernel.instance is not None:
-            stream = None if self.device.stream is None else Varying("device.stream")
-            scratch = self.memory.scratch(node)
-            return SourceCall(kernel.instance.launch, (inputs, scratch, outs, stream), stem=stem)
-        function, attrs, entry = kernel.function, kernel.node.attrs, kernel.entry
-        out: Any = outs[0] if kernel.single else outs
-        if isinstance(function, np.ufunc) and function not in _KEYWORD_OUT:
-            return SourceCall(function, (*inputs, out), stem=stem)
-        chosen = isinstance(function, np.ufunc) or isinstance(entry.body, type)  # by a Kernel class
-        if chosen or not all(k.isidentifier() and not keyword.iskeyword(k) for k in attrs):
-            return SourceCall(function, inputs, {"out": out}, stem)
-        # Calling the kernel itself with its attributes is faster than a partial with keywords.
-        return SourceCall(entry.body, inputs, {**attrs, "out": out}, stem)
+        name = node.primitive.name
+        stream = None if self.device.stream is None else Varying("device.stream")
+        scratch, outs = self.memory.scratch(node), self._targets(node)
+        function, given, named = kernel.call(inputs, scratch, outs, stream)
+        if isinstance(function, partial) and all(map(_can_be_written, function.keywords)):
+            # Calling the kernel itself with its attributes is faster than the partial.
+            given, named = (*function.args, *given), {**function.keywords, **named}
+            function = function.func
+        return SourceCall(function, given, named, f"{name}_" if name.isidentifier() else "kernel_")
 
     def _copied(self, target: Any, source: Any) -> SourceCall:
         """A copy into an array; on the host by a slot in C, since np.copyto runs Python first."""
@@ -332,6 +322,11 @@ class _Writer:
         if self.device.name != "cpu":  # a parameter that stays on the host
             source = Varying(f"device.to_host({self.names.text(source)})")
         return SourceCall(target.__setitem__, (..., source), stem="copy")
+
+
+def _can_be_written(name: str) -> bool:
+    """True for a keyword argument's name that Python's syntax allows."""
+    return name.isidentifier() and not keyword.iskeyword(name)
 
 
 def _is_dense(array: Any) -> bool:
