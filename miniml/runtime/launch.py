@@ -1,19 +1,22 @@
 """Kernel binding: from a typed call to a kernel that is selected and prepared for it.
 
 BoundKernel: how a kernel is called, whatever it is registered as. Preparation: what `prepare` does
-for a call. Warnings: NumPy's, which kernels do not give.
+for a call. Shared kernels: the programs of one function for several sizes share their kernel
+objects. Warnings: NumPy's, which kernels do not give.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from contextvars import Context, copy_context
 from dataclasses import dataclass
 from functools import partial
 from operator import attrgetter
-from typing import Any, NamedTuple
-from weakref import finalize
+from threading import RLock
+from typing import Any, NamedTuple, TypeVar
+from weakref import WeakKeyDictionary, WeakSet, finalize, ref
 
 import numpy as np
 
@@ -35,10 +38,11 @@ from ..backends.selection import Selection, Target
 from ..backends.signature import ArraySpec
 from ..core.abstract import Abstract, listed
 from ..core.dtype import DType
-from ..core.errors import DeclarationError, MinimlError
+from ..core.errors import DeclarationError, InUseError, MinimlError, point_at
 from ..core.features import masking
-from ..core.primitive import Primitive
+from ..core.primitive import Primitive, key
 from ..core.settings import current
+from ..graph.ir import Graph, Node
 
 Arrays = tuple[Array, ...]
 Strides = tuple[int, ...] | None  # None: row-major
@@ -355,6 +359,208 @@ def note_kernel(error: Exception, prepared: BoundKernel) -> None:
         f"kernel {called} of {entry.name}, {entry.describe()}, got {listed(node.inputs)}{kept} "
         f"and fills {listed(node.outputs)}, as infer_shape says"
     )
+
+
+# --- Kernels shared between sizes -----------------------------------------------------------------
+
+
+T = TypeVar("T")
+Prepared = Mapping[Node, BoundKernel]
+
+
+class SharedObjects:
+    """Kernel objects that several programs share. They have the sizes of one program at a time,
+    and while it runs no other may."""
+
+    def __init__(self) -> None:
+        self._lock, self._busy = RLock(), False
+        self._of: ref[Graph] | None = None  # the program whose sizes all have, if there is one
+        # The size of each object.
+        self._at: WeakKeyDictionary[OwnedKernel, KernelNode] = WeakKeyDictionary()
+        _all.add(self)
+
+    def prepare(self, graph: Graph, call: Callable[[], Iterable[BoundKernel]]) -> None:
+        """Run `call()`, which prepares and resizes kernels for a new program and returns them."""
+        with self._lock:
+            self._refuse(graph.name)
+            before, self._of, self._at = self._at, None, WeakKeyDictionary()
+            now = {k.owned: k.node for k in call() if k.owned is not None}
+            self._at = WeakKeyDictionary({**before, **now})  # unless `call` raised midway
+
+    def run(self, graph: Graph, prepared: Prepared, call: Callable[..., T], *args: Any) -> T:
+        """`call(*args)`, with the objects of that program's sizes, while no other program runs."""
+        with self._lock:
+            self._refuse(graph.name)
+            self._busy = True
+            try:
+                if self._of is None or self._of() is not graph:
+                    self._resize(graph, prepared)
+                return call(*args)
+            finally:
+                self._busy = False
+
+    def _resize(self, graph: Graph, prepared: Prepared) -> None:
+        self._of = None
+        for node, kernel in prepared.items():
+            owned, instance = kernel.owned, kernel.instance
+            if owned is None or instance is None or not instance.follows:
+                continue
+            if self._at.pop(owned, None) is not kernel.node:
+                try:
+                    instance.resize(kernel.node)
+                except Exception as error:
+                    note_kernel(error, kernel)
+                    point_at(error, node.where)
+                    raise
+            self._at[owned] = kernel.node
+        self._of = ref(graph)
+
+    def _refuse(self, name: str) -> None:
+        """InUseError for a call from inside a call, which would resize kernels that run."""
+        if self._busy:
+            raise InUseError(
+                f"{name} is called inside a call of itself, by a handler or a kernel, while its "
+                "kernels are at work; set a flag there, and call it afterwards"
+            )
+
+    def free(self) -> None:
+        """Reset in the child of a fork, where the thread that held the objects does not exist."""
+        self._lock, self._busy, self._of = RLock(), False, None
+        self._at.clear()
+
+
+_all: WeakSet[SharedObjects] = WeakSet()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=lambda: _free(_all))
+
+
+def _free(every: Iterable[SharedObjects]) -> None:
+    for objects in every:
+        objects.free()
+
+
+class Sibling(NamedTuple):
+    """A program of a function for some sizes, as seen by those for other sizes."""
+
+    graph: Graph
+    prepared: Prepared
+    objects: SharedObjects | None
+
+
+class Sharing:
+    """Kernels that the program of a graph shares with others of the same function: with the first
+    that has the same operations, the kernels of equal calls and the objects that can be resized.
+    others: None if the sizes are fixed.
+
+    objects: the shared objects, if any. sentence: what is shared; "" if the sizes are fixed.
+    """
+
+    def __init__(
+        self, graph: Graph, prepared: dict[Node, BoundKernel], others: Sequence[Sibling] | None
+    ):
+        self._graph, self._prepared, self._others = graph, prepared, others
+        self.objects: SharedObjects | None = None
+        self.sentence = ""
+        self._like: dict[Node, BoundKernel] = {}
+        self._kept: set[Node] = set()
+        if others is not None:
+            self._find(others)
+
+    def _find(self, others: Sequence[Sibling]) -> None:
+        # Programs of empty arrays launch nothing, so they have no objects to share.
+        able = sorted(others, key=lambda o: o.objects is None)
+        like = next((o for o in able if not difference(self._graph, o.graph)), None)
+        self.objects = (like and like.objects) or SharedObjects()
+        if like is None:
+            return
+        for node, other in zip(self._graph.nodes, like.graph.nodes, strict=True):
+            self._like[node] = like.prepared[other]
+            if is_same(node, other):
+                self._kept.add(node)
+
+    def kernel(self, node: Node) -> tuple[BoundKernel | None, BoundKernel | None]:
+        """The kernel of an equal call, which serves this one, and that of the same call in another
+        size."""
+        like = self._like.get(node)
+        return like if node in self._kept else None, like
+
+    def prepare(self, call: Callable[[], object]) -> None:
+        """Run `call()`, which prepares the kernels; if it raises, those that no other program has
+        are released in reverse order."""
+        try:
+            if self.objects is None:
+                call()
+            else:
+                self.objects.prepare(self._graph, lambda: self._resized(call))
+                self._settle()
+        except BaseException:
+            others = {kernel.owned for kernel in self._like.values()}
+            for owned in [k.owned for k in self._prepared.values()][::-1]:
+                if owned is not None and owned not in others:
+                    owned.end()
+            raise
+
+    def _resized(self, call: Callable[[], object]) -> list[BoundKernel]:
+        call()
+        return [k for n, k in self._prepared.items() if n not in self._kept and follows(k)]
+
+    def _settle(self) -> None:
+        """Set the sentence on sharing, and drop the shared objects if there are none."""
+        following = {n for n, k in self._prepared.items() if follows(k)}
+        self.objects = self.objects if following else None
+        if not self._others:
+            self.sentence = "no other size yet"
+        elif not self._like and self._graph.nodes:
+            why = difference(self._graph, self._others[0].graph)
+            self.sentence = f"nothing is shared with other sizes: {why}"
+        else:
+            kept, resized = len(self._kept), len(following - self._kept)
+            self.sentence = (
+                f"shared with other sizes: {kept} kernels as they are, {resized} that are resized; "
+                f"{len(self._prepared) - kept - resized} are this size's own"
+            )
+
+
+def follows(kernel: BoundKernel) -> bool:
+    """True for a kernel object that is resized for other sizes."""
+    return kernel.instance is not None and kernel.instance.follows
+
+
+def difference(graph: Graph, other: Graph) -> str:
+    """The first difference of two graphs other than sizes, as a clause; "" if there is none."""
+    for a, b in zip(graph.nodes, other.nodes, strict=False):
+        if type(a.primitive) is not type(b.primitive):
+            return f"{a.primitive.name} stands where {b.primitive.name} stood"
+        if _types(a) != _types(b):
+            return f"{a.primitive.name} has other dtypes"
+    if len(graph.nodes) != len(other.nodes):
+        return f"it has {len(graph.nodes)} operations, not {len(other.nodes)}"
+    return ""
+
+
+def _types(node: Node) -> Sequence[object]:
+    return [
+        [(v.abstract.dtype, v.abstract.format) for v in vs] for vs in (node.inputs, node.outputs)
+    ]
+
+
+def is_same(node: Node, other: Node) -> bool:
+    """True for calls that need the same kernel, prepared alike."""
+    pairs = zip(node.inputs, other.inputs, strict=True)
+    return (
+        node.primitive == other.primitive
+        and _consts(node) == _consts(other)
+        and _shapes(node) == _shapes(other)
+        and all(a.abstract.value is b.abstract.value for a, b in pairs)
+    )
+
+
+def _consts(node: Node) -> Sequence[object]:
+    return [(name, key(value)) for name, value in node.consts]
+
+
+def _shapes(node: Node) -> Sequence[object]:
+    return [[v.abstract.shape for v in vs] for vs in (node.inputs, node.outputs)]
 
 
 # --- Warnings -------------------------------------------------------------------------------------

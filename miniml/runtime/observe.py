@@ -19,9 +19,7 @@ import os
 import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextvars import Context
 from dataclasses import dataclass
-from functools import partial
 from itertools import pairwise
 from operator import itemgetter
 from pathlib import Path
@@ -48,16 +46,23 @@ from ..core.errors import (
 from ..core.files import write_file
 from ..core.primitive import Primitive
 from ..core.scope import Block
-from ..core.settings import Settings, Watching, context, enter, unwatched
+from ..core.settings import Settings, Watching, context, unwatched
 from ..core.tensor import Tensor
 from ..graph.ir import Node, Var
 from ..ops.control import Cond, Fused, Scan, WhileLoop
-from .executors.cuda_graph import CudaGraph
-from .executors.python import Function, Marks, clock_of, write
+from .executor import Executable, Marks, bound, clock_of, write
 from .fusion.build import name as fused_name
-from .launch import ignore_errors
-from .memory import BufferAssignment, Memory
-from .steps import Copy, KernelLaunch, LookAt, Publish, Stage, Step, steps
+from .memory import (
+    BufferAssignment,
+    Copy,
+    KernelLaunch,
+    LookAt,
+    Memory,
+    Publish,
+    Stage,
+    Step,
+    steps,
+)
 
 Plan = Callable[[Sequence[Any]], tuple[Tensor, ...]]
 
@@ -148,27 +153,6 @@ def _showing(when: str, device: Device, by: Sequence[Any]) -> LookAt:
                 getattr(watcher, when)(call)
 
     return show
-
-
-class Executable(NamedTuple):
-    """An executor with arrays of its own, and its `run` under the settings of compilation; it
-    serves one call at a time. by: the watchers of that call."""
-
-    run: Callable[..., list[Array]]
-    executor: Function | CudaGraph
-    marks: Marks | None
-    by: list[Any]
-
-
-def bound(
-    executor: Function | CudaGraph, settings: Settings, marks: Marks | None, by: list[Any]
-) -> Executable:
-    """The executable of an executor. Its context has these settings, and in it NumPy gives no
-    floating-point warnings: that is cheaper to enter than errstate."""
-    context = Context()
-    context.run(ignore_errors)
-    context.run(enter, settings)
-    return Executable(partial(context.run, executor.run), executor, marks, by)
 
 
 def watching_call(

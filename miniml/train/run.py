@@ -30,8 +30,15 @@ from ..nn import Cell
 from ..nn.state import streams
 from .callbacks import Callback, check_callbacks, progress
 from .checkpoint import CALLS, Snapshot, load_checkpoint, names_below, save_checkpoint
-from .checks import batches_of, check_batches, check_labels, check_manifest, is_finite, manifest
-from .learner import Learner
+from .learner import (
+    Learner,
+    batches_of,
+    check_batches,
+    check_labels,
+    check_manifest,
+    is_finite,
+    manifest,
+)
 from .metrics import Row
 from .step import locate_nonfinite
 

@@ -15,7 +15,7 @@ from ...core.abstract import Abstract
 from ...core.dtype import DType, bfloat16, float16, float32, int32
 from ...core.primitive import Primitive
 from ...graph.ir import Graph, Node, Var
-from ...graph.passes.basic import prune
+from ...graph.passes.rewrite import prune
 from ...graph.tracing import trace_graph
 from ...ops.norm import CheckedLabels
 from .legalize import in_parts, native

@@ -7,12 +7,11 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
-from ...backends.kernel import Expression, KernelEntry, RawSource
-from ...core.access import uninterrupted
-from ...graph.ir import Graph, Node, Var
-from ..memory import Memory
-from ..steps import Copy, KernelLaunch, Look, Publish, Stage, Step, Steps
-from .python import Function, write
+from ..backends.kernel import Expression, KernelEntry, RawSource
+from ..core.access import uninterrupted
+from ..graph.ir import Graph, Node, Var
+from .executor import Function, write
+from .memory import Copy, KernelLaunch, Look, Memory, Publish, Stage, Step, Steps
 
 # A launch from Python takes some microseconds, in which a GPU copies a few MiB.
 BYTES_PER_LAUNCH = 4 << 20
