@@ -1,4 +1,4 @@
 """Runtime: eager execution of operations, and compiled programs."""
 
+from . import codegen as codegen
 from . import jit as jit
-from .fusion import build as build

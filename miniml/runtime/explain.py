@@ -9,10 +9,9 @@ from typing import Any
 from ..backends.cc.player import NativeKernel
 from ..backends.selection import Candidate
 from ..ops.control import Fused
-from .fusion.build import alone, members, name, neighbours
+from .codegen import alone, members, name, neighbours
 from .jit import Jit
-from .launch import BoundKernel, Sizes
-from .lowering.legalize import native
+from .launch import BoundKernel, Sizes, native
 from .program import Program
 
 _SHOWN = 4  # kernels rejected for one reason that the text names

@@ -187,6 +187,26 @@ def program_target(device: str) -> Target:
     return Target(get_device(device, settings.sim), providers, masked, settings.formats)
 
 
+def native(target: Target) -> bool:
+    """True if kernels in generated C rank before others."""
+    order = (*target.providers, "miniml")
+    return "cc" in order and order.index("cc") < order.index("miniml")
+
+
+def in_c(target: Target) -> bool:
+    """True if they rank first, and are in C for the CPU."""
+    return target.home == "cpu" and native(target)
+
+
+def select(node: Node, target: Target) -> Selection:
+    """The kernel of a node on a target; an error points at the node's line."""
+    try:
+        return target.select(node.primitive.name, *node.abstracts)
+    except Exception as error:
+        point_at(error, node.where)
+        raise
+
+
 def prepare(
     primitive: Primitive,
     inputs: tuple[Abstract, ...],

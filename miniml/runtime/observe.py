@@ -50,8 +50,8 @@ from ..core.settings import Settings, Watching, context, unwatched
 from ..core.tensor import Tensor
 from ..graph.ir import Node, Var
 from ..ops.control import Cond, Fused, Scan, WhileLoop
+from .codegen import name as fused_name
 from .executor import Executable, Marks, bound, clock_of, write
-from .fusion.build import name as fused_name
 from .memory import (
     BufferAssignment,
     Copy,

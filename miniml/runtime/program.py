@@ -38,13 +38,20 @@ from ..core.settings import Watchers, current, in_context
 from ..graph.ir import Graph, Node, Var
 from ..graph.passes import run_passes
 from ..ops.control import Fused
+from .codegen import FusedCuda
 from .cuda_graph import Capture, CudaGraph, obstacle
 from .executor import Executable, Executor, Function, bound, write
-from .fusion.build import FusedCuda
-from .launch import BoundKernel, Sharing, Sibling, Strides, note_kernel, prepare, program_target
-from .lowering import lower
-from .lowering.decompose import composition
-from .lowering.legalize import WHY, in_c, too_small
+from .launch import (
+    BoundKernel,
+    Sharing,
+    Sibling,
+    Strides,
+    in_c,
+    note_kernel,
+    prepare,
+    program_target,
+)
+from .lowering import WHY, composition, lower, too_small
 from .memory import (
     BufferAssignment,
     LookAt,
