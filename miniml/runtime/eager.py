@@ -30,7 +30,7 @@ from ..core.settings import GRAPH_MODE, Plans, current, unwatched
 from ..core.tensor import Tensor, common_device
 from ..core.trace import Trace, eager_trace, is_tracing, use_trace
 from ..core.tracebacks import hide_frames
-from ..graph.ir import Graph, interleave, written
+from ..graph.ir import interleave, written
 from ..graph.tracing import TracedTensor, known_value, live, trace_body
 from ..ops.elementwise import Cast
 from .jit import compiled
@@ -52,6 +52,7 @@ class EagerTrace(Trace):
     """
 
     parent = None
+    graph_of = trace_body
 
     def bind(self, primitive: Primitive, args: Sequence[Any]) -> tuple[Any, ...]:
         try:
@@ -127,7 +128,7 @@ class EagerTrace(Trace):
     def _maker(self, primitive: Primitive, given: Any, kind: Kind) -> Callable[[Any], Tensor]:
         """A function from an argument to a tensor of that kind: identity, cast, or weak scalar."""
         if given is kind:
-            return _itself
+            return lambda tensor: tensor
         if isinstance(given, Kind):
             return lambda tensor: self.bind(Cast(kind.abstract.dtype), (tensor,))[0]
         return lambda value: weak_tensor(primitive, value, kind)
@@ -135,11 +136,6 @@ class EagerTrace(Trace):
     def callee(self, fn: Callable[..., Any]) -> Callable[..., Any]:
         settings = current()
         return compiled(fn) if settings.mode == GRAPH_MODE and settings.jit else fn
-
-    def graph_of(
-        self, fn: Callable[..., Any], operands: Sequence[Any]
-    ) -> tuple[Graph, list[Any], dict[Any, int]]:
-        return trace_body(self, fn, operands)
 
     def stand_in(self, parameter: Any) -> Tensor:
         return read(parameter)
@@ -195,10 +191,6 @@ def _run_dynamic(
 
 
 # --- Call plans -----------------------------------------------------------------------------------
-
-
-def _itself(tensor: Any) -> Any:
-    return tensor
 
 
 def _kernel_plan(primitive: Primitive, tensors: list[Tensor], consts: dict[str, Any]) -> Plan:
@@ -299,20 +291,18 @@ def _watched(primitive: Primitive, tensors: Sequence[Tensor], run: Plan) -> Plan
     if not (check or write):
         return run
 
+    def on_host(tensor: Tensor) -> Array:  # in any trace: a look loses no gradient
+        return get_device(tensor.device).to_host(tensor._data)
+
     def plan(tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
         results = run(tensors)
         if check:
-            check_finite(primitive, tensors, results, _on_host, user_location)
+            check_finite(primitive, tensors, results, on_host, user_location)
         if write:
             tensors[0].set_data(results[0])  # type: ignore[attr-defined]
         return results
 
     return plan
-
-
-def _on_host(tensor: Tensor) -> Array:
-    """The data of a tensor that has some, in any trace: a look loses no gradient."""
-    return get_device(tensor.device).to_host(tensor._data)
 
 
 def _seen(primitive: Primitive, device: str, run: Plan) -> Plan:
@@ -336,6 +326,7 @@ class StagedTrace(Trace):
     """
 
     parent = None  # set_data is refused here, as it is while a graph is traced
+    graph_of = trace_body
 
     def __init__(self) -> None:
         self._versions: dict[int, tuple[Parameter, Tensor]] = {}
@@ -360,11 +351,6 @@ class StagedTrace(Trace):
     def publish(self) -> None:
         """Write the last versions to their parameters, all at once."""
         publish([(parameter, version._data) for parameter, version in self._versions.values()])
-
-    def graph_of(
-        self, fn: Callable[..., Any], operands: Sequence[Any]
-    ) -> tuple[Graph, list[Any], dict[Any, int]]:
-        return trace_body(self, fn, operands)
 
     def stand_in(self, parameter: Any) -> Any:
         version = self._versions.get(id(parameter))

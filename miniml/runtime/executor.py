@@ -106,7 +106,7 @@ class Function(NamedTuple):
 
 class Executable(NamedTuple):
     """An executor with arrays of its own, and its `run` under the settings of compilation; it
-    serves one call at a time. by: the watchers of that call."""
+    serves one call at a time. by: the watchers of that call that see values."""
 
     run: Callable[..., list[Array]]
     executor: Executor

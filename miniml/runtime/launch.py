@@ -450,13 +450,15 @@ class SharedObjects:
 
 
 _all: WeakSet[SharedObjects] = WeakSet()
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=lambda: _free(_all))
 
 
-def _free(every: Iterable[SharedObjects]) -> None:
-    for objects in every:
+def _free_all() -> None:
+    for objects in _all:
         objects.free()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_free_all)
 
 
 class Sibling(NamedTuple):

@@ -34,7 +34,7 @@ from ..core.errors import (
 )
 from ..core.parameter import keep_readings
 from ..core.primitive import primitives
-from ..core.settings import Watchers, current, in_context
+from ..core.settings import current, in_context
 from ..graph.ir import Graph, Node, Var
 from ..graph.passes import run_passes
 from ..ops.control import Fused
@@ -64,7 +64,7 @@ from .memory import (
     schedule,
     steps,
 )
-from .observe import WatchedProgram, finding_nan
+from .observe import finding_nan, observed
 
 _LOG = 1000  # characters of a compiler's log in a warning
 
@@ -110,7 +110,7 @@ class Program:
         self._access = self._accessed()
         self._idle: list[Executable] = [self._executable()]
         self._others = None  # they may be dropped before this one
-        self._watched: dict[bool, WatchedProgram] = {}
+        self._watched: dict[bool, list[Executable]] = {}  # idle, by whether watchers see values
 
     @property
     def sibling(self) -> Sibling:
@@ -271,17 +271,9 @@ class Program:
         names = [*(f"x{i}" for i in range(count)), *(f"y{i}" for i in range(filled))]
         return executor.whole.calls_on(names)
 
-    def _take(self) -> Executable:
-        """An idle executable."""
-        try:
-            return self._idle.pop()
-        except IndexError:
-            return self._executable()
-
     def _executor(self) -> Executor:
         """One of the executors, to look at."""
-        executable = self._take()
-        self._idle.append(executable)
+        executable = next(iter(self._idle), None) or self._executable()
         return executable.executor
 
     def _stateful(self, arrays: tuple[Array, ...]) -> list[Array]:
@@ -291,22 +283,15 @@ class Program:
     def _run(self, arrays: tuple[Array, ...]) -> list[Array]:
         if self._guarded:
             arrays = tuple(map(read_only, arrays))
-        if in_context() is not None and (by := current().watchers):
-            return self._run_watched(arrays, by)
-        executable = self._take()
+        by = current().watchers if in_context() is not None else ()
+        idle = self._watched.setdefault(by.see_values, []) if by else self._idle
         try:
-            return self._resized(executable, arrays)
-        except Exception as error:
-            self._point_at_nodes(error, executable)
-            raise
-        finally:
-            self._idle.append(executable)
-
-    def _run_watched(self, arrays: tuple[Array, ...], by: Watchers) -> list[Array]:
-        values = by.see_values
-        watched = self._watched.get(values) or self._watch(values)
-        executable = watched.take(by)
+            executable = idle.pop()
+        except IndexError:
+            executable = self._observed(by.see_values) if by else self._executable()
         try:
+            if by:
+                executable.by[:] = [w for w in by if w.sees_values]
             result = self._resized(executable, arrays)
             for watcher in by:
                 watcher.program_ran(executable.marks)
@@ -315,14 +300,12 @@ class Program:
             self._point_at_nodes(error, executable)
             raise
         finally:
-            watched.idle.append(executable)
+            idle.append(executable)
 
-    def _watch(self, values: bool) -> WatchedProgram:
+    def _observed(self, values: bool) -> Executable:
+        """An executable for watchers; values: they see arrays."""
         buffers = self.arranged(True)[1] if values else self.buffers
-        self._watched[values] = made = WatchedProgram(
-            buffers, self.device, self.settings, self.filled, self.checks, values
-        )
-        return made
+        return observed(buffers, self.device, self.settings, self.filled, self.checks, values)
 
     def _resized(self, executable: Executable, arrays: tuple[Array, ...]) -> list[Array]:
         """Run once, with shared kernels resized to this program's sizes."""

@@ -135,7 +135,8 @@ class Run:
         self.stopped, self._interrupts = False, Interrupts()
         self._total, self._sums, self._aux = 0.0, model.zeros(), dict[str, float]()
         self._good: Snapshot | None = None
-        self._modes = [(cell, cell.training) for cell in self._all_cells()]
+        cells = [cell for part in self._cells().values() for cell in part.cells()]
+        self._modes = [(cell, cell.training) for cell in cells]
         self._unread: list[tuple[Any, Sequence[Any]]] = []
         self._most, self._pause = _STEPS, _SECONDS
         self._rows: list[Row] = []
@@ -328,9 +329,6 @@ class Run:
         """Raise KeyboardInterrupt after Ctrl-C."""
         if self._interrupts.noted:
             raise KeyboardInterrupt
-
-    def _all_cells(self) -> list[Cell]:
-        return [cell for part in self._cells().values() for cell in part.cells()]
 
     def _cells(self) -> dict[str, Cell]:
         """The cells that a step may write."""
