@@ -98,10 +98,10 @@ class BoundKernel:
         executor writes it as source, so they may be names of arrays that are not there yet."""
         if self.instance is not None:
             return self.instance.launch, (inputs, workspace, outputs, stream), {}
-        function, out = self.function, outputs[0] if self.single else outputs
+        function = self.function
         if isinstance(function, np.ufunc) and function not in _KEYWORD_OUT:
-            return function, (*inputs, out), {}
-        return function, inputs, {"out": out}
+            return function, (*inputs, *outputs), {}
+        return function, inputs, {"out": outputs[0] if self.single else outputs}
 
     def into(self, inputs: Arrays, outputs: Arrays) -> None:
         """Launch once on arrays of the device, with scratch arrays of this launch alone.
@@ -117,7 +117,7 @@ class BoundKernel:
                     scratch = tuple([device.empty(w.shape, w.dtype) for w in self.workspace])
             function, given, named = self.call(inputs, scratch, outputs, device.stream)
             returned = function(*given, **named)
-            if returned is not None and self.instance is None:
+            if returned is not None and returned is not outputs and self.instance is None:
                 refuse_returned(self.entry, returned, outputs)
         except Exception as error:
             note_kernel(error, self)
@@ -128,14 +128,14 @@ class BoundKernel:
         are widened where the kernel needs that, and outputs cast back to those of the rule."""
         if self.entry.view is not None:
             return (self.function(*inputs),)
-        cast, convert = self.selection.cast, self.device.converted
+        cast, device = self.selection.cast, self.device
         if cast is not None:
-            inputs = tuple([convert(a, cast) for a in inputs])
-        outputs = tuple(map(self.device.empty, self.shapes, self.dtypes))
+            inputs = tuple([device.converted(a, cast) for a in inputs])
+        outputs = tuple(map(device.empty, self.shapes, self.dtypes))
         if not self.empty:
             self.into(inputs, outputs)
         if cast is not None:
-            outputs = tuple([convert(a, o.dtype) for a, o in zip(outputs, self.outputs)])
+            outputs = tuple([device.converted(a, o.dtype) for a, o in zip(outputs, self.outputs)])
         return outputs
 
     @property

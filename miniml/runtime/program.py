@@ -1,13 +1,15 @@
 """Compiled programs: kernel selection, buffer assignment and execution of a graph.
 
-Layouts: the strides of views of the program's memory, which kernels in C read without a copy.
-Kernels that run programs: of control flow, and of fused and composed primitives.
+Layouts: the strides of views of the program's memory, which kernels in C read without a copy. CUDA
+graphs: an executor that captures launches once and replays them with one call. Kernels that run
+programs: of control flow, and of fused and composed primitives.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import Any
 
@@ -16,12 +18,12 @@ import numpy as np
 from ..backends.cc.player import Argument, Call, Carried, Moving, NativeKernel, loop
 from ..backends.cc.units import load_with_services, warn_without
 from ..backends.device import CPU, Device
-from ..backends.kernel import Array, Arrays, Kernel, KernelNode
+from ..backends.kernel import Array, Arrays, Expression, Kernel, KernelEntry, KernelNode, RawSource
 from ..backends.registry import NATIVE, kernel
 from ..backends.selection import Target
 from ..backends.signature import FLOAT, INT, ArraySpec
 from ..core.abstract import Abstract
-from ..core.access import Access
+from ..core.access import Access, uninterrupted
 from ..core.errors import (
     CompileError,
     DeviceError,
@@ -39,7 +41,6 @@ from ..graph.ir import Graph, Node, Var
 from ..graph.passes import run_passes
 from ..ops.control import Fused
 from .codegen import FusedCuda
-from .cuda_graph import Capture, CudaGraph, obstacle
 from .executor import Executable, Executor, Function, bound, write
 from .launch import (
     BoundKernel,
@@ -54,10 +55,16 @@ from .launch import (
 from .lowering import WHY, composition, lower, too_small
 from .memory import (
     BufferAssignment,
+    Copy,
+    KernelLaunch,
+    Look,
     LookAt,
     Memory,
     Plan,
+    Publish,
     Schedule,
+    Stage,
+    Step,
     Steps,
     assign_buffers,
     read_only,
@@ -372,6 +379,144 @@ class Layouts:
     def _array(self, var: Var) -> Array:
         known = self._arrays.get(var)
         return np.empty(var.abstract.stored, var.abstract.dtype) if known is None else known
+
+
+# --- CUDA graphs ----------------------------------------------------------------------------------
+
+
+# A launch from Python takes some microseconds, in which a GPU copies a few MiB.
+BYTES_PER_LAUNCH = 4 << 20
+
+Run = Callable[..., list[Any]]
+
+
+@dataclass(slots=True)
+class Capture:
+    """State shared by the executables of a program. why_not: the reason why it does not run as a
+    CUDA graph."""
+
+    why_not: str
+
+
+def obstacle(steps: Steps, graph: Graph, device: str, cuda_graphs: str) -> str:
+    """Reason why the launches of a program cannot become a CUDA graph; "" if they can."""
+    if device == "cpu":
+        return "the CPU has no launches"
+    if cuda_graphs == "off":
+        return "cuda_graphs='off'"
+    if cuda_graphs == "auto" and device != "cuda":
+        return "the simulator makes a CUDA graph only with cuda_graphs='on'"
+    if any(isinstance(step, Look) for step in steps.compute):
+        return "check_nan looks at the outputs of each kernel"
+    launched = [s for s in (*steps.compute, *steps.publish) if isinstance(s, KernelLaunch)]
+    for step in launched:
+        if not repeats(step.kernel.entry):
+            return f"{step.node.primitive.name} runs Python of its own at each call"
+    count, copies = len(launched), len(graph.inputs)
+    if count < 2 or count <= copies:
+        return f"a graph of {count} launches saves nothing when {copies} inputs are copied first"
+    nbytes = sum(v.abstract.nbytes for v in graph.inputs)
+    if nbytes > BYTES_PER_LAUNCH * count:
+        return f"copying {nbytes} bytes of inputs first costs more than {count} launches"
+    return ""
+
+
+def repeats(entry: KernelEntry) -> bool:
+    """True if a kernel makes the same launches at each call, so that its Python can be skipped."""
+    if isinstance(entry.body, (Expression, RawSource)):
+        return True
+    capturable = getattr(entry.body, "capturable", None)
+    return entry.built_in if capturable is None else bool(capturable)
+
+
+class CudaGraph:
+    """The steps of a program, recorded once and repeated with one launch.
+
+    Inputs are copied into buffers of its own, so one graph serves all calls: the first call
+    launches step by step, so that kernels compiled at their first launch are compiled; the second
+    records, and from then on a call copies the inputs, launches the graph once, and copies the
+    outputs, whose memory is allocated first. State that stays on the host is read before the graph
+    and written after it.
+    """
+
+    def __init__(self, steps: Steps, memory: Memory, graph: Graph, capture: Capture):
+        self.steps, self.memory, self.graph, self.capture = steps, memory, graph, capture
+        self.device = memory.device
+        self.one_by_one = self._written(steps, graph.inputs)
+        self.recorded: Run | None = None
+        self.warm = False
+
+    @property
+    def source(self) -> str:
+        """The function that launches step by step."""
+        return self.one_by_one.source
+
+    def nodes_of(self, error: Exception) -> Iterator[Node]:
+        """The nodes whose steps were running when the error was raised."""
+        return self.one_by_one.nodes_of(error)
+
+    def run(self, *arrays: Any) -> list[Any]:
+        if self.warm and self.recorded is None and not self.capture.why_not:
+            self._record()
+        if self.recorded is not None:
+            return self.recorded(*arrays)
+        outs = self.one_by_one.run(*arrays)
+        self.warm = True
+        return outs
+
+    def _record(self) -> None:
+        """Record the steps, or note why that is impossible."""
+        compute = [s for s in self.steps.compute if not isinstance(s, Copy)]
+        kept = {v: self._keep(v) for v in self.graph.outputs if self._changes(v)}
+        compute += [Stage(source, target) for source, target in kept.items()]
+        publish = [s for s in self.steps.publish if not self._is_hosted(s)]
+        launches = self._written(Steps(tuple(compute), tuple(publish)))
+        try:
+            replay = self.device.capture(launches.run)
+        except Exception as error:
+            names = [node.primitive.name for node in launches.nodes_of(error)]
+            self.capture.why_not = f"{names[0] if names else 'it'} could not be recorded ({error})"
+        else:
+            results = [self.memory.arrays[kept.get(v, v)] for v in self.graph.outputs]
+            self.recorded = self._repeated(replay, results)
+
+    def _repeated(self, replay: Callable[[], None], results: list[Any]) -> Run:
+        """A call that launches the graph. results: where the graph leaves the outputs."""
+        device = self.device
+        receive = self._written(Steps(), self.graph.inputs).run
+        hosted = tuple(s for s in self.steps.publish if self._is_hosted(s))
+        hand_over = self._written(Steps((), hosted)).run
+        writes = bool(self.steps.publish)
+
+        def run(*arrays: Any) -> list[Any]:
+            outs = [device.empty(r.shape, r.dtype) for r in results]
+            receive(*arrays)
+            with uninterrupted() if writes else nullcontext():
+                replay()
+                hand_over()
+            for out, result in zip(outs, results, strict=True):
+                device.copy_into(out, result)
+            return outs
+
+        return run
+
+    def _written(self, steps: Steps, inputs: Sequence[Var] | None = None) -> Function:
+        return write(steps, self.memory, self.graph.name, inputs)
+
+    def _is_hosted(self, step: Step) -> bool:
+        return isinstance(step, Publish) and step.parameter.device != self.device.name
+
+    def _changes(self, var: Var) -> bool:
+        """True for an output in the memory of a parameter, which publishing may overwrite."""
+        kind = self.memory.buffers.allocation[var].kind
+        return bool(self.steps.publish) and kind in ("parameter", "upload")
+
+    def _keep(self, var: Var) -> Var:
+        """Memory for an output, to which it is copied before the parameter changes."""
+        kept = Var(var.abstract)
+        array = self.device.empty(var.abstract.shape, var.abstract.dtype)
+        self.memory.targets[kept] = self.memory.arrays[kept] = array
+        return kept
 
 
 # --- Kernels that run programs --------------------------------------------------------------------
