@@ -208,15 +208,18 @@ def _kernel_plan(primitive: Primitive, tensors: list[Tensor], consts: dict[str, 
         return _viewing(prepared.function, kinds[0])
     if prepared.calls_function and prepared.single:
         return _calling(prepared, kinds[0])
-    return _launching(prepared.into_fresh, device)
+    return _launching(prepared.into_fresh, device, () if view else kinds)
 
 
-def _launching(launch: Launch, device: str) -> Plan:
-    """A plan that wraps the arrays of a launch in tensors."""
+def _launching(launch: Launch, device: str, kinds: Sequence[Kind] = ()) -> Plan:
+    """A plan that wraps the arrays of a launch in tensors: of these kinds, if they are known."""
 
     def run(tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
         ignore_errors()
-        return tuple([Tensor.wrap(o, device) for o in launch(tuple(map(_data, tensors)))])
+        outs = launch(tuple(map(_data, tensors)))
+        if kinds:
+            return tuple(map(Tensor.of_kind, outs, kinds))
+        return tuple([Tensor.wrap(o, device) for o in outs])
 
     return lambda tensors: copy_context().run(run, tensors)
 

@@ -36,17 +36,7 @@ _ONLY = None  # the head of a network with one output
 
 
 class Learner(Constructed):
-    """A network, its loss and its optimizer: `evaluate`, `predict`.
-
-    net, loss, optimizer, clip, loss_scale: those of `train_step`; an optimizer is for `fit` alone.
-    The aux of a loss, a dict of numbers returned beside it, is averaged as the loss is.
-
-    metrics: as `train.accuracy()`; they compare the network's output with the first of the labels.
-    For several outputs a dict, {"head": [train.accuracy()]}: by the key of a dict of outputs, or
-    the index of a tuple; the name of the value is then "head_accuracy". Labels are a dict or tuple
-    of the same keys, in (x, labels) or, of a tuple, in (x, *labels); one array is compared with
-    each output.
-    """
+    """Base of Model: what it does besides `fit`, with the arguments that are described there."""
 
     def __init__(
         self,
