@@ -1,4 +1,3 @@
 """Runtime: eager execution of operations, and compiled programs."""
 
-from . import codegen as codegen
 from . import jit as jit

@@ -124,7 +124,7 @@ def bound(executor: Executor, settings: Settings, marks: Marks | None, by: list[
 
 
 class Executor(Protocol):
-    """What runs the steps: a Function, or a CUDA graph of what one launches."""
+    """Interface of executors: of a Function, and of a CUDA graph of what one launches."""
 
     @property
     def run(self) -> Callable[..., list[Array]]:
