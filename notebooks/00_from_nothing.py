@@ -311,7 +311,7 @@ def prune(graph):
 show(prune(graph))
 
 # %% [markdown]
-# In miniml: `miniml/graph/passes/basic.py`. Beside it stand folding of constants, sharing of equal
+# In miniml: `miniml/graph/passes/rewrite.py`. Beside it are folding of constants, sharing of equal
 # nodes and simplification; `miniml/graph/passes/pipeline.py` puts them in a row.
 
 # %% [markdown]

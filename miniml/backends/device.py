@@ -76,8 +76,7 @@ class CPU:
     name = "cpu"
     stream = None
 
-    def empty(self, shape: tuple[int, ...], dtype: DType) -> Array:
-        return np.empty(shape, dtype)
+    empty = staticmethod(cast(Callable[[tuple[int, ...], DType], Array], np.empty))
 
     def arena(self, nbytes: int) -> Array:
         """`nbytes` bytes whose address is a multiple of 64."""

@@ -25,7 +25,7 @@ class OpSpec:
 
     `inputs` excludes const inputs; it is None for a variable number. `attributes` is None where
     the primitive declares them only when it is constructed (the classic spelling). `images`: the
-    inputs and outputs that are images.
+    inputs and outputs that are images. dynamic: the shapes of the outputs depend on values.
     """
 
     name: str
@@ -35,6 +35,7 @@ class OpSpec:
     attributes: tuple[str, ...] | None
     elementwise: bool = False
     images: tuple[str, ...] = ()
+    dynamic: bool = False
 
 
 @dataclass(frozen=True, slots=True)

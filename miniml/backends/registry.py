@@ -399,6 +399,11 @@ def _check_entry(entry: KernelEntry, spec: OpSpec) -> None:
         _count(entry, "inputs", len(s.inputs), spec.inputs, s.repeats_input)
     if spec.outputs is not None:
         _count(entry, "outputs", len(s.outputs), spec.outputs, s.repeats_output)
+    if spec.dynamic and isinstance(entry.body, (Expression, RawSource, type)):
+        raise DeclarationError(
+            f"{entry.name} kernel {entry.signature} has to know the shapes of its outputs, which "
+            "dynamic_outputs leaves open; give a function that returns fresh arrays"
+        )
     if isinstance(entry.body, Expression):
         if entry.body.types is None:  # else its parameters are its own names
             _check_names(entry, entry.body, spec)

@@ -56,7 +56,9 @@ class DataLoader(Constructed):
         transform: Transform | None = None,
         prefetch: int = 0,
     ) -> None:
-        self.sources = tuple(_readable(source) for source in sources)
+        self.sources: tuple[Any, ...] = tuple(
+            [optree.tree_map(_as_rows, s, is_leaf=_is_leaf, none_is_leaf=True) for s in sources]
+        )
         self.rows = _rows(self.sources)
         self.of_tuples = len(self.sources) == 1 and _gives_tuples(self.sources[0])
         self.size = integer(f"DataLoader of {self.rows} rows", "size", size, 1, self.rows)
@@ -130,12 +132,8 @@ def _check_transform(transform: Any) -> None:
         ) from None
 
 
-def _readable(source: Any) -> Any:
-    """The source with its leaves, all but tuples and dicts, as arrays and sequences."""
-    return optree.tree_map(_as_rows, source, is_leaf=_is_leaf, none_is_leaf=True)
-
-
 def _is_leaf(node: Any) -> bool:
+    """True for all but tuples and dicts."""
     return not isinstance(node, (tuple, dict)) or hasattr(node, "to_numpy")
 
 

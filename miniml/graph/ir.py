@@ -346,18 +346,13 @@ def _joined(path: Path) -> str:
 
 
 def _paths(rebuild: Rebuild, count: int) -> list[Path]:
-    """Path of each value in the rebuilt tree."""
+    """Path of each value in the rebuilt tree, of keys, indices and names of fields."""
     tree = rebuild([_Leaf(i) for i in range(count)])
     found: list[Path] = [()] * count
     for accessor, leaf in zip(optree.tree_accessors(tree), optree.tree_leaves(tree), strict=True):
         if isinstance(leaf, _Leaf):
-            found[leaf.index] = tuple(map(_step, accessor))
+            found[leaf.index] = tuple(getattr(e, "field", e.entry) for e in accessor)
     return found
-
-
-def _step(entry: Any) -> Any:
-    """A key, an index, or the name of a field."""
-    return getattr(entry, "field", entry.entry)
 
 
 class _Leaf:

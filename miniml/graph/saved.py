@@ -11,7 +11,7 @@ import json
 import math
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
@@ -100,17 +100,14 @@ def data_file(target: Path, hashed: str = "") -> Path:
 def _remove(target: Path, arrays: bool = False) -> None:
     """Remove arrays that killed saves have left under their first name, and drafts of such; with
     `arrays`, those under the final name, too."""
-    pattern = f"{_escaped(target.name)}.{'[0-9a-f]' * 32}{DATA}"
+    name = "".join(f"[{c}]" if c in "*?[" else c for c in target.name)
+    pattern = f"{name}.{'[0-9a-f]' * 32}{DATA}"
     for draft in target.parent.glob(f".{pattern}.*"):
         remove_drafts(target.with_name(draft.name[1:].rsplit(".", 2)[0]))
     stale = {*target.parent.glob(pattern)}
     for file in stale | ({data_file(target)} if arrays else set()):
         with suppress(OSError):
             file.unlink()
-
-
-def _escaped(name: str) -> str:
-    return "".join(f"[{c}]" if c in "*?[" else c for c in name)
 
 
 def signed(text: str) -> bytes:
@@ -292,13 +289,11 @@ def _bodies(graph: Graph) -> list[Graph]:
 def _current(parameters: Sequence[Parameter]) -> list[Array]:
     """A consistent snapshot of the values of parameters, between two steps."""
     section = Access("save_graph", reads=parameters)
-    held: list[Array] = section.run(lambda: [*_copies(parameters)])
-    return held
 
+    def copies() -> list[Array]:  # not of versions that are unpublished
+        return [np.array(Tensor._host(p, "save_graph"), order="C") for p in parameters]
 
-def _copies(parameters: Iterable[Parameter]) -> Iterator[Array]:
-    for p in parameters:
-        yield np.array(Tensor._host(p, "save_graph"), order="C")  # not of an unpublished version
+    return section.run(copies)
 
 
 def _host(value: Array | None) -> Array:

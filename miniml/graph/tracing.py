@@ -188,6 +188,7 @@ class GraphTrace:
     differentiates = False
     at_once = False
     parent = None
+    graph_of = trace_body
 
     def __init__(self, device: str, outer: Any = None):
         self.device, self.outer, self.ended = device, outer, False
@@ -330,11 +331,6 @@ class GraphTrace:
         self.guards[id(owner)] = (owner, state)
         if self.outer is not None:
             self.outer.guard(owner, state)
-
-    def graph_of(
-        self, fn: Function, operands: Sequence[Any]
-    ) -> tuple[Graph, list[Any], dict[Any, int]]:
-        return trace_body(self, fn, operands)
 
     def stand_in(self, parameter: Any) -> Any:
         return self.lift(parameter)
@@ -495,6 +491,7 @@ class ForwardingTrace:
 
     differentiates = False
     at_once = True
+    graph_of = trace_body
 
     def __init__(self, parent: Trace):
         self.parent = parent
@@ -523,11 +520,6 @@ class ForwardingTrace:
                 return fn(*args)
 
         return within
-
-    def graph_of(
-        self, fn: Function, operands: Sequence[Any]
-    ) -> tuple[Graph, list[Any], dict[Any, int]]:
-        return trace_body(self, fn, operands)
 
     def stand_in(self, parameter: Any) -> Any:
         return self.parent.stand_in(parameter)

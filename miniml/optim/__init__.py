@@ -3,14 +3,14 @@
 import typing
 
 from ..core import hints
+from .optimizer import LBFGS as LBFGS
+from .optimizer import SGD as SGD
+from .optimizer import Adagrad as Adagrad
+from .optimizer import Adam as Adam
+from .optimizer import AdamW as AdamW
+from .optimizer import Lion as Lion
 from .optimizer import Optimizer as Optimizer
-from .rules import LBFGS as LBFGS
-from .rules import SGD as SGD
-from .rules import Adagrad as Adagrad
-from .rules import Adam as Adam
-from .rules import AdamW as AdamW
-from .rules import Lion as Lion
-from .rules import RMSprop as RMSprop
+from .optimizer import RMSprop as RMSprop
 from .schedules import OnPlateau as OnPlateau
 from .schedules import chained as chained
 from .schedules import cosine as cosine

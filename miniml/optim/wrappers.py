@@ -123,14 +123,12 @@ class Accumulate(Wrapper):
         ready = ops.equal(done, self.every)
         old = [self._state[name] for name in self._sums]
         sums = [ops.add(s, in_dtype(g, s.dtype)) for s, g in zip(old, grads, strict=True)]
-        values, state = self._inner[0].kept(ready, *self._inner[0].new_values(self._means(sums)))
+        means = self._clip([ops.div(total, self.every) for total in sums])
+        values, state = self._inner[0].kept(ready, *self._inner[0].new_values(means))
         state["micro_steps"] = ops.where(ready, ops.zeros_like(done), done)
         for name, total in zip(self._sums, sums, strict=True):
             state[name] = ops.where(ready, ops.zeros_like(total), total)
         return values, state
-
-    def _means(self, sums: Sequence[Tensor]) -> Sequence[Tensor]:
-        return self._clip([ops.div(total, self.every) for total in sums])
 
 
 class EMA(Wrapper):

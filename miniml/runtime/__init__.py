@@ -1,5 +1,3 @@
 """Runtime: eager execution of operations, and compiled programs."""
 
-from . import control as control
 from . import jit as jit
-from .fusion import build as build

@@ -1,7 +1,6 @@
 """Eager trace: every call runs at once, by a plan made once for the kinds of its arguments.
 
 Call plans: functions from tensors to tensors for one primitive and the kinds of its arguments.
-Launchers: functions from arrays to arrays, which launch a bound kernel into fresh outputs.
 Staged trace: calls run at once, too, but assignments are committed together at the end.
 """
 
@@ -22,7 +21,6 @@ from ..core import epoch, random
 from ..core.abstract import Abstract, Kind
 from ..core.access import claim
 from ..core.arguments import Weak, arguments, weak_tensor
-from ..core.dtype import DType
 from ..core.errors import DeclarationError, GraphError, point_at, user_location
 from ..core.infer import infer
 from ..core.parameter import Parameter, Reading, publish, read
@@ -32,16 +30,15 @@ from ..core.settings import GRAPH_MODE, Plans, current, unwatched
 from ..core.tensor import Tensor, common_device
 from ..core.trace import Trace, eager_trace, is_tracing, use_trace
 from ..core.tracebacks import hide_frames
-from ..graph.ir import Graph, interleave, written
+from ..graph.ir import interleave, written
 from ..graph.tracing import TracedTensor, known_value, live, trace_body
 from ..ops.elementwise import Cast
 from .jit import compiled
-from .launch import BoundKernel, note_kernel, prepare, target_for
-from .observe import check_finite, ignore_errors, quietly, watching_call
+from .launch import BoundKernel, ignore_errors, note_kernel, prepare, quietly, target_for
+from .observe import check_finite, watching_call
 
 Plan = Callable[[Sequence[Any]], tuple[Tensor, ...]]
-Arrays = tuple[Array, ...]
-Launcher = Callable[[Arrays], Arrays]
+Launch = Callable[[tuple[Array, ...]], tuple[Array, ...]]
 _LIMIT = 4096
 _kind, _data = attrgetter("_kind"), attrgetter("_data")
 
@@ -55,6 +52,7 @@ class EagerTrace(Trace):
     """
 
     parent = None
+    graph_of = trace_body
 
     def bind(self, primitive: Primitive, args: Sequence[Any]) -> tuple[Any, ...]:
         try:
@@ -130,7 +128,7 @@ class EagerTrace(Trace):
     def _maker(self, primitive: Primitive, given: Any, kind: Kind) -> Callable[[Any], Tensor]:
         """A function from an argument to a tensor of that kind: identity, cast, or weak scalar."""
         if given is kind:
-            return _itself
+            return lambda tensor: tensor
         if isinstance(given, Kind):
             return lambda tensor: self.bind(Cast(kind.abstract.dtype), (tensor,))[0]
         return lambda value: weak_tensor(primitive, value, kind)
@@ -138,11 +136,6 @@ class EagerTrace(Trace):
     def callee(self, fn: Callable[..., Any]) -> Callable[..., Any]:
         settings = current()
         return compiled(fn) if settings.mode == GRAPH_MODE and settings.jit else fn
-
-    def graph_of(
-        self, fn: Callable[..., Any], operands: Sequence[Any]
-    ) -> tuple[Graph, list[Any], dict[Any, int]]:
-        return trace_body(self, fn, operands)
 
     def stand_in(self, parameter: Any) -> Tensor:
         return read(parameter)
@@ -200,10 +193,6 @@ def _run_dynamic(
 # --- Call plans -----------------------------------------------------------------------------------
 
 
-def _itself(tensor: Any) -> Any:
-    return tensor
-
-
 def _kernel_plan(primitive: Primitive, tensors: list[Tensor], consts: dict[str, Any]) -> Plan:
     """A plan that runs the kernel for tensors of these kinds under the present settings."""
     device = common_device(primitive.name, tensors)
@@ -213,36 +202,39 @@ def _kernel_plan(primitive: Primitive, tensors: list[Tensor], consts: dict[str, 
     prepared = quietly(prepare, primitive, inputs, outs, attrs, target_for(device))
     kinds = [Kind.of(Tensor, o.shape, o.dtype, device) for o in outs]
     view = prepared.entry.view is not None
-    if view and any(isinstance(t, (Parameter, Reading)) for t in tensors):
-        return _launching(_copying(launcher(prepared)), device)
+    if view and any(isinstance(t, (Parameter, Reading)) for t in tensors):  # others write to it
+        return _launching(lambda arrays: (prepared.function(*arrays).copy(),), device)
     if view and len(tensors) == 1 and prepared.owned is None:
         return _viewing(prepared.function, kinds[0])
-    if prepared.calls_function and prepared.single and len(tensors) in (1, 2):
+    if prepared.calls_function and prepared.single:
         return _calling(prepared, kinds[0])
-    return _launching(launcher(prepared), device)
+    return _launching(prepared.into_fresh, device, () if view else kinds)
 
 
-def _launching(launch: Launcher, device: str) -> Plan:
-    """A plan that wraps the arrays of a launch in tensors."""
+def _launching(launch: Launch, device: str, kinds: Sequence[Kind] = ()) -> Plan:
+    """A plan that wraps the arrays of a launch in tensors: of these kinds, if they are known."""
 
     def run(tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
         ignore_errors()
-        return tuple([Tensor.wrap(o, device) for o in launch(tuple(map(_data, tensors)))])
+        outs = launch(tuple(map(_data, tensors)))
+        if kinds:
+            return tuple(map(Tensor.of_kind, outs, kinds))
+        return tuple([Tensor.wrap(o, device) for o in outs])
 
     return lambda tensors: copy_context().run(run, tensors)
 
 
-def _calling(prepared: BoundKernel, kind: Kind) -> Plan:
-    """A plan for a function of one or two inputs that fills one output, without a launcher."""
-    fill, of_kind = prepared.function, Tensor.of_kind
-    shape, dtype, empty = kind.abstract.shape, kind.abstract.dtype, np.empty
+def _calling(kernel: BoundKernel, kind: Kind) -> Plan:
+    """The plan of `into_fresh` for a function that fills one output, written out for speed."""
+    fill, of_kind = kernel.function, Tensor.of_kind
+    shape, dtype, empty = kind.abstract.shape, kind.abstract.dtype, kernel.device.empty
 
     def unary(tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
         ignore_errors()
         (x,), out = tensors, empty(shape, dtype)
         returned = fill(x._data, out=out)
         if returned is not out and returned is not None:
-            refuse_returned(prepared.entry, returned, (out,))
+            refuse_returned(kernel.entry, returned, (out,))
         return (of_kind(out, kind),)
 
     def binary(tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
@@ -250,16 +242,24 @@ def _calling(prepared: BoundKernel, kind: Kind) -> Plan:
         (x, y), out = tensors, empty(shape, dtype)
         returned = fill(x._data, y._data, out=out)
         if returned is not out and returned is not None:
-            refuse_returned(prepared.entry, returned, (out,))
+            refuse_returned(kernel.entry, returned, (out,))
         return (of_kind(out, kind),)
 
-    run = unary if len(prepared.node.inputs) == 1 else binary
+    def of_many(tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        ignore_errors()
+        out = empty(shape, dtype)
+        returned = fill(*map(_data, tensors), out=out)
+        if returned is not out and returned is not None:
+            refuse_returned(kernel.entry, returned, (out,))
+        return (of_kind(out, kind),)
+
+    run = {1: unary, 2: binary}.get(len(kernel.node.inputs), of_many)
 
     def plan(tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
         try:
             return copy_context().run(run, tensors)
         except Exception as error:
-            note_kernel(error, prepared)
+            note_kernel(error, kernel)
             raise
 
     return plan
@@ -279,11 +279,6 @@ def _viewing(look: Callable[[Array], Array], kind: Kind) -> Plan:
     return plan
 
 
-def _copying(launch: Launcher) -> Launcher:
-    """The launcher of a view whose memory others write to."""
-    return lambda arrays: tuple([o.copy() for o in launch(arrays)])
-
-
 def _making(makers: Sequence[Callable[[Any], Tensor]], run: Plan) -> Plan:
     """A plan that makes tensors of its arguments first."""
 
@@ -299,10 +294,13 @@ def _watched(primitive: Primitive, tensors: Sequence[Tensor], run: Plan) -> Plan
     if not (check or write):
         return run
 
+    def on_host(tensor: Tensor) -> Array:  # in any trace: a look loses no gradient
+        return get_device(tensor.device).to_host(tensor._data)
+
     def plan(tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
         results = run(tensors)
         if check:
-            check_finite(primitive, tensors, results, _on_host, user_location)
+            check_finite(primitive, tensors, results, on_host, user_location)
         if write:
             tensors[0].set_data(results[0])  # type: ignore[attr-defined]
         return results
@@ -310,91 +308,10 @@ def _watched(primitive: Primitive, tensors: Sequence[Tensor], run: Plan) -> Plan
     return plan
 
 
-def _on_host(tensor: Tensor) -> Array:
-    """The data of a tensor that has some, in any trace: a look loses no gradient."""
-    return get_device(tensor.device).to_host(tensor._data)
-
-
 def _seen(primitive: Primitive, device: str, run: Plan) -> Plan:
     """The plan, with each call seen by the watchers."""
     by = current().watchers
     return watching_call(primitive, device, by, run) if by else run
-
-
-# --- Launchers ------------------------------------------------------------------------------------
-
-
-def launcher(prepared: BoundKernel) -> Launcher:
-    """A function that runs a prepared kernel once on its device's arrays, into fresh outputs."""
-    if prepared.selection.cast is not None:
-        return _widened(prepared, prepared.selection.cast)
-    if prepared.entry.view is not None:
-        return lambda arrays: (prepared.function(*arrays),)
-    return _filling(prepared, tuple(o.dtype for o in prepared.outputs))
-
-
-def _filling(prepared: BoundKernel, dtypes: tuple[DType, ...]) -> Launcher:
-    """A launcher with fresh outputs of these dtypes, which the kernel fills."""
-    shapes = tuple(o.shape for o in prepared.outputs)
-    fill = prepared.function
-    device, new = prepared.device, prepared.device.empty
-    strided = device.takes_strides(prepared.entry)
-
-    def empty(arrays: Arrays) -> Arrays:
-        return tuple(map(new, shapes, dtypes))
-
-    def one(arrays: Arrays) -> Arrays:
-        out = np.empty(shapes[0], dtypes[0])
-        try:
-            returned = fill(*arrays, out=out)
-        except Exception as error:
-            note_kernel(error, prepared)
-            raise
-        if returned is not None and returned is not out:
-            refuse_returned(prepared.entry, returned, (out,))  # `prepared` keeps the kernel alive
-        return (out,)
-
-    def several(arrays: Arrays) -> Arrays:
-        outs = tuple(map(np.empty, shapes, dtypes))
-        try:
-            returned = fill(*arrays, out=outs)
-        except Exception as error:
-            note_kernel(error, prepared)
-            raise
-        if returned is not None and returned is not outs:
-            refuse_returned(prepared.entry, returned, outs)
-        return outs
-
-    def owned(arrays: Arrays) -> Arrays:
-        instance = prepared.instance  # through `prepared`, which keeps it alive
-        assert instance is not None
-        if not strided:
-            arrays = tuple(map(device.contiguous, arrays))
-        outs = tuple(map(new, shapes, dtypes))
-        scratch = tuple(new(w.shape, w.dtype) for w in prepared.workspace)
-        try:
-            instance.launch(arrays, scratch, outs, device.stream)
-        except Exception as error:
-            note_kernel(error, prepared)
-            raise
-        return outs
-
-    if prepared.empty:
-        return empty
-    return owned if prepared.instance is not None else one if prepared.single else several
-
-
-def _widened(prepared: BoundKernel, cast: DType) -> Launcher:
-    """A launcher with inputs widened to one dtype, and outputs cast back to those of the rule."""
-    given = tuple(o.dtype for o in prepared.node.outputs)
-    run = _filling(prepared, given)
-    promised, convert = [o.dtype for o in prepared.outputs], prepared.device.converted
-
-    def launch(arrays: Arrays) -> Arrays:
-        outs = run(tuple(convert(a, cast) for a in arrays))
-        return tuple(convert(o, d) for o, d in zip(outs, promised, strict=True))
-
-    return launch
 
 
 # --- Staged trace ---------------------------------------------------------------------------------
@@ -412,6 +329,7 @@ class StagedTrace(Trace):
     """
 
     parent = None  # set_data is refused here, as it is while a graph is traced
+    graph_of = trace_body
 
     def __init__(self) -> None:
         self._versions: dict[int, tuple[Parameter, Tensor]] = {}
@@ -436,11 +354,6 @@ class StagedTrace(Trace):
     def publish(self) -> None:
         """Write the last versions to their parameters, all at once."""
         publish([(parameter, version._data) for parameter, version in self._versions.values()])
-
-    def graph_of(
-        self, fn: Callable[..., Any], operands: Sequence[Any]
-    ) -> tuple[Graph, list[Any], dict[Any, int]]:
-        return trace_body(self, fn, operands)
 
     def stand_in(self, parameter: Any) -> Any:
         version = self._versions.get(id(parameter))

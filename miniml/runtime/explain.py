@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from ..backends.cc.player import NativeKernel
 from ..backends.selection import Candidate
 from ..ops.control import Fused
-from .fusion.build import alone, members, name, neighbours
+from .codegen import alone, members, name, neighbours
 from .jit import Jit
-from .launch import BoundKernel, Sizes
-from .lowering.legalize import native
+from .launch import BoundKernel, Sizes, native
 from .program import Program
 
 _SHOWN = 4  # kernels rejected for one reason that the text names
@@ -85,13 +84,10 @@ class Explanation:
             reasons: dict[str, list[str]] = {}
             for other in others:
                 reasons.setdefault(other.lost, []).append(other.entry.describe())
-            lines += [f"  {why}: {_some(found)}" for why, found in reasons.items()]
+            for why, found in reasons.items():
+                few = len(found) <= _SHOWN
+                lines.append(f"  {why}: {', '.join(found) if few else f'{len(found)} kernels'}")
         return lines
-
-
-def _some(names: Sequence[str]) -> str:
-    """The names, or their number if there are too many for a line."""
-    return ", ".join(names) if len(names) <= _SHOWN else f"{len(names)} kernels"
 
 
 def explain(
@@ -128,20 +124,16 @@ def explain_program(program: Program, text: bool = False) -> Explanation:
             )
         )
     plan = program.plan
+    unfused = alone(program.graph) if native(program.target) else ()  # users' primitives
     return Explanation(
         tuple(rows),
         plan.size,
         plan.peak,
         program.launched,
         tuple(members(n, _made(program.prepared[n], "program")) for n in fused),
-        (*neighbours(program.graph, program.target.home), *_unfused(program)),
+        (*neighbours(program.graph, program.target.home), *unfused),
         tuple(sources) if text else (),
     )
-
-
-def _unfused(program: Program) -> Iterator[str]:
-    """Reasons why a user's primitives are between fused nodes, if nodes are fused at all."""
-    return alone(program.graph) if native(program.target) else iter(())
 
 
 def _source(kernel: BoundKernel) -> str | None:

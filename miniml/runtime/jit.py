@@ -222,7 +222,11 @@ class Jit:
         sizes = sizes and (device, *sizes)
         passed = run_passes(graph, settings.disabled_passes, settings.verify_passes)
         program = self._program(passed, program_target(device), sizes)
-        guards = tuple([_guard(*met, first) for met in trace.guards.values()])
+        # Cells are as tracing met them. One that tracing itself made, since the tick `first`, is
+        # made again by the next trace; if it is kept, it may not change from now on.
+        guards = tuple(
+            [(ref(c), met if c.born < first else c.signature) for c, met in trace.guards.values()]
+        )
         silent = any(owner.silent for owner, _ in trace.guards.values())
         outs = [(v.abstract.shape, v.abstract.dtype) for v in program.graph.outputs]
         kinds = [Kind.of(Tensor, *of, device) for of in outs]
@@ -312,13 +316,6 @@ def _alone(of: Jit, key: object) -> Iterator[None]:
         yield
 
 
-def _guard(owner: Guarded, met: object, first: int) -> Guard:
-    """Guard of a version on a cell: it is as tracing met it. A cell that tracing itself made, since
-    the tick `first`, is made again by the next trace; if it is kept, it may not change from now on.
-    """
-    return ref(owner), met if owner.born < first else owner.signature
-
-
 class _Flat(NamedTuple):
     """Flattened arguments of a call: tensors and arrays, static structure, and the inverse."""
 
@@ -334,12 +331,8 @@ def _flat(args: Sequence[Any], named: Mapping[str, Any]) -> _Flat:
         kind = type(a)
         plain = plain and (kind is Tensor or kind is np.ndarray)
     if plain:
-        return _Flat(args, len(args), _by_position)
+        return _Flat(args, len(args), lambda leaves: (leaves, {}))
     return _Flat(*flatten_arguments((args, named)))
-
-
-def _by_position(leaves: Sequence[Any]) -> tuple[Sequence[Any], dict[str, Any]]:
-    return leaves, {}
 
 
 # --- Versions -------------------------------------------------------------------------------------

@@ -1,14 +1,24 @@
-"""Kernel binding: from a typed call to a kernel that is selected and prepared for it."""
+"""Kernel binding: from a typed call to a kernel that is selected and prepared for it.
+
+BoundKernel: how a kernel is called, whatever it is registered as. Preparation: what `prepare` does
+for a call. Shared kernels: the programs of one function for several sizes share their kernel
+objects. Warnings: NumPy's, which kernels do not give.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from contextvars import Context, copy_context
 from dataclasses import dataclass
 from functools import partial
 from operator import attrgetter
-from typing import Any, NamedTuple
-from weakref import finalize
+from threading import RLock
+from typing import Any, NamedTuple, TypeVar
+from weakref import WeakKeyDictionary, WeakSet, finalize, ref
+
+import numpy as np
 
 from ..backends.cc.player import NativeKernel
 from ..backends.cc.units import available
@@ -16,20 +26,31 @@ from ..backends.cpu.linalg import ask_threads
 from ..backends.device import Array, Device
 from ..backends.devices import get_device
 from ..backends.kernel import Kernel, KernelEntry, KernelNode, has_elements
-from ..backends.registry import NATIVE, check_fills, refuse_rebinding, specs, taken
+from ..backends.registry import (
+    NATIVE,
+    check_fills,
+    refuse_rebinding,
+    refuse_returned,
+    specs,
+    taken,
+)
 from ..backends.selection import Selection, Target
 from ..backends.signature import ArraySpec
 from ..core.abstract import Abstract, listed
 from ..core.dtype import DType
-from ..core.errors import DeclarationError, MinimlError
+from ..core.errors import DeclarationError, InUseError, MinimlError, point_at
 from ..core.features import masking
-from ..core.primitive import Primitive
+from ..core.primitive import Primitive, key
 from ..core.settings import current
+from ..graph.ir import Graph, Node
 
+Arrays = tuple[Array, ...]
 Strides = tuple[int, ...] | None  # None: row-major
 _shape, _stored = attrgetter("shape"), attrgetter("stored")
 _dtype, _format = attrgetter("dtype"), attrgetter("format")
 ask_threads(lambda: current().threads)
+# NumPy warns about a third positional argument of these.
+_KEYWORD_OUT = (np.maximum, np.minimum)
 
 
 class Sizes(NamedTuple):
@@ -49,7 +70,8 @@ class BoundKernel:
     picked for the node. instance: the object of a class kernel that launches itself. owned: the
     object of any class kernel. empty: there is nothing to launch. why: the reason for which this
     kernel was selected, and its choice for these shapes. workspace: its scratch arrays.
-    inplace: the inputs whose memory the output may share.
+    inplace: the inputs whose memory the output may share. strided: the inputs may have any strides.
+    shapes, dtypes: of the arrays that it fills.
     """
 
     selection: Selection
@@ -65,6 +87,56 @@ class BoundKernel:
     why: str
     workspace: tuple[ArraySpec, ...]
     inplace: tuple[int, ...]
+    strided: bool
+    shapes: tuple[tuple[int, ...], ...]
+    dtypes: tuple[DType, ...]
+
+    def call(
+        self, inputs: Arrays, workspace: Arrays, outputs: Arrays, stream: object
+    ) -> tuple[Callable[..., object], tuple[Any, ...], dict[str, Any]]:
+        """One launch: the function that fills the outputs, its arguments, and those by keyword. An
+        executor writes it as source, so they may be names of arrays that are not there yet."""
+        if self.instance is not None:
+            return self.instance.launch, (inputs, workspace, outputs, stream), {}
+        function = self.function
+        if isinstance(function, np.ufunc) and function not in _KEYWORD_OUT:
+            return function, (*inputs, *outputs), {}
+        return function, inputs, {"out": outputs[0] if self.single else outputs}
+
+    def into(self, inputs: Arrays, outputs: Arrays) -> None:
+        """Launch once on arrays of the device, with scratch arrays of this launch alone.
+
+        DeclarationError for a function that returns an array instead of filling the outputs.
+        """
+        device, scratch = self.device, ()
+        try:
+            if self.instance is not None:
+                if not self.strided:
+                    inputs = tuple(map(device.contiguous, inputs))
+                if self.workspace:
+                    scratch = tuple([device.empty(w.shape, w.dtype) for w in self.workspace])
+            function, given, named = self.call(inputs, scratch, outputs, device.stream)
+            returned = function(*given, **named)
+            if returned is not None and returned is not outputs and self.instance is None:
+                refuse_returned(self.entry, returned, outputs)
+        except Exception as error:
+            note_kernel(error, self)
+            raise
+
+    def into_fresh(self, inputs: Arrays) -> Arrays:
+        """The outputs of one launch in memory of their own, or the view of a view kernel. Inputs
+        are widened where the kernel needs that, and outputs cast back to those of the rule."""
+        if self.entry.view is not None:
+            return (self.function(*inputs),)
+        cast, device = self.selection.cast, self.device
+        if cast is not None:
+            inputs = tuple([device.converted(a, cast) for a in inputs])
+        outputs = tuple(map(device.empty, self.shapes, self.dtypes))
+        if not self.empty:
+            self.into(inputs, outputs)
+        if cast is not None:
+            outputs = tuple([device.converted(a, o.dtype) for a, o in zip(outputs, self.outputs)])
+        return outputs
 
     @property
     def sizes(self) -> Sizes:
@@ -92,6 +164,9 @@ class BoundKernel:
         return not (cast or view or self.empty or self.instance is not None)
 
 
+# --- Preparation ----------------------------------------------------------------------------------
+
+
 def target_for(device: str) -> Target:
     """The target of an eager call on a device, under the settings in force.
 
@@ -110,6 +185,26 @@ def program_target(device: str) -> Target:
     masked = masking(settings.without)
     providers = settings.providers or first
     return Target(get_device(device, settings.sim), providers, masked, settings.formats)
+
+
+def native(target: Target) -> bool:
+    """True if kernels in generated C rank before others."""
+    order = (*target.providers, "miniml")
+    return "cc" in order and order.index("cc") < order.index("miniml")
+
+
+def in_c(target: Target) -> bool:
+    """True if they rank first, and are in C for the CPU."""
+    return target.home == "cpu" and native(target)
+
+
+def select(node: Node, target: Target) -> Selection:
+    """The kernel of a node on a target; an error points at the node's line."""
+    try:
+        return target.select(node.primitive.name, *node.abstracts)
+    except Exception as error:
+        point_at(error, node.where)
+        raise
 
 
 def prepare(
@@ -155,6 +250,7 @@ def prepare(
         _bound(entry, node, picked), device, empty, owned, why,
         () if launched is None else _workspace(entry, launched),
         entry.inplace if launched is None or launched.inplace is None else launched.inplace,
+        device.takes_strides(entry), tuple(map(_shape, outputs)), promised,
     )  # fmt: skip
 
 
@@ -283,3 +379,230 @@ def note_kernel(error: Exception, prepared: BoundKernel) -> None:
         f"kernel {called} of {entry.name}, {entry.describe()}, got {listed(node.inputs)}{kept} "
         f"and fills {listed(node.outputs)}, as infer_shape says"
     )
+
+
+# --- Kernels shared between sizes -----------------------------------------------------------------
+
+
+T = TypeVar("T")
+Prepared = Mapping[Node, BoundKernel]
+
+
+class SharedObjects:
+    """Kernel objects that several programs share. They have the sizes of one program at a time,
+    and while it runs no other may."""
+
+    def __init__(self) -> None:
+        self._lock, self._busy = RLock(), False
+        self._of: ref[Graph] | None = None  # the program whose sizes all have, if there is one
+        # The size of each object.
+        self._at: WeakKeyDictionary[OwnedKernel, KernelNode] = WeakKeyDictionary()
+        _all.add(self)
+
+    def prepare(self, graph: Graph, call: Callable[[], Iterable[BoundKernel]]) -> None:
+        """Run `call()`, which prepares and resizes kernels for a new program and returns them."""
+        with self._lock:
+            self._refuse(graph.name)
+            before, self._of, self._at = self._at, None, WeakKeyDictionary()
+            now = {k.owned: k.node for k in call() if k.owned is not None}
+            self._at = WeakKeyDictionary({**before, **now})  # unless `call` raised midway
+
+    def run(self, graph: Graph, prepared: Prepared, call: Callable[..., T], *args: Any) -> T:
+        """`call(*args)`, with the objects of that program's sizes, while no other program runs."""
+        with self._lock:
+            self._refuse(graph.name)
+            self._busy = True
+            try:
+                if self._of is None or self._of() is not graph:
+                    self._resize(graph, prepared)
+                return call(*args)
+            finally:
+                self._busy = False
+
+    def _resize(self, graph: Graph, prepared: Prepared) -> None:
+        self._of = None
+        for node, kernel in prepared.items():
+            owned, instance = kernel.owned, kernel.instance
+            if owned is None or instance is None or not instance.follows:
+                continue
+            if self._at.pop(owned, None) is not kernel.node:
+                try:
+                    instance.resize(kernel.node)
+                except Exception as error:
+                    note_kernel(error, kernel)
+                    point_at(error, node.where)
+                    raise
+            self._at[owned] = kernel.node
+        self._of = ref(graph)
+
+    def _refuse(self, name: str) -> None:
+        """InUseError for a call from inside a call, which would resize kernels that run."""
+        if self._busy:
+            raise InUseError(
+                f"{name} is called inside a call of itself, by a handler or a kernel, while its "
+                "kernels are at work; set a flag there, and call it afterwards"
+            )
+
+    def free(self) -> None:
+        """Reset in the child of a fork, where the thread that held the objects does not exist."""
+        self._lock, self._busy, self._of = RLock(), False, None
+        self._at.clear()
+
+
+_all: WeakSet[SharedObjects] = WeakSet()
+
+
+def _free_all() -> None:
+    for objects in _all:
+        objects.free()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_free_all)
+
+
+class Sibling(NamedTuple):
+    """A program of a function for some sizes, as seen by those for other sizes."""
+
+    graph: Graph
+    prepared: Prepared
+    objects: SharedObjects | None
+
+
+class Sharing:
+    """Kernels that the program of a graph shares with others of the same function: with the first
+    that has the same operations, the kernels of equal calls and the objects that can be resized.
+    others: None if the sizes are fixed.
+
+    objects: the shared objects, if any. sentence: what is shared; "" if the sizes are fixed.
+    """
+
+    def __init__(
+        self, graph: Graph, prepared: dict[Node, BoundKernel], others: Sequence[Sibling] | None
+    ):
+        self._graph, self._prepared, self._others = graph, prepared, others
+        self.objects: SharedObjects | None = None
+        self.sentence = ""
+        self._like: dict[Node, BoundKernel] = {}
+        self._kept: set[Node] = set()
+        if others is not None:
+            self._find(others)
+
+    def _find(self, others: Sequence[Sibling]) -> None:
+        # Programs of empty arrays launch nothing, so they have no objects to share.
+        able = sorted(others, key=lambda o: o.objects is None)
+        like = next((o for o in able if not difference(self._graph, o.graph)), None)
+        self.objects = (like and like.objects) or SharedObjects()
+        if like is None:
+            return
+        for node, other in zip(self._graph.nodes, like.graph.nodes, strict=True):
+            self._like[node] = like.prepared[other]
+            if is_same(node, other):
+                self._kept.add(node)
+
+    def kernel(self, node: Node) -> tuple[BoundKernel | None, BoundKernel | None]:
+        """The kernel of an equal call, which serves this one, and that of the same call in another
+        size."""
+        like = self._like.get(node)
+        return like if node in self._kept else None, like
+
+    def prepare(self, call: Callable[[], object]) -> None:
+        """Run `call()`, which prepares the kernels; if it raises, those that no other program has
+        are released in reverse order."""
+        try:
+            if self.objects is None:
+                call()
+            else:
+                self.objects.prepare(self._graph, lambda: self._resized(call))
+                self._settle()
+        except BaseException:
+            others = {kernel.owned for kernel in self._like.values()}
+            for owned in [k.owned for k in self._prepared.values()][::-1]:
+                if owned is not None and owned not in others:
+                    owned.end()
+            raise
+
+    def _resized(self, call: Callable[[], object]) -> list[BoundKernel]:
+        call()
+        return [k for n, k in self._prepared.items() if n not in self._kept and follows(k)]
+
+    def _settle(self) -> None:
+        """Set the sentence on sharing, and drop the shared objects if there are none."""
+        following = {n for n, k in self._prepared.items() if follows(k)}
+        self.objects = self.objects if following else None
+        if not self._others:
+            self.sentence = "no other size yet"
+        elif not self._like and self._graph.nodes:
+            why = difference(self._graph, self._others[0].graph)
+            self.sentence = f"nothing is shared with other sizes: {why}"
+        else:
+            kept, resized = len(self._kept), len(following - self._kept)
+            self.sentence = (
+                f"shared with other sizes: {kept} kernels as they are, {resized} that are resized; "
+                f"{len(self._prepared) - kept - resized} are this size's own"
+            )
+
+
+def follows(kernel: BoundKernel) -> bool:
+    """True for a kernel object that is resized for other sizes."""
+    return kernel.instance is not None and kernel.instance.follows
+
+
+def difference(graph: Graph, other: Graph) -> str:
+    """The first difference of two graphs other than sizes, as a clause; "" if there is none."""
+    for a, b in zip(graph.nodes, other.nodes, strict=False):
+        if type(a.primitive) is not type(b.primitive):
+            return f"{a.primitive.name} stands where {b.primitive.name} stood"
+        if _types(a) != _types(b):
+            return f"{a.primitive.name} has other dtypes"
+    if len(graph.nodes) != len(other.nodes):
+        return f"it has {len(graph.nodes)} operations, not {len(other.nodes)}"
+    return ""
+
+
+def _types(node: Node) -> Sequence[object]:
+    return [
+        [(v.abstract.dtype, v.abstract.format) for v in vs] for vs in (node.inputs, node.outputs)
+    ]
+
+
+def is_same(node: Node, other: Node) -> bool:
+    """True for calls that need the same kernel, prepared alike."""
+    pairs = zip(node.inputs, other.inputs, strict=True)
+    return (
+        node.primitive == other.primitive
+        and _consts(node) == _consts(other)
+        and _shapes(node) == _shapes(other)
+        and all(a.abstract.value is b.abstract.value for a, b in pairs)
+    )
+
+
+def _consts(node: Node) -> Sequence[object]:
+    return [(name, key(value)) for name, value in node.consts]
+
+
+def _shapes(node: Node) -> Sequence[object]:
+    return [[v.abstract.shape for v in vs] for vs in (node.inputs, node.outputs)]
+
+
+# --- Warnings -------------------------------------------------------------------------------------
+
+_context = Context()
+_context.run(np.seterr, all="ignore")
+_ERRORS, _IGNORED = next(iter(_context.items()))  # NumPy's context variable of errstate
+
+# Call it first in a context of its own: np.errstate takes ten times as long.
+ignore_errors = partial(_ERRORS.set, _IGNORED)
+
+
+def quietly(run: Callable[..., Any], *args: Any) -> Any:
+    """`run(*args)`, without NumPy's floating-point warnings.
+
+    It runs in a copy of the current context, so no interrupt can leave the warnings off.
+    """
+    return copy_context().run(_quiet, run, *args)
+
+
+def _quiet(run: Callable[..., Any], *args: Any) -> Any:
+    ignore_errors()
+    return run(*args)

@@ -1,15 +1,16 @@
-"""Memory of a program: execution order, buffer assignment, donation, arena planning, and arrays.
+"""Memory of a program, and what is done in it: order, buffers, donation, arena, steps, and arrays.
 
 Order: nodes that may fail run first, updates of state, which cannot fail, run last. Assignment:
 where each value lives. Donation: new values of state that are computed in the buffers of their
-parameters. Planning: lifetimes of buffers become offsets in one arena. Memory: the arrays of one
-executable, for values whose address is the same at every call.
+parameters. Planning: lifetimes of buffers become offsets in one arena. Steps: plain records, which
+executors compile or record. Arrays: those of one executable, for values whose address is the same
+at every call.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
 from typing import Any, Literal, NamedTuple, TypeVar
@@ -24,6 +25,7 @@ from ..core.parameter import Parameter
 from ..graph.ir import Graph, Node, Var, only_for_state, versions
 from .launch import BoundKernel
 
+LookAt = Callable[[Node, tuple[Any, ...], tuple[Any, ...]], None]
 Kind = Literal["input", "output", "constant", "parameter", "upload", "arena", "block"]
 
 
@@ -453,6 +455,98 @@ def _by_size(lifetimes: Sequence[Lifetime]) -> tuple[tuple[int, ...], int]:
         at[i] = tops[gaps[0] if gaps.size else -1]
     offsets = dict(zip(order, at.tolist(), strict=True))
     return tuple(offsets[i] for i in range(len(order))), int((at + nbytes).max(initial=0))
+
+
+# --- Steps ----------------------------------------------------------------------------------------
+
+
+def steps(
+    buffers: BufferAssignment, before: Sequence[LookAt] = (), after: Sequence[LookAt] = ()
+) -> Steps:
+    """The steps of a scheduled graph whose buffers are assigned.
+
+    before, after: functions that look at each node with a kernel to run.
+    """
+    order, staged = buffers.order, buffers.staged
+    main = [step for node in order.main for step in _of_node(buffers, node, before, after)]
+    updates = [step for node in order.updates for step in _of_node(buffers, node)]
+    stages = [Stage(source, target) for source, target in staged.items()]
+    writes = [Publish(p, staged.get(v, v)) for p, v in order.writes if not buffers.is_there(p, v)]
+    return Steps((*main, *map(Copy, buffers.graph.outputs)), (*updates, *stages, *writes))
+
+
+def _of_node(
+    buffers: BufferAssignment,
+    node: Node,
+    before: Sequence[LookAt] = (),
+    after: Sequence[LookAt] = (),
+) -> Iterator[Step]:
+    kernel = buffers.prepared[node]
+    if kernel.entry.view is not None:
+        yield View(node, kernel)
+    elif not kernel.empty:
+        yield from (Look(node, look) for look in before)
+        yield KernelLaunch(node, kernel)
+        yield from (Look(node, look) for look in after)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class View:
+    """The node's output is a view of its inputs, without a copy where strides can describe it."""
+
+    node: Node
+    kernel: BoundKernel
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class KernelLaunch:
+    """The kernel fills the outputs of the node."""
+
+    node: Node
+    kernel: BoundKernel
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Look:
+    """`look(node, inputs, outputs)`, before the node's kernel runs or after it; it may raise."""
+
+    node: Node
+    look: LookAt
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Copy:
+    """The next output of the call: a copy of the value that the caller owns."""
+
+    source: Var
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Stage:
+    """A parameter's old value is copied to `target`, because it would be overwritten before its
+    use."""
+
+    source: Var
+    target: Var
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Publish:
+    """The new value is copied into its parameter."""
+
+    parameter: Parameter
+    source: Var
+
+
+Step = View | KernelLaunch | Look | Copy | Stage | Publish
+
+
+class Steps(NamedTuple):
+    """compute: steps that may fail and have no visible effect. publish: steps that cannot fail;
+    they change parameters, atomically."""
+
+    compute: tuple[Step, ...] = ()
+    publish: tuple[Step, ...] = ()
 
 
 # --- Arrays ---------------------------------------------------------------------------------------

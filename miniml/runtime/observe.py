@@ -18,10 +18,8 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextvars import Context, copy_context
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from itertools import pairwise
 from operator import itemgetter
 from pathlib import Path
@@ -48,15 +46,23 @@ from ..core.errors import (
 from ..core.files import write_file
 from ..core.primitive import Primitive
 from ..core.scope import Block
-from ..core.settings import Settings, Watching, context, enter, unwatched
+from ..core.settings import Settings, Watching, context, unwatched
 from ..core.tensor import Tensor
 from ..graph.ir import Node, Var
 from ..ops.control import Cond, Fused, Scan, WhileLoop
-from .executors.cuda_graph import CudaGraph
-from .executors.python import Function, Marks, clock_of, write
-from .fusion.build import name as fused_name
-from .memory import BufferAssignment, Memory
-from .steps import Copy, KernelLaunch, LookAt, Publish, Stage, Step, steps
+from .codegen import name as fused_name
+from .executor import Executable, Marks, bound, clock_of, write
+from .memory import (
+    BufferAssignment,
+    Copy,
+    KernelLaunch,
+    LookAt,
+    Memory,
+    Publish,
+    Stage,
+    Step,
+    steps,
+)
 
 Plan = Callable[[Sequence[Any]], tuple[Tensor, ...]]
 
@@ -99,42 +105,26 @@ class TimedCall(NamedTuple):
     thread: int
 
 
-class WatchedProgram:
-    """The kernels of a Program, run one by one for watchers. values: they see arrays, so
-    no kernel overwrites its inputs, and none runs after the last check."""
+def observed(
+    buffers: BufferAssignment, device: Device, settings: Settings, filled: Sequence[Var],
+    checks: Sequence[LookAt], values: bool,
+) -> Executable:  # fmt: skip
+    """The kernels of a Program, run one by one for watchers: those of `Executable.by`.
 
-    def __init__(
-        self, buffers: BufferAssignment, device: Device, settings: Settings, filled: Sequence[Var],
-        checks: Sequence[LookAt], values: bool,
-    ):  # fmt: skip
-        self.buffers, self.device, self.settings = buffers, device, settings
-        self.filled, self.checks, self.values = filled, checks, values
-        self.idle: list[Executable] = []
-
-    def take(self, by: Sequence[Any]) -> Executable:
-        """An idle executable, for these watchers."""
-        try:
-            executable = self.idle.pop()
-        except IndexError:
-            executable = self._new()
-        if self.values:
-            executable.by[:] = by
-        return executable
-
-    def _new(self) -> Executable:
-        by: list[Any] = []
-        before = [_showing("before", self.device, by)] if self.values else []
-        after = [*self.checks, *([_showing("after", self.device, by)] if self.values else [])]
-        marks, memory = Marks(self.device), Memory(self.buffers, self.device)
-        observed = steps(self.buffers, before, after)
-        graph, threads = self.buffers.graph, self.settings.threads
-        executor = write(observed, memory, graph.name, graph.inputs, self.filled, threads, marks)
-        return bound(executor, self.settings, marks, by)
+    values: they see arrays, so with these buffers no kernel overwrites its inputs, and none runs
+    after the last check.
+    """
+    by: list[Any] = []
+    before = [_showing("before", device, by)] if values else []
+    after = [*checks, *([_showing("after", device, by)] if values else [])]
+    marks, memory, graph = Marks(device), Memory(buffers, device), buffers.graph
+    made = steps(buffers, before, after)
+    executor = write(made, memory, graph.name, graph.inputs, filled, settings.threads, marks)
+    return bound(executor, settings, marks, by)
 
 
 def _showing(when: str, device: Device, by: Sequence[Any]) -> LookAt:
-    """A function that shows copies of a node's inputs and outputs to those of `by` that see
-    values."""
+    """A function that shows copies of a node's inputs and outputs to those of `by`."""
 
     def copies(arrays: tuple[Any, ...]) -> tuple[Tensor, ...]:
         return tuple([Tensor(device.to_host(a), device=device.name) for a in arrays])
@@ -143,52 +133,9 @@ def _showing(when: str, device: Device, by: Sequence[Any]) -> LookAt:
         given = outputs if when == "after" else ()
         call = Call(node.primitive, copies(inputs), copies(given), node.where)
         for watcher in by:
-            if watcher.sees_values:
-                getattr(watcher, when)(call)
+            getattr(watcher, when)(call)
 
     return show
-
-
-class Executable(NamedTuple):
-    """An executor with arrays of its own, and its `run` under the settings of compilation; it
-    serves one call at a time. by: the watchers of that call."""
-
-    run: Callable[..., list[Array]]
-    executor: Function | CudaGraph
-    marks: Marks | None
-    by: list[Any]
-
-
-def bound(
-    executor: Function | CudaGraph, settings: Settings, marks: Marks | None, by: list[Any]
-) -> Executable:
-    """The executable of an executor. Its context has these settings, and in it NumPy gives no
-    floating-point warnings: that is cheaper to enter than errstate."""
-    context = Context()
-    context.run(ignore_errors)
-    context.run(enter, settings)
-    return Executable(partial(context.run, executor.run), executor, marks, by)
-
-
-_context = Context()
-_context.run(np.seterr, all="ignore")
-_ERRORS, _IGNORED = next(iter(_context.items()))  # NumPy's context variable of errstate
-
-# Call it first in a context of its own: np.errstate takes ten times as long.
-ignore_errors = partial(_ERRORS.set, _IGNORED)
-
-
-def quietly(run: Callable[..., Any], *args: Any) -> Any:
-    """`run(*args)`, without NumPy's floating-point warnings.
-
-    It runs in a copy of the current context, so no interrupt can leave the warnings off.
-    """
-    return copy_context().run(_quiet, run, *args)
-
-
-def _quiet(run: Callable[..., Any], *args: Any) -> Any:
-    ignore_errors()
-    return run(*args)
 
 
 def watching_call(
@@ -644,7 +591,8 @@ def check_finite(
         if _is_finite(array):
             continue
         nan, given = bool(np.isnan(_wide(array)).any()), [*map(on_host, inputs)]
-        if not nan and not (all(map(_is_finite, given)) and _finite_attributes(primitive)):
+        floats = [v for v in primitive.attributes.values() if isinstance(v, float)]
+        if not nan and not (all(map(_is_finite, given)) and np.isfinite(floats).all()):
             continue
         passed = nan and any(np.isnan(_wide(x)).any() for x in given)
         what = "got NaN" if passed else "made NaN" if nan else "made an infinity"
@@ -664,11 +612,6 @@ def _is_finite(array: Array) -> bool:
 def _wide(array: Array) -> Array:
     """Numbers that NumPy can test, for bfloat16 too."""
     return array.astype(np.float64) if array.dtype.kind == "V" else array
-
-
-def _finite_attributes(primitive: Primitive) -> bool:
-    attributes: Mapping[str, Any] = primitive.attributes
-    return all(np.isfinite(v) for v in attributes.values() if isinstance(v, float))
 
 
 def _range(array: Array) -> str:

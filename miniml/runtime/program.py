@@ -1,49 +1,77 @@
 """Compiled programs: kernel selection, buffer assignment and execution of a graph.
 
-Layouts: the strides of views of the program's memory, which kernels in C read without a copy.
-Shared kernels: the programs of one function for several sizes share their kernel objects.
+Layouts: the strides of views of the program's memory, which kernels in C read without a copy. CUDA
+graphs: an executor that captures launches once and replays them with one call. Kernels that run
+programs: of control flow, and of fused and composed primitives.
 """
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
 from functools import cache, partial
-from threading import RLock
-from typing import Any, NamedTuple, TypeVar
-from weakref import WeakKeyDictionary, WeakSet, ref
+from typing import Any
 
 import numpy as np
 
-from ..backends.cc.player import Call
+from ..backends.cc.player import Argument, Call, Carried, Moving, NativeKernel, loop
 from ..backends.cc.units import load_with_services, warn_without
-from ..backends.device import CPU, Array
-from ..backends.kernel import KernelNode
-from ..backends.registry import NATIVE
+from ..backends.device import CPU, Device
+from ..backends.kernel import Array, Arrays, Expression, Kernel, KernelEntry, KernelNode, RawSource
+from ..backends.registry import NATIVE, kernel
 from ..backends.selection import Target
-from ..core.access import Access
+from ..backends.signature import FLOAT, INT, ArraySpec
+from ..core.abstract import Abstract
+from ..core.access import Access, uninterrupted
 from ..core.errors import (
     CompileError,
     DeviceError,
-    InUseError,
+    GraphError,
     KernelNotFoundError,
     PerformanceWarning,
+    note_step,
     point_at,
     warn_user,
 )
 from ..core.parameter import keep_readings
-from ..core.primitive import key
-from ..core.settings import Watchers, current, in_context
+from ..core.primitive import primitives
+from ..core.settings import current, in_context
 from ..graph.ir import Graph, Node, Var
+from ..graph.passes import run_passes
 from ..ops.control import Fused
-from .executors.cuda_graph import Capture, CudaGraph, obstacle
-from .executors.python import Function, write
-from .launch import BoundKernel, OwnedKernel, Strides, note_kernel, prepare, program_target
-from .lowering import lower
-from .lowering.legalize import WHY, in_c, too_small
-from .memory import BufferAssignment, Memory, Plan, Schedule, assign_buffers, read_only, schedule
-from .observe import Executable, WatchedProgram, bound, finding_nan
-from .steps import LookAt, Steps, steps
+from .codegen import FusedCuda
+from .executor import Executable, Executor, Function, bound, write
+from .launch import (
+    BoundKernel,
+    Sharing,
+    Sibling,
+    Strides,
+    in_c,
+    note_kernel,
+    prepare,
+    program_target,
+)
+from .lowering import WHY, composition, lower, too_small
+from .memory import (
+    BufferAssignment,
+    Copy,
+    KernelLaunch,
+    Look,
+    LookAt,
+    Memory,
+    Plan,
+    Publish,
+    Schedule,
+    Stage,
+    Step,
+    Steps,
+    assign_buffers,
+    read_only,
+    schedule,
+    steps,
+)
+from .observe import finding_nan, observed
 
 _LOG = 1000  # characters of a compiler's log in a warning
 
@@ -89,7 +117,7 @@ class Program:
         self._access = self._accessed()
         self._idle: list[Executable] = [self._executable()]
         self._others = None  # they may be dropped before this one
-        self._watched: dict[bool, WatchedProgram] = {}
+        self._watched: dict[bool, list[Executable]] = {}  # idle, by whether watchers see values
 
     @property
     def sibling(self) -> Sibling:
@@ -187,7 +215,7 @@ class Program:
         return prepared
 
     def _executable(self) -> Executable:
-        executor: Function | CudaGraph
+        executor: Executor
         if self.capture.why_not:
             memory, graph = Memory(self.buffers, self.device), self.graph
             threads = self.settings.threads
@@ -250,17 +278,9 @@ class Program:
         names = [*(f"x{i}" for i in range(count)), *(f"y{i}" for i in range(filled))]
         return executor.whole.calls_on(names)
 
-    def _take(self) -> Executable:
-        """An idle executable."""
-        try:
-            return self._idle.pop()
-        except IndexError:
-            return self._executable()
-
-    def _executor(self) -> Function | CudaGraph:
+    def _executor(self) -> Executor:
         """One of the executors, to look at."""
-        executable = self._take()
-        self._idle.append(executable)
+        executable = next(iter(self._idle), None) or self._executable()
         return executable.executor
 
     def _stateful(self, arrays: tuple[Array, ...]) -> list[Array]:
@@ -270,22 +290,15 @@ class Program:
     def _run(self, arrays: tuple[Array, ...]) -> list[Array]:
         if self._guarded:
             arrays = tuple(map(read_only, arrays))
-        if in_context() is not None and (by := current().watchers):
-            return self._run_watched(arrays, by)
-        executable = self._take()
+        by = current().watchers if in_context() is not None else ()
+        idle = self._watched.setdefault(by.see_values, []) if by else self._idle
         try:
-            return self._resized(executable, arrays)
-        except Exception as error:
-            self._point_at_nodes(error, executable)
-            raise
-        finally:
-            self._idle.append(executable)
-
-    def _run_watched(self, arrays: tuple[Array, ...], by: Watchers) -> list[Array]:
-        values = by.see_values
-        watched = self._watched.get(values) or self._watch(values)
-        executable = watched.take(by)
+            executable = idle.pop()
+        except IndexError:
+            executable = self._observed(by.see_values) if by else self._executable()
         try:
+            if by:
+                executable.by[:] = [w for w in by if w.sees_values]
             result = self._resized(executable, arrays)
             for watcher in by:
                 watcher.program_ran(executable.marks)
@@ -294,14 +307,12 @@ class Program:
             self._point_at_nodes(error, executable)
             raise
         finally:
-            watched.idle.append(executable)
+            idle.append(executable)
 
-    def _watch(self, values: bool) -> WatchedProgram:
+    def _observed(self, values: bool) -> Executable:
+        """An executable for watchers; values: they see arrays."""
         buffers = self.arranged(True)[1] if values else self.buffers
-        self._watched[values] = made = WatchedProgram(
-            buffers, self.device, self.settings, self.filled, self.checks, values
-        )
-        return made
+        return observed(buffers, self.device, self.settings, self.filled, self.checks, values)
 
     def _resized(self, executable: Executable, arrays: tuple[Array, ...]) -> list[Array]:
         """Run once, with shared kernels resized to this program's sizes."""
@@ -370,203 +381,331 @@ class Layouts:
         return np.empty(var.abstract.stored, var.abstract.dtype) if known is None else known
 
 
-# --- Kernels shared between sizes -----------------------------------------------------------------
+# --- CUDA graphs ----------------------------------------------------------------------------------
 
 
-T = TypeVar("T")
-Prepared = Mapping[Node, BoundKernel]
+# A launch from Python takes some microseconds, in which a GPU copies a few MiB.
+BYTES_PER_LAUNCH = 4 << 20
+
+Run = Callable[..., list[Any]]
 
 
-class SharedObjects:
-    """Kernel objects that several programs share. They have the sizes of one program at a time,
-    and while it runs no other may."""
+@dataclass(slots=True)
+class Capture:
+    """State shared by the executables of a program. why_not: the reason why it does not run as a
+    CUDA graph."""
 
-    def __init__(self) -> None:
-        self._lock, self._busy = RLock(), False
-        self._of: ref[Graph] | None = None  # the program whose sizes all have, if there is one
-        # The size of each object.
-        self._at: WeakKeyDictionary[OwnedKernel, KernelNode] = WeakKeyDictionary()
-        _all.add(self)
-
-    def prepare(self, graph: Graph, call: Callable[[], Iterable[BoundKernel]]) -> None:
-        """Run `call()`, which prepares and resizes kernels for a new program and returns them."""
-        with self._lock:
-            self._refuse(graph.name)
-            before, self._of, self._at = self._at, None, WeakKeyDictionary()
-            now = {k.owned: k.node for k in call() if k.owned is not None}
-            self._at = WeakKeyDictionary({**before, **now})  # unless `call` raised midway
-
-    def run(self, graph: Graph, prepared: Prepared, call: Callable[..., T], *args: Any) -> T:
-        """`call(*args)`, with the objects of that program's sizes, while no other program runs."""
-        with self._lock:
-            self._refuse(graph.name)
-            self._busy = True
-            try:
-                if self._of is None or self._of() is not graph:
-                    self._resize(graph, prepared)
-                return call(*args)
-            finally:
-                self._busy = False
-
-    def _resize(self, graph: Graph, prepared: Prepared) -> None:
-        self._of = None
-        for node, kernel in prepared.items():
-            owned, instance = kernel.owned, kernel.instance
-            if owned is None or instance is None or not instance.follows:
-                continue
-            if self._at.pop(owned, None) is not kernel.node:
-                try:
-                    instance.resize(kernel.node)
-                except Exception as error:
-                    note_kernel(error, kernel)
-                    point_at(error, node.where)
-                    raise
-            self._at[owned] = kernel.node
-        self._of = ref(graph)
-
-    def _refuse(self, name: str) -> None:
-        """InUseError for a call from inside a call, which would resize kernels that run."""
-        if self._busy:
-            raise InUseError(
-                f"{name} is called inside a call of itself, by a handler or a kernel, while its "
-                "kernels are at work; set a flag there, and call it afterwards"
-            )
-
-    def free(self) -> None:
-        """Reset in the child of a fork, where the thread that held the objects does not exist."""
-        self._lock, self._busy, self._of = RLock(), False, None
-        self._at.clear()
+    why_not: str
 
 
-_all: WeakSet[SharedObjects] = WeakSet()
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=lambda: _free(_all))
-
-
-def _free(every: Iterable[SharedObjects]) -> None:
-    for objects in every:
-        objects.free()
-
-
-class Sibling(NamedTuple):
-    """A program of a function for some sizes, as seen by those for other sizes."""
-
-    graph: Graph
-    prepared: Prepared
-    objects: SharedObjects | None
-
-
-class Sharing:
-    """Kernels that the program of a graph shares with others of the same function: with the first
-    that has the same operations, the kernels of equal calls and the objects that can be resized.
-    others: None if the sizes are fixed.
-
-    objects: the shared objects, if any. sentence: what is shared; "" if the sizes are fixed.
-    """
-
-    def __init__(
-        self, graph: Graph, prepared: dict[Node, BoundKernel], others: Sequence[Sibling] | None
-    ):
-        self._graph, self._prepared, self._others = graph, prepared, others
-        self.objects: SharedObjects | None = None
-        self.sentence = ""
-        self._like: dict[Node, BoundKernel] = {}
-        self._kept: set[Node] = set()
-        if others is not None:
-            self._find(others)
-
-    def _find(self, others: Sequence[Sibling]) -> None:
-        # Programs of empty arrays launch nothing, so they have no objects to share.
-        able = sorted(others, key=lambda o: o.objects is None)
-        like = next((o for o in able if not difference(self._graph, o.graph)), None)
-        self.objects = (like and like.objects) or SharedObjects()
-        if like is None:
-            return
-        for node, other in zip(self._graph.nodes, like.graph.nodes, strict=True):
-            self._like[node] = like.prepared[other]
-            if is_same(node, other):
-                self._kept.add(node)
-
-    def kernel(self, node: Node) -> tuple[BoundKernel | None, BoundKernel | None]:
-        """The kernel of an equal call, which serves this one, and that of the same call in another
-        size."""
-        like = self._like.get(node)
-        return like if node in self._kept else None, like
-
-    def prepare(self, call: Callable[[], object]) -> None:
-        """Run `call()`, which prepares the kernels; if it raises, those that no other program has
-        are released in reverse order."""
-        try:
-            if self.objects is None:
-                call()
-            else:
-                self.objects.prepare(self._graph, lambda: self._resized(call))
-                self._settle()
-        except BaseException:
-            others = {kernel.owned for kernel in self._like.values()}
-            for owned in [k.owned for k in self._prepared.values()][::-1]:
-                if owned is not None and owned not in others:
-                    owned.end()
-            raise
-
-    def _resized(self, call: Callable[[], object]) -> list[BoundKernel]:
-        call()
-        return [k for n, k in self._prepared.items() if n not in self._kept and follows(k)]
-
-    def _settle(self) -> None:
-        """Set the sentence on sharing, and drop the shared objects if there are none."""
-        following = {n for n, k in self._prepared.items() if follows(k)}
-        self.objects = self.objects if following else None
-        if not self._others:
-            self.sentence = "no other size yet"
-        elif not self._like and self._graph.nodes:
-            why = difference(self._graph, self._others[0].graph)
-            self.sentence = f"nothing is shared with other sizes: {why}"
-        else:
-            kept, resized = len(self._kept), len(following - self._kept)
-            self.sentence = (
-                f"shared with other sizes: {kept} kernels as they are, {resized} that are resized; "
-                f"{len(self._prepared) - kept - resized} are this size's own"
-            )
-
-
-def follows(kernel: BoundKernel) -> bool:
-    """True for a kernel object that is resized for other sizes."""
-    return kernel.instance is not None and kernel.instance.follows
-
-
-def difference(graph: Graph, other: Graph) -> str:
-    """The first difference of two graphs other than sizes, as a clause; "" if there is none."""
-    for a, b in zip(graph.nodes, other.nodes, strict=False):
-        if type(a.primitive) is not type(b.primitive):
-            return f"{a.primitive.name} stands where {b.primitive.name} stood"
-        if _types(a) != _types(b):
-            return f"{a.primitive.name} has other dtypes"
-    if len(graph.nodes) != len(other.nodes):
-        return f"it has {len(graph.nodes)} operations, not {len(other.nodes)}"
+def obstacle(steps: Steps, graph: Graph, device: str, cuda_graphs: str) -> str:
+    """Reason why the launches of a program cannot become a CUDA graph; "" if they can."""
+    if device == "cpu":
+        return "the CPU has no launches"
+    if cuda_graphs == "off":
+        return "cuda_graphs='off'"
+    if cuda_graphs == "auto" and device != "cuda":
+        return "the simulator makes a CUDA graph only with cuda_graphs='on'"
+    if any(isinstance(step, Look) for step in steps.compute):
+        return "check_nan looks at the outputs of each kernel"
+    launched = [s for s in (*steps.compute, *steps.publish) if isinstance(s, KernelLaunch)]
+    for step in launched:
+        if not repeats(step.kernel.entry):
+            return f"{step.node.primitive.name} runs Python of its own at each call"
+    count, copies = len(launched), len(graph.inputs)
+    if count < 2 or count <= copies:
+        return f"a graph of {count} launches saves nothing when {copies} inputs are copied first"
+    nbytes = sum(v.abstract.nbytes for v in graph.inputs)
+    if nbytes > BYTES_PER_LAUNCH * count:
+        return f"copying {nbytes} bytes of inputs first costs more than {count} launches"
     return ""
 
 
-def _types(node: Node) -> Sequence[object]:
-    return [
-        [(v.abstract.dtype, v.abstract.format) for v in vs] for vs in (node.inputs, node.outputs)
-    ]
+def repeats(entry: KernelEntry) -> bool:
+    """True if a kernel makes the same launches at each call, so that its Python can be skipped."""
+    if isinstance(entry.body, (Expression, RawSource)):
+        return True
+    capturable = getattr(entry.body, "capturable", None)
+    return entry.built_in if capturable is None else bool(capturable)
 
 
-def is_same(node: Node, other: Node) -> bool:
-    """True for calls that need the same kernel, prepared alike."""
-    pairs = zip(node.inputs, other.inputs, strict=True)
-    return (
-        node.primitive == other.primitive
-        and _consts(node) == _consts(other)
-        and _shapes(node) == _shapes(other)
-        and all(a.abstract.value is b.abstract.value for a, b in pairs)
-    )
+class CudaGraph:
+    """The steps of a program, recorded once and repeated with one launch.
+
+    Inputs are copied into buffers of its own, so one graph serves all calls: the first call
+    launches step by step, so that kernels compiled at their first launch are compiled; the second
+    records, and from then on a call copies the inputs, launches the graph once, and copies the
+    outputs, whose memory is allocated first. State that stays on the host is read before the graph
+    and written after it.
+    """
+
+    def __init__(self, steps: Steps, memory: Memory, graph: Graph, capture: Capture):
+        self.steps, self.memory, self.graph, self.capture = steps, memory, graph, capture
+        self.device = memory.device
+        self.one_by_one = self._written(steps, graph.inputs)
+        self.recorded: Run | None = None
+        self.warm = False
+
+    @property
+    def source(self) -> str:
+        """The function that launches step by step."""
+        return self.one_by_one.source
+
+    def nodes_of(self, error: Exception) -> Iterator[Node]:
+        """The nodes whose steps were running when the error was raised."""
+        return self.one_by_one.nodes_of(error)
+
+    def run(self, *arrays: Any) -> list[Any]:
+        if self.warm and self.recorded is None and not self.capture.why_not:
+            self._record()
+        if self.recorded is not None:
+            return self.recorded(*arrays)
+        outs = self.one_by_one.run(*arrays)
+        self.warm = True
+        return outs
+
+    def _record(self) -> None:
+        """Record the steps, or note why that is impossible."""
+        compute = [s for s in self.steps.compute if not isinstance(s, Copy)]
+        kept = {v: self._keep(v) for v in self.graph.outputs if self._changes(v)}
+        compute += [Stage(source, target) for source, target in kept.items()]
+        publish = [s for s in self.steps.publish if not self._is_hosted(s)]
+        launches = self._written(Steps(tuple(compute), tuple(publish)))
+        try:
+            replay = self.device.capture(launches.run)
+        except Exception as error:
+            names = [node.primitive.name for node in launches.nodes_of(error)]
+            self.capture.why_not = f"{names[0] if names else 'it'} could not be recorded ({error})"
+        else:
+            results = [self.memory.arrays[kept.get(v, v)] for v in self.graph.outputs]
+            self.recorded = self._repeated(replay, results)
+
+    def _repeated(self, replay: Callable[[], None], results: list[Any]) -> Run:
+        """A call that launches the graph. results: where the graph leaves the outputs."""
+        device = self.device
+        receive = self._written(Steps(), self.graph.inputs).run
+        hosted = tuple(s for s in self.steps.publish if self._is_hosted(s))
+        hand_over = self._written(Steps((), hosted)).run
+        writes = bool(self.steps.publish)
+
+        def run(*arrays: Any) -> list[Any]:
+            outs = [device.empty(r.shape, r.dtype) for r in results]
+            receive(*arrays)
+            with uninterrupted() if writes else nullcontext():
+                replay()
+                hand_over()
+            for out, result in zip(outs, results, strict=True):
+                device.copy_into(out, result)
+            return outs
+
+        return run
+
+    def _written(self, steps: Steps, inputs: Sequence[Var] | None = None) -> Function:
+        return write(steps, self.memory, self.graph.name, inputs)
+
+    def _is_hosted(self, step: Step) -> bool:
+        return isinstance(step, Publish) and step.parameter.device != self.device.name
+
+    def _changes(self, var: Var) -> bool:
+        """True for an output in the memory of a parameter, which publishing may overwrite."""
+        kind = self.memory.buffers.allocation[var].kind
+        return bool(self.steps.publish) and kind in ("parameter", "upload")
+
+    def _keep(self, var: Var) -> Var:
+        """Memory for an output, to which it is copied before the parameter changes."""
+        kept = Var(var.abstract)
+        array = self.device.empty(var.abstract.shape, var.abstract.dtype)
+        self.memory.targets[kept] = self.memory.arrays[kept] = array
+        return kept
 
 
-def _consts(node: Node) -> Sequence[object]:
-    return [(name, key(value)) for name, value in node.consts]
+# --- Kernels that run programs --------------------------------------------------------------------
 
 
-def _shapes(node: Node) -> Sequence[object]:
-    return [[v.abstract.shape for v in vs] for vs in (node.inputs, node.outputs)]
+_LABELLED = [(c, i) for c in FLOAT for i in INT]
+
+
+@kernel("Cond", "cuda", "?.*->.*", strided=True)
+@kernel("Cond", "cpu", "?.*->.*")
+class CondKernel(Kernel):
+    """Kernel of a branch: it runs one of two programs."""
+
+    capturable = False  # the host decides which
+
+    def prepare(self, node: KernelNode) -> None:
+        attrs = node.attrs
+        self.device = node.device
+        self.on_true = program(attrs["on_true"], node.target), attrs["true_takes"]
+        self.on_false = program(attrs["on_false"], node.target), attrs["false_takes"]
+
+    def launch(self, inputs: Arrays, workspace: Arrays, outputs: Arrays, stream: object) -> None:
+        truth = self.device.to_host(inputs[0])
+        run, takes = self.on_true if truth else self.on_false
+        copy_results(self.device, outputs, run(*[inputs[1 + i] for i in takes]))
+
+
+@kernel("WhileLoop", "cuda", ".*->.*", strided=True)
+@kernel("WhileLoop", "cpu", ".*->.*")
+class WhileLoopKernel(Kernel):
+    """Kernel of a while loop: it runs two programs alternately until the first gives False."""
+
+    capturable = False  # the host decides how often
+
+    def prepare(self, node: KernelNode) -> None:
+        attrs = node.attrs
+        self.device = node.device
+        self.condition = program(attrs["condition"], node.target)
+        self.condition_takes = attrs["condition_takes"]
+        self.body, self.body_takes = program(attrs["body"], node.target), attrs["body_takes"]
+
+    def launch(self, inputs: Arrays, workspace: Arrays, outputs: Arrays, stream: object) -> None:
+        values, done = list(inputs), 0
+        try:
+            while self._goes_on(values):
+                values[: len(outputs)] = self.body(*[values[i] for i in self.body_takes])
+                done += 1
+        except Exception as error:
+            note_step(error, "loop", done)
+            raise
+        copy_results(self.device, outputs, values[: len(outputs)])
+
+    def _goes_on(self, values: list[Array]) -> bool:
+        operands = [values[i] for i in self.condition_takes]
+        return bool(self.device.to_host(self.condition(*operands)[0]))
+
+
+@kernel("Scan", "cuda", ".*->.*", strided=True)
+@kernel("Scan", "cpu", ".*->.*")
+class ScanKernel(NativeKernel):
+    """Kernel of a scan: it runs one program for each row, which writes to rows of the outputs.
+
+    A carried value that is a row as well is read from there; for others there are two arrays. If
+    the program is one native run, the loop is a native call.
+    """
+
+    capturable = False  # a graph of its body is not one of the whole loop
+
+    def prepare(self, node: KernelNode) -> None:
+        attrs = node.attrs
+        self.node, self.device = node, node.device
+        self.carried, self.scanned = attrs["carried"], attrs["scanned"]
+        steps = range(attrs["length"])
+        self.order = steps[::-1] if attrs["reverse"] else steps
+        body: Graph = attrs["body"]
+        rows = body.outputs[self.carried :]
+        spare = [v for v in dict.fromkeys(body.outputs) if v not in rows]
+        made = [*rows, *spare]  # outputs of a step: rows, then values that it only carries
+        self.body = program(replace(body, outputs=tuple(made)), node.target, fills=True)
+        self.after = [made.index(v) for v in body.outputs[: self.carried]]
+        self.specs = [ArraySpec((2, *v.abstract.shape), v.abstract.dtype) for v in spare]
+        self._ready = [calls] if (calls := self.body.calls()) else []
+        self.native = bool(self._ready)
+        self.reason = "a loop in C" if self.native else self._in_python()
+
+    def _in_python(self) -> str:
+        """Reason why the loop is in Python although some kernels are in C."""
+        launched = [p for p in self.body.prepared.values() if p.entry.view is None and not p.empty]
+        others = dict.fromkeys(p.node.name for p in launched if p.native is None)
+        return f"a loop in Python, for {', '.join(others)}" if len(others) < len(launched) else ""
+
+    def workspace(self) -> tuple[ArraySpec, ...]:
+        return tuple(self.specs)
+
+    def launch(self, inputs: Arrays, workspace: Arrays, outputs: Arrays, stream: object) -> None:
+        first, last = self.carried, self.carried + self.scanned
+        carry, xs, rest = inputs[:first], inputs[first:last], inputs[last:]
+        for number, t in enumerate(self.order):  # a step reads half of the workspace
+            targets = [*[y[t, ...] for y in outputs[first:]]]
+            targets += [spare[number % 2, ...] for spare in workspace]
+            try:
+                self.body.fill((*carry, *[x[t, ...] for x in xs], *rest), targets)
+            except Exception as error:
+                note_step(error, "scan", t)
+                raise
+            carry = tuple([targets[i] for i in self.after])
+        copy_results(self.device, outputs[:first], carry)
+
+    def calls_on(self, operands: tuple[Array | Moving, ...]) -> list[Call]:
+        try:
+            calls = self._ready.pop()
+        except IndexError:
+            calls = self.body.calls() or []
+        first, last = self.carried, self.carried + self.scanned
+        taken, given = len(self.node.inputs), len(self.node.inputs) + len(self.node.outputs)
+        arguments = [
+            *map(Argument, range(first)),
+            *map(self._row, range(first, last)),
+            *map(Argument, range(last, taken)),
+            *map(self._row, range(taken + first, given)),
+            *(Argument(given + i, 0, s.nbytes // 2, True) for i, s in enumerate(self.specs)),
+        ]
+        carried = [
+            Carried(taken + after, taken + i, spec.nbytes)
+            for i, (after, spec) in enumerate(zip(self.after, self.node.outputs, strict=False))
+        ]
+        return loop(len(self.order), calls, arguments, carried, operands)
+
+    def _row(self, operand: int) -> Argument:
+        """Argument for the rows of an input or output."""
+        spec = (*self.node.inputs, *self.node.outputs)[operand]
+        nbytes = spec.nbytes // max(1, len(self.order))
+        return Argument(operand, self.order.start * nbytes, self.order.step * nbytes)
+
+
+@kernel("Fused", "cuda", ".*->.*", strided=True)
+@kernel("Fused", "cpu", ".*->.*")
+class FusedKernel(Kernel):
+    """Reference kernel of a fused node: it runs the body node by node."""
+
+    capturable = False  # a program copies its results
+
+    def prepare(self, node: KernelNode) -> None:
+        target: Target = node.target
+        plain = tuple(p for p in target.providers if p != "cc")
+        self.device = node.device
+        self.body = program(node.attrs["body"], target._replace(providers=plain))
+
+    def launch(self, inputs: Arrays, workspace: Arrays, outputs: Arrays, stream: object) -> None:
+        copy_results(self.device, outputs, self.body(*inputs))
+
+
+@kernel("Softmax", "cuda", *[f"{c}->{c}" for c in FLOAT])
+@kernel("LogSoftmax", "cuda", *[f"{c}->{c}" for c in FLOAT])
+@kernel("LayerNorm", "cuda", *[f"{c * 3}->{c * 3}" for c in FLOAT])
+@kernel("CrossEntropy", "cuda", *[f"{c}{i}->{c}{c}" for c, i in _LABELLED])
+@kernel("CrossEntropyGrad", "cuda", *[f"{c}{i}{c}->{c}" for c, i in _LABELLED])
+class Composed(FusedCuda):
+    """CUDA kernel of a primitive by its composition, fused: a row program, or a program if it is no
+    single loop, as for empty arrays, or if the compiler rejects its text."""
+
+    def prepare(self, node: KernelNode) -> None:
+        abstracts = tuple(Abstract(x.shape, x.dtype) for x in node.inputs)
+        body = composition(primitives[node.name](**node.attrs), abstracts, "cuda")
+        self.whole: Program | None = None
+        try:
+            super().prepare(replace(node, attrs={"body": body}))
+        except (CompileError, GraphError):
+            self.inplace = ()
+            self.whole = program(body, node.target._replace(providers=(NATIVE,)))
+
+    def workspace(self) -> tuple[ArraySpec, ...]:
+        return super().workspace() if self.whole is None else ()
+
+    def launch(self, inputs: Any, workspace: Any, outputs: Any, stream: object) -> None:
+        if self.whole is None:
+            super().launch(inputs, workspace, outputs, stream)
+        else:
+            copy_results(self.node.device, outputs, self.whole(*inputs))
+
+
+def program(graph: Graph, target: Target, fills: bool = False) -> Program:
+    """The graph of a branch or body, compiled for a target and the settings in force."""
+    settings = current().bare
+    passed = run_passes(graph, settings.disabled_passes, settings.verify_passes)
+    return Program(passed, target, fills)
+
+
+def copy_results(device: Device, outputs: Sequence[Array], results: Sequence[Array]) -> None:
+    """Copy the results of a program into the outputs of a kernel."""
+    for out, result in zip(outputs, results, strict=True):
+        device.copy_into(out, result)

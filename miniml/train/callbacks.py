@@ -22,8 +22,7 @@ from ..core.errors import CheckpointError, MinimlError
 from ..core.files import PathLike, short, writable, write
 from ..core.options import choice, count, number
 from .checkpoint import CALLS, save_checkpoint
-from .checks import check_listed
-from .learner import Learner
+from .learner import Learner, check_listed
 from .metrics import Row
 
 Mode = Literal["auto", "min", "max"]

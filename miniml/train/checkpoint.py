@@ -81,9 +81,10 @@ def load_checkpoint(
         shared = {n: v for n, v in entries.items() if n in stored}
         _check_specs(path, entries if strict else shared, stored, obj, strict)
         if not shared and not (strict and only is None):
+            matching = "" if only is None else f" that matches only={short(repr(only))}"
             raise CheckpointError(
                 f"{short(path)} and the {type(obj).__name__} have no entry in common"
-                f"{_that_match(only)}; the file has {_few(archive.specs)}; the "
+                f"{matching}; the file has {_few(archive.specs)}; the "
                 f"{type(obj).__name__} has {_few(held)}; nothing was loaded"
             )
         arrays = archive.read()
@@ -96,10 +97,6 @@ def _chosen(found: Mapping[str, Value], only: str | Sequence[str] | None) -> dic
     if not isinstance(patterns, Collection) or not all(isinstance(p, str) for p in patterns):
         raise CheckpointError(f"only is a pattern of names or a list of them; got {only!r}")
     return {n: v for n, v in found.items() if any(fnmatchcase(n, p) for p in patterns)}
-
-
-def _that_match(only: object) -> str:
-    return "" if only is None else f" that matches only={short(repr(only))}"
 
 
 def _few(names: Collection[str]) -> str:

@@ -30,8 +30,15 @@ from ..nn import Cell
 from ..nn.state import streams
 from .callbacks import Callback, check_callbacks, progress
 from .checkpoint import CALLS, Snapshot, load_checkpoint, names_below, save_checkpoint
-from .checks import batches_of, check_batches, check_labels, check_manifest, is_finite, manifest
-from .learner import Learner
+from .learner import (
+    Learner,
+    batches_of,
+    check_batches,
+    check_labels,
+    check_manifest,
+    is_finite,
+    manifest,
+)
 from .metrics import Row
 from .step import locate_nonfinite
 
@@ -128,7 +135,8 @@ class Run:
         self.stopped, self._interrupts = False, Interrupts()
         self._total, self._sums, self._aux = 0.0, model.zeros(), dict[str, float]()
         self._good: Snapshot | None = None
-        self._modes = [(cell, cell.training) for cell in self._all_cells()]
+        cells = [cell for part in self._cells().values() for cell in part.cells()]
+        self._modes = [(cell, cell.training) for cell in cells]
         self._unread: list[tuple[Any, Sequence[Any]]] = []
         self._most, self._pause = _STEPS, _SECONDS
         self._rows: list[Row] = []
@@ -321,9 +329,6 @@ class Run:
         """Raise KeyboardInterrupt after Ctrl-C."""
         if self._interrupts.noted:
             raise KeyboardInterrupt
-
-    def _all_cells(self) -> list[Cell]:
-        return [cell for part in self._cells().values() for cell in part.cells()]
 
     def _cells(self) -> dict[str, Cell]:
         """The cells that a step may write."""

@@ -25,7 +25,7 @@ from miniml.backends.signature import ArraySpec
 from miniml.core.dtype import FLOATS, DType, int8, uint64
 from miniml.core.errors import MinimlError
 from miniml.core.primitive import primitives
-from miniml.runtime.control import Composed
+from miniml.runtime.program import Composed
 from miniml.testing import OpInfo
 from miniml.testing.calls import Call, calls
 from tests import opinfo

@@ -26,8 +26,7 @@ from ...ops.index import Gather, IndexAdd, Scatter
 from ...ops.linalg import MatMul
 from ...ops.shape import Concat, Reshape, Slice, SumTo
 from ..ir import Graph, Node, Var, in_order
-from .basic import prune
-from .rewrite import Rewriter
+from .rewrite import Rewriter, prune
 
 CALL = 16 * 1024  # bytes copied in the time of a kernel call, 2 us
 

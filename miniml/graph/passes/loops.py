@@ -20,8 +20,7 @@ from ...ops.index import Gather, IndexAdd
 from ...ops.linalg import MatMul
 from ...ops.shape import Reshape, SumTo
 from ..ir import Graph, Node, Var
-from .basic import share
-from .rewrite import Rewriter
+from .rewrite import Rewriter, share
 
 
 def loops(graph: Graph) -> Graph:

@@ -9,10 +9,9 @@ from typing import Any, NamedTuple
 from ...core import epoch
 from ...core.errors import DeclarationError, DuplicateError, GraphError
 from ..ir import Graph
-from .basic import check, fold, prune, share
 from .batch_products import lookups, stack
 from .loops import loops
-from .rewrite import everywhere
+from .rewrite import check, everywhere, fold, prune, share
 from .rules import rule
 from .simplify import by_kind, rewritten, scale, simplify
 

@@ -1,4 +1,9 @@
-"""Graph rewriting: a graph is rebuilt node by node, with some values replaced."""
+"""Rewriting of graphs: the Rewriter, and the basic passes that all others rely on.
+
+Rewriter: a graph is rebuilt node by node, with some values replaced. Passes: constant folding, dead
+code elimination (DCE), common subexpressions (CSE). Checks: a pass keeps the rules of graphs, and a
+graph's inputs, outputs and effects.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +14,15 @@ from typing import Any
 
 import numpy as np
 
-from ...core.abstract import Abstract
+from ...core.abstract import Abstract, listed
 from ...core.dtype import canonical
-from ...core.errors import Location
+from ...core.errors import GraphError, Location
 from ...core.infer import infer
-from ...core.primitive import Primitive
-from ..ir import Graph, Node, Var
+from ...core.primitive import Primitive, key
+from ...core.settings import context, unwatched
+from ...core.tensor import Tensor
+from ...core.trace import eager_trace
+from ..ir import Graph, Node, Var, interleave, verify, versions
 
 SMALL = 64 * 1024  # bytes up to which a constant is folded and compared by value
 
@@ -96,3 +104,151 @@ def everywhere(change: Callable[[Graph], Graph], graph: Graph) -> Graph:
     inside = partial(everywhere, change)
     nodes = tuple([n.map_subgraphs(inside) if n.primitive.attributes else n for n in graph.nodes])
     return change(graph if nodes == graph.nodes else replace(graph, nodes=nodes))
+
+
+# --- Constant folding -----------------------------------------------------------------------------
+
+
+def fold(graph: Graph) -> Graph:
+    """The graph with every pure node whose inputs are all constants replaced by its value.
+
+    The eager kernels of the CPU compute it, so dtypes and bits are those of an eager call. A
+    constant is held as long as the compiled program: a value above 64 KB is folded only if it is no
+    larger than the constants it is computed from, so that zeros and ranges stay cheap to hold. A
+    node that raises stays in the graph, so that the run reports it.
+    """
+    rewriter = Rewriter(graph)
+    known = set(graph.constants)
+    for node in graph.nodes:
+        values = _values(rewriter, node) if known.issuperset(node.inputs) else None
+        if values is None:
+            rewriter.keep(node)
+        else:
+            rewriter.replace(node.outputs, [rewriter.constant(v) for v in values])
+            known.update(node.outputs)
+    return rewriter.finish()
+
+
+def _values(rewriter: Rewriter, node: Node) -> list[np.ndarray[Any, Any]] | None:
+    """The outputs of a node of constants, or None if this pass must not compute them."""
+    given = [v.abstract.value for v in rewriter.inputs(node)]
+    arrays = [a for a in given if a is not None]
+    if len(arrays) != len(given) or node.primitive.effect != "pure":
+        return None
+    size = sum(v.abstract.nbytes for v in node.outputs)
+    if size > max(SMALL, sum(a.nbytes for a in arrays)) or any(node.subgraphs()):
+        return None
+    tensors = [Tensor.wrap(a, "cpu") for a in arrays]
+    try:
+        with unwatched(), context(device_target="cpu"):
+            outs = eager_trace().bind(
+                node.primitive, interleave(node.primitive, tensors, dict(node.consts))
+            )
+    except Exception:
+        return None
+    found = [out.asnumpy() for out in outs]
+    for value in found:
+        value.setflags(write=False)
+    return found
+
+
+# --- Dead code and common subexpressions ----------------------------------------------------------
+
+
+def prune(graph: Graph) -> Graph:
+    """DCE: the graph without the nodes, constants and state pairs that no output or effect needs.
+
+    State nodes stay, and so do all inputs of the graph: they are its signature. A state pair is
+    dropped if its parameter is neither read nor written.
+    """
+    needed = set(graph.outputs)
+    kept: list[Node] = []
+    for node in reversed(graph.nodes):
+        if node.primitive.effect == "state" or not needed.isdisjoint(node.outputs):
+            needed.update(node.inputs)
+            kept.append(node)
+    constants = tuple([v for v in graph.constants if v in needed])
+    state = tuple([(p, v) for p, v in graph.state if v in needed])
+    if (len(kept), constants, state) == (len(graph.nodes), graph.constants, graph.state):
+        return graph
+    return replace(graph, nodes=tuple(reversed(kept)), constants=constants, state=state)
+
+
+def share(graph: Graph) -> Graph:
+    """CSE: the graph with every pure node that repeats an earlier one replaced by that.
+
+    Two nodes are equal if primitive, attributes, const inputs and input values are: 1 and 1.0, 0.0
+    and -0.0 differ. A random primitive is a function of its key and offset, so two draws are
+    shared only if these are the same. State nodes are all kept. Constants up to 64 KB compare by
+    value.
+    """
+    rewriter = Rewriter(graph)
+    seen: dict[object, tuple[Var, ...]] = {}
+    for var in graph.constants:
+        first = seen.setdefault(_constant_key(var), (var,))
+        if first != (var,):
+            rewriter.replace((var,), first)
+    for node in graph.nodes:
+        first = node.outputs
+        if node.primitive.effect == "pure":
+            name = node.primitive, node.consts and key(node.consts), rewriter.inputs(node)
+            first = seen.setdefault(name, node.outputs)
+        if first is node.outputs:
+            rewriter.keep(node)
+        else:
+            rewriter.replace(node.outputs, first)
+    return rewriter.finish()
+
+
+def _constant_key(var: Var) -> object:
+    return var.abstract.key() if var.abstract.nbytes <= SMALL else id(var.abstract.value)
+
+
+# --- Checks of passes -----------------------------------------------------------------------------
+
+
+def check(name: str, before: Graph, after: Graph) -> None:
+    """Raise GraphError that names the pass, if the graph it made breaks a rule of graphs, or has
+    other inputs, outputs or effects than before."""
+    try:
+        verify(after)
+        for what, (of, same, shown) in _KEPT.items():
+            if same(before) != same(after):
+                raise GraphError(
+                    f"graph {after.name!r} has other {what} than before: {shown(of(after))}; it "
+                    f"had {shown(of(before))}"
+                )
+    except GraphError as error:
+        broken = GraphError(
+            f"pass {name!r} broke a rule of graphs: {error}; disabled_passes={name!r} switches it "
+            "off"
+        )
+        broken.__notes__ = list(error.__notes__)  # of the node, not the runner
+        raise broken from error
+
+
+def _types(variables: Sequence[Var]) -> str:
+    return listed(v.abstract for v in variables)
+
+
+def _effects(graph: Graph) -> list[Node]:
+    """The nodes with an effect, in order."""
+    return [n for n in graph.nodes if n.primitive.effect != "pure"]
+
+
+def _writes(graph: Graph) -> list[tuple[object, ...]]:
+    """The primitives that write parameters, with these, in order."""
+    writes = versions(graph).writes
+    return [(n.primitive, n.consts, id(writes.get(n))) for n in _effects(graph)]
+
+
+def _calls(nodes: Sequence[Node]) -> str:
+    return ", ".join(n.primitive.name for n in nodes) or "none"
+
+
+# Parts of a graph that a pass keeps: the part, a key that must stay equal, and its text in errors.
+_KEPT: dict[str, tuple[Callable[[Graph], Any], Callable[[Graph], object], Callable[..., str]]] = {
+    "inputs": (lambda g: g.inputs, lambda g: _types(g.inputs), _types),
+    "outputs": (lambda g: g.outputs, lambda g: _types(g.outputs), _types),
+    "effects": (_effects, _writes, _calls),
+}

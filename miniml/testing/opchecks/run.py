@@ -25,8 +25,7 @@ from ...core.bprop import bprop_getters
 from ...core.dtype import float64, int64, is_float
 from ...core.errors import ArityError, MinimlError
 from ...core.primitive import Primitive
-from ...runtime.launch import program_target
-from ...runtime.lowering.legalize import in_c
+from ...runtime.launch import in_c, program_target
 from ..budget import TimeIsUpError, go_on, lasting, lasting_until, time_is_up
 from ..calls import ON_CPU, Array, Arrays, Call, call_of, without_c
 from ..layouts import WORDS, known, simpler, usual

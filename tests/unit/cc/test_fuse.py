@@ -16,10 +16,9 @@ from miniml.core.errors import GraphError, OutOfRangeError
 from miniml.graph.ir import Node, Var, verify
 from miniml.graph.passes import run_passes
 from miniml.runtime.explain import explain_program
+from miniml.runtime.fuse import fuse, in_order
 from miniml.runtime.jit import Jit
-from miniml.runtime.lowering import lower
-from miniml.runtime.lowering.decompose import decompose
-from miniml.runtime.lowering.fuse import fuse, in_order
+from miniml.runtime.lowering import decompose, lower
 from tests.frame.native import NatTwice, needs_compiler
 from tests.unit.cc.fences import FENCES, first_to_fail, ignores_forks, needs_fences
 

@@ -17,9 +17,8 @@ from miniml.backends.registry import kernel
 from miniml.backends.signature import ArraySpec
 from miniml.core import epoch
 from miniml.core.errors import OutOfRangeError
-from miniml.runtime.executors.native import Natives, RunOfCalls
-from miniml.runtime.memory import Memory
-from miniml.runtime.steps import KernelLaunch, View
+from miniml.runtime.executor import Natives, RunOfCalls
+from miniml.runtime.memory import KernelLaunch, Memory, View
 from tests.frame.native import needs_compiler
 from tests.unit.cc.native import Call, results
 

@@ -13,7 +13,7 @@ import miniml as ml
 from miniml import ops
 from miniml.backends.cc import player
 from miniml.grad import grad, value_and_grad
-from miniml.runtime.control import ScanKernel
+from miniml.runtime.program import ScanKernel
 from tests.frame.native import NatPlus, NatSlow, NatTwice, needs_compiler
 from tests.unit.cc.test_player import calls, numbers
 

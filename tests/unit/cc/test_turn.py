@@ -9,7 +9,7 @@ from miniml.backends.devices import get_device
 from miniml.backends.selection import Target
 from miniml.graph.ir import verify
 from miniml.graph.passes import run_passes
-from miniml.runtime.lowering.legalize import turn
+from miniml.runtime.lowering import turn
 from tests.frame.native import needs_compiler
 
 pytestmark = needs_compiler

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import miniml as ml
-from miniml import Primitive, PrimitiveWithCheck, infer_rule, kernel
+from miniml import Kernel, Primitive, PrimitiveWithCheck, infer_rule, kernel
 from miniml.core.abstract import Abstract
 from miniml.core.errors import DeclarationError, ShapeError
 
@@ -132,3 +132,21 @@ class TestDynamicOutputs:
         kernel("InfLines", "cpu", "f->ll")(lambda x: np.nonzero(x)[:1])
         with pytest.raises(DeclarationError, match="InfLines kernel f->ll returned int64; return"):
             InfLines()(ml.Tensor([[1.0]]))
+
+    @pytest.mark.parametrize("first", ["kernel", "primitive"])
+    def test_a_kernel_that_needs_to_know_the_shapes_is_refused(self, first):
+        name = f"InfKept{first.title()}"
+
+        class Keeps(Kernel):
+            def prepare(self, node):
+                self.call = lambda x, out: None
+
+        def define():
+            infer = {f"infer_{of}": lambda self, x: x for of in ("shape", "dtype")}
+            type(name, (Primitive,), {"__module__": __name__, "dynamic_outputs": True, **infer})
+
+        steps = [lambda: kernel(name, "cpu", "f->f")(Keeps), define]
+        accepted, refused = steps if first == "kernel" else steps[::-1]
+        accepted()
+        with pytest.raises(DeclarationError, match=f"{name} kernel f->f has to know the shapes"):
+            refused()

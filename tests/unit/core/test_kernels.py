@@ -174,6 +174,13 @@ class TestCalls:
         op(ml.Tensor(np.zeros((2, 0), np.float32)))
         assert ran == [(0, 2)]
 
+    @pytest.mark.parametrize("run", [lambda fn: fn, ml.jit], ids=["eager", "compiled"])
+    def test_a_ufunc_fills_several_outputs(self, run):
+        made = primitive("KerOne", 2, 2)()
+        kernel("KerOne", "cpu", "ff->ff")(np.divmod)
+        quotient, rest = run(made)(ml.Tensor([7.0, 8.0]), ml.Tensor([2.0, 3.0]))
+        assert (quotient.tolist(), rest.tolist()) == ([3.0, 2.0], [1.0, 2.0])
+
     def test_floating_point_warnings_are_off(self):
         assert ml.ops.exp(ml.Tensor(1e4)).item() == np.inf
 

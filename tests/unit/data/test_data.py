@@ -21,7 +21,7 @@ from miniml.data import (
     split,
     stratified_split,
 )
-from miniml.runtime.executors import python
+from miniml.runtime import executor
 from tests.frame.native import needs_compiler
 
 
@@ -169,7 +169,7 @@ def test_a_compiled_step_reads_a_batch_where_it_was_gathered(monkeypatch):
         copied.append(arrays)
         return [np.ascontiguousarray(a) for a in arrays]
 
-    monkeypatch.setattr(python, "made_usable", made_usable)
+    monkeypatch.setattr(executor, "made_usable", made_usable)
     images = np.random.default_rng(0).normal(size=(8, 6, 6, 3)).astype(np.float32)
     moved = chain(random_crop(4), random_flip(), normalize(0.5, 2.0))
     with ml.context(providers=("cc",)):

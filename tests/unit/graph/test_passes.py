@@ -12,8 +12,7 @@ from miniml import Primitive, ops
 from miniml.core.dtype import FLOATS
 from miniml.graph.ir import Graph, verify
 from miniml.graph.passes import PIPELINE, run_passes
-from miniml.graph.passes.basic import fold, prune, share
-from miniml.graph.passes.rewrite import everywhere
+from miniml.graph.passes.rewrite import everywhere, fold, prune, share
 from miniml.graph.passes.simplify import RULES, by_kind, simplify
 from miniml.ops.bases import Unary
 

@@ -7,7 +7,7 @@ import miniml as ml
 from miniml import nn, ops
 from miniml.grad import value_and_grad
 from miniml.graph.ir import verify
-from miniml.graph.passes.basic import prune
+from miniml.graph.passes.rewrite import prune
 from miniml.graph.passes.simplify import scale
 
 RNG = np.random.default_rng(0)

@@ -8,8 +8,8 @@ from miniml import ops
 from miniml.grad import value_and_grad
 from miniml.graph.ir import verify
 from miniml.graph.passes import run_passes
-from miniml.graph.passes.basic import prune
 from miniml.graph.passes.batch_products import lookups, stack
+from miniml.graph.passes.rewrite import prune
 
 OFF = ("stack", "lookups")
 

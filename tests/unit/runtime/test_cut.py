@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-from miniml.runtime.lowering.formats import Value, taking_part
+from miniml.runtime.formats import Value, taking_part
 
 
 def bytes_converted(values, chosen):

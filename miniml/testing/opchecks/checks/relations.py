@@ -30,11 +30,10 @@ from ....core.settings import context
 from ....core.tensor import Tensor
 from ....graph.ir import Graph
 from ....graph.tracing import trace
-from ....runtime.fusion.build import DEAR
-from ....runtime.fusion.nest import REDUCTIONS
+from ....runtime.codegen import DEAR
 from ....runtime.launch import prepare, program_target
-from ....runtime.lowering import lower
-from ....runtime.lowering.decompose import COMPOSITIONS
+from ....runtime.lowering import COMPOSITIONS, lower
+from ....runtime.nest import REDUCTIONS
 from ....runtime.program import Program
 from ...calls import Array, Arrays, Call, as_tuple
 from ...layouts import USUAL, laid_out, named

@@ -11,13 +11,13 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from ...backends.kernel import Formats, Kernel, KernelEntry, KernelNode
-from ...backends.selection import Target, follows
-from ...backends.signature import ArraySpec
-from ...core.abstract import FORMATS, PLAIN, Abstract, Shape, known, moves, unknown
-from ...core.errors import DeclarationError, Location
-from ...graph.ir import Graph, Node, Var
-from ...ops.shape import Convert, Reshape
+from ..backends.kernel import Formats, Kernel, KernelEntry, KernelNode
+from ..backends.selection import Target, follows
+from ..backends.signature import ArraySpec
+from ..core.abstract import FORMATS, PLAIN, Abstract, Shape, known, moves, unknown
+from ..core.errors import DeclarationError, Location
+from ..graph.ir import Graph, Node, Var
+from ..ops.shape import Convert, Reshape
 
 Ports = tuple[Formats, Formats]  # the formats of a node's inputs and outputs
 

@@ -10,13 +10,13 @@ from dataclasses import dataclass, field, replace
 from heapq import heappop, heappush
 from itertools import pairwise
 
-from ...backends.selection import Target
-from ...core.errors import GraphError
-from ...graph.ir import Graph, Node, Var, only_for_state
-from ...ops.control import Fused
-from ..fusion.build import anchor_of, anchors, tail
-from ..fusion.nest import Apart, Nest, body_of, kind_of, literal, read_by
-from .legalize import in_parts, native, select
+from ..backends.selection import Target
+from ..core.errors import GraphError
+from ..graph.ir import Graph, Node, Var, only_for_state
+from ..ops.control import Fused
+from .codegen import anchor_of, anchors, tail
+from .launch import native, select
+from .nest import Apart, Nest, body_of, in_parts, kind_of, literal, read_by
 
 
 def fuse(graph: Graph, target: Target) -> Graph:

@@ -17,13 +17,13 @@ from typing import Any
 
 import numpy as np
 
-from ...backends import registry
-from ...backends.cc.convolution import convolution, source
-from ...backends.cc.player import NativeKernel
-from ...backends.cc.product import packing, prefers_blas, product_text
-from ...backends.cc.rows import Printed, epilogue, printed
-from ...backends.cc.scalars import vectors
-from ...backends.expressions.rows import (
+from ..backends import registry
+from ..backends.cc.convolution import convolution, source
+from ..backends.cc.player import NativeKernel
+from ..backends.cc.product import packing, prefers_blas, product_text
+from ..backends.cc.rows import Printed, epilogue, printed
+from ..backends.cc.scalars import vectors
+from ..backends.expressions.rows import (
     Array,
     Call,
     Gather,
@@ -41,16 +41,16 @@ from ...backends.expressions.rows import (
     inplace,
     operands,
 )
-from ...backends.expressions.table import computed, table
-from ...backends.kernel import Kernel, KernelNode
-from ...backends.product import Product, product_of
-from ...backends.registry import kernel
-from ...backends.signature import ArraySpec
-from ...core import epoch
-from ...core.dtype import DType, bool_, float32, float64, int64, uint64
-from ...core.errors import GraphError
-from ...graph.ir import Graph, Node, Var, in_order
-from ...ops.control import Fused
+from ..backends.expressions.table import computed, table
+from ..backends.kernel import Kernel, KernelNode
+from ..backends.product import Product, product_of
+from ..backends.registry import kernel
+from ..backends.signature import ArraySpec
+from ..core import epoch
+from ..core.dtype import DType, bool_, float32, float64, int64, uint64
+from ..core.errors import GraphError
+from ..graph.ir import Graph, Node, Var, in_order
+from ..ops.control import Fused
 from .nest import (
     REDUCTIONS,
     Apart,

@@ -10,20 +10,21 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from math import prod
 from types import MappingProxyType
-from typing import Literal
+from typing import Any, Literal
 
-from ...backends import registry
-from ...backends.expressions.rows import Scalar
-from ...backends.expressions.table import table
-from ...backends.kernel import KernelNode
-from ...backends.product import dense_strides
-from ...backends.signature import ArraySpec, parse
-from ...core import epoch
-from ...core.abstract import FORMATS, moves
-from ...core.dtype import DType, type_code
-from ...core.errors import PerformanceWarning, warn_user
-from ...graph.ir import Graph, Node, Var
-from ...ops.checks import normal_axes
+from ..backends import registry
+from ..backends.expressions.rows import Scalar
+from ..backends.expressions.table import table
+from ..backends.kernel import KernelNode
+from ..backends.product import dense_strides
+from ..backends.selection import Target
+from ..backends.signature import ArraySpec, parse
+from ..core import epoch
+from ..core.abstract import FORMATS, moves
+from ..core.dtype import DType, type_code
+from ..core.errors import PerformanceWarning, warn_user
+from ..graph.ir import Graph, Node, Var
+from ..ops.checks import normal_axes
 
 
 class Nest:
@@ -430,3 +431,14 @@ def read_by(nodes: Sequence[Node]) -> list[Var]:
     """The values that these nodes read but do not make."""
     made = {v for n in nodes for v in n.outputs}
     return [v for v in dict.fromkeys(v for n in nodes for v in n.inputs) if v not in made]
+
+
+def in_parts(node: Node, target: Target) -> bool:
+    """True for a reduction of a few long rows that a hand-written kernel divides over a GPU."""
+    if target.home != "cuda" or kind_of(node) != "reduction":
+        return False
+    device: Any = target.device
+    shape, axes = node.inputs[0].abstract.shape, reduced_axes(node)
+    n = prod(shape[a] for a in axes)
+    whole = prod(shape[max(axes, default=-1) + 1 :]) == 1
+    return whole and bool(device.rows.in_parts(prod(shape) // n, n))

@@ -1,0 +1,644 @@
+"""Lowering: the passes that depend on the target; they run after all others.
+
+Legalization: where no kernel takes a node's dtypes, Cast nodes widen its inputs. Decomposition:
+primitives whose hand-written kernels are no faster than their parts, fused. Hoisting of index
+checks: indices are checked once, before kernels in C that cannot fail; the parts of a Split become
+slices; checks of a loop's inputs move from its steps to before the loop. Transposed products: one
+that is transposed and then flattened is stored transposed. Small programs: too small for C.
+LOWERING: the passes in their order. `formats` and `fuse` have modules of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import replace
+from functools import lru_cache
+from itertools import accumulate, pairwise
+from math import prod
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from .. import ops
+from ..backends.cpu.index import check
+from ..backends.device import CPU, start_of
+from ..backends.kernel import Array
+from ..backends.registry import NATIVE, kernel
+from ..backends.selection import Selection, Target
+from ..backends.signature import ANY, INT, WIDE
+from ..core.abstract import Abstract, Shape
+from ..core.dtype import DType, bfloat16, float16, float32, from_type_code, int32
+from ..core.errors import KernelNotFoundError
+from ..core.primitive import Primitive
+from ..graph.ir import Graph, Node, Var
+from ..graph.passes import Pass, add_stage, run_stage
+from ..graph.passes.loops import Loop
+from ..graph.passes.rewrite import prune
+from ..graph.tracing import trace_graph
+from ..ops.control import Scan
+from ..ops.elementwise import Cast
+from ..ops.index import Gather, IndexAdd, Scatter
+from ..ops.linalg import MatMul
+from ..ops.norm import CheckedLabels
+from ..ops.shape import Slice
+from .formats import formats
+from .fuse import fuse
+from .launch import in_c, native, prepare, select
+from .nest import in_parts, kind_of
+
+
+def legalize(graph: Graph, target: Target) -> Graph:
+    """The graph with Cast nodes before and after every node whose kernel is a lossless widening;
+    the same graph if there is none."""
+    nodes: list[Node] = []
+    for node in graph.nodes:
+        try:
+            selection = select(node, target)
+        except KernelNotFoundError:
+            if not _arranged(node, target):
+                raise
+            nodes.append(node)
+            continue
+        nodes += [node] if selection.cast is None else _widened(node, selection, selection.cast)
+    return graph if len(nodes) == len(graph.nodes) else replace(graph, nodes=tuple(nodes))
+
+
+def _arranged(node: Node, target: Target) -> bool:
+    """True if a kernel takes these dtypes, but in other memory formats, which the pass `formats`
+    handles."""
+    return bool(target.arranging(node.primitive.name, *node.abstracts))
+
+
+def _widened(node: Node, selection: Selection, wide: DType) -> list[Node]:
+    _, given = selection.entry.signature.expanded(len(node.inputs), len(node.outputs))
+    inputs = _like(node.inputs, [wide] * len(node.inputs))
+    outputs = _like(node.outputs, given)
+    return [
+        *_casts(node, node.inputs, inputs),
+        replace(node, inputs=inputs, outputs=outputs),
+        *_casts(node, outputs, node.outputs),
+    ]
+
+
+def _like(variables: Sequence[Var], dtypes: Sequence[DType]) -> tuple[Var, ...]:
+    """Vars of the same shapes and these dtypes: the same Vars if they have them."""
+    return tuple(
+        v if v.abstract.dtype == d else Var(Abstract(v.abstract.shape, d))
+        for v, d in zip(variables, dtypes, strict=True)
+    )
+
+
+def _casts(node: Node, sources: Sequence[Var], targets: Sequence[Var]) -> list[Node]:
+    return [
+        Node(Cast(target.abstract.dtype), (source,), (target,), (), node.where)
+        for source, target in zip(sources, targets, strict=True)
+        if source is not target
+    ]
+
+
+# --- Decomposition --------------------------------------------------------------------------------
+
+
+Composition = Callable[..., Sequence[Any]]  # composition(primitive, *inputs) -> the outputs
+_LARGEST = 2**31 - 1  # classes that fit in an int32
+
+
+def decompose(graph: Graph, target: Target) -> Graph:
+    """The graph with primitives replaced by their compositions, if C kernels rank first; 16-bit
+    floats are computed in float32 in between, as by the primitive."""
+    if not native(target) or not any(n.primitive.name in COMPOSITIONS for n in graph.nodes):
+        return graph
+    nodes: list[Node] = []
+    first: list[Node] = []
+    constants = list(graph.constants)
+    checked: dict[tuple[Primitive, Var], Var] = {}
+    for node in graph.nodes:
+        made = [node]
+        if _composed(node, target):
+            made, extra = _inlined(node, target.home, checked)
+            constants += extra
+        for each in made:  # checks may fail: they run first, so as not to interrupt kernels in C
+            early = isinstance(each.primitive, CheckedLabels) and each.inputs[0] in graph.inputs
+            (first if early else nodes).append(each)
+            if isinstance(each.primitive, CheckedLabels) and each.primitive.ignored is None:
+                checked[CheckedLabels(each.primitive.classes), each.outputs[0]] = each.outputs[0]
+    # An unused output leaves dead nodes.
+    return prune(replace(graph, nodes=(*first, *nodes), constants=tuple(constants)))
+
+
+def _composed(node: Node, target: Target) -> bool:
+    if node.primitive.name not in COMPOSITIONS:
+        return False
+    shapes = [v.abstract.shape for v in node.inputs]
+    if not all(0 not in s and max(s, default=0) < _LARGEST for s in shapes):
+        return False
+    return not any(in_parts(n, target) for n in _of(node, target.home).nodes)
+
+
+def _inlined(
+    node: Node, home: str, checked: dict[tuple[Primitive, Var], Var]
+) -> tuple[list[Node], tuple[Var, ...]]:
+    """The nodes of the composition that replace a node, and the constants that they read. checked:
+    labels that are not checked again."""
+    graph = _of(node, home)
+    stand_in = dict(zip(graph.inputs, node.inputs, strict=True))
+    stand_in.update(zip(graph.outputs, node.outputs, strict=True))
+    stand_in.update((v, Var(v.abstract)) for v in graph.constants)
+    made = []
+    for part in graph.nodes:
+        inputs = tuple([stand_in[v] for v in part.inputs])
+        if isinstance(part.primitive, CheckedLabels):
+            key = part.primitive, inputs[0]
+            if key in checked:
+                stand_in[part.outputs[0]] = checked[key]
+                continue
+            stand_in[part.outputs[0]] = checked[key] = Var(part.outputs[0].abstract)
+        outputs = tuple([stand_in.setdefault(v, Var(v.abstract)) for v in part.outputs])
+        made.append(replace(part, inputs=inputs, outputs=outputs, where=node.where))
+    return made, tuple(stand_in[v] for v in graph.constants)
+
+
+def _of(node: Node, home: str) -> Graph:
+    return composition(node.primitive, node.abstracts[0], home)
+
+
+@lru_cache(maxsize=256)
+def composition(primitive: Primitive, abstracts: tuple[Abstract, ...], home: str) -> Graph:
+    """The composition as a graph; each of its outputs is made by a node."""
+
+    made = (COMPOSITIONS if home == "cpu" else ON_CUDA)[primitive.name]
+
+    def composed(*inputs: Any) -> Sequence[Any]:
+        wide = inputs if made is layer_norm else map(_wide, inputs)
+        outs = made(primitive, *wide)
+        return [_in(out, abstracts[0].dtype) for out in outs]
+
+    known = [Abstract(a.shape, a.dtype) for a in abstracts]
+    return trace_graph(composed, known, "cpu", primitive.name.lower())[0]
+
+
+def _wide(x: Any) -> Any:
+    return ops.cast(x, float32) if x.dtype in (float16, bfloat16) else x
+
+
+def _in(out: Any, dtype: DType) -> Any:
+    return ops.cast(out, dtype) if out.dtype != dtype else out
+
+
+def softmax(self: Any, x: Any) -> Sequence[Any]:
+    terms = ops.exp(x - ops.max(x, self.axis, True))
+    return (terms / ops.sum(terms, self.axis, True),)
+
+
+def log_softmax(self: Any, x: Any) -> Sequence[Any]:
+    shifted = x - ops.max(x, self.axis, True)
+    return (shifted - ops.log(ops.sum(ops.exp(shifted), self.axis, True)),)
+
+
+def log_sum_exp(self: Any, x: Any) -> Sequence[Any]:
+    peak = ops.max(x, self.axis, True)
+    peak = ops.select(ops.isinf(peak), ops.zeros_like(peak), peak)
+    total = ops.sum(ops.exp(x - peak), self.axis, self.keepdims)
+    return (ops.log(total) + ops.reshape(peak, total.shape),)
+
+
+def layer_norm(self: Any, x: Any, gamma: Any, beta: Any) -> Sequence[Any]:
+    axes = tuple(range(x.ndim - gamma.ndim, x.ndim))
+    # Widened after the broadcast, or they would be computed in loops of their own.
+    x, gamma, beta = (_wide(ops.broadcast_to(v, x.shape)) for v in (x, gamma, beta))
+    mean = ops.mean(x, axes, True)
+    centred = x - mean
+    rstd = _inverse_root(ops.mean(ops.square(centred), axes, True), self.eps)
+    return centred * rstd * gamma + beta, mean, rstd
+
+
+def batch_norm(self: Any, x: Any, gamma: Any, beta: Any) -> Sequence[Any]:
+    axes, rest = (0, *range(2, x.ndim)), (-1, *(1,) * (x.ndim - 2))
+    mean = ops.mean(x, axes)
+    centred = x - ops.reshape(mean, rest)
+    var = ops.mean(ops.square(centred), axes)
+    scale = _inverse_root(var, self.eps) * gamma
+    return centred * ops.reshape(scale, rest) + ops.reshape(beta, rest), mean, var
+
+
+def _inverse_root(var: Any, eps: float) -> Any:
+    return ops.reciprocal(ops.sqrt(var + eps))
+
+
+def cross_entropy(self: Any, logits: Any, labels: Any) -> Sequence[Any]:
+    losses, probs = _entropies(logits, CheckedLabels(logits.shape[1])(labels))
+    return _reduced(self, losses), probs
+
+
+def marked_cross_entropy(self: Any, logits: Any, labels: Any) -> Sequence[Any]:
+    """Cross entropy without synchronization: labels outside the classes give NaN."""
+    known = _numbers(labels, logits.shape[1])
+    losses, probs = _entropies(logits, labels)
+    inside = ops.logical_and(known >= 0, known < logits.shape[1])
+    return _reduced(self, ops.select(inside, losses, ops.full_like(losses, np.nan))), probs
+
+
+def _entropies(logits: Any, labels: Any) -> tuple[Any, Any]:
+    """The loss of each row, and the probabilities of its classes."""
+    shifted = logits - ops.max(logits, 1, True)
+    terms = ops.exp(shifted)
+    total = ops.sum(terms, 1, True)
+    chosen = ops.select(_hits(labels, logits.shape[1]), shifted, ops.zeros_like(shifted))
+    return ops.reshape(ops.log(total), labels.shape) - ops.sum(chosen, 1), terms / total
+
+
+def _reduced(self: Any, losses: Any) -> Any:
+    reduce = {"mean": ops.mean, "sum": ops.sum}.get(self.reduction)
+    return losses if reduce is None else reduce(losses)
+
+
+def cross_entropy_grad(self: Any, probs: Any, labels: Any, dloss: Any) -> Sequence[Any]:
+    return marked_cross_entropy_grad(self, probs, CheckedLabels(probs.shape[1])(labels), dloss)
+
+
+def marked_cross_entropy_grad(self: Any, probs: Any, labels: Any, dloss: Any) -> Sequence[Any]:
+    """Gradient of cross entropy without synchronization."""
+    share = dloss / float(probs.shape[0]) if self.reduction == "mean" else dloss
+    share = ops.reshape(share, (-1, 1)) if self.reduction == "none" else share
+    hits = _hits(labels, probs.shape[1])
+    return (probs * share - ops.select(hits, share, ops.zeros_like(share)),)
+
+
+def _hits(labels: Any, classes: int) -> Any:
+    """Mask (N, classes): True for the label of each row."""
+    labels = _numbers(labels, classes)
+    return ops.equal(ops.reshape(labels, (-1, 1)), ops.arange(0, classes, dtype=labels.dtype))
+
+
+def _numbers(labels: Any, classes: int) -> Any:
+    """The labels in a dtype that can hold the number of classes."""
+    return ops.cast(labels, int32) if classes > np.iinfo(labels.dtype).max else labels
+
+
+COMPOSITIONS: dict[str, Composition] = {
+    "Softmax": softmax,
+    "LogSoftmax": log_softmax,
+    "LogSumExp": log_sum_exp,
+    "LayerNorm": layer_norm,
+    "BatchNorm": batch_norm,
+    "CrossEntropy": cross_entropy,
+    "CrossEntropyGrad": cross_entropy_grad,
+}
+ON_CUDA = COMPOSITIONS | {
+    "CrossEntropy": marked_cross_entropy,
+    "CrossEntropyGrad": marked_cross_entropy_grad,
+}
+
+
+# --- Hoisting of index checks ---------------------------------------------------------------------
+
+
+_MOVED, _ADDED = set(map(from_type_code, ANY)), set(map(from_type_code, INT + WIDE))
+
+
+class Window(NamedTuple):
+    """A view of an array in row-major order: its shape, its strides and its first element."""
+
+    shape: Shape
+    strides: Shape
+    first: int
+
+
+class CheckedIndices(Primitive):
+    """A copy of the indices; OutOfRangeError, as of `operation`, if one in any of the windows is
+    out of range for an axis of this extent."""
+
+    differentiable = False
+    operation: str
+    extent: int
+    axis: int
+    windows: tuple[Window, ...]
+    like = "indices"
+
+
+@kernel("CheckedIndices", "cpu", "i->i", "l->l")
+def checked_indices(
+    indices: Array, *, operation: str, extent: int, axis: int, windows: Any, out: Array
+) -> None:
+    np.copyto(out, indices)
+    if out.size and (out.min() < -extent or out.max() >= extent):
+        for shape, strides, first in windows:
+            apart = [s * out.itemsize for s in strides]
+            seen = np.ndarray(shape, out.dtype, out, first * out.itemsize, apart)
+            check(operation, seen, extent, axis)
+
+
+class Lookup(Gather):
+    """Gather by indices that have been checked."""
+
+    differentiable = False
+
+
+class AddRows(IndexAdd):
+    """IndexAdd along one axis, at indices that have been checked."""
+
+    differentiable = False
+
+
+class PutRows(Scatter):
+    """Scatter to rows, by indices that have been checked."""
+
+    differentiable = False
+
+
+_CHECKED: dict[str, type[Primitive]] = {"Gather": Lookup, "IndexAdd": AddRows, "Scatter": PutRows}
+_NAMES = {"Split", *_CHECKED}
+
+
+# --- Movement -------------------------------------------------------------------------------------
+
+
+def movement(graph: Graph, target: Target) -> Graph:
+    """The graph with data movement as nodes that have kernels in C; the same graph if no C kernels
+    are wanted."""
+    if not in_c(target) or not any(n.primitive.name in _NAMES for n in graph.nodes):
+        return graph
+    return _Movement(graph, target).rewritten()
+
+
+class _Movement:
+    """Rewriting of one graph.
+
+    uses: of indices, by node. checked: checked indices, by root and extent; seen: views of them.
+    first: nodes that may fail and can run before all others.
+    """
+
+    def __init__(self, graph: Graph, target: Target):
+        self.graph, self.target = graph, target
+        self.maker = graph.makers()
+        self._arrays: dict[Var, Array] = {}
+        self.uses = {n: use for n in graph.nodes if (use := self._use(n)) is not None}
+        self.checked: dict[tuple[Var, int], Var] = {}
+        self.seen: dict[tuple[Var, Var], Var] = {}
+        self.first: list[Node] = []
+        self.nodes: list[Node] = []
+
+    def rewritten(self) -> Graph:
+        """The graph with rewritten nodes."""
+        for node in self.graph.nodes:
+            if node.primitive.name == "Split" and self._replaceable(node):
+                self.nodes += parts(node)
+            elif node in self.uses:
+                self._move(node, self.uses[node])
+            else:
+                self.nodes.append(node)
+        return replace(self.graph, nodes=(*self.first, *self.nodes))
+
+    def _use(self, node: Node) -> _Use | None:
+        """A node's use of its indices, the last of its inputs, if its kernel would be NumPy's and
+        there is one in C."""
+        if not self._replaceable(node) or not _by_rows(node):
+            return None
+        whole = (node.inputs if node.primitive.name == "Gather" else node.outputs)[0].abstract.shape
+        (axis,) = node.attrs.get("axes") or (node.attrs.get("axis", 0) % len(whole),)
+        root, seen = self._seen(node.inputs[-1])
+        first = start_of(seen) - start_of(self._arrays[root])
+        strides = tuple([s // seen.itemsize for s in seen.strides])
+        return _Use(root, whole[axis], axis, Window(seen.shape, strides, first // seen.itemsize))
+
+    def _replaceable(self, node: Node) -> bool:
+        return node.primitive.name in _NAMES and select(node, self.target).entry.built_in
+
+    def _seen(self, var: Var) -> tuple[Var, Array]:
+        """The Var that `var` is a view of, and a stand-in for `var`, a view of one for that Var."""
+        node = self.maker.get(var)
+        if node is not None and (type(node.primitive).view or isinstance(node.primitive, Slice)):
+            root, base = self._seen(node.inputs[0])
+            given, out = node.inputs[0].abstract, var.abstract
+            kernel = prepare(node.primitive, (given,), (out,), node.attrs, self.target)
+            if kernel.entry.view is not None and kernel.entry.built_in:
+                found, copied = CPU().seen(kernel.function, [base])
+                if not copied:
+                    return root, found
+        known = np.empty(var.abstract.shape, var.abstract.dtype)
+        return var, self._arrays.setdefault(var, known)
+
+    def _move(self, node: Node, use: _Use) -> None:
+        key = use.root, use.extent
+        if key not in self.checked:
+            self._check(node, use)
+        *others, indices = node.inputs
+        moved = _CHECKED[node.primitive.name](**node.primitive.attributes)
+        inputs = (*others, self._view(self.checked[key], indices, use.root))
+        self.nodes.append(replace(node, primitive=moved, inputs=inputs))
+
+    def _check(self, node: Node, use: _Use) -> None:
+        """Check all windows that nodes read of the indices `root` at once."""
+        every = [u for u in self.uses.values() if (u.root, u.extent) == (use.root, use.extent)]
+        if _inside(use.root, use.extent):
+            self.checked[use.root, use.extent] = use.root
+            return
+        windows = tuple(dict.fromkeys(u.window for u in every))
+        made = self.checked[use.root, use.extent] = Var(use.root.abstract)
+        check = CheckedIndices(node.primitive.name, use.extent, use.axis, windows)
+        known = use.root in (*self.graph.inputs, *self.graph.constants)
+        checking = Node(check, (use.root,), (made,), (), node.where)
+        (self.first if known else self.nodes).append(checking)
+
+    def _view(self, checked: Var, var: Var, root: Var) -> Var:
+        """The counterpart of `var`, a view of the indices `root`, on checked indices."""
+        if var is root:
+            return checked
+        if (checked, var) not in self.seen:
+            node = self.maker[var]
+            given = self._view(checked, node.inputs[0], root)
+            made = self.seen[checked, var] = Var(var.abstract)
+            self.nodes.append(replace(node, inputs=(given,), outputs=(made,)))
+        return self.seen[checked, var]
+
+
+class _Use(NamedTuple):
+    """Indices as a node reads them: a window on the array `root`."""
+
+    root: Var
+    extent: int
+    axis: int
+    window: Window
+
+
+def _by_rows(node: Node) -> bool:
+    """True if one array of indices selects rows, of a dtype that kernels in C take."""
+    name, dtype = node.primitive.name, node.inputs[0].abstract.dtype
+    if name == "IndexAdd":
+        return len(node.inputs) == 2 and dtype in _ADDED
+    return dtype in _MOVED and (name == "Gather" or node.attrs.get("index") == ("tensor",))
+
+
+def _inside(var: Var, extent: int) -> bool:
+    """True for constant indices that are in range for an axis of this extent."""
+    known = var.abstract.value
+    return known is not None and bool(np.all((-extent <= known) & (known < extent)))
+
+
+def parts(node: Node) -> Iterator[Node]:
+    """The parts of a Split, as slices."""
+    shape = node.inputs[0].abstract.shape
+    axis = node.attrs["axis"] % len(shape)
+    sizes = [v.abstract.shape[axis] for v in node.outputs]
+    ones = (1,) * len(shape)
+    for out, (begin, end) in zip(node.outputs, pairwise(accumulate(sizes, initial=0)), strict=True):
+        begins = tuple(begin if a == axis else 0 for a in range(len(shape)))
+        ends = tuple(end if a == axis else n for a, n in enumerate(shape))
+        yield replace(node, primitive=Slice(begins, ends, ones), outputs=(out,))
+
+
+# --- Checks in loops ------------------------------------------------------------------------------
+
+
+def checks(graph: Graph, target: Target) -> Graph:
+    """The graph with labels and indices checked for all steps at once, if C for the CPU ranks
+    first."""
+    if not in_c(target) or not any(isinstance(n.primitive, Scan) for n in graph.nodes):
+        return graph
+    given = {*graph.inputs, *graph.constants}
+    nodes: list[Node] = []
+    first: list[Node] = []  # nodes that may fail and can run before all others
+    for node in graph.nodes:
+        for made in _checked_before(node, target) if isinstance(node.primitive, Scan) else [node]:
+            early = made is not node and given.issuperset(made.inputs)
+            (first if early and _is_check(made) else nodes).append(made)
+    return replace(graph, nodes=(*first, *nodes))
+
+
+def _checked_before(node: Node, target: Target) -> list[Node]:
+    """The nodes in place of a Scan; itself if no step checks an input of the loop."""
+    scan = node.primitive
+    assert isinstance(scan, Scan)
+    body: Graph = scan.body
+    for change in (legalize, decompose, movement, checks):
+        body = change(body, target)
+    sizes = scan.length, scan.carried, scan.scanned, scan.reverse
+    loop = Loop(replace(node, primitive=Scan(body, *sizes)))
+    for found in [n for n in loop.nodes if _is_check(n)]:
+        _move(loop, found)
+    return loop.finish() if loop.before else [node]
+
+
+def _is_check(node: Node) -> bool:
+    return isinstance(node.primitive, CheckedLabels | CheckedIndices)
+
+
+def _move(loop: Loop, check: Node) -> None:
+    """Hoist a check of rows or of a capture out of the loop."""
+    (x,), (out,) = check.inputs, check.outputs
+    primitive = check.primitive
+    if x in loop.scanned:
+        sources, primitive = loop.scanned, _of_all(primitive, x, loop.scan.length)
+    elif x in loop.captured and loop.scan.length:  # else no step would check it
+        sources = loop.captured
+    else:
+        return
+    sources[out] = Var(sources[x].abstract)
+    made = replace(check, primitive=primitive, inputs=(sources[x],), outputs=(sources[out],))
+    loop.before.append(made)
+    loop.nodes.remove(check)
+
+
+def _of_all(check: Primitive, row: Var, length: int) -> Primitive:
+    """The check of a stack of rows."""
+    if not isinstance(check, CheckedIndices):
+        return check
+    size = prod(row.abstract.shape)
+    windows = [
+        Window((length, *shape), (size, *steps), first) for shape, steps, first in check.windows
+    ]
+    return CheckedIndices(check.operation, check.extent, check.axis, tuple(windows))
+
+
+# --- Transposed products --------------------------------------------------------------------------
+
+
+def turn(graph: Graph, target: Target) -> Graph:
+    """The graph with TurnedMatMul where only a Transpose reads a product, and then only Reshapes,
+    which would have to copy; the same graph if no C kernels are wanted."""
+    if not in_c(target):
+        return graph
+    maker, readers = graph.makers(), graph.readers()
+    turned: dict[Node, Node] = {}
+    for node in graph.nodes:
+        made = maker.get(node.inputs[0]) if node.primitive.name == "Transpose" else None
+        if made is None or readers[node.inputs[0]] != [node] or node.inputs[0] in graph.outputs:
+            continue
+        only = {n.primitive.name for n in readers[node.outputs[0]]} == {"Reshape"}
+        if only and _storable(made, node.attrs["axes"], target):
+            turned[made] = node
+    gone = set(turned.values())
+    nodes = (_turned(n, turned[n]) if n in turned else n for n in graph.nodes if n not in gone)
+    return replace(graph, nodes=tuple(nodes)) if turned else graph
+
+
+def _storable(node: Node, axes: Shape, target: Target) -> bool:
+    """True for a product in C whose rows stay contiguous when its axes are permuted."""
+    if node.primitive.name != "MatMul" or axes[-1] != len(axes) - 1:
+        return False
+    matrices = all(len(v.abstract.shape) > 1 for v in node.inputs)
+    return matrices and select(node, target).entry.provider == "cc"
+
+
+def _turned(node: Node, transpose: Node) -> Node:
+    attributes = {**node.primitive.attributes, "axes": transpose.attrs["axes"]}
+    return replace(node, primitive=TurnedMatMul(**attributes), outputs=transpose.outputs)
+
+
+class TurnedMatMul(MatMul):
+    """A product whose result is stored transposed by `axes`."""
+
+    differentiable = False
+    axes: tuple[int, ...] = ()
+
+    def infer_shape(self, x: Shape, y: Shape) -> Shape:
+        shape = super().infer_shape(x, y)
+        return tuple([shape[a] for a in self.axes])
+
+
+# --- Small programs -------------------------------------------------------------------------------
+
+
+# A C kernel of two such calls takes 50 ms to compile and saves at most 1 of their 3 us, or 10 for
+# the most expensive functions: it pays after tens of thousands of calls. Three save 1.4 us, ten 8.
+CALLS = 2
+ELEMENTS = 1024
+WHY = f"too small for kernels in C: at most {CALLS} elementwise calls of {ELEMENTS} elements"
+
+
+def too_small(graph: Graph, target: Target) -> bool:
+    """True for a program for which NumPy's kernels are about as fast as those in C."""
+    if NATIVE not in target.providers:
+        return False
+    calls = (n for n in graph.nodes if kind_of(n) not in ("view", "window", "created"))
+    numpy = target.without(NATIVE)
+    return all(i < CALLS and _small(n, numpy) for i, n in enumerate(calls))
+
+
+def _small(node: Node, numpy: Target) -> bool:
+    """True for an expression of few elements, computed by the library's NumPy kernel."""
+    few = all(v.abstract.size <= ELEMENTS for v in (*node.inputs, *node.outputs))
+    return few and kind_of(node) == "elements" and select(node, numpy).entry.built_in
+
+
+# --- Pipeline -------------------------------------------------------------------------------------
+
+
+LOWERING = add_stage(
+    (
+        Pass("legalize", legalize),
+        Pass("decompose", decompose),
+        Pass("movement", movement),
+        Pass("checks", checks),
+        Pass("turn", turn),
+        Pass("formats", formats),
+        Pass("fuse", fuse),
+    )
+)
+
+
+def lower(
+    graph: Graph, target: Target, disabled: Collection[str] = (), verified: bool = False
+) -> Graph:
+    """The graph after every pass of `pipeline(LOWERING)`; disabled, verified: as in run_passes."""
+    return run_stage(LOWERING, lambda fn, g: fn(g, target), graph, disabled, verified)
