@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...core.dtype import DType, float32, is_float
+from ...core.dtype import is_float
 from ...core.primitive import Primitive
 from ...core.tensor import Tensor
 from ...core.trace import current_trace
@@ -23,8 +23,7 @@ from ...ops.elementwise import Add, Sub
 from ...ops.linalg import Einsum, MatMul
 from ...ops.reduce import CumSum, LogSumExp, Mean, Sum
 from ...ops.shape import SumTo
-from ..tolerance import limits_of, unit_roundoff
-from .report import Array
+from ..tolerance import Array, Perturbation
 
 # Rounding of y in an extrapolated quotient, in units of noise / h: the weights of Neville's scheme
 # add up to 2 in powers of h^2, to 8 in powers of h; twice, and one and a half times, that.
@@ -418,47 +417,6 @@ def _stairs(changes: Array) -> Array:
 # Operations that round even if the result equals one of the inputs: the others may be too small to
 # change it.
 SUMS = Add, Sub, Sum, SumTo, Mean, CumSum, LogSumExp, MatMul, Einsum
-JUMP = 64.0  # roundings that a change may add up, and not be a jump: as in tolerance.spread_of
-
-
-class Perturbation(NamedTuple):
-    """The amount by which a number is off: `relative` to itself, and `least` however small it is.
-
-    own: results in a narrower dtype are off by two of that dtype's units.
-    """
-
-    relative: float
-    least: float = 0.0
-    own: bool = False
-
-    @staticmethod
-    def rounding_to(dtype: DType) -> Perturbation:
-        """The perturbation of a rounding to the dtype, subnormal numbers included.
-
-        Results too small for a normal float32 may get lost on the way: 1 / (1 + exp(90)) is 0.
-        """
-        least = max(limits_of(dtype).smallest_subnormal, limits_of(float32).tiny)
-        return Perturbation(unit_roundoff(dtype), float(least))
-
-    def of(self, a: Array, rng: np.random.Generator) -> Array:
-        """Each number moved up or down; zeros stay, because they are exact."""
-        a = np.asarray(a)
-        signs = rng.choice([-1.0, 1.0], size=a.shape)
-        relative = max(self.relative, 2 * unit_roundoff(a.dtype) if self.own else 0.0)
-        moved = a * (1 + relative * signs) + np.where(a == 0, 0.0, self.least * signs)
-        return np.asarray(moved).astype(a.dtype)
-
-    def jump(self, x: Array, *numbers: Array) -> float:
-        """A change larger than this perturbation causes in products of three of these numbers, or
-        of 1/x: the derivatives of 1/x and x/|x| have such terms, even where they cancel."""
-        with np.errstate(divide="ignore", over="ignore"):
-            largest = np.float64(max(map(largest_in, (1 / x, x, *numbers))))
-            return float(JUMP * self.relative * largest * max(1.0, largest) ** 2)
-
-    def without_jumps(self, change: Array, x: Array, *numbers: Array) -> Array:
-        """The size of a change; 0 where results jump, since a jump is a choice, not a rounding."""
-        with np.errstate(invalid="ignore", over="ignore"):
-            return np.where(np.abs(change) <= self.jump(x, *numbers), np.abs(change), 0.0)
 
 
 class Rounding(ForwardingTrace):
@@ -491,8 +449,3 @@ class Rounding(ForwardingTrace):
 
 def _is_float(value: Any) -> bool:
     return isinstance(value, (Tensor, np.ndarray)) and is_float(value.dtype)
-
-
-def largest_in(a: Array) -> float:
-    """The size of the largest finite number, 0 if there is none."""
-    return float(np.max(np.abs(a), where=np.isfinite(a), initial=0.0))

@@ -13,21 +13,11 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from ..report import CORRECT, KINK, NAN, NEAR_KINK, UNKNOWN, WRONG, GradFinding, Numbers, Verdict
+from ..tolerance import Array
 from .derivative import FIRST, Line
 from .probe import LIMIT, Probe, is_limit, is_tied, probe
 from .problem import Subject
-from .report import (
-    CORRECT,
-    KINK,
-    NAN,
-    NEAR_KINK,
-    UNKNOWN,
-    WRONG,
-    Array,
-    GradFinding,
-    Numbers,
-    Verdict,
-)
 
 # First steps where 0.1 is too large: each climb reaches some five decades down, so that these leave
 # no gap, and the last ones reach steps where rounding hides all differences.

@@ -16,10 +16,18 @@ import numpy as np
 
 from ...core.dtype import DType, float64
 from ..layouts import lay
-from ..tolerance import STEPS, allowed, limits_of, unit_roundoff
-from .derivative import Perturbation, largest_in
+from ..report import UNKNOWN, WRONG, Agreement, GradFinding, GradReport, Numbers
+from ..tolerance import (
+    STEPS,
+    Array,
+    Perturbation,
+    allowed,
+    largest_of,
+    limits_of,
+    too_large,
+    unit_roundoff,
+)
 from .problem import Leaf, Subject, WrongGradientForm, at_point, joined
-from .report import UNKNOWN, WRONG, Agreement, Array, GradFinding, GradReport, Numbers
 
 ROUNDINGS = 256.0  # roundings one after the other in a long backward pass; faults are far above
 GROSS = 1e-6  # a wrongly read layout changes more than this
@@ -126,7 +134,7 @@ class _Linearity:
     def _scale(self, leaf: Leaf, position: int, *gradients: Array) -> float:
         """The size of the rounded numbers: gradients of the argument, outputs that cancel in
         them."""
-        largest = max(largest_in(g[leaf.part]) for g in (*gradients, self.pv))
+        largest = max(largest_of(g[leaf.part]) for g in (*gradients, self.pv))
         outputs = float(np.sum(np.abs(self.subject.y), where=np.isfinite(self.subject.y)))
         return largest + outputs / float(self.subject.sizes(uniform=False)[position])
 
@@ -139,9 +147,9 @@ class _Linearity:
         step, numbers = self.subject.step, (self.subject.x, self.v, self.pv)
         with np.errstate(invalid="ignore"):
             moved = [g - self.pv for g in self._moved]
-        smooth = max(largest_in(step.without_jumps(m, *numbers)[leaf.part]) for m in moved)
-        rough = max(largest_in(m[leaf.part]) for m in moved)
-        most = BELIEVED * largest_in(gradient[leaf.part])
+        smooth = max(largest_of(step.without_jumps(m, *numbers)[leaf.part]) for m in moved)
+        rough = max(largest_of(m[leaf.part]) for m in moved)
+        most = BELIEVED * largest_of(gradient[leaf.part])
         return max(INSIDE * smooth, min(INSIDE * rough, most))
 
     @cached_property
@@ -193,7 +201,6 @@ DRAWS, POINTS = 3, 6
 OTHER_DRAWS = 4  # another normal draw is more than four times the largest of three in 1 % of cases
 NEAR = 4  # units: points that the dtype tells apart
 FURTHER = 2.0**-9, 2.0**-5  # relative distances at which a saturated function begins to move
-LARGEST = 0.98  # part of the largest number: a rounding may take a result of this size to infinity
 
 
 def check_narrow(wide: Subject, own: tuple[DType, ...], report: GradReport) -> None:
@@ -300,8 +307,7 @@ def _compare(
     """Add a finding on one argument to the report, or the comparison if it passed."""
     with np.errstate(invalid="ignore"):
         off = np.abs(got - expected)
-        too_large = np.abs(expected) > LARGEST * float(limits_of(leaf.dtype).max)
-        wrong = ~(off <= bar) & np.isfinite(expected) & ~too_large
+        wrong = ~(off <= bar) & np.isfinite(expected) & ~too_large(expected, leaf.dtype)
     bars = np.nan_to_num(off / (bar + 1e-300), nan=np.inf if wrong.any() else 0.0)
     k = int(np.argmax(np.where(wrong, bars, -1.0) if wrong.any() else bars))
     numbers = Numbers(float(got[k]), float(expected[k]), float(bar[k]))

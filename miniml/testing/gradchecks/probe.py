@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from ..tolerance import Array, noise_among
 from .derivative import EPS, FIRST, SHARP, Line, Slopes, climb, converged, vague_in
 from .problem import Subject
-from .report import Array
 
 ANALYTIC = 8.0  # roundings in each element of a gradient: as many as one library function has
 MARGIN = 3.0  # a bar is estimated from a few differences, and is seldom three times too narrow
@@ -409,7 +409,7 @@ def _slope(subject: Subject, position: int, order: Array, noise: Array) -> tuple
 NOISY = 1e-10  # relative to an output: far above the rounding of float64, far below that of float32
 UNEXPLAINED = 1e3  # roundings of its own operations: more than even a long sum accumulates
 SPACINGS = 1e-7, 3e-8  # near a unit of float32, where its stairs show
-POINTS, ORDER, GROWTH = 7, 4, 8.0  # noise grows by sqrt(1 + 16 + 36 + 16 + 1) in 4th differences
+POINTS = 7
 
 
 def noise_of(subject: Subject, both: list[Probe]) -> float:
@@ -435,8 +435,7 @@ def noise_of(subject: Subject, both: list[Probe]) -> float:
 
 def _rough(subject: Subject, u: Array, spacing: float) -> Array:
     y = np.array([subject(subject.x + k * spacing * u) for k in range(1, POINTS + 1)])
-    with np.errstate(invalid="ignore"):
-        return np.asarray(np.abs(np.diff(y, ORDER, axis=0)).max(axis=0) / GROWTH)
+    return np.asarray(noise_among(y).max(axis=0))
 
 
 def note_on(noise: float) -> str:

@@ -34,9 +34,9 @@ from ...graph.tracing import ForwardingTrace
 from ...nn.cell import Cell
 from ...runtime.jit import jit
 from ..budget import TimeIsUpError, go_on
-from ..tolerance import unit_roundoff
-from .derivative import Perturbation, Rounding, largest_in
-from .report import NOTHING, WRONG, Array, Arrays, GradFinding, Numbers
+from ..report import NOTHING, WRONG, Arrays, GradFinding, Numbers
+from ..tolerance import Array, Perturbation, largest_of, unit_roundoff
+from .derivative import Rounding
 
 Function = Callable[..., Any]
 Pull = Callable[[Arrays], list[Any]]
@@ -408,7 +408,7 @@ class Subject:
         self.y = joined(outs)
         self.unit = joined([np.full(o.size, unit_roundoff(o.dtype)) for o in outs])
         with np.errstate(invalid="ignore"):
-            self.unlike = largest_in(joined(self._run(self.arrays(self.x))) - self.y)
+            self.unlike = largest_of(joined(self._run(self.arrays(self.x))) - self.y)
         self.remembers = False
 
     def leaf_of(self, position: int) -> Leaf:
@@ -479,7 +479,7 @@ class Subject:
     @property
     def repeatable(self) -> bool:
         """Two equal calls give equal results, up to roundings in another order."""
-        return self.unlike <= REPEATS * largest_in(self.unit * self.y)
+        return self.unlike <= REPEATS * largest_of(self.unit * self.y)
 
     @property
     def grain(self) -> Array:
@@ -508,7 +508,7 @@ class Subject:
                     array[...] = value
                 y = self._values(memory)
             with np.errstate(invalid="ignore"):
-                self.unlike = max(self.unlike, largest_in(y - self.y))
+                self.unlike = max(self.unlike, largest_of(y - self.y))
         self.remembers |= alike and not self.repeatable
         self.raised = raised
         del held

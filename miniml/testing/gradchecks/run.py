@@ -29,7 +29,18 @@ from ...grad.transforms import Given, Weights
 from ...nn.cell import Cell
 from ..budget import TimeIsUpError, lasting, time_is_up
 from ..calls import without_c
-from .derivative import Perturbation
+from ..report import (
+    CORRECT,
+    KINK,
+    UNKNOWN,
+    WRONG,
+    Arrays,
+    GradFinding,
+    GradientError,
+    GradReport,
+    Verdict,
+)
+from ..tolerance import Array, Perturbation
 from .element import ties
 from .linearity import blind, check_linearity, check_narrow, not_finite, unseen
 from .problem import (
@@ -48,18 +59,6 @@ from .problem import (
     name_of,
     nothing_in,
     of_miniml,
-)
-from .report import (
-    CORRECT,
-    KINK,
-    UNKNOWN,
-    WRONG,
-    Array,
-    Arrays,
-    GradFinding,
-    GradientError,
-    GradReport,
-    Verdict,
 )
 from .search import Search, diagnosed
 

@@ -27,7 +27,8 @@ import ml_dtypes
 import numpy as np
 
 from ...core.dtype import float64
-from ..tolerance import limits_of
+from ..report import CORRECT, UNKNOWN, WRONG, Agreement, GradFinding, GradReport, Numbers, Verdict
+from ..tolerance import Array, limits_of
 from .derivative import FIRST
 from .element import (
     MANY,
@@ -42,17 +43,6 @@ from .element import (
 )
 from .probe import Probe, noise_of, note_on, probe
 from .problem import Leaf, Subject
-from .report import (
-    CORRECT,
-    UNKNOWN,
-    WRONG,
-    Agreement,
-    Array,
-    GradFinding,
-    GradReport,
-    Numbers,
-    Verdict,
-)
 
 MOST = 8  # wrong elements: enough to show a pattern, and each costs some 200 calls
 # Calls to spend on groups that agree, and on groups that do not. A probe takes 20 to 60: 1,500

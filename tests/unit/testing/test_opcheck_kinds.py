@@ -9,9 +9,9 @@ import pytest
 from miniml import ops
 from miniml.core.errors import ShapeError
 from miniml.testing import opcheck
-from miniml.testing.opchecks.checks.accuracy import systematic
-from miniml.testing.opchecks.checks.rules import variations
-from miniml.testing.opchecks.draws.calls import drawn
+from miniml.testing.opchecks.draws import drawn
+from miniml.testing.opchecks.rules import variations
+from miniml.testing.tolerance import systematic
 from tests.faults.planting import plant
 
 DTYPES = (np.float16, ml_dtypes.bfloat16, np.float32)

@@ -13,23 +13,22 @@ from typing import Any
 
 import numpy as np
 
-from ....core.abstract import Abstract, typed
-from ....core.bprop import bprop_getters
-from ....core.dtype import DType, float64, is_float
-from ....core.errors import BpropNotFoundError, MinimlError, OutOfRangeError
-from ....core.tensor import Tensor
-from ....grad.transforms import vjp
-from ...budget import go_on
-from ...calls import Array, Arrays, Call, as_tuple
-from ...gradchecks.report import GradFinding
-from ...gradchecks.run import gradcheck
-from ...tolerance import limits_of, unit_roundoff
-from ..draws.calls import LONG_AND_ODD
-from ..draws.values import LONGEST
-from ..report import gradchecked
-from ..session import Issue, first_line
-from .accuracy import largest_of
+from ...core.abstract import Abstract, typed
+from ...core.bprop import bprop_getters
+from ...core.dtype import DType, float64, is_float
+from ...core.errors import BpropNotFoundError, MinimlError, OutOfRangeError
+from ...core.tensor import Tensor
+from ...grad.transforms import vjp
+from ..budget import go_on
+from ..calls import Array, Arrays, Call, as_tuple
+from ..gradchecks.run import gradcheck
+from ..report import GradFinding
+from ..tolerance import largest_of, limits_of, unit_roundoff
+from .draws import LONG_AND_ODD
+from .reproduce import gradchecked
 from .rules import variations
+from .session import Issue, first_line
+from .values import LONGEST
 
 
 def graded(call: Call) -> bool:

@@ -18,16 +18,15 @@ from typing import Any
 
 import numpy as np
 
-from ....backends import registry
-from ....backends.kernel import KernelEntry
-from ....core.abstract import Shape
-from ....core.dtype import DType, float32, float64, is_float
-from ....core.primitive import Primitive
-from ... import layouts
-from ...budget import go_on
-from ...calls import ON_CPU, Array, Arrays, Call
-from ...choices import Choices
-from ..checks.launches import failure, launch, launched
+from ...backends import registry
+from ...backends.kernel import KernelEntry
+from ...core.abstract import Shape
+from ...core.dtype import DType, float32, float64, is_float
+from ...core.primitive import Primitive
+from .. import layouts
+from ..budget import go_on
+from ..calls import ON_CPU, Array, Arrays, Call, failure, launch, launched
+from ..layouts import Choices
 from .values import (
     APART,
     EXTREME,

@@ -19,35 +19,66 @@ from itertools import combinations
 from math import prod
 from pathlib import Path
 from types import FrameType
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from ....backends import device, kernel, registry
-from ....backends.kernel import KernelEntry
-from ....core.abstract import Abstract
-from ....core.dtype import DType, bool_, float64, int64, is_float
-from ....core.errors import MinimlError
-from ....core.infer import infer_value
-from ....core.tensor import Tensor
-from ....grad.transforms import vjp
-from ....graph.passes import pipeline
-from ....graph.passes.rewrite import everywhere
-from ....graph.record import replay
-from ....graph.tracing import trace
-from ....runtime.jit import jit
-from ...calls import Array, Arrays, Call, as_tuple, run_entry
-from ...layouts import CONTIGUOUS, laid_out, named, usual
-from ...tolerance import limits_of
-from ..draws.values import accepts
-from .accuracy import Compute, Variant, at_an_end, difference, fixed
+from ...backends import device, kernel, registry
+from ...backends.kernel import KernelEntry
+from ...core.abstract import Abstract
+from ...core.dtype import DType, bool_, float64, int64, is_float
+from ...core.errors import MinimlError
+from ...core.infer import infer_value
+from ...core.tensor import Tensor
+from ...grad.transforms import vjp
+from ...graph.passes import pipeline
+from ...graph.passes.rewrite import everywhere
+from ...graph.record import replay
+from ...graph.tracing import trace
+from ...runtime.jit import jit
+from ..calls import (
+    Array,
+    Arrays,
+    Call,
+    as_tuple,
+    copies,
+    failure,
+    kernels_of,
+    launch,
+    run_entry,
+    wide_kernel,
+)
+from ..layouts import CONTIGUOUS, laid_out, named, usual
+from ..tolerance import at_an_end, difference, limits_of, too_large
 from .gradients import Slope, has_bprop
-from .launches import copies, failure, kernels_of, launch, wide_kernel
 from .rules import others
+from .values import accepts
 
 _RUNS = 4  # of each kernel, after the first
 _MANY = 300  # more terms than a byte can count
 _MOST = 2**14  # elements of one array
+
+
+Compute = Callable[[Arrays], Arrays]
+
+
+class Variant(NamedTuple):
+    """Another way to compute something.
+
+    words: the message if it differs. got: the variant's outputs. run: computes the expected ones
+    from `arrays`, and may be called on others. call: one that shows this variant alone.
+    """
+
+    words: str
+    got: Callable[[], Arrays]
+    run: Compute
+    arrays: Arrays = ()
+    call: Call | None = None
+
+
+def fixed(outs: Arrays) -> Compute:
+    """A `run` for a variant whose expected outputs are known."""
+    return lambda arrays: outs
 
 
 def again(call: Call) -> Iterator[Variant]:
@@ -318,7 +349,7 @@ def scaled(call: Call) -> Iterator[Variant]:
     """Gradients for scaled cotangents, divided by the scale."""
     slope = Slope(call)
     base = _base(slope)
-    if base is None or at_an_end(call):
+    if base is None or at_an_end(call.arrays):
         return
     run, plain = base
     right, n = run(plain), len(slope.xs)
@@ -340,8 +371,8 @@ def _scaled(slope: Slope, plain: Arrays, by: float, right: Arrays) -> Arrays:
 def _divided(gradient: Array, by: float, right: Array) -> Array:
     """The gradient, which should be `by` times `right`, divided by `by`; `right` where the dtype
     has no such number."""
-    limits, size = limits_of(right.dtype), np.abs(right.astype(float64)) * by
-    kept = (size < 0.98 * float(limits.max)) & (size > float(limits.tiny))
+    size = np.abs(right.astype(float64)) * by
+    kept = ~too_large(size, right.dtype) & (size > float(limits_of(right.dtype).tiny))
     return np.where(kept | (right == 0), gradient / gradient.dtype.type(by), right)
 
 
@@ -469,7 +500,7 @@ def called(call: Call) -> Iterator[Variant]:
     known = [launch(entry, call) for entry in kernels_of(call)]
     if known:
         got = call.run(tuple(map(Tensor, call.arrays)))
-        same = (outs for outs in known if difference(call, got, outs) is None)
+        same = (outs for outs in known if difference(got, outs, call.terms) is None)
         words = f"called, it gives other numbers than its kernel {call.entries()[0].describe()}"
         yield Variant(words, partial(tuple, got), fixed(next(same, known[0])))
 
