@@ -20,11 +20,12 @@ The checkers compare what is computed in two ways. What may lie between the two:
    `gradchecks.derivative`); one in a kernel shows as noise at close points (`roughness`).
 5. **Jumps** are choices, not roundings: what moves by more than JUMP roundings of the largest
    number has no derivative there, and explains nothing.
-6. **Chance.** The largest of a few draws of an error is seldom as large as another one: of three
-   normal draws it is exceeded four times in 1 % of cases, 16 times in 2 of 10,000; of two, eight
-   times in 1 %. Such a factor stands beside each draw.
+6. **Chance.** How far rounding moves a result is measured by few draws. Another normal draw z is c
+   times larger than the largest of k with probability (0.8 / c)^k E|z|^k: of three, four times
+   larger in 1 % of cases and 16 times in 2 of 10,000; of two, eight times in 1 %.
 
-In order: the error that is allowed; how far results move; outputs that differ, and by how much.
+In order: the error that is allowed; how far results move; outputs that differ, and by how much; the
+constants of gradcheck that no theory gives, each with what it is there for.
 """
 
 from __future__ import annotations
@@ -220,6 +221,12 @@ def _moved(
                     off = np.abs(near.astype(float64) - at.astype(float64))
                 largest[i] = np.fmax(largest[i], np.where(off <= most, off, 0.0))
     return tuple(largest)
+
+
+def of_one_size(rng: np.random.Generator, shape: int | tuple[int, ...]) -> Array:
+    """Numbers of either sign and of size 0.5 to 1.5: none is small enough to hide a fault."""
+    signs = rng.choice([-1.0, 1.0], size=shape)
+    return np.asarray(signs * rng.uniform(0.5, 1.5, size=shape))
 
 
 def _is_floats(value: Any) -> bool:
@@ -470,3 +477,60 @@ def largest_ulp(out: Array, right: Array) -> tuple[float, list[int]]:
     units = np.where(np.isfinite(units), units, 0.0)
     index = [int(n) for n in np.unravel_index(int(np.argmax(units)), units.shape)]
     return float(units.max()), index
+
+
+# --- Constants of gradcheck that no theory gives --------------------------------------------------
+
+
+class Tuned:
+    """The constants, each with the fault that is missed without it, or with what is right and would
+    be called wrong. Those with a star are taken away in tests/unit/testing/test_tuned_constants.py.
+    """
+
+    # Fractions of the sixth step, some far smaller ones, three near one another, as noise differs
+    # among them and structure does not: * a wave that is finer than the steps. Two between them
+    # where a second measurement decides.
+    SENTINELS, MORE_SENTINELS = (50.0, 1300.0, 2000.0, 3000.0), (700.0, 2500.0)
+    # Of the first step, to where rounding leaves half the digits: * a slope that ends at 1e-6.
+    DEEP = (3e-6, 1e-6, 4e-7, 1.4e-7, 5e-8, 2e-8, 7e-9, 2.6e-9)
+    # Of the first step, below any that show a kink: * any slope between two, at 1e-9 from a kink.
+    TINY = 1e-6, 1e-8, 1e-10, 1e-12
+    # First steps where 0.1 is too large. Each climb reaches some five decades down, so that these
+    # leave no gap, and the last ones reach where rounding hides all differences.
+    FINER = 3e-3, 1e-5, 1e-8, 1e-11
+
+    # Errors of differences.
+    SHARP = 0.05  # of a derivative: a factor, a sign or a term passes a bar wider than this
+    SMALL = 1e4  # roundings of y, as of a long sum: * those of a step function hide no slope
+    TRUNCATION = 3.0  # the last change estimates what remains, and is seldom three times too small
+    WITNESSES = 2  # smallest steps that only show noise: one may agree with larger ones by chance
+    STILL = 4  # points that are constant, or multiples of one number: * the stairs of 1 - tanh(x)^2
+    STEP_PARTS = 4  # stairs in the least change: * the same, where it is more than one stair high
+    MARGIN = 3.0  # a bar is estimated from a few differences, and is seldom three times too narrow
+    AS_SHARP = 2.0  # the bars of two probes of one kind differ as much
+    UNSEEN = 1e-12  # of the outputs: float64 cannot tell a smaller derivative from 0
+
+    # Rounding inside, that no difference shows.
+    SMALLEST = 2.5e-9  # of a derivative: * solving with a matrix of condition 1e10, and transposed
+    BLUNT = 0.01  # of a gradient: roundings do not move a meaningful backward further
+    BELIEVED = 0.01  # of a gradient: its largest change across a jump that is not a fault
+    GROSS = 1e-6  # of a gradient: a cotangent that is read in a wrong layout changes more than this
+    NEAR = 4  # units: points that a dtype tells apart: * sin(3 x) where numbers 3 x round alike
+    FURTHER = 2.0**-9, 2.0**-5  # of a point: * a saturated tanh in float32 begins to move there
+    REPEATS = 1e4  # roundings by which sums of some 1e8 terms may differ in another order
+
+    # What a pull-back may not keep, nor do to its cotangent; powers of 2 change no rounding.
+    ELSEWHERE = 1.7, -0.6  # of the point; some functions refuse the second: * what a call has left
+    SCALES = 2.0**10, 2.0**-10, -1.0  # * a clip at 100, * a floor at 0.01, * a size
+
+    # Isolated values, ties and noise.
+    CLEAR = 20.0  # times further off than its neighbours are apart: a root is steep, and no gap
+    NEARER, NEAREST = (1e-6, 1e-9, 1e-12), (1e-30, 1e-100)  # * a peak 1e-11 wide, * one at 0
+    SAME = 0.01  # of the gap: limits at all these steps are one
+    APART = 1e-3, 5e-4  # of their size: how far tied elements are moved apart, then half of it
+    WITHIN = 0.02  # of the gap between two of them: steps that no element takes past another
+    COTANGENTS = 8  # a wrong gradient lies between right ones for one, seldom for all
+    ROUNDS = 4  # over all ranks: chance leaves out one in a row with half of the equal elements
+    NOISY = 1e-10  # of an output, between the roundings of float64 and float32: * float32 inside
+    UNEXPLAINED = 1e3  # roundings of its own operations: more than even a long sum accumulates
+    SPACINGS = 1e-7, 3e-8  # near a unit of float32, where its stairs show

@@ -14,19 +14,12 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from ..report import CORRECT, KINK, NAN, NEAR_KINK, UNKNOWN, WRONG, GradFinding, Numbers, Verdict
-from ..tolerance import Array
+from ..tolerance import JUMP, Array, Tuned
 from .derivative import FIRST, Line
 from .probe import LIMIT, Probe, is_limit, is_tied, probe
 from .problem import Subject
 
-# First steps where 0.1 is too large: each climb reaches some five decades down, so that these leave
-# no gap, and the last ones reach steps where rounding hides all differences.
-FINER = 3e-3, 1e-5, 1e-8, 1e-11
-# Relative to the derivative: the conditioning of a step inside the function, invisible from
-# outside, explains this much (a linear system of condition 1e10, solved with a matrix and with its
-# transpose).
-SMALLEST = 2.5e-9
-TOO_SMALL = f"off by less than {SMALLEST:g} of itself: a small mistake, or rounding inside"
+TOO_SMALL = f"off by less than {Tuned.SMALLEST:g} of itself: a small mistake, or rounding inside"
 KINKS = 16  # at most this many outputs of an element on a kink are checked one by one
 VALID = "a valid subgradient"
 
@@ -57,7 +50,7 @@ def judge_element(subject: Subject, first: Probe) -> Verdict:
 def _scales(subject: Subject, first: Probe) -> Iterator[tuple[bool, float]]:
     """The kinds and the first steps of further probes."""
     wide = wide_step(subject, first.members) if first.blurred else FIRST
-    return iter(((True, wide), (True, FIRST), *((False, f) for f in FINER), (False, FIRST)))
+    return iter(((True, wide), (True, FIRST), *((False, f) for f in Tuned.FINER), (False, FIRST)))
 
 
 def wide_step(subject: Subject, members: Array) -> float:
@@ -96,7 +89,7 @@ def _concluded(subject: Subject, tries: list[Probe], outside: bool) -> tuple[str
     off = [t for t in sharp if not t.agrees or (outside and t.kinked)]
     agreed = [t for t in sharp if t.agrees and not (outside and t.kinked)]
     if len(off) > 1 and _consistent(off) and not _doubted(off, agreed):
-        if float(np.sqrt(np.mean([t.relative**2 for t in off]))) < SMALLEST:
+        if float(np.sqrt(np.mean([t.relative**2 for t in off]))) < Tuned.SMALLEST:
             return UNKNOWN, off[0], TOO_SMALL
         return WRONG, off[0], "outside the one-sided slopes" if off[0].kinked else ""
     if not tries[0].finite and any(t.settled for t in tries):
@@ -280,14 +273,6 @@ def ties(subject: Subject, verdicts: Sequence[Verdict]) -> Iterator[Verdict]:
 # --- Isolated values ------------------------------------------------------------------------------
 
 
-CLEAR = 20.0  # an isolated value is this many times further off than its neighbours are apart
-ROUNDINGS = 64.0  # and this many roundings away from them: more than a short sum explains
-# Steps, far below those of a probe, at which a narrow peak turns out to be continuous.
-NEARER = 1e-6, 1e-9, 1e-12
-NEAREST = 1e-30, 1e-100  # from 0 smaller steps are possible than from other numbers
-SAME = 0.01  # limits that differ by a smaller part of the gap at all these steps are one limit
-
-
 def isolated(
     subject: Subject, members: Array, u: Array, step: float, outputs: Array
 ) -> Verdict | None:
@@ -306,7 +291,7 @@ def isolated(
         members = found[0]
     position, value = int(members[0]), float(subject.y[k])
     limits = [_limit(subject, members, u, h, k) for h in _nearer(subject, position, u, step)]
-    if not limits or not abs(limits[-1] - limits[0]) <= SAME * abs(value - limits[0]):
+    if not limits or not abs(limits[-1] - limits[0]) <= Tuned.SAME * abs(value - limits[0]):
         return None
     order = subject.map.order
     what = "function" if order == 1 else f"gradient of order {order - 1}"
@@ -321,7 +306,7 @@ def isolated(
 
 def _nearer(subject: Subject, position: int, u: Array, step: float) -> list[float]:
     x = float(subject.x[position])
-    steps = [step, *(h for h in NEARER if h < step)] + ([] if x else list(NEAREST))
+    steps = [step, *(h for h in Tuned.NEARER if h < step)] + ([] if x else list(Tuned.NEAREST))
     return [h for h in steps if x + h * u[position] != x != x - h * u[position]]
 
 
@@ -333,7 +318,7 @@ def _limit(subject: Subject, members: Array, u: Array, step: float, k: int) -> f
     up, down = (float(subject(subject.x + h * only)[k]) for h in (step, -step))
     here = float(subject.y[k])
     away = min(abs(up - here), abs(down - here))
-    alone = away > CLEAR * abs(up - down) and away > ROUNDINGS * float(subject.grain[k])
+    alone = away > Tuned.CLEAR * abs(up - down) and away > JUMP * float(subject.grain[k])
     return (up + down) / 2 if alone else math.nan
 
 
@@ -349,5 +334,5 @@ def removable_jump(line: Line) -> Array:
     with np.errstate(invalid="ignore"):
         among = values.max(axis=0) - values.min(axis=0)
         away = np.abs(values - line.origin).min(axis=0)
-        far = (away > CLEAR * among) & (away > ROUNDINGS * line.grain)
+        far = (away > Tuned.CLEAR * among) & (away > JUMP * line.grain)
         return np.asarray(far & np.isfinite(away))

@@ -12,16 +12,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ..tolerance import Array, noise_among
-from .derivative import EPS, FIRST, SHARP, Line, Slopes, climb, converged, vague_in
+from ..tolerance import FUNCTION, Array, Tuned, noise_among
+from .derivative import EPS, FIRST, Line, Slopes, climb, converged, vague_in
 from .problem import Subject
 
-ANALYTIC = 8.0  # roundings in each element of a gradient: as many as one library function has
-MARGIN = 3.0  # a bar is estimated from a few differences, and is seldom three times too narrow
-AS_SHARP = 2.0  # the bars of two probes of one kind differ as much
-WIDENED = 8.0  # another normal draw is more than 8 times the largest of two in 1 % of cases
-UNSEEN = 1e-12  # relative to the outputs: float64 cannot tell a smaller derivative from 0
-BLUNT = 0.01  # of the gradient: roundings do not move a meaningful backward further
+WIDENED = 8.0  # times the largest of two draws
 
 
 def probe(
@@ -88,11 +83,12 @@ def _compared(
     rounding = np.where(kink, right.rounding + left.rounding, central.rounding)
     parts = subject.pull(v)[members] * u[members]
     finite = np.where(np.isfinite(parts), parts, 0.0)
-    own = ANALYTIC * subject.roundoff * float(np.sum(np.abs(finite)))
+    own = FUNCTION * subject.roundoff * float(np.sum(np.abs(finite)))
     bar = _bar(w, truncation, rounding) + own
     typical = _norm(finite)
     size = float(np.sum(np.abs(w) * subject.natural[used]))
     largest = max(typical, high - low, abs(low), abs(high))
+    sharp = bar <= Tuned.SHARP * largest or bar == 0
     return Probe(
         members=members,
         u=u,
@@ -104,7 +100,7 @@ def _compared(
         bar=bar,
         parts=parts,
         without=vague | slopes.kink,
-        blurred=not (bar <= SHARP * largest or typical <= bar <= UNSEEN * size or bar == 0),
+        blurred=not (sharp or typical <= bar <= Tuned.UNSEEN * size),
         uniform=uniform,
         line=line,
     )
@@ -144,15 +140,14 @@ def _widened(subject: Subject, found: Probe) -> Probe:
 
     typical = _norm(found.parts)
     smooth = subject.step.jump(subject.x, found.v, found.parts) * float(np.abs(found.u).max())
-    most = max(BLUNT * typical, smooth)
+    most = max(Tuned.BLUNT * typical, smooth)
     moved = max(change(subject.rounded(found.v, subject.step)) for _ in range(2))
     if not moved <= most:
         moved = max(change(members_moved()) for _ in range(2))
         moved = moved if moved <= most else 0.0
     bar = found.bar + WIDENED * moved
-    return replace(
-        found, bar=bar, blurred=found.blurred or bar > SHARP * max(typical, abs(found.numeric))
-    )
+    blunt = bar > Tuned.SHARP * max(typical, abs(found.numeric))
+    return replace(found, bar=bar, blurred=found.blurred or blunt)
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,7 +201,7 @@ class Probe:
     @property
     def marginal(self) -> bool:
         """Outside the interval by so little that the bar, itself an estimate, may be too narrow."""
-        return not self.agrees and self.holds(self.analytic, MARGIN)
+        return not self.agrees and self.holds(self.analytic, Tuned.MARGIN)
 
     @property
     def off(self) -> float:
@@ -234,7 +229,8 @@ class Probe:
         bar = _bar(w, truncation, rounding)
         if not abs(math.fsum(w * value) - other.analytic) <= bar:
             return False
-        return MARGIN * bar <= other.off or (other.marginal and bar <= AS_SHARP * other.bar)
+        as_sharp = other.marginal and bar <= Tuned.AS_SHARP * other.bar
+        return as_sharp or Tuned.MARGIN * bar <= other.off
 
     @property
     def sharp(self) -> bool:
@@ -275,7 +271,7 @@ class Probe:
     def resolution(self) -> float:
         """The relative error of one typical element that would have been detected."""
         sizes = np.abs(self.parts[self.parts != 0])
-        return MARGIN * self.bar / float(np.median(sizes)) if sizes.size else 0.0
+        return Tuned.MARGIN * self.bar / float(np.median(sizes)) if sizes.size else 0.0
 
     def joined(self, other: Probe) -> Probe:
         """The combined evidence on the same members: an output need be sharp in only one of the
@@ -311,10 +307,6 @@ class Probe:
 
 
 LIMIT = "a valid subgradient: the gradient next to the point, where a tie is broken"
-APART = 1e-3, 5e-4  # how far the elements are moved apart: relative to their size, then half of it
-WITHIN = 0.02  # of the gap between two of them: steps that no element takes past another
-COTANGENTS = 8  # a wrong gradient lies between the right ones for one, seldom for all
-ROUNDS = 4  # over all ranks: chance leaves out one in a row that holds half of the equal elements
 RANKS = 64  # ranks among equal elements that are tried, of more only these
 
 
@@ -332,9 +324,9 @@ def is_limit(subject: Subject, seen: Probe) -> bool:
     """
     position, slopes = int(seen.members[0]), seen.slopes
     known = np.isfinite(slopes.central.error) | slopes.kink
-    v = np.stack([subject.random(known.size) for _ in range(COTANGENTS)]) * known
+    v = np.stack([subject.random(known.size) for _ in range(Tuned.COTANGENTS)]) * known
     given = np.array([subject.pull(w)[position] for w in v])
-    low, high = np.full(COTANGENTS, np.inf), np.full(COTANGENTS, -np.inf)
+    low, high = np.full(Tuned.COTANGENTS, np.inf), np.full(Tuned.COTANGENTS, -np.inf)
     top, bottom = low, high  # the lowest upper end and the highest lower end: apart, if they differ
     for value, error in _slopes_nearby(subject, seen):
         middle, bar = v @ np.where(known, value, 0.0), np.abs(v) @ np.where(known, error, 0.0)
@@ -379,7 +371,7 @@ def _orders(subject: Subject, position: int) -> Iterator[Array]:
             yield order / largest + subject.random(size) / (8 * count)
     equal = np.setdiff1d(np.flatnonzero(subject.x == subject.x[position]), [position])
     ranked = np.linspace(-1, 1, equal.size + 1)
-    for rank in np.tile(np.arange(equal.size + 1)[:RANKS], ROUNDS):
+    for rank in np.tile(np.arange(equal.size + 1)[:RANKS], Tuned.ROUNDS):
         order = subject.random(size) / 2
         order[position] = ranked[rank]
         order[equal] = subject.rng.permutation(np.delete(ranked, rank))
@@ -390,7 +382,7 @@ def _slope(subject: Subject, position: int, order: Array, noise: Array) -> tuple
     """The derivative of each output by one element, with all elements moved apart, and its
     error."""
     size = float(subject.sizes(uniform=True)[position])
-    step = WITHIN * APART[-1] * size / max(subject.x.size, subject.y.size)
+    step = Tuned.WITHIN * Tuned.APART[-1] * size / max(subject.x.size, subject.y.size)
     u = np.zeros(subject.x.size)
     u[position] = step
 
@@ -398,7 +390,7 @@ def _slope(subject: Subject, position: int, order: Array, noise: Array) -> tuple
         x = subject.x + distance * size * order
         return (subject(x + u) - subject(x - u)) / (2 * step)
 
-    far, near = map(at, APART)
+    far, near = map(at, Tuned.APART)
     rounding = 4 * np.fmax(noise, subject.grain) / step
     return 2 * near - far, np.abs(near - far) + rounding
 
@@ -406,9 +398,6 @@ def _slope(subject: Subject, position: int, order: Array, noise: Array) -> tuple
 # --- Noise of the function ------------------------------------------------------------------------
 
 
-NOISY = 1e-10  # relative to an output: far above the rounding of float64, far below that of float32
-UNEXPLAINED = 1e3  # roundings of its own operations: more than even a long sum accumulates
-SPACINGS = 1e-7, 3e-8  # near a unit of float32, where its stairs show
 POINTS = 7
 
 
@@ -422,15 +411,15 @@ def noise_of(subject: Subject, both: list[Probe]) -> float:
     noise = np.min([seen.slopes.noise for seen in both], axis=0)
     size = np.maximum(np.abs(subject.y), np.max([seen.slopes.reach for seen in both], axis=0))
     with np.errstate(invalid="ignore"):
-        suspect = (noise > NOISY * size) & np.isfinite(subject.y)
+        suspect = (noise > Tuned.NOISY * size) & np.isfinite(subject.y)
     if not suspect.any():
         return 0.0
     subject.settle()
-    seen = np.min([_rough(subject, both[0].u, h) for h in SPACINGS], axis=0)
+    seen = np.min([_rough(subject, both[0].u, h) for h in Tuned.SPACINGS], axis=0)
     with np.errstate(invalid="ignore"):
-        worst = np.where(suspect & (seen > UNEXPLAINED * subject.grain), seen / size, 0.0)
+        worst = np.where(suspect & (seen > Tuned.UNEXPLAINED * subject.grain), seen / size, 0.0)
     noise = float(worst.max())
-    return noise if noise > NOISY else 0.0
+    return noise if noise > Tuned.NOISY else 0.0
 
 
 def _rough(subject: Subject, u: Array, spacing: float) -> Array:

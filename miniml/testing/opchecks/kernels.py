@@ -19,10 +19,8 @@ from typing import Any
 import numpy as np
 
 from ...backends.kernel import Kernel, KernelEntry
-from ...core.bprop import bprop_getters
 from ...core.dtype import float64, is_float
 from ...core.errors import MinimlError
-from ...core.tensor import Tensor
 from ..calls import (
     Array,
     Arrays,
@@ -54,7 +52,7 @@ from ..tolerance import (
     unlike,
     where_too_large,
 )
-from .gradients import has_bprop
+from .gradients import has_bprop, ran
 from .session import ENDS, Difference, Issue, Remark
 
 _NUDGES = 3  # attempts to move inputs across a step
@@ -351,7 +349,7 @@ def _follows(entry: KernelEntry) -> bool:
 
 def sizes(call: Call) -> Iterator[Issue]:
     """A kernel that is resized, to fewer elements and back, gives what a new one gives."""
-    part = call.on(tuple(map(_half, call.arrays)))
+    part = call.on(tuple(a[: -(-len(a) // 2)] if a.ndim else a for a in call.arrays))
     try:
         entries = [e for e in kernels_of(part) if _follows(e) and e in call.entries()]
     except MinimlError:  # not each input may be shorter
@@ -359,10 +357,6 @@ def sizes(call: Call) -> Iterator[Issue]:
     for entry in entries:
         for first, then in ((part, call), (call, part)):
             yield from _compared(entry, first, then)
-
-
-def _half(a: Array) -> Array:
-    return a[: -(-len(a) // 2)] if a.ndim else a
 
 
 def _compared(entry: KernelEntry, first: Call, then: Call) -> Iterator[Issue]:
@@ -491,16 +485,7 @@ def _acts(call: Call) -> Iterator[tuple[str, Callable[[], Any]]]:
         yield f"the kernel {entry.describe()}", partial(launch, entry, call)
     yield "a call", call.run
     if has_bprop(call):
-        yield "its bprop", lambda: _pull(call)
-
-
-def _pull(call: Call) -> None:
-    """Run the bprop once, with cotangents of ones."""
-    tensors = tuple(map(Tensor, call.arrays))
-    outs = tuple(map(Tensor, call.run(tensors)))
-    douts = tuple(Tensor(np.ones(o.shape, o.dtype)) if is_float(o.dtype) else None for o in outs)
-    unwrap = call.primitive.unwrap
-    bprop_getters.get(call.primitive)(*call.args(tensors), unwrap(outs), unwrap(douts))
+        yield "its bprop", lambda: ran(call)
 
 
 def _restore(states: list[Any]) -> None:

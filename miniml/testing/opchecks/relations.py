@@ -415,12 +415,12 @@ RELATIONS: dict[str, tuple[Relation, ...]] = {
     "gradient cotangents": (
         Relation("strided", variants.cotangents_in_other_layouts, any_order,
             "let every kernel in the bprop follow strides"),
-        Relation("late", variants.after_another_call, any_order,
+        Relation("late", partial(variants.linear, "later"), any_order,
             "let the bprop compute from its inputs, outputs and cotangents; keep nothing of the "
             "last call, on self or in the module"),
-        Relation("not linear", variants.scaled, any_order,
+        Relation("not linear", partial(variants.linear, "scale"), any_order,
             "let every term of the bprop have one factor of dout; clip gradients outside of it"),
-        Relation("zero", variants.zero, same_numbers,
+        Relation("zero", partial(variants.linear, "zero"), same_numbers,
             "let every term of the bprop have a factor of dout"),
     ),
 }  # fmt: skip

@@ -36,6 +36,7 @@ from ...graph.passes.rewrite import everywhere
 from ...graph.record import replay
 from ...graph.tracing import trace
 from ...runtime.jit import jit
+from ..budget import go_on
 from ..calls import (
     Array,
     Arrays,
@@ -48,6 +49,7 @@ from ..calls import (
     run_entry,
     wide_kernel,
 )
+from ..gradchecks.linearity import Equation, equations
 from ..layouts import CONTIGUOUS, laid_out, named, usual
 from ..tolerance import at_an_end, difference, limits_of, too_large
 from .gradients import Slope, has_bprop
@@ -300,9 +302,6 @@ class _Stops:
 # --- Pull-backs -----------------------------------------------------------------------------------
 
 
-_POWERS = (2.0**10, 2.0**-10)  # powers of 2 change no rounding
-
-
 def cotangents_in_other_layouts(call: Call) -> Iterator[Variant]:
     """Gradients for cotangents in other layouts, alone and with the inputs, against contiguous
     ones."""
@@ -327,67 +326,41 @@ def cotangents_in_other_layouts(call: Call) -> Iterator[Variant]:
             yield Variant(words, got, run, contiguous, shown)
 
 
-def after_another_call(call: Call) -> Iterator[Variant]:
-    """Gradients that are pulled back after another call of the primitive, on other numbers."""
+def linear(kind: str, call: Call) -> Iterator[Variant]:
+    """The `equations` of one kind for a pull-back that is made once."""
     slope = Slope(call)
     base = _base(slope)
-    if base is not None and any(x.size for x in slope.xs):
-        run, plain = base
-        words = "pulled back after a call on other numbers, the gradient is not what it is at once"
-        yield Variant(words, partial(_pulled_late, slope, plain), run, plain)
-
-
-def _pulled_late(slope: Slope, plain: Arrays) -> Arrays:
-    n = len(slope.xs)
-    _, pull = vjp(slope.outputs, *map(Tensor, plain[:n]))
-    with suppress(Exception), np.errstate(all="ignore"):  # these numbers may be refused
-        slope.outputs(*(Tensor(np.array(-np.flip(x))) for x in plain[:n]))
-    return tuple(g.asnumpy() for g in pull(tuple(map(Tensor, plain[n:]))))
-
-
-def scaled(call: Call) -> Iterator[Variant]:
-    """Gradients for scaled cotangents, divided by the scale."""
-    slope = Slope(call)
-    base = _base(slope)
-    if base is None or at_an_end(call.arrays):
+    if base is None or not slope.xs or (kind == "scale" and at_an_end(call.arrays)):
         return
     run, plain = base
-    right, n = run(plain), len(slope.xs)
-    for by in _POWERS if all(a.dtype.itemsize > 2 for a in (*plain[n:], *right)) else ():
-        words = (
-            f"for cotangents {by:g} times as large the gradient is not {by:g} times as large; "
-            "divided by that"
-        )
-        yield Variant(words, partial(_scaled, slope, plain, by, right), run, plain)
+    n, right = len(slope.xs), run(plain)
+    narrow = any(a.dtype.itemsize <= 2 for a in (*plain[n:], *right))  # scaled ones may leave it
+    _, pull = vjp(slope.outputs, *map(_tensor, plain[:n]))
+    for equation in equations(plain[n:], plain[n:], slope.elsewhere):
+        if equation.kind == kind and not (narrow and abs(equation.scale) != 1):
+            expected = run if equation.terms else fixed(tuple(map(np.zeros_like, right)))
+            got = partial(_pulled_as, equation, pull, right)
+            yield Variant(equation.message, got, expected, plain)
 
 
-def _scaled(slope: Slope, plain: Arrays, by: float, right: Arrays) -> Arrays:
-    n = len(slope.xs)
-    given = (*plain[:n], *(np.asarray(d * d.dtype.type(by)) for d in plain[n:]))
+def _pulled_as(equation: Equation, pull: Any, right: Arrays) -> Arrays:
+    equation.before()
+    go_on()
     with np.errstate(all="ignore"):
-        return tuple(_divided(g, by, r) for g, r in zip(pulled(slope, given), right))
+        gradients = pull(tuple(map(_tensor, equation.given)))
+        return tuple(_sided(equation, g.asnumpy(), r) for g, r in zip(gradients, right))
 
 
-def _divided(gradient: Array, by: float, right: Array) -> Array:
-    """The gradient, which should be `by` times `right`, divided by `by`; `right` where the dtype
-    has no such number."""
-    size = np.abs(right.astype(float64)) * by
+def _sided(equation: Equation, gradient: Array, right: Array) -> Array:
+    """The gradient on its side of an equation; what is right where that cannot be told: zeros for
+    dout = 0 where it is not finite otherwise, `right` where the dtype has no number so scaled."""
+    if not equation.terms:
+        whole = np.isfinite(right.astype(float64)).all()
+        return gradient if whole else np.zeros_like(gradient)
+    size, scale = np.abs(right.astype(float64) * equation.scale), equation.scale
     kept = ~too_large(size, right.dtype) & (size > float(limits_of(right.dtype).tiny))
-    return np.where(kept | (right == 0), gradient / gradient.dtype.type(by), right)
-
-
-def zero(call: Call) -> Iterator[Variant]:
-    """Gradients for cotangents of zeros, where those for other cotangents are finite."""
-    slope = Slope(call)
-    base = _base(slope)
-    if base is not None:
-        run, plain = base
-        n = len(slope.xs)
-        got = pulled(slope, (*plain[:n], *map(np.zeros_like, plain[n:])))
-        finite = (np.isfinite(r.astype(float64)).all() for r in run(plain))
-        expected = tuple(np.zeros_like(g) if ok else g for g, ok in zip(got, finite))
-        words = "the gradient is not zero for cotangents of zeros"
-        yield Variant(words, partial(tuple, got), fixed(expected))
+    there = kept | (right == 0) | (scale == 1.0)
+    return np.where(there, gradient / gradient.dtype.type(scale), right)
 
 
 def _base(slope: Slope) -> tuple[Compute, Arrays] | None:
@@ -410,8 +383,11 @@ def _base(slope: Slope) -> tuple[Compute, Arrays] | None:
 
 def pulled(slope: Slope, xs_and_douts: Arrays) -> Arrays:
     """The gradients, as arrays; the arguments keep their strides."""
-    given = [Tensor.wrap(a.view(), "cpu") for a in xs_and_douts]
-    return tuple(g.asnumpy() for g in slope.pulled(*given))
+    return tuple(g.asnumpy() for g in slope.pulled(*map(_tensor, xs_and_douts)))
+
+
+def _tensor(a: Array) -> Tensor:
+    return Tensor.wrap(a.view(), "cpu")
 
 
 # --- Programs -------------------------------------------------------------------------------------
