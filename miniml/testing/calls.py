@@ -393,7 +393,8 @@ def refused_by_value(call: Call) -> bool:
             continue
         if isinstance(error, (OutOfRangeError, np.linalg.LinAlgError)):
             return True
-        if failure(entry, call.on(tuple(map(_plain, call.arrays)))) is None:
+        plain = (np.full(a.shape, is_float(a.dtype), a.dtype) for a in call.arrays)  # ones, zeros
+        if failure(entry, call.on(tuple(plain))) is None:
             return True
     return False
 
@@ -405,10 +406,6 @@ def _about_values(call: Call, error: Exception) -> bool:
         return True
     indices = any(not is_float(a.dtype) and a.size for a in call.arrays)
     return indices and isinstance(error, (IndexError, ValueError))
-
-
-def _plain(a: Array) -> Array:
-    return np.ones(a.shape, a.dtype) if is_float(a.dtype) else np.zeros(a.shape, a.dtype)
 
 
 def other_shape(entry: KernelEntry, call: Call) -> Shape | None:

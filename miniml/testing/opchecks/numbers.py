@@ -16,7 +16,7 @@ from ...backends.kernel import KernelEntry
 from ...core.dtype import float64, is_float
 from ..calls import Array, Arrays, Call, launch, launched
 from ..gradchecks.derivative import Line
-from ..gradchecks.element import removable_jump
+from ..gradchecks.probe import removable_jump
 from ..tolerance import (
     at_an_end,
     largest_of,

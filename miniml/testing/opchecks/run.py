@@ -352,11 +352,6 @@ def _batched(call: Call) -> bool:
     return call.info is not None and call.info.batch_axes is not None and launched(call)
 
 
-def _threadable(call: Call) -> bool:
-    """True for calls with numbers to put in another order."""
-    return launched(call) and any(1 < a.size <= 64 for a in call.arrays)
-
-
 def _narrow_integers(call: Call) -> bool:
     """True for calls of integers alone, some of them narrower than int64, without a reference."""
     narrower = any(d.itemsize < int64.itemsize for d in call.dtypes)
@@ -391,7 +386,10 @@ REST = (
     Check("attributes", _both(attributes, related("attributes")), 6, few=2),
     Check("graph", related("graph"), 8, compilable, trusted=True, few=8),
     Check("state", state, 2, few=1),
-    Check("threads", related("threads"), 2, _threadable, few=1),
+    Check(
+        "threads", related("threads"), 2,
+        lambda c: launched(c) and any(1 < a.size <= 64 for a in c.arrays), few=1,
+    ),
     Check(
         "one array twice", related("one array twice"), 4,
         lambda c: launched(c) and any(pairs(c)), trusted=True, few=2,
