@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Generic, Literal, NamedTuple, TypeVar
+from typing import Any, Generic, Literal, NamedTuple, TypeVar, get_args
 
 import numpy as np
 
@@ -250,10 +250,7 @@ class GradientError(CheckError):
 # --- opcheck --------------------------------------------------------------------------------------
 
 
-Severity = Literal["fault", "cannot judge", "warning"]
-
-
-_ORDER = ("fault", "cannot judge", "warning")
+Severity = Literal["fault", "cannot judge", "warning"]  # the worst first
 
 
 @dataclass(frozen=True, slots=True)
@@ -337,7 +334,7 @@ class OpReport(Report[OpFinding]):
 
 def in_order(findings: Sequence[OpFinding]) -> tuple[OpFinding, ...]:
     """The findings, faults before warnings, otherwise in their order."""
-    return tuple(sorted(findings, key=lambda f: _ORDER.index(f.severity)))
+    return tuple(sorted(findings, key=lambda f: get_args(Severity).index(f.severity)))
 
 
 def _shared(programs: Sequence[Sequence[str]]) -> Sequence[str]:

@@ -225,11 +225,8 @@ def _prolonged(call: Call) -> Iterator[Arrays]:
     for extent in sorted({n for a in call.arrays for n in a.shape if n > 1}):
         shapes = tuple(tuple(_MANY if n == extent else n for n in a.shape) for a in call.arrays)
         if max(map(prod, shapes)) <= _MOST and accepts(call.primitive, shapes, call.dtypes):
-            yield tuple(np.full(s, _largest(d), d) for s, d in zip(shapes, call.dtypes))
-
-
-def _largest(dtype: DType) -> int:
-    return 1 if dtype == bool_ else int(np.iinfo(dtype).max)
+            most = (1 if d == bool_ else np.iinfo(d).max for d in call.dtypes)
+            yield tuple(map(np.full, shapes, most, call.dtypes))
 
 
 def beside_another_thread(call: Call) -> Iterator[Variant]:
@@ -432,19 +429,15 @@ def one_tensor_in_gradients(call: Call) -> Iterator[Variant]:
                 f"with one tensor as inputs {i} and {j}, its gradient is not the sum of the two "
                 "gradients that equal tensors have"
             )
-            got, apart = partial(_pulled_joined, slope, *both), _pulled_apart(slope, *both)
-            yield Variant(words, got, fixed(apart))
+            each = slope.pulled(*map(Tensor, (*slope.xs, *slope.some_cotangents())))
+            apart = ((each[both[0]] + each[both[1]]).asnumpy(),)
+            yield Variant(words, partial(_pulled_joined, slope, *both), fixed(apart))
 
 
 def _pulled_joined(slope: Slope, i: int, j: int) -> Arrays:
     xs = tuple(map(Tensor, slope.xs))
     _, pull = vjp(lambda x: slope.outputs(*_joined((*xs[:i], x, *xs[i + 1 :]), i, j)), xs[i])
     return tuple(g.asnumpy() for g in pull(tuple(map(Tensor, slope.some_cotangents()))))
-
-
-def _pulled_apart(slope: Slope, i: int, j: int) -> Arrays:
-    gradients = slope.pulled(*map(Tensor, (*slope.xs, *slope.some_cotangents())))
-    return ((gradients[i] + gradients[j]).asnumpy(),)
 
 
 def _twins(call: Call) -> Iterator[tuple[int, int, Call]]:
