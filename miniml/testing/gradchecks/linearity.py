@@ -1,9 +1,8 @@
 """Checks of a pull-back without differences: linearity, narrow dtypes, non-finite values.
 
-In order: what holds for a pull-back that is linear in its cotangent, which opcheck asks of bprops,
-too; whether it holds at a point; in a narrow dtype the pull-back equals the one in float64, element
-by element; findings for inputs and outputs that are not finite, and for the elements that only such
-outputs depend on.
+In order: what holds for a pull-back, as it is linear in its cotangent, asked by opcheck of a bprop
+and here at a point; in a narrow dtype the pull-back equals the one in float64, element by element;
+findings for inputs and outputs that are not finite, and for elements that only such outputs see.
 """
 
 from __future__ import annotations
@@ -65,7 +64,7 @@ def equations(
     """
     once = ((1.0, v),)
     message = "not 0 for dout = 0: a term lacks its factor dout"
-    yield Equation("zero", message, _times(0.0, v), ())
+    yield Equation("zero", message, list(map(np.zeros_like, v)), ())
     yield Equation("same", "not repeatable: two equal calls of the pull-back differ", v, once)
     message = (
         "depends on later calls: after a call of the function at other numbers, the pull-back "
@@ -117,10 +116,8 @@ class _Linearity:
         for equation in equations(v, w, subject.elsewhere, _in_layouts(v)):
             equation.before()
             with np.errstate(invalid="ignore", over="ignore"):
-                got, expected = (
-                    subject.pull(equation.given) / equation.scale,
-                    np.zeros(self.pv.size),
-                )
+                got = subject.pull(equation.given) / equation.scale
+                expected = np.zeros(self.pv.size)
                 for factor, term in equation.terms:
                     key = joined(term).tobytes()
                     if key not in known:
