@@ -1,13 +1,19 @@
-"""One call of a primitive as a value: its arrays, its kernels, its reference, ready to be run."""
+"""One call of a primitive as a value: its arrays, its kernels, its reference, ready to be run.
+
+In order: OpInfo, the facts about a primitive that calls are made of; a Call, and calls from an
+OpInfo; one kernel run on arrays; its launch in a check, and the reasons why one raises.
+"""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from itertools import chain
+from math import prod
+from typing import Any, Literal
 
 import numpy as np
 
@@ -18,9 +24,10 @@ from ..backends.kernel import Kernel, KernelEntry, KernelNode
 from ..backends.registry import BUILTIN, NATIVE, taken
 from ..backends.selection import Target
 from ..backends.signature import ArraySpec
-from ..core.abstract import PLAIN, Abstract, typed
+from ..core.abstract import PLAIN, Abstract, Shape, typed
 from ..core.arguments import arguments
-from ..core.dtype import ALL, DType, from_type_code, is_float
+from ..core.dtype import ALL, DType, float64, from_type_code, is_float
+from ..core.errors import MinimlError, OutOfRangeError, ShapeError
 from ..core.infer import infer
 from ..core.primitive import Primitive
 from ..core.scope import Block
@@ -28,7 +35,7 @@ from ..core.settings import Settings, context, current
 from ..core.tensor import Tensor
 from ..core.trace import current_trace
 from ..graph.ir import interleave
-from .opinfo import OpInfo, Sample
+from .budget import go_on
 
 Array = np.ndarray[Any, Any]
 Arrays = tuple[Array, ...]
@@ -40,6 +47,47 @@ def without_c() -> Block[Settings]:
     """Settings without kernels in C, which would be compiled for every shape."""
     others = tuple(p for p in current().providers if p != NATIVE)
     return context(providers=others or (BUILTIN,))
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One valid call: inputs by position (const inputs as values), attributes by name."""
+
+    inputs: tuple[Any, ...]
+    attrs: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """One call that must be refused with a message in which `match` (a regular expression) is
+    found."""
+
+    inputs: tuple[Any, ...]
+    match: str
+    attrs: Mapping[str, Any] = field(default_factory=dict)
+    error: type[Exception] = MinimlError
+
+
+@dataclass(frozen=True, slots=True)
+class OpInfo:
+    """The facts about a primitive that tests need beyond its rules.
+
+    samples(rng, dtype): small valid calls for a working dtype, away from kinks and poles.
+    reference(*inputs, **attrs): the right outputs, independent of miniml, in float64.
+    dtypes: type codes of the working dtypes, all of the registered kernels' by default. domain:
+    where inputs come from, a sentence or (low, high). refused: calls that must be refused. nan:
+    "handled" if a NaN may rightly vanish. batch_axes: the input axes along which the
+    primitive works row by row, if any.
+    """
+
+    primitive: type[Primitive]
+    samples: Callable[[np.random.Generator, DType], Iterable[Sample]]
+    reference: Callable[..., Any] | None = None
+    dtypes: str | None = None
+    domain: str | tuple[float, float] | None = None
+    refused: tuple[Refusal, ...] = ()
+    nan: Literal["propagates", "handled"] = "propagates"
+    batch_axes: tuple[int | None, ...] | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -280,3 +328,116 @@ def poisoned(call: Call, byte: int) -> Arrays:
         out.reshape(-1).view(np.uint8)[...] = byte & 1 if out.dtype == bool else byte
         outs.append(out)
     return tuple(outs)
+
+
+# --- Launches in a check --------------------------------------------------------------------------
+
+
+def launch(entry: KernelEntry, call: Call, arrays: Arrays | None = None, byte: int = 0) -> Arrays:
+    """The outputs of one kernel, in buffers that are filled with `byte` before; TimeIsUpError when
+    the time of the check is up."""
+    go_on()
+    return run_entry(entry, call, copies(call) if arrays is None else arrays, poisoned(call, byte))
+
+
+def copies(call: Call) -> Arrays:
+    """Writable copies of the inputs, so that writes of a kernel into them show."""
+    return tuple(np.array(a, order="C") for a in call.arrays)
+
+
+def launched(call: Call) -> bool:
+    """False if the framework skips the kernels, because no output has an element."""
+    return call.primitive.dynamic_outputs or any(o.size for o in call.inferred)
+
+
+def kernels_of(call: Call) -> list[KernelEntry]:
+    """The CPU kernels that take and give the dtypes of a call, if the framework would run them."""
+    return call.entries() if launched(call) else []
+
+
+def wide_kernel(call: Call, arrays: Arrays) -> KernelEntry | None:
+    """The kernel for a call of other dtypes; None if it would have to cast them."""
+    try:
+        return next(iter(call.on(arrays).entries()), None)
+    except MinimlError:
+        return None
+
+
+def failure(entry: KernelEntry, call: Call) -> Exception | None:
+    """The exception of a kernel; None if it runs."""
+    try:
+        launch(entry, call)
+    except Exception as error:
+        return error
+    return None
+
+
+def gives_no_number(call: Call) -> bool:
+    """True when a kernel gives NaN or infinity for these numbers."""
+    entries = [entry for entry in call.entries()[:1] if failure(entry, call) is None]
+    outs = [o for entry in entries for o in launch(entry, call) if is_float(o.dtype)]
+    return any(not np.isfinite(o.astype(float64)).all() for o in outs)
+
+
+def refused_by_value(call: Call) -> bool:
+    """True when a kernel refuses these numbers rather than these shapes.
+
+    That is so if it raises an error made for that (an index out of range, a matrix that is not
+    definite), and either plain numbers pass or the error allows no other reading.
+    """
+    if not launched(call):
+        return False
+    errors = [(e, failure(e, call)) for e in call.entries()]
+    for entry, error in errors:
+        if error is None or not _about_values(call, error):
+            continue
+        if isinstance(error, (OutOfRangeError, np.linalg.LinAlgError)):
+            return True
+        plain = (np.full(a.shape, is_float(a.dtype), a.dtype) for a in call.arrays)  # ones, zeros
+        if failure(entry, call.on(tuple(plain))) is None:
+            return True
+    return False
+
+
+def _about_values(call: Call, error: Exception) -> bool:
+    if isinstance(error, MinimlError):
+        return not isinstance(error, ShapeError)
+    if isinstance(error, np.linalg.LinAlgError):
+        return True
+    indices = any(not is_float(a.dtype) and a.size for a in call.arrays)
+    return indices and isinstance(error, (IndexError, ValueError))
+
+
+def other_shape(entry: KernelEntry, call: Call) -> Shape | None:
+    """An output shape with which a kernel runs that raises with the inferred one; None if there is
+    none."""
+    if not call.primitive._single or entry.view is not None or call.primitive.dynamic_outputs:
+        return None
+    (out,) = call.inferred
+    fitting = []
+    for shape in _plausible(call):
+        if shape == out.shape:
+            continue
+        with suppress(Exception):  # whatever it raises, this is not the shape
+            run_entry(entry, call, copies(call), (np.zeros(shape, out.dtype),))
+            fitting.append(shape)
+    # Results are broadcast into larger outputs, so the smallest is what the kernel computes.
+    return min(fitting, key=lambda shape: (prod(shape), len(shape)), default=None)
+
+
+def _plausible(call: Call) -> Iterator[Shape]:
+    """Output shapes that operations have for inputs like these, each once."""
+    shapes = [a.shape for a in call.arrays]
+    tried: dict[Any, None] = dict.fromkeys(shapes)
+    with suppress(ValueError):
+        tried[np.broadcast_shapes(*shapes)] = None
+    if len(shapes) == 2 and all(shapes):
+        tried[shapes[0][:-1] + shapes[1][1:]] = None
+        tried[shapes[0][:-2] + shapes[0][-2:-1] + shapes[1][-1:]] = None
+        tried[shapes[0] + shapes[1]] = None
+    for shape in list(tried):
+        dropped = [shape[:a] + shape[a + 1 :] for a in range(len(shape))]
+        thinned = [shape[:a] + (1,) + shape[a + 1 :] for a in range(len(shape))]
+        tried.update(dict.fromkeys(chain([shape[::-1]], dropped, thinned)))
+    yield from tried
+    yield ()

@@ -7,12 +7,12 @@ array does not have are ignored, so that a layout fits arrays of any rank.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from typing import TypeVar
 
 import numpy as np
 
 from ..core.dtype import is_float
 from .calls import Array, Arrays
-from .choices import Choices
 
 CONTIGUOUS = "contiguous"
 ORDERS = ("Fortran-ordered", "axes swapped")  # swapped: the first one and the last one
@@ -20,6 +20,7 @@ STEPS = ("reversed", "sliced", "broadcast")  # a negative stride, one twice as l
 WORDS = (CONTIGUOUS, *ORDERS, *STEPS, "offset")
 USUAL = ("Fortran-ordered", "reversed", "sliced", "offset", "broadcast")
 _OFFSET = 3
+T = TypeVar("T")
 
 
 def known(layout: str) -> bool:
@@ -33,6 +34,20 @@ def known(layout: str) -> bool:
 def _split(part: str) -> tuple[str, str]:
     word, _, along = part.partition(" along axis ")
     return word, along
+
+
+class Choices:
+    """The choices for one numbered call and a seed, equal on every machine."""
+
+    def __init__(self, seed: int, number: int):
+        self._rng = np.random.default_rng([seed, number])
+
+    def below(self, n: int) -> int:
+        """A whole number from 0 to n - 1."""
+        return int(self._rng.integers(n))
+
+    def of(self, values: Sequence[T]) -> T:
+        return values[self.below(len(values))]
 
 
 def drawn(choose: Choices, ranks: Iterable[int]) -> tuple[str, ...]:

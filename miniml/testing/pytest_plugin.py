@@ -14,8 +14,8 @@ from _pytest.runner import collect_one_node
 
 from ..core.errors import ArityError
 from ..core.primitive import Primitive
+from .calls import OpInfo
 from .opchecks import OpCheckError, opcheck
-from .opinfo import OpInfo
 
 
 class Primitives:

@@ -134,7 +134,7 @@ COTANGENTS = (
     Planted("ClipsCotangents", WAVE, "cotangents", "not linear|1024 times",
         bprop=bprop_of(lambda self, x, out, dout:
             (ops.clip(dout, -100.0, 100.0) * ops.cos(x),)), letters=FD),
-    Planted("DropsSmallCotangents", WAVE, "cotangents", "times as large",
+    Planted("DropsSmallCotangents", WAVE, "cotangents", "not linear",
         bprop=bprop_of(lambda self, x, out, dout:
             (ops.where(ops.abs(dout) < 0.01, 0.0 * dout, dout) * ops.cos(x),)), letters=FD),
 )  # fmt: skip

@@ -7,7 +7,7 @@ import pytest
 from miniml.core.errors import MinimlError
 from miniml.testing import gradcheck, gradcheck_vjp
 from miniml.testing.opchecks import CHECKS
-from miniml.testing.opchecks.checks.launches import available
+from miniml.testing.opchecks.devices import available
 
 from ..conftest import DEEP
 from . import judging

@@ -11,7 +11,7 @@ from miniml.core.dtype import float64
 from miniml.grad import vjp
 from miniml.testing import OpInfo
 from miniml.testing.calls import Arrays, calls
-from miniml.testing.opchecks.checks.gradients import Slope, weights
+from miniml.testing.opchecks.gradients import Slope, weights
 
 from .numeric import disagreement
 

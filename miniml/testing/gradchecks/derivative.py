@@ -14,32 +14,22 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...core.dtype import DType, float32, is_float
+from ...core.dtype import is_float
 from ...core.primitive import Primitive
 from ...core.tensor import Tensor
 from ...core.trace import current_trace
 from ...graph.tracing import ForwardingTrace
-from ..tolerance import limits_of, unit_roundoff
-from .report import Array
+from ..tolerance import Array, Perturbation, Tuned
 
 # Rounding of y in an extrapolated quotient, in units of noise / h: the weights of Neville's scheme
 # add up to 2 in powers of h^2, to 8 in powers of h; twice, and one and a half times, that.
 ROUNDING, ONE_SIDED = 4.0, 12.0
-ENOUGH = 12  # steps worth an extrapolation of their own: the last of six columns has six entries
+COLUMNS = 6  # a truncation of h^14 (h^7 on one side): more columns only add up rounding
+ENOUGH = 2 * COLUMNS  # steps worth an extrapolation of their own: the last column has six entries
 
 FIRST = 0.1  # times the size of the numbers: no step reaches 0, and h^14 is below rounding
 HALVINGS = 6  # steps that a smooth function needs; each further two come one by one
 ROWS = 30  # steps at most, two calls each: 0.1 halved so often is 1e-10, below rounding
-# Fractions of the sixth step: some far smaller ones, three of them near one another, so that they
-# tell noise, which differs among them, from structure, which does not.
-SENTINELS = (50.0, 1300.0, 2000.0, 3000.0)
-MORE_SENTINELS = (700.0, 2500.0)  # between them, where a second measurement decides
-# Fractions of the first step: down to where rounding leaves half the digits, for y that bends very
-# near 0.
-DEEP = (3e-6, 1e-6, 4e-7, 1.4e-7, 5e-8, 2e-8, 7e-9, 2.6e-9)
-TINY = 1e-6, 1e-8, 1e-10, 1e-12  # of the first step: below any of those that show the kink
-SHARP = 0.05  # an error of 5 % of the derivative: a fault of a factor, a sign or a term shows
-SMALL = 1e4  # roundings of y: what a long sum may leave, too little to look for a slope in
 
 
 def climb(line: Line, first: float, done: Callable[[Slopes], bool]) -> Slopes:
@@ -52,17 +42,17 @@ def climb(line: Line, first: float, done: Callable[[Slopes], bool]) -> Slopes:
     count = HALVINGS
     line.add(*_halved(first, 0, count))
     sixth = line.steps[-1]
-    line.add(*(sixth / s for s in SENTINELS))
+    line.add(*(sixth / s for s in Tuned.SENTINELS))
     looked, deep = False, False
     while True:
         slopes = line.slopes()
         vague = vague_in(line, slopes)
         if not looked and 0 < vague.sum() <= (vague.size + 9) // 10:
             looked = True  # few of many: more likely chance than structure
-            line.add(*(sixth / s for s in MORE_SENTINELS))
+            line.add(*(sixth / s for s in Tuned.MORE_SENTINELS))
         elif not deep and (vague & _unsettled(line)).any():
             deep = True
-            line.add(*(first * t for t in DEEP))
+            line.add(*(first * t for t in Tuned.DEEP))
         elif (len(line.steps) >= ROWS or done(slopes)) and _all_at_zero(line, slopes, done):
             return slopes
         else:
@@ -84,8 +74,8 @@ def vague_in(line: Line, slopes: Slopes) -> Array:
     error, value = slopes.central.error, np.abs(slopes.central.value)
     typical = float(np.median(value[np.isfinite(error)])) if np.isfinite(error).any() else 0.0
     with np.errstate(invalid="ignore"):
-        small = np.fmax(SMALL * line.grain, 1e-6 * np.fmax(slopes.reach, typical))
-        usable = (error <= SHARP * value) | (error <= small)
+        small = np.fmax(Tuned.SMALL * line.grain, 1e-6 * np.fmax(slopes.reach, typical))
+        usable = (error <= Tuned.SHARP * value) | (error <= small)
     return np.asarray(~usable & ~slopes.kink & np.isfinite(line.origin))
 
 
@@ -109,7 +99,7 @@ def _all_at_zero(line: Line, slopes: Slopes, done: Callable[[Slopes], bool]) -> 
     jump = np.abs(slopes.right.value - slopes.left.value)[kink]
     rounding = 2 * line.grain[kink] + EPS * jump
     if not line.bends:
-        for h in (line.steps[0] * t for t in TINY):
+        for h in (line.steps[0] * t for t in Tuned.TINY):
             line.bends.append((h, np.abs(line.at(h) + line.at(-h) - 2 * line.origin)))
     for h, bends in line.bends:
         near = kink[(bends[kink] < 0.5 * jump * h) & (rounding < jump * h / 16)]
@@ -278,11 +268,6 @@ def _bent(h: Array, bends: Array, jump: Array, noise: Array) -> Array:
 
 
 EPS = float(np.finfo(np.float64).eps)
-COLUMNS = 6  # a truncation of h^14 (h^7 on one side): more columns only add up rounding
-TRUNCATION = 3.0  # the last change estimates the remaining error, seldom wrong by a factor of three
-WITNESSES = 2  # the smallest steps: one alone could agree with the larger ones by chance
-STILL = 4  # points: so many are not constant, or multiples of one number, by chance
-STEP_PARTS = 4  # the least change may itself be up to four stairs high
 
 
 class Estimate(NamedTuple):
@@ -326,7 +311,7 @@ def _extrapolate(
         grain = np.maximum(grain[1:], grain[:-1])
         column = Estimate(
             current,
-            TRUNCATION * change,
+            Tuned.TRUNCATION * change,
             blur * np.maximum(noise / h[c:, None], grain),
             np.broadcast_to(h[c:, None], current.shape),
         )
@@ -338,7 +323,7 @@ def _extrapolate(
 def _better(best: Estimate, column: Estimate) -> Estimate:
     """For each component the entry with the least error, if that is less than before."""
     error = np.where(np.isnan(column.error), np.inf, column.error)
-    error[max(len(error) - WITNESSES, 0) :] = np.inf
+    error[max(len(error) - Tuned.WITNESSES, 0) :] = np.inf
     k, every = np.argmin(error, axis=0), np.arange(error.shape[1])
     better = error[k, every] < best.error
     entry = (a[k, every] for a in column)
@@ -396,62 +381,19 @@ def _stairs(changes: Array) -> Array:
     1 - tanh(x)**2 at 18; 0 for components that change in other ways. changes: (points, m).
     """
     found, still = np.zeros(changes.shape[1:]), (changes == 0).sum(axis=0)
-    both = (still >= STILL) & (len(changes) - still >= STILL)  # true of few, as a rule
+    both = (still >= Tuned.STILL) & (len(changes) - still >= Tuned.STILL)  # true of few, as a rule
     sizes = np.abs(changes[:, both])
     least = np.where(sizes > 0, sizes, np.inf).min(axis=0, initial=np.inf)
     with np.errstate(invalid="ignore", divide="ignore"):
-        count = STEP_PARTS * sizes / least
+        count = Tuned.STEP_PARTS * sizes / least
         near = (sizes > 0) & (sizes < 64 * least)  # further up a slope blurs the stairs
         whole = np.abs(count - np.round(count)) < 1e-6
-    steps = (near.sum(axis=0) >= STILL) & (whole | ~near).all(axis=0)
+    steps = (near.sum(axis=0) >= Tuned.STILL) & (whole | ~near).all(axis=0)
     found[both] = np.where(steps & np.isfinite(least), least, 0.0)
     return found
 
 
 # --- Perturbed rounding ---------------------------------------------------------------------------
-
-
-JUMP = 64.0  # roundings that a change may add up, and not be a jump: as in tolerance.spread_of
-
-
-class Perturbation(NamedTuple):
-    """The amount by which a number is off: `relative` to itself, and `least` however small it is.
-
-    own: results in a narrower dtype are off by two of that dtype's units.
-    """
-
-    relative: float
-    least: float = 0.0
-    own: bool = False
-
-    @staticmethod
-    def rounding_to(dtype: DType) -> Perturbation:
-        """The perturbation of a rounding to the dtype, subnormal numbers included.
-
-        Results too small for a normal float32 may get lost on the way: 1 / (1 + exp(90)) is 0.
-        """
-        least = max(limits_of(dtype).smallest_subnormal, limits_of(float32).tiny)
-        return Perturbation(unit_roundoff(dtype), float(least))
-
-    def of(self, a: Array, rng: np.random.Generator) -> Array:
-        """Each number moved up or down; zeros stay, because they are exact."""
-        a = np.asarray(a)
-        signs = rng.choice([-1.0, 1.0], size=a.shape)
-        relative = max(self.relative, 2 * unit_roundoff(a.dtype) if self.own else 0.0)
-        moved = a * (1 + relative * signs) + np.where(a == 0, 0.0, self.least * signs)
-        return np.asarray(moved).astype(a.dtype)
-
-    def jump(self, x: Array, *numbers: Array) -> float:
-        """A change larger than this perturbation causes in products of three of these numbers, or
-        of 1/x: the derivatives of 1/x and x/|x| have such terms, even where they cancel."""
-        with np.errstate(divide="ignore", over="ignore"):
-            largest = np.float64(max(map(largest_in, (1 / x, x, *numbers))))
-            return float(JUMP * self.relative * largest * max(1.0, largest) ** 2)
-
-    def without_jumps(self, change: Array, x: Array, *numbers: Array) -> Array:
-        """The size of a change; 0 where results jump, since a jump is a choice, not a rounding."""
-        with np.errstate(invalid="ignore", over="ignore"):
-            return np.where(np.abs(change) <= self.jump(x, *numbers), np.abs(change), 0.0)
 
 
 class Rounding(ForwardingTrace):
@@ -484,8 +426,3 @@ class Rounding(ForwardingTrace):
 
 def _is_float(value: Any) -> bool:
     return isinstance(value, (Tensor, np.ndarray)) and is_float(value.dtype)
-
-
-def largest_in(a: Array) -> float:
-    """The size of the largest finite number, 0 if there is none."""
-    return float(np.max(np.abs(a), where=np.isfinite(a), initial=0.0))

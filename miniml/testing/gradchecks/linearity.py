@@ -1,47 +1,102 @@
 """Checks of a pull-back without differences: linearity, narrow dtypes, non-finite values.
 
-In order: a pull-back is linear in its cotangent, in any layout; in a narrow dtype it equals the
-one in float64, element by element; findings for inputs and outputs that are not finite at the
-point, and for the elements that only such outputs depend on.
+In order: what holds for a pull-back, as it is linear in its cotangent, asked by opcheck of a bprop
+and here at a point; in a narrow dtype the pull-back equals the one in float64, element by element;
+findings for inputs and outputs that are not finite, and for elements that only such outputs see.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
-from typing import NamedTuple
+from functools import cached_property, partial
+from typing import Literal, NamedTuple
 
 import numpy as np
 
 from ...core.dtype import DType, float64
 from ..layouts import lay
-from ..tolerance import STEPS, allowed, limits_of, unit_roundoff
-from .derivative import Perturbation, largest_in
+from ..report import UNKNOWN, WRONG, Agreement, GradFinding, GradReport, Numbers
+from ..tolerance import (
+    STEPS,
+    Array,
+    Perturbation,
+    Tuned,
+    allowed,
+    largest_of,
+    limits_of,
+    too_large,
+    unit_roundoff,
+)
 from .problem import Leaf, Subject, WrongGradientForm, at_point, joined
-from .report import UNKNOWN, WRONG, Agreement, Array, GradFinding, GradReport, Numbers
 
 ROUNDINGS = 256.0  # roundings one after the other in a long backward pass; faults are far above
-GROSS = 1e-6  # a wrongly read layout changes more than this
-INSIDE = 16.0  # another normal draw is more than 16 times the largest of three in 2 of 10,000 cases
-BELIEVED = 0.01  # of the gradient: its largest change across a jump that is not a fault
-ELSEWHERE = 1.7, -0.6  # of the point: other numbers, then other signs, which some functions refuse
-SCALES = 2.0**10, 2.0**-10, -1.0  # powers of 2 change no rounding; a clip or a floor shows
+INSIDE = 16.0  # times the largest of three draws
+
+
+class Equation(NamedTuple):
+    """pull(given) / scale equals the sum of factor * pull(v) over the terms (factor, v).
+
+    All but those of the kind "sum" and "layout" take the same operations on the same digits, up to
+    the order of sums. before: what is done before pull(given).
+    """
+
+    kind: Literal["zero", "same", "later", "layout", "sum", "scale"]
+    message: str
+    given: Sequence[Array]
+    terms: tuple[tuple[float, Sequence[Array]], ...]
+    scale: float = 1.0
+    before: Callable[[], object] = tuple
+
+
+def equations(
+    v: Sequence[Array],
+    w: Sequence[Array],
+    elsewhere: Callable[[float], object],
+    layouts: Iterable[tuple[Sequence[Array], str]] = (),
+) -> Iterator[Equation]:
+    """What holds for a pull-back, as it is linear: pull(0) = 0 exactly; pull(v) = pull(v) again,
+    after a call at another point, and in whatever layout v is; pull(2v + w) = 2 pull(v) + pull(w);
+    pull(1024 v) = 1024 pull(v), pull(-v) = -pull(v).
+
+    v, w: cotangents, an array for each output. elsewhere: calls the function at a multiple of its
+    point. layouts: cotangents in other layouts, each with a name.
+    """
+    once = ((1.0, v),)
+    message = "not 0 for dout = 0: a term lacks its factor dout"
+    yield Equation("zero", message, list(map(np.zeros_like, v)), ())
+    yield Equation("same", "not repeatable: two equal calls of the pull-back differ", v, once)
+    message = (
+        "depends on later calls: after a call of the function at other numbers, the pull-back "
+        "gives something else; what it needs belongs to its own call, not to the function"
+    )
+    for factor in Tuned.ELSEWHERE:
+        yield Equation("later", message, v, once, before=partial(elsewhere, factor))
+    for laid, what in layouts:
+        dense = [np.array(a, order="C") for a in laid]
+        yield Equation("layout", f"wrong for a {what}", laid, ((1.0, dense),))
+    message = "not linear in dout: pull(2v + w) is not 2 pull(v) + pull(w)"
+    both = [np.asarray(a + b) for a, b in zip(_times(2.0, v), w, strict=True)]
+    yield Equation("sum", message, both, ((2.0, v), (1.0, w)))
+    for scale in Tuned.SCALES:
+        message = f"not linear in dout: pull({scale:g} v) is not {scale:g} pull(v)"
+        yield Equation("scale", message, _times(scale, v), once, scale)
+
+
+def _times(factor: float, arrays: Sequence[Array]) -> list[Array]:
+    return [np.asarray(a * a.dtype.type(factor)) for a in arrays]
 
 
 def check_linearity(subject: Subject) -> tuple[Array, list[GradFinding]]:
     """The gradient for a random cotangent v, and findings where the pull-back is not linear.
 
-    pull(2v + w) = 2 pull(v) + pull(w), pull(1024 v) = 1024 pull(v), pull(-v) = -pull(v), and
-    pull(v) = pull(v) again, in whatever layout v is, and after a call at another point; pull(0) = 0
-    exactly. The others hold up to rounding: of the result, of the outputs (whose terms may cancel
-    in it), and of every operation inside the pull-back.
-    One finding per argument, at its worst element.
+    `equations` hold up to rounding: of the result, of the outputs (whose terms may cancel in it),
+    and of every operation inside the pull-back. One finding per argument, at its worst element.
     """
     v = subject.random(subject.y.size)
     check = _Linearity(subject, v, subject.pull(v))
-    comparisons = list(check.comparisons())
-    judged = ((check.judged(leaf, c) for c in comparisons) for leaf in subject.leaves)
+    compared = list(check.compared())
+    judged = ((check.judged(leaf, *c) for c in compared) for leaf in subject.leaves)
     return check.pv, [finding for found in judged if (finding := next(filter(None, found), None))]
 
 
@@ -53,49 +108,31 @@ class _Linearity:
     v: Array
     pv: Array
 
-    def comparisons(self) -> Iterator[_Equation]:
-        """All pairs that have to be equal; the first failure of an argument is reported."""
-        pull, v, pv, fine = self.subject.pull, self.v, self.pv, ROUNDINGS * self._unit
-        same = STEPS * self._unit
-        message = "not 0 for dout = 0: a term lacks its factor dout"
-        yield _Equation(pull(np.zeros(v.size)), np.zeros(pv.size), 0.0, message)
-        message = "not repeatable: two equal calls of the pull-back differ"
-        yield _Equation(pull(v), pv, same, message, exact=True)
-        message = (
-            "depends on later calls: after a call of the function at other numbers, the pull-back "
-            "gives something else; what it needs belongs to its own call, not to the function"
-        )
-        for factor in ELSEWHERE:
-            self.subject.elsewhere(factor)
-            yield _Equation(pull(v), pv, same, message, exact=True)
-        yield from self._layouts()
-        w = self.subject.random(v.size)
-        pw, both = pull(w), pull(2 * v + w)
-        message = "not linear in dout: pull(2v + w) is not 2 pull(v) + pull(w)"
-        if np.array_equal(pv, pw) and np.array_equal(pv, both):
-            message = "does not depend on dout: the factor dout is missing"
-        with np.errstate(invalid="ignore", over="ignore"):
-            yield _Equation(both, 2 * pv + pw, fine, message)
-            for scale in SCALES:
-                message = f"not linear in dout: pull({scale:g} v) is not {scale:g} pull(v)"
-                least = STEPS * self._tiny / abs(scale)
-                yield _Equation(pull(scale * v) / scale, pv, same, message, True, least)
+    def compared(self) -> Iterator[tuple[Equation, Array, Array]]:
+        """The equations, each with its sides; the first failure of an argument is reported."""
+        subject = self.subject
+        v, w = subject.cut(self.v), subject.cut(subject.random(self.v.size))
+        known = {joined(v).tobytes(): self.pv}
+        for equation in equations(v, w, subject.elsewhere, _in_layouts(v)):
+            equation.before()
+            with np.errstate(invalid="ignore", over="ignore"):
+                got = subject.pull(equation.given) / equation.scale
+                expected = np.zeros(self.pv.size)
+                for factor, term in equation.terms:
+                    key = joined(term).tobytes()
+                    if key not in known:
+                        known[key] = subject.pull(term)
+                    expected = expected + factor * known[key]
+            if equation.kind == "sum" and np.array_equal(got, self.pv):
+                if np.array_equal(expected, 3 * got):
+                    message = "does not depend on dout: the factor dout is missing"
+                    equation = equation._replace(message=message)
+            yield equation, got, expected
 
-    def _layouts(self) -> Iterator[_Equation]:
-        """Cotangents in other layouts, against contiguous ones."""
-        gross = max(GROSS, ROUNDINGS * self._unit)
-        dense = self.subject.cut(self.v)
-        for layout, what in _LAYOUTS.items():
-            laid = [lay(d, layout(d.ndim)) for d in dense]
-            if any(not a.flags.c_contiguous for a in laid):
-                plain = joined(laid)
-                same = np.array_equal(plain, joined(dense))
-                expected = self.pv if same else self.subject.pull(plain)
-                yield _Equation(self.subject.pull(laid), expected, gross, f"wrong for a {what}")
-
-    def judged(self, leaf: Leaf, equation: _Equation) -> GradFinding | None:
+    def judged(
+        self, leaf: Leaf, equation: Equation, got: Array, expected: Array
+    ) -> GradFinding | None:
         """The finding for one argument, None where rounding explains the difference."""
-        got, expected, relative, message, exact, least = equation
         with np.errstate(invalid="ignore"):
             apart = np.abs(got - expected)[leaf.part]
         apart = np.where(np.isfinite(apart), apart, 0.0)
@@ -103,13 +140,17 @@ class _Linearity:
             return None
         k = int(np.argmax(apart))
         position = leaf.start + k
-        bar = relative * self._scale(leaf, position, got, expected) + least
-        if apart[k] > bar > 0.0 and not exact:
+        kind, u = equation.kind, self._unit
+        relative = {"zero": 0.0, "sum": ROUNDINGS * u, "layout": max(Tuned.GROSS, ROUNDINGS * u)}
+        bar = relative.get(kind, STEPS * u) * self._scale(leaf, position, got, expected)
+        if kind == "scale":  # smaller numbers are not compared
+            bar += STEPS * self._tiny / abs(equation.scale)
+        if apart[k] > bar > 0.0 and kind in relative:
             bar += self._inside(leaf, got)
         if not apart[k] > bar:
             return None
         numbers = Numbers(float(got[position]), float(expected[position]), float(bar))
-        return self.subject.finding(WRONG, message, position, numbers)
+        return self.subject.finding(WRONG, equation.message, position, numbers)
 
     @property
     def _unit(self) -> float:
@@ -126,7 +167,7 @@ class _Linearity:
     def _scale(self, leaf: Leaf, position: int, *gradients: Array) -> float:
         """The size of the rounded numbers: gradients of the argument, outputs that cancel in
         them."""
-        largest = max(largest_in(g[leaf.part]) for g in (*gradients, self.pv))
+        largest = max(largest_of(g[leaf.part]) for g in (*gradients, self.pv))
         outputs = float(np.sum(np.abs(self.subject.y), where=np.isfinite(self.subject.y)))
         return largest + outputs / float(self.subject.sizes(uniform=False)[position])
 
@@ -139,30 +180,15 @@ class _Linearity:
         step, numbers = self.subject.step, (self.subject.x, self.v, self.pv)
         with np.errstate(invalid="ignore"):
             moved = [g - self.pv for g in self._moved]
-        smooth = max(largest_in(step.without_jumps(m, *numbers)[leaf.part]) for m in moved)
-        rough = max(largest_in(m[leaf.part]) for m in moved)
-        most = BELIEVED * largest_in(gradient[leaf.part])
+        smooth = max(largest_of(step.without_jumps(m, *numbers)[leaf.part]) for m in moved)
+        rough = max(largest_of(m[leaf.part]) for m in moved)
+        most = Tuned.BELIEVED * largest_of(gradient[leaf.part])
         return max(INSIDE * smooth, min(INSIDE * rough, most))
 
     @cached_property
     def _moved(self) -> list[Array]:
         step = self.subject.step._replace(own=True)
         return [self.subject.rounded(self.v, step) for _ in range(3)]
-
-
-class _Equation(NamedTuple):
-    """Two gradients that have to be equal up to a relative error, and the message if they are not.
-
-    exact: they come from the same operations on the same digits, up to the order of sums. least:
-    smaller numbers are not compared.
-    """
-
-    got: Array
-    expected: Array
-    relative: float
-    message: str
-    exact: bool = False
-    least: float = 0.0
 
 
 def _everywhere(rank: int) -> str:
@@ -184,16 +210,20 @@ _LAYOUTS: dict[Callable[[int], str], str] = {
 }
 
 
+def _in_layouts(dense: Sequence[Array]) -> Iterator[tuple[list[Array], str]]:
+    for layout, what in _LAYOUTS.items():
+        laid = [lay(d, layout(d.ndim)) for d in dense]
+        if any(not a.flags.c_contiguous for a in laid):
+            yield laid, what
+
+
 # --- Backward passes in narrow dtypes -------------------------------------------------------------
 
 
 # Draws of roundings, and of nearby points; few arguments need them. Two roundings of one size
 # cancel in half of the draws, and so in all three for every eighth element.
 DRAWS, POINTS = 3, 6
-OTHER_DRAWS = 4  # another normal draw is more than four times the largest of three in 1 % of cases
-NEAR = 4  # units: points that the dtype tells apart
-FURTHER = 2.0**-9, 2.0**-5  # relative distances at which a saturated function begins to move
-LARGEST = 0.98  # part of the largest number: a rounding may take a result of this size to infinity
+OTHER_DRAWS = 4  # times the largest of three draws
 
 
 def check_narrow(wide: Subject, own: tuple[DType, ...], report: GradReport) -> None:
@@ -268,7 +298,7 @@ class _Both:
         Where terms inside the backward cancel, only the rounding of these terms is left, and it
         differs from point to point; a mistake stays the same.
         """
-        return self._change(gap, NEAR * self.narrow.roundoff)
+        return self._change(gap, Tuned.NEAR * self.narrow.roundoff)
 
     def _far(self, gap: Array) -> Array:
         """The change of the error to points further away, where a function is no longer saturated.
@@ -276,7 +306,7 @@ class _Both:
         There a mistake changes, too, so at most some roundings of the outputs are allowed for, over
         the size of the input.
         """
-        far = np.fmax(*(self._change(gap, step) for step in FURTHER))
+        far = np.fmax(*(self._change(gap, step) for step in Tuned.FURTHER))
         outputs = np.abs(self.v * np.where(np.isfinite(self.wide.y), self.wide.y, 0.0))
         most = STEPS * self.narrow.roundoff * float(outputs.max(initial=0.0))
         return np.asarray(np.fmin(far, most / self.wide.sizes(uniform=True)))
@@ -300,8 +330,7 @@ def _compare(
     """Add a finding on one argument to the report, or the comparison if it passed."""
     with np.errstate(invalid="ignore"):
         off = np.abs(got - expected)
-        too_large = np.abs(expected) > LARGEST * float(limits_of(leaf.dtype).max)
-        wrong = ~(off <= bar) & np.isfinite(expected) & ~too_large
+        wrong = ~(off <= bar) & np.isfinite(expected) & ~too_large(expected, leaf.dtype)
     bars = np.nan_to_num(off / (bar + 1e-300), nan=np.inf if wrong.any() else 0.0)
     k = int(np.argmax(np.where(wrong, bars, -1.0) if wrong.any() else bars))
     numbers = Numbers(float(got[k]), float(expected[k]), float(bar[k]))

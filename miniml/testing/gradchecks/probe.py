@@ -1,27 +1,26 @@
 """Probe of a gradient: its directional derivative by differences and by the pull-back.
 
-In order: the comparison along one random direction, in which a group of elements moves; valid
-subgradients where several elements tie; float64 functions that are noisier than float64.
+In order: the comparison along one random direction, in which a group of elements moves; verdicts on
+single elements, from probes at several scales: kinks, where an output has no derivative, and the
+valid subgradients there; isolated values, where the function differs from the limit on both sides;
+valid subgradients where several elements tie; float64 functions that are noisier than float64.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from .derivative import EPS, FIRST, SHARP, Line, Slopes, climb, converged, vague_in
+from ..report import CORRECT, KINK, NAN, NEAR_KINK, UNKNOWN, WRONG, GradFinding, Numbers, Verdict
+from ..tolerance import FUNCTION, JUMP, Array, Tuned, noise_among
+from .derivative import EPS, FIRST, Line, Slopes, climb, converged, vague_in
 from .problem import Subject
-from .report import Array
 
-ANALYTIC = 8.0  # roundings in each element of a gradient: as many as one library function has
-MARGIN = 3.0  # a bar is estimated from a few differences, and is seldom three times too narrow
-AS_SHARP = 2.0  # the bars of two probes of one kind differ as much
-WIDENED = 8.0  # another normal draw is more than 8 times the largest of two in 1 % of cases
-UNSEEN = 1e-12  # relative to the outputs: float64 cannot tell a smaller derivative from 0
-BLUNT = 0.01  # of the gradient: roundings do not move a meaningful backward further
+WIDENED = 8.0  # times the largest of two draws
 
 
 def probe(
@@ -88,11 +87,12 @@ def _compared(
     rounding = np.where(kink, right.rounding + left.rounding, central.rounding)
     parts = subject.pull(v)[members] * u[members]
     finite = np.where(np.isfinite(parts), parts, 0.0)
-    own = ANALYTIC * subject.roundoff * float(np.sum(np.abs(finite)))
+    own = FUNCTION * subject.roundoff * float(np.sum(np.abs(finite)))
     bar = _bar(w, truncation, rounding) + own
     typical = _norm(finite)
     size = float(np.sum(np.abs(w) * subject.natural[used]))
     largest = max(typical, high - low, abs(low), abs(high))
+    sharp = bar <= Tuned.SHARP * largest or bar == 0
     return Probe(
         members=members,
         u=u,
@@ -104,7 +104,7 @@ def _compared(
         bar=bar,
         parts=parts,
         without=vague | slopes.kink,
-        blurred=not (bar <= SHARP * largest or typical <= bar <= UNSEEN * size or bar == 0),
+        blurred=not (sharp or typical <= bar <= Tuned.UNSEEN * size),
         uniform=uniform,
         line=line,
     )
@@ -144,15 +144,14 @@ def _widened(subject: Subject, found: Probe) -> Probe:
 
     typical = _norm(found.parts)
     smooth = subject.step.jump(subject.x, found.v, found.parts) * float(np.abs(found.u).max())
-    most = max(BLUNT * typical, smooth)
+    most = max(Tuned.BLUNT * typical, smooth)
     moved = max(change(subject.rounded(found.v, subject.step)) for _ in range(2))
     if not moved <= most:
         moved = max(change(members_moved()) for _ in range(2))
         moved = moved if moved <= most else 0.0
     bar = found.bar + WIDENED * moved
-    return replace(
-        found, bar=bar, blurred=found.blurred or bar > SHARP * max(typical, abs(found.numeric))
-    )
+    blunt = bar > Tuned.SHARP * max(typical, abs(found.numeric))
+    return replace(found, bar=bar, blurred=found.blurred or blunt)
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,7 +205,7 @@ class Probe:
     @property
     def marginal(self) -> bool:
         """Outside the interval by so little that the bar, itself an estimate, may be too narrow."""
-        return not self.agrees and self.holds(self.analytic, MARGIN)
+        return not self.agrees and self.holds(self.analytic, Tuned.MARGIN)
 
     @property
     def off(self) -> float:
@@ -234,7 +233,8 @@ class Probe:
         bar = _bar(w, truncation, rounding)
         if not abs(math.fsum(w * value) - other.analytic) <= bar:
             return False
-        return MARGIN * bar <= other.off or (other.marginal and bar <= AS_SHARP * other.bar)
+        as_sharp = other.marginal and bar <= Tuned.AS_SHARP * other.bar
+        return as_sharp or Tuned.MARGIN * bar <= other.off
 
     @property
     def sharp(self) -> bool:
@@ -275,7 +275,7 @@ class Probe:
     def resolution(self) -> float:
         """The relative error of one typical element that would have been detected."""
         sizes = np.abs(self.parts[self.parts != 0])
-        return MARGIN * self.bar / float(np.median(sizes)) if sizes.size else 0.0
+        return Tuned.MARGIN * self.bar / float(np.median(sizes)) if sizes.size else 0.0
 
     def joined(self, other: Probe) -> Probe:
         """The combined evidence on the same members: an output need be sharp in only one of the
@@ -304,6 +304,326 @@ class Probe:
         )
 
 
+# --- Verdicts on single elements ------------------------------------------------------------------
+
+
+TOO_SMALL = f"off by less than {Tuned.SMALLEST:g} of itself: a small mistake, or rounding inside"
+
+
+KINKS = 16  # at most this many outputs of an element on a kink are checked one by one
+
+
+VALID = "a valid subgradient"
+
+
+def judge_element(subject: Subject, first: Probe) -> Verdict:
+    """Correct as soon as one scale shows it; wrong if all sharp scales agree that it is.
+
+    first: the first probe of the element.
+    """
+    tries, outside = [first], False
+    wide = wide_step(subject, first.members) if first.blurred else FIRST
+    finer = ((False, step) for step in Tuned.FINER)
+    for uniform, step in ((True, wide), (True, FIRST), *finer, (False, FIRST)):
+        if _shows_it_correct(tries[-1], tries):
+            break
+        if len(tries) == 2 and all(t.sharp and t.finite and t.kinked for t in tries):
+            if all(t.agrees for t in tries) and _inside(subject, tries[-1]):
+                return _verdict(subject, KINK, tries[-1], VALID)
+            if is_limit(subject, tries[-1]):
+                return _verdict(subject, KINK, tries[-1], LIMIT)
+            outside = True
+        tries.append(probe(subject, first.members, uniform, step))
+    kind, seen, message = _concluded(subject, tries, outside)
+    if kind == WRONG and seen.finite and not outside and is_tied(subject, int(first.members[0])):
+        if is_limit(subject, seen):  # the median of three that tie is flat in each of them
+            return _verdict(subject, KINK, seen, LIMIT)
+    return _verdict(subject, kind, seen, message)
+
+
+def wide_step(subject: Subject, members: Array) -> float:
+    """The first step that moves members by FIRST in absolute terms, however small they are."""
+    sizes = subject.sizes(uniform=True)[members]
+    return FIRST * max(1.0, 1.0 / float(np.median(sizes)))
+
+
+def _inside(subject: Subject, seen: Probe) -> bool:
+    """True if the derivative of each single output lies between its one-sided slopes.
+
+    The sum of many outputs lies in a wide interval, in which mistakes of some of them would hide.
+    """
+    kinks = np.flatnonzero(seen.slopes.kink)
+    some = subject.rng.permutation(kinks)[:KINKS]
+    right, left, unit = seen.slopes.right, seen.slopes.left, float(seen.u[seen.members[0]])
+    given = np.array([subject.entry(k, int(seen.members[0])) for k in some]) * unit
+    error = (right.error + left.error)[some] + 1e-6 * np.abs(given)
+    low, high = np.sort([right.value[some], left.value[some]], axis=0)
+    return bool(((low - error <= given) & (given <= high + error)).all())
+
+
+def _shows_it_correct(seen: Probe, tries: list[Probe]) -> bool:
+    """True if a probe is clean, and refutes every disagreement of another one."""
+    return seen.clean and all(seen.overrules(t) for t in tries if t.sharp and not t.agrees)
+
+
+def _concluded(subject: Subject, tries: list[Probe], outside: bool) -> tuple[str, Probe, str]:
+    """The kind of verdict, the probe that shows it, and a comment.
+
+    outside: where there is a kink, the gradient of some output is not a valid one.
+    """
+    sharp = [t for t in tries if t.sharp]
+    if _shows_it_correct(tries[-1], tries):
+        return CORRECT, tries[-1], ""
+    off = [t for t in sharp if not t.agrees or (outside and t.kinked)]
+    agreed = [t for t in sharp if t.agrees and not (outside and t.kinked)]
+    doubted = any(t.kinked or any(map(t.overrules, off)) for t in agreed)  # at a kink each does
+    if len(off) > 1 and _consistent(off) and not doubted:
+        if float(np.sqrt(np.mean([t.relative**2 for t in off]))) < Tuned.SMALLEST:
+            return UNKNOWN, off[0], TOO_SMALL
+        return WRONG, off[0], "outside the one-sided slopes" if off[0].kinked else ""
+    if not tries[0].finite and any(t.settled for t in tries):
+        return WRONG, next(t for t in tries if t.settled), ""
+    if agreed and sharp[0].kinked:
+        return KINK, sharp[0], VALID
+    if any(map(_broken, tries)):
+        return NEAR_KINK, tries[-1], "slopes change within the smallest step"
+    return UNKNOWN, tries[-1], why_unjudged(subject, tries[-1])
+
+
+def _consistent(sharp: list[Probe]) -> bool:
+    """True if all probes of one element found the same derivative of every output, within their
+    errors."""
+    for one, other in itertools.pairwise(sharp):
+        if one.kinked or other.kinked:
+            continue
+        a, b = one.slopes.central, other.slopes.central
+        ratio = float(other.u[other.members[0]] / one.u[one.members[0]])
+        with np.errstate(invalid="ignore"):
+            apart = np.abs(a.value * ratio - b.value) > 2 * (a.error * abs(ratio) + b.error)
+        if (apart & ~one.without & ~other.without).any():
+            return False
+    return True
+
+
+def _broken(seen: Probe) -> bool:
+    """True if one-sided slopes differ, though not sharply."""
+    right, left = seen.slopes.right, seen.slopes.left
+    with np.errstate(invalid="ignore"):
+        jump = np.abs(right.value - left.value)
+        blur = 2 * (right.rounding + left.rounding) + 0.1 * np.abs(right.value)
+        return bool((jump > blur).any())
+
+
+def why_unjudged(subject: Subject, seen: Probe) -> str:
+    """The reason why a probe is inconclusive."""
+    slopes = seen.slopes
+    if subject.raised and seen.lost:
+        return f"the function raises nearby ({subject.raised})"
+    if not seen.finite:
+        return "the gradient is not finite"
+    if (np.isfinite(slopes.right.value) ^ np.isfinite(slopes.left.value)).any():
+        return "the edge of the domain: differences exist on one side only"
+    if not np.isfinite(slopes.central.value[slopes.central.step > 0]).all():
+        return "the function is not finite nearby"
+    return "differences do not settle: noise, or rounding hides the derivative"
+
+
+def _verdict(subject: Subject, kind: str, seen: Probe, message: str) -> Verdict:
+    if kind == CORRECT:
+        return Verdict(CORRECT, seen.members)
+    numbers = _numbers_of(subject, seen)
+    finding = subject.finding(kind, message, int(seen.members[0]), numbers)
+    return Verdict(kind, seen.members, (finding,))
+
+
+def _numbers_of(subject: Subject, seen: Probe) -> Numbers:
+    """The numbers of a probe of one element, per unit of that element.
+
+    They are those for a cotangent of ones if the disagreement shows there, else for another.
+    """
+    plain = np.isfinite(seen.slopes.central.error) | seen.slopes.kink
+    for v in plain.astype(np.float64), plain * subject.random(plain.size):
+        numbers = _numbers_for(subject, seen, v)
+        if seen.agrees or abs(numbers.analytic - numbers.numeric) > numbers.error_bar:
+            return numbers
+    return _numbers_for(subject, seen, seen.v)
+
+
+def _numbers_for(subject: Subject, seen: Probe, v: Array) -> Numbers:
+    used, w = v != 0, v[v != 0] / float(seen.u[seen.members[0]])
+    central, right, left = (
+        (float(np.sum(w * e.value[used])), float(np.sum(np.abs(w) * e.error[used])))
+        for e in (seen.slopes.central, seen.slopes.right, seen.slopes.left)
+    )
+    analytic = float(subject.pull(v)[seen.members[0]])
+    if not seen.kinked:
+        return Numbers(analytic, *central, NAN, NAN)
+    above, below = (right, left) if seen.u[seen.members[0]] > 0 else (left, right)
+    middle, half = (above[0] + below[0]) / 2, abs(above[0] - below[0]) / 2
+    return Numbers(analytic, middle, half + above[1] + below[1], below[0], above[0])
+
+
+# --- Kinks ----------------------------------------------------------------------------------------
+
+
+MANY = 32  # kinks that a report lists
+
+
+ASIDE = 0.07, -0.07  # steps that show what an output depends on: nearly as large as a probe takes
+
+
+def sources_of(subject: Subject, seen: Probe) -> Array | None:
+    """For each output without a derivative, the one member it depends on; -1 for the others.
+
+    None if one of them depends on several. The member's number is found bit by bit: half of the
+    members move at a time, and the outputs that change show one bit.
+    """
+    bad, count = seen.without, seen.members.size
+    number = np.zeros(bad.size, np.int64)
+    for bit in range(max(count - 1, 1).bit_length() if bad.any() else 0):
+        ones = (np.arange(count) >> bit & 1).astype(bool)
+        still, moved = (_moved(subject, seen, half) & bad for half in (~ones, ones))
+        if (still & moved).any() or (bad & ~still & ~moved).any():
+            return None
+        number += moved.astype(np.int64) << bit
+    return np.where(bad, seen.members[np.minimum(number, count - 1)], -1)
+
+
+def _moved(subject: Subject, seen: Probe, which: Array) -> Array:
+    """The outputs that change when some of a probe's members move."""
+    u = np.zeros(subject.x.shape)
+    u[seen.members[which]] = seen.u[seen.members[which]]
+    sides = [subject(subject.x + t * u) != subject.y for t in ASIDE]
+    return np.asarray(sides[0] | sides[1])
+
+
+def valid_kinks(subject: Subject, seen: Probe, sources: Array) -> Array:
+    """The elements on a kink whose gradient lies between the one-sided slopes."""
+    kinks = np.flatnonzero(seen.slopes.kink & (sources >= 0))
+    v = np.zeros(sources.size)
+    v[kinks] = subject.random(kinks.size)
+    given = subject.pull(v) * seen.u
+    right, left = seen.slopes.right, seen.slopes.left
+    sides = np.sort(np.stack([v * right.value, v * left.value])[:, kinks], axis=0)
+    error = (np.abs(v) * (right.error + left.error))[kinks]
+    low, high = np.zeros(given.size), np.zeros(given.size)
+    np.add.at(low, sources[kinks], sides[0] - error)
+    np.add.at(high, sources[kinks], sides[1] + error)
+    found = np.unique(sources[kinks])
+    return np.asarray(found[(low[found] <= given[found]) & (given[found] <= high[found])])
+
+
+def as_kinks(subject: Subject, seen: Probe, sources: Array, positions: Array) -> Verdict:
+    """The verdict on elements with valid kinks, of which only the first are listed."""
+    kinks = seen.slopes.kink & (sources >= 0)
+    gradient = subject.pull(kinks.astype(np.float64))
+
+    def found(i: int) -> GradFinding:
+        mine, unit = kinks & (sources == i), float(seen.u[i])
+        right, left = (
+            float(np.sum(e.value[mine])) / unit for e in (seen.slopes.right, seen.slopes.left)
+        )
+        bar = float(np.sum(seen.slopes.right.error[mine])) / abs(unit)
+        left, right = (left, right) if unit > 0 else (right, left)
+        bar += abs(right - left) / 2
+        numbers = Numbers(float(gradient[i]), (left + right) / 2, bar, left, right)
+        return subject.finding(KINK, VALID, i, numbers)
+
+    return Verdict(KINK, positions, tuple(found(int(i)) for i in positions[:MANY]))
+
+
+def ties(subject: Subject, verdicts: Sequence[Verdict]) -> Iterator[Verdict]:
+    """Judge the kinks together, too: elements that tie share one subgradient.
+
+    All of them are moved alike, so that ties stay. Where every kink bends the same way, the
+    derivative along that direction must lie between its one-sided slopes. This is not checked if
+    some are limits: these tie with elements that alone are on no kink, and would not move.
+    """
+    kinks = [v for v in verdicts if v.kind == KINK]
+    if any(f.diagnosis == LIMIT for v in kinks for f in v.findings):
+        return
+    members = np.unique(np.concatenate([np.zeros(0, np.int64), *(v.members for v in kinks)]))
+    if members.size < 2 or len({f.right > f.left for v in kinks for f in v.findings}) != 1:
+        return
+    u = np.zeros(subject.x.shape)
+    u[members] = float(np.median(subject.sizes(uniform=True)[members]))
+    seen = probe(subject, members, along=(u, np.ones(subject.y.size)))
+    if seen.sharp and not seen.agrees:
+        first = int(members[0])
+        message = f"{members.size} elements on kinks: one by one valid, not together (ties?)"
+        numbers = Numbers(seen.analytic, seen.numeric, seen.bar)
+        finding = subject.finding(WRONG, message, first, numbers)
+        yield Verdict(WRONG, members[:1], (finding,))
+
+
+# --- Isolated values ------------------------------------------------------------------------------
+
+
+def isolated(
+    subject: Subject, members: Array, u: Array, step: float, outputs: Array
+) -> Verdict | None:
+    """The one element that makes an output leave its limits: wrong, since there is no derivative.
+
+    outputs: those with a `removable_jump` along u. The element is found by bisection; far smaller
+    steps then tell a narrow peak, which is continuous, from a value that is no limit. None if
+    there is no such element.
+    """
+    k = int(np.flatnonzero(outputs)[0])
+    while members.size > 1:
+        halves = np.array_split(members, 2)
+        found = [half for half in halves if math.isfinite(_limit(subject, half, u, step, k))]
+        if not found:
+            return None  # several at once: a diagonal of the arguments, not a single element
+        members = found[0]
+    position, value = int(members[0]), float(subject.y[k])
+    limits = [_limit(subject, members, u, h, k) for h in _nearer(subject, position, u, step)]
+    if not limits or not abs(limits[-1] - limits[0]) <= Tuned.SAME * abs(value - limits[0]):
+        return None
+    order = subject.map.order
+    what = "function" if order == 1 else f"gradient of order {order - 1}"
+    message = (
+        f"an isolated value: the {what} is {value:.6g} here and {limits[-1]:.6g} next to it on "
+        "both sides, so it has no derivative"
+    )
+    numbers = Numbers(subject.entry(k, position))
+    finding = subject.finding(WRONG, message, position, numbers)
+    return Verdict(WRONG, members, (finding,))
+
+
+def _nearer(subject: Subject, position: int, u: Array, step: float) -> list[float]:
+    x = float(subject.x[position])
+    steps = [step, *(h for h in Tuned.NEARER if h < step)] + ([] if x else list(Tuned.NEAREST))
+    return [h for h in steps if x + h * u[position] != x != x - h * u[position]]
+
+
+def _limit(subject: Subject, members: Array, u: Array, step: float, k: int) -> float:
+    """The value of output k next to the point, on both sides; NaN unless that at the point
+    differs."""
+    only = np.zeros_like(u)
+    only[members] = u[members]
+    up, down = (float(subject(subject.x + h * only)[k]) for h in (step, -step))
+    here = float(subject.y[k])
+    away = min(abs(up - here), abs(down - here))
+    alone = away > Tuned.CLEAR * abs(up - down) and away > JUMP * float(subject.grain[k])
+    return (up + down) / 2 if alone else math.nan
+
+
+def removable_jump(line: Line) -> Array:
+    """True for components with a removable discontinuity at 0: the value there is far from all
+    those at the smallest steps, which agree.
+
+    A jump has different values on each side, and at a kink or a pole the values tend to the one at
+    0, or to no limit.
+    """
+    nearest = np.argsort(line.steps)[:3]
+    values = np.array([side[k] for k in nearest for side in (line.above, line.below)])
+    with np.errstate(invalid="ignore"):
+        among = values.max(axis=0) - values.min(axis=0)
+        away = np.abs(values - line.origin).min(axis=0)
+        far = (away > Tuned.CLEAR * among) & (away > JUMP * line.grain)
+        return np.asarray(far & np.isfinite(away))
+
+
 # --- Subgradients at ties -------------------------------------------------------------------------
 # A gradient is right that is a limit of gradients next to the point. Where three elements are
 # equal, a sort may take them in any order, and gives the gradient of that order. The one-sided
@@ -311,10 +631,6 @@ class Probe:
 
 
 LIMIT = "a valid subgradient: the gradient next to the point, where a tie is broken"
-APART = 1e-3, 5e-4  # how far the elements are moved apart: relative to their size, then half of it
-WITHIN = 0.02  # of the gap between two of them: steps that no element takes past another
-COTANGENTS = 8  # a wrong gradient lies between the right ones for one, seldom for all
-ROUNDS = 4  # over all ranks: chance leaves out one in a row that holds half of the equal elements
 RANKS = 64  # ranks among equal elements that are tried, of more only these
 
 
@@ -332,9 +648,9 @@ def is_limit(subject: Subject, seen: Probe) -> bool:
     """
     position, slopes = int(seen.members[0]), seen.slopes
     known = np.isfinite(slopes.central.error) | slopes.kink
-    v = np.stack([subject.random(known.size) for _ in range(COTANGENTS)]) * known
+    v = np.stack([subject.random(known.size) for _ in range(Tuned.COTANGENTS)]) * known
     given = np.array([subject.pull(w)[position] for w in v])
-    low, high = np.full(COTANGENTS, np.inf), np.full(COTANGENTS, -np.inf)
+    low, high = np.full(Tuned.COTANGENTS, np.inf), np.full(Tuned.COTANGENTS, -np.inf)
     top, bottom = low, high  # the lowest upper end and the highest lower end: apart, if they differ
     for value, error in _slopes_nearby(subject, seen):
         middle, bar = v @ np.where(known, value, 0.0), np.abs(v) @ np.where(known, error, 0.0)
@@ -379,7 +695,7 @@ def _orders(subject: Subject, position: int) -> Iterator[Array]:
             yield order / largest + subject.random(size) / (8 * count)
     equal = np.setdiff1d(np.flatnonzero(subject.x == subject.x[position]), [position])
     ranked = np.linspace(-1, 1, equal.size + 1)
-    for rank in np.tile(np.arange(equal.size + 1)[:RANKS], ROUNDS):
+    for rank in np.tile(np.arange(equal.size + 1)[:RANKS], Tuned.ROUNDS):
         order = subject.random(size) / 2
         order[position] = ranked[rank]
         order[equal] = subject.rng.permutation(np.delete(ranked, rank))
@@ -390,7 +706,7 @@ def _slope(subject: Subject, position: int, order: Array, noise: Array) -> tuple
     """The derivative of each output by one element, with all elements moved apart, and its
     error."""
     size = float(subject.sizes(uniform=True)[position])
-    step = WITHIN * APART[-1] * size / max(subject.x.size, subject.y.size)
+    step = Tuned.WITHIN * Tuned.APART[-1] * size / max(subject.x.size, subject.y.size)
     u = np.zeros(subject.x.size)
     u[position] = step
 
@@ -398,7 +714,7 @@ def _slope(subject: Subject, position: int, order: Array, noise: Array) -> tuple
         x = subject.x + distance * size * order
         return (subject(x + u) - subject(x - u)) / (2 * step)
 
-    far, near = map(at, APART)
+    far, near = map(at, Tuned.APART)
     rounding = 4 * np.fmax(noise, subject.grain) / step
     return 2 * near - far, np.abs(near - far) + rounding
 
@@ -406,10 +722,7 @@ def _slope(subject: Subject, position: int, order: Array, noise: Array) -> tuple
 # --- Noise of the function ------------------------------------------------------------------------
 
 
-NOISY = 1e-10  # relative to an output: far above the rounding of float64, far below that of float32
-UNEXPLAINED = 1e3  # roundings of its own operations: more than even a long sum accumulates
-SPACINGS = 1e-7, 3e-8  # near a unit of float32, where its stairs show
-POINTS, ORDER, GROWTH = 7, 4, 8.0  # noise grows by sqrt(1 + 16 + 36 + 16 + 1) in 4th differences
+POINTS = 7
 
 
 def noise_of(subject: Subject, both: list[Probe]) -> float:
@@ -422,21 +735,17 @@ def noise_of(subject: Subject, both: list[Probe]) -> float:
     noise = np.min([seen.slopes.noise for seen in both], axis=0)
     size = np.maximum(np.abs(subject.y), np.max([seen.slopes.reach for seen in both], axis=0))
     with np.errstate(invalid="ignore"):
-        suspect = (noise > NOISY * size) & np.isfinite(subject.y)
+        suspect = (noise > Tuned.NOISY * size) & np.isfinite(subject.y)
     if not suspect.any():
         return 0.0
     subject.settle()
-    seen = np.min([_rough(subject, both[0].u, h) for h in SPACINGS], axis=0)
+    steps = (h * both[0].u * np.arange(1, POINTS + 1)[:, None] for h in Tuned.SPACINGS)
+    near = (np.array([subject(subject.x + step) for step in each]) for each in steps)
+    seen = np.min([noise_among(y).max(axis=0) for y in near], axis=0)
     with np.errstate(invalid="ignore"):
-        worst = np.where(suspect & (seen > UNEXPLAINED * subject.grain), seen / size, 0.0)
+        worst = np.where(suspect & (seen > Tuned.UNEXPLAINED * subject.grain), seen / size, 0.0)
     noise = float(worst.max())
-    return noise if noise > NOISY else 0.0
-
-
-def _rough(subject: Subject, u: Array, spacing: float) -> Array:
-    y = np.array([subject(subject.x + k * spacing * u) for k in range(1, POINTS + 1)])
-    with np.errstate(invalid="ignore"):
-        return np.asarray(np.abs(np.diff(y, ORDER, axis=0)).max(axis=0) / GROWTH)
+    return noise if noise > Tuned.NOISY else 0.0
 
 
 def note_on(noise: float) -> str:

@@ -34,9 +34,9 @@ from ...graph.tracing import ForwardingTrace
 from ...nn.cell import Cell
 from ...runtime.jit import jit
 from ..budget import TimeIsUpError, go_on
-from ..tolerance import unit_roundoff
-from .derivative import Perturbation, Rounding, largest_in
-from .report import NOTHING, WRONG, Array, Arrays, GradFinding, Numbers
+from ..report import NOTHING, WRONG, Arrays, GradFinding, Numbers
+from ..tolerance import FUNCTION, Array, Perturbation, Tuned, largest_of, of_one_size, unit_roundoff
+from .derivative import Rounding
 
 Function = Callable[..., Any]
 Pull = Callable[[Arrays], list[Any]]
@@ -360,11 +360,8 @@ def shown(values: Sequence[Any]) -> str:
 # --- Subject --------------------------------------------------------------------------------------
 
 
-Cotangent = Array | Arrays
+Cotangent = Array | Sequence[Array]
 LongPull = Callable[[Cotangent], Array]
-
-REPEATS = 1e4  # roundings by which sums of some 1e8 terms may differ in another order
-LESS_EXACT = 8  # roundings: the error of a library function
 
 
 def at_point(
@@ -408,7 +405,7 @@ class Subject:
         self.y = joined(outs)
         self.unit = joined([np.full(o.size, unit_roundoff(o.dtype)) for o in outs])
         with np.errstate(invalid="ignore"):
-            self.unlike = largest_in(joined(self._run(self.arrays(self.x))) - self.y)
+            self.unlike = largest_of(joined(self._run(self.arrays(self.x))) - self.y)
         self.remembers = False
 
     def leaf_of(self, position: int) -> Leaf:
@@ -432,9 +429,8 @@ class Subject:
         return np.minimum(sizes, np.maximum(np.sqrt(sizes), 1e-3 * sizes))
 
     def random(self, shape: int | tuple[int, ...]) -> Array:
-        """Numbers of either sign and of size 0.5 to 1.5: none is small enough to hide a fault."""
-        signs = self.rng.choice([-1.0, 1.0], size=shape)
-        return np.asarray(signs * self.rng.uniform(0.5, 1.5, size=shape))
+        """Numbers of either sign and of one size."""
+        return of_one_size(self.rng, shape)
 
     def finding(
         self, verdict: str, message: str, position: int, numbers: Numbers = NOTHING
@@ -479,7 +475,7 @@ class Subject:
     @property
     def repeatable(self) -> bool:
         """Two equal calls give equal results, up to roundings in another order."""
-        return self.unlike <= REPEATS * largest_in(self.unit * self.y)
+        return self.unlike <= Tuned.REPEATS * largest_of(self.unit * self.y)
 
     @property
     def grain(self) -> Array:
@@ -508,7 +504,7 @@ class Subject:
                     array[...] = value
                 y = self._values(memory)
             with np.errstate(invalid="ignore"):
-                self.unlike = max(self.unlike, largest_in(y - self.y))
+                self.unlike = max(self.unlike, largest_of(y - self.y))
         self.remembers |= alike and not self.repeatable
         self.raised = raised
         del held
@@ -527,7 +523,7 @@ class Subject:
             with self.map.rounding(step, self.rng):
                 moved.append(step.without_jumps(self(self.x) - self.y, self.x, self.y))
         self.inside = np.max(moved, axis=0)
-        return bool((self.inside > LESS_EXACT * before).any())
+        return bool((self.inside > FUNCTION * before).any())
 
     @property
     def roundoff(self) -> float:
@@ -572,7 +568,7 @@ class Subject:
             pull = self.map.linearize(self.arrays(x))
 
         def long_pull(v: Cotangent) -> Array:
-            douts = self.cut(v) if isinstance(v, np.ndarray) else v
+            douts = self.cut(v) if isinstance(v, np.ndarray) else list(v)
             kept = Kept(douts)
             with _same_random_state(), np.errstate(all="ignore"):
                 try:

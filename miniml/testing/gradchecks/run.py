@@ -22,16 +22,27 @@ from ...core.errors import (
     MinimlError,
     TracedValueError,
 )
-from ...core.parameter import Parameter, logged
+from ...core.parameter import logged
 from ...core.primitive import Primitive
 from ...core.settings import context
 from ...grad.transforms import Given, Weights
 from ...nn.cell import Cell
 from ..budget import TimeIsUpError, lasting, time_is_up
 from ..calls import without_c
-from .derivative import Perturbation
-from .element import ties
+from ..report import (
+    CORRECT,
+    KINK,
+    UNKNOWN,
+    WRONG,
+    Arrays,
+    GradFinding,
+    GradientError,
+    GradReport,
+    Verdict,
+)
+from ..tolerance import Array, Perturbation
 from .linearity import blind, check_linearity, check_narrow, not_finite, unseen
+from .probe import ties
 from .problem import (
     Map,
     Pull,
@@ -48,18 +59,6 @@ from .problem import (
     name_of,
     nothing_in,
     of_miniml,
-)
-from .report import (
-    CORRECT,
-    KINK,
-    UNKNOWN,
-    WRONG,
-    Array,
-    Arrays,
-    GradFinding,
-    GradientError,
-    GradReport,
-    Verdict,
 )
 from .search import Search, diagnosed
 
@@ -100,7 +99,8 @@ def gradcheck(
     True
     """
     highest = order if order is not None else 2 if isinstance(fn, Primitive) else 1
-    parameters = _weights_of(fn, weights)
+    own = fn.trainable_params() if weights is None and isinstance(fn, Cell) else ()
+    parameters = tuple(own) if weights is None else Weights.of(weights).parameters
     device = device_of(args, parameters)
     with without_c(), context(mode=mode, device_target=device), lasting(budget), logged() as log:
         try:
@@ -112,13 +112,6 @@ def gradcheck(
             raise _of_lists(fn, args) from error
         finally:
             log.restore()
-
-
-def _weights_of(fn: Function, weights: Given | None) -> tuple[Parameter, ...]:
-    """The Parameters to differentiate: those given, or the trainable ones of a Cell."""
-    if weights is None:
-        return tuple(fn.trainable_params()) if isinstance(fn, Cell) else ()
-    return Weights.of(weights).parameters
 
 
 def _of_lists(fn: Function, args: tuple[Any, ...]) -> MinimlError:

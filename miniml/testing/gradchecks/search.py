@@ -9,7 +9,7 @@ of elements moves. So one probe judges a group of any size:
    is halved along its own direction: the left half is measured, the right half is the rest.
    Elements that each have outputs without a derivative are separated: those on valid kinks are
    accepted at once, the others are judged alone. Any other group is halved, in new directions.
-3. A single element is probed at several scales, until one is conclusive (`element`).
+3. A single element is probed at several scales, until one is conclusive (`judge_element`).
 4. A group that disagrees although all its parts agree is probed once more.
 5. After MOST wrong elements, or CALLS of the function, the remaining elements are not judged.
    Verdicts are yielded as they are reached, so that those before a time limit are kept.
@@ -27,32 +27,25 @@ import ml_dtypes
 import numpy as np
 
 from ...core.dtype import float64
-from ..tolerance import limits_of
+from ..report import CORRECT, UNKNOWN, WRONG, Agreement, GradFinding, GradReport, Numbers, Verdict
+from ..tolerance import Array, limits_of
 from .derivative import FIRST
-from .element import (
+from .probe import (
     MANY,
+    Probe,
     as_kinks,
     isolated,
     judge_element,
+    noise_of,
+    note_on,
+    probe,
     removable_jump,
     sources_of,
     valid_kinks,
     why_unjudged,
     wide_step,
 )
-from .probe import Probe, noise_of, note_on, probe
 from .problem import Leaf, Subject
-from .report import (
-    CORRECT,
-    UNKNOWN,
-    WRONG,
-    Agreement,
-    Array,
-    GradFinding,
-    GradReport,
-    Numbers,
-    Verdict,
-)
 
 MOST = 8  # wrong elements: enough to show a pattern, and each costs some 200 calls
 # Calls to spend on groups that agree, and on groups that do not. A probe takes 20 to 60: 1,500

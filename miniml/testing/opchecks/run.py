@@ -20,20 +20,33 @@ import numpy as np
 
 from ...backends import registry
 from ...backends.cc.units import absence
-from ...backends.kernel import KernelEntry
 from ...core.bprop import bprop_getters
 from ...core.dtype import float64, int64, is_float
 from ...core.errors import ArityError, MinimlError
 from ...core.primitive import Primitive
 from ...runtime.launch import in_c, program_target
 from ..budget import TimeIsUpError, go_on, lasting, lasting_until, time_is_up
-from ..calls import ON_CPU, Array, Arrays, Call, call_of, without_c
+from ..calls import (
+    ON_CPU,
+    Array,
+    Arrays,
+    Call,
+    OpInfo,
+    Sample,
+    call_of,
+    failure,
+    gives_no_number,
+    kernels_of,
+    launched,
+    refused_by_value,
+    without_c,
+)
 from ..layouts import WORDS, known, simpler, usual
-from ..opinfo import OpInfo, Sample
-from .checks import launches
-from .checks.devices import devices, on_devices
-from .checks.facts import stated
-from .checks.gradients import (
+from ..report import OpCheckError, OpFinding, OpReport, Severity, in_order
+from .devices import devices, notes_on_devices, on_devices
+from .draws import ENOUGH, drawn, guesses_of, signatures, why_none
+from .facts import stated
+from .gradients import (
     bprop,
     graded,
     gradient,
@@ -48,11 +61,11 @@ from .checks.gradients import (
     stretched,
     unchanged,
 )
-from .checks.kernels import follow, kernels, memory, remembered, sizes, state
-from .checks.launches import failure, gives_no_number, kernels_of, launched, refused_by_value
-from .checks.numbers import isolated_values, overflow, own_numbers, precision, special
-from .checks.relations import check_in_c, compile_all, related
-from .checks.rules import (
+from .kernels import follow, kernels, memory, remembered, sizes, state
+from .numbers import isolated_values, overflow, own_numbers, precision, special
+from .relations import check_in_c, compile_all, related
+from .reproduce import an_opinfo, program
+from .rules import (
     accepted_though_refused,
     attributes,
     kernels_run,
@@ -61,11 +74,9 @@ from .checks.rules import (
     unreached,
     unusual,
 )
-from .checks.variants import compilable, pairs
-from .draws.calls import ENOUGH, drawn, guesses_of, signatures, why_none
-from .draws.values import BENT, LONGEST, NEGATIVE, SMOOTH, informed, sampled
-from .report import OpCheckError, OpFinding, OpReport, Severity, an_opinfo, in_order, program
 from .session import DOMAIN, ENDS, SHRINKING, Check, Issue, Remark, Session, issues
+from .values import BENT, LONGEST, NEGATIVE, SMOOTH, informed, sampled
+from .variants import compilable, pairs
 
 T = TypeVar("T")
 BUDGET = 8.0
@@ -341,11 +352,6 @@ def _batched(call: Call) -> bool:
     return call.info is not None and call.info.batch_axes is not None and launched(call)
 
 
-def _threadable(call: Call) -> bool:
-    """True for calls with numbers to put in another order."""
-    return launched(call) and any(1 < a.size <= 64 for a in call.arrays)
-
-
 def _narrow_integers(call: Call) -> bool:
     """True for calls of integers alone, some of them narrower than int64, without a reference."""
     narrower = any(d.itemsize < int64.itemsize for d in call.dtypes)
@@ -381,7 +387,10 @@ REST = (
     Check("attributes", _both(attributes, related("attributes")), 6, few=2),
     Check("graph", related("graph"), 8, compilable, trusted=True, few=8),
     Check("state", state, 2, few=1),
-    Check("threads", related("threads"), 2, _threadable, few=1),
+    Check(
+        "threads", related("threads"), 2,
+        lambda c: launched(c) and any(1 < a.size <= 64 for a in c.arrays), few=1,
+    ),
     Check(
         "one array twice", related("one array twice"), 4,
         lambda c: launched(c) and any(pairs(c)), trusted=True, few=2,
@@ -621,7 +630,6 @@ def changed(before: Marks, after: Marks) -> list[str]:
 # --- Notes of a report ----------------------------------------------------------------------------
 
 
-_LISTED = 12  # kernels at most
 _LOOKED = 24  # calls at most
 
 
@@ -638,10 +646,10 @@ def notes(
         )
     if session.kept:
         yield (
-            f"{', '.join(session.kept[:_LISTED])} changed from call to call: a finding may depend "
+            f"{', '.join(session.kept[:12])} changed from call to call: a finding may depend "
             "on earlier calls, whatever it speaks of"
         )
-    yield from _on_devices(primitive, session)
+    yield from notes_on_devices(primitive, session.seen.get("devices", []))
     lacking = [e for e in registry.table.get((primitive.name, "cpu"), ()) if not ON_CPU.supports(e)]
     if lacking:
         yield f"not checked on this machine: {', '.join(e.describe() for e in lacking)}"
@@ -663,24 +671,6 @@ def notes(
     )
     if apart:
         yield f"largest differences in units in the last place: {apart}"
-
-
-def _on_devices(primitive: Primitive, session: Session) -> Iterator[str]:
-    """The CUDA kernels that ran, and those that did not, with the reason."""
-    entries = launches.registered(primitive)
-    why = launches.available() if entries else ""
-    seen = session.seen.get("devices", [])
-    ran = [e for e in entries if any(e in launches.entries(call) for call in seen)]
-    others = [e for e in entries if e not in ran]
-    if ran:
-        yield f"checked in the simulator of CUDA, not on a GPU: {_listed(ran)}"
-    if others:
-        yield f"not checked{f', because {why}' if why else ''}: {_listed(others)}"
-
-
-def _listed(entries: Sequence[KernelEntry]) -> str:
-    rest = f" and {len(entries) - _LISTED} more" if len(entries) > _LISTED else ""
-    return ", ".join(f"{e.device} {e.describe()}" for e in entries[:_LISTED]) + rest
 
 
 def outside(calls: Sequence[Call]) -> tuple[int, int]:

@@ -13,7 +13,7 @@ import numpy as np
 
 from ..budget import Stopwatch, TimeIsUpError, go_on, lasting_until
 from ..calls import Call
-from .report import Severity
+from ..report import Severity
 
 SHRINKING = 0.8  # seconds at most for the smallest example of one issue
 DOMAIN = "domain"  # the kind of an issue with the numbers

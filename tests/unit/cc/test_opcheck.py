@@ -13,7 +13,7 @@ from miniml.backends.cc.units import Source
 from miniml.grad import bprop_getters
 from miniml.testing import gradcheck, opcheck
 from miniml.testing.calls import calls, dtypes_of
-from miniml.testing.opchecks.checks.relations import check_in_c, compile_all, related
+from miniml.testing.opchecks.relations import check_in_c, compile_all, related
 from tests.frame.native import needs_compiler
 from tests.opinfo import ROWS
 

@@ -19,8 +19,7 @@ from miniml.core.errors import (
 )
 from miniml.grad import bprop_getters, grad
 from miniml.ops import pack_attribute, unpack_attribute
-from miniml.testing import OpInfo, opcheck
-from miniml.testing.opinfo import Sample
+from miniml.testing import OpInfo, Sample, opcheck
 
 PAIR = {"input_num": pack_attribute(2, "<i4"), "op_kind": b"custom op"}
 X = np.array([1.0, 2.0], np.float32)

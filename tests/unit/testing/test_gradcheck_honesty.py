@@ -9,14 +9,7 @@ import miniml as ml
 from miniml import ops
 from miniml.core.errors import GradientArgumentError
 from miniml.testing import gradcheck, gradcheck_vjp
-from miniml.testing.gradchecks.report import (
-    KINK,
-    NEAR_KINK,
-    UNKNOWN,
-    WRONG,
-    GradFinding,
-    GradReport,
-)
+from miniml.testing.report import KINK, NEAR_KINK, UNKNOWN, WRONG, GradFinding, GradReport
 from tests.faults.planted import planted
 from tests.faults.rights import RIGHTS
 

@@ -14,12 +14,9 @@ import miniml as ml
 from miniml import ops
 from miniml.core.errors import ArityError
 from miniml.testing import OpCheckError, OpInfo, Sample, assert_op, opcheck
-from miniml.testing.calls import Call
-from miniml.testing.opchecks import CHECKS
-from miniml.testing.opchecks import report as reproduce
-from miniml.testing.opchecks.checks import launches
-from miniml.testing.opchecks.checks.launches import launched
-from miniml.testing.opchecks.draws.calls import drawn
+from miniml.testing.calls import Call, launched
+from miniml.testing.opchecks import CHECKS, devices, reproduce
+from miniml.testing.opchecks.draws import drawn
 from miniml.testing.opchecks.run import FIRST, REST
 from miniml.testing.opchecks.session import chosen
 from tests.faults.planting import plant
@@ -48,7 +45,7 @@ def with_cuda(snake, *letters):
 
 
 def test_kernels_of_absent_devices_are_named(monkeypatch):
-    monkeypatch.setattr(launches, "available", lambda: "there is no C++ compiler")
+    monkeypatch.setattr(devices, "available", lambda: "there is no C++ compiler")
     with plant() as snake:
         with_cuda(snake, "f->f", "d->d")
         report = opcheck(snake, checks=["rules", "devices"])
@@ -56,7 +53,7 @@ def test_kernels_of_absent_devices_are_named(monkeypatch):
     assert "because there is no C++ compiler: cuda f->f (miniml), cuda d->d (miniml)" in note
 
 
-@pytest.mark.skipif(bool(launches.available()), reason="no C++ compiler here")
+@pytest.mark.skipif(bool(devices.available()), reason="no C++ compiler here")
 def test_cuda_kernels_run_in_the_simulator():
     with plant() as snake:
         with_cuda(snake, "f->f", "d->d")
@@ -244,7 +241,7 @@ def test_calls_are_drawn_without_hypothesis():
     subprocess.run([sys.executable, "-c", program], check=True)
 
 
-@pytest.mark.skipif(bool(launches.available()), reason="no C++ compiler here")
+@pytest.mark.skipif(bool(devices.available()), reason="no C++ compiler here")
 def test_what_an_infinity_becomes_as_an_integer_is_left_to_machines():
     report = opcheck(
         ops.Cast(np.dtype(np.int8)), inputs=(np.array(-0.4, "f"),), checks=("devices",)

@@ -10,10 +10,10 @@ from miniml import ops
 from miniml.testing import opcheck
 from miniml.testing.calls import Call
 from miniml.testing.layouts import USUAL, laid_out
-from miniml.testing.opchecks.checks.accuracy import ulps
-from miniml.testing.opchecks.report import OpFinding
 from miniml.testing.opchecks.run import _findings
 from miniml.testing.opchecks.session import Issue, Session
+from miniml.testing.report import OpFinding
+from miniml.testing.tolerance import ulps
 from tests.faults.planting import plant, snake
 
 CALLS = [0]

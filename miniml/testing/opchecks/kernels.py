@@ -18,28 +18,42 @@ from typing import Any
 
 import numpy as np
 
-from ....backends.kernel import Kernel, KernelEntry
-from ....core.bprop import bprop_getters
-from ....core.dtype import float64, is_float
-from ....core.errors import MinimlError
-from ....core.tensor import Tensor
-from ...calls import Array, Arrays, Call, node_of, poisoned, prepared, reference, wide
-from ...tolerance import limits_of, mismatch, spread_of, unit_roundoff
-from ..session import ENDS, Difference, Issue, Remark
-from .accuracy import (
+from ...backends.kernel import Kernel, KernelEntry
+from ...core.dtype import float64, is_float
+from ...core.errors import MinimlError
+from ..calls import (
+    Array,
+    Arrays,
+    Call,
+    copies,
+    kernels_of,
+    launch,
+    launched,
+    node_of,
+    poisoned,
+    prepared,
+    reference,
+    wide,
+    wide_kernel,
+)
+from ..tolerance import (
     Systematic,
     at_an_end,
     degree,
     largest_ulp,
+    limits_of,
+    mismatch,
     moved_by_rounding,
     scale_of,
+    spread_of,
     systematic,
     ulps,
+    unit_roundoff,
     unlike,
     where_too_large,
 )
-from .gradients import has_bprop
-from .launches import copies, kernels_of, launch, launched, wide_kernel
+from .gradients import has_bprop, ran
+from .session import ENDS, Difference, Issue, Remark
 
 _NUDGES = 3  # attempts to move inputs across a step
 _CAP = 0.01  # of the result
@@ -88,12 +102,12 @@ def against(call: Call, expected: Expected, name: str, outs: Arrays) -> Iterator
             yield from _apart(call, name, expected.source, out, right)
         if wrong is None or (not expected.given and _jumps(expected, i, out, moved)):
             continue
-        how = degree(call, out, right)
+        how = degree(call.arrays, out, right)
         if how == "rounding" and expected.given and call.sample and expected.by_itself(i):
             how = "inaccurate"
         if how == "rounding" or _rounds(expected, i, out, right):
             continue
-        if how == "wrong" and at_an_end(call):
+        if how == "wrong" and at_an_end(call.arrays):
             how = ENDS
         yield Issue(
             ENDS if how == ENDS else f"{how} {i}",
@@ -169,12 +183,12 @@ def between(call: Call, name: str, outs: Arrays, other: str, others: Arrays) -> 
     """Issues of a kernel's outputs against those of another."""
     for i, (out, right) in enumerate(zip(outs, others)):
         unit = unit_roundoff(right.dtype) if is_float(right.dtype) else 0.0
-        wrong = mismatch(out, right, call.terms, 4 * scale_of(call, right) * unit)
+        wrong = mismatch(out, right, call.terms, 4 * scale_of(call.arrays, right) * unit)
         expected = Expected(call) if wrong is not None else None
         if wrong is None:
             yield from _apart(call, name, other, out, right)
         elif not (expected and expected.known and _rounds(expected, i, out, right.astype(float64))):
-            far = at_an_end(call)
+            far = at_an_end(call.arrays)
             yield Issue(
                 ENDS if far else f"kernels differ {i}",
                 f"{call}: output {i} of the kernel {name} {wrong} (the kernel {other})"
@@ -335,7 +349,7 @@ def _follows(entry: KernelEntry) -> bool:
 
 def sizes(call: Call) -> Iterator[Issue]:
     """A kernel that is resized, to fewer elements and back, gives what a new one gives."""
-    part = call.on(tuple(map(_half, call.arrays)))
+    part = call.on(tuple(a[: -(-len(a) // 2)] if a.ndim else a for a in call.arrays))
     try:
         entries = [e for e in kernels_of(part) if _follows(e) and e in call.entries()]
     except MinimlError:  # not each input may be shorter
@@ -343,10 +357,6 @@ def sizes(call: Call) -> Iterator[Issue]:
     for entry in entries:
         for first, then in ((part, call), (call, part)):
             yield from _compared(entry, first, then)
-
-
-def _half(a: Array) -> Array:
-    return a[: -(-len(a) // 2)] if a.ndim else a
 
 
 def _compared(entry: KernelEntry, first: Call, then: Call) -> Iterator[Issue]:
@@ -475,16 +485,7 @@ def _acts(call: Call) -> Iterator[tuple[str, Callable[[], Any]]]:
         yield f"the kernel {entry.describe()}", partial(launch, entry, call)
     yield "a call", call.run
     if has_bprop(call):
-        yield "its bprop", lambda: _pull(call)
-
-
-def _pull(call: Call) -> None:
-    """Run the bprop once, with cotangents of ones."""
-    tensors = tuple(map(Tensor, call.arrays))
-    outs = tuple(map(Tensor, call.run(tensors)))
-    douts = tuple(Tensor(np.ones(o.shape, o.dtype)) if is_float(o.dtype) else None for o in outs)
-    unwrap = call.primitive.unwrap
-    bprop_getters.get(call.primitive)(*call.args(tensors), unwrap(outs), unwrap(douts))
+        yield "its bprop", lambda: ran(call)
 
 
 def _restore(states: list[Any]) -> None:

@@ -1,8 +1,4 @@
-"""Report of opcheck: its findings, and programs that reproduce them.
-
-In order: OpFinding, the OpReport that holds the findings, and the OpCheckError that carries it;
-programs that show a finding: pasted into a file and run, they fail as opcheck did.
-"""
+"""Programs that reproduce a finding: pasted into a file and run, they fail as opcheck did."""
 
 from __future__ import annotations
 
@@ -13,140 +9,20 @@ import os
 import sys
 import zlib
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from types import ModuleType
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
-from ...core.errors import MinimlError
 from ...core.primitive import Primitive, show
 from ...ops import Custom
 from ..calls import Array, Call, as_tuple, reference
 from ..layouts import CONTIGUOUS
-from .draws.values import ladder_text
-
-Severity = Literal["fault", "cannot judge", "warning"]
-_ORDER = ("fault", "cannot judge", "warning")
-
-
-@dataclass(frozen=True, slots=True)
-class OpFinding:
-    """One fault, one doubtful property, or the reason why opcheck could judge nothing.
-
-    check: the name of the check, see `CHECKS`. message: what happened, in the smallest call that
-    shows it. advice: what to do about it. example: a program that shows it, complete if the
-    primitive's source can be found.
-    """
-
-    check: str
-    severity: Severity
-    message: str
-    advice: str
-    example: str
-
-    def __str__(self) -> str:
-        return f"{self.severity} ({self.check}): {self.message}\n    -> {self.advice}"
-
-
-@dataclass(frozen=True, slots=True)
-class OpReport:
-    """The result of opcheck; printed, it gives everything, with lines that programs share only
-    once.
-
-    ok: no fault was found, and something was judged (warnings leave it True). findings: faults
-    first. calls: the number of calls that each check saw. notes: what numbers were compared with,
-    and what was not checked and why. samples: lines of an OpInfo to start from, if the drawn inputs
-    may not be valid.
-    """
-
-    subject: str
-    findings: tuple[OpFinding, ...]
-    calls: dict[str, int] = field(default_factory=dict)
-    notes: tuple[str, ...] = ()
-    seconds: float = 0.0
-    samples: tuple[str, ...] = ()
-
-    @property
-    def ok(self) -> bool:
-        """True when there is no fault, and calls to judge by."""
-        return all(f.severity == "warning" for f in self.findings)
-
-    @property
-    def faults(self) -> tuple[OpFinding, ...]:
-        """The findings that are certainly wrong."""
-        return tuple(f for f in self.findings if f.severity == "fault")
-
-    @property
-    def warnings(self) -> tuple[OpFinding, ...]:
-        """The findings that may be intended."""
-        return tuple(f for f in self.findings if f.severity == "warning")
-
-    def __str__(self) -> str:
-        verdict = _counted(len(self.faults), "fault"), _counted(len(self.warnings), "warning")
-        idle = any(f.severity == "cannot judge" for f in self.findings)
-        prefix = "cannot judge: " if idle else ""
-        lines = [f"opcheck {self.subject}: {prefix}{' and '.join(verdict)} in {self.seconds:.1f} s"]
-        programs = [finding.example.splitlines() for finding in self.findings]
-        shared = _shared(programs)
-        for finding, program in zip(self.findings, programs):
-            lines += ["", str(finding), *_indented(program[len(shared) :])]
-        if shared:
-            after = "" if len(programs) == 1 else ", each of the programs above"
-            lines += ["", f"to reproduce{after}, after these lines:", *_indented(shared)]
-        if self.samples:
-            lines += ["", "should only some numbers be valid, give these:"]
-            lines += _indented(self.samples)
-        seen = ", ".join(f"{name} {count}" for name, count in self.calls.items())
-        lines += ["", f"calls checked: {seen or 'none'}"]
-        lines += [f"note: {note}" for note in self.notes]
-        return "\n".join(lines)
-
-    def __repr__(self) -> str:
-        return f"<OpReport of {self.subject}: {'ok' if self.ok else 'not ok'}, {self._brief()}>"
-
-    def _brief(self) -> str:
-        return ", ".join(f.check for f in self.findings) or "no findings"
-
-
-def in_order(findings: Sequence[OpFinding]) -> tuple[OpFinding, ...]:
-    """The findings, faults before warnings, otherwise in their order."""
-    return tuple(sorted(findings, key=lambda f: _ORDER.index(f.severity)))
-
-
-def _shared(programs: Sequence[Sequence[str]]) -> Sequence[str]:
-    """The lines with which all programs begin: imports and the definition."""
-    same = 0
-    for lines in zip(*programs):
-        if len(set(lines)) > 1 or lines[0].startswith(("x0 = ", "opcheck(", "info = ")):
-            break
-        same += 1
-    return programs[0][:same] if same else ()
-
-
-def _indented(lines: Sequence[str]) -> list[str]:
-    return [f"    {line}".rstrip() for line in lines]
-
-
-def _counted(count: int, what: str) -> str:
-    return f"{count or 'no'} {what}{'' if count == 1 else 's'}"
-
-
-class OpCheckError(MinimlError, AssertionError):
-    """opcheck found a fault, or nothing that it could judge; `report` has all findings."""
-
-    def __init__(self, report: OpReport):
-        super().__init__(str(report))
-        self.report = report
-
-    def __reduce__(self) -> tuple[type[OpCheckError], tuple[OpReport]]:
-        return OpCheckError, (self.report,)
-
-
-# --- Programs that reproduce a finding ------------------------------------------------------------
-
+from .values import ladder_text
 
 _LONG = 64  # elements at most that a literal spells out
+
+
 _REGISTERING = {"elementwise_kernel", "raw_kernel", "infer_rule"}
 
 

@@ -8,28 +8,28 @@ call as a function of its float inputs, with its vector-Jacobian product.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from itertools import combinations
 from typing import Any
 
 import numpy as np
 
-from ....core.abstract import Abstract, typed
-from ....core.bprop import bprop_getters
-from ....core.dtype import DType, float64, is_float
-from ....core.errors import BpropNotFoundError, MinimlError, OutOfRangeError
-from ....core.tensor import Tensor
-from ....grad.transforms import vjp
-from ...budget import go_on
-from ...calls import Array, Arrays, Call, as_tuple
-from ...gradchecks.report import GradFinding
-from ...gradchecks.run import gradcheck
-from ...tolerance import limits_of, unit_roundoff
-from ..draws.calls import LONG_AND_ODD
-from ..draws.values import LONGEST
-from ..report import gradchecked
-from ..session import Issue, first_line
-from .accuracy import largest_of
+from ...core.abstract import Abstract, typed
+from ...core.bprop import bprop_getters
+from ...core.dtype import DType, float64, is_float
+from ...core.errors import BpropNotFoundError, MinimlError, OutOfRangeError
+from ...core.tensor import Tensor
+from ...grad.transforms import vjp
+from ..budget import go_on
+from ..calls import Array, Arrays, Call, as_tuple
+from ..gradchecks.run import gradcheck
+from ..report import GradFinding
+from ..tolerance import largest_of, limits_of, of_one_size, unit_roundoff
+from .draws import LONG_AND_ODD
+from .reproduce import gradchecked
 from .rules import variations
+from .session import Issue, first_line
+from .values import LONGEST
 
 
 def graded(call: Call) -> bool:
@@ -67,7 +67,7 @@ def bprop(call: Call) -> Iterator[Issue]:
         )
         return
     try:
-        gradients, _ = _ran(call)
+        gradients, _ = ran(call)
     except (BpropNotFoundError, OutOfRangeError):
         return  # a bprop that refuses on purpose, or refuses these numbers
     except np.linalg.LinAlgError:
@@ -126,7 +126,7 @@ def _returned(call: Call, gradients: Any) -> Iterator[Issue]:
 def unchanged(call: Call) -> Iterator[Issue]:
     """Inputs, outputs and cotangents keep their bits while the bprop runs."""
     try:
-        _, changed = _ran(call)
+        _, changed = ran(call)
     except MinimlError:
         return  # the bprop check reports it
     for name in changed:
@@ -137,7 +137,7 @@ def unchanged(call: Call) -> Iterator[Issue]:
         )
 
 
-def _ran(call: Call) -> tuple[Any, dict[str, Tensor]]:
+def ran(call: Call) -> tuple[Any, dict[str, Tensor]]:
     """The results of the bprop, and those of its arguments that it changes, by role."""
     rng = np.random.default_rng(0)
     inputs = tuple(map(Tensor, call.arrays))
@@ -367,6 +367,11 @@ class Slope:
         outs = as_tuple(self.call.primitive(*self.call.args(tuple(arrays))))
         return tuple(o for o in outs if is_float(o.dtype))
 
+    def elsewhere(self, factor: float) -> None:
+        """Call the function at other numbers, which it may refuse."""
+        with suppress(Exception), np.errstate(all="ignore"):
+            self.outputs(*(Tensor(np.asarray(x * x.dtype.type(factor))) for x in self.xs))
+
     def pulled(self, *xs_and_douts: Any) -> tuple[Any, ...]:
         """The gradients at xs for the cotangents that follow them; TimeIsUpError when the time of
         the check is up."""
@@ -385,6 +390,5 @@ class Slope:
 
 
 def weights(rng: np.random.Generator, shape: tuple[int, ...], dtype: DType) -> Array:
-    """Numbers of either sign and of size 0.5 to 1.5: no weight is small enough to hide a fault."""
-    signs = rng.choice([-1.0, 1.0], size=shape)
-    return np.asarray(signs * rng.uniform(0.5, 1.5, size=shape)).astype(dtype)
+    """Numbers of either sign and of one size, of a dtype."""
+    return of_one_size(rng, shape).astype(dtype)

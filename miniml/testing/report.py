@@ -1,17 +1,59 @@
-"""GradReport: the result of a gradient check, as an object and as a table."""
+"""Reports of the checkers: findings, what was compared, and the verdict, as objects and as text.
+
+In order: what both have in common; the report of gradcheck, a table; the report of opcheck, whose
+findings each have a program that shows them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, Generic, Literal, NamedTuple, TypeVar, get_args
 
 import numpy as np
 
-from ...core.errors import MinimlError
+from ..core.errors import MinimlError
 
 Array = np.ndarray[Any, Any]
 Arrays = list[Array]
+Finding = TypeVar("Finding")
+
+
+class Report(Generic[Finding]):
+    """What a checker found: `findings`, the worst first, and whether that is `ok`; printed, all of
+    it. A report is true if it is ok."""
+
+    findings: Sequence[Finding]
+
+    @property
+    def ok(self) -> bool:
+        """Nothing is wrong, and something was judged."""
+        raise NotImplementedError
+
+    def __bool__(self) -> bool:
+        return self.ok
+
+    def lines(self) -> list[str]:
+        """The text of the report."""
+        raise NotImplementedError
+
+    def __str__(self) -> str:
+        return "\n".join(self.lines())
+
+
+class CheckError(MinimlError, AssertionError):
+    """A checker found a fault, or nothing that it could judge; `report` has all findings."""
+
+    def __init__(self, report: Report[Any]):
+        super().__init__(str(report))
+        self.report: Any = report
+
+    def __reduce__(self) -> tuple[type[CheckError], tuple[Report[Any]]]:
+        return type(self), (self.report,)
+
+
+# --- gradcheck ------------------------------------------------------------------------------------
+
 
 CORRECT = "correct"
 WRONG, KINK, NEAR_KINK, UNKNOWN = "wrong", "kink", "too near a kink", "cannot judge"
@@ -88,8 +130,8 @@ class Agreement:
     resolution: float
 
 
-@dataclass(slots=True)
-class GradReport:
+@dataclass(slots=True, repr=False)
+class GradReport(Report[GradFinding]):
     """The result of a gradient check.
 
     findings: wrong ones first. checks: the comparisons made; `resolution` is the relative error of
@@ -133,10 +175,7 @@ class GradReport:
         judged = self.judged > 0 and self.repeatable
         return not self.wrong and judged and not (self.strict and self.unjudged)
 
-    def __bool__(self) -> bool:
-        return self.ok
-
-    def __str__(self) -> str:
+    def lines(self) -> list[str]:
         lines = [f"gradcheck of {self.name}: {self._summary()}"]
         if self.findings:
             lines += ["", *_table(_FOUND, map(_finding_row, self.findings))]
@@ -144,9 +183,9 @@ class GradReport:
             lines += ["", *_table(_COMPARED, map(_comparison_row, self.checks))]
         if self.notes:
             lines += ["", *(f"note: {note}" for note in self.notes)]
-        return "\n".join(lines)
+        return lines
 
-    __repr__ = __str__
+    __repr__ = Report.__str__
 
     def _summary(self) -> str:
         calls = f"{self.forward_calls} forward calls"
@@ -202,9 +241,121 @@ def _table(head: tuple[str, ...], body: Iterable[tuple[str, ...]]) -> list[str]:
     return ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
 
 
-class GradientError(MinimlError, AssertionError):
+class GradientError(CheckError):
     """A gradient is wrong, or nothing could be judged; `report` is the GradReport."""
 
-    def __init__(self, report: GradReport):
-        super().__init__(str(report))
-        self.report = report
+    report: GradReport
+
+
+# --- opcheck --------------------------------------------------------------------------------------
+
+
+Severity = Literal["fault", "cannot judge", "warning"]  # the worst first
+
+
+@dataclass(frozen=True, slots=True)
+class OpFinding:
+    """One fault, one doubtful property, or the reason why opcheck could judge nothing.
+
+    check: the name of the check, see `CHECKS`. message: what happened, in the smallest call that
+    shows it. advice: what to do about it. example: a program that shows it, complete if the
+    primitive's source can be found.
+    """
+
+    check: str
+    severity: Severity
+    message: str
+    advice: str
+    example: str
+
+    def __str__(self) -> str:
+        return f"{self.severity} ({self.check}): {self.message}\n    -> {self.advice}"
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class OpReport(Report[OpFinding]):
+    """The result of opcheck; printed, it gives everything, with lines that programs share only
+    once.
+
+    ok: no fault was found, and something was judged (warnings leave it True). findings: faults
+    first. calls: the number of calls that each check saw. notes: what numbers were compared with,
+    and what was not checked and why. samples: lines of an OpInfo to start from, if the drawn inputs
+    may not be valid.
+    """
+
+    subject: str
+    findings: tuple[OpFinding, ...]
+    calls: dict[str, int] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    seconds: float = 0.0
+    samples: tuple[str, ...] = ()
+
+    @property
+    def ok(self) -> bool:
+        """True when there is no fault, and calls to judge by."""
+        return all(f.severity == "warning" for f in self.findings)
+
+    @property
+    def faults(self) -> tuple[OpFinding, ...]:
+        """The findings that are certainly wrong."""
+        return tuple(f for f in self.findings if f.severity == "fault")
+
+    @property
+    def warnings(self) -> tuple[OpFinding, ...]:
+        """The findings that may be intended."""
+        return tuple(f for f in self.findings if f.severity == "warning")
+
+    def lines(self) -> list[str]:
+        verdict = _counted(len(self.faults), "fault"), _counted(len(self.warnings), "warning")
+        idle = any(f.severity == "cannot judge" for f in self.findings)
+        prefix = "cannot judge: " if idle else ""
+        lines = [f"opcheck {self.subject}: {prefix}{' and '.join(verdict)} in {self.seconds:.1f} s"]
+        programs = [finding.example.splitlines() for finding in self.findings]
+        shared = _shared(programs)
+        for finding, program in zip(self.findings, programs):
+            lines += ["", str(finding), *_indented(program[len(shared) :])]
+        if shared:
+            after = "" if len(programs) == 1 else ", each of the programs above"
+            lines += ["", f"to reproduce{after}, after these lines:", *_indented(shared)]
+        if self.samples:
+            lines += ["", "should only some numbers be valid, give these:"]
+            lines += _indented(self.samples)
+        seen = ", ".join(f"{name} {count}" for name, count in self.calls.items())
+        lines += ["", f"calls checked: {seen or 'none'}"]
+        lines += [f"note: {note}" for note in self.notes]
+        return lines
+
+    def __repr__(self) -> str:
+        return f"<OpReport of {self.subject}: {'ok' if self.ok else 'not ok'}, {self._brief()}>"
+
+    def _brief(self) -> str:
+        return ", ".join(f.check for f in self.findings) or "no findings"
+
+
+def in_order(findings: Sequence[OpFinding]) -> tuple[OpFinding, ...]:
+    """The findings, faults before warnings, otherwise in their order."""
+    return tuple(sorted(findings, key=lambda f: get_args(Severity).index(f.severity)))
+
+
+def _shared(programs: Sequence[Sequence[str]]) -> Sequence[str]:
+    """The lines with which all programs begin: imports and the definition."""
+    same = 0
+    for lines in zip(*programs):
+        if len(set(lines)) > 1 or lines[0].startswith(("x0 = ", "opcheck(", "info = ")):
+            break
+        same += 1
+    return programs[0][:same] if same else ()
+
+
+def _indented(lines: Sequence[str]) -> list[str]:
+    return [f"    {line}".rstrip() for line in lines]
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count or 'no'} {what}{'' if count == 1 else 's'}"
+
+
+class OpCheckError(CheckError):
+    """opcheck found a fault, or nothing that it could judge; `report` is the OpReport."""
+
+    report: OpReport

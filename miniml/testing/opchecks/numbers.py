@@ -12,17 +12,22 @@ from functools import partial
 
 import numpy as np
 
-from ....backends.kernel import KernelEntry
-from ....core.dtype import float64, is_float
-from ...calls import Array, Arrays, Call
-from ...gradchecks.derivative import Line
-from ...gradchecks.element import removable_jump
-from ...tolerance import limits_of, unit_roundoff
-from ..session import Issue
-from .accuracy import at_an_end, largest_of, moved_by_rounding, roughness
+from ...backends.kernel import KernelEntry
+from ...core.dtype import float64, is_float
+from ..calls import Array, Arrays, Call, launch, launched
+from ..gradchecks.derivative import Line
+from ..gradchecks.probe import removable_jump
+from ..tolerance import (
+    at_an_end,
+    largest_of,
+    limits_of,
+    moved_by_rounding,
+    roughness,
+    unit_roundoff,
+)
 from .gradients import has_bprop
 from .kernels import Expected
-from .launches import launch, launched
+from .session import Issue
 
 _NOISE = 1e-10  # of the largest output: a million roundings of float64
 _CONDITION = 64.0  # times the change of outputs when inputs are rounded
@@ -226,7 +231,7 @@ _GROWING = (1e3, 3e3, 1e4)  # float16 holds them
 def special(call: Call) -> Iterator[Issue]:
     """NaN stays NaN, and infinities are not replaced by numbers."""
     handled = call.info is not None and call.info.nan == "handled"
-    if not launched(call) or handled or at_an_end(call):
+    if not launched(call) or handled or at_an_end(call.arrays):
         return
     for other, number, i in specials(call):
         what = f"{number} in input {i}"

@@ -19,35 +19,68 @@ from itertools import combinations
 from math import prod
 from pathlib import Path
 from types import FrameType
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from ....backends import device, kernel, registry
-from ....backends.kernel import KernelEntry
-from ....core.abstract import Abstract
-from ....core.dtype import DType, bool_, float64, int64, is_float
-from ....core.errors import MinimlError
-from ....core.infer import infer_value
-from ....core.tensor import Tensor
-from ....grad.transforms import vjp
-from ....graph.passes import pipeline
-from ....graph.passes.rewrite import everywhere
-from ....graph.record import replay
-from ....graph.tracing import trace
-from ....runtime.jit import jit
-from ...calls import Array, Arrays, Call, as_tuple, run_entry
-from ...layouts import CONTIGUOUS, laid_out, named, usual
-from ...tolerance import limits_of
-from ..draws.values import accepts
-from .accuracy import Compute, Variant, at_an_end, difference, fixed
+from ...backends import device, kernel, registry
+from ...backends.kernel import KernelEntry
+from ...core.abstract import Abstract
+from ...core.dtype import DType, bool_, float64, int64, is_float
+from ...core.errors import MinimlError
+from ...core.infer import infer_value
+from ...core.tensor import Tensor
+from ...grad.transforms import vjp
+from ...graph.passes import pipeline
+from ...graph.passes.rewrite import everywhere
+from ...graph.record import replay
+from ...graph.tracing import trace
+from ...runtime.jit import jit
+from ..budget import go_on
+from ..calls import (
+    Array,
+    Arrays,
+    Call,
+    as_tuple,
+    copies,
+    failure,
+    kernels_of,
+    launch,
+    run_entry,
+    wide_kernel,
+)
+from ..gradchecks.linearity import Equation, equations
+from ..layouts import CONTIGUOUS, laid_out, named, usual
+from ..tolerance import at_an_end, difference, limits_of, too_large
 from .gradients import Slope, has_bprop
-from .launches import copies, failure, kernels_of, launch, wide_kernel
 from .rules import others
+from .values import accepts
 
 _RUNS = 4  # of each kernel, after the first
 _MANY = 300  # more terms than a byte can count
 _MOST = 2**14  # elements of one array
+
+
+Compute = Callable[[Arrays], Arrays]
+
+
+class Variant(NamedTuple):
+    """Another way to compute something.
+
+    words: the message if it differs. got: the variant's outputs. run: computes the expected ones
+    from `arrays`, and may be called on others. call: one that shows this variant alone.
+    """
+
+    words: str
+    got: Callable[[], Arrays]
+    run: Compute
+    arrays: Arrays = ()
+    call: Call | None = None
+
+
+def fixed(outs: Arrays) -> Compute:
+    """A `run` for a variant whose expected outputs are known."""
+    return lambda arrays: outs
 
 
 def again(call: Call) -> Iterator[Variant]:
@@ -192,11 +225,8 @@ def _prolonged(call: Call) -> Iterator[Arrays]:
     for extent in sorted({n for a in call.arrays for n in a.shape if n > 1}):
         shapes = tuple(tuple(_MANY if n == extent else n for n in a.shape) for a in call.arrays)
         if max(map(prod, shapes)) <= _MOST and accepts(call.primitive, shapes, call.dtypes):
-            yield tuple(np.full(s, _largest(d), d) for s, d in zip(shapes, call.dtypes))
-
-
-def _largest(dtype: DType) -> int:
-    return 1 if dtype == bool_ else int(np.iinfo(dtype).max)
+            most = (1 if d == bool_ else np.iinfo(d).max for d in call.dtypes)
+            yield tuple(map(np.full, shapes, most, call.dtypes))
 
 
 def beside_another_thread(call: Call) -> Iterator[Variant]:
@@ -269,9 +299,6 @@ class _Stops:
 # --- Pull-backs -----------------------------------------------------------------------------------
 
 
-_POWERS = (2.0**10, 2.0**-10)  # powers of 2 change no rounding
-
-
 def cotangents_in_other_layouts(call: Call) -> Iterator[Variant]:
     """Gradients for cotangents in other layouts, alone and with the inputs, against contiguous
     ones."""
@@ -296,67 +323,41 @@ def cotangents_in_other_layouts(call: Call) -> Iterator[Variant]:
             yield Variant(words, got, run, contiguous, shown)
 
 
-def after_another_call(call: Call) -> Iterator[Variant]:
-    """Gradients that are pulled back after another call of the primitive, on other numbers."""
+def linear(kind: str, call: Call) -> Iterator[Variant]:
+    """The `equations` of one kind for a pull-back that is made once."""
     slope = Slope(call)
     base = _base(slope)
-    if base is not None and any(x.size for x in slope.xs):
-        run, plain = base
-        words = "pulled back after a call on other numbers, the gradient is not what it is at once"
-        yield Variant(words, partial(_pulled_late, slope, plain), run, plain)
-
-
-def _pulled_late(slope: Slope, plain: Arrays) -> Arrays:
-    n = len(slope.xs)
-    _, pull = vjp(slope.outputs, *map(Tensor, plain[:n]))
-    with suppress(Exception), np.errstate(all="ignore"):  # these numbers may be refused
-        slope.outputs(*(Tensor(np.array(-np.flip(x))) for x in plain[:n]))
-    return tuple(g.asnumpy() for g in pull(tuple(map(Tensor, plain[n:]))))
-
-
-def scaled(call: Call) -> Iterator[Variant]:
-    """Gradients for scaled cotangents, divided by the scale."""
-    slope = Slope(call)
-    base = _base(slope)
-    if base is None or at_an_end(call):
+    if base is None or not slope.xs or (kind == "scale" and at_an_end(call.arrays)):
         return
     run, plain = base
-    right, n = run(plain), len(slope.xs)
-    for by in _POWERS if all(a.dtype.itemsize > 2 for a in (*plain[n:], *right)) else ():
-        words = (
-            f"for cotangents {by:g} times as large the gradient is not {by:g} times as large; "
-            "divided by that"
-        )
-        yield Variant(words, partial(_scaled, slope, plain, by, right), run, plain)
+    n, right = len(slope.xs), run(plain)
+    narrow = any(a.dtype.itemsize <= 2 for a in (*plain[n:], *right))  # scaled ones may leave it
+    _, pull = vjp(slope.outputs, *map(_tensor, plain[:n]))
+    for equation in equations(plain[n:], plain[n:], slope.elsewhere):
+        if equation.kind == kind and not (narrow and abs(equation.scale) != 1):
+            expected = run if equation.terms else fixed(tuple(map(np.zeros_like, right)))
+            got = partial(_pulled_as, equation, pull, right)
+            yield Variant(equation.message, got, expected, plain)
 
 
-def _scaled(slope: Slope, plain: Arrays, by: float, right: Arrays) -> Arrays:
-    n = len(slope.xs)
-    given = (*plain[:n], *(np.asarray(d * d.dtype.type(by)) for d in plain[n:]))
+def _pulled_as(equation: Equation, pull: Any, right: Arrays) -> Arrays:
+    equation.before()
+    go_on()
     with np.errstate(all="ignore"):
-        return tuple(_divided(g, by, r) for g, r in zip(pulled(slope, given), right))
+        gradients = pull(tuple(map(_tensor, equation.given)))
+        return tuple(_sided(equation, g.asnumpy(), r) for g, r in zip(gradients, right))
 
 
-def _divided(gradient: Array, by: float, right: Array) -> Array:
-    """The gradient, which should be `by` times `right`, divided by `by`; `right` where the dtype
-    has no such number."""
-    limits, size = limits_of(right.dtype), np.abs(right.astype(float64)) * by
-    kept = (size < 0.98 * float(limits.max)) & (size > float(limits.tiny))
-    return np.where(kept | (right == 0), gradient / gradient.dtype.type(by), right)
-
-
-def zero(call: Call) -> Iterator[Variant]:
-    """Gradients for cotangents of zeros, where those for other cotangents are finite."""
-    slope = Slope(call)
-    base = _base(slope)
-    if base is not None:
-        run, plain = base
-        n = len(slope.xs)
-        got = pulled(slope, (*plain[:n], *map(np.zeros_like, plain[n:])))
-        finite = (np.isfinite(r.astype(float64)).all() for r in run(plain))
-        expected = tuple(np.zeros_like(g) if ok else g for g, ok in zip(got, finite))
-        words = "the gradient is not zero for cotangents of zeros"
-        yield Variant(words, partial(tuple, got), fixed(expected))
+def _sided(equation: Equation, gradient: Array, right: Array) -> Array:
+    """The gradient on its side of an equation; what is right where that cannot be told: zeros for
+    dout = 0 where it is not finite otherwise, `right` where the dtype has no number so scaled."""
+    if not equation.terms:
+        whole = np.isfinite(right.astype(float64)).all()
+        return gradient if whole else np.zeros_like(gradient)
+    size, scale = np.abs(right.astype(float64) * equation.scale), equation.scale
+    kept = ~too_large(size, right.dtype) & (size > float(limits_of(right.dtype).tiny))
+    there = kept | (right == 0) | (scale == 1.0)
+    return np.where(there, gradient / gradient.dtype.type(scale), right)
 
 
 def _base(slope: Slope) -> tuple[Compute, Arrays] | None:
@@ -379,8 +380,11 @@ def _base(slope: Slope) -> tuple[Compute, Arrays] | None:
 
 def pulled(slope: Slope, xs_and_douts: Arrays) -> Arrays:
     """The gradients, as arrays; the arguments keep their strides."""
-    given = [Tensor.wrap(a.view(), "cpu") for a in xs_and_douts]
-    return tuple(g.asnumpy() for g in slope.pulled(*given))
+    return tuple(g.asnumpy() for g in slope.pulled(*map(_tensor, xs_and_douts)))
+
+
+def _tensor(a: Array) -> Tensor:
+    return Tensor.wrap(a.view(), "cpu")
 
 
 # --- Programs -------------------------------------------------------------------------------------
@@ -425,19 +429,15 @@ def one_tensor_in_gradients(call: Call) -> Iterator[Variant]:
                 f"with one tensor as inputs {i} and {j}, its gradient is not the sum of the two "
                 "gradients that equal tensors have"
             )
-            got, apart = partial(_pulled_joined, slope, *both), _pulled_apart(slope, *both)
-            yield Variant(words, got, fixed(apart))
+            each = slope.pulled(*map(Tensor, (*slope.xs, *slope.some_cotangents())))
+            apart = ((each[both[0]] + each[both[1]]).asnumpy(),)
+            yield Variant(words, partial(_pulled_joined, slope, *both), fixed(apart))
 
 
 def _pulled_joined(slope: Slope, i: int, j: int) -> Arrays:
     xs = tuple(map(Tensor, slope.xs))
     _, pull = vjp(lambda x: slope.outputs(*_joined((*xs[:i], x, *xs[i + 1 :]), i, j)), xs[i])
     return tuple(g.asnumpy() for g in pull(tuple(map(Tensor, slope.some_cotangents()))))
-
-
-def _pulled_apart(slope: Slope, i: int, j: int) -> Arrays:
-    gradients = slope.pulled(*map(Tensor, (*slope.xs, *slope.some_cotangents())))
-    return ((gradients[i] + gradients[j]).asnumpy(),)
 
 
 def _twins(call: Call) -> Iterator[tuple[int, int, Call]]:
@@ -469,7 +469,7 @@ def called(call: Call) -> Iterator[Variant]:
     known = [launch(entry, call) for entry in kernels_of(call)]
     if known:
         got = call.run(tuple(map(Tensor, call.arrays)))
-        same = (outs for outs in known if difference(call, got, outs) is None)
+        same = (outs for outs in known if difference(got, outs, call.terms) is None)
         words = f"called, it gives other numbers than its kernel {call.entries()[0].describe()}"
         yield Variant(words, partial(tuple, got), fixed(next(same, known[0])))
 

@@ -1,30 +1,42 @@
-"""Checks of CUDA kernels in the simulator: their numbers against the CPU's, and their faults."""
+"""Checks of CUDA kernels in the simulator: their numbers against the CPU's, and their faults.
+
+In order: one launch, and launches in other ways and on other inputs; the notes of a report on what
+ran; a launch in the simulator, which checks the use of memory.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
-from functools import partial
-from typing import Any
+from functools import cache, partial
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
-from ....backends.kernel import KernelEntry
-from ....core.dtype import float64, is_float
-from ....core.errors import CompileError, KernelFaultError
-from ...calls import Array, Arrays, Call
-from ...layouts import laid_out, named
-from ..draws.values import LONGEST
-from ..session import Issue, Remark, first_line
-from . import launches
-from .accuracy import Relation, Variant, any_order, broken, changed
+from ...backends import registry
+from ...backends.cuda.array import DeviceArray
+from ...backends.cuda.sim import memory as settings
+from ...backends.devices import get_device
+from ...backends.kernel import KernelEntry, KernelNode
+from ...backends.selection import Target
+from ...core.dtype import float64, is_float
+from ...core.errors import CompileError, DeviceError, KernelFaultError
+from ...core.primitive import Primitive
+from ..budget import go_on
+from ..calls import Array, Arrays, Call, as_tuple, failure, launch, launched, node_of, prepared
+from ..layouts import laid_out, named
+from ..tolerance import changed
 from .kernels import Expected, against, between
-from .launches import failure, launch, launched
 from .numbers import specials
+from .relations import Relation, any_order, broken
 from .rules import others
-from .variants import dense
+from .session import Issue, Remark, first_line
+from .values import LONGEST
+from .variants import Variant, dense
 
 _SMALL = 64  # elements up to which a call is run in several ways
+_LISTED = 12  # kernels at most
 _MIXED = 2  # layouts of a call that are tried
 _LOG = 6  # lines of a compiler's log that a finding shows
 _ORDERS = (
@@ -46,12 +58,12 @@ _ADVICE = {
 
 def on_devices(call: Call) -> bool:
     """True for calls that a CUDA kernel takes, if the simulator is available."""
-    return call.kind != LONGEST and bool(launches.entries(call)) and launched(call)
+    return call.kind != LONGEST and bool(entries(call)) and launched(call)
 
 
 def devices(call: Call) -> Iterator[Remark]:
     """Every CUDA kernel agrees with the reference and the CPU's kernels, without a fault."""
-    for entry in launches.entries(call):
+    for entry in entries(call):
         name = f"cuda {entry.describe()}"
         found = yield from _remarks(call, name, _once(call, name, entry))
         if found:
@@ -94,7 +106,7 @@ def _remarks(call: Call, name: str, found: Iterator[Remark]) -> Any:
 def _once(call: Call, name: str, entry: KernelEntry) -> Iterator[Remark]:
     """Issues of one launch: of its memory, else of its numbers, against the reference or the
     float64 kernel, then against the first CPU kernel."""
-    ran = launches.run(entry, call)
+    ran = simulated(entry, call)
     memory = list(_memory(call, name, ran))
     yield from memory
     expected = Expected(call)
@@ -108,7 +120,7 @@ def _once(call: Call, name: str, entry: KernelEntry) -> Iterator[Remark]:
             yield from between(call, name, ran.outs, f"cpu {cpu.describe()}", launch(cpu, call))
 
 
-def _memory(call: Call, name: str, ran: launches.Run) -> Iterator[Issue]:
+def _memory(call: Call, name: str, ran: Run) -> Iterator[Issue]:
     for i, count in enumerate(ran.unwritten):
         if count:
             yield Issue(
@@ -165,7 +177,7 @@ def _layouts(name: str, run: Any, call: Call) -> Iterator[Variant]:
 
 
 def _outputs(entry: KernelEntry, call: Call, arrays: Arrays, schedule: str = "forward") -> Arrays:
-    return launches.run(entry, call, arrays, schedule).outs
+    return simulated(entry, call, arrays, schedule).outs
 
 
 def _elsewhere(call: Call, entry: KernelEntry) -> Iterator[Call]:
@@ -176,7 +188,7 @@ def _elsewhere(call: Call, entry: KernelEntry) -> Iterator[Call]:
     near = [replace(other, smooth=False) for other, *_ in specials(call, 1)] if usual else []
     for other in (*near, *(Call(p, call.arrays, call.consts) for p in others(call.primitive))):
         try:
-            usable = launched(other) and entry in launches.entries(other) and other.entries()
+            usable = launched(other) and entry in entries(other) and other.entries()
         except Exception:  # the rules refuse it
             continue
         if usable and failure(other.entries()[0], other) is None:
@@ -190,7 +202,7 @@ def _beside_cpu(call: Call, name: str, entry: KernelEntry, numbers: bool) -> Ite
     these inputs is up to kernels.
     """
     cpu = call.entries()[0]
-    outs, right = launches.run(entry, call).outs, launch(cpu, call)
+    outs, right = simulated(entry, call).outs, launch(cpu, call)
     if not numbers:
         right = tuple(map(_unless_all_vanish, outs, right))
     for remark in between(call, name, outs, f"cpu {cpu.describe()}", right):
@@ -211,3 +223,132 @@ def _unless_all_vanish(out: Array, right: Array) -> Array:
     if not is_float(out.dtype) or np.isfinite(out.astype(float64)).all():
         return right
     return np.where(np.isfinite(right.astype(float64)), right, out).astype(right.dtype)
+
+
+def notes_on_devices(primitive: Primitive, seen: Sequence[Call]) -> Iterator[str]:
+    """The CUDA kernels that ran, and those that did not, with the reason."""
+    found = registered(primitive)
+    why = available() if found else ""
+    ran = [e for e in found if any(e in entries(call) for call in seen)]
+    others = [e for e in found if e not in ran]
+    if ran:
+        yield f"checked in the simulator of CUDA, not on a GPU: {_listed(ran)}"
+    if others:
+        yield f"not checked{f', because {why}' if why else ''}: {_listed(others)}"
+
+
+def _listed(entries: Sequence[KernelEntry]) -> str:
+    rest = f" and {len(entries) - _LISTED} more" if len(entries) > _LISTED else ""
+    return ", ".join(f"{e.device} {e.describe()}" for e in entries[:_LISTED]) + rest
+
+
+# --- Launches in the simulator --------------------------------------------------------------------
+
+
+_SECONDS = 4.0  # seconds after which a launch counts as hung
+
+
+@cache
+def available() -> str:
+    """The reason why there is no simulator, in a sentence; "" if there is one. The call registers
+    the library's CUDA kernels."""
+    try:
+        get_device("cuda-sim")
+    except DeviceError as error:
+        return str(error)
+    return ""
+
+
+def registered(primitive: Primitive) -> list[KernelEntry]:
+    """The CUDA kernels of a primitive. For a user's primitive without any, nothing is loaded."""
+    if type(primitive).__module__.startswith("miniml."):
+        available()
+    return registry.table.get((primitive.name, "cuda"), [])
+
+
+def entries(call: Call) -> list[KernelEntry]:
+    """The CUDA kernels that take and give the dtypes of a call unchanged, and that the simulator
+    can run."""
+    plain = [e for e in registered(call.primitive) if not e.signature.arranged]
+    fitting = [e for e in plain if e.signature.accepts(call.dtypes)]
+    if call.primitive.dynamic_outputs or not fitting or available():
+        return []
+    outs = tuple(o.dtype for o in call.inferred)
+    simulator = Target(get_device("cuda-sim"))
+    return [e for e in fitting if e.signature.gives(outs) and simulator.supports(e)]
+
+
+def simulated(
+    entry: KernelEntry,
+    call: Call,
+    arrays: Arrays | None = None,
+    schedule: str = "forward",
+) -> Run:
+    """Launch a kernel on a call's inputs (or other arrays of the same shapes), in any strides.
+
+    schedule: the order of blocks and threads. Raises what the kernel's rule and the simulator
+    raise: CompileError, LaunchError, KernelFaultError with the faults; TimeIsUpError when the time
+    of the check is up.
+    """
+    go_on()
+    device: Any = get_device("cuda-sim", "check")
+    given = tuple(_uploaded(device, a) for a in (call.arrays if arrays is None else arrays))
+    if not device.takes_strides(entry):
+        given = tuple(map(device.contiguous, given))
+    before = [device.to_host(x).tobytes() for x in given]
+    with settings.using(schedule=schedule, seed=1, seconds=_SECONDS):
+        outs = _launched(device, entry, call, given)
+    return Run(
+        tuple(map(device.to_host, outs)),
+        tuple(-(-o.flat.unwritten() // o.dtype.itemsize) for o in outs),
+        tuple(i for i, x in enumerate(given) if device.to_host(x).tobytes() != before[i]),
+    )
+
+
+class Run(NamedTuple):
+    """The result of a launch: outputs, the number of unwritten elements of each, and the numbers of
+    the inputs that it changed."""
+
+    outs: Arrays
+    unwritten: tuple[int, ...]
+    changed: tuple[int, ...]
+
+
+def _launched(device: Any, entry: KernelEntry, call: Call, given: tuple[Any, ...]) -> Any:
+    node = node_of(call, call.arrays, call.inferred, call.attrs_of(entry), Target(device))
+    if entry.view is not None:
+        with _look(entry, node) as look:
+            return tuple(map(device.contiguous, as_tuple(look(*given))))
+    kernel = device.bare_kernel(entry)
+    with prepared(kernel, node):
+        scratch, outs = (
+            tuple(device.empty(s.shape, s.dtype) for s in specs)
+            for specs in (kernel.workspace(), node.outputs)
+        )
+        kernel.launch(given, scratch, outs, device.stream)
+    return outs
+
+
+@contextmanager
+def _look(entry: KernelEntry, node: KernelNode) -> Iterator[Callable[..., Any]]:
+    """A view kernel for a node, as a function of arrays alone."""
+    made, body = entry.made(), cast(Any, entry.body)
+    if made is None:
+        yield partial(body, **node.attrs)
+        return
+    with prepared(made, node):
+        yield made.call
+
+
+def _uploaded(device: Any, a: Array) -> DeviceArray:
+    """The array on the device, with its strides."""
+    steps = [(n - 1) * s for n, s in zip(a.shape, a.strides)]
+    if a.flags.c_contiguous or not a.size:
+        made: DeviceArray = device.from_host(a)
+        return made
+    start = -sum(min(s, 0) for s in steps)
+    memory = np.zeros(start + sum(max(s, 0) for s in steps) + a.itemsize, np.uint8)
+    np.ndarray(a.shape, a.dtype, memory, start, a.strides)[...] = a
+    block = device.arena(memory.nbytes)
+    device.set(block, memory)
+    return DeviceArray(device, block, start, a.shape, a.dtype, a.strides)

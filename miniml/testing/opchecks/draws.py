@@ -18,16 +18,15 @@ from typing import Any
 
 import numpy as np
 
-from ....backends import registry
-from ....backends.kernel import KernelEntry
-from ....core.abstract import Shape
-from ....core.dtype import DType, float32, float64, is_float
-from ....core.primitive import Primitive
-from ... import layouts
-from ...budget import go_on
-from ...calls import ON_CPU, Array, Arrays, Call
-from ...choices import Choices
-from ..checks.launches import failure, launch, launched
+from ...backends import registry
+from ...backends.kernel import KernelEntry
+from ...core.abstract import Shape
+from ...core.dtype import DType, float32, float64, is_float
+from ...core.primitive import Primitive
+from .. import layouts
+from ..budget import go_on
+from ..calls import ON_CPU, Array, Arrays, Call, failure, launch, launched
+from ..layouts import Choices
 from .values import (
     APART,
     EXTREME,
@@ -473,15 +472,11 @@ _SECONDS = 2e-3  # for that part
 def grows_slowly(call: Call) -> bool:
     """True if kernels on the first part of the call are fast and allocate no arrays far larger than
     inputs and outputs, such as a table of all pairs."""
-    part = call.on(tuple(map(_part, call.arrays)))
+    part = call.on(tuple(a[(slice(_PART),) * a.ndim] for a in call.arrays))
     try:
         return all(_is_light(entry, part) for entry in part.entries())
     except Exception:  # refused, or a kernel cannot run it: shorter calls show that
         return False
-
-
-def _part(a: Array) -> Array:
-    return a[tuple(slice(_PART) for _ in a.shape)]
 
 
 def _is_light(entry: KernelEntry, call: Call) -> bool:

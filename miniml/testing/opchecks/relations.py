@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import product
 from math import prod
@@ -16,44 +16,35 @@ from typing import Any
 
 import numpy as np
 
-from ....backends import registry
-from ....backends.cc import units
-from ....backends.cc.units import Source, available
-from ....backends.devices import get_device
-from ....backends.expressions.table import Expression, table
-from ....backends.registry import BUILTIN, NATIVE
-from ....backends.selection import Target
-from ....core.dtype import bool_, is_float, type_code
-from ....core.errors import CompileError, DeviceError
-from ....core.scope import Block
-from ....core.settings import context
-from ....core.tensor import Tensor
-from ....graph.ir import Graph
-from ....graph.tracing import trace
-from ....runtime.codegen import DEAR
-from ....runtime.launch import prepare, program_target
-from ....runtime.lowering import COMPOSITIONS, lower
-from ....runtime.nest import REDUCTIONS
-from ....runtime.program import Program
-from ...calls import Array, Arrays, Call, as_tuple
-from ...layouts import USUAL, laid_out, named
-from ...tolerance import limits_of, mismatch
-from ..draws.values import accepts
-from ..session import Issue
+from ...backends import registry
+from ...backends.cc import units
+from ...backends.cc.units import Source, available
+from ...backends.devices import get_device
+from ...backends.expressions.table import Expression, table
+from ...backends.registry import BUILTIN, NATIVE
+from ...backends.selection import Target
+from ...core.dtype import bool_, is_float, type_code
+from ...core.errors import CompileError, DeviceError, MinimlError
+from ...core.scope import Block
+from ...core.settings import context
+from ...core.tensor import Tensor
+from ...graph.ir import Graph
+from ...graph.tracing import trace
+from ...runtime.codegen import DEAR
+from ...runtime.launch import prepare, program_target
+from ...runtime.lowering import COMPOSITIONS, lower
+from ...runtime.nest import REDUCTIONS
+from ...runtime.program import Program
+from ..budget import go_on
+from ..calls import Array, Arrays, Call, as_tuple
+from ..layouts import USUAL, laid_out, named
+from ..tolerance import apart, changed, difference, limits_of, mismatch, spread_inside
 from . import variants
-from .accuracy import (
-    Relation,
-    Variant,
-    any_order,
-    broken,
-    changed,
-    same_bits,
-    same_numbers,
-    spread_inside,
-)
 from .facts import as_elements, as_linear, as_reduction, as_view
 from .numbers import specials
-from .variants import compilable, dense
+from .session import Issue, first_line
+from .values import accepts
+from .variants import Variant, compilable, dense
 
 _LONG = 150_001  # elements: several parts for threads, and no whole number of vectors
 _NUMPY = Target(get_device("cpu"), (BUILTIN,))
@@ -297,6 +288,70 @@ def _as_registered() -> Block[bool]:
     return registry.believed.use(lambda: True)
 
 
+# --- Relations -----------------------------------------------------------------------------------
+
+
+Tolerance = Callable[[Call, Variant, Arrays, Arrays], str | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Relation:
+    """A row of the table. tolerance: gives the difference in words if it is more than allowed, else
+    None. advice: what to do about it."""
+
+    name: str
+    variants: Callable[[Call], Iterator[Variant]]
+    tolerance: Tolerance
+    advice: str
+
+
+def broken(call: Call, relation: Relation) -> Iterator[Issue]:
+    """The first variant that differs by more than the tolerance, if there is one."""
+    for variant in relation.variants(call):
+        go_on()
+        wrong = _wrong(call, relation, variant)
+        if wrong is not None:
+            text = f"{call}: {variant.words}: {wrong}"
+            yield Issue(relation.name, text, relation.advice, call=variant.call)
+            return
+
+
+def _wrong(call: Call, relation: Relation, variant: Variant) -> str | None:
+    try:
+        expected = variant.run(variant.arrays)
+    except (np.linalg.LinAlgError, MinimlError):
+        return None  # broadcast rows make a matrix singular, equal inputs an exponent negative
+    except Exception as error:
+        return f"it raises {first_line(error)}"
+    try:
+        got = variant.got()
+    except np.linalg.LinAlgError:
+        return None
+    except Exception as error:
+        return f"it raises {first_line(error)}"
+    if len(got) != len(expected):
+        return f"{len(got)} outputs instead of {len(expected)}"
+    return relation.tolerance(call, variant, got, expected)
+
+
+def same_bits(call: Call, variant: Variant, got: Arrays, expected: Arrays) -> str | None:
+    """The tolerance that allows no difference at all."""
+    for i, (one, two) in enumerate(zip(expected, got)):
+        if one.tobytes() != two.tobytes():
+            return f"output {i} {changed(one, two)}"
+    return None
+
+
+def same_numbers(call: Call, variant: Variant, got: Arrays, expected: Arrays) -> str | None:
+    """The tolerance that allows some roundings of the largest number."""
+    return difference(got, expected, call.terms)
+
+
+def any_order(call: Call, variant: Variant, got: Arrays, expected: Arrays) -> str | None:
+    """The tolerance that allows differences that another order of the same sums explains."""
+    return apart(got, expected, variant.run, variant.arrays)
+
+
 # --- The table ------------------------------------------------------------------------------------
 
 
@@ -371,12 +426,12 @@ RELATIONS: dict[str, tuple[Relation, ...]] = {
     "gradient cotangents": (
         Relation("strided", variants.cotangents_in_other_layouts, any_order,
             "let every kernel in the bprop follow strides"),
-        Relation("late", variants.after_another_call, any_order,
+        Relation("late", partial(variants.linear, "later"), any_order,
             "let the bprop compute from its inputs, outputs and cotangents; keep nothing of the "
             "last call, on self or in the module"),
-        Relation("not linear", variants.scaled, any_order,
+        Relation("not linear", partial(variants.linear, "scale"), any_order,
             "let every term of the bprop have one factor of dout; clip gradients outside of it"),
-        Relation("zero", variants.zero, same_numbers,
+        Relation("zero", partial(variants.linear, "zero"), same_numbers,
             "let every term of the bprop have a factor of dout"),
     ),
 }  # fmt: skip

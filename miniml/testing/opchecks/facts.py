@@ -7,12 +7,11 @@ from functools import partial
 
 import numpy as np
 
-from ....core.dtype import float64, is_float
-from ....ops.checks import normal_axes
-from ...calls import Array, Arrays, Call
-from ..draws.values import SMOOTH
-from .accuracy import Compute, Variant
-from .launches import launch, launched
+from ...core.dtype import float64, is_float
+from ...ops.checks import normal_axes
+from ..calls import Array, Arrays, Call, launch, launched
+from .values import SMOOTH
+from .variants import Compute, Variant
 
 Made = Callable[[Arrays], Arrays]
 

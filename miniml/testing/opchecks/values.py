@@ -19,15 +19,14 @@ from typing import Any
 
 import numpy as np
 
-from ....core.abstract import Abstract, Shape
-from ....core.dtype import DType, bool_, float16, is_float
-from ....core.errors import MinimlError
-from ....core.infer import infer
-from ....core.primitive import EMPTY, Primitive, key
-from ...budget import go_on
-from ...calls import Array, Call, call_of, dtypes_of
-from ...opinfo import OpInfo
-from ...tolerance import limits_of
+from ...core.abstract import Abstract, Shape
+from ...core.dtype import DType, bool_, float16, is_float
+from ...core.errors import MinimlError
+from ...core.infer import infer
+from ...core.primitive import EMPTY, Primitive, key
+from ..budget import go_on
+from ..calls import Array, Call, OpInfo, call_of, dtypes_of
+from ..tolerance import limits_of
 
 # Kinds of numbers. The smooth ones suit gradients: no two numbers are equal, none is at a kink. At
 # the bent ones a gradient is checked, too, with kinks allowed.

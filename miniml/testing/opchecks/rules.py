@@ -17,15 +17,24 @@ from typing import Any, Literal, get_args, get_origin
 
 import numpy as np
 
-from ....backends import registry
-from ....core.abstract import Abstract, typed
-from ....core.dtype import from_type_code
-from ....core.errors import DeclarationError, DTypeError, KernelNotFoundError, MinimlError
-from ....core.primitive import Primitive, key
-from ...calls import ON_CPU, Arrays, Call, reference
-from ...opinfo import OpInfo
-from ..session import Issue, first_line
-from .launches import failure, kernels_of, launch, other_shape, refused_by_value
+from ...backends import registry
+from ...core.abstract import Abstract, typed
+from ...core.dtype import from_type_code
+from ...core.errors import DeclarationError, DTypeError, KernelNotFoundError, MinimlError
+from ...core.primitive import Primitive, key
+from ..calls import (
+    ON_CPU,
+    Arrays,
+    Call,
+    OpInfo,
+    failure,
+    kernels_of,
+    launch,
+    other_shape,
+    reference,
+    refused_by_value,
+)
+from .session import Issue, first_line
 
 # Errors that Python raises where a rule does not check its inputs.
 _SLOPPY = (IndexError, TypeError, AttributeError, KeyError, ZeroDivisionError, UnboundLocalError)

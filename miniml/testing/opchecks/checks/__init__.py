@@ -1,1 +1,0 @@
-"""The checks of opcheck, one module per subject."""

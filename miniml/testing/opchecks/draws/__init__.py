@@ -1,1 +1,0 @@
-"""The draws of opcheck: calls, their shapes, values and memory layouts."""
