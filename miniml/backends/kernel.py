@@ -1,15 +1,15 @@
-"""Kernels: functions that fill `out`, or classes with a life cycle."""
+"""Kernels: functions that fill `out`, or classes with a life cycle; and memoized constants."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple, TypeVar
+from weakref import finalize
 
 import numpy as np
 
 from ..core.abstract import PLAIN
-from .constants import once
 from .expressions.table import Expression as Expression
 from .signature import ArraySpec, Signature
 
@@ -223,3 +223,30 @@ class KernelEntry:
         """Signature and provider, as `explain` and error messages show them."""
         needs = f", requires {' '.join(self.requires)}" if self.requires else ""
         return f"{self.signature} ({self.provider}{needs})"
+
+
+# --- Constants ------------------------------------------------------------------------------------
+
+
+_made: dict[tuple[int, Callable[..., Any]], Any] = {}
+
+
+def once(array: Any, make: Callable[[Any], T]) -> T:
+    """`make(array)`, computed once for an array of NumPy or of a device and equal functions.
+
+    The result is kept as long as the array, which must not change afterwards; `make` gets an array
+    of NumPy as a read-only view.
+    """
+    key = id(array), make
+    if key not in _made:
+        made = make(_read_only(array) if isinstance(array, np.ndarray) else array)
+        if _made.setdefault(key, made) is made:
+            finalize(array, _made.pop, key, None).atexit = False
+    found: T = _made[key]
+    return found
+
+
+def _read_only(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    view = array.view()
+    view.flags.writeable = False
+    return view

@@ -22,7 +22,7 @@ import numpy as np
 
 from ..core import epoch
 from ..core.errors import DeclarationError, DuplicateError
-from ..core.features import checked
+from ..core.options import features
 from ..core.scope import Scoped
 from .expressions.functions import C_FUNCTIONS, C_WORDS, unknown_calls
 from .expressions.table import table as expressions
@@ -74,7 +74,7 @@ def kernel(
     """
     if not signatures:
         raise DeclarationError(f"kernel for {name} has no signature; add one, such as 'f->f'")
-    requires = checked(requires, device)
+    requires = features(requires, device)
     row = partial(
         KernelEntry, provider=provider, requires=requires, priority=priority, inplace=inplace,
         strided=strided, total=total,

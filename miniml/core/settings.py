@@ -12,8 +12,7 @@ from numpy.typing import DTypeLike
 from .abstract import known, unknown
 from .dtype import DType, as_dtype, bfloat16, float16
 from .errors import DeviceError, DTypeError, MinimlError
-from .features import checked
-from .options import choice, count
+from .options import choice, count, features
 from .scope import Block, Scoped
 
 GRAPH_MODE = 0
@@ -235,7 +234,7 @@ def _changed(settings: Settings, given: dict[str, Any]) -> Settings:
     for name in given.get("formats", ()):
         if not known(name):
             raise MinimlError(unknown(name))
-    given |= {"without": checked(given["without"])} if "without" in given else {}
+    given |= {"without": features(given["without"])} if "without" in given else {}
     if all(map(eq, map(partial(getattr, settings), given), given.values())):
         return settings
     if settings.unwatched is not None:  # not interned: nobody should keep watchers

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from .. import ops
-from ..backends.constants import once
 from ..backends.devices import get_device
+from ..backends.kernel import once
 from ..ops.checks import normal_axis
 from . import hints
 from .abstract import Abstract, Kind

@@ -13,8 +13,8 @@ from typing import Any, TypeVar
 import numpy as np
 import optree
 
-from ..core.constructor import Constructed
 from ..core.errors import MinimlError, ShapeError
+from ..core.hints import Constructed
 from ..core.options import count, flag, integer
 from ..core.tensor import Array, Tensor
 from .sets import Transform

@@ -34,12 +34,13 @@ from ..core.errors import (
     pinned,
     point_at,
 )
+from ..core.infer import interleave
 from ..core.parameter import Parameter
 from ..core.primitive import Primitive
 from ..core.settings import context, current
 from ..core.tensor import Tensor
 from ..core.trace import computes_at_once, current_trace
-from ..graph.ir import Graph, Var, interleave, refuse_dataclass
+from ..graph.ir import Graph, Var, refuse_dataclass
 from ..graph.record import Call, RecordTrace
 from ..ops.checks import broadcasts_to, dtype_of, on_device_of
 

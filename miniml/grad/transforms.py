@@ -4,7 +4,8 @@ After grad, value_and_grad, vjp and jvp stand the `Weights` that a gradient is w
 the structure that they are given in; `custom_bprop`, a Python function that carries its own
 gradient; and `hook_gradient`, a function of the gradient that passes through a value.
 Then jacobians, Hessians and Hessian-vector products, made of these, and `GradOperation`,
-MindSpore's factory of gradient functions.
+MindSpore's factory of gradient functions; and `recomputed`, a function of which a gradient keeps
+the inputs alone.
 """
 
 from __future__ import annotations
@@ -28,12 +29,13 @@ from ..core.errors import (
     MinimlError,
     ShapeError,
 )
+from ..core.hints import hide_frames, hides_frames
 from ..core.parameter import Parameter
 from ..core.settings import context
 from ..core.tensor import Tensor
-from ..core.trace import current_trace
-from ..core.tracebacks import hide_frames, hides_frames
-from ..graph.tracing import TracedTensor, by_position
+from ..core.trace import computes_at_once, current_trace, partition
+from ..graph.ir import is_result
+from ..graph.tracing import TracedTensor, as_tensor, by_position
 from ..ops.checks import dtype_of, on_device_of
 from .reverse import (
     Linearized,
@@ -661,3 +663,52 @@ def _as_sens(value: Any, out: Any) -> Any:
             "they are equal"
         )
     return sens if sens.dtype == out.dtype else ops.cast(sens, out.dtype)
+
+
+# --- Activation checkpointing ---------------------------------------------------------------------
+
+
+def recomputed(fn: F) -> F:
+    """`fn`, of which a gradient keeps the inputs alone (activation checkpointing)."""
+    if not callable(fn):
+        raise DeclarationError(f"recompute got {fn!r}; give a function of tensors, or a Cell")
+    name = f"recompute of {name_of(fn)}"
+
+    @wraps(fn)
+    def called(*args: Any, **named: Any) -> Any:
+        given = partition((args, named), is_result)
+
+        def of_tensors(*tensors: Any) -> Any:
+            by_position, by_keyword = given.filled(tensors)
+            return fn(*by_position, **by_keyword)
+
+        tensors = list(map(as_tensor, given.taken()))
+        return current_trace().call_recomputed(name, of_tensors, _pull, tensors)
+
+    return called  # type: ignore[return-value]
+
+
+def _pull(again: Callable[..., Any], values: Sequence[Any], dout: Any) -> tuple[Any, ...]:
+    """The gradients of the values, None for those that are not floats."""
+    if not computes_at_once():
+        values = _fenced(values, dout)
+    floats = [i for i, x in enumerate(values) if is_float(x.dtype)]
+
+    def of_floats(*xs: Any) -> Any:
+        known = dict(zip(floats, xs, strict=True))
+        return again([known.get(i, x) for i, x in enumerate(values)])
+
+    _, back = vjp(of_floats, *[values[i] for i in floats])
+    found = dict(zip(floats, back(dout), strict=True))
+    return tuple(found.get(i) for i in range(len(values)))
+
+
+def _fenced(values: Sequence[Any], dout: Any) -> list[Any]:
+    """The values behind barriers that wait for the cotangent, so that in a graph their
+    recomputation is neither merged with the forward computation nor scheduled early."""
+    after = next(d for d in partition(dout, _is_float).taken())
+    return [ops.barrier(x, after) if is_float(x.dtype) else x for x in values]
+
+
+def _is_float(leaf: Any) -> bool:
+    return isinstance(leaf, Tensor) and is_float(leaf.dtype)

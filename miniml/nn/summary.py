@@ -21,10 +21,9 @@ from ..core.abstract import Abstract, listed
 from ..core.dtype import canonical, float32, is_float
 from ..core.errors import AttributeRefusedError, DTypeError, ShapeError, layers, name_layer
 from ..core.parameter import Parameter
-from ..core.partition import Holes, holes
 from ..core.primitive import Primitive
 from ..core.settings import current, unwatched
-from ..core.trace import current_trace, use_trace
+from ..core.trace import Partition, current_trace, partition, use_trace
 from ..graph.ir import Graph, Node, Var, is_result, is_traced
 from ..graph.tracing import ForwardingTrace, TracedTensor, trace_body, trace_call
 
@@ -60,7 +59,7 @@ class _Noted:
     flops: dict[str, int]
 
 
-def _arguments(examples: Sequence[Any]) -> Holes:
+def _arguments(examples: Sequence[Any]) -> Partition:
     """The arguments, with each tensor, array, ArraySpec and shape replaced by its type."""
     if all(type(x) is int for x in examples):
         got = ", ".join(map(str, examples))
@@ -68,7 +67,7 @@ def _arguments(examples: Sequence[Any]) -> Holes:
     given: Any = list(examples)  # a tuple of shapes is not a shape
     leaves, spec = optree.tree_flatten(given, is_leaf=_is_type)
     typed = spec.unflatten([_Typed(_abstract(x)) if _is_tensor_like(x) else x for x in leaves])
-    found = holes(typed, lambda leaf: isinstance(leaf, _Typed))
+    found = partition(typed, lambda leaf: isinstance(leaf, _Typed))
     for position in found.positions:
         found.leaves[position] = found.leaves[position].abstract
     return found
@@ -97,7 +96,7 @@ def _abstract(x: Any) -> Abstract:
     return Abstract(shape, canonical(np.dtype(dtype)))
 
 
-def _traced(net: Any, examples: Holes) -> _Noted:
+def _traced(net: Any, examples: Partition) -> _Noted:
     outputs: dict[int, list[Any]] = {}
     layer_of: dict[Var, str] = {}
 

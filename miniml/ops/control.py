@@ -25,10 +25,9 @@ from ..core.errors import (
     note_step,
 )
 from ..core.options import count, integer
-from ..core.partition import Holes, holes
 from ..core.primitive import Primitive
 from ..core.settings import current
-from ..core.trace import computes_at_once, current_trace
+from ..core.trace import Partition, computes_at_once, current_trace, partition
 from .bases import moves
 from .checks import function, needs_float
 from .create import full
@@ -544,9 +543,9 @@ def merged(leaves: list[Any], *parts: Traced) -> tuple[list[Any], list[tuple[int
     return inputs, takes
 
 
-def tensor_leaves(tree: Tree) -> Holes:
-    """The tree, with holes in place of its tensors and arrays."""
-    return holes(tree, lambda leaf: hasattr(leaf, "dtype"))
+def tensor_leaves(tree: Tree) -> Partition:
+    """The tree, its tensors and arrays apart."""
+    return partition(tree, lambda leaf: hasattr(leaf, "dtype"))
 
 
 def known_truth(name: str, pred: Any) -> bool | None:

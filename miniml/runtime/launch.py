@@ -22,7 +22,7 @@ from ..backends.signature import ArraySpec
 from ..core.abstract import Abstract, listed
 from ..core.dtype import DType
 from ..core.errors import DeclarationError, MinimlError
-from ..core.features import masking
+from ..core.options import masking
 from ..core.primitive import Primitive
 from ..core.settings import current
 

@@ -19,15 +19,13 @@ from ..backends.registry import BUILTIN, NATIVE, taken
 from ..backends.selection import Target
 from ..backends.signature import ArraySpec
 from ..core.abstract import PLAIN, Abstract, typed
-from ..core.arguments import arguments
 from ..core.dtype import ALL, DType, from_type_code, is_float
-from ..core.infer import infer
+from ..core.infer import arguments, infer, interleave
 from ..core.primitive import Primitive
 from ..core.scope import Block
 from ..core.settings import Settings, context, current
 from ..core.tensor import Tensor
 from ..core.trace import current_trace
-from ..graph.ir import interleave
 from .opinfo import OpInfo, Sample
 
 Array = np.ndarray[Any, Any]

@@ -12,10 +12,9 @@ import optree
 
 from ..core import options
 from ..core.access import uninterrupted
-from ..core.constructor import Constructed
 from ..core.errors import MinimlError, ShapeError
+from ..core.hints import Constructed, hides_frames
 from ..core.tensor import Array, Tensor
-from ..core.tracebacks import hides_frames
 from ..data import DataLoader
 from ..nn import Cell
 from ..optim import LossScale, Optimizer

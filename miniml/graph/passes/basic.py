@@ -13,11 +13,12 @@ import numpy as np
 
 from ...core.abstract import listed
 from ...core.errors import GraphError
+from ...core.infer import interleave
 from ...core.primitive import key
 from ...core.settings import context, unwatched
 from ...core.tensor import Tensor
 from ...core.trace import eager_trace
-from ..ir import Graph, Node, Var, interleave, verify, versions
+from ..ir import Graph, Node, Var, verify, versions
 from .rewrite import SMALL, Rewriter
 
 # --- Constant folding -----------------------------------------------------------------------------
