@@ -75,7 +75,7 @@ def hint_for(name: str, owner: str = "miniml") -> str:
 
 
 def argument_hint(name: str, takes: Collection[str]) -> str:
-    """What to write here for a keyword of another library, of what takes these; "" if unknown."""
+    """The equivalent here of a keyword of another library, of what takes these; "" if unknown."""
     hint = ARGUMENTS.get(name, "")
     parameter, equals, _ = hint.partition("=")
     unknown = equals and parameter.isidentifier() and parameter not in takes

@@ -41,6 +41,7 @@ from .errors import (
     ShapeError,
     TracedValueError,
 )
+from .parameter import Parameter
 from .primitive import (
     Primitive,
     PrimitiveWithCheck,
@@ -98,6 +99,13 @@ def interleave(primitive: Primitive, tensors: list[Any], consts: dict[str, Any])
     rest = iter(tensors)
     count = len(tensors) + len(const_values)
     return tuple(const_values[i] if i in const_values else next(rest) for i in range(count))
+
+
+def written(primitive: Primitive, args: Sequence[Any]) -> Parameter | None:
+    """The parameter that a call of the primitive on these arguments writes to, if any."""
+    if primitive.effect != "state" or not args:
+        return None
+    return args[0] if isinstance(args[0], Parameter) else None
 
 
 def as_they_are(primitive: Primitive, values: Sequence[Any]) -> bool:
@@ -400,7 +408,7 @@ def _dictionary(given: Any) -> dict[str, Any]:
 
 
 def _by_dictionary(primitive: Primitive, inputs: Sequence[Any]) -> tuple[dict[str, Any], ...]:
-    """What `__infer__` gives, one dictionary per output."""
+    """The result of `__infer__`, one dictionary per output."""
     found = _ruled(primitive, "__infer__", tuple(map(_dictionary, inputs)))
     outs = tuple(found) if isinstance(found, (tuple, list)) else (found,)
     expected = len(primitive.outputs) if isinstance(primitive.outputs, tuple) else len(outs)
@@ -457,7 +465,7 @@ def _like_first(primitive: Primitive, inputs: tuple[Any, ...]) -> Abstract:
 
 
 def _outputs(primitive: Primitive, rule: str, result: Any) -> tuple[Any, ...]:
-    """What a rule gave, one entry per output: bare where the primitive has one output."""
+    """The result of a rule, one entry per output: bare where the primitive has one output."""
     if primitive._single:
         return (result,)
     expected = len(primitive.outputs) if isinstance(primitive.outputs, tuple) else None

@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 import reprlib
 from collections.abc import Iterable, Sequence
-from functools import cache
 from typing import Any, NoReturn
 
 import numpy as np
@@ -133,18 +132,6 @@ CPU = {name.lower(): present for name, present in _PRESENT.items()}  # True wher
 GPU = ("cublas", "wmma", "wmma_bfloat16")
 KNOWN = {"cpu": tuple(CPU), "cuda": GPU}  # by the device under which kernels are registered
 
-# Who lacks one of these lacks what needs it, directly or not.
-_NEEDS = {
-    "sse2": "sse", "sse3": "sse2", "ssse3": "sse3", "sse41": "ssse3", "sse42": "sse41",
-    "avx": "sse42", "f16c": "avx", "fma3": "avx", "fma4": "avx", "xop": "avx", "avx2": "avx",
-    "vaes": "avx", "vpclmulqdq": "avx", "avx512f": "avx2 fma3 f16c",
-    "x86_v2": "sse42 popcnt", "x86_v3": "x86_v2 avx2 fma3 f16c", "x86_v4": "x86_v3 avx512_skx",
-    "vsx2": "vsx", "vsx3": "vsx2", "vsx4": "vsx3", "vxe": "vx", "vxe2": "vxe",
-    "neon_fp16": "neon", "neon_vfpv4": "neon", "asimd": "neon", "fphp": "asimd",
-    "asimdhp": "asimd", "asimddp": "asimd", "asimdfhm": "asimd", "sve": "asimd",
-}  # fmt: skip
-_NEEDS |= {f: "avx512f" for f in CPU if f.startswith("avx512") and f != "avx512f"}
-
 
 def features(names: str | Iterable[object], device: str = "") -> tuple[str, ...]:
     """The names in lower case, as kernels of that device ("" for any) may require them.
@@ -162,12 +149,3 @@ def features(names: str | Iterable[object], device: str = "") -> tuple[str, ...]
                 f"{', '.join(known)}"
             )
     return found  # type: ignore[return-value]
-
-
-@cache
-def masking(names: tuple[str, ...]) -> tuple[str, ...]:
-    """These features and all that need one of them: what a machine without them has not either."""
-    found = set(names)
-    while more := {f for f, needs in _NEEDS.items() if found & {*needs.split()}} - found:
-        found |= more
-    return tuple(sorted(found))

@@ -319,8 +319,7 @@ def _identity(cls: type) -> tuple[str, str]:
 
 
 def spec_of(cls: type[Primitive], recorded: tuple[str, ...] | None = None) -> OpSpec:
-    """What kernels are told of a class; recorded: its attributes, if an instance was needed to know
-    them."""
+    """The declaration of a class for kernels; recorded: its attributes, if an instance told them."""
     inputs = cls._inputs
     tensors = None if inputs is None else tuple(n for n in inputs if n not in cls.const_inputs)
     outputs = cls.outputs if isinstance(cls.outputs, tuple) else None
@@ -454,7 +453,7 @@ class Field:
 
 
 def _resolved(annotation: str, names: Mapping[str, Any]) -> Any:
-    """What a string annotation stands for; Any where it cannot be resolved."""
+    """The type that a string annotation stands for; Any where it cannot be resolved."""
     try:
         return eval(annotation, dict(names))
     except Exception:  # whatever the user wrote there
@@ -644,7 +643,7 @@ def const_positions(cls: type[Any]) -> tuple[tuple[int, str], ...]:
 
 
 def promoted_positions(cls: type[Any]) -> tuple[int, ...] | None:
-    """Which tensor inputs are promoted, by position among them; None where `promote` says all."""
+    """The promoted tensor inputs, by position among them; None where `promote` says all."""
     if not isinstance(cls.promote, tuple):
         return None
     tensors = [n for n in cls._inputs or () if n not in cls.const_inputs]
@@ -658,7 +657,7 @@ def promoted_positions(cls: type[Any]) -> tuple[int, ...] | None:
 
 
 def like_position(cls: type[Any], inputs: list[Parameter]) -> int | None:
-    """Which input's shape and dtype the outputs have where no rule says: that of `like`, else the
+    """The input whose shape and dtype the outputs have where no rule says: that of `like`, else the
     first tensor that is promoted, else the first tensor; None where there is no tensor."""
     tensors = [p.name for p in inputs if p.name not in cls.const_inputs]
     if cls.like and cls.like not in tensors:
@@ -729,7 +728,7 @@ def with_parameters(call: Any, parameters: list[inspect.Parameter]) -> Any:
 
 @lru_cache(512)
 def _keywords(rule: Any) -> tuple[bool, frozenset[str]]:
-    """Whether a function takes any keyword, and those that it names."""
+    """True if a function takes any keyword; and those that it names."""
     taken = inspect.signature(rule).parameters.values()
     named = frozenset(p.name for p in taken if p.kind is p.KEYWORD_ONLY)
     return any(p.kind is p.VAR_KEYWORD for p in taken), named

@@ -43,8 +43,9 @@ class Trace(Protocol):
         """One call of a primitive; always a tuple of outputs."""
 
     def callee(self, fn: Callable[..., Any]) -> Callable[..., Any]:
-        """What to call for a cell or gradient, `fn`: its compiled form when eager in GRAPH_MODE, fn
-        itself otherwise. The caller calls it: nested cells take no frame of the trace."""
+        """The function to call for a cell or gradient, `fn`: its compiled form when eager in
+        GRAPH_MODE, fn itself otherwise. The caller calls it: nested cells take no frame of the
+        trace."""
         return fn
 
     def call_with_bprop(

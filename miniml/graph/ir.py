@@ -657,10 +657,3 @@ def only_for_state(graph: Graph, total: Callable[[Node], bool]) -> set[Node]:
         else:
             early.update(node.inputs)
     return late
-
-
-def written(primitive: Primitive, args: Sequence[Any]) -> Parameter | None:
-    """The parameter that a call of the primitive on these arguments writes to, if any."""
-    if primitive.effect != "state" or not args:
-        return None
-    return args[0] if isinstance(args[0], Parameter) else None

@@ -14,14 +14,14 @@ from operator import attrgetter
 from typing import Any
 
 from ..core.errors import GraphError, Layer, Location, layers, user_location
-from ..core.infer import arguments, as_they_are, interleave
+from ..core.infer import arguments, as_they_are, interleave, written
 from ..core.parameter import Parameter
 from ..core.primitive import Primitive
 from ..core.settings import context, current
 from ..core.tensor import Tensor
 from ..core.trace import Trace, current_trace, partition, use_trace
 from ..ops.control import Assign
-from .ir import Graph, Node, Var, is_result, versions, written
+from .ir import Graph, Node, Var, is_result, versions
 from .tracing import (
     Called,
     ConstantTrace,

@@ -33,7 +33,7 @@ from ..core.errors import (
     point_at,
     user_location,
 )
-from ..core.infer import arguments, infer, infer_value, interleave
+from ..core.infer import arguments, infer, infer_value, interleave, written
 from ..core.parameter import Generator, Parameter, default_generator
 from ..core.primitive import Primitive
 from ..core.settings import context, current
@@ -51,7 +51,6 @@ from .ir import (
     is_result,
     output_names,
     refuse_dataclass,
-    written,
 )
 
 Function = Callable[..., Any]

@@ -17,21 +17,21 @@ import numpy as np
 
 from ..backends.device import Array
 from ..backends.devices import get_device
-from ..backends.registry import refuse_returned
+from ..backends.kernel import refuse_returned
 from ..core import epoch
 from ..core.abstract import Abstract, Kind
 from ..core.access import claim
 from ..core.dtype import DType
 from ..core.errors import DeclarationError, GraphError, point_at, user_location
 from ..core.hints import hide_frames
-from ..core.infer import Weak, arguments, infer, interleave, weak_tensor
+from ..core.infer import Weak, arguments, infer, interleave, weak_tensor, written
 from ..core.parameter import Parameter, Reading, default_generator, publish, read
 from ..core.primitive import Primitive
 from ..core.primitive import key as attribute_key
 from ..core.settings import GRAPH_MODE, Plans, current, unwatched
 from ..core.tensor import Tensor, common_device
 from ..core.trace import Trace, eager_trace, is_tracing, use_trace
-from ..graph.ir import Graph, written
+from ..graph.ir import Graph
 from ..graph.tracing import TracedTensor, known_value, live, trace_body
 from ..ops.elementwise import Cast
 from .jit import compiled

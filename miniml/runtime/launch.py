@@ -15,16 +15,23 @@ from ..backends.cc.units import available
 from ..backends.cpu.linalg import ask_threads
 from ..backends.device import Array, Device
 from ..backends.devices import get_device
-from ..backends.kernel import Kernel, KernelEntry, KernelNode, has_elements
-from ..backends.registry import NATIVE, check_fills, refuse_rebinding, specs, taken
+from ..backends.kernel import (
+    Kernel,
+    KernelEntry,
+    KernelNode,
+    check_fills,
+    has_elements,
+    refuse_rebinding,
+    taken,
+)
+from ..backends.registry import NATIVE, specs
 from ..backends.selection import Selection, Target
 from ..backends.signature import ArraySpec
 from ..core.abstract import Abstract, listed
 from ..core.dtype import DType
 from ..core.errors import DeclarationError, MinimlError
-from ..core.options import masking
 from ..core.primitive import Primitive
-from ..core.settings import current
+from ..core.settings import current, masking
 
 Strides = tuple[int, ...] | None  # None: row-major
 _shape, _stored = attrgetter("shape"), attrgetter("stored")

@@ -14,8 +14,8 @@ import numpy as np
 from ..backends import registry
 from ..backends.cpu.formats import convert
 from ..backends.devices import get_device
-from ..backends.kernel import Kernel, KernelEntry, KernelNode
-from ..backends.registry import BUILTIN, NATIVE, taken
+from ..backends.kernel import Kernel, KernelEntry, KernelNode, taken
+from ..backends.registry import BUILTIN, NATIVE
 from ..backends.selection import Target
 from ..backends.signature import ArraySpec
 from ..core.abstract import PLAIN, Abstract, typed

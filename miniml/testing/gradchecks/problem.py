@@ -20,6 +20,7 @@ import optree
 from ...core.abstract import typed
 from ...core.dtype import DType, float64, is_float
 from ...core.errors import BpropError, GradientArgumentError, MinimlError
+from ...core.infer import written
 from ...core.parameter import Parameter, default_generator, logged
 from ...core.primitive import Primitive
 from ...core.settings import GRAPH_MODE, PYNATIVE_MODE, context, current
@@ -27,7 +28,6 @@ from ...core.tensor import Tensor
 from ...core.trace import Partition, current_trace, use_trace
 from ...grad.reverse import checked_argnums
 from ...grad.transforms import vjp
-from ...graph.ir import written
 from ...graph.tracing import ForwardingTrace
 from ...nn.cell import Cell
 from ...runtime.jit import jit
