@@ -18,17 +18,20 @@ import numpy as np
 from .dtype import bfloat16
 from .errors import AttributeRefusedError, DeviceError, ValueRefusedError
 
+_MOST = 2**63 - 1  # what extents, axes and the like may be at all
 _REALS = (int, float, np.integer, np.floating, bfloat16.type)
 _PLAIN = {int}
 _NUMERALS = "no", "one", "two", "three"
 
 
-def integer(who: str, name: str, value: Any, low: float = -math.inf, high: float = math.inf) -> int:
-    """The value as an int from `low` to `high`."""
+def integer(who: str, name: str, value: Any, low: float = -math.inf, high: float = _MOST) -> int:
+    """The value as an int from `low` to `high`, by default the largest of 64 bits."""
+    most = math.inf if high == _MOST else high
     if not _is_int(value):
-        _refuse(AttributeRefusedError, who, name, value, "an int", low, high)
+        _refuse(AttributeRefusedError, who, name, value, "an int", low, most)
     if not low <= value <= high:
-        _refuse(ValueRefusedError, who, name, value, "an int", low, high)
+        what = "an int of 64 bits" if high == _MOST and value > high else "an int"
+        _refuse(ValueRefusedError, who, name, value, what, low, most)
     return int(value)
 
 
@@ -48,9 +51,10 @@ def integers(who: str, name: str, value: Any, n: int, low: int) -> tuple[int, ..
     if not known:
         known = isinstance(value, tuple) and all(map(_is_int, value))
         value = tuple(map(int, value)) if known else value
-    if not known or len(value) != n or min(value) < low:
+    if not known or len(value) != n or min(value) < low or max(value) > _MOST:
         kind = ValueRefusedError if known else AttributeRefusedError
-        _refuse(kind, who, name, value, f"{_NUMERALS[n]} int{'s' * (n > 1)}", low)
+        wide = " of 64 bits" * (known and max(value, default=0) > _MOST)
+        _refuse(kind, who, name, value, f"{_NUMERALS[n]} int{'s' * (n > 1)}{wide}", low)
     return value  # type: ignore[no-any-return]
 
 

@@ -7,6 +7,7 @@ numbers, whose state is a Parameter.
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
@@ -281,7 +282,9 @@ class Generator:
 
     def manual_seed(self, seed: int) -> Generator:
         """Start the stream of `seed` (any int, taken modulo 2**64) at its beginning."""
-        self.state.set_data(np.array([integer("manual_seed", "seed", seed) % 2**64, 0], np.uint64))
+        self.state.set_data(
+            np.array([integer("manual_seed", "seed", seed, high=math.inf) % 2**64, 0], np.uint64)
+        )
         return self
 
     def __repr__(self) -> str:
@@ -290,6 +293,10 @@ class Generator:
 
     def reserve(self, blocks: int) -> Tensor:
         """The state before a draw of `blocks` blocks, which are taken from the stream."""
+        if blocks >= 2**63:
+            raise ShapeError(
+                f"a random draw takes {blocks} blocks; arrays have less than 2**63 bytes"
+            )
         return Access("a random draw", (self.state,)).run(self._take, blocks)
 
     def _take(self, blocks: int) -> Tensor:

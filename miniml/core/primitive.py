@@ -319,7 +319,7 @@ def _identity(cls: type) -> tuple[str, str]:
 
 
 def spec_of(cls: type[Primitive], recorded: tuple[str, ...] | None = None) -> OpSpec:
-    """The declaration of a class for kernels; recorded: its attributes, if an instance told them."""
+    """The declaration of a class for kernels; recorded: its attributes, where an instance says."""
     inputs = cls._inputs
     tensors = None if inputs is None else tuple(n for n in inputs if n not in cls.const_inputs)
     outputs = cls.outputs if isinstance(cls.outputs, tuple) else None
@@ -466,6 +466,8 @@ def fits(value: Any, kind: Any) -> bool:
     origin, inner = get_origin(kind), get_args(kind)
     if kind in _SCALARS:
         number = (int, float) if kind is float else kind
+        if kind is float and isinstance(value, int) and abs(value) > sys.float_info.max:
+            return False
         return isinstance(value, number) and (kind is bool or not isinstance(value, bool))
     if origin in (Union, UnionType):
         return any(fits(value, k) for k in inner)

@@ -333,11 +333,11 @@ def _html(column: Sequence[str]) -> list[str]:
 
 def _short(count: int) -> str:
     """A number of three digits and its unit."""
-    return _scaled(count, ("", " k", " M", " G", " T", " P"))
+    return _scaled(count, ("", " k", " M", " G", " T", " P", " E"))
 
 
 def _bytes(count: int) -> str:
-    return _scaled(count, (" B", " kB", " MB", " GB", " TB", " PB"))
+    return _scaled(count, (" B", " kB", " MB", " GB", " TB", " PB", " EB"))
 
 
 def _scaled(count: int, units: Sequence[str]) -> str:
@@ -345,7 +345,8 @@ def _scaled(count: int, units: Sequence[str]) -> str:
         return f"{count}{units[0]}"
     digits, _, exponent = f"{count:.2e}".partition("e")  # rounded: 999,999 is a million
     power = min(int(exponent) // 3, len(units) - 1)
-    return f"{float(digits) * 10 ** (int(exponent) - 3 * power):.3g}{units[power]}"
+    shown = float(digits) * 10 ** (int(exponent) - 3 * power)
+    return f"{shown:.3g}{units[power]}" if shown < 1000 else f"{count:.2e}{units[0]}"
 
 
 # --- Paths of layers ------------------------------------------------------------------------------

@@ -377,6 +377,7 @@ def rotary_embedding(
         raise ShapeError(
             f"rotary_embedding got x of shape {shape}; expected (..., T, d) with an even d"
         )
+    interleaved = flag("rotary_embedding", "interleaved", interleaved)
     turn, tilt = _turns(shape, dtype, positions, base)
     half = shape[-1] // 2
     axis = -1 if interleaved else -2

@@ -24,7 +24,7 @@ from ..core.errors import (
     TracedValueError,
     note_step,
 )
-from ..core.options import count, integer
+from ..core.options import count, flag, integer
 from ..core.primitive import Primitive
 from ..core.settings import current
 from ..core.trace import Partition, computes_at_once, current_trace, partition
@@ -403,7 +403,7 @@ def scan(
     ([0.0, 0.0, 1.0, 3.0], 6.0)
     """
     function("Scan", "f", f)
-    first = tensors("Scan", init)
+    first, reverse = tensors("Scan", init), flag("Scan", "reverse", reverse)
     steps = _length(xs, length)
     loop = _stepped if computes_at_once() and steps else _traced
     carry, ys = loop(f, first, xs, steps, reverse)

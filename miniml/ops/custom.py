@@ -26,7 +26,7 @@ from ..core.bprop import bprop_getters
 from ..core.dtype import as_dtype, canonical
 from ..core.errors import AttributeRefusedError, DeclarationError, DuplicateError, user_location
 from ..core.primitive import SELF, Primitive, PrimitiveWithCheck, primitives
-from .checks import as_shape
+from .checks import as_shape, function
 
 if TYPE_CHECKING:
     from ..core.tensor import Tensor
@@ -224,6 +224,8 @@ def custom(
             f"custom got outputs={outputs!r} and name={name!r}; they are an int from 1 on, and a "
             "string"
         )
+    if bprop is not None:
+        function("custom", "bprop", bprop)
     parsed = None if signature is None else parse(signature)
     inputs = _inputs(fn, (shape, dtype), parsed, cuda)
     chosen = _name(fn, name)

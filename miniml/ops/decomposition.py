@@ -18,7 +18,7 @@ import numpy as np
 
 from ..core.abstract import Shape
 from ..core.dtype import float32, float64, is_float
-from ..core.options import number
+from ..core.options import flag, number
 from ..core.primitive import Primitive
 from . import rules
 from .bases import factors
@@ -184,7 +184,7 @@ def cholesky(a: Any, upper: bool = False) -> Tensor:
     >>> cholesky([[4.0, 2.0], [2.0, 5.0]]).tolist()
     [[2.0, 0.0], [1.0, 2.0]]
     """
-    factor = Cholesky()(a)
+    upper, factor = flag("cholesky", "upper", upper), Cholesky()(a)
     return swapaxes(factor, -1, -2) if upper else factor
 
 
