@@ -330,7 +330,9 @@ def refuse_rebinding(name: str, body: Any) -> None:
     while isinstance(body, partial):
         body = body.func
     code = getattr(body, "__code__", None)
-    if not isinstance(code, CodeType) or "out" not in _parameters(code):
+    if not isinstance(code, CodeType):
+        return
+    if "out" not in code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]:
         return
     line = next(_rebindings(code), None)
     if line is not None:
@@ -339,10 +341,6 @@ def refuse_rebinding(name: str, body: Any) -> None:
             "leaves the array it was given unfilled; write into it, as in out[...] = 2 * x or "
             "np.multiply(2, x, out=out), and give views of it names of their own"
         )
-
-
-def _parameters(code: CodeType) -> tuple[str, ...]:
-    return code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
 
 
 def _rebindings(code: CodeType) -> Iterator[int]:

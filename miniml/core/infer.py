@@ -152,7 +152,9 @@ def _untensored(primitive: Primitive, name: str, value: Any) -> Any:
 def _tensors(primitive: Primitive, given: Sequence[Any]) -> list[Tensor]:
     device = next((a.device for a in given if isinstance(a, Tensor)), None)
     found: list[Any] = [
-        a if isinstance(a, Tensor) or _is_weak(a) else _to_tensor(primitive, a, device)
+        a
+        if isinstance(a, (Tensor, *Weak)) and not isinstance(a, np.generic)
+        else _to_tensor(primitive, a, device)
         for a in given
     ]
     together = primitive._promoted or range(len(found))
@@ -172,10 +174,6 @@ def _tensors(primitive: Primitive, given: Sequence[Any]) -> list[Tensor]:
 
 def _rank(scalar: Any) -> int:
     return Weak.index(next(w for w in Weak if isinstance(scalar, w)))
-
-
-def _is_weak(value: Any) -> bool:
-    return isinstance(value, Weak) and not isinstance(value, np.generic)
 
 
 def weak_tensor(primitive: Primitive, value: Any, kind: Kind) -> Tensor:
@@ -328,8 +326,10 @@ def infer(primitive: Primitive, inputs: tuple[Any, ...]) -> tuple[Abstract, ...]
     inputs: one Abstract per tensor input and the value itself per const input, in order.
     Errors of the primitive's own rules pass through; a note names the rule and what it got.
     """
-    if primitive._by_dictionary:
-        return _from_dictionaries(primitive, inputs)
+    if primitive._by_dictionary:  # as in eager calls, only const inputs have a value
+        types = [Abstract(i.shape, i.dtype) if isinstance(i, Abstract) else i for i in inputs]
+        found = _by_dictionary(primitive, types)
+        return tuple([_output(primitive, d["shape"], d["dtype"]) for d in found])
     shapes = tuple([i.shape if isinstance(i, Abstract) else i for i in inputs])
     dtypes = tuple([i.dtype if isinstance(i, Abstract) else i for i in inputs])
     if isinstance(primitive, PrimitiveWithCheck):
@@ -344,12 +344,7 @@ def infer(primitive: Primitive, inputs: tuple[Any, ...]) -> tuple[Abstract, ...]
             f"{primitive.name} infer_shape gives {len(out_shapes)} outputs and infer_dtype "
             f"{len(out_dtypes)}; both give one entry per output"
         )
-    return tuple(
-        [
-            _possible(primitive, Abstract(_shape(primitive, s), _dtype(primitive, d)))
-            for s, d in zip(out_shapes, out_dtypes, strict=True)
-        ]
-    )
+    return tuple([_output(primitive, s, d) for s, d in zip(out_shapes, out_dtypes, strict=True)])
 
 
 def _ruled(primitive: Primitive, rule: str, given: tuple[Any, ...]) -> Any:
@@ -378,12 +373,6 @@ def _takes_dictionaries(error: Exception) -> bool:
         trace = trace.tb_next
     names = () if trace is None else trace.tb_frame.f_code.co_consts
     return any(isinstance(name, str) and name in _ENTRIES for name in names)
-
-
-def _from_dictionaries(primitive: Primitive, inputs: tuple[Any, ...]) -> tuple[Abstract, ...]:
-    """The outputs by `__infer__`; as in eager calls, only const inputs have a value."""
-    types = [Abstract(i.shape, i.dtype) if isinstance(i, Abstract) else i for i in inputs]
-    return tuple([_output(primitive, d) for d in _by_dictionary(primitive, types)])
 
 
 def infer_value(primitive: Primitive, inputs: tuple[Any, ...]) -> Any:
@@ -420,11 +409,6 @@ def _by_dictionary(primitive: Primitive, inputs: Sequence[Any]) -> tuple[dict[st
             "return a dictionary {'shape': ..., 'dtype': ..., 'value': None} for each"
         )
     return outs
-
-
-def _output(primitive: Primitive, given: dict[str, Any]) -> Abstract:
-    shape, dtype = _shape(primitive, given["shape"]), _dtype(primitive, given["dtype"])
-    return _possible(primitive, Abstract(shape, dtype))
 
 
 def _checked(
@@ -477,6 +461,19 @@ def _outputs(primitive: Primitive, rule: str, result: Any) -> tuple[Any, ...]:
     return tuple(result)
 
 
+def _output(primitive: Primitive, shape: Any, dtype: Any) -> Abstract:
+    """The output; ShapeError if NumPy could not represent such an array, whatever the memory."""
+    out = Abstract(_shape(primitive, shape), _dtype(primitive, dtype))
+    nbytes = prod([max(n, 1) for n in out.shape]) * out.dtype.itemsize
+    if len(out.shape) > _AXES or nbytes >= 2**63:
+        what = f"{out.ndim} axes" if out.ndim > _AXES else f"shape {out.shape}"
+        raise ShapeError(
+            f"{primitive.name} gives an array of {what}; one has at most {_AXES} axes and "
+            "less than 2**63 bytes"
+        )
+    return out
+
+
 def _shape(primitive: Primitive, shape: Any) -> Shape:
     try:
         dims = tuple(map(index, shape))
@@ -487,18 +484,6 @@ def _shape(primitive: Primitive, shape: Any) -> Shape:
             f"{primitive.name} infer_shape returned {shape!r}; a shape is a tuple of ints >= 0"
         )
     return dims
-
-
-def _possible(primitive: Primitive, out: Abstract) -> Abstract:
-    """The output; ShapeError if NumPy could not represent such an array, whatever the memory."""
-    nbytes = prod([max(n, 1) for n in out.shape]) * out.dtype.itemsize
-    if len(out.shape) > _AXES or nbytes >= 2**63:
-        what = f"{out.ndim} axes" if out.ndim > _AXES else f"shape {out.shape}"
-        raise ShapeError(
-            f"{primitive.name} gives an array of {what}; one has at most {_AXES} axes and "
-            "less than 2**63 bytes"
-        )
-    return out
 
 
 def _dtype(primitive: Primitive, dtype: Any) -> DType:

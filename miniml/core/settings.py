@@ -128,7 +128,7 @@ def set_context(
     need them: kernels that require one are passed over, and C is compiled without them, as on a
     machine that lacks them. What NumPy and the BLAS use does not change.
     autocast: float16 or bfloat16, in which products and convolutions then compute; softmax, norms,
-    sums, losses, exp, log and linear algebra compute in float32 (`autocast.py` has the table);
+    sums, losses, exp, log and linear algebra compute in float32 (each class says so by `autocast`);
     False for neither.
     """
     global _default

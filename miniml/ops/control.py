@@ -434,7 +434,8 @@ def _length(xs: Tree, length: int | None) -> int:
 def _stepped(f: Step, carry: Tree, xs: Tree, count: int, reverse: bool) -> tuple[Tree, Tree]:
     """The loop in Python, op by op."""
     leaves, structure = optree.tree_flatten(xs)
-    rows = [_rows(leaf, count) for leaf in leaves]
+    # All rows by one call of `split`, whose gradient is one call too.
+    rows = [[reshape(row, np.shape(x)[1:]) for row in split(x, count)] for x in leaves]
     ys: list[Tree] = []
     for t in reversed(range(count)) if reverse else range(count):
         try:
@@ -448,11 +449,6 @@ def _stepped(f: Step, carry: Tree, xs: Tree, count: int, reverse: bool) -> tuple
     if reverse:
         ys.reverse()
     return carry, optree.tree_map(lambda *parts: stack(parts), *ys)
-
-
-def _rows(x: Any, count: int) -> list[Any]:
-    """All rows by one call of `split`, whose gradient is one call too."""
-    return [reshape(row, np.shape(x)[1:]) for row in split(x, count)]
 
 
 def _traced(f: Step, carry: Tree, xs: Tree, count: int, reverse: bool) -> tuple[Tree, Tree]:

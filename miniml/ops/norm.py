@@ -351,8 +351,7 @@ REDUCTIONS = ("mean", "sum", "none")
 
 def check_reduction(name: str, reduction: str) -> str:
     """The `reduction`, one of REDUCTIONS."""
-    rows = isinstance(reduction, str) and reduction == "batchmean"
-    batch = "; PyTorch's batchmean is 'sum' divided by the rows" * rows
+    batch = "; PyTorch's batchmean is 'sum' divided by the rows" * (str(reduction) == "batchmean")
     return choice(name, "reduction", reduction, REDUCTIONS, batch)
 
 
