@@ -427,9 +427,10 @@ class Field:
         self.name, self.annotation, self.default = name, annotation, default
         self.names = names
         self.is_float = annotation in (float, "float")
-        # The library's own rules refuse wrong axes, shapes and the like with messages of their own.
+        # The library's own rules refuse wrong axes, dtypes and the like with messages of their own.
         own = str(names.get("__name__")).startswith("miniml.")
-        self.checked = not own or annotation in _SCALARS
+        plain = annotation in _SCALARS or str(annotation).startswith(("Shape", "tuple["))
+        self.checked = plain or not own
 
     def convert(self, value: Any, owner: str) -> Any:
         """The frozen value, of the annotated type; an int for a float becomes one."""

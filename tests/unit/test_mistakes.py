@@ -43,6 +43,8 @@ def sgd(net):
         (lambda: ops.pad(X, ((0, 0), (1, 0)), 10**400), DTypeError, "which float32 cannot hold"),
         (lambda: ops.leaky_relu(X, 10**400), AttributeRefusedError, "it is declared slope: float"),
         (lambda: ops.uniform((2**70,)), ShapeError, r"blocks; arrays have less than 2\*\*63 bytes"),
+        (lambda: ops.Reshape(6)(X), AttributeRefusedError, "shape=6; it is declared shape: tuple"),
+        (lambda: ops.Slice(0, 1, 1)(X), AttributeRefusedError, "it is declared begin: tuple"),
         (lambda: ops.custom(np.sin, bprop=3), AttributeRefusedError, "bprop=3 .* give a function"),
         (lambda: ops.reshape(X, (4, -1)), ShapeError, "no extent follows for -1 beside 4"),
         (lambda: ops.relu(X, X), ArityError, r"ReLU takes 1 input \(x\); got 2"),
