@@ -41,11 +41,7 @@ class Parameter(Tensor):
     )
 
     def __init__(
-        self,
-        data: Any,
-        name: str = UNNAMED,
-        requires_grad: bool = True,
-        device: str | None = None,
+        self, data: Any, name: str = UNNAMED, requires_grad: bool = True, device: str | None = None
     ):
         super().__init__(data, device=device)
         self.name, self.requires_grad = name, requires_grad

@@ -81,10 +81,7 @@ def grad(
 
 
 def value_and_grad(
-    fn: Function,
-    argnums: ArgNums = 0,
-    has_aux: bool = False,
-    weights: Given | None = None,
+    fn: Function, argnums: ArgNums = 0, has_aux: bool = False, weights: Given | None = None
 ) -> Function:
     """The function that returns fn's value and its gradient.
 

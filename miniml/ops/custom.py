@@ -79,10 +79,7 @@ class Custom(PrimitiveWithCheck, abstract=True):
         return object.__new__(_class_of(type))
 
     def __init__(
-        self,
-        type: str,
-        attrs: Mapping[str, bytes] | None = None,
-        outputs: int | Sequence[Any] = 1,
+        self, type: str, attrs: Mapping[str, bytes] | None = None, outputs: int | Sequence[Any] = 1
     ):
         count, types = _declared(type, outputs)
         given = _mapping(type, attrs)

@@ -19,15 +19,7 @@ from ..core.options import choice, flag, number
 from ..core.primitive import Primitive, freeze
 from . import elementwise, rules
 from .bases import per_input
-from .checks import (
-    Axes,
-    dtype_of,
-    normal_axes,
-    normal_axis,
-    on_one_device,
-    reduced_shape,
-    shape_of,
-)
+from .checks import Axes, dtype_of, normal_axes, normal_axis, on_one_device, reduced_shape, shape_of
 from .create import arange
 from .elementwise import equal, isnan, logical_or, not_equal, select
 from .index import getitem
