@@ -377,7 +377,7 @@ def cummax(x: Value, axis: int) -> tuple[Tensor, Tensor]:
     Of equal elements the last one so far counts, for the gradient too; from the first NaN on values
     are NaN, with the index of the last NaN so far.
 
-     [out.tolist() for out in cummax([1.0, 3.0, 2.0, 3.0], 0)]
+    >>> [out.tolist() for out in cummax([1.0, 3.0, 2.0, 3.0], 0)]
     [[1.0, 3.0, 3.0, 3.0], [0, 1, 1, 3]]
     """
     values = CumMax(freeze(axis, "CumMax", "axis"))(x)
