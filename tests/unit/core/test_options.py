@@ -216,3 +216,8 @@ def test_numbers_of_numpy_become_those_of_python():
     assert options.flag("f", "x", np.True_) is True
     assert nn.Dense(np.int64(3), np.int32(2)).describe() == nn.Dense(3, 2).describe()
     assert type(data.DataLoader(X, size=np.int64(2)).size) is int
+
+
+def test_a_seed_may_have_any_number_of_digits():
+    assert data.DataLoader(X, size=2, seed=2**200).seed == 2**200
+    assert ml.Generator(2**70 + 3).state.tolist() == ml.Generator(3).state.tolist()
