@@ -334,11 +334,11 @@ def infer(primitive: Primitive, inputs: tuple[Any, ...]) -> tuple[Abstract, ...]
     dtypes = tuple([i.dtype if isinstance(i, Abstract) else i for i in inputs])
     if isinstance(primitive, PrimitiveWithCheck):
         return _checked(primitive, inputs, shapes, dtypes)
-    out_shapes = _outputs(primitive, "infer_shape", _ruled(primitive, "infer_shape", shapes))
+    out_shapes = _per_output(primitive, "infer_shape", _ruled(primitive, "infer_shape", shapes))
     out_dtype = _ruled(primitive, "infer_dtype", dtypes)
     if not primitive._single and not isinstance(out_dtype, (tuple, list)):
         out_dtype = (out_dtype,) * len(out_shapes)
-    out_dtypes = _outputs(primitive, "infer_dtype", out_dtype)
+    out_dtypes = _per_output(primitive, "infer_dtype", out_dtype)
     if len(out_shapes) != len(out_dtypes):
         raise DeclarationError(
             f"{primitive.name} infer_shape gives {len(out_shapes)} outputs and infer_dtype "
@@ -448,7 +448,7 @@ def _like_first(primitive: Primitive, inputs: tuple[Any, ...]) -> Abstract:
     return Abstract(first.shape, first.dtype)
 
 
-def _outputs(primitive: Primitive, rule: str, result: Any) -> tuple[Any, ...]:
+def _per_output(primitive: Primitive, rule: str, result: Any) -> tuple[Any, ...]:
     """The result of a rule, one entry per output: bare where the primitive has one output."""
     if primitive._single:
         return (result,)

@@ -422,7 +422,7 @@ def sort_out(name: str, index: Any, shape: Shape) -> tuple[tuple[Any, ...], tupl
             items.append(_plain(name, item))
             axis += item is not None
         else:
-            arrays = _arrays(name, item, shape, axis)
+            arrays = _index_tensors(name, item, shape, axis)
             items += [TENSOR] * len(arrays)
             tensors += arrays
             axis += len(arrays)
@@ -463,7 +463,7 @@ def _array(item: Any) -> Any:
     return as_array(item) if isinstance(item, (list, tuple)) else np.asarray(item)
 
 
-def _arrays(name: str, item: Any, shape: Shape, axis: int) -> list[Any]:
+def _index_tensors(name: str, item: Any, shape: Shape, axis: int) -> list[Any]:
     """The integer tensors of one item that is a tensor, an array or a list."""
     if isinstance(item, (str, bytes, float)) or _is_bool(item):
         raise DTypeError(
