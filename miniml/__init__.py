@@ -29,14 +29,14 @@ from .core.dtype import uint16 as uint16
 from .core.dtype import uint32 as uint32
 from .core.dtype import uint64 as uint64
 from .core.infer import infer_rule as infer_rule
+from .core.parameter import Generator as Generator
 from .core.parameter import Parameter as Parameter
+from .core.parameter import manual_seed as manual_seed
+from .core.parameter import random_state as random_state
 from .core.primitive import Primitive as Primitive
 from .core.primitive import PrimitiveWithCheck as PrimitiveWithCheck
 from .core.primitive import PrimitiveWithInfer as PrimitiveWithInfer
 from .core.primitive import prim_attr_register as prim_attr_register
-from .core.random import Generator as Generator
-from .core.random import manual_seed as manual_seed
-from .core.random import random_state as random_state
 from .core.settings import GRAPH_MODE as GRAPH_MODE
 from .core.settings import PYNATIVE_MODE as PYNATIVE_MODE
 from .core.settings import context as context

@@ -342,9 +342,7 @@ class Cache:
         return self.make_all(lambda scratch: {name: build(scratch)}) / name
 
     def make_all(
-        self,
-        build: Callable[[Path], Mapping[str, bytes]],
-        links: Mapping[str, str] | None = None,
+        self, build: Callable[[Path], Mapping[str, bytes]], links: Mapping[str, str] | None = None
     ) -> Path:
         """Store several results, as `make` does; links: further names, each of one of these.
 

@@ -1,15 +1,24 @@
-"""Kernels: functions that fill `out`, or classes with a life cycle."""
+"""Kernels: functions that fill `out`, or classes with a life cycle.
+
+First the class and the row of the kernel table; then what is read off a function, whose
+result would be lost if it rebound `out`; and memoized constants.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import dis
+import inspect
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache, partial
+from types import CodeType
 from typing import Any, ClassVar, Literal, NamedTuple, TypeVar
+from weakref import finalize
 
 import numpy as np
 
 from ..core.abstract import PLAIN
-from .constants import once
+from ..core.errors import DeclarationError
 from .expressions.table import Expression as Expression
 from .signature import ArraySpec, Signature
 
@@ -229,3 +238,168 @@ class KernelEntry:
         """Signature and provider, as `explain` and error messages show them."""
         needs = f", requires {' '.join(self.requires)}" if self.requires else ""
         return f"{self.signature} ({self.provider}{needs})"
+
+
+# --- Functions that fill `out` --------------------------------------------------------------------
+
+
+def taken(entry: KernelEntry, spec: OpSpec | None, attrs: dict[str, Any]) -> dict[str, Any]:
+    """The attributes passed to a kernel: all of them, or only those that a function names where the
+    class of the primitive declares none. DeclarationError for one that is missing."""
+    if spec is None or spec.attributes is not None or isinstance(entry.body, type):
+        return attrs
+    if isinstance(entry.body, np.ufunc):
+        return {}
+    takes = keywords(entry.body)
+    if takes is None:
+        return attrs
+    absent = sorted(takes[1] - attrs.keys() - {"out"})
+    if absent:
+        raise DeclarationError(
+            f"{entry.name} kernel {getattr(entry.body, '__name__', entry.body)!r} asks for "
+            f"{', '.join(absent)}; the call has the attributes {', '.join(attrs) or 'none'}"
+        )
+    return {k: v for k, v in attrs.items() if k in takes[0]}
+
+
+def check_fills(entry: KernelEntry) -> None:
+    """DeclarationError if a function kernel has no `out` to fill."""
+    body: Any = entry.body
+    takes = keywords(body) if inspect.isfunction(body) else None
+    if takes is not None and "out" not in takes[0]:
+        raise DeclarationError(
+            f"{entry.name} kernel {body.__name__!r} does not take out; a kernel fills the array "
+            "out= and returns nothing, as in np.multiply(x, x, out=out)"
+        )
+
+
+def refuse_returned(entry: KernelEntry, returned: object, out: Any) -> None:
+    """DeclarationError if a kernel returned an array other than `out`, which stays unfilled."""
+    if isinstance(returned, np.ndarray) and not any(np.may_share_memory(returned, o) for o in out):
+        raise DeclarationError(
+            f"{entry.name} kernel {getattr(entry.body, '__name__', entry.body)!r} returned an "
+            "array; a kernel fills the array out= and returns nothing, as in out[...] = result"
+        )
+
+
+def keywords(body: Any) -> tuple[frozenset[str], frozenset[str]] | None:
+    """The keywords that a function takes, and those it requires; None if it takes any."""
+    try:
+        parameters = inspect.signature(body).parameters.values()
+    except (TypeError, ValueError):
+        return None
+    if any(p.kind is p.VAR_KEYWORD for p in parameters):
+        return None
+    named = (p for p in parameters if p.kind in (p.KEYWORD_ONLY, p.POSITIONAL_OR_KEYWORD))
+    needed = (p for p in parameters if p.kind is p.KEYWORD_ONLY and p.default is p.empty)
+    return frozenset(p.name for p in named), frozenset(p.name for p in needed)
+
+
+def check_arrays(entry: KernelEntry) -> None:
+    """DeclarationError unless a function takes as many arrays by position as its signature has."""
+    body, count = entry.body, len(entry.signature.inputs)
+    if isinstance(body, (Expression, RawSource, type)) or entry.signature.repeats_input:
+        return
+    takes = ("x",) * body.nin if isinstance(body, np.ufunc) else _positional(body)
+    if takes is None:
+        return
+    arrays = [name for name in takes if name != "out"]
+    if len(arrays) < count or (isinstance(body, np.ufunc) and len(arrays) > count):
+        raise DeclarationError(
+            f"{entry.name} kernel {getattr(body, '__name__', body)!r} takes {len(arrays)} "
+            f"array{'s' * (len(arrays) != 1)} by position; its signature {entry.signature} has "
+            f"{count} input{'s' * (count != 1)}"
+        )
+
+
+@lru_cache(maxsize=512)
+def _positional(body: Any) -> tuple[str, ...] | None:
+    """The parameters that a function takes by position; None if it takes any number."""
+    try:
+        parameters = inspect.signature(body).parameters.values()
+    except (TypeError, ValueError):
+        return None
+    if any(p.kind is p.VAR_POSITIONAL for p in parameters):
+        return None
+    return tuple(
+        p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)
+    )
+
+
+def refuse_rebinding(name: str, body: Any) -> None:
+    """DeclarationError if the function of a kernel rebinds its parameter `out`.
+
+    Found in its bytecode: a plain assignment, a loop's target, `with ... as`, a walrus. `out += x`
+    is allowed, since it writes into the array itself. Functions without bytecode (ufuncs) rebind
+    nothing.
+    """
+    while isinstance(body, partial):
+        body = body.func
+    code = getattr(body, "__code__", None)
+    if not isinstance(code, CodeType):
+        return
+    if "out" not in code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]:
+        return
+    line = next(_rebindings(code), None)
+    if line is not None:
+        raise DeclarationError(
+            f"{name} kernel {body.__name__!r} rebinds out at {code.co_filename}:{line}, which "
+            "leaves the array it was given unfilled; write into it, as in out[...] = 2 * x or "
+            "np.multiply(2, x, out=out), and give views of it names of their own"
+        )
+
+
+def _rebindings(code: CodeType) -> Iterator[int]:
+    """The lines on which the name `out` gets another value."""
+    steps = list(dis.get_instructions(code)) if _STORES.intersection(code.co_code[::2]) else []
+    # From Python 3.12 on a comprehension over `out` is inlined into the function and saves the
+    # name.
+    saved = any(s.opname == "LOAD_FAST_AND_CLEAR" and s.argval == "out" for s in steps)
+    in_place = False  # out += x: an in-place operation whose result is stored in the name
+    for step in [] if saved else steps:
+        if "out" in _stored(step) and not in_place:
+            yield (step.positions.lineno if step.positions else None) or code.co_firstlineno
+        in_place = step.opname == "BINARY_OP" and step.argrepr.endswith("=")
+    for inner in code.co_consts:
+        if isinstance(inner, CodeType) and "out" in inner.co_freevars:  # `nonlocal out`
+            yield from _rebindings(inner)
+
+
+_STORES = frozenset(
+    code for name, code in dis.opmap.items() if name.startswith(("STORE_FAST", "STORE_DEREF"))
+)
+
+
+def _stored(step: dis.Instruction) -> tuple[str, ...]:
+    """The names that an instruction binds; Python 3.13 has some that store two names."""
+    if step.opcode not in _STORES:
+        return ()
+    names = step.argval if isinstance(step.argval, tuple) else (step.argval,)
+    return names[:1] if step.opname == "STORE_FAST_LOAD_FAST" else names
+
+
+# --- Constants ------------------------------------------------------------------------------------
+
+
+_made: dict[tuple[int, Callable[..., Any]], Any] = {}
+
+
+def once(array: Any, make: Callable[[Any], T]) -> T:
+    """`make(array)`, computed once for an array of NumPy or of a device and equal functions.
+
+    The result is kept as long as the array, which must not change afterwards; `make` gets an array
+    of NumPy as a read-only view.
+    """
+    key = id(array), make
+    if key not in _made:
+        made = make(_read_only(array) if isinstance(array, np.ndarray) else array)
+        if _made.setdefault(key, made) is made:
+            finalize(array, _made.pop, key, None).atexit = False
+    found: T = _made[key]
+    return found
+
+
+def _read_only(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    view = array.view()
+    view.flags.writeable = False
+    return view

@@ -2,13 +2,11 @@
 
 Kernels are registered and the inputs of primitives declared, in either order, and checked against
 each other as soon as both are there. Further on: edits, as of a notebook cell that is run again,
-which leave the NumPy kernel and the C expression of a primitive in doubt; and kernels that rebind
-`out`, whose result would be lost.
+which leave the NumPy kernel and the C expression of a primitive in doubt.
 """
 
 from __future__ import annotations
 
-import dis
 import inspect
 import re
 import sys
@@ -24,11 +22,22 @@ import numpy as np
 from ..core import epoch
 from ..core.dtype import bfloat16, float16, float32
 from ..core.errors import DeclarationError, DuplicateError
-from ..core.features import checked
+from ..core.options import features
 from ..core.scope import Scoped
 from .expressions.functions import C_FUNCTIONS, C_WORDS, unknown_calls
 from .expressions.table import table as expressions
-from .kernel import Array, Body, KernelEntry, KernelNode, Launch, RawSource
+from .kernel import (
+    Array,
+    Body,
+    KernelEntry,
+    KernelNode,
+    Launch,
+    RawSource,
+    check_arrays,
+    check_fills,
+    keywords,
+    refuse_rebinding,
+)
 from .kernel import Expression as Expression
 from .kernel import OpSpec as OpSpec
 from .signature import ANY, KernelAttr, Signature, same
@@ -82,7 +91,7 @@ def kernel(
     """
     if not signatures:
         raise DeclarationError(f"kernel for {name} has no signature; add one, such as 'f->f'")
-    requires = checked(requires, device)
+    requires = features(requires, device)
     row = partial(
         KernelEntry, provider=provider, requires=requires, priority=priority, inplace=inplace,
         strided=strided, total=total,
@@ -192,7 +201,7 @@ def _register(entry: KernelEntry) -> None:
     spec = specs.get(entry.name)
     if spec is not None:
         _check_entry(entry, spec)
-    _check_arrays(entry)
+    check_arrays(entry)
     entries = table.setdefault((entry.name, entry.device), [])
     for i, other in enumerate(entries):
         if other.key == entry.key:
@@ -366,7 +375,7 @@ def _of_row(
     )  # fmt: skip
     refuse_rebinding(spec.name, inspect.unwrap(body) if callable(body) else body)
     _check_entry(entry, spec)
-    _check_arrays(entry)
+    check_arrays(entry)
     check_fills(entry)
     return entry
 
@@ -437,10 +446,10 @@ def _check_function(entry: KernelEntry, body: Any, spec: OpSpec) -> None:
     """DeclarationError unless a function takes exactly the attributes, all by keyword."""
     if isinstance(body, np.ufunc) or spec.attributes is None:
         return
-    keywords = _keywords(body)
-    if keywords is None:
+    named = keywords(body)
+    if named is None:
         return
-    takes, needs = keywords
+    takes, needs = named
     gets = {*spec.attributes, *spec.const_inputs}
     missing = sorted(gets - takes)
     extra = sorted(needs - gets - {"out"})
@@ -455,50 +464,6 @@ def _check_function(entry: KernelEntry, body: Any, spec: OpSpec) -> None:
 
 
 @lru_cache(maxsize=512)
-def _keywords(body: Any) -> tuple[frozenset[str], frozenset[str]] | None:
-    """The keywords that a function takes, and those it requires; None if it takes any."""
-    try:
-        parameters = inspect.signature(body).parameters.values()
-    except (TypeError, ValueError):
-        return None
-    if any(p.kind is p.VAR_KEYWORD for p in parameters):
-        return None
-    named = (p for p in parameters if p.kind in (p.KEYWORD_ONLY, p.POSITIONAL_OR_KEYWORD))
-    needed = (p for p in parameters if p.kind is p.KEYWORD_ONLY and p.default is p.empty)
-    return frozenset(p.name for p in named), frozenset(p.name for p in needed)
-
-
-def _check_arrays(entry: KernelEntry) -> None:
-    """DeclarationError unless a function takes as many arrays by position as its signature has."""
-    body, count = entry.body, len(entry.signature.inputs)
-    if isinstance(body, (Expression, RawSource, type)) or entry.signature.repeats_input:
-        return
-    takes = ("x",) * body.nin if isinstance(body, np.ufunc) else _positional(body)
-    if takes is None:
-        return
-    arrays = [name for name in takes if name != "out"]
-    if len(arrays) < count or (isinstance(body, np.ufunc) and len(arrays) > count):
-        raise DeclarationError(
-            f"{entry.name} kernel {getattr(body, '__name__', body)!r} takes {len(arrays)} "
-            f"array{'s' * (len(arrays) != 1)} by position; its signature {entry.signature} has "
-            f"{count} input{'s' * (count != 1)}"
-        )
-
-
-@lru_cache(maxsize=512)
-def _positional(body: Any) -> tuple[str, ...] | None:
-    """The parameters that a function takes by position; None if it takes any number."""
-    try:
-        parameters = inspect.signature(body).parameters.values()
-    except (TypeError, ValueError):
-        return None
-    if any(p.kind is p.VAR_POSITIONAL for p in parameters):
-        return None
-    return tuple(
-        p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)
-    )
-
-
 def _check_expression(name: str, text: str) -> None:
     """DeclarationError unless the text can be one C expression, of functions that are known."""
     if not text.strip() or ";" in text or text.count("(") != text.count(")"):
@@ -532,45 +497,6 @@ def _check_raw(
         raise DeclarationError(
             f"{name} options has {wrong[0]!r}; give a tuple of options of the compiler, as in "
             "('--use_fast_math',)"
-        )
-
-
-def taken(entry: KernelEntry, spec: OpSpec | None, attrs: dict[str, Any]) -> dict[str, Any]:
-    """The attributes passed to a kernel: all of them, or only those that a function names where the
-    class of the primitive declares none. DeclarationError for one that is missing."""
-    if spec is None or spec.attributes is not None or isinstance(entry.body, type):
-        return attrs
-    if isinstance(entry.body, np.ufunc):
-        return {}
-    keywords = _keywords(entry.body)
-    if keywords is None:
-        return attrs
-    absent = sorted(keywords[1] - attrs.keys() - {"out"})
-    if absent:
-        raise DeclarationError(
-            f"{entry.name} kernel {getattr(entry.body, '__name__', entry.body)!r} asks for "
-            f"{', '.join(absent)}; the call has the attributes {', '.join(attrs) or 'none'}"
-        )
-    return {k: v for k, v in attrs.items() if k in keywords[0]}
-
-
-def check_fills(entry: KernelEntry) -> None:
-    """DeclarationError if a function kernel has no `out` to fill."""
-    body: Any = entry.body
-    keywords = _keywords(body) if inspect.isfunction(body) else None
-    if keywords is not None and "out" not in keywords[0]:
-        raise DeclarationError(
-            f"{entry.name} kernel {body.__name__!r} does not take out; a kernel fills the array "
-            "out= and returns nothing, as in np.multiply(x, x, out=out)"
-        )
-
-
-def refuse_returned(entry: KernelEntry, returned: object, out: Any) -> None:
-    """DeclarationError if a kernel returned an array other than `out`, which stays unfilled."""
-    if isinstance(returned, np.ndarray) and not any(np.may_share_memory(returned, o) for o in out):
-        raise DeclarationError(
-            f"{entry.name} kernel {getattr(entry.body, '__name__', entry.body)!r} returned an "
-            "array; a kernel fills the array out= and returns nothing, as in out[...] = result"
         )
 
 
@@ -634,60 +560,3 @@ def _values_seen(body: Any) -> list[tuple[type, object]]:
     given = [*cells, *(body.__defaults__ or ()), *(body.__kwdefaults__ or {}).values()]
     by_value = (bool, int, float, str)
     return [(type(v), v if isinstance(v, by_value) else id(v)) for v in given]
-
-
-# --- Kernels that rebind `out` --------------------------------------------------------------------
-
-
-def refuse_rebinding(name: str, body: Any) -> None:
-    """DeclarationError if the function of a kernel rebinds its parameter `out`.
-
-    Found in its bytecode: a plain assignment, a loop's target, `with ... as`, a walrus. `out += x`
-    is allowed, since it writes into the array itself. Functions without bytecode (ufuncs) rebind
-    nothing.
-    """
-    while isinstance(body, partial):
-        body = body.func
-    code = getattr(body, "__code__", None)
-    if not isinstance(code, CodeType) or "out" not in _parameters(code):
-        return
-    line = next(_rebindings(code), None)
-    if line is not None:
-        raise DeclarationError(
-            f"{name} kernel {body.__name__!r} rebinds out at {code.co_filename}:{line}, which "
-            "leaves the array it was given unfilled; write into it, as in out[...] = 2 * x or "
-            "np.multiply(2, x, out=out), and give views of it names of their own"
-        )
-
-
-def _parameters(code: CodeType) -> tuple[str, ...]:
-    return code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
-
-
-def _rebindings(code: CodeType) -> Iterator[int]:
-    """The lines on which the name `out` gets another value."""
-    steps = list(dis.get_instructions(code)) if _STORES.intersection(code.co_code[::2]) else []
-    # From Python 3.12 on a comprehension over `out` is inlined into the function and saves the
-    # name.
-    saved = any(s.opname == "LOAD_FAST_AND_CLEAR" and s.argval == "out" for s in steps)
-    in_place = False  # out += x: an in-place operation whose result is stored in the name
-    for step in [] if saved else steps:
-        if "out" in _stored(step) and not in_place:
-            yield (step.positions.lineno if step.positions else None) or code.co_firstlineno
-        in_place = step.opname == "BINARY_OP" and step.argrepr.endswith("=")
-    for inner in code.co_consts:
-        if isinstance(inner, CodeType) and "out" in inner.co_freevars:  # `nonlocal out`
-            yield from _rebindings(inner)
-
-
-_STORES = frozenset(
-    code for name, code in dis.opmap.items() if name.startswith(("STORE_FAST", "STORE_DEREF"))
-)
-
-
-def _stored(step: dis.Instruction) -> tuple[str, ...]:
-    """The names that an instruction binds; Python 3.13 has some that store two names."""
-    if step.opcode not in _STORES:
-        return ()
-    names = step.argval if isinstance(step.argval, tuple) else (step.argval,)
-    return names[:1] if step.opname == "STORE_FAST_LOAD_FAST" else names

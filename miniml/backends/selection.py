@@ -175,7 +175,7 @@ def _best(request: Request) -> Selection | None:
     """The kernel for exactly these dtypes that goes first, and why; None if none can serve."""
     lacking: list[str] = []  # features, for want of which others do not go before it
     for entry in ranked(request):
-        why = _refusal(entry, request)
+        why = _misfit(entry, request)
         if not why:
             return Selection(entry, None, _reason(entry, lacking))
         lacking += _absent(entry, request) if why == _lacks(entry, request) else []
@@ -413,8 +413,13 @@ def _refusal(entry: KernelEntry, request: Request) -> str:
         return "takes other dtypes"
     if request.gives is not None and not s.gives(request.gives):
         return "gives other dtypes"
+    return _misfit(entry, request)
+
+
+def _misfit(entry: KernelEntry, request: Request) -> str:
+    """The same for a kernel of exactly the dtypes of the call."""
     if not _format_fits(entry, request.formats):
-        takes, _ = s.arrangement(len(request.takes), len(request.gives or ()))
+        takes, _ = entry.signature.arrangement(len(request.takes), len(request.gives or ()))
         return f"takes formats {', '.join(f or PLAIN for f in takes)}"
     return _unusable(entry, request)
 

@@ -15,8 +15,9 @@ import threadpoolctl
 
 from .. import nn, optim, train
 from ..backends.devices import get_device
-from ..core import random, settings
+from ..core import settings
 from ..core.errors import MinimlError
+from ..core.parameter import manual_seed
 from ..core.tensor import Array
 from ..data import DataLoader, Digits, load_digits
 from ..graph.passes import run_passes
@@ -145,7 +146,7 @@ def _batches(demo: Demo, digits: Digits) -> DataLoader:
 
 def _model(demo: Demo, digits: Digits) -> train.Model:
     """A new network with its loss and optimizer; equal for equal seeds."""
-    random.manual_seed(demo.seed)
+    manual_seed(demo.seed)
     net = network()
     rate = optim.cosine(demo.lr, steps=demo.rounds * len(_batches(demo, digits)))
     adam = optim.Adam(net.trainable_params(), lr=rate)

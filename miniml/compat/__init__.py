@@ -1,3 +1,375 @@
-"""The names of other libraries: what to write here instead, for the errors about them."""
+"""The names of PyTorch, JAX and MindSpore, by what to write here instead: the tables of hints."""
 
-from . import elsewhere as elsewhere
+from __future__ import annotations
+
+from ..core.hints import learn
+
+# Keyed by what to use here: the names that people look for.
+INSTEAD = {
+    # tensors
+    "t.asnumpy()": "numpy block_until_ready",
+    "miniml.grad.grad(f)(x), as gradients are results of a call": (
+        "backward grad retain_grad grad_fn is_leaf"
+    ),
+    "miniml.grad.grad(f)(x), which says by argnums what to differentiate": "requires_grad",
+    "p.requires_grad = False, for a Parameter": "requires_grad_",
+    "t.asnumpy(), or p.set_data(value) to change a Parameter": "data",
+    "p.set_data(value), for a Parameter": "copy_ fill_ zero_",
+    "ops.stop_gradient(t)": "detach",
+    "t.reshape(...)": "view view_as reshape_as",
+    "t.transpose(...)": "permute movedim",
+    "t.T": "t mT",
+    "t.flatten()": "ravel flatten",
+    "t.ndim": "dim rank ndimension",
+    "t.size": "numel nelement",
+    "t.device": "is_cuda is_cpu get_device",
+    "not needed: tensors never change": "clone copy contiguous is_contiguous data_ptr storage",
+    "t.astype(ml.float32), or net.to(ml.float32) for a network": "float",
+    "t.astype(ml.float64), or net.to(ml.float64) for a network": "double",
+    "t.astype(ml.float16), or net.to(ml.float16) for a network": "half",
+    "t.astype(ml.int32)": "int",
+    "t.astype(ml.int64)": "long",
+    "t.astype(ml.bool_)": "bool",
+    "t.astype(ml.uint8)": "byte",
+    "t.astype(dtype)": "type type_as",
+    "t.to('cuda'), for a network too": "cuda",
+    "t.to('cpu'), for a network too": "cpu",
+    "t.to(device)": "device_put",
+    "ops.scatter(t, index, value)": "at index_put index_put_ masked_scatter",
+    "ops.where(condition, t, other)": "where",
+    # operations
+    "ops.cast(t, dtype)": "astype convert_element_type",
+    "ops.expand_dims(t, axis)": "unsqueeze",
+    "ops.broadcast_to(t, shape)": "expand expand_as",
+    "ops.tile(t, reps), or ops.repeat(t, repeats) for each element by itself": "repeat",
+    "ops.split(t, sections)": "chunk tensor_split",
+    "ops.unstack(t, axis)": "unbind",
+    "ops.repeat(t, repeats)": "repeat_interleave",
+    "t[start:stop]": "narrow",
+    "np.asarray(t)[mask], as its shape depends on values; ops.where keeps the shape": (
+        "masked_select"
+    ),
+    "x + w * (y - x)": "lerp",
+    "x * y + z": "addcmul addcdiv addmv baddbmm addbmm",
+    "ops.log(p / (1 - p))": "logit",
+    "ops.floor(x / y)": "floor_divide",
+    "ops.maximum(x, low)": "clamp_min",
+    "ops.minimum(x, high)": "clamp_max",
+    "ops.einsum('i,j->ij', x, y), with other letters for other products": (
+        "inner tensordot kron vdot ger bilinear"
+    ),
+    "ops.concat([x, y], axis)": "cat concat concatenate hstack vstack",
+    "ops.stack([x, y], axis)": "stack dstack",
+    "ops.gather(t, indices, axis)": "index_select take embedding GatherV2",
+    "ops.scatter_add(t, indices, updates)": "index_add index_add_",
+    "ops.clip(t, low, high)": "clamp clamp_ clip_by_value",
+    "ops.matmul(x, y)": "mm bmm dot mv dot_general BatchMatMul",
+    "ops.matmul(x, w) + b": "linear addmm",
+    "ops.add(x, y)": "TensorAdd",
+    "ops.sub(x, y)": "subtract",
+    "ops.mul(x, y)": "multiply",
+    "ops.div(x, y)": "divide true_divide",
+    "ops.mod(x, y)": "remainder fmod",
+    "ops.pow(x, y)": "power float_power",
+    "ops.neg(x)": "negative",
+    "ops.abs(x)": "absolute",
+    "ops.inv(a)": "inverse",
+    "ops.slogdet(a)[1]": "logdet",
+    "ops.svd(a)[1]": "svdvals",
+    "ops.eigh(a)[0]": "eigvalsh",
+    "ops.triangular_solve(a, b)": "solve_triangular",
+    "ops, for its functions": "linalg",
+    "ops.asin(x)": "arcsin",
+    "ops.acos(x)": "arccos",
+    "ops.atan(x)": "arctan",
+    "ops.equal(x, y)": "eq",
+    "ops.not_equal(x, y)": "ne",
+    "ops.less(x, y)": "lt",
+    "ops.less_equal(x, y)": "le",
+    "ops.greater(x, y)": "gt",
+    "ops.greater_equal(x, y)": "ge",
+    "ops.sum(x, axis)": "ReduceSum reduce_sum",
+    "ops.mean(x, axis)": "ReduceMean reduce_mean",
+    "ops.max(x, axis)": "amax ReduceMax reduce_max",
+    "ops.min(x, axis)": "amin ReduceMin reduce_min",
+    "ops.resize(x, size), or scale_factor=, with mode='linear' for bilinear": (
+        "interpolate upsample ResizeBilinearV2"
+    ),
+    "ops.unfold(x, kernel_size)": "im2col",
+    "ops.fold(x, output_size, kernel_size)": "col2im",
+    "ops.normal(shape), or nn.init.normal(p) for a Parameter": (
+        "randn randn_like normal_ StandardNormal"
+    ),
+    "ops.uniform(shape), or nn.init.uniform(p) for a Parameter": (
+        "rand rand_like random uniform_ UniformReal"
+    ),
+    "ops.permutation(n), or ops.permutation(x, axis)": "randperm shuffle",
+    "ops.categorical(logits, shape)": "multinomial Categorical",
+    "ops.lgamma(x)": "gammaln",
+    "ops.nonzero(x)": "argwhere flatnonzero",
+    "ops.unique_all(x), for the inverse and counts": "unique_counts unique_inverse",
+    "np.allclose(x, y)": "allclose isclose",
+    "ops.zeros(shape, dtype)": "new_zeros empty empty_like new_empty",
+    "ops.ones(shape, dtype)": "new_ones",
+    "ops.scan(f, init, xs), whose f takes (carry, x) and gives (carry, y)": "fori_loop",
+    "ops, which has the functions": "functional lax",
+    "isinstance(x, ml.Tensor)": "is_tensor",
+    # layers and losses
+    "nn.Cell, with construct": "Module",
+    "nn.LSTM(n_in, n), nn.GRU or nn.RNN; of one step: T = 1, with a state": (
+        "RNNCell LSTMCell GRUCell"
+    ),
+    "nn.MultiHeadAttention(d, heads), batch first": "MultiheadAttention",
+    "nn.TransformerEncoderLayer(d, heads, hidden), several in nn.Sequential or nn.CellList": (
+        "Transformer TransformerEncoder"
+    ),
+    "nn.TransformerDecoderLayer(d, heads, hidden), several in nn.CellList": "TransformerDecoder",
+    "nn.SinusoidalPositions(d), nn.LearnedPositions(length, d) or nn.RotaryPositions(d)": (
+        "PositionalEncoding PositionalEmbedding RotaryEmbedding RotaryPositionalEmbeddings"
+    ),
+    "ops.scaled_dot_product_attention(q, k, v, mask)": (
+        "dot_product_attention flash_attention multi_head_attention_forward"
+    ),
+    "nn.Dense(in_features, out_features)": "Linear LazyLinear",
+    "nn.Sequential(...)": "SequentialCell",
+    "nn.CellList([...])": "ModuleList",
+    "nn.CellDict({...})": "ModuleDict",
+    "one attribute for each, as self.w = ml.Parameter(value)": "ParameterList ParameterDict",
+    "nn.GlobalAvgPool()": "GlobalAvgPool1d GlobalAvgPool2d GlobalAvgPool3d",
+    "nn.GlobalMaxPool()": "GlobalMaxPool1d GlobalMaxPool2d GlobalMaxPool3d",
+    "nn.ConvTranspose2d": "Conv2dTranspose",
+    "nn.Upsample(scale_factor=2.0, mode='linear')": "UpsamplingBilinear2d ResizeBilinear",
+    "nn.Upsample(scale_factor=2)": "UpsamplingNearest2d",
+    "ops.unfold(x, kernel_size), in construct": "Unfold",
+    "ops.fold(x, output_size, kernel_size), in construct": "Fold",
+    "nn.Dropout2d(p), of whole channels": "SpatialDropout2D FeatureAlphaDropout",
+    "nn.SiLU()": "Swish",
+    "a * ops.sigmoid(b), of the halves a, b = ops.split(x, 2, axis)": "GLU glu",
+    "nn.Softmax()(-x)": "Softmin softmin",
+    "nn.Softmax(axis=1)": "Softmax2d",
+    "x - ops.tanh(x)": "Tanhshrink tanhshrink",
+    "ops.sign(x) * ops.relu(ops.abs(x) - 0.5)": "Softshrink softshrink",
+    "ops.where(ops.abs(x) > 0.5, x, 0)": "Hardshrink hardshrink",
+    "ops.where(x > threshold, x, value)": "Threshold",
+    "ops.softmax(logits + ops.gumbel(logits.shape))": "gumbel_softmax",
+    "ops.reshape(x, shape), in construct": "Unflatten unflatten",
+    "ops.reshape and ops.transpose, in construct": (
+        "PixelShuffle PixelUnshuffle ChannelShuffle pixel_shuffle pixel_unshuffle"
+    ),
+    "ops.pad(x, padding), with a pair for each axis, in construct": (
+        "ZeroPad1d ZeroPad2d ZeroPad3d ConstantPad1d ConstantPad2d ConstantPad3d"
+    ),
+    "ops.gather(x, indices, axis), whose indices say what the margin repeats": (
+        "ReflectionPad1d ReflectionPad2d ReplicationPad1d ReplicationPad2d CircularPad1d "
+        "CircularPad2d"
+    ),
+    "nn.BatchNorm2d(c), of x reshaped to (N, C, D, H * W)": "BatchNorm3d",
+    "nn.InstanceNorm2d(c), of x reshaped to (N, C, D, H * W)": "InstanceNorm3d",
+    "nn.Dropout2d(p), of x reshaped to (N, C, D, H * W)": "Dropout3d",
+    "nn.Dropout(p)": "AlphaDropout alpha_dropout",
+    "ops.sum(nn.Embedding(count, features)(indices), axis)": "EmbeddingBag embedding_bag",
+    "ops.einsum('ni,oij,nj->no', x, w, y), with a Parameter w": "Bilinear",
+    "ops.norm(x - y, axis=-1)": "PairwiseDistance pairwise_distance",
+    "a function of tensors made of ops, which ml.train_step takes for a loss": (
+        "TripletMarginLoss MarginRankingLoss CosineEmbeddingLoss PoissonNLLLoss GaussianNLLLoss "
+        "MultiLabelMarginLoss MultiLabelSoftMarginLoss MultiMarginLoss SoftMarginLoss "
+        "HingeEmbeddingLoss triplet_margin_loss margin_ranking_loss gaussian_nll_loss"
+    ),
+    "not available: layers are given the extents of their inputs": (
+        "LazyConv1d LazyConv2d LazyConv3d LazyBatchNorm1d LazyBatchNorm2d"
+    ),
+    "not available: one process trains on one device": (
+        "DataParallel DistributedDataParallel SyncBatchNorm DistributedSampler"
+    ),
+    "nn.CrossEntropyLoss()(logits, labels)": "SoftmaxCrossEntropyWithLogits softmax_cross_entropy",
+    "ops.mse_loss(x, y)": "l2_loss",
+    "ops.bce(probs, target)": "binary_cross_entropy BinaryCrossEntropy",
+    "ops.bce_with_logits(logits, target)": "binary_cross_entropy_with_logits",
+    "ops.huber_loss(x, y)": "SmoothL1Loss smooth_l1_loss",
+    "nn.init.constant(p, value)": "constant_ initializer",
+    "nn.init.zeros(p)": "zeros_",
+    "nn.init.ones(p)": "ones_",
+    "ops.truncated_normal(shape), or nn.init.truncated_normal(p) for a Parameter": (
+        "trunc_normal_ trunc_normal TruncatedNormal"
+    ),
+    "nn.init.xavier_uniform(p)": "xavier_uniform_ glorot_uniform XavierUniform",
+    "nn.init.xavier_normal(p)": "xavier_normal_ glorot_normal",
+    "nn.init.kaiming_uniform(p)": "kaiming_uniform_ he_uniform HeUniform",
+    "nn.init.kaiming_normal(p)": "kaiming_normal_ he_normal HeNormal",
+    "nn.init.orthogonal(p)": "orthogonal_",
+    # networks
+    "net.get_parameters(), or net.trainable_params() for an optimizer": "parameters",
+    "net.parameters_dict()": "buffers named_buffers",
+    "net.parameters_dict()[path]": "get_parameter get_buffer",
+    "one attribute after the other, as self.body.conv": "get_submodule",
+    "setattr(net, name, cell)": "add_module register_module",
+    "del net[i], or del cells[name] of a CellDict": "pop",
+    "net.append(cell), for each": "extend",
+    "nn.Sequential(*net[:i], cell, *net[i:])": "insert",
+    "a method describe(self), which gives one line": "extra_repr",
+    "opt.parameters_dict(), or ml.save_checkpoint(opt, path)": "state_dict",
+    "ml.load_checkpoint(path, opt)": "load_state_dict",
+    "net.cells()": "modules children named_modules named_children",
+    "net.set_train()": "train",
+    "net.set_train(False)": "eval",
+    "construct, which is run when the cell itself is called": "forward",
+    "self.name = ml.Parameter(value, requires_grad=False)": "register_buffer",
+    "self.name = ml.Parameter(value)": "register_parameter",
+    # training
+    "opt.update(gradients), or ml.train_step(net, loss_fn, opt)": (
+        "step minimize apply_gradients apply_updates"
+    ),
+    "not needed: gradients are results of a call, so there is nothing to clear": (
+        "zero_grad clear_grad set_grad set_grad_enabled"
+    ),
+    "opt.params and opt.lr; optim.Groups(opt1, opt2) for groups": "param_groups add_param_group",
+    "optim.SGD(params, lr, momentum=0.9)": "Momentum",
+    "optim.AdamW(params, lr, weight_decay=0.01)": "AdamWeightDecay",
+    "optim.RMSprop(params, lr)": "RMSProp",
+    "optim.Optimizer, of which a subclass defines rule": (
+        "Adadelta NAdam RAdam Adamax ASGD Adafactor Muon Rprop"
+    ),
+    "opt.lr = value, between steps, or a schedule for lr, such as optim.cosine(0.1, steps=1000)": (
+        "lr_scheduler set_lr LRScheduler LambdaLR MultiplicativeLR CyclicLR "
+        "ConstantLR CosineAnnealingWarmRestarts"
+    ),
+    "optim.step_decay(lr, every), for the lr of an optimizer": (
+        "StepLR ExponentialLR ExponentialDecay"
+    ),
+    "optim.cosine(lr, steps), for the lr of an optimizer": "CosineAnnealingLR CosineDecay",
+    "optim.polynomial(lr, steps), for the lr of an optimizer": "PolynomialLR PolynomialDecay",
+    "optim.warmup(steps, then), for the lr of an optimizer": "LinearLR WarmUpLR",
+    "optim.one_cycle(lr, steps), for the lr of an optimizer": "OneCycleLR",
+    "optim.chained(schedules, milestones), for the lr of an optimizer": (
+        "SequentialLR ChainedScheduler MultiStepLR"
+    ),
+    "optim.OnPlateau(lr), for the lr of an optimizer": "ReduceLROnPlateau",
+    "optim.clip_by_global_norm(gradients, clip)": "utils clip_grad_norm clip_grad_norm_",
+    "optim.clip_by_value(gradients, clip)": "clip_grad_value_",
+    "optim.EMA(opt, decay)": "AveragedModel swa_utils ExponentialMovingAverage",
+    "ml.train_step(net, loss_fn, opt)": "TrainOneStepCell WithLossCell",
+    "train.Model(net, loss_fn, opt), which has fit, evaluate and predict": (
+        "Trainer LightningModule"
+    ),
+    "train.SaveBest(path), or resume= of fit for all of a run": "ModelCheckpoint",
+    "train.Log(path)": "CSVLogger",
+    "optim.LossScale(), for ml.train_step(net, loss_fn, opt, loss_scale=...)": (
+        "GradScaler DynamicLossScaleManager FixedLossScaleManager LossScaleManager"
+    ),
+    "ml.context(autocast=ml.float16)": "amp auto_mixed_precision to_float",
+    "data.DataLoader(x, y, size=64)": "TensorDataset Dataset NumpySlicesDataset GeneratorDataset",
+    "data.DataLoader(x, y, size=64, seed=0), which shuffles by the seed": (
+        "Sampler RandomSampler BatchSampler SequentialSampler"
+    ),
+    "a generator of batches": "IterableDataset",
+    "data.split(rows, share), which gives row numbers": "random_split train_test_split Subset",
+    # the package
+    "ml.Tensor(data)": "as_tensor from_numpy array asarray FloatTensor",
+    "not needed: nothing is recorded unless a gradient is asked for": (
+        "no_grad inference_mode enable_grad is_grad_enabled"
+    ),
+    "miniml.grad": "autograd",
+    "miniml.grad.custom_bprop(bprop)": "custom_vjp custom_jvp custom_gradient Function",
+    "miniml.grad.hook_gradient(x, fn)": "HookBackward InsertGradientOf register_hook",
+    "net.register_forward_pre_hook(fn), register_forward_hook or register_backward_hook": (
+        "register_full_backward_hook register_full_backward_pre_hook register_backward_pre_hook"
+    ),
+    "ml.recompute(f)": "checkpoint remat checkpoint_sequential",
+    "miniml.grad.jacobian(f)": "jacrev jacfwd",
+    "ml.jit(f)": "compile ms_function script",
+    "ml.trace(f, x)": "make_jaxpr",
+    "ml.debug_nans()": "detect_anomaly set_detect_anomaly",
+    "ml.manual_seed(seed)": "PRNGKey seed set_seed",
+    "ml.random_state": "get_rng_state set_rng_state",
+    "not needed: equal seeds give equal bits": "use_deterministic_algorithms",
+    "ml.context(threads=n)": "set_num_threads",
+    "np.set_printoptions()": "set_printoptions",
+    "np.finfo(dtype)": "finfo",
+    "ml.save_checkpoint(obj, path)": "save",
+    "ml.load_checkpoint(path, obj)": "load",
+    "ml.context(device_target=name)": "device set_default_device",
+    "not available: ops work on whole batches": "vmap pmap",
+    "not available: ONNX is read, not written; ml.save_graph(f, path, x) writes a graph": (
+        "miniml.onnx.save miniml.onnx.export"
+    ),
+    "np, for what is not to be differentiated; ops for what is": "jnp np",
+}
+# Keyed by what to write here: keywords that people try. Where the key begins with a parameter, it
+# is for what has that parameter.
+KEYWORDS = {
+    "axis=": "dim dims",
+    "keepdims=": "keepdim keep_dims",
+    "x=": "input",
+    "y=": "other",
+    "correction=": "unbiased ddof",
+    "depth=": "num_classes",
+    "size=": "batch_size",
+    "seed=0, which shuffles; None keeps the order": "shuffle sampler",
+    "prefetch=2, for a thread that makes batches ahead": "num_workers prefetch_factor",
+    "transform=, which is given a batch of rows": "collate_fn",
+    "bias=": "has_bias use_bias",
+    "in_features=": "input_dim",
+    "out_features=": "output_dim units",
+    "n_in=": "input_size",
+    "n=": "hidden_size",
+    "count=": "num_embeddings vocab_size",
+    "features=": "embedding_dim embedding_size",
+    "d=": "embed_dim d_model",
+    "heads=": "num_heads nhead",
+    "hidden=": "dim_feedforward",
+    "shape=": "normalized_shape",
+    "slope=": "negative_slope",
+    "min=": "min_val",
+    "max=": "max_val",
+    "ignore_index=": "ignore_label",
+    "lr=": "learning_rate max_lr initial_learning_rate base_lr",
+    "steps=": "T_max total_steps total_iters decay_steps warmup_steps",
+    "every=": "step_size accumulation_steps",
+    "factor=": "gamma decay_rate",
+    "end=": "eta_min",
+    "low=": "min_lr",
+    "history=": "history_size",
+    "initial=": "initial_accumulator_value",
+    "lr=lambda step: lr / (1 + decay * step)": "lr_decay",
+    "nothing: one update is one iteration": "max_iter max_eval",
+    "a smaller lr, as there is no line search": "line_search_fn",
+    "the negative of the loss": "maximize",
+    "clip=": "clip_grad max_norm gradient_clip_val",
+    "loss_scale=": "scaler",
+    "mask=, where True says that a query sees a key": "attn_mask src_mask tgt_mask",
+    "mask=, of shape (N, 1, 1, S), where True says that a key is seen": (
+        "key_padding_mask src_key_padding_mask tgt_key_padding_mask padding_mask"
+    ),
+    "memory_mask=, of shape (N, 1, 1, S), where True says that a key is seen": (
+        "memory_key_padding_mask"
+    ),
+    "is_causal=": "causal tgt_is_causal",
+    "data=data.DataLoader(x, y, size=64)": "epochs",
+    "epochs=": "max_epochs num_epochs",
+    "show=": "verbose",
+    "validation=": "val_data validation_data val_loader",
+    "mode=": "larger_is_better",
+    "folder=": "log_dir logdir",
+    "reduction=": "size_average reduce",
+    "nothing, as tensors never change": "inplace out",
+    "nothing, as ops.dropout always draws; nn.Dropout looks at the mode of the network": "training",
+    "nothing, as the updates of all parameters are one kernel": "foreach fused",
+    "nothing, as weights of attention are not kept": "need_weights average_attn_weights",
+    "nothing, as data go where the parameters are": "map_location",
+    "nothing, as loading runs no code": "weights_only",
+    "ml.load_checkpoint(path, net, strict=False), which reads a file": "strict",
+    "nothing, as the batch comes first": "batch_first",
+    "net.to(dtype), after it is made": "dtype",
+    "net.to(device), after it is made": "device",
+    "nothing, as batches are arrays of this process": "pin_memory persistent_workers",
+}
+# Keyed by functions that people give several extents or axes one by one.
+TUPLES = {
+    "reshape": "ops.reshape(x, (2, 3)), with the shape as one tuple",
+    "broadcast_to": "ops.broadcast_to(x, (2, 3)), with the shape as one tuple",
+    "tile": "ops.tile(x, (2, 3)), with all counts in one tuple",
+    "squeeze": "ops.squeeze(x, (0, 1)), with the axes in one tuple",
+    "transpose": "ops.transpose(x, (1, 0)), with all axes in one tuple, or ops.swapaxes(x, 0, 1)",
+}
+
+learn(INSTEAD, KEYWORDS, TUPLES)

@@ -1,6 +1,6 @@
 """The core: values, calls and the settings under which they run.
 
-Low to high: `scope`, `hints`, `partition`, `families`, `epoch`; `dtype`, `errors`; `abstract`,
-`settings`, `files`, `access`, `tracebacks`; `trace`, `primitive`, `bprop`, `infer`; then, above the
-operations, `tensor`, `parameter`, `random`, `arguments`, `constructor`.
+Low to high: `scope`, `families`; `dtype`, `errors`, `options`, `epoch`; `abstract`, `settings`,
+`hints`, `access`, `files`; `trace`, `primitive`, `bprop`; then, above the operations, `tensor`,
+`parameter`, `infer`.
 """

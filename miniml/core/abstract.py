@@ -57,7 +57,7 @@ class Abstract:
         return len(self.shape)
 
     def key(self) -> tuple[object, ...]:
-        """What makes two abstract values the same one; constants count by their bytes."""
+        """The identity of an abstract value; constants count by their bytes."""
         value = None if self.value is None else self.value.tobytes()
         return self.shape, self.dtype, value, self.format
 
@@ -114,7 +114,7 @@ def broadcast(name: str, *shapes: Shape) -> Shape:
 
 
 def typed(value: Any) -> str:
-    """How messages name anything that has a dtype and a shape: float32[2, 3]."""
+    """The name in messages of anything that has a dtype and a shape: float32[2, 3]."""
     return f"{value.dtype.name}{list(value.shape)}"
 
 
@@ -152,7 +152,7 @@ def known(name: object) -> bool:
 
 
 def unknown(name: object) -> str:
-    """What to say of one that is not known."""
+    """The refusal of one that is not known."""
     return f"memory format {name!r} is unknown; the formats are {', '.join(FORMATS)}"
 
 

@@ -1,4 +1,4 @@
-"""What makes compiled things stale: registrations and changed cells, counted in one value."""
+"""Changes that make compiled things stale, registrations and changed cells, as one value."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Literal, NamedTuple
 
 
 class Epoch(NamedTuple):
-    """When something of each kind last changed."""
+    """The ticks at which something of each kind last changed."""
 
     kernels: int = 0
     bprops: int = 0

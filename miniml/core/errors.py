@@ -340,7 +340,7 @@ NOWHERE: Place = None, 0, "", False
 
 
 def user_place(passed: int = 0) -> Place:
-    """What a Location says but for its names; `passed` as there."""
+    """The place of a call, without the names of a Location; `passed` as for `user_location`."""
     if (at := _pin()) is not None:
         return at.code, at.lasti, at.layer, True
     frame: FrameType | None = sys._getframe(1 + passed)

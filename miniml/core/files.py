@@ -179,7 +179,7 @@ def opened(path: PathLike) -> Iterator[Archive]:
 
 
 def _other_format(path: PathLike) -> str:
-    """What a file is by its first bytes, and what reads it; "" if that is unknown."""
+    """The kind of a file by its first bytes, and what reads it; "" if that is unknown."""
     with open(path, "rb") as file:
         start = file.read(8)
     if start.startswith(b"PK"):
@@ -278,7 +278,7 @@ def _path(path: object, calls: str) -> Path:
 
 
 def _kind(path: PathLike, target: Path, what: str) -> str:
-    """What stands there: "file", "" for nothing, else in words."""
+    """The kind of what stands there: "file", "" for nothing, else in words."""
     try:
         mode = target.stat().st_mode
     except FileNotFoundError:

@@ -1,7 +1,8 @@
 """Hints: the names of PyTorch, JAX and MindSpore, and what to write here instead.
 
 For every error about such a name; then the public names of a package: what `dir` shows, what
-`import *` takes, and the error for a name that it lacks.
+`import *` takes, and the error for a name that it lacks; the classes that refuse keywords of other
+libraries; and tracebacks as users see them, with hints in place of miniml's own frames.
 """
 
 from __future__ import annotations
@@ -9,10 +10,18 @@ from __future__ import annotations
 import builtins
 import inspect
 import re
+import reprlib
 import sys
 from collections.abc import Callable, Collection, Mapping
-from types import ModuleType
-from typing import Any, NoReturn
+from functools import wraps
+from types import ModuleType, TracebackType
+from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar
+
+import numpy as np
+
+from .abstract import typed
+from .errors import ArityError, Location, MinimlError, is_own
+from .settings import current
 
 HINTS: dict[str, str] = {}  # names of other libraries, with what to write here: `learn` fills them
 ARGUMENTS: dict[str, str] = {}  # their keywords
@@ -66,7 +75,7 @@ def hint_for(name: str, owner: str = "miniml") -> str:
 
 
 def argument_hint(name: str, takes: Collection[str]) -> str:
-    """What to write here for a keyword of another library, of what takes these; "" if unknown."""
+    """The equivalent here of a keyword of another library, of what takes these; "" if unknown."""
     hint = ARGUMENTS.get(name, "")
     parameter, equals, _ = hint.partition("=")
     unknown = equals and parameter.isidentifier() and parameter not in takes
@@ -186,3 +195,148 @@ def refuse_calls(module: str, instead: str) -> None:
     """Make calling the module a TypeError that names the class or function to call instead."""
     sys.modules[module].__class__ = Uncallable
     sys.modules[module]._instead = instead  # type: ignore[attr-defined]
+
+
+# --- Arguments of classes -------------------------------------------------------------------------
+
+
+class Constructor:
+    """The parameters of a class's own `__init__`, for `help` and `inspect.signature`."""
+
+    def __get__(self, cell: object, kind: Any) -> inspect.Signature:
+        if cell is not None:  # a cell, for one, is called with what construct takes
+            raise AttributeError("__signature__")
+        if kind.__init__ is object.__init__:
+            return inspect.Signature()
+        taken = inspect.signature(kind.__init__)
+        return taken.replace(parameters=list(taken.parameters.values())[1:])
+
+
+class Constructed:
+    """Base of cells, optimizers and what else is made by keywords that have other names elsewhere.
+
+    ArityError for arguments of a class without an `__init__` of its own, which would be lost, and
+    for a keyword that its `__init__` does not take, with what to write in its place.
+    """
+
+    __signature__ = Constructor()
+
+    if not TYPE_CHECKING:  # it would tell the checker that every class takes anything
+
+        def __new__(cls, *args: Any, **named: Any) -> Self:
+            if cls.__init__ is object.__init__:
+                _refuse_all(cls, args, named)
+            elif named:
+                _refuse_unknown(cls, named)
+            return super().__new__(cls)
+
+
+def _refuse_all(kind: type, args: tuple[Any, ...], named: dict[str, Any]) -> None:
+    if not (args or named):
+        return
+    name = kind.__name__
+    got = ", ".join([*map(shown, args), *(_refused(k, v, ()) for k, v in named.items())])
+    raise ArityError(
+        f"{name} takes no arguments; got {got}; inputs go to the cell that it makes, as in "
+        f"{name}()(x), and a class of your own takes what its __init__ names"
+    )
+
+
+def _refuse_unknown(kind: type, named: dict[str, Any]) -> None:
+    takes = inspect.signature(kind).parameters
+    surplus = [name for name in named if name not in takes]
+    if not surplus or any(p.kind is p.VAR_KEYWORD for p in takes.values()):
+        return
+    refused = ", ".join(_refused(name, named[name], takes) for name in surplus)
+    raise ArityError(
+        f"{kind.__name__} does not take {refused}; it takes "
+        f"{', '.join(map(_written, takes.values())) or 'no arguments'}"
+    )
+
+
+def _refused(name: str, value: Any, takes: Collection[str]) -> str:
+    """An argument that is not taken, with what to write in its place."""
+    hint = argument_hint(name, takes)
+    return f"{name}={shown(value)}" + (f" (in miniml: {hint})" if hint else "")
+
+
+def _written(parameter: inspect.Parameter) -> str:
+    """A parameter as a call shows it, without its type."""
+    return str(parameter.replace(annotation=parameter.empty))
+
+
+def shown(value: Any) -> str:
+    """A short description of an argument."""
+    if isinstance(value, np.ndarray) or hasattr(value, "asnumpy"):
+        return f"{type(value).__name__} {typed(value)}"
+    return reprlib.repr(value)
+
+
+# --- Tracebacks -----------------------------------------------------------------------------------
+
+
+F = TypeVar("F", bound=Callable[..., Any])
+_SIZE = re.compile(r"\.size\([^()]*\)$")
+
+
+def hide_frames(error: BaseException) -> None:
+    """Take miniml's own frames out of the traceback of an error, and of the errors it came from.
+
+    For an error that miniml does not raise on purpose, the frames below the user's last one stay:
+    they alone show what happened. `ml.context(full_tracebacks=True)` keeps every frame. For
+    `except` clauses that raise again, so calls that succeed pay nothing. Habits from elsewhere are
+    noted.
+    """
+    note_habits(error)
+    seen: set[int] = set()
+    shown: BaseException | None = None if current().full_tracebacks else error
+    while shown is not None and id(shown) not in seen:
+        seen.add(id(shown))
+        shown.__traceback__ = _without_own(shown.__traceback__, isinstance(shown, MinimlError))
+        shown = shown.__cause__ or (None if shown.__suppress_context__ else shown.__context__)
+
+
+def _without_own(trace: TracebackType | None, all_of_them: bool) -> TracebackType | None:
+    """The traceback without miniml's frames; all_of_them False keeps those below the user's last
+    frame."""
+    kept: TracebackType | None = None
+    for step in reversed(_steps(trace)):
+        if not is_own(step.tb_frame):
+            all_of_them = True
+        elif all_of_them:
+            continue
+        step.tb_next = kept
+        kept = step
+    return kept
+
+
+def _steps(trace: TracebackType | None) -> list[TracebackType]:
+    found = []
+    while trace is not None:
+        found.append(trace)
+        trace = trace.tb_next
+    return found
+
+
+def hides_frames(fn: F) -> F:
+    """Decorator: errors that leave the function show only the frames of its users."""
+
+    @wraps(fn)
+    def hiding(*args: Any, **named: Any) -> Any:
+        try:
+            return fn(*args, **named)
+        except Exception as error:
+            hide_frames(error)
+            raise
+
+    return hiding  # type: ignore[return-value]
+
+
+def note_habits(error: BaseException) -> None:
+    """Add to Python's own errors what to write: for a keyword of another library, and for a call
+    of `size`."""
+    note_argument(error)
+    if isinstance(error, TypeError) and str(error) == "'int' object is not callable":
+        trace = _steps(error.__traceback__)[-1:]
+        if trace and _SIZE.search(Location(trace[0].tb_frame.f_code, trace[0].tb_lasti).text):
+            note_hint(error, "t.shape, or t.shape[0]; t.size is the number of elements")

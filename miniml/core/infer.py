@@ -1,19 +1,275 @@
-"""Abstract evaluation: the three tracks of a primitive's inference, joined in one place."""
+"""A call before it is computed: its arguments, and what its outputs will be.
+
+`arguments` makes tensors and constants of what a caller passes: weak scalars take the type of the
+tensors beside them, `promote` inserts casts, and autocast says which primitives compute in 16 bits
+and which in float32 where a context asks for it. `infer` is the abstract evaluation: the three
+tracks of a primitive's rules, joined in one place.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
+from functools import lru_cache
 from math import prod
-from operator import index
+from operator import attrgetter, index
 from typing import Any, TypeVar
 
 import numpy as np
 
+from ..ops.elementwise import Cast
 from . import epoch
-from .abstract import Abstract, Shape
-from .dtype import DType, as_dtype
-from .errors import DeclarationError, MinimlError, ShapeError
-from .primitive import Primitive, PrimitiveWithCheck, definition_checks, named_by, primitives
+from .abstract import Abstract, Kind, Shape, typed
+from .dtype import (
+    FLOATS,
+    DType,
+    as_dtype,
+    bfloat16,
+    float16,
+    float32,
+    float64,
+    is_float,
+    promote,
+    scalar_dtype,
+)
+from .errors import (
+    NONE,
+    ArityError,
+    ConstInputError,
+    DeclarationError,
+    DTypeError,
+    MinimlError,
+    ShapeError,
+    TracedValueError,
+)
+from .parameter import Parameter
+from .primitive import (
+    Primitive,
+    PrimitiveWithCheck,
+    definition_checks,
+    freeze,
+    named_by,
+    primitives,
+)
+from .settings import current
+from .tensor import Tensor, host_array
+
+Weak = (bool, int, float)
+_kind = attrgetter("_kind")
+
+
+def arguments(
+    primitive: Primitive, args: Sequence[Any], cast: Callable[[Primitive, list[Any]], Any]
+) -> tuple[list[Tensor], dict[str, Any]]:
+    """The tensors of a call, in order, and its const inputs by name.
+
+    Arrays become Tensors; weak scalars take their dtype from the tensors beside them; where the
+    context casts, and where the primitive promotes, `cast(Cast(dtype), [x])` brings inputs to the
+    dtype in which it computes. Raises
+    ArityError, DTypeError or ConstInputError.
+    """
+    names = primitive._inputs
+    if names is not None and len(args) != len(names):
+        expected = ", ".join(names) or "none"
+        inputs = "input" if len(names) == 1 else "inputs"
+        raise ArityError(
+            f"{primitive.name} takes {len(names)} {inputs} ({expected}); got {len(args)}"
+        )
+    consts: dict[str, Any] = {}
+    if primitive._const:
+        consts = {name: constant(primitive, name, args[i]) for i, name in primitive._const}
+        taken = {i for i, _ in primitive._const}
+        args = [a for i, a in enumerate(args) if i not in taken]
+    for a in args:
+        if not isinstance(a, Tensor):
+            tensors = _tensors(primitive, args)
+            break
+    else:
+        tensors = list(args)
+    low = current().autocast
+    if low is not None:
+        tensors = autocast(primitive, tensors, low, cast)
+    return (_promoted(primitive, tensors, cast) if primitive.promote else tensors), consts
+
+
+def interleave(primitive: Primitive, tensors: list[Any], consts: dict[str, Any]) -> tuple[Any, ...]:
+    """Tensors and const values in the order of the primitive's inputs."""
+    if not consts:
+        return tuple(tensors)
+    const_values = {i: consts[name] for i, name in primitive._const}
+    rest = iter(tensors)
+    count = len(tensors) + len(const_values)
+    return tuple(const_values[i] if i in const_values else next(rest) for i in range(count))
+
+
+def written(primitive: Primitive, args: Sequence[Any]) -> Parameter | None:
+    """The parameter that a call of the primitive on these arguments writes to, if any."""
+    if primitive.effect != "state" or not args:
+        return None
+    return args[0] if isinstance(args[0], Parameter) else None
+
+
+def as_they_are(primitive: Primitive, values: Sequence[Any]) -> bool:
+    """True where `arguments` would give back these very values, all of them known tensors."""
+    try:
+        kinds = tuple(map(_kind, values))
+        return _stay(type(primitive), kinds, current().autocast)  # type: ignore[arg-type]
+    except AttributeError:  # not all are tensors
+        return False
+
+
+@lru_cache(4096)
+def _stay(primitive: type[Primitive], kinds: tuple[Kind | None, ...], low: DType | None) -> bool:
+    names = primitive._inputs
+    if primitive._const or None in kinds or (names is not None and len(kinds) != len(names)):
+        return False
+    dtypes = {k.abstract.dtype for k in kinds if k is not None}
+    if low is not None and computed_in(primitive, dtypes, low) is not None:
+        return False
+    floats = primitive.promote != "float" or all(map(is_float, dtypes))
+    return not primitive.promote or (len(dtypes) == 1 and floats)
+
+
+def constant(primitive: Primitive, name: str, value: Any) -> Any:
+    """The frozen value of a const input: nested tuples of Python scalars, strings, dtypes, None."""
+    return freeze(_untensored(primitive, name, value), primitive.name, name)
+
+
+def _untensored(primitive: Primitive, name: str, value: Any) -> Any:
+    if isinstance(value, (list, tuple)):
+        return tuple(_untensored(primitive, name, v) for v in value)
+    if not isinstance(value, Tensor):
+        return value
+    try:
+        return value._host("const input").tolist()
+    except TracedValueError:
+        raise ConstInputError(
+            f"{primitive.name} needs {name!r} to be a constant; got a traced tensor of "
+            f"{typed(value)}; pass a tuple or a Tensor made outside "
+            "the traced function"
+        ) from None
+
+
+def _tensors(primitive: Primitive, given: Sequence[Any]) -> list[Tensor]:
+    device = next((a.device for a in given if isinstance(a, Tensor)), None)
+    found: list[Any] = [
+        a
+        if isinstance(a, (Tensor, *Weak)) and not isinstance(a, np.generic)
+        else _to_tensor(primitive, a, device)
+        for a in given
+    ]
+    together = primitive._promoted or range(len(found))
+    beside = tuple(found[i].dtype for i in together if isinstance(found[i], Tensor))
+    weak = [found[i] for i in together if not isinstance(found[i], Tensor)]
+    strongest = max(weak, key=_rank, default=None)
+    for i, a in enumerate(found):
+        if not isinstance(a, Tensor):
+            if i in together:
+                dtype = scalar_dtype(a if beside else strongest, beside)
+            else:
+                dtype = scalar_dtype(a)
+            kind = Kind.of(Tensor, (), dtype, device or current().device_target)
+            found[i] = weak_tensor(primitive, a, kind)
+    return found
+
+
+def _rank(scalar: Any) -> int:
+    return Weak.index(next(w for w in Weak if isinstance(scalar, w)))
+
+
+def weak_tensor(primitive: Primitive, value: Any, kind: Kind) -> Tensor:
+    """The tensor of a weak scalar, with the dtype and device of `kind`."""
+    dtype = kind.abstract.dtype
+    try:
+        array = np.array(value, dtype)
+    except OverflowError:
+        raise DTypeError(
+            f"{primitive.name} got the scalar {value}, which {dtype.name} cannot hold; cast the "
+            "tensor beside it to a wider dtype"
+        ) from None
+    return Tensor.of_host(array, kind)
+
+
+def _to_tensor(primitive: Primitive, value: Any, device: str | None) -> Tensor:
+    if value is None:
+        raise DTypeError(f"{primitive.name} got None where it takes a tensor; {NONE}")
+    if isinstance(value, (str, bytes, dict, set)) or callable(value):
+        raise DTypeError(
+            f"{primitive.name} got {value!r} of type {type(value).__name__} for a tensor; give a "
+            "Tensor, an array or a number"
+        )
+    try:
+        return Tensor(host_array(value, None), device=device)
+    except (DTypeError, ShapeError) as error:
+        raise type(error)(f"{primitive.name}: {error}") from None
+
+
+def _alike(primitive: Primitive, tensors: list[Tensor]) -> bool:
+    """True where all share one dtype that needs no promotion, which is the common case."""
+    dtype = tensors[0].dtype if tensors else float32
+    for t in tensors:
+        if t.dtype is not dtype:
+            return False
+    return primitive.promote != "float" or is_float(dtype)
+
+
+def _promoted(
+    primitive: Primitive, tensors: list[Tensor], cast: Callable[[Primitive, list[Any]], Any]
+) -> list[Tensor]:
+    group = primitive._promoted
+    if group is None and _alike(primitive, tensors):
+        return tensors
+    dtypes = {t.dtype for t in (tensors if group is None else [tensors[i] for i in group])}
+    try:
+        target = promote(*dtypes) if dtypes else None
+    except DTypeError as error:
+        raise DTypeError(f"{primitive.name}: {error}") from None
+    if target is not None and primitive.promote == "float" and not is_float(target):
+        target = as_dtype(float)
+    if target is None or dtypes <= {target}:
+        return tensors
+    return [
+        t if t.dtype == target or (group is not None and i not in group)
+        else cast(Cast(target), [t])[0]
+        for i, t in enumerate(tensors)
+    ]  # fmt: skip
+
+
+# --- Autocast -------------------------------------------------------------------------------------
+
+
+_NARROW = float16, bfloat16
+
+
+def autocast(
+    primitive: Primitive,
+    tensors: list[Tensor],
+    low: DType,
+    cast: Callable[[Primitive, list[Any]], Any],
+) -> list[Tensor]:
+    """The tensors of a call, brought to the dtype in which the primitive computes.
+
+    A class with `autocast = "low"` gets its floats in `low`, unless one is float64: such are
+    products, which take the time and sum in float32 inside, so that 11 or 8 bits of input are
+    enough. "wide" ones get 16 bits as float32: they overflow float16 (from 65504 on), or lose in
+    sums and near 1 what 16 bits do not hold, or have no kernels for less. All others get what they
+    are given, and promote it where they do. Integers stay.
+    """
+    to = computed_in(type(primitive), {t.dtype for t in tensors}, low)
+    if to is None:
+        return tensors
+    change = FLOATS if to == low else _NARROW
+    return [cast(Cast(to), [t])[0] if t.dtype in change and t.dtype != to else t for t in tensors]
+
+
+def computed_in(primitive: type[Primitive], dtypes: Collection[DType], low: DType) -> DType | None:
+    """The dtype to which inputs of these dtypes are cast; None where they stay."""
+    if primitive.autocast == "low":
+        others = float64 not in dtypes and any(d in FLOATS and d != low for d in dtypes)
+        return low if others else None
+    return float32 if primitive.autocast == "wide" and any(d in _NARROW for d in dtypes) else None
+
+
+# --- Abstract evaluation --------------------------------------------------------------------------
 
 Rule = Callable[..., Any]
 R = TypeVar("R", bound=Rule)
@@ -70,28 +326,25 @@ def infer(primitive: Primitive, inputs: tuple[Any, ...]) -> tuple[Abstract, ...]
     inputs: one Abstract per tensor input and the value itself per const input, in order.
     Errors of the primitive's own rules pass through; a note names the rule and what it got.
     """
-    if primitive._by_dictionary:
-        return _from_dictionaries(primitive, inputs)
+    if primitive._by_dictionary:  # as in eager calls, only const inputs have a value
+        types = [Abstract(i.shape, i.dtype) if isinstance(i, Abstract) else i for i in inputs]
+        found = _by_dictionary(primitive, types)
+        return tuple([_output(primitive, d["shape"], d["dtype"]) for d in found])
     shapes = tuple([i.shape if isinstance(i, Abstract) else i for i in inputs])
     dtypes = tuple([i.dtype if isinstance(i, Abstract) else i for i in inputs])
     if isinstance(primitive, PrimitiveWithCheck):
         return _checked(primitive, inputs, shapes, dtypes)
-    out_shapes = _outputs(primitive, "infer_shape", _ruled(primitive, "infer_shape", shapes))
+    out_shapes = _per_output(primitive, "infer_shape", _ruled(primitive, "infer_shape", shapes))
     out_dtype = _ruled(primitive, "infer_dtype", dtypes)
     if not primitive._single and not isinstance(out_dtype, (tuple, list)):
         out_dtype = (out_dtype,) * len(out_shapes)
-    out_dtypes = _outputs(primitive, "infer_dtype", out_dtype)
+    out_dtypes = _per_output(primitive, "infer_dtype", out_dtype)
     if len(out_shapes) != len(out_dtypes):
         raise DeclarationError(
             f"{primitive.name} infer_shape gives {len(out_shapes)} outputs and infer_dtype "
             f"{len(out_dtypes)}; both give one entry per output"
         )
-    return tuple(
-        [
-            _possible(primitive, Abstract(_shape(primitive, s), _dtype(primitive, d)))
-            for s, d in zip(out_shapes, out_dtypes, strict=True)
-        ]
-    )
+    return tuple([_output(primitive, s, d) for s, d in zip(out_shapes, out_dtypes, strict=True)])
 
 
 def _ruled(primitive: Primitive, rule: str, given: tuple[Any, ...]) -> Any:
@@ -122,12 +375,6 @@ def _takes_dictionaries(error: Exception) -> bool:
     return any(isinstance(name, str) and name in _ENTRIES for name in names)
 
 
-def _from_dictionaries(primitive: Primitive, inputs: tuple[Any, ...]) -> tuple[Abstract, ...]:
-    """The outputs by `__infer__`; as in eager calls, only const inputs have a value."""
-    types = [Abstract(i.shape, i.dtype) if isinstance(i, Abstract) else i for i in inputs]
-    return tuple([_output(primitive, d) for d in _by_dictionary(primitive, types)])
-
-
 def infer_value(primitive: Primitive, inputs: tuple[Any, ...]) -> Any:
     """The outputs themselves where the primitive's rules know them without a kernel, else None.
 
@@ -150,7 +397,7 @@ def _dictionary(given: Any) -> dict[str, Any]:
 
 
 def _by_dictionary(primitive: Primitive, inputs: Sequence[Any]) -> tuple[dict[str, Any], ...]:
-    """What `__infer__` gives, one dictionary per output."""
+    """The result of `__infer__`, one dictionary per output."""
     found = _ruled(primitive, "__infer__", tuple(map(_dictionary, inputs)))
     outs = tuple(found) if isinstance(found, (tuple, list)) else (found,)
     expected = len(primitive.outputs) if isinstance(primitive.outputs, tuple) else len(outs)
@@ -162,11 +409,6 @@ def _by_dictionary(primitive: Primitive, inputs: Sequence[Any]) -> tuple[dict[st
             "return a dictionary {'shape': ..., 'dtype': ..., 'value': None} for each"
         )
     return outs
-
-
-def _output(primitive: Primitive, given: dict[str, Any]) -> Abstract:
-    shape, dtype = _shape(primitive, given["shape"]), _dtype(primitive, given["dtype"])
-    return _possible(primitive, Abstract(shape, dtype))
 
 
 def _checked(
@@ -206,8 +448,8 @@ def _like_first(primitive: Primitive, inputs: tuple[Any, ...]) -> Abstract:
     return Abstract(first.shape, first.dtype)
 
 
-def _outputs(primitive: Primitive, rule: str, result: Any) -> tuple[Any, ...]:
-    """What a rule gave, one entry per output: bare where the primitive has one output."""
+def _per_output(primitive: Primitive, rule: str, result: Any) -> tuple[Any, ...]:
+    """The result of a rule, one entry per output: bare where the primitive has one output."""
     if primitive._single:
         return (result,)
     expected = len(primitive.outputs) if isinstance(primitive.outputs, tuple) else None
@@ -217,6 +459,19 @@ def _outputs(primitive: Primitive, rule: str, result: Any) -> tuple[Any, ...]:
             "so it returns a tuple with one entry for each"
         )
     return tuple(result)
+
+
+def _output(primitive: Primitive, shape: Any, dtype: Any) -> Abstract:
+    """The output; ShapeError if NumPy could not represent such an array, whatever the memory."""
+    out = Abstract(_shape(primitive, shape), _dtype(primitive, dtype))
+    nbytes = prod([max(n, 1) for n in out.shape]) * out.dtype.itemsize
+    if len(out.shape) > _AXES or nbytes >= 2**63:
+        what = f"{out.ndim} axes" if out.ndim > _AXES else f"shape {out.shape}"
+        raise ShapeError(
+            f"{primitive.name} gives an array of {what}; one has at most {_AXES} axes and "
+            "less than 2**63 bytes"
+        )
+    return out
 
 
 def _shape(primitive: Primitive, shape: Any) -> Shape:
@@ -229,18 +484,6 @@ def _shape(primitive: Primitive, shape: Any) -> Shape:
             f"{primitive.name} infer_shape returned {shape!r}; a shape is a tuple of ints >= 0"
         )
     return dims
-
-
-def _possible(primitive: Primitive, out: Abstract) -> Abstract:
-    """The output; ShapeError if NumPy could not represent such an array, whatever the memory."""
-    nbytes = prod([max(n, 1) for n in out.shape]) * out.dtype.itemsize
-    if len(out.shape) > _AXES or nbytes >= 2**63:
-        what = f"{out.ndim} axes" if out.ndim > _AXES else f"shape {out.shape}"
-        raise ShapeError(
-            f"{primitive.name} gives an array of {what}; one has at most {_AXES} axes and "
-            "less than 2**63 bytes"
-        )
-    return out
 
 
 def _dtype(primitive: Primitive, dtype: Any) -> DType:

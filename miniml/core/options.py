@@ -2,32 +2,36 @@
 
 A value of a wrong type is an AttributeRefusedError, which is a TypeError; one of the right type and
 out of range a ValueRefusedError, which is a ValueError. Both read "<who> got <name>=<value>;
-expected <what>". A bool is no number; NumPy's numbers are, and become Python's.
+expected <what>". A bool is no number; NumPy's numbers are, and become Python's. At the end the
+names of the features of machines, with what each of them needs.
 """
 
 from __future__ import annotations
 
 import math
 import reprlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NoReturn
 
 import numpy as np
 
 from .dtype import bfloat16
-from .errors import AttributeRefusedError, ValueRefusedError
+from .errors import AttributeRefusedError, DeviceError, ValueRefusedError
 
+_MOST = 2**63 - 1  # what extents, axes and the like may be at all
 _REALS = (int, float, np.integer, np.floating, bfloat16.type)
 _PLAIN = {int}
 _NUMERALS = "no", "one", "two", "three"
 
 
-def integer(who: str, name: str, value: Any, low: float = -math.inf, high: float = math.inf) -> int:
-    """The value as an int from `low` to `high`."""
+def integer(who: str, name: str, value: Any, low: float = -math.inf, high: float = _MOST) -> int:
+    """The value as an int from `low` to `high`, by default the largest of 64 bits."""
+    most = math.inf if high == _MOST else high
     if not _is_int(value):
-        _refuse(AttributeRefusedError, who, name, value, "an int", low, high)
+        _refuse(AttributeRefusedError, who, name, value, "an int", low, most)
     if not low <= value <= high:
-        _refuse(ValueRefusedError, who, name, value, "an int", low, high)
+        what = "an int of 64 bits" if high == _MOST and value > high else "an int"
+        _refuse(ValueRefusedError, who, name, value, what, low, most)
     return int(value)
 
 
@@ -47,9 +51,10 @@ def integers(who: str, name: str, value: Any, n: int, low: int) -> tuple[int, ..
     if not known:
         known = isinstance(value, tuple) and all(map(_is_int, value))
         value = tuple(map(int, value)) if known else value
-    if not known or len(value) != n or min(value) < low:
+    if not known or len(value) != n or min(value) < low or max(value) > _MOST:
         kind = ValueRefusedError if known else AttributeRefusedError
-        _refuse(kind, who, name, value, f"{_NUMERALS[n]} int{'s' * (n > 1)}", low)
+        wide = " of 64 bits" * (known and max(value, default=0) > _MOST)
+        _refuse(kind, who, name, value, f"{_NUMERALS[n]} int{'s' * (n > 1)}{wide}", low)
     return value  # type: ignore[no-any-return]
 
 
@@ -121,3 +126,30 @@ def _refuse(
 
 def _shown(bound: float) -> str:
     return str(bound) if isinstance(bound, int) else f"{bound:g}"
+
+
+# --- Features of machines -------------------------------------------------------------------------
+
+
+_PRESENT: dict[str, bool] = np._core._multiarray_umath.__cpu_features__  # type: ignore[attr-defined]
+CPU = {name.lower(): present for name, present in _PRESENT.items()}  # True where present
+GPU = ("cublas", "wmma", "wmma_bfloat16")
+KNOWN = {"cpu": tuple(CPU), "cuda": GPU}  # by the device under which kernels are registered
+
+
+def features(names: str | Iterable[object], device: str = "") -> tuple[str, ...]:
+    """The names in lower case, as kernels of that device ("" for any) may require them.
+
+    DeviceError lists the known names for one that is unknown: spelt wrongly, it would count as
+    absent everywhere.
+    """
+    known = KNOWN.get(device, (*CPU, *GPU))
+    given = (names,) if isinstance(names, str) else names
+    found = tuple(n.lower() if isinstance(n, str) else n for n in given)
+    for name in found:
+        if name not in known:
+            raise DeviceError(
+                f"feature {name!r} is unknown{f' on {device}' if device else ''}; known are "
+                f"{', '.join(known)}"
+            )
+    return found  # type: ignore[return-value]

@@ -1,11 +1,14 @@
 """Parameter, the one kind of tensor that can be updated.
 
 The class; the undo log, in which writes keep the old values to be read or restored; the snapshot
-that a recorded read stands for, copied when the parameter is written to.
+that a recorded read stands for, copied when the parameter is written to; and the streams of random
+numbers, whose state is a Parameter.
 """
 
 from __future__ import annotations
 
+import math
+import os
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, ClassVar
@@ -18,6 +21,7 @@ from . import hints
 from .abstract import Kind
 from .access import Access, at_once
 from .errors import DTypeError, GraphError, ShapeError
+from .options import integer
 from .scope import Block, Scoped
 from .tensor import Array, Tensor, host_array
 from .trace import computes_at_once, current_trace, is_tracing
@@ -37,11 +41,7 @@ class Parameter(Tensor):
     )
 
     def __init__(
-        self,
-        data: Any,
-        name: str = UNNAMED,
-        requires_grad: bool = True,
-        device: str | None = None,
+        self, data: Any, name: str = UNNAMED, requires_grad: bool = True, device: str | None = None
     ):
         super().__init__(data, device=device)
         self.name, self.requires_grad = name, requires_grad
@@ -258,3 +258,57 @@ def read(parameter: Parameter) -> Tensor:
         found = Reading(parameter)
         share(parameter, found)
     return found  # type: ignore[no-any-return]
+
+
+# --- Random streams -------------------------------------------------------------------------------
+
+
+class Generator:
+    """A stream of Philox 4x32-10 blocks: `state` holds (key, offset) as uint64.
+
+    Drawing advances the offset by the number of blocks used, so equal seeds give equal numbers
+    and a stream can be resumed from its state. A forked child continues the stream of its parent:
+    reseed it if it is to draw other numbers.
+    """
+
+    def __init__(self, seed: int | None = None):
+        # On the CPU, whatever the device of the draws: programs copy it there.
+        self.state = Parameter(np.zeros(2, np.uint64), "random_state", False, "cpu")
+        self.manual_seed(int.from_bytes(os.urandom(8), "little") if seed is None else seed)
+
+    def manual_seed(self, seed: int) -> Generator:
+        """Start the stream of `seed` (any int, taken modulo 2**64) at its beginning."""
+        self.state.set_data(
+            np.array([integer("manual_seed", "seed", seed, high=math.inf) % 2**64, 0], np.uint64)
+        )
+        return self
+
+    def __repr__(self) -> str:
+        key, offset = self.state.tolist()
+        return f"Generator(key={key}, offset={offset})"
+
+    def reserve(self, blocks: int) -> Tensor:
+        """The state before a draw of `blocks` blocks, which are taken from the stream."""
+        if blocks >= 2**63:
+            raise ShapeError(
+                f"a random draw takes {blocks} blocks; arrays have less than 2**63 bytes"
+            )
+        return Access("a random draw", (self.state,)).run(self._take, blocks)
+
+    def _take(self, blocks: int) -> Tensor:
+        before = Tensor(self.state.asnumpy())
+        before_write(self.state)
+        self.state._buffer[1] += np.uint64(blocks)
+        return before
+
+
+default_generator = Generator(0)
+random_state = default_generator.state  # a Parameter: what an exact resume saves and loads
+
+
+def manual_seed(seed: int) -> Generator:
+    """Seed the default generator, from which `ops.uniform`, dropout and initializers draw.
+
+    It starts with seed 0 in every process: unseeded runs are equal, unlike NumPy's and PyTorch's.
+    """
+    return default_generator.manual_seed(seed)

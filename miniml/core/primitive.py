@@ -318,8 +318,7 @@ def _identity(cls: type) -> tuple[str, str]:
 
 
 def spec_of(cls: type[Primitive], recorded: tuple[str, ...] | None = None) -> OpSpec:
-    """What kernels are told of a class; recorded: its attributes, if an instance was needed to know
-    them."""
+    """The declaration of a class for kernels; recorded: its attributes, where an instance says."""
     outputs = cls.outputs if isinstance(cls.outputs, tuple) else None
     if recorded is None and not getattr(cls.__init__, "_miniml_classic", False):
         recorded = tuple(f.name for f in cls._fields)
@@ -434,9 +433,10 @@ class Field:
         self.name, self.annotation, self.default = name, annotation, default
         self.names = names
         self.is_float = annotation in (float, "float")
-        # The library's own rules refuse wrong axes, shapes and the like with messages of their own.
+        # The library's own rules refuse wrong axes, dtypes and the like with messages of their own.
         own = str(names.get("__name__")).startswith("miniml.")
-        self.checked = not own or annotation in _SCALARS
+        plain = annotation in _SCALARS or str(annotation).startswith(("Shape", "tuple["))
+        self.checked = plain or not own
 
     def convert(self, value: Any, owner: str) -> Any:
         """The frozen value, of the annotated type; an int for a float becomes one."""
@@ -459,7 +459,7 @@ class Field:
 
 
 def resolved(annotation: Any, names: Mapping[str, Any]) -> Any:
-    """What an annotation written as a string stands for; Any where it cannot be resolved."""
+    """The type that a string annotation stands for; Any where it cannot be resolved."""
     try:
         return eval(annotation, dict(names)) if isinstance(annotation, str) else annotation
     except Exception:  # whatever the user wrote there
@@ -472,6 +472,8 @@ def fits(value: Any, kind: Any) -> bool:
     origin, inner = get_origin(kind), get_args(kind)
     if kind in _SCALARS:
         number = (int, float) if kind is float else kind
+        if kind is float and isinstance(value, int) and abs(value) > sys.float_info.max:
+            return False
         return isinstance(value, number) and (kind is bool or not isinstance(value, bool))
     if origin in (Union, UnionType):
         return any(fits(value, k) for k in inner)
@@ -650,7 +652,7 @@ def const_positions(cls: type[Any]) -> tuple[tuple[int, str], ...]:
 
 
 def promoted_positions(cls: type[Any]) -> tuple[int, ...] | None:
-    """Which tensor inputs are promoted, by position among them; None where `promote` says all."""
+    """The promoted tensor inputs, by position among them; None where `promote` says all."""
     if not isinstance(cls.promote, tuple):
         return None
     tensors = [n for n in cls._inputs or () if n not in cls.const_inputs]
@@ -664,7 +666,7 @@ def promoted_positions(cls: type[Any]) -> tuple[int, ...] | None:
 
 
 def like_position(cls: type[Any], inputs: list[Parameter]) -> int | None:
-    """Which input's shape and dtype the outputs have where no rule says: that of `like`, else the
+    """The input whose shape and dtype the outputs have where no rule says: that of `like`, else the
     first tensor that is promoted, else the first tensor; None where there is no tensor."""
     tensors = [p.name for p in inputs if p.name not in cls.const_inputs]
     if cls.like and cls.like not in tensors:
@@ -698,7 +700,7 @@ def with_parameters(call: Any, parameters: list[inspect.Parameter]) -> Any:
 
 @lru_cache(512)
 def _keywords(rule: Any) -> tuple[bool, frozenset[str]]:
-    """Whether a function takes any keyword, and those that it names."""
+    """True if a function takes any keyword; and those that it names."""
     taken = inspect.signature(rule).parameters.values()
     named = frozenset(p.name for p in taken if p.kind is p.KEYWORD_ONLY)
     return any(p.kind is p.VAR_KEYWORD for p in taken), named

@@ -1,9 +1,9 @@
-"""How miniml runs: mode, device, providers and debug switches, as one frozen value."""
+"""Settings of runs: mode, device, providers and debug switches, as one frozen value."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields, replace
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 from operator import attrgetter, eq
 from typing import Any, Generic, Literal, TypeVar
 
@@ -12,8 +12,7 @@ from numpy.typing import DTypeLike
 from .abstract import known, unknown
 from .dtype import DType, as_dtype, bfloat16, float16
 from .errors import DeviceError, DTypeError, MinimlError
-from .features import checked
-from .options import choice, count
+from .options import CPU, choice, count, features
 from .scope import Block, Scoped
 
 GRAPH_MODE = 0
@@ -23,7 +22,7 @@ _DEVICES = {"cpu": "cpu", "gpu": "cuda", "cuda": "cuda", "cuda-sim": "cuda-sim"}
 
 
 class Watchers(tuple[Any, ...]):
-    """What sees all that is computed: hooks and profiles."""
+    """Hooks and profiles, which see all that is computed."""
 
     @cached_property
     def see_values(self) -> bool:
@@ -129,7 +128,7 @@ def set_context(
     need them: kernels that require one are passed over, and C is compiled without them, as on a
     machine that lacks them. What NumPy and the BLAS use does not change.
     autocast: float16 or bfloat16, in which products and convolutions then compute; softmax, norms,
-    sums, losses, exp, log and linear algebra compute in float32 (`autocast.py` has the table);
+    sums, losses, exp, log and linear algebra compute in float32 (each class says so by `autocast`);
     False for neither.
     """
     global _default
@@ -235,7 +234,7 @@ def _changed(settings: Settings, given: dict[str, Any]) -> Settings:
     for name in given.get("formats", ()):
         if not known(name):
             raise MinimlError(unknown(name))
-    given |= {"without": checked(given["without"])} if "without" in given else {}
+    given |= {"without": features(given["without"])} if "without" in given else {}
     if all(map(eq, map(partial(getattr, settings), given), given.values())):
         return settings
     if settings.unwatched is not None:  # not interned: nobody should keep watchers
@@ -257,3 +256,25 @@ def _narrow(dtype: Any) -> DType | None:
         f"autocast={dtype} is not a dtype to compute in; give ml.float16 or ml.bfloat16, or False "
         "for none"
     )
+
+
+# Who lacks one of these lacks what needs it, directly or not.
+_NEEDS = {
+    "sse2": "sse", "sse3": "sse2", "ssse3": "sse3", "sse41": "ssse3", "sse42": "sse41",
+    "avx": "sse42", "f16c": "avx", "fma3": "avx", "fma4": "avx", "xop": "avx", "avx2": "avx",
+    "vaes": "avx", "vpclmulqdq": "avx", "avx512f": "avx2 fma3 f16c",
+    "x86_v2": "sse42 popcnt", "x86_v3": "x86_v2 avx2 fma3 f16c", "x86_v4": "x86_v3 avx512_skx",
+    "vsx2": "vsx", "vsx3": "vsx2", "vsx4": "vsx3", "vxe": "vx", "vxe2": "vxe",
+    "neon_fp16": "neon", "neon_vfpv4": "neon", "asimd": "neon", "fphp": "asimd",
+    "asimdhp": "asimd", "asimddp": "asimd", "asimdfhm": "asimd", "sve": "asimd",
+}  # fmt: skip
+_NEEDS |= {f: "avx512f" for f in CPU if f.startswith("avx512") and f != "avx512f"}
+
+
+@cache
+def masking(names: tuple[str, ...]) -> tuple[str, ...]:
+    """These features and all that need one of them: what a machine without them has not either."""
+    found = set(names)
+    while more := {f for f, needs in _NEEDS.items() if found & {*needs.split()}} - found:
+        found |= more
+    return tuple(sorted(found))

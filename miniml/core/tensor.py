@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from .. import ops
-from ..backends.constants import once
 from ..backends.devices import get_device
+from ..backends.kernel import once
 from ..ops.checks import normal_axis
 from . import hints
 from .abstract import Abstract, Kind
@@ -60,7 +60,7 @@ _less_equal, _greater, _greater_equal = map(_call, ("less_equal", "greater", "gr
 
 
 class Operators:
-    """What `+`, `[]`, `.sum()` and NumPy's functions mean on a tensor."""
+    """The meanings of `+`, `[]`, `.sum()` and NumPy's functions on a tensor."""
 
     __slots__ = ()
     __array_priority__ = 1000
@@ -239,7 +239,7 @@ class Tensor(Operators):
 
     @property
     def device(self) -> str:
-        """Where the data live: "cpu", "cuda" or "cuda-sim"."""
+        """The device that holds the data: "cpu", "cuda" or "cuda-sim"."""
         return self._kind.device
 
     @property

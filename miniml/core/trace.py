@@ -1,9 +1,14 @@
-"""The one interception point: the current trace decides what a call of a primitive does."""
+"""The one interception point: the current trace decides what a call of a primitive does.
+
+Then partition of a tree, by which a trace takes the tensors out of what functions are called with.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
+
+import optree
 
 from .errors import GraphError, MinimlError
 from .scope import Block, Scoped
@@ -38,8 +43,9 @@ class Trace(Protocol):
         """One call of a primitive; always a tuple of outputs."""
 
     def callee(self, fn: Callable[..., Any]) -> Callable[..., Any]:
-        """What to call for a cell or gradient, `fn`: its compiled form when eager in GRAPH_MODE, fn
-        itself otherwise. The caller calls it: nested cells take no frame of the trace."""
+        """The function to call for a cell or gradient, `fn`: its compiled form when eager in
+        GRAPH_MODE, fn itself otherwise. The caller calls it: nested cells take no frame of the
+        trace."""
         return fn
 
     def call_with_bprop(
@@ -144,3 +150,42 @@ def is_tracing() -> bool:
 def use_trace(trace: Trace) -> Block[Trace]:
     """Make `trace` current inside the `with` block."""
     return _current.use(lambda: trace)
+
+
+# --- Trees of arguments ---------------------------------------------------------------------------
+
+
+class Partition(NamedTuple):
+    """A tree as its leaves, some of which are selected by position."""
+
+    leaves: list[Any]
+    spec: Any
+    positions: list[int]
+
+    def taken(self) -> list[Any]:
+        """The leaves in these positions."""
+        return [self.leaves[i] for i in self.positions]
+
+    def left(self) -> list[Any]:
+        """The leaves in all other positions."""
+        inside = set(self.positions)
+        return [leaf for i, leaf in enumerate(self.leaves) if i not in inside]
+
+    def emptied(self) -> Partition:
+        """The same tree with these positions emptied."""
+        inside = set(self.positions)
+        rest = [None if i in inside else leaf for i, leaf in enumerate(self.leaves)]
+        return self._replace(leaves=rest)
+
+    def filled(self, values: Sequence[Any]) -> Any:
+        """The tree with these values in the positions, one for each."""
+        leaves = list(self.leaves)
+        for position, value in zip(self.positions, values, strict=True):
+            leaves[position] = value
+        return self.spec.unflatten(leaves)
+
+
+def partition(tree: Any, chosen: Callable[[Any], bool], none_is_leaf: bool = False) -> Partition:
+    """The tree, with the positions of the leaves that are chosen."""
+    leaves, spec = optree.tree_flatten(tree, none_is_leaf=none_is_leaf)
+    return Partition(leaves, spec, [i for i, leaf in enumerate(leaves) if chosen(leaf)])

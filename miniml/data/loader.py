@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextvars import copy_context
 from functools import partial
@@ -14,8 +15,8 @@ import numpy as np
 import optree
 
 from ..core.access import uninterrupted
-from ..core.constructor import Constructed
 from ..core.errors import MinimlError, ShapeError
+from ..core.hints import Constructed
 from ..core.options import count, flag, integer
 from ..core.tensor import Array, Tensor
 from .sets import Transform
@@ -62,7 +63,7 @@ class DataLoader(Constructed):
         self.rows = _rows(self.sources)
         self.of_tuples = len(self.sources) == 1 and _gives_tuples(self.sources[0])
         self.size = integer(f"DataLoader of {self.rows} rows", "size", size, 1, self.rows)
-        self.seed = None if seed is None else count("DataLoader", "seed", seed, 0)
+        self.seed = None if seed is None else integer("DataLoader", "seed", seed, 0, math.inf)
         self.drop_last = flag("DataLoader", "drop_last", drop_last)
         self.prefetch = count("DataLoader", "prefetch", prefetch, 0)
         self.transform, self.epoch = transform, 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -10,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..core.errors import MinimlError, OutOfRangeError, ShapeError, ValueRefusedError
+from ..core.errors import MinimlError, OutOfRangeError, ShapeError
 from ..core.options import choice, count, integer, integers, number, probability
 from ..core.tensor import Array
 
@@ -67,9 +68,7 @@ def chain(*transforms: Transform) -> Transform:
 
 def normalize(mean: float | Sequence[float], std: float | Sequence[float]) -> Transform:
     """(images - mean) / std as float32; mean and std: numbers, or one for each channel."""
-    center, scale = (np.asarray(v, np.float32).reshape(-1, 1, 1) for v in (mean, std))
-    if not (np.isfinite(scale).all() and (scale > 0).all()):
-        raise ValueRefusedError(f"normalize got std={std}; expected numbers > 0")
+    center, scale = _per_channel("mean", mean), _per_channel("std", std, 0)
 
     def normalized(images: Array, draw: np.random.Generator) -> Array:
         if not {center.size, scale.size} <= {1, _checked("normalize", images).shape[1]}:
@@ -80,6 +79,13 @@ def normalize(mean: float | Sequence[float], std: float | Sequence[float]) -> Tr
         return ((images - center) / scale).astype(np.float32, copy=False)
 
     return normalized
+
+
+def _per_channel(name: str, value: Any, above: float = -math.inf) -> Array:
+    """The value, a number or one for each channel, as floats (C, 1, 1)."""
+    each = np.reshape(value, -1).tolist() if np.ndim(value) else [value]
+    checked = [number("normalize", name, v, above=above) for v in each]
+    return np.array(checked, np.float32).reshape(-1, 1, 1)
 
 
 def pad_images(width: int, value: float = 0.0) -> Transform:

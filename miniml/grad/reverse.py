@@ -34,12 +34,13 @@ from ..core.errors import (
     pinned,
     point_at,
 )
+from ..core.infer import interleave
 from ..core.parameter import Parameter
 from ..core.primitive import Primitive
 from ..core.settings import context, current
 from ..core.tensor import Tensor
 from ..core.trace import computes_at_once, current_trace
-from ..graph.ir import Graph, Var, interleave, refuse_dataclass
+from ..graph.ir import Graph, Var, refuse_dataclass
 from ..graph.record import Call, RecordTrace
 from ..ops.checks import broadcasts_to, dtype_of, on_device_of
 
@@ -393,13 +394,13 @@ class Cotangents(tuple[Any, ...]):
     def __new__(
         cls, outputs: Sequence[Var], cotangents: dict[Var, Any], inputs: Sequence[Var | None]
     ) -> Cotangents:
-        made = super().__new__(cls, [_cotangent(v, cotangents) for v in outputs])
+        made = super().__new__(cls, [_dout(v, cotangents) for v in outputs])
         made.used = tuple([v in cotangents for v in outputs])
         made.needed = tuple([v is not None for v in inputs])
         return made
 
 
-def _cotangent(var: Var, cotangents: dict[Var, Any]) -> Any:
+def _dout(var: Var, cotangents: dict[Var, Any]) -> Any:
     """The cotangent of one output; zeros for a float that nothing uses, None for integers."""
     if var in cotangents:
         return cotangents[var]
@@ -457,7 +458,7 @@ def pull_graph(graph: Graph, inputs: Sequence[Any], douts: Sequence[Any]) -> lis
     """Gradients of a graph without state, in the current trace: one per input, zeros where none
     passes and None for integers. Its inner values are recomputed."""
     found = pull_values(graph, dict(zip(graph.inputs, inputs, strict=True)), douts)
-    return [_cotangent(v, found) for v in graph.inputs]
+    return [_dout(v, found) for v in graph.inputs]
 
 
 def pull_values(graph: Graph, known: dict[Var, Any], douts: Sequence[Any]) -> dict[Var, Any]:

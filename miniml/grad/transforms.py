@@ -4,7 +4,8 @@ After grad, value_and_grad, vjp and jvp stand the `Weights` that a gradient is w
 the structure that they are given in; `custom_bprop`, a Python function that carries its own
 gradient; and `hook_gradient`, a function of the gradient that passes through a value.
 Then jacobians, Hessians and Hessian-vector products, made of these, and `GradOperation`,
-MindSpore's factory of gradient functions.
+MindSpore's factory of gradient functions; and `recomputed`, a function of which a gradient keeps
+the inputs alone.
 """
 
 from __future__ import annotations
@@ -28,12 +29,14 @@ from ..core.errors import (
     MinimlError,
     ShapeError,
 )
+from ..core.hints import hide_frames, hides_frames
+from ..core.options import flag
 from ..core.parameter import Parameter
 from ..core.settings import context
 from ..core.tensor import Tensor
-from ..core.trace import current_trace
-from ..core.tracebacks import hide_frames, hides_frames
-from ..graph.tracing import TracedTensor, by_position
+from ..core.trace import computes_at_once, current_trace, partition
+from ..graph.ir import is_result
+from ..graph.tracing import TracedTensor, as_tensor, by_position
 from ..ops.checks import dtype_of, on_device_of
 from .reverse import (
     Linearized,
@@ -78,10 +81,7 @@ def grad(
 
 
 def value_and_grad(
-    fn: Function,
-    argnums: ArgNums = 0,
-    has_aux: bool = False,
-    weights: Given | None = None,
+    fn: Function, argnums: ArgNums = 0, has_aux: bool = False, weights: Given | None = None
 ) -> Function:
     """The function that returns fn's value and its gradient.
 
@@ -124,7 +124,7 @@ def called(gradient: Function, fn: Function) -> Function:
     return derived
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class _Gradient:
     """value_and_grad of one function, hashable: equal settings share one compiled program."""
 
@@ -138,7 +138,7 @@ class _Gradient:
         numbers: Any = () if self.argnums is None else (self.argnums,) if one else self.argnums
         parameters = () if self.weights is None else self.weights.parameters
         found = linearize(self.fn, args, numbers, parameters, self.has_aux, named)
-        dout = _one(_scalar(self.fn, found.out))
+        dout = _seed(_scalar(self.fn, found.out))
         trees, by_weight = found.pull([dout], name_of(self.fn) if self.argnums is None else "")
         by_argument = trees[0] if one else trees
         return ((found.out, found.aux) if self.has_aux else found.out), self._arranged(
@@ -151,22 +151,12 @@ class _Gradient:
         arranged = self.weights.arranged(by_weight)
         return arranged if self.argnums is None else (by_argument, arranged)
 
-    def _key(self) -> tuple[object, ...]:
-        weights = None if self.weights is None else self.weights.key()
-        return self.fn, self.argnums, self.has_aux, weights
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Gradient) and self._key() == other._key()
-
-    def __hash__(self) -> int:
-        return hash(self._key())
-
     @property
     def __name__(self) -> str:
         return f"grad({name_of(self.fn)})"
 
 
-def _one(out: Tensor) -> Tensor:
+def _seed(out: Tensor) -> Tensor:
     """The cotangent of a scalar with respect to itself; without a call of an op if it is known."""
     if isinstance(out, TracedTensor):
         return ops.ones_like(out)
@@ -242,7 +232,7 @@ def jvp(fn: Function, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[
         )
     found = linearize(checked_function("jvp", fn), primals, range(len(primals)))
     outs = found.out_spec.flatten_up_to(found.out)
-    varying = [i for i, o in enumerate(outs) if isinstance(o, Tensor) and is_float(o.dtype)]
+    varying = [i for i, o in enumerate(outs) if _varies(o)]
 
     def pull(*given: Any) -> Any:
         douts = dict(zip(varying, given, strict=True))
@@ -297,9 +287,14 @@ class Weights:
         """The gradients, one per parameter, in that structure, with tuples for lists and cells."""
         return self.structure.unflatten(gradients)
 
-    def key(self) -> tuple[object, ...]:
-        """A key, equal for the same parameters in the same structure."""
+    def _key(self) -> tuple[object, ...]:
         return *map(id, self.parameters), self.structure
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Weights) and self._key() == other._key()
+
+    def __hash__(self) -> int:
+        return hash(self._key())
 
 
 def _tree(given: Any) -> Any:
@@ -405,11 +400,7 @@ def hook_gradient(x: Any, fn: Change) -> Any:
         found = _returned(who, fn, dout)
         return (dout if found is None else checked(who, BpropError, found, dout),)
 
-    return current_trace().call_with_bprop(who, _itself, bprop, (x,))
-
-
-def _itself(x: Any) -> Any:
-    return x
+    return current_trace().call_with_bprop(who, lambda x: x, bprop, (x,))
 
 
 def named(fn: Any) -> str:
@@ -472,7 +463,7 @@ def jacobian(fn: Function, argnums: int = 0) -> Function:
     def derive(*args: Any, **named: Any) -> Any:
         found = linearize(fn, args, (argnum,), named=named)
         outs = found.out_spec.flatten_up_to(found.out)
-        if not all(isinstance(o, Tensor) and is_float(o.dtype) for o in outs):
+        if not all(map(_varies, outs)):
             raise GradientArgumentError("jacobian needs a function that returns float tensors")
         return found.out_spec.unflatten([_jacobian_of(found, i, o) for i, o in enumerate(outs)])
 
@@ -566,14 +557,9 @@ class GradOperation:
     """
 
     def __init__(self, get_all: bool = False, get_by_list: bool = False, sens_param: bool = False):
-        for name, flag in (
-            ("get_all", get_all),
-            ("get_by_list", get_by_list),
-            ("sens_param", sens_param),
-        ):
-            if not isinstance(flag, bool):
-                raise GradientArgumentError(f"GradOperation {name} is a bool; got {flag!r}")
-        self.get_all, self.get_by_list, self.sens_param = get_all, get_by_list, sens_param
+        self.get_all = flag("GradOperation", "get_all", get_all)
+        self.get_by_list = flag("GradOperation", "get_by_list", get_by_list)
+        self.sens_param = flag("GradOperation", "sens_param", sens_param)
 
     def __call__(self, fn: Callable[..., Any], weights: Given | None = None) -> Callable[..., Any]:
         """The gradient function of `fn`, which may be a Cell."""
@@ -620,14 +606,16 @@ class GradOperation:
             return by_weight if self.get_by_list else trees[0]
         slots = dict(zip(numbers, trees, strict=True))
         by_input = tuple(
-            slots[i] if i in slots else _zeros(x) for i, x in enumerate(inputs) if _is_tensor(x)
+            slots[i] if i in slots else optree.tree_map(ops.zeros_like, x)
+            for i, x in enumerate(inputs)
+            if _is_tensor(x)
         )
         return (by_input, by_weight) if self.get_by_list else by_input
 
     def _numbers(self, inputs: tuple[Any, ...]) -> tuple[int, ...]:
         if not self.get_all:
             return () if self.get_by_list else (0,)
-        return tuple(i for i, x in enumerate(inputs) if _is_tensor(x) and _has_gradient(x))
+        return tuple(i for i, x in enumerate(inputs) if _is_tensor(x) and _all_float(x))
 
 
 def _is_tensor(value: Any) -> bool:
@@ -637,12 +625,8 @@ def _is_tensor(value: Any) -> bool:
     )
 
 
-def _has_gradient(value: Any) -> bool:
+def _all_float(value: Any) -> bool:
     return all(isinstance(x, float) or is_float(x.dtype) for x in optree.tree_leaves(value))
-
-
-def _zeros(value: Any) -> Any:
-    return optree.tree_map(ops.zeros_like, value)
 
 
 def _varies(out: Any) -> bool:
@@ -661,3 +645,48 @@ def _as_sens(value: Any, out: Any) -> Any:
             "they are equal"
         )
     return sens if sens.dtype == out.dtype else ops.cast(sens, out.dtype)
+
+
+# --- Activation checkpointing ---------------------------------------------------------------------
+
+
+def recomputed(fn: F) -> F:
+    """`fn`, of which a gradient keeps the inputs alone (activation checkpointing)."""
+    if not callable(fn):
+        raise DeclarationError(f"recompute got {fn!r}; give a function of tensors, or a Cell")
+    name = f"recompute of {name_of(fn)}"
+
+    @wraps(fn)
+    def called(*args: Any, **named: Any) -> Any:
+        given = partition((args, named), is_result)
+
+        def of_tensors(*tensors: Any) -> Any:
+            by_position, by_keyword = given.filled(tensors)
+            return fn(*by_position, **by_keyword)
+
+        tensors = list(map(as_tensor, given.taken()))
+        return current_trace().call_recomputed(name, of_tensors, _pull, tensors)
+
+    return called  # type: ignore[return-value]
+
+
+def _pull(again: Callable[..., Any], values: Sequence[Any], dout: Any) -> tuple[Any, ...]:
+    """The gradients of the values, None for those that are not floats."""
+    if not computes_at_once():
+        values = _fenced(values, dout)
+    floats = [i for i, x in enumerate(values) if is_float(x.dtype)]
+
+    def of_floats(*xs: Any) -> Any:
+        known = dict(zip(floats, xs, strict=True))
+        return again([known.get(i, x) for i, x in enumerate(values)])
+
+    _, back = vjp(of_floats, *[values[i] for i in floats])
+    found = dict(zip(floats, back(dout), strict=True))
+    return tuple(found.get(i) for i in range(len(values)))
+
+
+def _fenced(values: Sequence[Any], dout: Any) -> list[Any]:
+    """The values behind barriers that wait for the cotangent, so that in a graph their
+    recomputation is neither merged with the forward computation nor scheduled early."""
+    after = next(d for d in partition(dout, _varies).taken())
+    return [ops.barrier(x, after) if is_float(x.dtype) else x for x in values]

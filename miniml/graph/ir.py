@@ -26,12 +26,11 @@ import optree
 from ..core.abstract import Abstract, typed
 from ..core.dtype import bool_, float32, int64
 from ..core.errors import GraphError, Location, MinimlError, point_at
-from ..core.infer import infer
+from ..core.infer import infer, interleave
 from ..core.parameter import Parameter, Reading
-from ..core.partition import holes
 from ..core.primitive import Primitive, Same, key, show
 from ..core.tensor import Array, Tensor, host_array
-from ..core.trace import Guarded
+from ..core.trace import Guarded, partition
 
 
 class Var:
@@ -229,16 +228,6 @@ def in_order(nodes: Sequence[Node]) -> tuple[Node, ...]:
     return tuple(done)
 
 
-def interleave(primitive: Primitive, tensors: list[Any], consts: dict[str, Any]) -> tuple[Any, ...]:
-    """Tensors and const values in the order of the primitive's inputs."""
-    if not consts:
-        return tuple(tensors)
-    const_values = {i: consts[name] for i, name in primitive._const}
-    rest = iter(tensors)
-    count = len(tensors) + len(const_values)
-    return tuple(const_values[i] if i in const_values else next(rest) for i in range(count))
-
-
 # --- Pytrees --------------------------------------------------------------------------------------
 
 Rebuild = Callable[[Sequence[Any]], Any]
@@ -255,7 +244,7 @@ def flatten_arguments(args: Any) -> tuple[list[Tensor | Array], tuple[object, ..
     values for the tensors. GraphError for a static leaf that cannot be hashed, and for a dataclass
     of tensors that optree does not know.
     """
-    tree = holes(args, is_traced)
+    tree = partition(args, is_traced)
     leaves = [_as_leaf(leaf) for leaf in tree.taken()]
     statics = tuple(map(_static_key, tree.left()))
     return leaves, (tree.spec, tuple(tree.positions), statics), tree.filled
@@ -663,10 +652,3 @@ def only_for_state(graph: Graph, total: Callable[[Node], bool]) -> set[Node]:
         else:
             early.update(node.inputs)
     return late
-
-
-def written(primitive: Primitive, args: Sequence[Any]) -> Parameter | None:
-    """The parameter that a call of the primitive on these arguments writes to, if any."""
-    if primitive.effect != "state" or not args:
-        return None
-    return args[0] if isinstance(args[0], Parameter) else None

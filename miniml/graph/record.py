@@ -13,16 +13,15 @@ from functools import partial
 from operator import attrgetter
 from typing import Any
 
-from ..core.arguments import arguments, as_they_are
 from ..core.errors import GraphError, Layer, Location, layers, user_location
+from ..core.infer import arguments, as_they_are, interleave, written
 from ..core.parameter import Parameter
-from ..core.partition import holes
 from ..core.primitive import Primitive
 from ..core.settings import context, current
 from ..core.tensor import Tensor
-from ..core.trace import Trace, current_trace, use_trace
+from ..core.trace import Trace, current_trace, partition, use_trace
 from ..ops.control import Assign
-from .ir import Graph, Node, Var, interleave, is_result, versions, written
+from .ir import Graph, Node, Var, is_result, versions
 from .tracing import (
     Called,
     ConstantTrace,
@@ -226,14 +225,14 @@ def record_recomputed(trace: Any, name: str, fn: Function, pull: Pull, args: Seq
     if not notes.captured and not any(inputs):
         return out
     values = [*values, *notes.captured.values()]
-    result = holes(out, is_result, none_is_leaf=True)
+    result = partition(out, is_result, none_is_leaf=True)
     again = partial(notes.again, fn)
 
     def bprop(*given: Any) -> tuple[Any, ...]:
         *values, _, dout = given
         return pull(again, values, dout)
 
-    every = holes(tuple(values), lambda _: True, none_is_leaf=True)
+    every = partition(tuple(values), lambda _: True, none_is_leaf=True)
     called = Called(name, bprop, every.emptied(), result.emptied())
     outs = tuple([as_tensor(leaf) for leaf in result.taken()])
     return result.filled(list(trace.keep(called, values, [*inputs, *notes.captured], outs)))

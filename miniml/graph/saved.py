@@ -18,7 +18,6 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from ..core import random
 from ..core.abstract import Abstract
 from ..core.access import Access
 from ..core.dtype import ALL, DType, bool_, canonical, is_float
@@ -36,7 +35,7 @@ from ..core.files import (
     write,
 )
 from ..core.infer import has_rule
-from ..core.parameter import Parameter
+from ..core.parameter import Parameter, default_generator
 from ..core.primitive import Primitive, primitives, rebuild
 from ..core.tensor import Tensor
 from ..ops import Custom, Fused
@@ -162,7 +161,7 @@ class Content:
         }
 
     def _parameter(self, parameter: Parameter, key: str, value: Array) -> dict[str, Any]:
-        if parameter is random.default_generator.state:
+        if parameter is default_generator.state:
             return {"random": True}
         about = {"name": parameter.name, "requires_grad": parameter.requires_grad}
         return {**about, **self._array(value, key)}
@@ -432,7 +431,7 @@ class _Reader:
 
     def _state(self, env: dict[str, Var], name: str, row: Any) -> tuple[Parameter, Var]:
         if row == {"random": True}:
-            parameter = random.default_generator.state
+            parameter = default_generator.state
         else:
             own = part({"state": row}, "state", dict)
             called = part(own, "name", str)

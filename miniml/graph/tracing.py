@@ -21,9 +21,7 @@ import optree
 
 from .. import ops
 from ..backends.device import Array
-from ..core import random
 from ..core.abstract import Abstract, listed, typed
-from ..core.arguments import arguments
 from ..core.dtype import DType, canonical
 from ..core.errors import (
     DeclarationError,
@@ -35,13 +33,12 @@ from ..core.errors import (
     point_at,
     user_location,
 )
-from ..core.infer import infer, infer_value
-from ..core.parameter import Parameter
-from ..core.partition import Holes, holes
+from ..core.infer import arguments, infer, infer_value, interleave, written
+from ..core.parameter import Generator, Parameter, default_generator
 from ..core.primitive import Primitive
 from ..core.settings import context, current
 from ..core.tensor import Tensor, common_device, two_devices
-from ..core.trace import Trace, current_trace, use_trace
+from ..core.trace import Partition, Trace, current_trace, partition, use_trace
 from ..ops.control import Assign
 from ..ops.elementwise import Add
 from .ir import (
@@ -51,11 +48,9 @@ from .ir import (
     Var,
     flatten_arguments,
     input_names,
-    interleave,
     is_result,
     output_names,
     refuse_dataclass,
-    written,
 )
 
 Function = Callable[..., Any]
@@ -104,11 +99,11 @@ def trace_call(
     Returns the graph, `rebuild(output values)`, the result of fn with these values for its tensors,
     and the ended trace with its guards.
     """
-    results: list[Holes] = []
+    results: list[Partition] = []
 
     def body(*tensors: Tensor) -> list[Any]:
         by_position, by_keyword = rebuild(tensors)
-        results[:] = [holes(fn(*by_position, **by_keyword), is_result)]
+        results[:] = [partition(fn(*by_position, **by_keyword), is_result)]
         return results[0].taken()
 
     elsewhere = None
@@ -125,7 +120,7 @@ def trace_call(
     return graph, _rebuild(results[0]), ended
 
 
-def _rebuild(result: Holes) -> Rebuild:
+def _rebuild(result: Partition) -> Rebuild:
     """A function that puts values in place of a result's tensors, without keeping those alive."""
     if result.positions == [0] and result.spec.is_leaf():
         return itemgetter(0)
@@ -199,7 +194,7 @@ class GraphTrace:
         self.versions: dict[int, TracedTensor] = {}
         self.captures: dict[int, tuple[Any, TracedTensor]] = {}
         self.guards: dict[int, tuple[Any, object]] = {}
-        self.blocks: dict[random.Generator, int] = {}
+        self.blocks: dict[Generator, int] = {}
 
     def input(self, abstract: Abstract) -> TracedTensor:
         """One more input of the graph."""
@@ -245,7 +240,7 @@ class GraphTrace:
                 raise two_devices(primitive.name, self.device, t.device)
 
     def _of_stream(self, tensor: Tensor) -> bool:
-        return any(tensor is s.state for s in (random.default_generator, *self.blocks))
+        return any(tensor is s.state for s in (default_generator, *self.blocks))
 
     def _known(
         self, primitive: Primitive, tensors: list[Tensor], consts: dict[str, Any]
@@ -337,7 +332,7 @@ class GraphTrace:
 
     def reserve(self, blocks: int, generator: Any = None) -> tuple[Any, int]:
         # A body draws from the outer trace's state; the caller of `graph_of` reserves the blocks.
-        stream = generator or random.default_generator
+        stream = generator or default_generator
         state, start = (stream.state, 0) if self.outer is None else self.outer.reserve(0, stream)
         drawn = self.blocks.get(stream, 0)
         self.blocks[stream] = drawn + blocks
@@ -543,7 +538,7 @@ class Called(Primitive, abstract=True):
 
     _single: ClassVar[bool] = False
 
-    def __init__(self, name: str, bprop: Function, args: Holes, out: Holes):
+    def __init__(self, name: str, bprop: Function, args: Partition, out: Partition):
         state = self.__dict__
         state.update(name=name, bprop=bprop, args=args, out=out, attributes={})
         state.update(_key=(Called, id(self)), _hash=id(self))
@@ -574,14 +569,14 @@ def by_position(
 
 def record_call(trace: Any, name: str, fn: Function, bprop: Function, args: Sequence[Any]) -> Any:
     """Call fn(*args) in the enclosing trace; record a node for `bprop` if an argument is traced."""
-    given = holes(map_tree(_read(trace), tuple(args)), is_result, none_is_leaf=True)
+    given = partition(map_tree(_read(trace), tuple(args)), is_result, none_is_leaf=True)
     own = _constant(trace, fn), _constant(trace, bprop)
     with use_trace(trace.parent):
         values = map_tree(trace.known, given.filled(given.taken()))
         out = map_tree(_as_result(trace), trace.parent.call_with_bprop(name, *own, values))
     if not any(map(trace.records, given.leaves)):
         return out
-    result = holes(out, is_result, none_is_leaf=True)
+    result = partition(out, is_result, none_is_leaf=True)
     called = Called(name, own[1], given.emptied(), result.emptied())
     inputs, values = trace.split([as_tensor(leaf) for leaf in given.taken()])
     outs = tuple(map(trace.value, result.taken()))

@@ -17,7 +17,6 @@ import numpy as np
 
 from ..core import epoch
 from ..core.abstract import Abstract
-from ..core.constructor import Constructed, shown
 from ..core.dtype import ALL, DType, as_dtype, float32, float64, is_float
 from ..core.epoch import Epoch
 from ..core.errors import (
@@ -29,14 +28,13 @@ from ..core.errors import (
     layers,
     warn_user,
 )
-from ..core.hints import unknown
+from ..core.hints import Constructed, hide_frames, shown, unknown
 from ..core.parameter import Parameter
 from ..core.primitive import Same, key
 from ..core.settings import current, device_name
 from ..core.tensor import Array, Tensor
 from ..core.trace import Guarded, computes_at_once, current_trace
-from ..core.tracebacks import hide_frames
-from ..grad.recompute import recomputed
+from ..grad.transforms import recomputed
 from ..graph.tracing import by_position
 from .hooks import Handle, Hook, hook, run_hooked
 from .state import load

@@ -10,7 +10,7 @@ from typing import Any, Generic, NoReturn, Self, TypeVar, overload
 
 from ..core.errors import ArityError, AttributeRefusedError, MinimlError, OutOfRangeError
 from ..core.primitive import Primitive
-from ..grad.recompute import recomputed
+from ..grad.transforms import recomputed
 from .cell import Cell
 
 F = TypeVar("F", bound=Callable[..., Any])

@@ -13,7 +13,8 @@ from .arguments import on_one_device
 from .cell import Cell, differing
 
 _KIND = inspect.Parameter.POSITIONAL_OR_KEYWORD
-_CHECKS: dict[Any, Callable[[str, str, Any], Any]] = {float: number, int: integer, bool: flag}
+# By the annotation of an option.
+CHECKS: dict[Any, Callable[[str, str, Any], Any]] = {float: number, int: integer, bool: flag}
 
 
 @dataclass_transform()
@@ -67,6 +68,6 @@ def _set_up(self: FunctionCell, *args: Any, **named: Any) -> None:
     for name, value in given.arguments.items():
         kind = options[name].annotation
         words = get_args(kind)
-        check = _CHECKS.get(kind)
+        check = CHECKS.get(kind)
         checked = check(layer, name, value) if check else choice(layer, name, value, words)
         setattr(self, name, checked)

@@ -7,9 +7,8 @@ from inspect import signature
 from typing import Any, NamedTuple
 
 from ..core.errors import BpropError, DeclarationError, MinimlError
-from ..core.partition import holes
 from ..core.tensor import Tensor
-from ..core.trace import current_trace
+from ..core.trace import current_trace, partition
 from ..grad.transforms import _returned, checked, named
 
 
@@ -102,7 +101,7 @@ class _Backward:
         self.reaches_inputs = False
 
     def enter(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
-        self.inputs = holes(args, _is_tensor, none_is_leaf=True)
+        self.inputs = partition(args, _is_tensor, none_is_leaf=True)
         given = self.inputs.taken()
         passed = current_trace().call_with_bprop(self.who, _same, self._entered, given)
         # Where a gradient is recorded, the tensors returned are not those given.
@@ -110,7 +109,7 @@ class _Backward:
         return self.inputs.filled(passed)  # type: ignore[no-any-return]
 
     def leave(self, out: Any) -> Any:
-        self.outputs = holes(out, _is_tensor, none_is_leaf=True)
+        self.outputs = partition(out, _is_tensor, none_is_leaf=True)
         given = self.outputs.taken()
         return self.outputs.filled(
             current_trace().call_with_bprop(self.who, _same, self._left, given)

@@ -10,13 +10,13 @@ from .. import ops
 from ..core.abstract import typed
 from ..core.dtype import is_float
 from ..core.errors import ShapeError
-from ..core.options import choice, integer, probability
+from ..core.options import integer, probability
 from ..core.parameter import Parameter
 from ..graph.tracing import as_tensor
-from ..ops.norm import REDUCTIONS
+from ..ops.norm import check_reduction
 from .arguments import on_one_device
 from .cell import Cell, differing
-from .function import FunctionCell
+from .function import CHECKS, FunctionCell
 
 __all__ = [
     "BCELoss", "BCEWithLogitsLoss", "CTCLoss", "CosineSimilarity", "CrossEntropyLoss", "HingeLoss",
@@ -24,6 +24,7 @@ __all__ = [
 ]  # fmt: skip
 
 Reduction = Literal["mean", "sum", "none"]
+CHECKS[Reduction] = lambda layer, _, value: check_reduction(layer, value)
 
 
 class Loss(FunctionCell):
@@ -116,7 +117,7 @@ class NLLLoss(Cell):
         self.ignore_index = (
             None if ignore_index is None else integer(name, "ignore_index", ignore_index)
         )
-        self.reduction = choice(name, "reduction", reduction, REDUCTIONS)
+        self.reduction = check_reduction(name, reduction)
 
     def construct(self, log_probs: Any, labels: Any) -> Any:
         log_probs, labels = on_one_device(self, log_probs, labels)

@@ -10,8 +10,7 @@ import numpy as np
 from ..core.dtype import is_float
 from ..core.errors import CheckpointError, MinimlError
 from ..core.files import short
-from ..core.parameter import Parameter, write_all
-from ..core.random import Generator
+from ..core.parameter import Generator, Parameter, write_all
 from ..core.tensor import Array, host_array
 from ..core.trace import computes_at_once
 

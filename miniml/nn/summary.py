@@ -21,10 +21,9 @@ from ..core.abstract import Abstract, listed
 from ..core.dtype import canonical, float32, is_float
 from ..core.errors import AttributeRefusedError, DTypeError, ShapeError, layers, name_layer
 from ..core.parameter import Parameter
-from ..core.partition import Holes, holes
 from ..core.primitive import Primitive
 from ..core.settings import current, unwatched
-from ..core.trace import current_trace, use_trace
+from ..core.trace import Partition, current_trace, partition, use_trace
 from ..graph.ir import Graph, Node, Var, is_result, is_traced
 from ..graph.tracing import ForwardingTrace, TracedTensor, trace_body, trace_call
 
@@ -60,7 +59,7 @@ class _Noted:
     flops: dict[str, int]
 
 
-def _arguments(examples: Sequence[Any]) -> Holes:
+def _arguments(examples: Sequence[Any]) -> Partition:
     """The arguments, with each tensor, array, ArraySpec and shape replaced by its type."""
     if all(type(x) is int for x in examples):
         got = ", ".join(map(str, examples))
@@ -68,7 +67,7 @@ def _arguments(examples: Sequence[Any]) -> Holes:
     given: Any = list(examples)  # a tuple of shapes is not a shape
     leaves, spec = optree.tree_flatten(given, is_leaf=_is_type)
     typed = spec.unflatten([_Typed(_abstract(x)) if _is_tensor_like(x) else x for x in leaves])
-    found = holes(typed, lambda leaf: isinstance(leaf, _Typed))
+    found = partition(typed, lambda leaf: isinstance(leaf, _Typed))
     for position in found.positions:
         found.leaves[position] = found.leaves[position].abstract
     return found
@@ -97,7 +96,7 @@ def _abstract(x: Any) -> Abstract:
     return Abstract(shape, canonical(np.dtype(dtype)))
 
 
-def _traced(net: Any, examples: Holes) -> _Noted:
+def _traced(net: Any, examples: Partition) -> _Noted:
     outputs: dict[int, list[Any]] = {}
     layer_of: dict[Var, str] = {}
 
@@ -334,11 +333,11 @@ def _html(column: Sequence[str]) -> list[str]:
 
 def _short(count: int) -> str:
     """A number of three digits and its unit."""
-    return _scaled(count, ("", " k", " M", " G", " T", " P"))
+    return _scaled(count, ("", " k", " M", " G", " T", " P", " E"))
 
 
 def _bytes(count: int) -> str:
-    return _scaled(count, (" B", " kB", " MB", " GB", " TB", " PB"))
+    return _scaled(count, (" B", " kB", " MB", " GB", " TB", " PB", " EB"))
 
 
 def _scaled(count: int, units: Sequence[str]) -> str:
@@ -346,7 +345,8 @@ def _scaled(count: int, units: Sequence[str]) -> str:
         return f"{count}{units[0]}"
     digits, _, exponent = f"{count:.2e}".partition("e")  # rounded: 999,999 is a million
     power = min(int(exponent) // 3, len(units) - 1)
-    return f"{float(digits) * 10 ** (int(exponent) - 3 * power):.3g}{units[power]}"
+    shown = float(digits) * 10 ** (int(exponent) - 3 * power)
+    return f"{shown:.3g}{units[power]}" if shown < 1000 else f"{count:.2e}{units[0]}"
 
 
 # --- Paths of layers ------------------------------------------------------------------------------

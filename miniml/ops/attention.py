@@ -23,14 +23,7 @@ from ..core.primitive import Primitive
 from ..core.settings import current
 from ..core.trace import computes_at_once, current_trace
 from .bases import Flops
-from .checks import (
-    broadcast,
-    dtype_of,
-    is_one_integer,
-    needs_float,
-    on_one_device,
-    shape_of,
-)
+from .checks import broadcast, dtype_of, is_one_integer, needs_float, on_one_device, shape_of
 from .elementwise import add, cast, cos, equal, logical_not, mul, select, sin, sub
 from .images import lengths
 from .linalg import matmul
@@ -150,16 +143,9 @@ class Pulled(Attending, abstract=True):
     dS = P (Z (dout v^T) - delta). lse and delta (..., T), of lse's dtype; dout as out.
     """
 
-    def _shapes(self, given: tuple[Shape, ...]) -> None:
-        q, k, v, mask, state, lse, delta, dout = given
-        self._checked(q, k, v, mask, state)
-        if not lse == delta == q[:-1] or dout != (*q[:-1], v[-1]):
-            raise ShapeError(
-                f"{self.name} got lse of {lse}, delta of {delta} and dout of {dout}; expected "
-                f"{q[:-1]} twice, and {(*q[:-1], v[-1])}"
-            )
+    inputs = ("q", "k", "v", "mask", "state", "lse", "delta", "dout")
 
-    def _dtype(self, given: tuple[DType, ...]) -> DType:
+    def infer_dtype(self, *given: DType) -> DType:
         q, k, v, mask, state, lse, delta, dout = given
         dtype = self._typed(q, k, v, mask, state)
         if not lse == delta == wide(dtype) or dout != dtype:
@@ -169,6 +155,17 @@ class Pulled(Attending, abstract=True):
             )
         return dtype
 
+    def _fitting(self, given: tuple[Shape, ...]) -> tuple[Shape, ...]:
+        """The shapes of the inputs, if they fit."""
+        q, k, v, mask, state, lse, delta, dout = given
+        self._checked(q, k, v, mask, state)
+        if not lse == delta == q[:-1] or dout != (*q[:-1], v[-1]):
+            raise ShapeError(
+                f"{self.name} got lse of {lse}, delta of {delta} and dout of {dout}; expected "
+                f"{q[:-1]} twice, and {(*q[:-1], v[-1])}"
+            )
+        return given
+
 
 class ScaledDotProductAttentionGrad(Pulled):
     """dq = scale dS k, dk = scale dS^T q and dv = (P Z)^T dout, in blocks, as for `Pulled`."""
@@ -176,18 +173,8 @@ class ScaledDotProductAttentionGrad(Pulled):
     outputs = ("dq", "dk", "dv")
     flops = per_score(2.5)
 
-    def infer_shape(
-        self, q: Shape, k: Shape, v: Shape, mask: Shape, state: Shape, lse: Shape, delta: Shape,
-        dout: Shape,
-    ) -> tuple[Shape, Shape, Shape]:  # fmt: skip
-        self._shapes((q, k, v, mask, state, lse, delta, dout))
-        return q, k, v
-
-    def infer_dtype(
-        self, q: DType, k: DType, v: DType, mask: DType, state: DType, lse: DType, delta: DType,
-        dout: DType,
-    ) -> DType:  # fmt: skip
-        return self._dtype((q, k, v, mask, state, lse, delta, dout))
+    def infer_shape(self, *given: Shape) -> tuple[Shape, ...]:
+        return self._fitting(given)[:3]
 
 
 class ScaledDotProductAttentionMaskGrad(Pulled):
@@ -196,20 +183,13 @@ class ScaledDotProductAttentionMaskGrad(Pulled):
 
     flops = per_score(1.0)
 
-    def infer_shape(
-        self, q: Shape, k: Shape, v: Shape, mask: Shape, state: Shape, lse: Shape, delta: Shape,
-        dout: Shape,
-    ) -> Shape:  # fmt: skip
-        self._shapes((q, k, v, mask, state, lse, delta, dout))
-        return mask
+    def infer_shape(self, *given: Shape) -> Shape:
+        return self._fitting(given)[3]
 
-    def infer_dtype(
-        self, q: DType, k: DType, v: DType, mask: DType, state: DType, lse: DType, delta: DType,
-        dout: DType,
-    ) -> DType:  # fmt: skip
-        if mask == bool_:
+    def infer_dtype(self, *given: DType) -> DType:
+        if given[3] == bool_:
             raise DTypeError(f"{self.name} got a mask of bool, which has no gradient")
-        return self._dtype((q, k, v, mask, state, lse, delta, dout))
+        return super().infer_dtype(*given)
 
 
 def wide(dtype: DType) -> DType:
@@ -377,6 +357,7 @@ def rotary_embedding(
         raise ShapeError(
             f"rotary_embedding got x of shape {shape}; expected (..., T, d) with an even d"
         )
+    interleaved = flag("rotary_embedding", "interleaved", interleaved)
     turn, tilt = _turns(shape, dtype, positions, base)
     half = shape[-1] // 2
     axis = -1 if interleaved else -2

@@ -11,7 +11,7 @@ import reprlib
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from functools import wraps
-from math import isfinite
+from sys import float_info
 from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
@@ -169,9 +169,9 @@ def fitting(name: str, value: Number, dtype: DType) -> Number:
     """`value` as a number of `dtype`'s kind; DTypeError if the dtype cannot hold it."""
     if not isinstance(value, (int, float)):
         raise AttributeRefusedError(f"{name} got {value!r} to fill with; expected a number")
-    if dtype in FLOATS:
+    if dtype in FLOATS and (isinstance(value, float) or finite(value)):
         return float(value)
-    if isfinite(value) and value == int(value):
+    if finite(value) and value == int(value):
         if dtype == bool_ and value in (0, 1):
             return bool(value)
         if dtype != bool_ and np.iinfo(dtype).min <= value <= np.iinfo(dtype).max:
@@ -189,8 +189,8 @@ def is_one_integer(value: Any) -> bool:
 
 
 def finite(*values: object) -> bool:
-    """True where all values are finite numbers."""
-    return all(isinstance(value, (int, float)) and isfinite(value) for value in values)
+    """True where all values are finite numbers, which float64 holds."""
+    return all(isinstance(value, (int, float)) and abs(value) <= float_info.max for value in values)
 
 
 def function(owner: str, name: str, value: object) -> None:

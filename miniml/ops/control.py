@@ -24,11 +24,10 @@ from ..core.errors import (
     TracedValueError,
     note_step,
 )
-from ..core.options import count, integer
-from ..core.partition import Holes, holes
+from ..core.options import count, flag, integer
 from ..core.primitive import Primitive
 from ..core.settings import current
-from ..core.trace import computes_at_once, current_trace
+from ..core.trace import Partition, computes_at_once, current_trace, partition
 from .bases import moves
 from .checks import function, needs_float
 from .create import full
@@ -404,7 +403,7 @@ def scan(
     ([0.0, 0.0, 1.0, 3.0], 6.0)
     """
     function("Scan", "f", f)
-    first = tensors("Scan", init)
+    first, reverse = tensors("Scan", init), flag("Scan", "reverse", reverse)
     steps = _length(xs, length)
     loop = _stepped if computes_at_once() and steps else _traced
     carry, ys = loop(f, first, xs, steps, reverse)
@@ -435,7 +434,8 @@ def _length(xs: Tree, length: int | None) -> int:
 def _stepped(f: Step, carry: Tree, xs: Tree, count: int, reverse: bool) -> tuple[Tree, Tree]:
     """The loop in Python, op by op."""
     leaves, structure = optree.tree_flatten(xs)
-    rows = [_rows(leaf, count) for leaf in leaves]
+    # All rows by one call of `split`, whose gradient is one call too.
+    rows = [[reshape(row, np.shape(x)[1:]) for row in split(x, count)] for x in leaves]
     ys: list[Tree] = []
     for t in reversed(range(count)) if reverse else range(count):
         try:
@@ -449,11 +449,6 @@ def _stepped(f: Step, carry: Tree, xs: Tree, count: int, reverse: bool) -> tuple
     if reverse:
         ys.reverse()
     return carry, optree.tree_map(lambda *parts: stack(parts), *ys)
-
-
-def _rows(x: Any, count: int) -> list[Any]:
-    """All rows by one call of `split`, whose gradient is one call too."""
-    return [reshape(row, np.shape(x)[1:]) for row in split(x, count)]
 
 
 def _traced(f: Step, carry: Tree, xs: Tree, count: int, reverse: bool) -> tuple[Tree, Tree]:
@@ -544,9 +539,9 @@ def merged(leaves: list[Any], *parts: Traced) -> tuple[list[Any], list[tuple[int
     return inputs, takes
 
 
-def tensor_leaves(tree: Tree) -> Holes:
-    """The tree, with holes in place of its tensors and arrays."""
-    return holes(tree, lambda leaf: hasattr(leaf, "dtype"))
+def tensor_leaves(tree: Tree) -> Partition:
+    """The tree, its tensors and arrays apart."""
+    return partition(tree, lambda leaf: hasattr(leaf, "dtype"))
 
 
 def known_truth(name: str, pred: Any) -> bool | None:

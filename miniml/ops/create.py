@@ -65,7 +65,7 @@ class Arange(Primitive):
     def count(self) -> int:
         """The number of elements."""
         if all(isinstance(n, int) for n in (self.start, self.stop, self.step)):
-            return len(range(self.start, self.stop, self.step))  # type: ignore[arg-type]
+            return max(0, -((self.start - self.stop) // self.step))  # type: ignore[return-value]
         return max(0, ceil((self.stop - self.start) / self.step))
 
     def infer_dtype(self) -> DType:

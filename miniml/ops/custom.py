@@ -1,11 +1,13 @@
 """Custom operators: `Custom`, known by its type's name, and `custom`, primitives from functions.
 
 In order: `Custom`, whose attributes are named byte strings; `custom`, which makes a primitive of a
-NumPy function, a C function or a CUDA C expression; packing of attributes as bytes, and back.
+NumPy function, a C function or a CUDA C expression, and the kernels that call such functions;
+packing of attributes as bytes, and back.
 """
 
 from __future__ import annotations
 
+import ctypes
 import inspect
 import re
 import sys
@@ -18,15 +20,21 @@ import numpy as np
 
 from ..backends.expressions.functions import C_WORDS, unknown_calls
 from ..backends.expressions.table import WORDS
-from ..backends.foreign import CFunction, c_kernel, numpy_kernel
 from ..backends.registry import elementwise_kernel, kernel, redefinition
 from ..backends.signature import Signature, parse
 from ..core.abstract import Abstract, Shape
 from ..core.bprop import bprop_getters
 from ..core.dtype import as_dtype, canonical
-from ..core.errors import AttributeRefusedError, DeclarationError, DuplicateError, user_location
+from ..core.errors import (
+    AttributeRefusedError,
+    DeclarationError,
+    DTypeError,
+    DuplicateError,
+    ShapeError,
+    user_location,
+)
 from ..core.primitive import SELF, Primitive, PrimitiveWithCheck, primitives
-from .checks import as_shape
+from .checks import as_shape, function
 
 if TYPE_CHECKING:
     from ..core.tensor import Tensor
@@ -71,10 +79,7 @@ class Custom(PrimitiveWithCheck, abstract=True):
         return object.__new__(_class_of(type))
 
     def __init__(
-        self,
-        type: str,
-        attrs: Mapping[str, bytes] | None = None,
-        outputs: int | Sequence[Any] = 1,
+        self, type: str, attrs: Mapping[str, bytes] | None = None, outputs: int | Sequence[Any] = 1
     ):
         count, types = _declared(type, outputs)
         given = _mapping(type, attrs)
@@ -224,6 +229,8 @@ def custom(
             f"custom got outputs={outputs!r} and name={name!r}; they are an int from 1 on, and a "
             "string"
         )
+    if bprop is not None:
+        function("custom", "bprop", bprop)
     parsed = None if signature is None else parse(signature)
     inputs = _inputs(fn, (shape, dtype), parsed, cuda)
     chosen = _name(fn, name)
@@ -335,9 +342,9 @@ def _rule(what: str, given: Any, inputs: list[inspect.Parameter], outputs: int) 
                 f"{', '.join(p.name for p in inputs)}: {error}"
             ) from None
     elif given is not None:
-        rule = _constantly(given)
+        rule = lambda *xs: given  # noqa: E731
     elif inputs:
-        rule = _first if single else lambda *xs: (xs[0],) * outputs
+        rule = lambda *xs: xs[0] if single else (xs[0],) * outputs  # noqa: E731
     else:
         raise DeclarationError(f"custom got a function without inputs; say {what}=")
 
@@ -346,14 +353,6 @@ def _rule(what: str, given: Any, inputs: list[inspect.Parameter], outputs: int) 
 
     infer.__signature__ = inspect.Signature([SELF, *inputs])  # type: ignore[attr-defined]
     return infer
-
-
-def _first(*xs: Any) -> Any:
-    return xs[0]
-
-
-def _constantly(value: Any) -> Callable[..., Any]:
-    return lambda *xs: value
 
 
 def _dtypes(given: Any) -> Any:
@@ -414,6 +413,125 @@ def _getter(bprop: Callable[..., tuple[Any, ...]]) -> Callable[[Primitive], Any]
 
     get.__wrapped__ = bprop  # type: ignore[attr-defined]  # inspect finds its source
     return get
+
+
+# --- Functions as kernels of the CPU --------------------------------------------------------------
+
+
+Array = np.ndarray[Any, Any]
+CFunction: Any = ctypes._CFuncPtr  # type: ignore[attr-defined]  # the base of every library's
+_POINTER = ctypes._Pointer
+
+
+def numpy_kernel(name: str, fn: Callable[..., Any], single: bool) -> Callable[..., None]:
+    """A kernel that fills `out` with the array, or the tuple of arrays, that `fn` returns.
+
+    ShapeError or DTypeError where that is not what the rules gave.
+    """
+
+    def fill(*arrays: Array, out: Array) -> None:
+        result = fn(*arrays)
+        if type(result) is not np.ndarray:
+            result = _array(name, result, out)
+        if result.shape != out.shape or result.dtype != out.dtype:
+            raise _misfit(name, result, out)
+        out[...] = result
+
+    def fill_all(*arrays: Array, out: tuple[Array, ...]) -> None:
+        results = fn(*arrays)
+        if not isinstance(results, (tuple, list)) or len(results) != len(out):
+            raise DeclarationError(
+                f"{name} returned {type(results).__name__}; return a tuple of {len(out)} arrays"
+            )
+        for result, target in zip(results, out, strict=True):
+            array = _array(name, result, target)
+            if array.shape != target.shape or array.dtype != target.dtype:
+                raise _misfit(name, array, target)
+            target[...] = array
+
+    return _like(fn, fill if single else fill_all)
+
+
+def _array(name: str, result: Any, out: Array) -> Array:
+    if isinstance(result, (bool, int, float)) and not isinstance(result, np.generic):
+        return np.asarray(result, out.dtype)
+    if not isinstance(result, (np.ndarray, np.generic)):
+        raise DeclarationError(
+            f"{name} returned {type(result).__name__}; it takes arrays and returns an array"
+        )
+    return np.asarray(result)
+
+
+def _misfit(name: str, result: Array, out: Array) -> Exception:
+    if result.shape != out.shape:
+        return ShapeError(
+            f"{name} returned shape {result.shape}; its shape rule gives {out.shape}; return that, "
+            "or say shape= of the inputs' shapes"
+        )
+    return DTypeError(
+        f"{name} returned {result.dtype.name}; its dtype rule gives {out.dtype.name}; return that, "
+        "or say dtype= of the inputs' dtypes"
+    )
+
+
+def c_kernel(name: str, fn: Any, signature: Signature) -> Callable[..., None]:
+    """A kernel that calls `void f(const T0 *x, ..., U0 *out, ..., int64_t x_size, ...)`.
+
+    The pointers are those of the inputs, then of the outputs, in row-major order; then as many
+    element counts of the same arrays. If `fn.argtypes` is set, it may ask for fewer counts, and its
+    pointers must be of the signature's dtypes, else DeclarationError.
+    """
+    dtypes: list[Any] = [*signature.inputs, *signature.outputs]
+    if signature.any_dtype or signature.repeats_input or signature.repeats_output:
+        raise DeclarationError(
+            f"{name} is a C function with the signature {signature}; say one dtype for each of its "
+            "pointers, as in 'ff->f'"
+        )
+    counts = _counts(name, fn, dtypes)
+    address = ctypes.cast(fn, ctypes.c_void_p).value
+    prototype = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * len(dtypes), *[ctypes.c_int64] * counts)
+    if not address:
+        raise DeclarationError(f"{name} got a C function at no address")
+    call = prototype(address)
+
+    def fill(*arrays: Array, out: Any, library: Any = fn) -> None:
+        outs = out if isinstance(out, tuple) else (out,)
+        given = [*map(np.ascontiguousarray, arrays), *outs]
+        call(*[a.ctypes.data for a in given], *[a.size for a in given[:counts]])
+
+    return _like(fn, fill)
+
+
+def _counts(name: str, fn: Any, dtypes: Sequence[Any]) -> int:
+    """The number of element counts that the function takes."""
+    argtypes = fn.argtypes
+    if argtypes is None:
+        return len(dtypes)
+    counts = argtypes[len(dtypes) :]
+    wrong = len(argtypes) < len(dtypes) or len(counts) > len(dtypes)
+    if wrong or any(kind is not ctypes.c_int64 for kind in counts):
+        raise DeclarationError(
+            f"{name} got a C function with {len(argtypes)} argtypes; it takes {len(dtypes)} "
+            f"pointers, then up to {len(dtypes)} counts of c_int64"
+        )
+    for i, (kind, dtype) in enumerate(zip(argtypes, dtypes, strict=False)):
+        if isinstance(kind, type) and issubclass(kind, _POINTER):
+            if np.dtype(kind._type_) != dtype:
+                raise DeclarationError(
+                    f"{name} argument {i} points to {kind._type_.__name__}; its signature says "
+                    f"{dtype.name}"
+                )
+    return len(counts)
+
+
+def _like(fn: Any, kernel: Callable[..., None]) -> Callable[..., None]:
+    """The kernel, under the name of the function: registering that again replaces it."""
+    kernel.__module__ = getattr(fn, "__module__", None) or "c"
+    kernel.__name__ = getattr(fn, "__name__", "function")
+    kernel.__qualname__ = getattr(fn, "__qualname__", kernel.__name__)
+    kernel.__signature__ = inspect.signature(kernel)  # type: ignore[attr-defined]
+    kernel.__wrapped__ = fn  # type: ignore[attr-defined]  # for readers of its source
+    return kernel
 
 
 # --- Packed attributes ----------------------------------------------------------------------------

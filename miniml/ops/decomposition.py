@@ -18,7 +18,7 @@ import numpy as np
 
 from ..core.abstract import Shape
 from ..core.dtype import float32, float64, is_float
-from ..core.options import number
+from ..core.options import flag, number
 from ..core.primitive import Primitive
 from . import rules
 from .bases import factors
@@ -40,6 +40,7 @@ __all__ = [
 class OfMatrices(Primitive, abstract=True):
     """A function of stacks of matrices, in float32 or float64."""
 
+    autocast = "wide"
     promote = "float"
     infer_dtype = rules.one_of(float32, float64)
 
@@ -50,7 +51,6 @@ class Cholesky(OfMatrices):
     a (..., n, n). NaN where (a + a^T) / 2 is not positive definite.
     """
 
-    autocast = "wide"
     flops = factors(lambda _m, n, _k: n**3 / 3)
 
     def infer_shape(self, a: Shape) -> Shape:
@@ -63,7 +63,6 @@ class Solve(OfMatrices):
     a (..., n, n), b (..., n, k) with the same batch axes. NaN where a is singular.
     """
 
-    autocast = "wide"
     flops = factors(lambda _m, n, k: 2 * n**3 / 3 + 2 * n**2 * k)
 
     def infer_shape(self, a: Shape, b: Shape) -> Shape:
@@ -77,7 +76,6 @@ class TriangularSolve(OfMatrices):
     `triangular_solve`.
     """
 
-    autocast = "wide"
     flops = factors(lambda _m, n, k: n**2 * k)
     upper: bool = False
     transpose: bool = False
@@ -90,7 +88,6 @@ class TriangularSolve(OfMatrices):
 class Det(OfMatrices):
     """The determinant of each matrix of a (..., n, n), of shape (...); 1 for n = 0."""
 
-    autocast = "wide"
     flops = factors(lambda _m, n, _k: 2 * n**3 / 3)
 
     def infer_shape(self, a: Shape) -> Shape:
@@ -103,7 +100,6 @@ class SlogDet(OfMatrices):
     a (..., n, n). 0 and -inf where a is singular.
     """
 
-    autocast = "wide"
     flops = factors(lambda _m, n, _k: 2 * n**3 / 3)
     outputs = ("sign", "logabsdet")
 
@@ -119,7 +115,6 @@ class QR(OfMatrices):
     are independent, q and r are unique.
     """
 
-    autocast = "wide"
     flops = factors(lambda m, n, _k: 4 * m * n**2 - 4 * n**3 / 3)
     outputs = ("q", "r")
 
@@ -134,7 +129,6 @@ class SVD(OfMatrices):
     none is 0. The tenth in the rule of signs keeps rounding from choosing between equal numbers.
     """
 
-    autocast = "wide"
     flops = factors(lambda m, n, _k: 6 * m * n**2 + 20 * n**3)
     outputs = ("u", "s", "vh")
 
@@ -149,7 +143,6 @@ class Eigh(OfMatrices):
     equal.
     """
 
-    autocast = "wide"
     flops = factors(lambda _m, n, _k: 9 * n**3)
     outputs = ("w", "v")
 
@@ -164,7 +157,6 @@ class Pinv(OfMatrices):
     a (..., m, n); the output has shape (..., n, m).
     """
 
-    autocast = "wide"
     flops = factors(lambda m, n, _k: 8 * m * n**2 + 20 * n**3)
     rtol: float
 
@@ -184,7 +176,7 @@ def cholesky(a: Any, upper: bool = False) -> Tensor:
     >>> cholesky([[4.0, 2.0], [2.0, 5.0]]).tolist()
     [[2.0, 0.0], [1.0, 2.0]]
     """
-    factor = Cholesky()(a)
+    upper, factor = flag("cholesky", "upper", upper), Cholesky()(a)
     return swapaxes(factor, -1, -2) if upper else factor
 
 

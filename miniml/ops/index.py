@@ -42,6 +42,18 @@ __all__ = [
 ]  # fmt: skip
 
 
+def _of_first(self: Primitive, x: DType, *indices: DType) -> DType:
+    """The dtype of x, for indices that are integers."""
+    check_indices(self.name, *indices)
+    return x
+
+
+def _of_updates(self: Primitive, updates: DType, *indices: DType) -> DType:
+    """The dtype of updates, which are numbers to be added."""
+    check_indices(self.name, *indices)
+    return needs_number(self.name, updates)
+
+
 class Gather(Primitive):
     """The slices of x along `axis` that `indices` name: its shape replaces that axis.
 
@@ -56,9 +68,7 @@ class Gather(Primitive):
         axis = normal_axis("Gather", self.axis, len(x))
         return (*x[:axis], *indices, *x[axis + 1 :])
 
-    def infer_dtype(self, x: DType, indices: DType) -> DType:
-        check_indices("Gather", indices)
-        return x
+    infer_dtype = _of_first
 
 
 class Index(Primitive):
@@ -75,9 +85,7 @@ class Index(Primitive):
     def infer_shape(self, x: Shape, *indices: Shape) -> Shape:
         return indexed_shape("Index", x, self.axes, self.at, indices)
 
-    def infer_dtype(self, x: DType, *indices: DType) -> DType:
-        check_indices("Index", *indices)
-        return x
+    infer_dtype = _of_first
 
 
 class IndexAdd(Primitive):
@@ -100,9 +108,7 @@ class IndexAdd(Primitive):
             )
         return self.shape
 
-    def infer_dtype(self, updates: DType, *indices: DType) -> DType:
-        check_indices("IndexAdd", *indices)
-        return needs_number("IndexAdd", updates)
+    infer_dtype = _of_updates
 
 
 class TakeAlongAxis(Primitive):
@@ -124,9 +130,7 @@ class TakeAlongAxis(Primitive):
         one = (*x[:axis], indices[axis], *x[axis + 1 :])
         return broadcast("TakeAlongAxis", one, indices)
 
-    def infer_dtype(self, x: DType, indices: DType) -> DType:
-        check_indices("TakeAlongAxis", indices)
-        return x
+    infer_dtype = _of_first
 
 
 class PutAlongAxisAdd(Primitive):
@@ -149,9 +153,7 @@ class PutAlongAxisAdd(Primitive):
             )
         return (*updates[:axis], self.extent, *updates[axis + 1 :])
 
-    def infer_dtype(self, updates: DType, indices: DType) -> DType:
-        check_indices("PutAlongAxisAdd", indices)
-        return needs_number("PutAlongAxisAdd", updates)
+    infer_dtype = _of_updates
 
 
 class ScatterAdd(Primitive):
@@ -420,7 +422,7 @@ def sort_out(name: str, index: Any, shape: Shape) -> tuple[tuple[Any, ...], tupl
             items.append(_plain(name, item))
             axis += item is not None
         else:
-            arrays = _arrays(name, item, shape, axis)
+            arrays = _index_tensors(name, item, shape, axis)
             items += [TENSOR] * len(arrays)
             tensors += arrays
             axis += len(arrays)
@@ -461,7 +463,7 @@ def _array(item: Any) -> Any:
     return as_array(item) if isinstance(item, (list, tuple)) else np.asarray(item)
 
 
-def _arrays(name: str, item: Any, shape: Shape, axis: int) -> list[Any]:
+def _index_tensors(name: str, item: Any, shape: Shape, axis: int) -> list[Any]:
     """The integer tensors of one item that is a tensor, an array or a list."""
     if isinstance(item, (str, bytes, float)) or _is_bool(item):
         raise DTypeError(

@@ -110,9 +110,9 @@ def matmul(x: Any, y: Any, transpose_x: bool = False, transpose_y: bool = False)
     with one axis is a row or a column, whose axis the result lacks. transpose_x, transpose_y: take
     that operand with its last two axes exchanged. Dtypes are promoted. ShapeError otherwise.
     """
-    if transpose_x or transpose_y:
-        return MatMul(transpose_x, transpose_y)(x, y)
-    return _matmul(x, y)
+    if transpose_x is transpose_y is False:
+        return _matmul(x, y)
+    return MatMul(transpose_x, transpose_y)(x, y)
 
 
 def einsum(equation: str, *operands: Any) -> Tensor:

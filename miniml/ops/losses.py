@@ -13,7 +13,7 @@ import numpy as np
 
 from ..core.dtype import DType, float32, float64, int64, is_float, promote
 from ..core.errors import AttributeRefusedError, DTypeError, ShapeError
-from ..core.options import integer, number, probability
+from ..core.options import flag, integer, number, probability
 from .checks import (
     broadcast,
     dtype_of,
@@ -229,10 +229,10 @@ def cross_entropy(
     >>> cross_entropy([[0.0, 0.0], [0.0, 0.0]], [[0.5, 0.5], [1.0, 0.0]], "sum")
     Tensor(1.3862944, shape=(), dtype=float32)
     """
+    label_smoothing = probability("cross_entropy", "label_smoothing", label_smoothing)
     plain = weight is None and ignore_index is None and not label_smoothing
     if plain and (len(shape_of(logits)), len(shape_of(labels))) == (2, 1):
         return CrossEntropy(reduction)(logits, labels)[0]
-    label_smoothing = probability("cross_entropy", "label_smoothing", label_smoothing)
     if shape_of(labels) == shape_of(logits) and len(shape_of(logits)) > 1:
         return _by_shares(logits, labels, reduction, weight, ignore_index, label_smoothing)
     target = _targets("cross_entropy", logits, labels, weight, ignore_index)
@@ -426,6 +426,7 @@ def ctc_loss(
     (0.287682, 0.287682)
     """
     check_reduction("ctc_loss", reduction)
+    zero_infinity = flag("ctc_loss", "zero_infinity", zero_infinity)
     steps, most, classes = _sizes(log_probs, targets, input_lengths, target_lengths, blank)
     dtype = needs_float("ctc_loss", dtype_of(log_probs))
     computed = float64 if dtype == float64 else float32

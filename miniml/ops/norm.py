@@ -348,10 +348,10 @@ def reduced_loss(name: str, reduction: str, logits: Shape, labels: Shape) -> Sha
 REDUCTIONS = ("mean", "sum", "none")
 
 
-def check_reduction(name: str, reduction: str) -> None:
-    """Refuse a `reduction` that is not one of REDUCTIONS."""
-    batch = "; PyTorch's batchmean is 'sum' divided by the rows" * (reduction == "batchmean")
-    choice(name, "reduction", reduction, REDUCTIONS, batch)
+def check_reduction(name: str, reduction: str) -> str:
+    """The `reduction`, one of REDUCTIONS."""
+    batch = "; PyTorch's batchmean is 'sum' divided by the rows" * (str(reduction) == "batchmean")
+    return choice(name, "reduction", reduction, REDUCTIONS, batch)
 
 
 def labelled(name: str, logits: DType, labels: DType) -> DType:

@@ -240,11 +240,7 @@ def truncated_normal(
 
 
 def drawn(
-    kind: Any,
-    shape: int | Shape,
-    dtype: object,
-    generator: Stream | None,
-    *numbers: float,
+    kind: Any, shape: int | Shape, dtype: object, generator: Stream | None, *numbers: float
 ) -> Tensor:
     """A draw of this kind with these attributes, whose blocks are taken from the generator."""
     if generator is not None and not hasattr(generator, "reserve"):
@@ -282,11 +278,7 @@ _EXACT = 1 << 53  # the number of values of a uniform draw of float64, all equal
 
 @on_one_device
 def randint(
-    shape: int | Shape,
-    low: int,
-    high: int,
-    dtype: object = int64,
-    generator: Stream | None = None,
+    shape: int | Shape, low: int, high: int, dtype: object = int64, generator: Stream | None = None
 ) -> Tensor:
     """Independent draws low + floor((high - low) * u), u uniform in [0, 1): integers below high.
 

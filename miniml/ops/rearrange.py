@@ -98,14 +98,11 @@ def roll(x: Any, shift: int | tuple[int, ...], axis: int | tuple[int, ...] | Non
     if len(shifts) != len(axes) or not axes:
         raise ShapeError(f"roll got {len(shifts)} shifts for {len(axes)} axes; give one for each")
     for by, along in zip(shifts, axes, strict=True):
-        x = _rolled(x, by, normal_axis("roll", along, len(shape_of(x))))
+        at = normal_axis("roll", along, len(shape_of(x)))
+        n = shape_of(x)[at]
+        last = by % n if n else 0
+        x = concat(split(x, (n - last, last), at)[::-1], at)
     return x  # type: ignore[no-any-return]
-
-
-def _rolled(x: Any, shift: int, axis: int) -> Tensor:
-    n = shape_of(x)[axis]
-    last = shift % n if n else 0
-    return concat(split(x, (n - last, last), axis)[::-1], axis)
 
 
 @on_one_device

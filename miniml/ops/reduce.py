@@ -15,19 +15,11 @@ from typing import Any as Value  # Any is a primitive here
 from ..core.abstract import Shape
 from ..core.dtype import DType, bfloat16, bool_, float16, float32, float64, int64
 from ..core.errors import AttributeRefusedError, ShapeError
-from ..core.options import choice, number
+from ..core.options import choice, flag, number
 from ..core.primitive import Primitive, freeze
 from . import elementwise, rules
 from .bases import per_input
-from .checks import (
-    Axes,
-    dtype_of,
-    normal_axes,
-    normal_axis,
-    on_one_device,
-    reduced_shape,
-    shape_of,
-)
+from .checks import Axes, dtype_of, normal_axes, normal_axis, on_one_device, reduced_shape, shape_of
 from .composed import as_float
 from .create import arange
 from .elementwise import equal, isnan, logical_or, not_equal, select
@@ -172,7 +164,7 @@ _sum = Sum()
 
 def sum(x: Value, axis: Axes = None, keepdims: bool = False) -> Tensor:
     """The sum of x over `axis` (an int, a tuple, or None for all axes)."""
-    if axis is None and not keepdims:
+    if axis is None and keepdims is False:
         return _sum(x)
     return Sum(freeze(axis, "Sum", "axis"), keepdims)(x)
 
@@ -397,7 +389,7 @@ def cummax(x: Value, axis: int) -> tuple[Tensor, Tensor]:
     Of equal elements the last one so far counts, for the gradient too; from the first NaN on values
     are NaN, with the index of the last NaN so far.
 
-     [out.tolist() for out in cummax([1.0, 3.0, 2.0, 3.0], 0)]
+    >>> [out.tolist() for out in cummax([1.0, 3.0, 2.0, 3.0], 0)]
     [[1.0, 3.0, 3.0, 3.0], [0, 1, 1, 3]]
     """
     values = CumMax(freeze(axis, "CumMax", "axis"))(x)
@@ -551,7 +543,7 @@ def median(x: Value, axis: Axes = None, keepdims: bool = False) -> Tensor:
     ordered = sort(rows)
     middle = mean(getitem(ordered, (..., slice((n - 1) // 2, n // 2 + 1))), -1)
     out = select(isnan(getitem(ordered, (..., n - 1))), nan, middle)  # NaN is sorted last
-    return reshape(out, reduced_shape("median", shape, axes, keepdims))
+    return reshape(out, reduced_shape("median", shape, axes, flag("median", "keepdims", keepdims)))
 
 
 def searchsorted(x: Value, values: Value, side: str = "left") -> Tensor:

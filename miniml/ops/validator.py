@@ -183,10 +183,7 @@ def check_value_type(
 
 
 def check_subclass(
-    arg_name: str,
-    type_: Any,
-    template_types: Any,
-    prim_name: str | None = None,
+    arg_name: str, type_: Any, template_types: Any, prim_name: str | None = None
 ) -> Any:
     """`type_`, a class or a dtype, that is one of the classes and dtypes or derived from one, as
     float32 is from np.floating."""

@@ -16,7 +16,6 @@ from .. import ops
 from ..core import epoch
 from ..core.abstract import typed
 from ..core.access import Access
-from ..core.constructor import Constructed
 from ..core.dtype import DType, bfloat16, float16, float32, float64, is_float, promote
 from ..core.errors import (
     ArityError,
@@ -29,12 +28,11 @@ from ..core.errors import (
     ValueRefusedError,
     layers,
 )
-from ..core.hints import unknown
+from ..core.hints import Constructed, hides_frames, unknown
 from ..core.options import count, flag, number
 from ..core.parameter import Parameter
 from ..core.tensor import Tensor
 from ..core.trace import Guarded, current_trace, is_tracing
-from ..core.tracebacks import hides_frames
 from ..nn import Cell
 from ..runtime.eager import together
 

@@ -18,10 +18,10 @@ import numpy as np
 from .. import ops
 from ..core.dtype import float64
 from ..core.errors import MinimlError, ValueRefusedError
+from ..core.hints import hides_frames
 from ..core.options import count, number
 from ..core.parameter import Parameter
 from ..core.tensor import Tensor
-from ..core.tracebacks import hides_frames
 from ..nn import Cell
 from ..runtime.eager import together
 from .optimizer import Schedule

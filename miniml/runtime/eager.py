@@ -16,21 +16,19 @@ import numpy as np
 
 from ..backends.device import Array
 from ..backends.devices import get_device
-from ..backends.registry import refuse_returned
-from ..core import epoch, random
+from ..backends.kernel import refuse_returned
+from ..core import epoch
 from ..core.abstract import Abstract, Kind
 from ..core.access import claim
-from ..core.arguments import Weak, arguments, weak_tensor
 from ..core.errors import DeclarationError, GraphError, point_at, user_location
-from ..core.infer import infer
-from ..core.parameter import Parameter, Reading, publish, read
+from ..core.hints import hide_frames
+from ..core.infer import Weak, arguments, infer, interleave, weak_tensor, written
+from ..core.parameter import Parameter, Reading, default_generator, publish, read
 from ..core.primitive import Primitive
 from ..core.primitive import key as attribute_key
 from ..core.settings import GRAPH_MODE, Plans, current, unwatched
 from ..core.tensor import Tensor, common_device
 from ..core.trace import Trace, eager_trace, is_tracing, use_trace
-from ..core.tracebacks import hide_frames
-from ..graph.ir import interleave, written
 from ..graph.tracing import TracedTensor, known_value, live, trace_body
 from ..ops.elementwise import Cast
 from .jit import compiled
@@ -141,7 +139,7 @@ class EagerTrace(Trace):
         return read(parameter)
 
     def reserve(self, blocks: int, generator: Any = None) -> tuple[Any, int]:
-        return (generator or random.default_generator).reserve(blocks), 0
+        return (generator or default_generator).reserve(blocks), 0
 
 
 def _plans() -> Plans:
@@ -361,7 +359,7 @@ class StagedTrace(Trace):
 
     def reserve(self, blocks: int, generator: Any = None) -> tuple[Any, int]:
         """Draw from a version of the stream's state, as from any other parameter."""
-        state = (generator or random.default_generator).state
+        state = (generator or default_generator).state
         before = self._now(state)._data
         after = before + np.array([0, blocks], np.uint64)
         self._versions[id(state)] = state, Tensor.wrap(after, "cpu")

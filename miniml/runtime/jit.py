@@ -39,10 +39,10 @@ from ..core.errors import (
     ShapeError,
     warn_user,
 )
+from ..core.hints import hide_frames
 from ..core.settings import Settings, current
 from ..core.tensor import Tensor, common_device
 from ..core.trace import Guarded, is_tracing
-from ..core.tracebacks import hide_frames
 from ..graph.ir import Graph, Rebuild, flatten_arguments, run_by, signature_of
 from ..graph.passes import run_passes
 from ..graph.record import replay

@@ -25,23 +25,24 @@ from ..backends.cc.units import available
 from ..backends.cpu.linalg import ask_threads
 from ..backends.device import Array, Device
 from ..backends.devices import get_device
-from ..backends.kernel import Kernel, KernelEntry, KernelNode, has_elements
-from ..backends.registry import (
-    NATIVE,
+from ..backends.kernel import (
+    Kernel,
+    KernelEntry,
+    KernelNode,
     check_fills,
+    has_elements,
     refuse_rebinding,
     refuse_returned,
-    specs,
     taken,
 )
+from ..backends.registry import NATIVE, specs
 from ..backends.selection import Selection, Target
 from ..backends.signature import ArraySpec
 from ..core.abstract import Abstract, listed
 from ..core.dtype import DType
 from ..core.errors import DeclarationError, InUseError, MinimlError, point_at
-from ..core.features import masking
 from ..core.primitive import Primitive, key
-from ..core.settings import current
+from ..core.settings import current, masking
 from ..graph.ir import Graph, Node
 
 Arrays = tuple[Array, ...]

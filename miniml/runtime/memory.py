@@ -17,8 +17,8 @@ from typing import Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
 
-from ..backends.constants import once
 from ..backends.device import Device
+from ..backends.kernel import once
 from ..backends.signature import ArraySpec
 from ..core.dtype import DType
 from ..core.parameter import Parameter

@@ -20,21 +20,19 @@ import numpy as np
 from ..backends import registry
 from ..backends.cpu.formats import convert
 from ..backends.devices import get_device
-from ..backends.kernel import Kernel, KernelEntry, KernelNode
-from ..backends.registry import BUILTIN, NATIVE, taken
+from ..backends.kernel import Kernel, KernelEntry, KernelNode, taken
+from ..backends.registry import BUILTIN, NATIVE
 from ..backends.selection import Target
 from ..backends.signature import ArraySpec
 from ..core.abstract import PLAIN, Abstract, Shape, typed
-from ..core.arguments import arguments
 from ..core.dtype import ALL, DType, float64, from_type_code, is_float
 from ..core.errors import MinimlError, OutOfRangeError, ShapeError
-from ..core.infer import infer
+from ..core.infer import arguments, infer, interleave
 from ..core.primitive import Primitive
 from ..core.scope import Block
 from ..core.settings import Settings, context, current
 from ..core.tensor import Tensor
 from ..core.trace import current_trace
-from ..graph.ir import interleave
 from .budget import go_on
 
 Array = np.ndarray[Any, Any]

@@ -17,9 +17,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal, Protocol
 
-from ..core.constructor import Constructed
 from ..core.errors import CheckpointError, MinimlError
 from ..core.files import PathLike, short, writable, write
+from ..core.hints import Constructed
 from ..core.options import choice, count, number
 from .checkpoint import CALLS, save_checkpoint
 from .learner import Learner, check_listed

@@ -13,12 +13,11 @@ from typing import Any, TypeVar
 import numpy as np
 
 from ..backends.devices import get_device
-from ..core import random
 from ..core.access import Access, uninterrupted
 from ..core.dtype import DType, bool_, canonical, float64, int64
 from ..core.errors import CheckpointError, DTypeError
 from ..core.files import PathLike, Spec, encoded, opened, readable, short, writable, write
-from ..core.parameter import Parameter, UndoLog, write_all
+from ..core.parameter import Parameter, UndoLog, default_generator, write_all
 from ..core.tensor import Array, Tensor, host_array
 from ..nn import Cell
 from ..nn.state import streams
@@ -283,7 +282,7 @@ class Snapshot:
     the default random stream."""
 
     def __init__(self, *owners: object):
-        stream = random.default_generator.state
+        stream = default_generator.state
         found = {id(stream): stream}
         for owner in owners:
             if isinstance(owner, (Cell, Optimizer)):

@@ -17,12 +17,11 @@ import optree
 
 from ..core import options
 from ..core.access import uninterrupted
-from ..core.constructor import Constructed
 from ..core.errors import CheckpointError, MinimlError, OutOfRangeError, ShapeError
 from ..core.files import PathLike, short
+from ..core.hints import Constructed, hides_frames
 from ..core.parameter import Parameter
 from ..core.tensor import Array, Tensor
-from ..core.tracebacks import hides_frames
 from ..data import DataLoader
 from ..graph.tracing import trace
 from ..nn import Cell, NLLLoss

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..core.errors import DTypeError, OutOfRangeError, ShapeError
-from ..core.options import count
+from ..core.options import count, integer
 from ..core.tensor import Array
 
 Counter = Callable[[Array, Array], Array]
@@ -38,7 +38,7 @@ def accuracy(ignore_index: int | None = None, axis: int = -1) -> Metric:
     ignore_index: a label that counts nowhere, as in CrossEntropyLoss. axis: that of the classes in
     the outputs: 1 for the (N, C, ...) that CrossEntropyLoss takes.
     """
-    hits = _of_classes(lambda out, y: out.argmax(-1) == y, ignore_index, axis)
+    hits = _of_classes("accuracy", lambda out, y: out.argmax(-1) == y, ignore_index, axis)
     return _mean("accuracy", hits, True)
 
 
@@ -53,7 +53,7 @@ def top_k(k: int, ignore_index: int | None = None, axis: int = -1) -> Metric:
         ahead = ~(out <= of_label) | ((out == of_label) & first)  # NaN is ahead
         return ahead.sum(-1) < k  # type: ignore[no-any-return]
 
-    return _mean(f"top_{k}", _of_classes(hits, ignore_index, axis), True)
+    return _mean(f"top_{k}", _of_classes("top_k", hits, ignore_index, axis), True)
 
 
 def perplexity(ignore_index: int | None = None, axis: int = -1) -> Metric:
@@ -66,7 +66,7 @@ def perplexity(ignore_index: int | None = None, axis: int = -1) -> Metric:
         of_label = np.take_along_axis(shifted, y[:, None], -1)[:, 0]
         return np.log(np.exp(shifted).sum(-1)) - of_label  # type: ignore[no-any-return]
 
-    values = _of_classes(surprise, ignore_index, axis)
+    values = _of_classes("perplexity", surprise, ignore_index, axis)
     return _mean("perplexity", values, False, lambda mean: float(np.exp(mean)))
 
 
@@ -124,7 +124,7 @@ def _confusion(owner: str, classes: int, ignored: int | None, axis: int) -> Coun
         counts = np.bincount(y * classes + out.argmax(-1), minlength=classes**2)
         return counts.reshape(classes, classes).astype(np.float64)
 
-    return _of_classes(pairs, ignored, axis)
+    return _of_classes(owner, pairs, ignored, axis)
 
 
 def _macro_f1(total: Array) -> float:
@@ -132,9 +132,12 @@ def _macro_f1(total: Array) -> float:
     return float(np.mean(2.0 * right / np.maximum(total.sum(0) + total.sum(1), 1.0)))
 
 
-def _of_classes(count: Counter, ignored: int | None, axis: int) -> Counter:
+def _of_classes(owner: str, count: Counter, ignored: int | None, axis: int) -> Counter:
     """A counter of outputs with C classes on that axis and labels (...), from one of scores (N, C)
     and int64 labels (N,), without the ignored ones; OutOfRangeError for a label beyond C."""
+    axis = integer(owner, "axis", axis)
+    if ignored is not None:
+        ignored = integer(owner, "ignore_index", ignored)
 
     def counted(out: Array, y: Array) -> Array:
         out = _classes_last(out, y := np.asarray(y), axis)

@@ -22,9 +22,9 @@ import numpy as np
 from ..core.access import uninterrupted
 from ..core.errors import CheckpointError, MinimlError, NonFiniteError
 from ..core.files import PathLike, writable
+from ..core.hints import hides_frames
 from ..core.options import count
-from ..core.random import random_state
-from ..core.tracebacks import hides_frames
+from ..core.parameter import random_state
 from ..data import DataLoader
 from ..nn import Cell
 from ..nn.state import streams

@@ -23,12 +23,11 @@ from ..core.errors import (
     TrainingWarning,
     warn_user,
 )
-from ..core.parameter import Parameter, logged
-from ..core.random import default_generator
+from ..core.hints import hide_frames
+from ..core.parameter import Parameter, default_generator, logged
 from ..core.settings import context, current
 from ..core.tensor import Tensor
 from ..core.trace import current_trace
-from ..core.tracebacks import hide_frames
 from ..grad import value_and_grad
 from ..graph.ir import signature_of
 from ..nn import Cell

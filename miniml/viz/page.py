@@ -28,10 +28,7 @@ _PAGE = Template(Path(__file__).with_name("page.html").read_text("utf-8"))
 
 
 def to_html(
-    what: Graph | Callable[..., Any],
-    path: PathLike,
-    *example_args: Any,
-    **named: Any,
+    what: Graph | Callable[..., Any], path: PathLike, *example_args: Any, **named: Any
 ) -> Path:
     """Write the page to `path`: of a graph, or of a network, a training step or another function,
     traced for arguments like the examples, as `trace` does.

@@ -7,7 +7,7 @@ import pytest
 
 import miniml as ml
 from miniml import Kernel, kernel, ops
-from miniml.backends.constants import _made
+from miniml.backends.kernel import _made
 from miniml.ops.bases import Unary
 
 EVENTS = []

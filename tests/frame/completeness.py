@@ -13,9 +13,8 @@ from miniml.core.abstract import Abstract
 from miniml.core.bprop import bprop_getters
 from miniml.core.dtype import ALL, DType, float32, is_float, promote
 from miniml.core.errors import DTypeError
-from miniml.core.infer import infer
+from miniml.core.infer import infer, interleave
 from miniml.core.primitive import Primitive, primitives
-from miniml.graph.ir import interleave
 from miniml.testing import OpInfo
 from miniml.testing.calls import Call, calls, dtypes_of
 

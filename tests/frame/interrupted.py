@@ -122,7 +122,7 @@ class Training:
         self.held = {
             "net": self.net,
             "opt": self.opt,
-            "stream": ml.core.random.default_generator.state,
+            "stream": ml.core.parameter.default_generator.state,
         }
         gradient = ml.grad.value_and_grad(
             lambda: nn.CrossEntropyLoss()(self.net(self.x), self.labels),

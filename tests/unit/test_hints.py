@@ -8,7 +8,7 @@ import pytest
 
 import miniml as ml
 from miniml import data, nn, ops, optim, train
-from miniml.compat.elsewhere import INSTEAD, KEYWORDS, TUPLES
+from miniml.compat import INSTEAD, KEYWORDS, TUPLES
 from miniml.core.errors import ArityError, DeviceError, DTypeError
 from miniml.core.hints import ARGUMENTS, HINTS, hint_for
 

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...core.dtype import INTEGERS, DType, bfloat16, bool_, float16, float32, float64, int64, uint8
-from ...core.features import CPU
+from ...core.options import CPU
 from ..expressions.functions import FUNCTIONS
 from ..expressions.table import C_TYPES, Expression, computed, unsigned
 from .text import header

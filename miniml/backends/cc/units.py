@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...core.errors import CompileError, DeviceError, MinimlError, PerformanceWarning, warn_user
-from ...core.features import CPU
+from ...core.options import CPU
 from ..compiled import BESIDE, Cache, Job, Toolchain, digest, lock_of_process
 from ..device import cpu_threads
 from ..product import openblas

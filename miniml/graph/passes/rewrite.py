@@ -17,12 +17,12 @@ import numpy as np
 from ...core.abstract import Abstract, listed
 from ...core.dtype import canonical
 from ...core.errors import GraphError, Location
-from ...core.infer import infer
+from ...core.infer import infer, interleave
 from ...core.primitive import Primitive, key
 from ...core.settings import context, unwatched
 from ...core.tensor import Tensor
 from ...core.trace import eager_trace
-from ..ir import Graph, Node, Var, interleave, verify, versions
+from ..ir import Graph, Node, Var, verify, versions
 
 SMALL = 64 * 1024  # bytes up to which a constant is folded and compared by value
 

@@ -11,12 +11,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NoReturn
 
 from ...core.abstract import Abstract, typed
-from ...core.arguments import constant
 from ...core.errors import DeclarationError, GraphError, point_at
+from ...core.infer import constant, interleave
 from ...core.primitive import Primitive, key, primitives, show
 from ...core.tensor import Operators, Tensor
 from ...core.trace import Trace, use_trace
-from ..ir import Graph, Var, interleave
+from ..ir import Graph, Var
 from ..tracing import trace_graph
 from .simplify import Proposal, Rule, Site
 

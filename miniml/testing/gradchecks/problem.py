@@ -20,16 +20,14 @@ import optree
 from ...core.abstract import typed
 from ...core.dtype import DType, float64, is_float
 from ...core.errors import BpropError, GradientArgumentError, MinimlError
-from ...core.parameter import Parameter, logged
-from ...core.partition import Holes
+from ...core.infer import written
+from ...core.parameter import Parameter, default_generator, logged
 from ...core.primitive import Primitive
-from ...core.random import default_generator
 from ...core.settings import GRAPH_MODE, PYNATIVE_MODE, context, current
 from ...core.tensor import Tensor
-from ...core.trace import current_trace, use_trace
+from ...core.trace import Partition, current_trace, use_trace
 from ...grad.reverse import checked_argnums
 from ...grad.transforms import vjp
-from ...graph.ir import written
 from ...graph.tracing import ForwardingTrace
 from ...nn.cell import Cell
 from ...runtime.jit import jit
@@ -121,8 +119,8 @@ def _chosen(
     more = [w for w in weights if not any(w is leaf for leaf in own)]
     names: list[Name] = [_leaf_name(paths[i]) for i in positions]
     names += [(None, w.name, f"weight {w.name}") for w in more]
-    holes = Holes(leaves, spec, positions)
-    return [*own, *more], names, lambda xs: holes.filled(xs[: len(positions)])
+    taken = Partition(leaves, spec, positions)
+    return [*own, *more], names, lambda xs: taken.filled(xs[: len(positions)])
 
 
 def _numbers(fn: Function, count: int, argnums: int | tuple[int, ...] | None) -> set[int]:

@@ -14,7 +14,8 @@ from miniml.backends.devices import get_device
 from miniml.backends.selection import Target
 from miniml.backends.signature import ArraySpec, parse
 from miniml.core.errors import DeviceError, KernelNotFoundError
-from miniml.core.features import CPU, GPU, masking
+from miniml.core.options import CPU, GPU
+from miniml.core.settings import masking
 from tests.unit.core.kernels import constant, primitive
 
 PRESENT, OTHER = [f for f, on in CPU.items() if on][:2]

@@ -26,12 +26,13 @@ NOT_INTS = ("a", 1.5, True, np.True_, np.float64(2), [2, 2, 2, 2], None)
 NOT_NUMBERS = ("a", True, np.True_, 1j, [0.5], np.ones(2), None)
 BEYOND = (np.nan, np.inf, -np.inf, 10**400)
 
-INT = Kind(NOT_INTS, ())
-POSITIVE = Kind(NOT_INTS, (0, -1, np.int64(0)))
+INT = Kind(NOT_INTS, (2**70,))
+POSITIVE = Kind(NOT_INTS, (0, -1, np.int64(0), 2**70))
 FROM_0 = Kind(NOT_INTS, (-1, np.int8(-1)))
 SIZE = Kind(NOT_INTS, (0, 9))
-LENGTHS = Kind(("a", 1.5, True, (1.5, 2), None), (0, (1, 2, 3), (0, 1)))
+LENGTHS = Kind(("a", 1.5, True, (1.5, 2), None), (0, (1, 2, 3), (0, 1), 2**70))
 NUMBER = Kind(NOT_NUMBERS, BEYOND)
+EACH = Kind(("a", True, 1j, ["b"], None), BEYOND)
 NOT_BELOW_0 = Kind(NOT_NUMBERS, (*BEYOND, -1, np.float32(-0.1)))
 NOT_BELOW_1 = Kind(NOT_NUMBERS, (*BEYOND, 0.9, np.float32(0)))
 ABOVE_0 = Kind(NOT_NUMBERS, (*BEYOND, 0, -1))
@@ -110,6 +111,13 @@ CALLS = {
     "attention": (partial(ops.scaled_dot_product_attention, X, X, X), {},
                   {"dropout": PROBABILITY, "is_causal": FLAG, "scale": NUMBER}),
     "tril": (partial(ops.tril, X), {}, {"k": INT}),
+    "median": (partial(ops.median, X), {}, {"keepdims": FLAG}),
+    "cholesky": (partial(ops.cholesky, np.eye(2)), {}, {"upper": FLAG}),
+    "rotary_embedding": (partial(ops.rotary_embedding, IMAGES), {}, {"interleaved": FLAG}),
+    "scan": (partial(ops.scan, lambda carry, x: (carry, x), 0.0, X), {}, {"reverse": FLAG}),
+    "ctc_loss": (partial(ops.ctc_loss, np.zeros((3, 1, 2)), [[1]], [3], [1]), {},
+                 {"zero_infinity": FLAG, "reduction": WORD}),
+    "cross_entropy": (partial(ops.cross_entropy, X, LABELS), {}, {"label_smoothing": PROBABILITY}),
     "SGD": (optimizer(optim.SGD), {"lr": 0.1},
             {"lr": NOT_BELOW_0, "momentum": BELOW_1, "weight_decay": NOT_BELOW_0,
              "nesterov": FLAG}),
@@ -131,6 +139,8 @@ CALLS = {
                   {"lr": NOT_BELOW_0, "factor": BELOW_1, "patience": FROM_0, "low": NOT_BELOW_0}),
     "DataLoader": (partial(data.DataLoader, X), {"size": 2},
                    {"size": SIZE, "seed": FROM_0, "prefetch": FROM_0, "drop_last": FLAG}),
+    "normalize": (data.normalize, {"mean": 0.0, "std": 1.0},
+                  {"mean": EACH, "std": EACH._replace(out=(*BEYOND, 0, [1.0, -1.0]))}),
     "pad_images": (data.pad_images, {"width": 1}, {"width": FROM_0, "value": NUMBER}),
     "random_crop": (data.random_crop, {"size": 3}, {"size": LENGTHS, "padding": FROM_0}),
     "random_flip": (data.random_flip, {}, {"p": PROBABILITY}),
@@ -143,7 +153,10 @@ CALLS = {
     "pad_sequences": (data.pad_sequences, {"sequences": [[1]]}, {"length": FROM_0}),
     "EarlyStopping": (train.EarlyStopping, {}, {"patience": POSITIVE, "mode": WORD}),
     "LivePlot": (train.LivePlot, {}, {"seconds": NOT_BELOW_0}),
-    "top_k": (train.top_k, {"k": 1}, {"k": POSITIVE}),
+    "accuracy": (train.accuracy, {}, {"ignore_index": INT, "axis": INT}),
+    "top_k": (train.top_k, {"k": 1}, {"k": POSITIVE, "ignore_index": INT, "axis": INT}),
+    "perplexity": (train.perplexity, {}, {"ignore_index": INT, "axis": INT}),
+    "f1": (train.f1, {"classes": 3}, {"classes": POSITIVE, "axis": INT}),
     "fit": (fit, {}, {"epochs": POSITIVE, "save_every": POSITIVE}),
 }  # fmt: skip
 NONE_IS_FINE = {"seed", "length", "ignore_index", "clip", "scale"}
@@ -173,6 +186,8 @@ def test_what_makes_no_sense_is_refused_by_name_type_and_range(call):
         (options.count, 0, "an int >= 1"),
         (partial(options.count, least=0), "a", "an int >= 0"),
         (options.integer, 1.0, "an int"),
+        (options.integer, 2**63, "an int of 64 bits"),
+        (options.count, 2**63, "an int of 64 bits >= 1"),
         (partial(options.integer, low=2, high=5), 6, "an int from 2 to 5"),
         (options.number, None, "a number"),
         (options.number, np.nan, "a finite number"),
@@ -182,6 +197,7 @@ def test_what_makes_no_sense_is_refused_by_name_type_and_range(call):
         (options.flag, 1, "True or False"),
         (partial(options.choice, known=("a", "b")), "c", "one of 'a', 'b'"),
         (partial(options.integers, n=2, low=1), (1, 0), "two ints >= 1"),
+        (partial(options.integers, n=2, low=1), (1, 2**63), "two ints of 64 bits >= 1"),
     ],
 )
 def test_the_wording(check, value, expected):
@@ -200,3 +216,8 @@ def test_numbers_of_numpy_become_those_of_python():
     assert options.flag("f", "x", np.True_) is True
     assert nn.Dense(np.int64(3), np.int32(2)).describe() == nn.Dense(3, 2).describe()
     assert type(data.DataLoader(X, size=np.int64(2)).size) is int
+
+
+def test_a_seed_may_have_any_number_of_digits():
+    assert data.DataLoader(X, size=2, seed=2**200).seed == 2**200
+    assert ml.Generator(2**70 + 3).state.tolist() == ml.Generator(3).state.tolist()

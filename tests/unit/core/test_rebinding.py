@@ -8,7 +8,7 @@ import pytest
 
 from miniml import kernel
 from miniml.backends import registry
-from miniml.backends.registry import refuse_rebinding
+from miniml.backends.kernel import refuse_rebinding
 from miniml.core import epoch
 from miniml.core.errors import DeclarationError
 

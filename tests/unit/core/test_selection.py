@@ -10,7 +10,7 @@ from miniml.backends.selection import Target, widenings
 from miniml.backends.signature import ArraySpec
 from miniml.core.dtype import ALL, FLOATS, INTEGERS
 from miniml.core.errors import DeclarationError, KernelNotFoundError
-from miniml.core.features import CPU
+from miniml.core.options import CPU
 from tests.unit.core.kernels import constant, primitive
 
 ABSENT = next(f for f, on in CPU.items() if not on)

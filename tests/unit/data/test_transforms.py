@@ -82,7 +82,7 @@ def test_what_does_not_fit_is_refused():
     with pytest.raises(ShapeError, match=r"2 means and 1 stds .* each of 3 channels"):
         data.normalize([1.0, 2.0], 1.0)(IMAGES, draw())
     for call, message in (
-        (lambda: data.normalize(0.0, 0.0), "std=0.0; expected numbers > 0"),
+        (lambda: data.normalize(0.0, 0.0), "std=0.0; expected a number > 0"),
         (lambda: data.random_flip(1.5), "p=1.5"),
         (lambda: data.pad_images(-1), "width=-1"),
         (lambda: data.pad_images(1, -1)(PIXELS, draw()), "value=-1 for images of uint8"),

@@ -6,7 +6,8 @@ import numpy as np
 
 import miniml as ml
 from miniml import ops
-from miniml.graph.ir import versions, written
+from miniml.core.infer import written
+from miniml.graph.ir import versions
 from miniml.ops.control import Assign
 
 X = np.ones(3, np.float32)

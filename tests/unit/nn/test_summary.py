@@ -87,11 +87,18 @@ def test_a_parameter_under_two_names_of_one_layer_counts_once():
 @pytest.mark.parametrize("count", [0, 7, 999, 1000, 1004, 1005, 123_456, 34_500_000])
 @pytest.mark.parametrize("off", [*range(-6, 7), -500, -501, -499])
 def test_numbers_have_three_digits_and_a_unit(count, off):
-    for exact in (max(count + off, 0), 10**6 + off, 10**9 + 10**3 * off, 10**15 + 10**9 * off):
+    for exact in (
+        max(count + off, 0),
+        10**6 + off,
+        10**9 + 10**3 * off,
+        10**15 + 10**9 * off,
+        10**18 + 10**12 * off,
+    ):
         text, _, unit = _short(exact).partition(" ")
         assert re.fullmatch(r"\d{1,3}|\d\.\d{1,2}|\d\d\.\d", text), (exact, text)
-        found = float(text) * 1000 ** "kMGTP".find(unit) * 1000 if unit else float(text)
+        found = float(text) * 1000 ** "kMGTPE".find(unit) * 1000 if unit else float(text)
         assert abs(found - exact) <= 0.005 * exact
+    assert _short(10**21) == "1.00e+21"
 
 
 def test_examples_may_be_shapes_specs_arrays_and_trees_of_these():

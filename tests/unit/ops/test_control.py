@@ -12,7 +12,7 @@ from miniml.core.errors import (
     KernelNotFoundError,
     ShapeError,
 )
-from miniml.core.random import default_generator
+from miniml.core.parameter import default_generator
 from miniml.grad import grad, hvp, value_and_grad
 from miniml.ops.bases import Unary
 

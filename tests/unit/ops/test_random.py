@@ -18,7 +18,7 @@ from miniml.core.errors import (
     ShapeError,
     ValueRefusedError,
 )
-from miniml.core.random import Generator, default_generator
+from miniml.core.parameter import Generator, default_generator
 from miniml.grad import grad, vjp
 from miniml.ops.random import block_count
 

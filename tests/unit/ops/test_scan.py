@@ -12,7 +12,7 @@ import miniml as ml
 from miniml import ops, optim
 from miniml.core.bprop import bprop_getters
 from miniml.core.errors import BpropNotFoundError, DTypeError, GraphError, ShapeError
-from miniml.core.random import default_generator
+from miniml.core.parameter import default_generator
 from miniml.grad import grad, hvp, jvp, value_and_grad, vjp
 from miniml.ops.bases import Unary
 

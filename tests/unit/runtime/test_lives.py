@@ -11,7 +11,7 @@ import pytest
 
 import miniml as ml
 from miniml import Kernel, Primitive, kernel, ops, view_kernel
-from miniml.backends.constants import _made
+from miniml.backends.kernel import _made
 from miniml.core.errors import DeclarationError, KernelNotFoundError
 
 EVENTS = []

@@ -46,9 +46,9 @@ def test_trees_integers_and_several_outputs():
 
 
 def test_random_functions_repeat_their_draws():
-    before = ml.core.random.default_generator.state.asnumpy()
+    before = ml.core.parameter.default_generator.state.asnumpy()
     assert gradcheck(lambda x: ops.dropout(x, 0.5), X).ok
-    assert (ml.core.random.default_generator.state.asnumpy() == before).all()
+    assert (ml.core.parameter.default_generator.state.asnumpy() == before).all()
 
 
 @pytest.mark.parametrize("dtype", [ml.float32, ml.float16, ml.bfloat16])

@@ -123,7 +123,7 @@ def test_a_step_that_raises_changes_nothing_and_the_next_one_works(jit, error):
     with ml.context(jit=jit):
         step(images, LABELS)
         state = (*net.get_parameters(), *opt.parameters_dict().values())
-        state += (ml.core.random.default_generator.state,)
+        state += (ml.core.parameter.default_generator.state,)
         before = [p.asnumpy() for p in state]
         blown.append(error)
         try:
@@ -163,12 +163,12 @@ def test_a_snapshot_is_renewed_after_every_kind_of_write():
         write()
         kept.renew()
         kept.renew()  # nothing was written since
-        expected, state = weight.asnumpy(), ml.core.random.default_generator.state.asnumpy()
+        expected, state = weight.asnumpy(), ml.core.parameter.default_generator.state.asnumpy()
         weight.set_data(np.zeros(weight.shape, np.float32))
         ops.uniform((3,))
         kept.restore()
         np.testing.assert_array_equal(weight.asnumpy(), expected)
-        np.testing.assert_array_equal(ml.core.random.default_generator.state.asnumpy(), state)
+        np.testing.assert_array_equal(ml.core.parameter.default_generator.state.asnumpy(), state)
 
 
 class Reciprocal(nn.Cell):

@@ -170,7 +170,7 @@ def test_the_same_step_inside_itself_is_refused_in_a_sentence_and_the_next_one_w
 
 
 def test_a_draw_inside_a_draw_is_refused_in_a_sentence():
-    state = ml.core.random.default_generator.state
+    state = ml.core.parameter.default_generator.state
     with pytest.raises(InUseError, match="a random draw got parameter 'random_state'"):
         Access("a random draw", (state,)).run(lambda: ops.uniform((3,)))
     ops.uniform((3,))
