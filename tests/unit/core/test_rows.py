@@ -18,6 +18,7 @@ from miniml.core.bprop import bprop_getters
 from miniml.core.errors import DeclarationError, DuplicateError
 from miniml.core.primitive import prim_attr_register
 from miniml.grad import grad
+from miniml.onnx import operators
 from miniml.testing import gradcheck, opcheck
 
 pytestmark = pytest.mark.usefixtures("tables_as_before")
@@ -54,6 +55,7 @@ def module(tmp_path, monkeypatch):
     spec = importlib.util.spec_from_file_location("row_module", path)
     made = importlib.util.module_from_spec(spec)
     monkeypatch.setitem(sys.modules, "row_module", made)
+    monkeypatch.setattr(operators, "_rows", dict(operators._rows))
     spec.loader.exec_module(made)
     return made
 
