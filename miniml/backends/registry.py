@@ -202,6 +202,11 @@ def _register(entry: KernelEntry) -> None:
     if spec is not None:
         _check_entry(entry, spec)
     check_arrays(entry)
+    _file(entry)
+
+
+def _file(entry: KernelEntry) -> None:
+    """Add an entry that was checked, in place of its author's earlier one."""
     entries = table.setdefault((entry.name, entry.device), [])
     for i, other in enumerate(entries):
         if other.key == entry.key:
@@ -298,9 +303,8 @@ def register_spec(spec: OpSpec, redefined: bool = False) -> None:
         _drop_misfits(spec)
         return
     try:
-        for (name, _), entries in list(table.items()):
-            for entry in entries if name == spec.name else ():
-                _check_entry(entry, spec)
+        for entry in _entries(spec.name):
+            _check_entry(entry, spec)
     except DeclarationError:
         specs.pop(spec.name)
         if previous is not None:
@@ -308,12 +312,14 @@ def register_spec(spec: OpSpec, redefined: bool = False) -> None:
         raise
 
 
+def _entries(name: str) -> list[KernelEntry]:
+    return [e for device in ("cpu", "cuda") for e in table.get((name, device), ())]
+
+
 def _drop_misfits(spec: OpSpec) -> None:
-    for (name, _), entries in list(table.items()):
-        if name == spec.name:
-            for entry in [e for e in entries if not _fits_spec(e, spec)]:
-                entries.remove(entry)
-                expressions.pop((name, str(entry.signature)), None)
+    for entry in [e for e in _entries(spec.name) if not _fits_spec(e, spec)]:
+        table[entry.name, entry.device].remove(entry)
+        expressions.pop((entry.name, str(entry.signature)), None)
 
 
 def _fits_spec(entry: KernelEntry, spec: OpSpec) -> bool:
@@ -341,7 +347,7 @@ def register_row(spec: OpSpec, row: Row, module: str, where: str, redefined: boo
     """
     made = [_of_row(spec, module, where, *key, *said) for key, said in row.items()]
     mine = {(e.device, e.key) for e in made}
-    others = [e for device in ("cpu", "cuda") for e in table.get((spec.name, device), ())]
+    others = _entries(spec.name)
     same = [e for e in others if (e.device, e.key) in mine]
     old = [e for e in others if e.said or (redefined and e.module == module and e in same)]
     for entry in same:
@@ -356,7 +362,7 @@ def register_row(spec: OpSpec, row: Row, module: str, where: str, redefined: boo
         if isinstance(entry.body, Expression):
             expressions[entry.name, str(entry.signature)] = entry.body
         if entry.device == "cpu" or not module.startswith("miniml."):
-            _register(entry)  # of the library's expressions `cuda.kernels.create` makes kernels
+            _file(entry)  # of the library's expressions `cuda.kernels.create` makes kernels
 
 
 def _of_row(

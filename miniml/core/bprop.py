@@ -78,7 +78,9 @@ class BpropGetters:
             method: Any = vars(cls).get("bprop")
             if hasattr(method, "__get__"):
                 _check_bprop(primitive, method)
-                self.register(primitive)(_of_function(method))
+                _check_differentiable(primitive, method)
+                self._by_class[primitive] = _of_function(method)
+                epoch.bump("bprops")
                 return
 
     def _of_class(self, key: type[Primitive] | str) -> Getter | None:

@@ -6,6 +6,7 @@ In C++ they become templates, in C one function for each type.
 from __future__ import annotations
 
 import re
+from functools import cache
 
 FUNCTIONS = r"""
 bool is_nan(A x) { return !(x == x); }
@@ -150,6 +151,7 @@ C_WORDS = C_FUNCTIONS | C_TYPES | {"true", "false", "NAN", "INFINITY", "M_PI"}
 _CALLED = re.compile(r"(?<![\w.])([A-Za-z_]\w*)\s*\(")
 
 
+@cache
 def unknown_calls(text: str) -> list[str]:
     """The unknown functions that an expression calls, in order."""
     return [name for name in dict.fromkeys(_CALLED.findall(text)) if name not in C_WORDS]

@@ -18,6 +18,7 @@ from miniml.core.bprop import bprop_getters
 from miniml.core.errors import DeclarationError, DuplicateError
 from miniml.core.primitive import prim_attr_register
 from miniml.grad import grad
+from miniml.onnx import operators
 from miniml.testing import gradcheck, opcheck
 
 pytestmark = pytest.mark.usefixtures("tables_as_before")
@@ -29,7 +30,7 @@ from miniml import Primitive, ops
 class RowSnake(Primitive):
     """x + sin(alpha x)^2 / alpha, for periodic data."""
     alpha: float = 1.0
-    expression, onnx = "x + sin(alpha * x) * sin(alpha * x) / alpha", ("mine.Snake", 1)
+    expression, onnx = "x + sin(alpha * x) * sin(alpha * x) / alpha", ("rows.Snake", 1)
     def bprop(self, x, out, dout): return (dout * (1.0 + ops.sin(2.0 * self.alpha * x)),)
     def compute(self, x, *, alpha, out): np.add(x, np.sin(self.alpha * x) ** 2 / alpha, out=out)
 
@@ -54,6 +55,7 @@ def module(tmp_path, monkeypatch):
     spec = importlib.util.spec_from_file_location("row_module", path)
     made = importlib.util.module_from_spec(spec)
     monkeypatch.setitem(sys.modules, "row_module", made)
+    monkeypatch.setattr(operators, "_rows", dict(operators._rows))
     spec.loader.exec_module(made)
     return made
 
@@ -94,9 +96,9 @@ class TestOneOperationInOneClass:
     def test_onnx_reads_it(self, module):
         onnx = pytest.importorskip("onnx", reason="no onnx")
         helper, value = onnx.helper, onnx.helper.make_tensor_value_info
-        node = helper.make_node("Snake", ["x"], ["y"], domain="mine", alpha=0.5)
+        node = helper.make_node("Snake", ["x"], ["y"], domain="rows", alpha=0.5)
         ends = ([value(n, onnx.TensorProto.FLOAT, (7,))] for n in "xy")
-        imports = [helper.make_opsetid("", 18), helper.make_opsetid("mine", 2)]
+        imports = [helper.make_opsetid("", 18), helper.make_opsetid("rows", 2)]
         made = helper.make_model(helper.make_graph([node], "net", *ends), opset_imports=imports)
         graph = ml.onnx.load(made)
         np.testing.assert_allclose(graph(X.astype(np.float32)).asnumpy(), snake(X), rtol=1e-5)

@@ -60,7 +60,6 @@ class TypedRow(Primitive):
     alpha: float = 1.0
     expression = "x + sin(alpha * x) * sin(alpha * x) / alpha"
     dtypes = "fd"
-    onnx = "typed.Row", 1
 
     def bprop(self, x: Tensor, out: Tensor, dout: Tensor) -> tuple[Tensor]:
         return (dout * (1.0 + ops.sin(2.0 * self.alpha * x)),)
