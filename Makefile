@@ -95,7 +95,7 @@ unit: $(CUDA_STAMP) ## Doctests, README code and tests, with small budgets (ARGS
 
 test-deep: $(CUDA_STAMP) ## What make test leaves out: slow tests, larger budgets, other processors, Python 3.12 and 3.13 where present
 	@echo "==> Deep tests: slow ones, and larger budgets, in $(JOBS) processes"
-	@$(TEST_ENV) MINIML_DEEP=1 $(PY) $(PYTEST) -m "deep or larger" --timeout 1800 tests $(ARGS)
+	@$(TEST_ENV) MINIML_DEEP=1 $(PY) $(PYTEST) -m "deep or larger" --timeout 1000 tests $(ARGS)
 	@echo "==> Tests of numbers as other processors compute them, in $(JOBS) processes"
 	@$(TEST_ENV) $(PY) -m tools.other_cpus $(PYTEST) $(ARGS)
 	@for version in 3.12 3.13; do $(MAKE) test-on-$$version; done
@@ -103,7 +103,7 @@ test-deep: $(CUDA_STAMP) ## What make test leaves out: slow tests, larger budget
 
 rates: $(STAMP) ## How often the checkers are right, over fresh seeds (up to an hour)
 	@echo "==> Rates of detection and of false alarms"
-	@$(TEST_ENV) MINIML_RATES=1 $(PY) $(PYTEST) -m rates --timeout 3600 tests $(ARGS)
+	@$(TEST_ENV) MINIML_RATES=1 $(PY) $(PYTEST) -m rates --timeout 3600 -o faulthandler_timeout=7200 tests $(ARGS)
 
 # What C++ compilers and NumPy judge alone, which are the same under every Python.
 SAME_EVERYWHERE := $(addprefix --ignore tests/, device/test_nvrtc.py device/test_kernels.py device/test_schedules.py \

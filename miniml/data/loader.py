@@ -7,12 +7,13 @@ from contextvars import copy_context
 from functools import partial
 from inspect import signature
 from queue import SimpleQueue
-from threading import Semaphore, Thread
+from threading import Thread
 from typing import Any, TypeVar
 
 import numpy as np
 import optree
 
+from ..core.access import uninterrupted
 from ..core.constructor import Constructed
 from ..core.errors import MinimlError, ShapeError
 from ..core.options import count, flag, integer
@@ -209,27 +210,34 @@ def prefetched(items: Iterator[T], ahead: int) -> Generator[T, None, None]:
     this waits for an item in the making.
     """
     made: SimpleQueue[Made[T]] = SimpleQueue()
-    room, stopped = Semaphore(ahead), list[bool]()
+    # A token for each item that may be made. A queue in C: a signal handler that raises inside one
+    # of threading's own classes leaves their locks held.
+    room: SimpleQueue[bool] = SimpleQueue()
+    for _ in range(ahead):
+        room.put(True)
+    stopped: list[bool] = []
 
     def make() -> None:
         made_one = True
-        while made_one and room.acquire() and not stopped:
+        while made_one and room.get() and not stopped:
             made_one = _put(items, made)
 
     thread = Thread(target=copy_context().run, args=(make,), name="miniml prefetch", daemon=True)
-    thread.start()
     try:
+        with uninterrupted():
+            thread.start()
         while True:
             try:
                 item = made.get()()
             except StopIteration:
                 return
-            room.release()
+            room.put(True)
             yield item
     finally:
         stopped.append(True)
-        room.release()
-        thread.join()
+        room.put(True)
+        if thread.is_alive():
+            thread.join()
 
 
 def _put(items: Iterator[T], made: SimpleQueue[Made[T]]) -> bool:

@@ -30,7 +30,7 @@ def test_notebooks_run_and_are_up_to_date():
 
 
 @pytest.mark.deep
-@pytest.mark.timeout(1800)
+@pytest.mark.timeout(1000)
 @pytest.mark.parametrize("number", ["05", "06", "07", "08", "09"])
 def test_what_a_notebook_claims_holds(number):
     done = run(number)

@@ -13,6 +13,7 @@ from miniml import nn, optim, train
 from miniml.core.settings import current
 from miniml.data import DataLoader, random_crop
 from miniml.data.loader import prefetched
+from tests.frame.moments import Moments
 
 
 def threads():
@@ -43,6 +44,22 @@ def test_no_more_than_so_many_are_made_ahead():
     assert len(threads()) == 1
     items.close()
     assert not threads()
+
+
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="no timers here")
+def test_an_exception_at_any_moment_leaves_nobody_waiting():
+    """A handler that raises inside Semaphore.release leaves it locked for the thread, for ever."""
+
+    def run():
+        assert list(prefetched(iter(range(3)), 2)) == [0, 1, 2]
+
+    with Moments() as moments:
+        codes = moments.count(run)
+        for at, code in enumerate(codes):
+            began = time.monotonic()
+            moments.during(run, at, KeyboardInterrupt, again=5.0)
+            assert time.monotonic() - began < 4.0, f"waits for ever after {code.co_qualname}"
+    assert len(codes) > 50
 
 
 def test_an_error_comes_in_its_place_and_settings_are_those_of_the_caller():

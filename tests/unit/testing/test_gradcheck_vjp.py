@@ -49,7 +49,7 @@ def test_one_element_of_many(size):
 
 
 @pytest.mark.rates
-@pytest.mark.timeout(1800)
+@pytest.mark.timeout(1000)
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 def test_two_hundred_of_two_hundred(dtype):
     for seed in range(200):

@@ -78,7 +78,7 @@ def moments(monkeypatch):
         yield made
 
 
-@pytest.mark.timeout(1800)
+@pytest.mark.timeout(1000)
 @pytest.mark.parametrize("kind", [plain, wrapped, scaled])
 @pytest.mark.parametrize("every", [1, 2, 1000])
 def test_a_fit_that_is_stopped_at_any_moment_ends_in_the_same_bits(kind, every, moments, tmp_path):
