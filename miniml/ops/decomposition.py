@@ -40,6 +40,7 @@ __all__ = [
 class OfMatrices(Primitive, abstract=True):
     """A function of stacks of matrices, in float32 or float64."""
 
+    batch = "leading"
     promote = "float"
     infer_dtype = rules.one_of(float32, float64)
 
