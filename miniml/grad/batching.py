@@ -100,7 +100,7 @@ def vmap(
     def derive(*args: Any, **named: Any) -> Any:
         taken = _taken(name, args, in_axes)
         size = _size(name, taken, axis_size)
-        mapped = Mapped(size, mode, name, tuple(f"{t.where}" for t in taken if t.axis is not None))
+        mapped = Mapped(size, mode, name)
         trace = BatchTrace(current_trace(), mapped)
         try:
             with use_trace(trace):
@@ -112,7 +112,7 @@ def vmap(
             hide_frames(error)
             raise
         finally:
-            mapped.ended = True
+            trace.ended = True
 
     derive.__name__ = derive.__qualname__ = name
     return called(derive, fn)
@@ -251,15 +251,13 @@ def _note(error: Exception, mapped: Mapped, taken: Sequence[_Taken]) -> None:
 # --- The trace ------------------------------------------------------------------------------------
 
 
-@dataclass(eq=False)
+@dataclass(frozen=True, eq=False)
 class Mapped:
     """One application of vmap: how many examples there are, and how they draw."""
 
     size: int
     randomness: str
     name: str
-    arguments: tuple[str, ...] = ()
-    ended: bool = False
 
 
 class BatchedTensor(TracedTensor):
@@ -302,12 +300,7 @@ class BatchTrace(ForwardingTrace):
 
     def __init__(self, parent: Trace, mapped: Mapped):
         super().__init__(parent)
-        self.mapped = mapped
-
-    @property
-    def ended(self) -> bool:
-        """True when the function has returned."""
-        return self.mapped.ended
+        self.mapped, self.ended = mapped, False
 
     def owns(self, value: Any) -> bool:
         """True for a value that differs between the examples of this map."""
@@ -328,10 +321,7 @@ class BatchTrace(ForwardingTrace):
 
     def outer(self, value: Any) -> Any:
         """The counterpart of a value in the parent."""
-        if not self.owns(value):
-            return value
-        live(value)
-        return value.value
+        return value.value if self.owns(value) else value
 
     def whole(self, value: Any) -> Any:
         """The value with the axis of all examples, repeated where they share it."""
@@ -402,8 +392,6 @@ class BatchTrace(ForwardingTrace):
         given = holes(tuple(args), self.owns, none_is_leaf=True)
         if not given.positions:
             return super().call_with_bprop(name, fn, bprop, args)
-        spread: list[bool] = []
-
         def of_all(*whole: Any) -> Any:
             trace = BatchTrace(current_trace(), self.mapped)
             with use_trace(trace):
@@ -418,7 +406,6 @@ class BatchTrace(ForwardingTrace):
                 found = bprop(*trace.again(tuple(taken), given.positions), *each)
             return trace.gathered(found, tuple(taken), given.positions)
 
-        del spread
         outer = map_tree(self.outer, tuple(args))
         with use_trace(self.parent):
             out = self.parent.call_with_bprop(name, of_all, pull_all, outer)
