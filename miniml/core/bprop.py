@@ -1,6 +1,6 @@
-"""bprop_getters: the registry of gradient rules, found by class through the MRO, then by name.
+"""Registries of rules of primitives, found by class through the MRO, then by name.
 
-A rule is registered from outside, or is the method `bprop` of its class.
+bprop_getters has the gradient rules: registered from outside, or the methods `bprop` of classes.
 """
 
 from __future__ import annotations
@@ -20,15 +20,13 @@ G = TypeVar("G", bound=Getter)
 M = TypeVar("M", bound=Callable[..., Any])
 
 
-class BpropGetters:
-    """Gradient rules, registered by primitive class or by name.
-
-    A getter `get(self) -> bprop(*inputs, out, dout)` is a function of the primitive; the bprop it
-    returns gives a tuple with one gradient per input, in order, None for an input without one.
-    `out` and `dout` are tuples where the primitive has several outputs.
+class Getters:
+    """Rules of one kind, registered by primitive class or by name: functions of the primitive, the
+    getters, that return its rule. name: of the registry; kind: of its rules; example: a getter.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, name: str, kind: str, example: str) -> None:
+        self.name, self.kind, self.example = name, kind, example
         self._by_class: dict[type[Primitive], Getter] = {}
         self._by_name: dict[str, Getter] = {}
 
@@ -40,20 +38,19 @@ class BpropGetters:
         """
         if not (isinstance(key, str) or _is_primitive(key)):
             raise DeclarationError(
-                f"bprop_getters.register takes a primitive's class or name; got {key!r}; write "
-                "@bprop_getters.register(Class) above the getter"
+                f"{self.name}.register takes a primitive's class or name; got {key!r}; write "
+                f"@{self.name}.register(Class) above the getter"
             )
 
         def add(getter: G) -> G:
-            _check_getter(getter)
-            _check_differentiable(primitives.get(key) if isinstance(key, str) else key, getter)
+            self._check(primitives.get(key) if isinstance(key, str) else key, getter)
             table: dict[Any, Getter] = self._by_name if isinstance(key, str) else self._by_class
             other = table.get(key) or self._of_class(key)
             if other is not None and _author(other) != _author(getter):
                 code = inspect.unwrap(other).__code__
                 name = key if isinstance(key, str) else key.name
                 raise DuplicateError(
-                    f"{name} has a bprop already, {other.__qualname__} at "
+                    f"{name} has a {self.kind} already, {other.__qualname__} at "
                     f"{code.co_filename}:{code.co_firstlineno}; unregister it first"
                 )
             table[key] = getter
@@ -63,25 +60,17 @@ class BpropGetters:
 
         return add
 
-    def define(self, primitive: type[Primitive]) -> None:
-        """Register the method `bprop` of a class, its own or that of an abstract base.
-
-        DeclarationError if it does not take the inputs, out and dout, and for a class without
-        gradient that has one, or whose name has.
-        """
-        getter = self._by_name.get(primitive.name)
-        if getter is not None:
-            _check_differentiable(primitive, getter)
-        for cls in primitive.__mro__:
-            if cls in self._by_class:
-                return
-            method: Any = vars(cls).get("bprop")
-            if hasattr(method, "__get__"):
-                _check_bprop(primitive, method)
-                _check_differentiable(primitive, method)
-                self._by_class[primitive] = _of_function(method)
-                epoch.bump("bprops")
-                return
+    def _check(self, primitive: type[Primitive] | None, getter: Getter) -> None:
+        """DeclarationError for a getter that does not take the primitive alone, as a rule does
+        not."""
+        taken = inspect.signature(getter, follow_wrapped=False)
+        try:
+            taken.bind(None)
+        except TypeError:
+            raise DeclarationError(
+                f"{_author(getter)[1]}{taken} is no getter of a {self.kind}, which takes the "
+                f"primitive and returns the {self.kind}: {self.example}"
+            ) from None
 
     def _of_class(self, key: type[Primitive] | str) -> Getter | None:
         """The getter of the class called `key`, which would take precedence over one registered by
@@ -115,6 +104,39 @@ class BpropGetters:
                 return getter
         return None
 
+
+class BpropGetters(Getters):
+    """Gradient rules, registered by primitive class or by name.
+
+    A getter `get(self) -> bprop(*inputs, out, dout)` is a function of the primitive; the bprop it
+    returns gives a tuple with one gradient per input, in order, None for an input without one.
+    `out` and `dout` are tuples where the primitive has several outputs.
+    """
+
+    def _check(self, primitive: type[Primitive] | None, getter: Getter) -> None:
+        super()._check(primitive, getter)
+        _check_differentiable(primitive, getter)
+
+    def define(self, primitive: type[Primitive]) -> None:
+        """Register the method `bprop` of a class, its own or that of an abstract base.
+
+        DeclarationError if it does not take the inputs, out and dout, and for a class without
+        gradient that has one, or whose name has.
+        """
+        getter = self._by_name.get(primitive.name)
+        if getter is not None:
+            _check_differentiable(primitive, getter)
+        for cls in primitive.__mro__:
+            if cls in self._by_class:
+                return
+            method: Any = vars(cls).get("bprop")
+            if hasattr(method, "__get__"):
+                _check_bprop(primitive, method)
+                _check_differentiable(primitive, method)
+                self._by_class[primitive] = of_function(method)
+                epoch.bump("bprops")
+                return
+
     def get(self, primitive: Primitive) -> Bprop:
         """The bprop of a primitive; BpropNotFoundError says how to give it one."""
         getter = self._by_class.get(type(primitive)) or self.find(type(primitive))
@@ -137,13 +159,13 @@ def rule(primitive: type[Primitive]) -> Callable[[M], M]:
     class does with a method."""
 
     def add(fn: M) -> M:
-        bprop_getters.register(primitive)(_of_function(fn))
+        bprop_getters.register(primitive)(of_function(fn))
         return fn
 
     return add
 
 
-def _of_function(fn: Callable[..., Any]) -> Getter:
+def of_function(fn: Callable[..., Any]) -> Getter:
     """The getter that a method is, or a function whose first argument is the primitive."""
 
     def get(self: Primitive) -> Bprop:
@@ -168,22 +190,6 @@ def _check_bprop(primitive: type[Primitive], method: Any) -> None:
             ) from None
 
 
-def _check_getter(getter: Getter) -> None:
-    """DeclarationError for a getter that does not take the primitive alone, as a bprop does not."""
-    taken = inspect.signature(getter, follow_wrapped=False)
-    try:
-        taken.bind(None)
-    except TypeError:
-        raise DeclarationError(
-            f"{_author(getter)[1]}{taken} is no getter of a bprop, which takes the primitive and "
-            "returns the bprop: def get_bprop(self): return lambda x, out, dout: (dx,)"
-        ) from None
-
-
-def _is_primitive(key: Any) -> bool:
-    return isinstance(key, type) and issubclass(key, Primitive)
-
-
 def _check_differentiable(primitive: type[Primitive] | None, getter: Any) -> None:
     """DeclarationError for a primitive that declares itself not differentiable."""
     if primitive is not None and not primitive.differentiable:
@@ -193,11 +199,17 @@ def _check_differentiable(primitive: type[Primitive] | None, getter: Any) -> Non
         )
 
 
+def _is_primitive(key: Any) -> bool:
+    return isinstance(key, type) and issubclass(key, Primitive)
+
+
 def _author(fn: Any) -> tuple[str, str]:
     return getattr(fn, "__module__", ""), getattr(fn, "__qualname__", "")
 
 
-bprop_getters = BpropGetters()
+bprop_getters = BpropGetters(
+    "bprop_getters", "bprop", "def get_bprop(self): return lambda x, out, dout: (dx,)"
+)
 for _primitive in list(primitives.values()):
     bprop_getters.define(_primitive)
 definition_checks.append(bprop_getters.define)

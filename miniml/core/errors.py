@@ -100,6 +100,10 @@ class BpropError(MinimlError, ValueError):
     """A bprop returned gradients in the wrong number, shape or dtype."""
 
 
+class BatchError(MinimlError, ValueError):
+    """A batch rule, or a fact about batching, gives something that does not fit."""
+
+
 class GradientArgumentError(MinimlError, TypeError):
     """A gradient was requested with respect to a value that has none."""
 

@@ -30,7 +30,9 @@ class Facts:
     for all axes; without one, x is reduced to the shape of the output, which broadcasts to that of
     x. elementwise: each element of the outputs depends on the elements at its place in the inputs,
     broadcast, and not on the place itself. linear: the inputs in which it is linear while the rest
-    stays, as ("x", "y") for x * y; ("x y",) is linear in both at once, as x + y. images: the names
+    stays, as ("x", "y") for x * y; ("x y",) is linear in both at once, as x + y. batch: "leading"
+    where further axes in front of every input are axes in front of every output, as in a product of
+    matrices. images: the names
     of the inputs and outputs that are images (N, C, H, W). rounds: True where a result is rounded
     even if it equals an input, as a sum may be; False where no result ever is; with None, results
     that equal no input are. autocast: where a context asks for 16 bits, "low" computes in them,
@@ -43,6 +45,7 @@ class Facts:
     reduces: ClassVar[Literal["sum", "mean", "prod", "max", "min", "any", "all"] | None] = None
     elementwise: ClassVar[bool] = False
     linear: ClassVar[tuple[str, ...]] = ()
+    batch: ClassVar[Literal["leading"] | None] = None
     images: ClassVar[tuple[str, ...]] = ()
     rounds: ClassVar[bool | None] = None
     autocast: ClassVar[Literal["low", "wide"] | None] = None
@@ -63,6 +66,10 @@ _CHOICES: dict[str, tuple[tuple[object, ...], str]] = {
         "None does something else",
     ),
     "elementwise": (_TRUTH, "True computes each element from those at its place, False does not"),
+    "batch": (
+        (None, "leading"),
+        '"leading" takes further axes in front of every input, None has a batch rule or is looped',
+    ),
     "rounds": ((None, *_TRUTH), "True rounds every result, False none, None those that are new"),
     "autocast": (
         (None, "low", "wide"),

@@ -6,6 +6,8 @@ from ..core import hints
 from ..core.bprop import bprop_getters as bprop_getters
 from ..ops.elementwise import stop_gradient as stop_gradient
 from . import rules as rules
+from .batching import batch_rules as batch_rules
+from .batching import vmap as vmap
 from .transforms import GradOperation as GradOperation
 from .transforms import custom_bprop as custom_bprop
 from .transforms import grad as grad

@@ -34,6 +34,7 @@ from ..core.errors import (
     pinned,
     point_at,
 )
+from ..core.hints import hide_frames
 from ..core.infer import interleave
 from ..core.parameter import Parameter
 from ..core.primitive import Primitive
@@ -270,6 +271,21 @@ def tensor_like(like: Any, value: Any) -> Any:
 def name_of(fn: Any) -> str:
     """The name of a function in errors."""
     return getattr(fn, "__name__", None) or type(fn).__name__
+
+
+def called(gradient: Callable[..., Any], fn: Callable[..., Any]) -> Callable[..., Any]:
+    """The function that has the current trace call `gradient`, with the arguments of `fn`."""
+
+    def derived(*args: Any, **named: Any) -> Any:
+        try:
+            return current_trace().callee(gradient)(*args, **named)
+        except Exception as error:
+            hide_frames(error)
+            raise
+
+    derived.__name__ = derived.__qualname__ = gradient.__name__  # errors name it
+    derived.__wrapped__ = fn  # type: ignore[attr-defined]  # its arguments have names
+    return derived
 
 
 _USES = {"vjp": "vjp(f, x)", "jvp": "jvp(f, (x,), (t,))", "hvp": "hvp(f, x, v)"}

@@ -40,6 +40,7 @@ from ..graph.tracing import TracedTensor, as_tensor, by_position
 from ..ops.checks import dtype_of, on_device_of
 from .reverse import (
     Linearized,
+    called,
     checked_argnums,
     checked_function,
     cotangents,
@@ -107,21 +108,6 @@ def _value_and_grad(
     chosen = None if weights is None else Weights.of(weights)
     checked = checked_function(who, fn), checked_argnums(argnums)
     return called(_Gradient(*checked, has_aux, chosen), fn)
-
-
-def called(gradient: Function, fn: Function) -> Function:
-    """The function that has the current trace call `gradient`, with the arguments of `fn`."""
-
-    def derived(*args: Any, **named: Any) -> Any:
-        try:
-            return current_trace().callee(gradient)(*args, **named)
-        except Exception as error:
-            hide_frames(error)
-            raise
-
-    derived.__name__ = derived.__qualname__ = gradient.__name__  # errors name it
-    derived.__wrapped__ = fn  # type: ignore[attr-defined]  # its arguments have names
-    return derived
 
 
 @dataclass(frozen=True)

@@ -334,9 +334,12 @@ class GraphTrace:
         # A body draws from the outer trace's state; the caller of `graph_of` reserves the blocks.
         stream = generator or default_generator
         state, start = (stream.state, 0) if self.outer is None else self.outer.reserve(0, stream)
-        drawn = self.blocks.get(stream, 0)
-        self.blocks[stream] = drawn + blocks
-        return state, start + drawn
+        taken = self.blocks.get(stream, 0)
+        self.blocks[stream] = taken + self.blocks_for(blocks)
+        return state, start + taken
+
+    def blocks_for(self, blocks: int) -> int:
+        return blocks if self.outer is None else int(self.outer.blocks_for(blocks))
 
     def anchored(self) -> bool:
         """True if the graph reads parameters, which all are on its device."""
@@ -521,6 +524,9 @@ class ForwardingTrace:
 
     def reserve(self, blocks: int, generator: Any = None) -> tuple[Any, int]:
         return self.parent.reserve(blocks, generator)
+
+    def blocks_for(self, blocks: int) -> int:
+        return self.parent.blocks_for(blocks)
 
     def guard(self, owner: Any, state: object) -> None:
         self.parent.guard(owner, state)

@@ -133,6 +133,7 @@ class Eye(Primitive):
 class OneHot(Primitive):
     """Rows of `depth` zeros with a one at each index; an index outside 0 .. depth - 1 has none."""
 
+    batch = "leading"
     flops = moves
     depth: int
     dtype: DType

@@ -41,6 +41,7 @@ class OfMatrices(Primitive, abstract=True):
     """A function of stacks of matrices, in float32 or float64."""
 
     autocast = "wide"
+    batch = "leading"
     promote = "float"
     infer_dtype = rules.one_of(float32, float64)
 

@@ -8,6 +8,7 @@ from typing import Any
 from ... import ops
 from ...core.bprop import rule
 from ...core.dtype import bool_
+from ..batching import Batched, all_in_front, batches, in_front, looped, padded
 from ..reverse import needed, used
 
 
@@ -112,3 +113,28 @@ def _factors(self: Any, q: Any, k: Any, state: Any) -> Any:
     shape = (*q.shape[:-1], k.shape[-2])
     kept = ops.Bernoulli(shape, q.dtype, 1.0 - self.dropout, self.skip)(state)
     return kept * (1.0 / (1.0 - self.dropout)) if self.dropout < 1.0 else kept
+
+
+# --- Batching -------------------------------------------------------------------------------------
+
+
+@batches(
+    ops.ScaledDotProductAttention, ops.ScaledDotProductAttentionGrad,
+    ops.ScaledDotProductAttentionMaskGrad,
+)  # fmt: skip
+def batch_attention(
+    self: Any, batched: Batched, q: Any, k: Any, v: Any, mask: Any, state: Any, *rest: Any
+) -> Any:
+    """The axis of the examples is one more leading axis of attention."""
+    values = q, k, v, mask, state, *rest
+    alike = self.dropout > 0 and batched.mapped.randomness == "same"
+    if alike or batched[4] or batched.size == 0:
+        return looped(self, batched, values)
+    others = all_in_front(Batched([*batched[:3], *batched[5:]], batched.mapped), (q, k, v, *rest))
+    rank = len(others[0].shape) - 1
+    shape = mask.shape[1:] if batched[3] else mask.shape
+    summed = isinstance(self, ops.ScaledDotProductAttentionMaskGrad)
+    if batched[3] or summed:
+        mask = padded(mask if batched[3] else in_front(mask, batched.size), rank)
+    out = self(*others[:3], mask, state, *others[3:])
+    return ops.reshape(out, (batched.size, *shape)) if summed else out

@@ -21,6 +21,7 @@ from ...core.tensor import Tensor
 from ...graph.ir import Graph, Var
 from ...graph.passes import run_passes
 from ...graph.tracing import Called, trace_graph
+from ..batching import Batched, batched_graph, batches, in_front, of_graph, padded
 from ..reverse import pull_graph, pull_values, used
 
 
@@ -242,3 +243,96 @@ def _fitted(call: Called, index: int, gradient: Any, argument: Any) -> list[Any]
             f"{call.name} bprop returned a gradient of another structure than argument {index} "
             f"has: {error}"
         ) from None
+
+
+# --- Batching -------------------------------------------------------------------------------------
+
+
+@batches(ops.Barrier)
+def batch_barrier(self: ops.Barrier, batched: Batched, x: Any, after: Any) -> Any:
+    return self(x if batched[0] else in_front(x, batched.size), after)
+
+
+@batches(ops.Cond)
+def batch_cond(self: ops.Cond, batched: Batched, pred: Any, *operands: Any) -> Any:
+    """A condition that differs between examples computes both branches, and selects."""
+    flags, device = batched[1:], operands[0].device if operands else pred.device
+    branches = (self.on_true, self.true_takes), (self.on_false, self.false_takes)
+    if batched[0]:
+        yes, no = (
+            of_graph(graph, [flags[i] for i in takes], [operands[i] for i in takes], batched.mapped)
+            for graph, takes in branches
+        )
+        return tuple([
+            ops.where(padded(pred, len(a.shape) - 1), a, b) for a, b in zip(yes, no, strict=True)
+        ])  # fmt: skip
+    spread = [True] * len(self.on_true.outputs)
+    on_true, on_false = (
+        batched_graph(graph, [flags[i] for i in takes], batched.mapped, device, spread)[0]
+        for graph, takes in branches
+    )
+    return ops.Cond(on_true, on_false, self.true_takes, self.false_takes)(pred, *operands)
+
+
+@batches(ops.WhileLoop)
+def batch_while_loop(self: ops.WhileLoop, batched: Batched, *values: Any) -> Any:
+    """The loop goes on until it is over for every example; those that are done keep their
+    values."""
+    count, mapped = len(self.body.outputs), batched.mapped
+    flags = [True] * count + list(batched[count:])
+    captured = values[count:]
+
+    def run(graph: Graph, takes: tuple[int, ...], carried: Sequence[Any]) -> list[Any]:
+        known = (*carried, *captured)
+        return of_graph(graph, [flags[i] for i in takes], [known[i] for i in takes], mapped)
+
+    def goes_on(carried: Sequence[Any]) -> Any:
+        return run(self.condition, self.condition_takes, carried)[0]
+
+    def step(carried: Sequence[Any]) -> tuple[Any, ...]:
+        going, after = goes_on(carried), run(self.body, self.body_takes, carried)
+        return tuple([
+            ops.where(padded(going, len(a.shape) - 1), a, b)
+            for a, b in zip(after, carried, strict=True)
+        ])  # fmt: skip
+
+    first = [
+        v if flag else in_front(v, batched.size)
+        for v, flag in zip(values[:count], batched[:count], strict=True)
+    ]
+    return ops.while_loop(lambda carried: ops.any(goes_on(carried)), step, tuple(first))
+
+
+@batches(ops.Scan)
+def batch_scan(self: ops.Scan, batched: Batched, *values: Any) -> Any:
+    """A scan whose steps are made for all examples. A carried value differs between them if its
+    first one does, or the step's."""
+    first, last = self.carried, self.carried + self.scanned
+    device = values[0].device if values else "cpu"
+    carried, flags = list(batched[:first]), list(batched)
+    rows = [False] * (len(self.body.outputs) - first)
+    while True:
+        spread = [*carried, *rows]
+        body, found = batched_graph(
+            self.body, [*carried, *flags[first:]], batched.mapped, device, spread
+        )
+        if found[:first] == carried:
+            break
+        carried = found[:first]
+    given = [
+        in_front(v, batched.size) if wanted and not flag else v
+        for v, wanted, flag in zip(values[:first], carried, flags, strict=False)
+    ]
+    given += [
+        ops.moveaxis(v, 0, 1) if flag else v
+        for v, flag in zip(values[first:last], flags[first:last], strict=True)
+    ]
+    primitive = ops.Scan(body, self.length, first, self.scanned, self.reverse)
+    outs = primitive(*given, *values[last:])
+    whole = [
+        v if flag else in_front(v, batched.size)
+        for v, flag in zip(outs[:first], carried, strict=False)
+    ]
+    for v, flag in zip(outs[first:], found[first:], strict=True):
+        whole.append(ops.moveaxis(v, 1, 0) if flag else in_front(v, batched.size))
+    return tuple(whole)

@@ -17,6 +17,7 @@ import numpy as np
 
 from ... import ops
 from ...core.bprop import rule
+from ..batching import Batched, all_in_front, batches
 
 
 def turned(x: Any) -> Any:
@@ -166,3 +167,16 @@ def pinv_bprop(self: ops.Pinv, a: Any, out: Any, dout: Any) -> tuple[Any]:
     inner = ops.matmul(ops.matmul(pt, dout), pt)
     outer = ops.sub(right, ops.matmul(a, ops.matmul(p, right)))
     return (ops.sub(ops.add(outer, ops.sub(left, ops.matmul(ops.matmul(left, p), a))), inner),)
+
+
+# --- Batching -------------------------------------------------------------------------------------
+
+
+@batches(ops.Solve, ops.TriangularSolve)
+def batch_solve(self: ops.Solve, batched: Batched, a: Any, b: Any) -> Any:
+    """One matrix for all examples has one factorization: their right sides stand side by side."""
+    if batched[0] or len(a.shape) > 2:
+        return self(*all_in_front(batched, (a, b)))
+    size, n, k = b.shape
+    columns = ops.reshape(ops.transpose(b, (1, 0, 2)), (n, size * k))
+    return ops.transpose(ops.reshape(self(a, columns), (n, size, k)), (1, 0, 2))

@@ -11,6 +11,7 @@ from typing import Any
 
 from ... import ops
 from ...core.bprop import rule
+from ..batching import Batched, all_in_front, batches
 
 
 @rule(ops.Conv2D)
@@ -80,3 +81,61 @@ def avg_pool2d_bprop(self: ops.AvgPool2D, x: Any, out: Any, dout: Any) -> tuple[
 def avg_pool2d_grad_bprop(self: ops.AvgPool2DGrad, dout: Any, out: Any, ddx: Any) -> tuple[Any]:
     size = self.kernel_size, self.stride, self.padding
     return (ops.AvgPool2D(*size, self.count_include_pad)(ddx),)
+
+
+# --- Batching -------------------------------------------------------------------------------------
+
+
+@batches(
+    ops.AvgPool2D, ops.AvgPool2DGrad, ops.MaxPool2D, ops.MaxPool2DGrad, ops.MaxPool2DGather,
+    ops.Convert,
+)  # fmt: skip
+def batch_pooling(self: Any, batched: Batched, *images: Any) -> Any:
+    """The images of all examples are images of one batch."""
+    out = self(*map(_one_batch, all_in_front(batched, images)))
+    if isinstance(out, tuple):
+        return tuple([_apart(part, batched.size) for part in out])
+    return _apart(out, batched.size)
+
+
+def _one_batch(x: Any) -> Any:
+    size, n, *rest = x.shape
+    return ops.reshape(x, (size * n, *rest))
+
+
+def _apart(x: Any, size: int) -> Any:
+    return ops.reshape(x, (size, x.shape[0] // size if size else 0, *x.shape[1:]))
+
+
+@batches(ops.Conv2D, ops.Conv2DInputGrad)
+def batch_convolution(self: Any, batched: Batched, x: Any, w: Any) -> Any:
+    """Images alone are one batch; with filters of their own, examples are groups of channels."""
+    if not batched[1]:
+        return _apart(self(_one_batch(x), w), batched.size)
+    x, w = all_in_front(batched, (x, w))
+    return _channels_apart(self.with_attributes(_grouped(self, batched.size))(
+        _channels(x), _one_batch(w)), batched.size)  # fmt: skip
+
+
+@batches(ops.Conv2DWeightGrad)
+def batch_weight_grad(self: Any, batched: Batched, x: Any, dout: Any) -> Any:
+    x, dout = all_in_front(batched, (x, dout))
+    grouped = self.with_attributes(_grouped(self, batched.size))
+    return _apart(grouped(_channels(x), _channels(dout)), batched.size)
+
+
+def _grouped(self: Any, size: int) -> dict[str, Any]:
+    """The attributes with as many groups for each example."""
+    return {**self.attributes, "groups": self.groups * size}
+
+
+def _channels(x: Any) -> Any:
+    """Images (B, N, C, ...) as (N, B C, ...)."""
+    size, n, channels, *rest = x.shape
+    return ops.reshape(ops.moveaxis(x, 0, 1), (n, size * channels, *rest))
+
+
+def _channels_apart(x: Any, size: int) -> Any:
+    """Images (N, B C, ...) as (B, N, C, ...)."""
+    n, channels, *rest = x.shape
+    return ops.moveaxis(ops.reshape(x, (n, size, channels // size, *rest)), 1, 0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import prod
 from typing import Any
 
@@ -11,6 +12,7 @@ from ... import ops
 from ...core.bprop import Bprop, bprop_getters, rule
 from ...ops.checks import broadcast, normal_axis
 from ...ops.index import TENSOR, analyse, index_by
+from ..batching import Batched, aligned, batches, behind, in_front, looped, padded
 
 
 @rule(ops.Gather)
@@ -83,3 +85,103 @@ def _stays(items: Any, shape: tuple[int, ...], indices: tuple[Any, ...], ndim: i
     slots = ops.Scatter((TENSOR,) * len(indices))(ops.zeros(extents, int), positions, *indices)
     stays = ops.equal(index_by(slots, indices, tuple(range(len(indices))), 0), positions)
     return ops.reshape(stays, common + (1,) * (ndim - named.at - len(common)))
+
+
+# --- Batching -------------------------------------------------------------------------------------
+
+
+@batches(ops.Gather)
+def batch_gather(self: ops.Gather, batched: Batched, x: Any, indices: Any) -> Any:
+    axis = self.axis % (len(x.shape) - batched[0])
+    if not batched[1]:
+        return ops.Gather(axis + 1)(x, indices)
+    return batch_index(ops.Index((axis,), axis), batched, x, indices)
+
+
+@batches(ops.Index)
+def batch_index(self: ops.Index, batched: Batched, x: Any, *indices: Any) -> Any:
+    axes = tuple([a + 1 for a in self.axes])
+    if not any(batched[1:]):
+        return ops.Index(axes, self.at + 1)(x, *indices)
+    named = _indices(batched, indices)
+    if batched[0]:
+        found = ops.Index((0, *axes), self.at)(x, _examples(named, batched), *named)
+    else:
+        found = ops.Index(self.axes, self.at)(x, *named)
+    return ops.moveaxis(found, self.at, 0)
+
+
+@batches(ops.IndexAdd)
+def batch_index_add(self: ops.IndexAdd, batched: Batched, updates: Any, *indices: Any) -> Any:
+    axes, shape = tuple([a + 1 for a in self.axes]), (batched.size, *self.shape)
+    if not any(batched[1:]):
+        return ops.IndexAdd(axes, self.at + 1, shape)(updates, *indices)
+    named = _indices(batched, indices)
+    placed = ops.moveaxis(updates if batched[0] else in_front(updates, batched.size), 0, self.at)
+    examples = _examples(named, batched)
+    return ops.IndexAdd((0, *axes), self.at, shape)(placed, examples, *named)
+
+
+def _indices(batched: Batched, indices: Sequence[Any]) -> list[Any]:
+    """Indices that broadcast to one shape for each example, so that they do for all."""
+    flags = batched[len(batched) - len(indices) :]
+    return aligned(Batched(flags, batched.mapped), indices)
+
+
+def _examples(named: Sequence[Any], batched: Batched) -> Any:
+    """The numbers of the examples, along the first axis of the shape to which indices broadcast."""
+    rank = max(len(i.shape) for i in named) - 1
+    numbers = ops.arange(batched.size, dtype=named[0].dtype)
+    return ops.reshape(numbers, (batched.size, *[1] * rank))
+
+
+@batches(ops.TakeAlongAxis)
+def batch_take_along_axis(self: Any, batched: Batched, x: Any, indices: Any) -> Any:
+    given = _together(batched, x, indices)
+    return ops.TakeAlongAxis(behind(self.axis, len(given[0].shape) - 1))(*given)
+
+
+@batches(ops.PutAlongAxisAdd)
+def batch_put_along_axis_add(self: Any, batched: Batched, updates: Any, indices: Any) -> Any:
+    whole = updates if batched[0] else in_front(updates, batched.size)
+    axis = behind(self.axis, len(whole.shape) - 1)
+    return ops.PutAlongAxisAdd(axis, self.extent)(whole, _together(batched, whole, indices)[1])
+
+
+def _together(batched: Batched, *values: Any) -> list[Any]:
+    """Values of equal ranks for one example, those that all share with an axis of extent 1."""
+    return [
+        v if flag else ops.expand_dims(v, 0) for v, flag in zip(values, (*batched,), strict=True)
+    ]
+
+
+@batches(ops.ScatterAdd)
+def batch_scatter_add(
+    self: ops.ScatterAdd, batched: Batched, x: Any, indices: Any, updates: Any
+) -> Any:
+    shape = x.shape[1:] if batched[0] else x.shape
+    named = indices.shape[1:] if batched[1] else indices.shape
+    axis = self.axis % len(shape)
+    places = (*shape[:axis], *named, *shape[axis + 1 :])
+    whole = x if batched[0] else in_front(x, batched.size)
+    spread = padded(updates, len(places)) if batched[2] else updates
+    if not batched[1]:
+        return ops.ScatterAdd(axis + 1)(whole, indices, spread)
+    each = ops.broadcast_to(spread, (batched.size, *places))
+    add = ops.IndexAdd((axis,), axis, shape)
+    return whole + batch_index_add(add, Batched((True, True), batched.mapped), each, indices)
+
+
+@batches(ops.Scatter)
+def batch_scatter(self: ops.Scatter, batched: Batched, x: Any, value: Any, *indices: Any) -> Any:
+    shape = x.shape[1:] if batched[0] else x.shape
+    if any(batched[2:]):
+        return looped(self, batched, (x, value, *indices))
+    named = tuple([i.shape for i in indices])
+    region = analyse("Scatter", self.index, shape).region(named)
+    all_ = analyse("Scatter", (slice(None), *self.index), (batched.size, *shape)).region(named)
+    if all_ != (batched.size, *region):  # the axis of the examples would not come first
+        return looped(self, batched, (x, value, *indices))
+    spread = padded(value, len(region)) if batched[1] else value
+    target = x if batched[0] else in_front(x, batched.size)
+    return ops.Scatter((slice(None), *self.index))(target, spread, *indices)

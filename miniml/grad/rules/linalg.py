@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from math import prod
+from string import ascii_letters
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import numpy as np
 from ... import ops
 from ...core.bprop import rule
 from ...ops.linalg import Equation, parse
+from ..batching import Batched, aligned, batches
 
 
 @rule(ops.MatMul)
@@ -99,3 +101,32 @@ def _on_diagonals(gradient: Any, once: str, term: str, extents: dict[str, int]) 
         index = np.arange(extents[label])
         gradient = ops.IndexAdd(axes, axes[0], shape)(gradient, *(index,) * len(axes))
     return gradient
+
+
+# --- Batching -------------------------------------------------------------------------------------
+
+
+@batches(ops.MatMul)
+def batch_matmul(self: ops.MatMul, batched: Batched, x: Any, y: Any) -> Any:
+    """An operand of one axis gets a second one for the product, which the result loses again."""
+    row, column = (len(v.shape) - flag == 1 for v, flag in zip((x, y), batched, strict=True))
+    if row:
+        x = ops.expand_dims(x, -2)
+    if column:
+        y = ops.expand_dims(y, -1)
+    out = self(*aligned(batched, (x, y)))
+    lost = (-2,) * row + (-1,) * column
+    return ops.squeeze(out, lost) if lost else out
+
+
+@batches(ops.Einsum)
+def batch_einsum(self: ops.Einsum, batched: Batched, *operands: Any) -> Any:
+    """One more label, in front of the operands that differ between examples and of the output."""
+    terms, arrow, output = self.equation.replace(" ", "").partition("->")
+    if not arrow:
+        labels = terms.replace(",", "").replace(".", "")
+        once = sorted(c for c in set(labels) if labels.count(c) == 1)
+        output = "..." * ("..." in terms) + "".join(once)
+    label = next(c for c in ascii_letters if c not in self.equation)
+    named = [label * f + t for t, f in zip(terms.split(","), batched, strict=True)]
+    return ops.einsum(f"{','.join(named)}->{label}{output}", *operands)

@@ -6,6 +6,7 @@ from typing import Any
 
 from ... import ops
 from ...core.bprop import Bprop, bprop_getters, rule
+from ..batching import Batched, all_in_front, batch_rules, batches, in_front, padded, shifted
 from ..reverse import used
 from .reduce import divided
 
@@ -92,3 +93,62 @@ def cross_entropy_grad_bprop(
         share = share * (1.0 / max(probs.shape[0], 1))
     unit = ops.CrossEntropyGrad(self.reduction)(probs, labels, ops.ones_like(dloss))
     return dslope * share, None, ops.sum(dslope * unit, 1 if each else None)
+
+
+# --- Batching -------------------------------------------------------------------------------------
+
+
+for _cls in (ops.Softmax, ops.LogSoftmax):
+    batch_rules.register(_cls)(shifted("axis"))
+
+
+@batches(ops.LayerNorm)
+def batch_layer_norm(self: ops.LayerNorm, batched: Batched, x: Any, gamma: Any, beta: Any) -> Any:
+    whole = x if batched[0] else in_front(x, batched.size)
+    if not any(batched[1:]):
+        return self(whole, gamma, beta)
+    shape = gamma.shape[1:] if batched[1] else gamma.shape
+    plain = ops.ones(shape, gamma.dtype), ops.zeros(shape, beta.dtype)
+    out, mean, rstd = self(whole, *plain)
+    rank = len(whole.shape) - 1
+    scale, shift = (
+        padded(v, rank) if flag else v for v, flag in zip((gamma, beta), batched[1:], strict=True)
+    )
+    return ops.cast(out * scale + shift, out.dtype), mean, rstd
+
+
+@batches(ops.BatchNorm)
+def batch_batch_norm(self: ops.BatchNorm, batched: Batched, x: Any, gamma: Any, beta: Any) -> Any:
+    """The channels of all examples as channels of one batch: each has statistics of its own."""
+    whole, gammas, betas = all_in_front(batched, (x, gamma, beta))
+    size, n, channels, *rest = whole.shape
+    merged = ops.reshape(ops.moveaxis(whole, 0, 1), (n, size * channels, *rest))
+    out, mean, var = self(merged, *(ops.reshape(v, (size * channels,)) for v in (gammas, betas)))
+    apart = ops.moveaxis(ops.reshape(out, (n, size, channels, *rest)), 1, 0)
+    return apart, *(ops.reshape(v, (size, channels)) for v in (mean, var))
+
+
+@batches(ops.CrossEntropy)
+def batch_cross_entropy(self: ops.CrossEntropy, batched: Batched, logits: Any, labels: Any) -> Any:
+    logits, labels = all_in_front(batched, (logits, labels))
+    size, n, classes = logits.shape
+    each = ops.CrossEntropy("none")
+    rows, probs = each(ops.reshape(logits, (size * n, classes)), ops.reshape(labels, (size * n,)))
+    loss = ops.reshape(rows, (size, n))
+    if self.reduction != "none":
+        loss = ops.sum(loss, 1) if self.reduction == "sum" else ops.mean(loss, 1)
+    return loss, ops.reshape(probs, (size, n, classes))
+
+
+@batches(ops.CrossEntropyGrad)
+def batch_cross_entropy_grad(
+    self: ops.CrossEntropyGrad, batched: Batched, probs: Any, labels: Any, dloss: Any
+) -> Any:
+    probs, labels, dloss = all_in_front(batched, (probs, labels, dloss))
+    size, n, classes = probs.shape
+    if self.reduction != "none":
+        share = divided(dloss, n) if self.reduction == "mean" else dloss
+        dloss = ops.broadcast_to(ops.expand_dims(share, 1), (size, n))
+    rows = ops.reshape(probs, (size * n, classes)), ops.reshape(labels, (size * n,))
+    slopes = ops.CrossEntropyGrad("none")(*rows, ops.reshape(dloss, (size * n,)))
+    return ops.reshape(slopes, (size, n, classes))

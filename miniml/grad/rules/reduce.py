@@ -10,6 +10,7 @@ from ...core.bprop import rule
 from ...core.dtype import float32
 from ...ops.checks import normal_axes, normal_axis, reduced_shape
 from ...ops.reduce import extremum_indices
+from ..batching import Batched, all_in_front, batch_rules, batches, behind, shifted
 
 Shape = tuple[int, ...]
 
@@ -155,3 +156,32 @@ def cum_extremum_bprop(self: ops.CumMax | ops.CumMin, x: Any, out: Any, dout: An
 def sort_bprop(self: ops.Sort | ops.TopK, x: Any, out: Any, dout: Any) -> tuple[Any]:
     axis = normal_axis(self.name, self.axis, len(x.shape))
     return (ops.PutAlongAxisAdd(axis, x.shape[axis])(dout[0], out[1]),)
+
+
+# --- Batching -------------------------------------------------------------------------------------
+
+_REDUCTIONS = (ops.Sum, ops.Mean, ops.Prod, ops.Max, ops.Min, ops.Any, ops.All, ops.LogSumExp)
+_ALONG = (ops.CumSum, ops.CumProd, ops.CumMax, ops.CumMin, ops.Sort, ops.TopK)
+for _cls in (*_REDUCTIONS, *_ALONG):
+    batch_rules.register(_cls)(shifted("axis"))
+
+
+@batches(ops.ArgMax, ops.ArgMin)
+def batch_arg_extremum(self: ops.ArgMax, batched: Batched, x: Any) -> Any:
+    rank = len(x.shape) - 1
+    if self.axis is not None:
+        return self.with_attributes({**self.attributes, "axis": behind(self.axis, rank)})(x)
+    flat = ops.reshape(x, (batched.size, prod(x.shape[1:])))
+    found = self.with_attributes({"axis": 1, "keepdims": False})(flat)
+    return ops.reshape(found, (batched.size, *[1] * (rank * self.keepdims)))
+
+
+@batches(ops.SearchSorted)
+def batch_search_sorted(self: ops.SearchSorted, batched: Batched, x: Any, values: Any) -> Any:
+    if not batched[0] and len(x.shape) == 1:
+        return self(x, values)
+    x, values = all_in_front(batched, (x, values))
+    if len(x.shape) > 2:
+        return self(x, values)
+    rows = ops.reshape(values, (batched.size, prod(values.shape[1:])))
+    return ops.reshape(self(x, rows), values.shape)

@@ -8,7 +8,16 @@ from ... import ops
 from ...core.abstract import PLAIN
 from ...core.bprop import Bprop, bprop_getters, rule
 from ...core.primitive import Primitive
-from ...ops.shape import sliced_shape
+from ...ops.shape import filled_shape, sliced_shape
+from ..batching import (
+    Batched,
+    all_in_front,
+    batch_rules,
+    batches,
+    behind,
+    padded,
+    shifted,
+)
 from .reduce import inverse
 
 
@@ -74,3 +83,72 @@ def pad_bprop(self: ops.Pad, x: Any, out: Any, dout: Any) -> tuple[Any]:
     begin = tuple(before for before, _ in self.padding)
     end = tuple(b + n for b, n in zip(begin, x.shape, strict=True))
     return (ops.Slice(begin, end, (1,) * x.ndim)(dout),)
+
+
+# --- Batching -------------------------------------------------------------------------------------
+
+
+batch_rules.register(ops.Flip)(shifted("axis"))
+
+
+@batches(ops.Squeeze)
+def batch_squeeze(self: ops.Squeeze, batched: Batched, x: Any) -> Any:
+    rank = len(x.shape) - 1
+    ones = tuple([a for a in range(1, rank + 1) if x.shape[a] == 1])
+    return ops.squeeze(x, ones if self.axis is None else behind(self.axis, rank))
+
+
+@batches(ops.Reshape)
+def batch_reshape(self: ops.Reshape, batched: Batched, x: Any) -> Any:
+    return ops.reshape(x, (batched.size, *filled_shape("Reshape", x.shape[1:], self.shape)))
+
+
+@batches(ops.Transpose)
+def batch_transpose(self: ops.Transpose, batched: Batched, x: Any) -> Any:
+    return ops.transpose(x, (0, *behind(self.axes, len(x.shape) - 1)))
+
+
+@batches(ops.BroadcastTo)
+def batch_broadcast_to(self: ops.BroadcastTo, batched: Batched, x: Any) -> Any:
+    return ops.broadcast_to(padded(x, len(self.shape)), (batched.size, *self.shape))
+
+
+@batches(ops.SumTo)
+def batch_sum_to(self: ops.SumTo, batched: Batched, x: Any) -> Any:
+    ones = (1,) * (len(x.shape) - 1 - len(self.shape))
+    summed = ops.sum_to(x, (batched.size, *ones, *self.shape))
+    return ops.reshape(summed, (batched.size, *self.shape))
+
+
+@batches(ops.ExpandDims)
+def batch_expand_dims(self: ops.ExpandDims, batched: Batched, x: Any) -> Any:
+    count = len(self.axis) if isinstance(self.axis, tuple) else 1
+    return ops.expand_dims(x, behind(self.axis, len(x.shape) - 1 + count))
+
+
+@batches(ops.Pad)
+def batch_pad(self: ops.Pad, batched: Batched, x: Any) -> Any:
+    return ops.Pad(((0, 0), *self.padding), self.value)(x)
+
+
+@batches(ops.Slice)
+def batch_slice(self: ops.Slice, batched: Batched, x: Any) -> Any:
+    begin, end, strides = (0, *self.begin), (batched.size, *self.end), (1, *self.strides)
+    return ops.Slice(begin, end, strides, tuple([a + 1 for a in self.dropped]))(x)
+
+
+@batches(ops.SliceGrad)
+def batch_slice_grad(self: ops.SliceGrad, batched: Batched, x: Any) -> Any:
+    begin, end, strides = (0, *self.begin), (batched.size, *self.end), (1, *self.strides)
+    return ops.SliceGrad((batched.size, *self.shape), begin, end, strides)(x)
+
+
+@batches(ops.Concat)
+def batch_concat(self: ops.Concat, batched: Batched, *parts: Any) -> Any:
+    whole = all_in_front(batched, parts)
+    return ops.Concat(behind(self.axis, len(whole[0].shape) - 1))(*whole)
+
+
+@batches(ops.Split)
+def batch_split(self: ops.Split, batched: Batched, x: Any) -> Any:
+    return ops.Split(behind(self.axis, len(x.shape) - 1), self.sections)(x)
