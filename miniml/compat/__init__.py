@@ -288,7 +288,7 @@ INSTEAD = {
     "ml.save_checkpoint(obj, path)": "save",
     "ml.load_checkpoint(path, obj)": "load",
     "ml.context(device_target=name)": "device set_default_device",
-    "not available: ops work on whole batches": "vmap pmap",
+    "ml.vmap(f)": "pmap vectorize",
     "not available: ONNX is read, not written; ml.save_graph(f, path, x) writes a graph": (
         "miniml.onnx.save miniml.onnx.export"
     ),

@@ -95,7 +95,7 @@ def test_a_tensor_never_points_to_a_module():
         (T, "where", "ops.where(condition, t, other)"),
         (T, "swapaxes", "ops.swapaxes(t, axis1, axis2)"),
         (T, "zeros", "ops.zeros(shape)"),
-        (ml, "vmap", "not available: ops work on whole batches"),
+        (ml, "pmap", "ml.vmap(f)"),
         (ml, "sin", "ops.sin"),
         (ml, "no_grad", "not needed: nothing is recorded"),
         (ml.grad, "autograd", "miniml.grad"),
