@@ -68,7 +68,7 @@ def linearize(
             _refuse_twice(fn, args, argnums)
         device = weights[0].device if weights and computes_at_once() else None
         for argnum in argnums:
-            leaves, spec = _float_leaves(fn, args, argnum, named, device)
+            leaves, spec = float_leaves(fn, args, argnum, named, device)
             symbols = [trace.input(leaf) for leaf in leaves]
             traced[argnum] = spec.unflatten(symbols)
             wrt.append((tuple([s.var for s in symbols]), spec))
@@ -76,7 +76,7 @@ def linearize(
         try:
             result: Any = trace.record(fn, traced, named)
         except Exception as error:
-            _note_lists(error, fn, args, argnums)
+            note_lists(error, fn, args, argnums)
             raise
         aux: Any
         out, aux = _split(fn, result) if has_aux else (result, None)
@@ -85,9 +85,9 @@ def linearize(
             if not isinstance(leaf, Tensor):
                 refuse_dataclass(f"{name_of(fn)} returned", leaf, GradientArgumentError)
         if trace.numbers_left:
-            _refuse_left(fn, returned)
+            refuse_left(fn, returned)
         targets, outs = trace.split(returned)
-        values = out_spec.unflatten([o if isinstance(o, Tensor) else _tensor(o) for o in outs])
+        values = out_spec.unflatten([o if isinstance(o, Tensor) else as_result(o) for o in outs])
         kept = None if aux is None else optree.tree_map(trace.value, aux, none_is_leaf=True)
     finally:
         trace.end()
@@ -101,8 +101,12 @@ def _refuse_twice(fn: Any, args: Sequence[Any], argnums: Sequence[int]) -> None:
         )
 
 
-def _float_leaves(
-    fn: Any, args: Sequence[Any], argnum: int, named: Mapping[str, Any], device: str | None
+def float_leaves(
+    fn: Any,
+    args: Sequence[Any],
+    argnum: int,
+    named: Mapping[str, Any] = _NONE,
+    device: str | None = None,
 ) -> tuple[list[Tensor], Any]:
     """The leaves of an argument as tensors, arrays on `device`; and its structure, in which None is
     an empty tree."""
@@ -153,7 +157,7 @@ def _split(fn: Any, result: Any) -> tuple[Any, Any]:
     return result
 
 
-def _refuse_left(fn: Any, leaves: Sequence[Any]) -> None:
+def refuse_left(fn: Any, leaves: Sequence[Any]) -> None:
     """GradientArgumentError for a returned Python number: one taken out of a tensor has lost its
     gradient."""
     for leaf in leaves:
@@ -164,11 +168,11 @@ def _refuse_left(fn: Any, leaves: Sequence[Any]) -> None:
             )
 
 
-def _tensor(value: Any) -> Any:
+def as_result(value: Any) -> Any:
     return Tensor(value) if isinstance(value, (np.ndarray, np.generic, int, float)) else value
 
 
-def _note_lists(error: Exception, fn: Any, args: Sequence[Any], argnums: Sequence[int]) -> None:
+def note_lists(error: Exception, fn: Any, args: Sequence[Any], argnums: Sequence[int]) -> None:
     """Add notes to an error of the function for list arguments that may be meant as arrays."""
     for argnum in argnums:
         if _is_list_of_numbers(args[argnum]):
@@ -288,7 +292,12 @@ def called(gradient: Callable[..., Any], fn: Callable[..., Any]) -> Callable[...
     return derived
 
 
-_USES = {"vjp": "vjp(f, x)", "jvp": "jvp(f, (x,), (t,))", "hvp": "hvp(f, x, v)"}
+_USES = {
+    "vjp": "vjp(f, x)",
+    "jvp": "jvp(f, (x,), (t,))",
+    "linearize": "linearize(f, x)",
+    "hvp": "hvp(f, x, v)",
+}
 
 
 def checked_function(who: str, fn: Any) -> Callable[..., Any]:

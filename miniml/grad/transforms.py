@@ -32,12 +32,13 @@ from ..core.errors import (
 from ..core.hints import hide_frames, hides_frames
 from ..core.options import flag
 from ..core.parameter import Parameter
-from ..core.settings import context
 from ..core.tensor import Tensor
 from ..core.trace import computes_at_once, current_trace, partition
 from ..graph.ir import is_result
 from ..graph.tracing import TracedTensor, as_tensor, by_position
 from ..ops.checks import dtype_of, on_device_of
+from .batching import vmap
+from .forward import along, pushed, tangent_or_zeros
 from .reverse import (
     Linearized,
     called,
@@ -47,7 +48,6 @@ from .reverse import (
     flattened,
     linearize,
     name_of,
-    tensor_like,
 )
 
 Function = Callable[..., Any]
@@ -200,9 +200,9 @@ def vjp(
 def jvp(fn: Function, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
     """(out, tangent): the value of fn and its derivative in the direction of `tangents`.
 
-    Computed as the vjp of the vjp, which is linear in its cotangent, so every primitive with a
-    bprop has it. `tangents` have the structure, shapes and dtypes of `primals`. The tangent of an
-    integer output is None.
+    In one pass, which keeps nothing: a primitive moves tangents by its jvp rule (`jvp_rules`), by
+    what its class says (`linear`, `elementwise`), else by the gradient of its gradient. `tangents`
+    have the structure, shapes and dtypes of `primals`. The tangent of an integer output is None.
 
     >>> jvp(lambda x: x * x, (3.0,), (1.0,))[1]
     Tensor(6., shape=(), dtype=float32)
@@ -216,26 +216,7 @@ def jvp(fn: Function, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[
         raise GradientArgumentError(
             f"jvp got {len(primals)} primals and {len(tangents)} tangents; give one for each"
         )
-    found = linearize(checked_function("jvp", fn), primals, range(len(primals)))
-    outs = found.out_spec.flatten_up_to(found.out)
-    varying = [i for i, o in enumerate(outs) if _varies(o)]
-
-    def pull(*given: Any) -> Any:
-        douts = dict(zip(varying, given, strict=True))
-        return found.pull([douts.get(i) for i in range(len(outs))])[0]
-
-    # pull is linear, so any point would do; at 0 a gradient that does not exist would not be NaN.
-    with context(check_nan=False):  # the value of pull there is not used
-        _, transposed = vjp(pull, *[ops.ones_like(outs[i]) for i in varying])
-    directions = tuple(map(_direction, primals, tangents))
-    along = dict(zip(varying, transposed(directions), strict=True))
-    tangent = found.out_spec.unflatten([along.get(i) for i in range(len(outs))])
-    return found.out, tangent
-
-
-def _direction(primal: Any, tangent: Any) -> Any:
-    leaves, spec = optree.tree_flatten(primal)
-    return spec.unflatten(map(tensor_like, leaves, flattened(spec, tangent, "jvp got a tangent")))
+    return along(checked_function("jvp", fn), primals, tangents)
 
 
 # --- Weights --------------------------------------------------------------------------------------
@@ -438,23 +419,96 @@ def _kind_of(value: Any) -> str:
 def jacobian(fn: Function, argnums: int = 0) -> Function:
     """The function that returns d fn / d argument, of shape out.shape + argument.shape.
 
-    One pull-back per element of the output. Where the output or the argument is a tree, the result
-    has the output's structure, with the argument's structure for each of its leaves.
+    By `jacfwd` where the argument has fewer elements than the output, else by `jacrev`. Where the
+    output or the argument is a tree, the result has the output's structure, with the argument's
+    structure for each of its leaves.
 
     >>> jacobian(lambda x: x * x)(np.array([1.0, 2.0])).tolist()
     [[2.0, 0.0], [0.0, 4.0]]
     """
-    argnum = _one_argument("jacobian", argnums)
+    return _jacobian("jacobian", fn, argnums, lambda inputs, outputs: inputs < outputs)
+
+
+def jacfwd(fn: Function, argnums: int = 0) -> Function:
+    """`jacobian` by forward mode: one tangent for each element of the argument, all at once."""
+    return _jacobian("jacfwd", fn, argnums, lambda inputs, outputs: True)
+
+
+def jacrev(fn: Function, argnums: int = 0) -> Function:
+    """`jacobian` by reverse mode: one cotangent for each element of the output, all at once."""
+    return _jacobian("jacrev", fn, argnums, lambda inputs, outputs: False)
+
+
+def _jacobian(
+    who: str, fn: Function, argnums: int, forward: Callable[[int, int], bool]
+) -> Function:
+    """forward: whether to go forward, by the numbers of elements of argument and output."""
+    argnum = _one_argument(who, argnums)
 
     def derive(*args: Any, **named: Any) -> Any:
         found = linearize(fn, args, (argnum,), named=named)
         outs = found.out_spec.flatten_up_to(found.out)
         if not all(map(_varies, outs)):
-            raise GradientArgumentError("jacobian needs a function that returns float tensors")
-        return found.out_spec.unflatten([_jacobian_of(found, i, o) for i, o in enumerate(outs)])
+            raise GradientArgumentError(f"{who} needs a function that returns float tensors")
+        inputs = sum(v.abstract.size for v in found.wrt[0][0])
+        way = _columns if forward(inputs, sum(o.size for o in outs)) else _rows
+        spec = found.wrt[0][1]
+        return found.out_spec.unflatten([spec.unflatten(blocks) for blocks in way(found, outs)])
 
-    derive.__name__ = f"jacobian({name_of(checked_function('jacobian', fn))})"
+    derive.__name__ = f"{who}({name_of(checked_function(who, fn))})"
     return called(derive, fn)
+
+
+def _rows(found: Linearized, outs: Sequence[Tensor]) -> list[list[Any]]:
+    """For each output its blocks, by argument leaf: pull-backs of all unit cotangents at once."""
+    variables, spec = found.wrt[0]
+    blocks = []
+    for i, out in enumerate(outs):
+
+        def pull(dout: Any, i: int = i) -> list[Any]:
+            douts = [dout if k == i else None for k in range(len(found.targets))]
+            return list(spec.flatten_up_to(found.pull(douts)[0][0]))
+
+        rows = vmap(pull)(_units(out))
+        shapes = [(*out.shape, *v.abstract.shape) for v in variables]
+        blocks.append(list(map(ops.reshape, rows, shapes)))
+    return blocks
+
+
+def _columns(found: Linearized, outs: Sequence[Tensor]) -> list[list[Any]]:
+    """The same blocks: unit tangents of all elements of the argument, sent forward at once."""
+    variables, _ = found.wrt[0]
+    blocks: list[list[Any]] = [[] for _ in outs]
+    for i, variable in enumerate(variables):
+
+        def send(tangent: Any, i: int = i) -> list[Any]:
+            given = tuple([tangent if k == i else None for k in range(len(variables))])
+            return list(map(tangent_or_zeros, pushed(found, given), outs))
+
+        given = variable.abstract
+        with on_device_of(outs[0]):
+            units = _units(ops.zeros(given.shape, given.dtype))
+        for k, column in enumerate(vmap(send)(units)):
+            shape = (*outs[k].shape, *given.shape)
+            blocks[k].append(ops.reshape(ops.moveaxis(column, 0, -1), shape))
+    return blocks
+
+
+def _units(like: Tensor) -> Tensor:
+    """All tensors of that shape with one element 1 and zeros elsewhere, stacked."""
+    units = np.eye(like.size, dtype=like.dtype).reshape(like.size, *like.shape)
+    with on_device_of(like):
+        return Tensor(units)
+
+
+def per_example(fn: Function, argnums: ArgNums = 0, weights: Given | None = None) -> Function:
+    """The function of batches that returns the gradient of fn for each example: `grad` under
+    `vmap`. All arguments have the examples along their first axis, and so have the gradients.
+
+    >>> per_example(lambda x: ops.sum(x * x))(np.array([[1.0, 2.0], [3.0, 4.0]])).tolist()
+    [[2.0, 4.0], [6.0, 8.0]]
+    """
+    return vmap(grad(fn, argnums, weights=weights))
 
 
 def _one_argument(who: str, argnums: Any) -> int:
@@ -467,25 +521,6 @@ def _one_argument(who: str, argnums: Any) -> int:
         ) from None
 
 
-def _jacobian_of(found: Linearized, index: int, out: Tensor) -> Any:
-    """The Jacobian of one leaf of the output, in the structure of the argument."""
-    variables, spec = found.wrt[0]
-    douts: list[Any] = [None] * len(found.targets)
-    rows = []
-    for row in np.eye(out.size, dtype=out.dtype).reshape(out.size, *out.shape):
-        with on_device_of(out):
-            douts[index] = Tensor(row)
-        rows.append(spec.flatten_up_to(found.pull(douts)[0][0]))
-    blocks = []
-    for i, var in enumerate(variables):
-        shape = (*out.shape, *var.abstract.shape)
-        if rows:
-            blocks.append(ops.reshape(ops.stack([row[i] for row in rows]), shape))
-        else:
-            blocks.append(ops.zeros(shape, var.abstract.dtype))
-    return spec.unflatten(blocks)
-
-
 def hessian(fn: Function, argnums: int = 0) -> Function:
     """The function that returns the second derivatives of a scalar fn: x.shape + x.shape.
 
@@ -493,7 +528,7 @@ def hessian(fn: Function, argnums: int = 0) -> Function:
     [[6.0, 0.0], [0.0, 12.0]]
     """
     argnum = _one_argument("hessian", argnums)
-    return jacobian(grad(checked_function("hessian", fn), argnum), argnum)
+    return jacfwd(grad(checked_function("hessian", fn), argnum), argnum)
 
 
 @hides_frames
@@ -512,17 +547,7 @@ def hvp(fn: Function, xs: Any, vs: Any) -> Any:
     single = not isinstance(xs, tuple)
     points, directions = ((xs,), (vs,)) if single else (xs, vs)
 
-    def slope(*args: Any) -> Any:
-        gradients = grad(fn, tuple(range(len(args))))(*args)
-        leaves, spec = optree.tree_flatten(gradients)
-        along = flattened(spec, directions, "hvp got vs")
-        terms = [ops.sum(g * tensor_like(g, v)) for g, v in zip(leaves, along, strict=True)]
-        total = terms[0]
-        for term in terms[1:]:
-            total = total + term
-        return total
-
-    products = grad(slope, tuple(range(len(points))))(*points)
+    _, products = along(grad(fn, tuple(range(len(points)))), points, directions)
     return products[0] if single else products
 
 

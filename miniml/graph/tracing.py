@@ -576,7 +576,7 @@ def by_position(
 def record_call(trace: Any, name: str, fn: Function, bprop: Function, args: Sequence[Any]) -> Any:
     """Call fn(*args) in the enclosing trace; record a node for `bprop` if an argument is traced."""
     given = partition(map_tree(_read(trace), tuple(args)), is_result, none_is_leaf=True)
-    own = _constant(trace, fn), _constant(trace, bprop)
+    own = as_constant(trace, fn), as_constant(trace, bprop)
     with use_trace(trace.parent):
         values = map_tree(trace.known, given.filled(given.taken()))
         out = map_tree(_as_result(trace), trace.parent.call_with_bprop(name, *own, values))
@@ -612,7 +612,7 @@ def _as_result(trace: Any) -> Callable[[Any], Any]:
     return result
 
 
-def _constant(trace: Any, fn: Function) -> Function:
+def as_constant(trace: Any, fn: Function) -> Function:
     """The function, for which tensors that the trace has recorded are values without a gradient.
 
     The trace records calls that hold this function, so a strong reference would make a cycle.
@@ -642,14 +642,14 @@ class ConstantTrace(ForwardingTrace):
 
     def call_with_bprop(self, name: str, fn: Function, bprop: Function, args: Sequence[Any]) -> Any:
         known = map_tree(self.record.known, tuple(args))
-        again = _constant(self.record, fn), _constant(self.record, bprop)
+        again = as_constant(self.record, fn), as_constant(self.record, bprop)
         with use_trace(self.parent):
             return self.parent.call_with_bprop(name, *again, known)
 
     def call_recomputed(self, name: str, fn: Function, pull: Function, args: Sequence[Any]) -> Any:
         known = [self.record.known(a) for a in args]
         with use_trace(self.parent):
-            return self.parent.call_recomputed(name, _constant(self.record, fn), pull, known)
+            return self.parent.call_recomputed(name, as_constant(self.record, fn), pull, known)
 
     def guard(self, owner: Any, state: object) -> None:
         self.record.guard(owner, state)
