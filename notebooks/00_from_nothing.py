@@ -226,7 +226,8 @@ print(grad(lambda x: grad(lambda y: x * y)(x))(Tensor(3.0)).data)
 
 # %% [markdown]
 # In miniml: `miniml/graph/record.py`, the rules in `miniml/ops/elementwise.py` and
-# `miniml/grad/rules/reduce.py` and its like, the walk in `miniml/grad/reverse.py`, `grad` in `miniml/grad/transforms.py`.
+# `miniml/grad/rules/reduce.py` and its like, the walk in `miniml/grad/reverse.py`, `grad` in
+# `miniml/grad/transforms.py`.
 
 # %% [markdown]
 # ## 4. A program as a value
