@@ -77,10 +77,10 @@ def along(fn: Function, primals: Sequence[Any], tangents: Sequence[Any]) -> tupl
         refuse_left(fn, returned)
     pairs = [trace.apart(as_result(leaf)) for leaf in returned]
     out = spec.unflatten([value for value, _ in pairs])
-    return out, spec.unflatten([tangent_or_zeros(tangent, value) for value, tangent in pairs])
+    return out, spec.unflatten([moved_or_zeros(tangent, value) for value, tangent in pairs])
 
 
-def tangent_or_zeros(tangent: Any, value: Any) -> Any:
+def moved_or_zeros(tangent: Any, value: Any) -> Any:
     """The tangent of a result: zeros where none passes to a float, None for what is none."""
     floats = isinstance(value, Tensor) and is_float(value.dtype)
     return ops.zeros_like(value) if tangent is None and floats else tangent
@@ -110,7 +110,7 @@ def linearize(fn: Function, *xs: Any) -> tuple[Any, Function]:
             given = flattened(spec, tangent, "jvp_fn got a tangent")
             moving += [tensor_like(x, t) for x, t in zip(own, given, strict=True)]
         moved = pushed(found, tuple(moving))
-        return found.out_spec.unflatten(list(map(tangent_or_zeros, moved, outs)))
+        return found.out_spec.unflatten(list(map(moved_or_zeros, moved, outs)))
 
     return found.out, jvp_fn
 
@@ -178,7 +178,8 @@ class DualTrace(ForwardingTrace):
         return ConstantTrace(self, parent)
 
     def stand_in(self, parameter: Any) -> Any:
-        return self.versions.get(id(parameter)) or self.parent.stand_in(parameter)
+        known = self.versions.get(id(parameter))
+        return self.parent.stand_in(parameter) if known is None else known
 
     def bind(self, primitive: Primitive, args: Sequence[Any]) -> tuple[Any, ...]:
         target = written(primitive, args)
@@ -228,18 +229,14 @@ def _tangent(value: Any) -> Any:
     return value.tangent if type(value) is DualTensor else None
 
 
-def of_graph(
-    graph: Graph, values: Sequence[Any], tangents: Sequence[Any]
-) -> tuple[list[Any], list[Any]]:
-    """The outputs of a graph with their tangents, computed in the current trace; zeros where none
-    passes to a float."""
+def of_duals(graph: Graph, pairs: Sequence[tuple[Any, Any]]) -> tuple[list[Any], list[Any]]:
+    """The outputs of a graph for inputs with tangents, and the tangents of the outputs: zeros where
+    none passes to a float."""
     trace = DualTrace(current_trace())
     with use_trace(trace):
-        outs = replay(graph, list(map(trace.dual, values, tangents)))
-    pairs = [trace.apart(out) for out in outs]
-    return [v for v, _ in pairs], [
-        ops.zeros_like(v) if t is None and is_float(v.dtype) else t for v, t in pairs
-    ]
+        outs = replay(graph, [trace.dual(value, tangent) for value, tangent in pairs])
+    apart = [trace.apart(out) for out in outs]
+    return [v for v, _ in apart], [moved_or_zeros(t, v) for v, t in apart]
 
 
 # --- One call -------------------------------------------------------------------------------------
@@ -345,6 +342,16 @@ def _transposed(
 
 def _or_zeros(gradient: Any, x: Tensor) -> Any:
     return ops.zeros_like(x) if gradient is None else gradient
+
+
+def jointly(primitive: type[Primitive]) -> Callable[[R], R]:
+    """Decorator: register `fn(primitive, primals, tangents)`, which gives outputs and tangents."""
+
+    def add(fn: R) -> R:
+        joint[primitive] = fn
+        return fn
+
+    return add
 
 
 def moves_along(*primitives: type[Primitive]) -> Callable[[R], R]:

@@ -38,7 +38,7 @@ from ..graph.ir import is_result
 from ..graph.tracing import TracedTensor, as_tensor, by_position
 from ..ops.checks import dtype_of, on_device_of
 from .batching import vmap
-from .forward import along, pushed, tangent_or_zeros
+from .forward import along, moved_or_zeros, pushed
 from .reverse import (
     Linearized,
     called,
@@ -483,7 +483,7 @@ def _columns(found: Linearized, outs: Sequence[Tensor]) -> list[list[Any]]:
 
         def send(tangent: Any, i: int = i) -> list[Any]:
             given = tuple([tangent if k == i else None for k in range(len(variables))])
-            return list(map(tangent_or_zeros, pushed(found, given), outs))
+            return list(map(moved_or_zeros, pushed(found, given), outs))
 
         given = variable.abstract
         with on_device_of(outs[0]):

@@ -61,6 +61,7 @@ class Gather(Primitive):
     axis raises OutOfRangeError when it runs.
     """
 
+    linear = ("x",)
     flops = moves
     axis: int = 0
 
@@ -117,6 +118,7 @@ class TakeAlongAxis(Primitive):
     x and indices have the same rank; their other axes broadcast. OutOfRangeError as in Gather.
     """
 
+    linear = ("x",)
     flops = moves
     axis: int = -1
 
@@ -140,6 +142,7 @@ class PutAlongAxisAdd(Primitive):
     where there is one for each, and positions named more than once get the sum.
     """
 
+    linear = ("updates",)
     axis: int
     extent: int
 
@@ -162,6 +165,7 @@ class ScatterAdd(Primitive):
     updates broadcast to the shape that Gather(axis) gives for x and indices.
     """
 
+    linear = ("x updates",)
     axis: int = 0
 
     def infer_shape(self, x: Shape, indices: Shape, updates: Shape) -> Shape:

@@ -150,6 +150,7 @@ class Squeeze(Primitive):
 class Flip(Primitive):
     """x with the order of its elements reversed along `axis`, along all axes for None."""
 
+    linear = ("x",)
     flops = moves
     axis: Axes = None
     infer_shape = rules.along("axis")
@@ -300,6 +301,7 @@ class Concat(Primitive):
 class Split(Primitive):
     """x cut along `axis` into `sections` equal parts, or into parts of the extents `sections`."""
 
+    linear = ("x",)
     flops = moves
     axis: int
     sections: int | tuple[int, ...]
@@ -338,6 +340,7 @@ class Slice(Primitive):
     with one element taken, which the output lacks.
     """
 
+    linear = ("x",)
     flops = moves
     begin: tuple[int, ...]
     end: tuple[int, ...]
@@ -356,6 +359,7 @@ class Slice(Primitive):
 class SliceGrad(Primitive):
     """Zeros of `shape` with x at the elements that Slice takes: the transpose of Slice."""
 
+    linear = ("x",)
     flops = moves
     shape: Shape
     begin: tuple[int, ...]

@@ -22,6 +22,7 @@ from ...graph.ir import Graph, Var
 from ...graph.passes import run_passes
 from ...graph.tracing import Called, trace_graph
 from ..batching import Batched, batched_graph, batches, in_front, of_graph, padded
+from ..forward import jointly, moved_or_zeros, moves_along, of_duals
 from ..reverse import pull_graph, pull_values, used
 
 
@@ -336,3 +337,68 @@ def batch_scan(self: ops.Scan, batched: Batched, *values: Any) -> Any:
     for v, flag in zip(outs[first:], found[first:], strict=True):
         whole.append(ops.moveaxis(v, 1, 0) if flag else in_front(v, batched.size))
     return tuple(whole)
+
+
+# --- Tangents -------------------------------------------------------------------------------------
+
+
+@moves_along(ops.Barrier)
+def jvp_barrier(self: ops.Barrier, primals: Any, tangents: Any, out: Any) -> Any:
+    return ops.zeros_like(out) if tangents[0] is None else self(tangents[0], primals[1])
+
+
+@moves_along(ops.Assign)
+def jvp_assign(self: ops.Assign, primals: Any, tangents: Any, out: Any) -> Any:
+    return tangents[1]
+
+
+Pair = tuple[list[Any], list[Any]]  # values and tangents
+
+
+@jointly(ops.Cond)
+def dual_cond(self: ops.Cond, primals: Any, tangents: Any) -> Pair:
+    pred, *operands = primals
+
+    def branch(graph: Graph, takes: tuple[int, ...]) -> Callable[[], Any]:
+        return lambda: of_duals(graph, [(operands[i], tangents[1 + i]) for i in takes])
+
+    yes, no = branch(self.on_true, self.true_takes), branch(self.on_false, self.false_takes)
+    return ops.cond(pred, yes, no)  # type: ignore[no-any-return]
+
+
+@jointly(ops.WhileLoop)
+def dual_while_loop(self: ops.WhileLoop, primals: Any, tangents: Any) -> Pair:
+    count = len(self.body.outputs)
+    captured = list(zip(primals[count:], tangents[count:], strict=True))
+
+    def taken(carried: Any, takes: tuple[int, ...]) -> list[tuple[Any, Any]]:
+        known = [*zip(*carried, strict=True), *captured]
+        return [known[i] for i in takes]
+
+    def goes_on(carried: Any) -> Any:
+        return of_duals(self.condition, taken(carried, self.condition_takes))[0][0]
+
+    first = list(primals[:count]), list(map(moved_or_zeros, tangents[:count], primals[:count]))
+    step = lambda carried: of_duals(self.body, taken(carried, self.body_takes))  # noqa: E731
+    return ops.while_loop(goes_on, step, first)  # type: ignore[no-any-return]
+
+
+@jointly(ops.Scan)
+def dual_scan(self: ops.Scan, primals: Any, tangents: Any) -> Pair:
+    first, last = self.carried, self.carried + self.scanned
+    captured = list(zip(primals[last:], tangents[last:], strict=True))
+
+    def step(carried: Any, rows: Any) -> tuple[Any, Any]:
+        given = [*zip(*carried, strict=True), *zip(*rows, strict=True), *captured]
+        outs, moved = of_duals(self.body, given)
+        return (outs[:first], moved[:first]), (outs[first:], moved[first:])
+
+    begin, xs = (
+        (list(part), list(map(moved_or_zeros, moving, part)))
+        for part, moving in (
+            (primals[:first], tangents[:first]),
+            (primals[first:last], tangents[first:last]),
+        )
+    )
+    rows, carried = ops.scan(step, begin, xs, self.length, self.reverse)
+    return [*carried[0], *rows[0]], [*carried[1], *rows[1]]

@@ -13,6 +13,7 @@ from ...core.bprop import Bprop, bprop_getters, rule
 from ...ops.checks import broadcast, normal_axis
 from ...ops.index import TENSOR, analyse, index_by
 from ..batching import Batched, aligned, batches, behind, in_front, looped, padded
+from ..forward import moved_or_zeros, moves_along
 
 
 @rule(ops.Gather)
@@ -185,3 +186,16 @@ def batch_scatter(self: ops.Scatter, batched: Batched, x: Any, value: Any, *indi
     spread = padded(value, len(region)) if batched[1] else value
     target = x if batched[0] else in_front(x, batched.size)
     return ops.Scatter((slice(None), *self.index))(target, spread, *indices)
+
+
+# --- Tangents -------------------------------------------------------------------------------------
+
+
+@moves_along(ops.Index, ops.IndexAdd)
+def jvp_index(self: Any, primals: Any, tangents: Any, out: Any) -> Any:
+    return self(tangents[0], *primals[1:])
+
+
+@moves_along(ops.Scatter)
+def jvp_scatter(self: ops.Scatter, primals: Any, tangents: Any, out: Any) -> Any:
+    return self(*map(moved_or_zeros, tangents[:2], primals[:2]), *primals[2:])

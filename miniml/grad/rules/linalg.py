@@ -12,6 +12,7 @@ from ... import ops
 from ...core.bprop import rule
 from ...ops.linalg import Equation, parse
 from ..batching import Batched, aligned, batches
+from ..forward import moves_along
 
 
 @rule(ops.MatMul)
@@ -130,3 +131,17 @@ def batch_einsum(self: ops.Einsum, batched: Batched, *operands: Any) -> Any:
     label = next(c for c in ascii_letters if c not in self.equation)
     named = [label * f + t for t, f in zip(terms.split(","), batched, strict=True)]
     return ops.einsum(f"{','.join(named)}->{label}{output}", *operands)
+
+
+# --- Tangents -------------------------------------------------------------------------------------
+
+
+@moves_along(ops.Einsum)
+def jvp_einsum(self: ops.Einsum, primals: Any, tangents: Any, out: Any) -> Any:
+    """It is linear in each operand."""
+    total = None
+    for i, tangent in enumerate(tangents):
+        if tangent is not None:
+            term = self(*primals[:i], tangent, *primals[i + 1 :])
+            total = term if total is None else total + term
+    return total

@@ -11,6 +11,7 @@ from ...core.dtype import float32
 from ...ops.checks import normal_axes, normal_axis, reduced_shape
 from ...ops.reduce import extremum_indices
 from ..batching import Batched, all_in_front, batch_rules, batches, behind, shifted
+from ..forward import moves_along
 
 Shape = tuple[int, ...]
 
@@ -185,3 +186,11 @@ def batch_search_sorted(self: ops.SearchSorted, batched: Batched, x: Any, values
         return self(x, values)
     rows = ops.reshape(values, (batched.size, prod(values.shape[1:])))
     return ops.reshape(self(x, rows), values.shape)
+
+
+# --- Tangents -------------------------------------------------------------------------------------
+
+
+@moves_along(ops.Sort, ops.TopK)
+def jvp_sort(self: Any, primals: Any, tangents: Any, out: Any) -> tuple[Any, None]:
+    return ops.take_along_axis(tangents[0], out[1], self.axis), None

@@ -7,6 +7,7 @@ from typing import Any
 from ... import ops
 from ...core.abstract import PLAIN
 from ...core.bprop import Bprop, bprop_getters, rule
+from ...core.dtype import is_float
 from ...core.primitive import Primitive
 from ...ops.shape import filled_shape, sliced_shape
 from ..batching import (
@@ -18,6 +19,7 @@ from ..batching import (
     padded,
     shifted,
 )
+from ..forward import moved_or_zeros, moves_along
 from .reduce import inverse
 
 
@@ -152,3 +154,21 @@ def batch_concat(self: ops.Concat, batched: Batched, *parts: Any) -> Any:
 @batches(ops.Split)
 def batch_split(self: ops.Split, batched: Batched, x: Any) -> Any:
     return ops.Split(behind(self.axis, len(x.shape) - 1), self.sections)(x)
+
+
+# --- Tangents -------------------------------------------------------------------------------------
+
+
+@moves_along(ops.Concat)
+def jvp_concat(self: ops.Concat, primals: Any, tangents: Any, out: Any) -> Any:
+    return self(*map(moved_or_zeros, tangents, primals))
+
+
+@moves_along(ops.Pad)
+def jvp_pad(self: ops.Pad, primals: Any, tangents: Any, out: Any) -> Any:
+    return ops.Pad(self.padding)(*tangents)
+
+
+@moves_along(ops.Cast)
+def jvp_cast(self: ops.Cast, primals: Any, tangents: Any, out: Any) -> Any:
+    return self(*tangents) if is_float(out.dtype) else None
