@@ -17,7 +17,7 @@ import optree
 from .. import ops
 from ..core.bprop import Getters, bprop_getters, of_function
 from ..core.dtype import is_float
-from ..core.errors import GradientArgumentError
+from ..core.errors import GradientArgumentError, Location, pinned, point_at, user_location
 from ..core.infer import arguments, interleave, written
 from ..core.parameter import Parameter
 from ..core.primitive import Primitive
@@ -35,6 +35,7 @@ from .reverse import (
     flattened,
     float_leaves,
     name_of,
+    note_bprop,
     note_lists,
     refuse_left,
     tensor_like,
@@ -54,14 +55,16 @@ jvp_rules = Getters(
 joint: dict[type[Primitive], Callable[..., tuple[Sequence[Any], Sequence[Any]]]] = {}
 
 
-def along(fn: Function, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
+def along(
+    fn: Function, primals: Sequence[Any], tangents: Sequence[Any], what: str = "jvp got a tangent"
+) -> tuple[Any, Any]:
     """fn(*primals) and its tangent, in one pass. GradientArgumentError for primals that are not
-    made of floats, ShapeError for tangents that do not fit them."""
+    made of floats, ShapeError for tangents, of which errors say `what`, that do not fit them."""
     trace = DualTrace(current_trace())
     given = []
     for argnum, tangent in enumerate(tangents):
         leaves, spec = float_leaves(fn, primals, argnum)
-        moving = flattened(spec, tangent, "jvp got a tangent")
+        moving = flattened(spec, tangent, what)
         duals = [trace.dual(trace.parent_of(x), tensor_like(x, t)) for x, t in zip(leaves, moving)]
         given.append(spec.unflatten(duals))
     try:
@@ -122,7 +125,7 @@ def pushed(found: Linearized, tangents: Tangents) -> list[Any]:
     for call in found.trace.calls:
         given = [None if v is None else known.get(v) for v in call.inputs]
         if any(t is not None for t in given):
-            outs = push(call.primitive, call.given, given, call.outs)
+            outs = pushed_at(call.where, call.primitive, call.given, given, call.outs)
             known.update((v, t) for v, t in zip(call.outputs, outs, strict=True) if t is not None)
     return [None if v is None else known.get(v) for v in found.targets]
 
@@ -199,7 +202,8 @@ class DualTrace(ForwardingTrace):
                 outs, moved = joint[type(primitive)](primitive, values, tangents)
             else:
                 outs = self.parent.bind(primitive, values)
-                moved = push(primitive, values, tangents, outs)
+                where = user_location(primitive.name)
+                moved = pushed_at(where, primitive, values, tangents, outs)
         results = tuple(map(self.dual, outs, moved))
         if target is not None:
             self.versions[id(target)] = results[0]
@@ -240,6 +244,18 @@ def of_duals(graph: Graph, pairs: Sequence[tuple[Any, Any]]) -> tuple[list[Any],
 
 
 # --- One call -------------------------------------------------------------------------------------
+
+
+def pushed_at(where: Location | None, primitive: Primitive, *given: Any) -> Tangents:
+    """`push`, whose calls are attributed to the line of the call that they belong to."""
+    with pinned() as pin:
+        pin.move(where)
+        try:
+            return push(primitive, *given)
+        except Exception as error:
+            point_at(error, where)
+            note_bprop(error, primitive)
+            raise
 
 
 def push(

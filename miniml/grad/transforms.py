@@ -547,7 +547,13 @@ def hvp(fn: Function, xs: Any, vs: Any) -> Any:
     single = not isinstance(xs, tuple)
     points, directions = ((xs,), (vs,)) if single else (xs, vs)
 
-    _, products = along(grad(fn, tuple(range(len(points)))), points, directions)
+    if not isinstance(directions, tuple) or len(points) != len(directions):
+        raise ShapeError(
+            f"hvp got vs of another structure than xs: {_kind_of(directions)} for "
+            f"{_kind_of(points)}; give one for each"
+        )
+    slopes = grad(fn, tuple(range(len(points))))
+    _, products = along(slopes, points, directions, "hvp got vs")
     return products[0] if single else products
 
 
