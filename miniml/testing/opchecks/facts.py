@@ -1,4 +1,5 @@
-"""Facts that a class states, beside what its kernels compute."""
+"""Facts that a class states, and its rules for batches and tangents, beside what its kernels and
+its bprop compute."""
 
 from __future__ import annotations
 
@@ -8,10 +9,15 @@ from functools import partial
 import numpy as np
 
 from ...core.dtype import float64, is_float
+from ...core.tensor import Tensor
+from ...grad.batching import batch_rules, vmap
+from ...grad.forward import jvp_rules
+from ...grad.transforms import jvp, vjp
 from ...ops.checks import normal_axes
-from ..calls import Array, Arrays, Call, launch, launched
+from ..calls import Array, Arrays, Call, as_tuple, launch, launched
+from .gradients import Slope, has_bprop
 from .values import SMOOTH
-from .variants import Compute, Variant
+from .variants import Compute, Variant, compilable, fixed
 
 Made = Callable[[Arrays], Arrays]
 
@@ -19,7 +25,8 @@ Made = Callable[[Arrays], Arrays]
 def stated(call: Call) -> bool:
     """True for calls of a class that states a fact about numbers."""
     cls = type(call.primitive)
-    return launched(call) and bool(cls.view or cls.reduces or cls.elementwise or cls.linear)
+    facts = cls.view or cls.reduces or cls.elementwise or cls.linear or cls.batch
+    return launched(call) and bool(facts or batch_rules.find(cls) or jvp_rules.find(cls))
 
 
 def as_view(call: Call) -> Iterator[Variant]:
@@ -119,3 +126,53 @@ def _summed(arrays: Arrays, chosen: list[bool]) -> Arrays:
 def _others(arrays: Arrays, chosen: list[bool]) -> Arrays:
     """Other numbers in the chosen arrays."""
     return tuple(np.flip(a) if at else a for a, at in zip(arrays, chosen))
+
+
+def as_batch(call: Call) -> Iterator[Variant]:
+    """Two examples at once, beside each alone."""
+    cls = type(call.primitive)
+    rule = "the batch rule" if batch_rules.find(cls) else ""
+    said = rule or (cls.elementwise and "elementwise = True") or (cls.batch and 'batch = "leading"')
+    others = tuple(map(np.flip, call.arrays))
+    if not said or not compilable(call) or not call.arrays:
+        return
+    try:
+        each = [call.run(tuple(map(Tensor, arrays))) for arrays in (call.arrays, others)]
+    except Exception:  # other numbers are refused
+        return
+    together = [Tensor(np.stack(pair)) for pair in zip(call.arrays, others)]
+
+    def run() -> Arrays:
+        outs = vmap(lambda *xs: call.primitive(*call.args(xs)))(*together)
+        return tuple(out.asnumpy() for out in as_tuple(outs))
+
+    expected = tuple(np.stack(pair) for pair in zip(*each))
+    words = f"under vmap, by {said}, two examples give something else than each alone"
+    yield Variant(words, run, fixed(expected))
+
+
+def as_tangent(call: Call) -> Iterator[Variant]:
+    """The tangent by a rule or a fact, beside the transpose of the bprop."""
+    cls = type(call.primitive)
+    facts = cls.elementwise or cls.linear or cls.view
+    asked = (jvp_rules.find(cls) or facts) and all(a.size for a in call.arrays)
+    if not asked or not compilable(call) or not has_bprop(call):
+        return
+    slope = Slope(call)
+    rng = np.random.default_rng(0)
+    tangents = [Tensor(np.asarray(rng.normal(size=x.shape), x.dtype)) for x in slope.xs]
+    points = tuple(map(Tensor, slope.xs))
+
+    def moved() -> Arrays:
+        _, along = jvp(slope.outputs, points, tuple(tangents))
+        return tuple(t.asnumpy() for t in along)
+
+    try:
+        ones = [Tensor(np.ones_like(d)) for d in slope.some_cotangents()]
+        _, back = vjp(lambda *douts: slope.pulled(*points, *douts), *ones)
+        expected = tuple(t.asnumpy() for t in back(tuple(tangents)))
+    except Exception:  # the bprop check reports it
+        return
+    said = "the jvp rule" if jvp_rules.find(cls) else "what the class says of itself"
+    words = f"by {said}, the tangent is not what the transpose of the bprop gives"
+    yield Variant(words, moved, fixed(expected))

@@ -40,7 +40,7 @@ from ..calls import Array, Arrays, Call, as_tuple
 from ..layouts import USUAL, laid_out, named
 from ..tolerance import apart, changed, difference, limits_of, mismatch, spread_inside
 from . import variants
-from .facts import as_elements, as_linear, as_reduction, as_view
+from .facts import as_batch, as_elements, as_linear, as_reduction, as_tangent, as_view
 from .numbers import specials
 from .session import Issue, first_line
 from .values import accepts
@@ -389,6 +389,10 @@ RELATIONS: dict[str, tuple[Relation, ...]] = {
             "take elementwise = True out of the class, or let no element depend on another"),
         Relation("linear", as_linear, any_order,
             "take the inputs out of `linear`; \"x y\" are two that it is linear in together"),
+        Relation("batch", as_batch, same_numbers,
+            "correct the batch rule, or take the fact out of the class"),
+        Relation("tangent", as_tangent, same_numbers,
+            "correct the jvp rule, or take the fact out of the class"),
     ),
     "graph": (
         Relation("called", variants.called, same_numbers,
