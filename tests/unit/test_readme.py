@@ -14,7 +14,8 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 GUIDES = (
-    "checking", "training", "sequences", "compiling", "looking-inside", "passes", "graphs", "onnx",
+    "checking", "training", "sequences", "transforms", "compiling", "looking-inside", "passes",
+    "graphs", "onnx",
 )  # fmt: skip
 PAGES = (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(ROOT.glob("docs/**/*.md")))
 DOCUMENTS = (ROOT / "README.md", *(ROOT / f"docs/{name}.md" for name in GUIDES))
