@@ -316,9 +316,8 @@ class BatchTrace(ForwardingTrace):
         if axis is None:
             return value
         with use_trace(self.parent):
-            whole = as_tensor(
-                self.parent.stand_in(value) if isinstance(value, Parameter) else value
-            )
+            known = self.parent.stand_in(value) if isinstance(value, Parameter) else value
+            whole = as_tensor(known)
             return self.wrap(ops.moveaxis(whole, axis, 0) if axis else whole)
 
     def outer(self, value: Any) -> Any:
@@ -395,12 +394,6 @@ class BatchTrace(ForwardingTrace):
         if not given.positions:
             return super().call_with_bprop(name, fn, bprop, args)
 
-        def of_all(*whole: Any) -> Any:
-            trace = BatchTrace(current_trace(), self.mapped)
-            with use_trace(trace):
-                out = fn(*trace.again(whole, given.positions))
-            return map_tree(lambda leaf: trace.whole(leaf) if is_result(leaf) else leaf, out)
-
         def pull_all(*whole: Any) -> Any:
             *taken, out, dout = whole
             trace = BatchTrace(current_trace(), self.mapped)
@@ -409,10 +402,22 @@ class BatchTrace(ForwardingTrace):
                 found = bprop(*trace.again(tuple(taken), given.positions), *each)
             return trace.gathered(found, tuple(taken), given.positions)
 
-        outer = map_tree(self.outer, tuple(args))
+        outer, of_all = map_tree(self.outer, tuple(args)), self.of_all(fn, given.positions)
         with use_trace(self.parent):
             out = self.parent.call_with_bprop(name, of_all, pull_all, outer)
-        return map_tree(lambda leaf: self.wrap(leaf) if is_result(leaf) else leaf, out)
+        return map_tree(self.one, out)
+
+    def of_all(self, fn: Function, positions: Sequence[int]) -> Function:
+        """The function for all examples, in whatever trace it is called. positions: of the leaves
+        of its arguments that have their axis; all its results do."""
+
+        def of_all(*whole: Any) -> Any:
+            trace = BatchTrace(current_trace(), self.mapped)
+            with use_trace(trace):
+                out = fn(*trace.again(whole, positions))
+            return map_tree(lambda leaf: trace.whole(leaf) if is_result(leaf) else leaf, out)
+
+        return of_all
 
     def one(self, whole: Any) -> Any:
         """The value of one example, of a leaf that has the axis of all."""
@@ -437,12 +442,8 @@ class BatchTrace(ForwardingTrace):
             if gradient is None:
                 gradients.append(None)
                 continue
-            each = spec.flatten_up_to(gradient)
-            gradients.append(
-                spec.unflatten(
-                    [self._summed(g, i in inside) for i, g in zip(places, each, strict=True)]
-                )
-            )
+            each = zip(places, spec.flatten_up_to(gradient), strict=True)
+            gradients.append(spec.unflatten([self._summed(g, i in inside) for i, g in each]))
         return tuple(gradients)
 
     def _summed(self, gradient: Any, mapped: bool) -> Any:
@@ -454,16 +455,10 @@ class BatchTrace(ForwardingTrace):
 
     def call_recomputed(self, name: str, fn: Function, pull: Function, args: Sequence[Any]) -> Any:
         positions = [i for i, a in enumerate(args) if self.owns(a)]
-
-        def of_all(*whole: Any) -> Any:
-            trace = BatchTrace(current_trace(), self.mapped)
-            with use_trace(trace):
-                out = fn(*trace.again(whole, positions))
-            return map_tree(lambda leaf: trace.whole(leaf) if is_result(leaf) else leaf, out)
-
+        of_all, outer = self.of_all(fn, positions), list(map(self.outer, args))
         with use_trace(self.parent):
-            out = self.parent.call_recomputed(name, of_all, pull, list(map(self.outer, args)))
-        return map_tree(lambda leaf: self.wrap(leaf) if is_result(leaf) else leaf, out)
+            out = self.parent.call_recomputed(name, of_all, pull, outer)
+        return map_tree(self.one, out)
 
 
 # --- Calls for all examples -----------------------------------------------------------------------
