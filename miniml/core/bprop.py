@@ -9,6 +9,7 @@ import inspect
 from collections.abc import Callable
 from difflib import get_close_matches
 from typing import Any, TypeVar
+from weakref import WeakKeyDictionary
 
 from . import epoch
 from .errors import BpropNotFoundError, DeclarationError, DuplicateError
@@ -29,6 +30,7 @@ class Getters:
         self.name, self.kind, self.example = name, kind, example
         self._by_class: dict[type[Primitive], Getter] = {}
         self._by_name: dict[str, Getter] = {}
+        self._found: WeakKeyDictionary[type[Primitive], Getter | None] = WeakKeyDictionary()
 
     def register(self, key: type[Primitive] | str) -> Callable[[G], G]:
         """Decorator: register a getter for a primitive class or a primitive's name.
@@ -54,6 +56,7 @@ class Getters:
                     f"{code.co_filename}:{code.co_firstlineno}; unregister it first"
                 )
             table[key] = getter
+            self._found.clear()
             if not getter.__module__.startswith("miniml."):  # ours come before any gradient
                 epoch.bump("bprops")
             return getter
@@ -81,6 +84,7 @@ class Getters:
     def unregister(self, key: type[Primitive] | str) -> None:
         """Take a getter back; nothing happens if there is none."""
         epoch.bump("bprops")
+        self._found.clear()
         if isinstance(key, str):
             self._by_name.pop(key, None)
         else:
@@ -88,6 +92,13 @@ class Getters:
 
     def find(self, primitive: type[Primitive]) -> Getter | None:
         """The getter of a primitive class: its own, a base class's, or that registered by name."""
+        try:
+            return self._found[primitive]
+        except KeyError:
+            found = self._found[primitive] = self._searched(primitive)
+            return found
+
+    def _searched(self, primitive: type[Primitive]) -> Getter | None:
         for cls in primitive.__mro__:
             if cls in self._by_class:
                 return self._by_class[cls]
@@ -134,6 +145,7 @@ class BpropGetters(Getters):
                 _check_bprop(primitive, method)
                 _check_differentiable(primitive, method)
                 self._by_class[primitive] = of_function(method)
+                self._found.clear()
                 epoch.bump("bprops")
                 return
 
