@@ -79,6 +79,7 @@ if typing.TYPE_CHECKING:  # checkers read the imports
     from . import train as train
     from . import viz as viz
     from .grad.batching import vmap as vmap
+    from .grad.formula import elementwise as elementwise
     from .nn.container import recompute as recompute
     from .train import load_checkpoint as load_checkpoint
     from .train import save_checkpoint as save_checkpoint
@@ -87,6 +88,7 @@ if typing.TYPE_CHECKING:  # checkers read the imports
 else:  # imported where they are first used: whoever runs a graph needs none of them
     _LATER = ("data", "grad", "nn", "onnx", "optim", "testing", "train", "viz")
     _OF = {"recompute": "nn.container", "draw": "viz", "vmap": "grad.batching"}
+    _OF["elementwise"] = "grad.formula"
     _OF |= dict.fromkeys(("load_checkpoint", "save_checkpoint", "train_step"), "train")
     __all__, __dir__, _missing = hints.names(globals(), "errors", "ops", *_LATER, *_OF)
 

@@ -58,6 +58,7 @@ _LIMIT = 64  # versions of one function; each has an arena
 _RUN_LATER = CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR
 _MANY = 5  # compilations of one function after which the user is warned
 _SENTENCES = 100  # kept in `recompilations`
+_uses = count()  # numbers of uses, by which the version used last is known
 
 
 def jit(fn: F, dynamic: Mapping[str, Sequence[int]] | None = None) -> F:
@@ -139,7 +140,6 @@ class Jit:
         self.__name__ = getattr(fn, "__name__", type(fn).__name__)
         self.__wrapped__ = fn
         self.dynamic = None if dynamic is None else Dynamic(self.__name__, fn, dynamic)
-        self._uses = count()
 
     def __call__(self, *args: Any, **named: Any) -> Any:
         try:
@@ -200,7 +200,7 @@ class Jit:
         """The version that serves such a call, if there is one."""
         for compiled in self._versions.get(key, ()):
             if compiled.serves(device, placed) and compiled.valid():
-                compiled.used = next(self._uses)
+                compiled.used = next(_uses)
                 return compiled
         return None
 
@@ -233,7 +233,7 @@ class Jit:
         compiled = Compiled(
             program, graph, result, guards, device, anchored, kinds, began, silent, sizes
         )
-        compiled.used = next(self._uses)
+        compiled.used = next(_uses)
         with _registry:
             reason = self._why(asked, key)
             self._keep(key, compiled)

@@ -10,7 +10,8 @@ import miniml as ml
 from miniml import nn, optim
 
 X = np.ones((2, 3), np.float32)
-LEVELS = 235  # PyTorch: 248 at the same limit, eagerly
+FIXED = sys.version_info[:2] == (3, 12)  # a limit on calls from C, which nobody can raise
+LEVELS = 200 if FIXED else 235  # PyTorch in Python 3.11: 248 at the same limit, eagerly
 
 
 def nested(levels):
@@ -77,7 +78,10 @@ def test_beyond_that_the_error_says_what_would_do(way):
     net, limit = nested(400), sys.getrecursionlimit()
     error = in_thread(lambda: WAYS[way](net))
     assert isinstance(error, RecursionError)
-    assert "sys.setrecursionlimit(10_000) before the call" in "".join(error.__notes__)
+    said = "a fixed limit" if FIXED else "sys.setrecursionlimit(10_000) before the call"
+    assert said in "".join(error.__notes__)
+    if FIXED:
+        return
     sys.setrecursionlimit(10_000)
     try:
         assert np.isfinite(in_thread(lambda: WAYS[way](net).asnumpy())).all()
