@@ -255,9 +255,7 @@ def test_a_signal_finds_all_parameters_new_or_none(pair):
                 until = time.monotonic() + 5.0
                 while True:
                     step(x)
-                    if (
-                        time.monotonic() > until
-                    ):  # it was raised in a finalizer, and stopped nothing
+                    if time.monotonic() > until:  # it was raised in a finalizer
                         break
             except Stop:
                 pass
