@@ -7,8 +7,11 @@ from .model import coverage as coverage
 from .operators import Constant as Constant
 from .operators import Operator as Operator
 from .operators import Setting as Setting
+from .operators import register_composition as register_composition
 from .operators import register_operator as register_operator
+from .operators import register_writer as register_writer
 from .reader import Node as Node
 from .reader import load as load
+from .writer import save as save
 
 __all__, __dir__, __getattr__ = hints.names(globals())

@@ -159,6 +159,69 @@ def register_class(primitive: type[Primitive]) -> None:
     register_operator(domain, type_, (first, None))(read)
 
 
+# --- The way back ---------------------------------------------------------------------------------
+
+
+# (emit, node, *inputs) to a value or a tuple of them: see `miniml.onnx.writer.Tape`.
+Writer = Callable[..., Any]
+_writers: dict[type, Writer] = {}
+
+
+def register_writer(*primitives: type[Primitive]) -> Callable[[F], F]:
+    """Register the decorated function as the writer of these primitives and their subclasses.
+
+    It is called as writer(emit, node, *inputs): `emit("Add", x, y)` puts a node of ONNX down and is
+    its output; attributes are keywords, those by which the operator's row reads files. node has the
+    primitive, and the types of its inputs and outputs. Registering again replaces.
+    """
+
+    def register(function: F) -> F:
+        _writers.update(dict.fromkeys(primitives, function))
+        return function
+
+    return register
+
+
+def register_composition(*primitives: type[Primitive]) -> Callable[[F], F]:
+    """Register the decorated function, (primitive, *inputs) to outputs in `ops`, as what these
+    primitives are made of in a file: where they are elementwise, as a function of the file."""
+
+    def register(function: F) -> F:
+        def write(emit: Any, node: Any, *inputs: Any) -> Any:
+            primitive = node.primitive
+
+            def composed(*xs: Any) -> Any:
+                return function(primitive, *xs)
+
+            if not primitive.elementwise:
+                return emit.made_of(composed, *inputs)
+            domain, name = _owner(primitive), type(primitive).__name__
+            return emit.function(domain, name, composed, primitive, *inputs)
+
+        register_writer(*primitives)(write)
+        return function
+
+    return register
+
+
+def _owner(primitive: Primitive) -> str:
+    """The domain of a primitive's function: the package that defines it."""
+    return type(primitive).__module__.partition(".")[0].strip("_")
+
+
+def writer_of(primitive: type[Primitive]) -> Writer | None:
+    """The writer of a primitive: registered for it or a base, or the operator that it says it is."""
+    for cls in primitive.__mro__:
+        if cls in _writers:
+            return _writers[cls]
+        if vars(cls).get("onnx"):
+            domain, _, type_ = vars(cls)["onnx"][0].rpartition(".")
+            return lambda emit, node, *inputs: emit(
+                type_, *inputs, domain=domain, **node.primitive.attributes
+            )
+    return None
+
+
 def _plain(function: Any) -> Any:
     """A function of only the tensors that a primitive or a function of the library needs."""
 

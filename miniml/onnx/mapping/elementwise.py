@@ -15,8 +15,14 @@ import numpy as np
 from ... import ops
 from ...core.dtype import UNSIGNED, as_dtype, float32, float64, is_float
 from ...core.errors import OnnxError
-from ..operators import Setting, register_all, register_operator
-from ..tensors import counted, dtype_of, extent, number
+from ..operators import (
+    Setting,
+    register_all,
+    register_composition,
+    register_operator,
+    register_writer,
+)
+from ..tensors import code_of, counted, dtype_of, extent, number
 
 # --- Arithmetic -----------------------------------------------------------------------------------
 
@@ -314,3 +320,28 @@ def thresholded_relu(x: Any, *, alpha: float = 1.0) -> Any:
 def shrink(x: Any, *, bias: float = 0.0, lambd: float = 0.5) -> Any:
     below = ops.where(ops.less(x, -lambd), ops.add(x, bias), ops.zeros_like(x))
     return ops.where(ops.greater(x, lambd), ops.sub(x, bias), below)
+
+
+# --- The way back ---------------------------------------------------------------------------------
+
+
+def writes(type: str, *primitives: Any) -> None:
+    """Write primitives as one operator, whose inputs are theirs."""
+    register_writer(*primitives)(lambda emit, node, *inputs: emit(type, *inputs))
+
+
+for _type, _primitive in {
+    "Add": ops.Add, "Sub": ops.Sub, "Mul": ops.Mul, "Div": ops.Div, "Pow": ops.Pow,
+    "Max": ops.Maximum, "Min": ops.Minimum, "Equal": ops.Equal, "Less": ops.Less,
+    "Greater": ops.Greater, "And": ops.LogicalAnd, "Or": ops.LogicalOr, "Xor": ops.LogicalXor,
+    "IsInf": ops.IsInf,
+}.items():  # fmt: skip
+    writes(_type, _primitive)
+
+
+@register_writer(ops.Cast)
+def write_cast(emit: Any, node: Any, x: Any) -> Any:
+    return emit("Cast", x, to=code_of(node.primitive.dtype))
+
+
+register_composition(ops.Square)(lambda self, x: ops.mul(x, x))

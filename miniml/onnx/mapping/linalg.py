@@ -8,7 +8,7 @@ import numpy as np
 
 from ... import ops
 from ...core.dtype import float32, int32
-from ..operators import Constant, Setting, register_all, register_operator
+from ..operators import Constant, Setting, register_all, register_operator, register_writer
 from ..tensors import counted, ints
 from .elementwise import quantized
 from .images import along
@@ -107,3 +107,25 @@ def _ends(n: int, align_corners: int) -> Any:
 
 
 register_all((11, None), {"Det": ops.det})
+
+
+# --- The way back ---------------------------------------------------------------------------------
+
+
+@register_writer(ops.MatMul)
+def write_matmul(emit: Any, node: Any, x: Any, y: Any) -> Any:
+    """As Gemm where a matrix is transposed, whose attributes say so, else as MatMul."""
+    turned = node.primitive.transpose_x, node.primitive.transpose_y
+    ranks = [len(v.abstract.shape) for v in node.inputs]
+    if any(turned) and ranks == [2, 2]:
+        return emit("Gemm", x, y, transA=int(turned[0]), transB=int(turned[1]))
+    sides = [
+        emit("Transpose", v, perm=(*range(rank - 2), rank - 1, rank - 2)) if turn else v
+        for v, turn, rank in zip((x, y), turned, ranks, strict=True)
+    ]
+    return emit("MatMul", *sides)
+
+
+@register_writer(ops.Einsum)
+def write_einsum(emit: Any, node: Any, *xs: Any) -> Any:
+    return emit("Einsum", *xs, equation=node.primitive.equation)

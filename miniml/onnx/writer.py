@@ -1,0 +1,812 @@
+"""The ONNX exporter: the nodes of a graph, written one by one by the writers of their primitives.
+
+Parts: saving; the tape, on which the writers put nodes of ONNX; extents that a file leaves open,
+found by writing the graph at several sizes and comparing what is written; the parts as protobuf.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from functools import reduce
+from itertools import chain
+from math import prod
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import miniml
+
+from ..core.abstract import Abstract
+from ..core.dtype import canonical, uint64
+from ..core.errors import MinimlError, OnnxError, OnnxWarning, point_at, warn_user
+from ..core.files import writable, write
+from ..core.parameter import Parameter
+from ..core.settings import current
+from ..graph.ir import Graph, Node, Var, flatten_arguments
+from ..graph.passes.pipeline import run_passes
+from ..graph.tracing import trace, trace_graph
+from . import operators
+from .model import flattened
+from .operators import Operator, writer_of
+from .tensors import NEWEST, code_of, wheel
+
+Array = np.ndarray[Any, Any]
+
+# --- Saving ---------------------------------------------------------------------------------------
+
+
+OLDEST = 18  # the first opset whose reductions take their axes as an input, as they are written
+CALLS = "the call is ml.onnx.save(obj, path, *example_args)"
+
+
+def save(
+    obj: Callable[..., Any] | Graph,
+    path: str | PathLike[str],
+    *example_args: Any,
+    opset: int = 21,
+    dynamic: Mapping[str, Mapping[int, str]] | None = None,
+    names: Mapping[str, str] | None = None,
+) -> None:
+    """Write a network, a function of tensors or a Graph as an ONNX model.
+
+    obj is traced for arguments of the types of `example_args` (a Graph has its own). Parameters
+    become initializers of their names, in their dtypes, beside the model in `path` + ".data" where
+    they have more than 2 GB. A network is written in the mode in which it is: call
+    `net.set_train(False)` for inference; in training mode new values of running statistics are
+    outputs, named after them with "_next".
+
+    opset: of the default domain, from 18 on. dynamic: axes whose extent stays open, by input, as
+    {"x": {0: "batch"}}; the graph is written at several sizes, and what differs is computed from
+    the inputs' shapes. names: other names for inputs and outputs, as {"out": "logits"}.
+
+    OnnxError, before anything is written, for a primitive without a writer (see
+    `register_writer`), at the user's line, and for numbers that follow an open extent in a way that
+    is not found. The file is written whole or not at all.
+
+    >>> import numpy as np, tempfile
+    >>> import miniml as ml
+    >>> from miniml import nn
+    >>> net = nn.Sequential(nn.Dense(4, 3), nn.Tanh())
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = folder + "/net.onnx"
+    ...     x = np.ones((2, 4), np.float32)
+    ...     ml.onnx.save(net, path, x, dynamic={"x": {0: "batch"}})
+    ...     again = ml.onnx.load(path, dims={"batch": 2})
+    ...     print(np.allclose(again(x), net(x), atol=1e-6))
+    True
+    """
+    target = writable(path, CALLS)
+    _check_opset(opset)
+    sizes = _Sizes.of(obj, example_args, dynamic or {})
+    tapes = [Tape.of(graph, opset) for graph in sizes.graphs()]
+    model = _Protobuf(tapes, sizes, names or {}).model()
+    _put(model, target, path)
+    if tapes[0].updates or tapes[0].draws:
+        warn_user(
+            OnnxWarning(
+                f"{model.graph.name} was written in training mode: it "
+                + ("draws random numbers" if tapes[0].draws else "updates running statistics")
+                + "; net.set_train(False) before it is saved makes a model for inference"
+            )
+        )
+
+
+def _check_opset(opset: Any) -> None:
+    newest = min(wheel().defs.onnx_opset_version(), NEWEST)
+    if type(opset) is not int or not OLDEST <= opset <= newest:
+        raise OnnxError(f"opset is {opset!r}; give one from {OLDEST} to {newest}")
+
+
+def _put(model: Any, target: Path, path: Any) -> None:
+    """Write a model, with its larger arrays beside it where protobuf cannot hold them."""
+    onnx = wheel()
+    tensors = model.graph.initializer
+    if sum(len(t.raw_data) for t in tensors) > INSIDE:
+        beside = target.with_name(target.name + ".data")
+        large = [t for t in tensors if len(t.raw_data) >= 1024]
+        at = 0
+        for tensor in large:
+            onnx.external_data_helper.set_external_data(
+                tensor, beside.name, at, len(tensor.raw_data)
+            )
+            at += len(tensor.raw_data)
+        write(beside, iter([memoryview(t.raw_data) for t in large]), path)
+        for tensor in large:
+            tensor.ClearField("raw_data")
+            tensor.data_location = onnx.TensorProto.EXTERNAL
+    write(target, iter([model.SerializeToString()]), path)
+
+
+INSIDE = 2**31 - 2**24  # bytes of arrays that stand in the file itself: protobuf holds 2 GB
+
+
+# --- The tape -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Value:
+    """A value in the file: its name, and its type where it is a value of the graph."""
+
+    name: str
+    abstract: Abstract | None = None
+
+
+@dataclass(frozen=True)
+class Written:
+    """A node in the file. parameters: of the operator's row, from which its attributes are packed.
+    blocks: the attributes that are graphs."""
+
+    row: Operator | Function
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    parameters: Any
+    blocks: tuple[tuple[str, Block], ...] = ()
+    doc: str = ""
+
+
+@dataclass
+class Block:
+    """The nodes of a graph in the file, with its inputs and outputs."""
+
+    name: str
+    inputs: list[Value] = field(default_factory=list)
+    nodes: list[Written] = field(default_factory=list)
+    outputs: list[Value] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Function:
+    """A function in the file: what a primitive that ONNX lacks is made of."""
+
+    domain: str
+    type: str
+    block: Block
+    constants: Mapping[str, Array]
+
+
+class Tape:
+    """What is written of one graph at one size. Writers of primitives get it as `emit`, and call it
+    to put a node down: `emit("Add", x, y)` is the node's output.
+
+    Inputs are Values, None for absent ones, NumPy arrays and `emit.extents(...)`, which become
+    initializers. Attributes are those of the operator's row, by which files are read.
+    """
+
+    def __init__(self, opset: int):
+        self.opset = opset
+        self.block = Block("graph")
+        self.constants: dict[str, Array] = {}
+        self.extent_lists: dict[str, tuple[int, ...]] = {}
+        self.functions: dict[object, Function] = {}
+        self.parameters: dict[str, Parameter] = {}
+        self.updates: dict[str, Value] = {}
+        self.types: dict[str, Abstract] = {}
+        self.draws = False
+        self._taken: dict[str, int] = {}
+        self._env: dict[Var, Value] = {}
+        self._versions: dict[str, str] = {}  # parameters, by the names of their new values
+        self._layer = ""
+
+    @staticmethod
+    def of(graph: Graph, opset: int) -> Tape:
+        """The tape of a whole graph."""
+        tape = Tape(opset)
+        tape.block.name = graph.name
+        for name, var in zip(graph.input_names or _numbered("in", graph.inputs), graph.inputs):
+            tape.block.inputs.append(tape._bound(var, name))
+        for parameter, var in graph.state:
+            value = tape._bound(var, parameter.name or "parameter")
+            tape.parameters[value.name] = parameter
+        tape.run(graph)
+        for name, var in zip(graph.output_names or _numbered("out", graph.outputs), graph.outputs):
+            tape.block.outputs.append(tape._output(tape.value(var), tape.name(name)))
+        for name, value in tape.updates.items():
+            tape.block.outputs.append(tape._output(value, tape.name(f"{name}_next")))
+        tape.block.nodes = _used(tape.block.nodes, {v.name for v in tape.block.outputs})
+        return tape
+
+    def __call__(self, type: str, *inputs: Any, domain: str = "", **attributes: Any) -> Value:
+        """The output of a node of this operator; OnnxError where its row lacks an attribute."""
+        return self.several(1, type, *inputs, domain=domain, **attributes)[0]
+
+    def several(
+        self, count: int, type: str, *inputs: Any, domain: str = "", **attributes: Any
+    ) -> tuple[Value, ...]:
+        """The outputs of a node that has `count` of them."""
+        outputs = tuple([Value(self.name(type.lower())) for _ in range(count)])
+        row = operators.find(domain, type, self.opset if not domain else 1)
+        if row is None:
+            raise OnnxError(f"has no operator {type} in opset {self.opset}; give a later one")
+        blocks = {k: v for k, v in attributes.items() if isinstance(v, Block)}
+        rest = {k: v for k, v in attributes.items() if k not in blocks}
+        struct = row.parameters(**rest, **dict.fromkeys(blocks))
+        names = [self._input(v) for v in inputs]
+        while names and not names[-1]:
+            names.pop()
+        self.block.nodes.append(
+            Written(row, tuple(names), tuple(v.name for v in outputs), struct,
+                    tuple(blocks.items()), self._layer)
+        )  # fmt: skip
+        return outputs
+
+    def _input(self, value: Any) -> str:
+        if value is None:
+            return ""
+        return value.name if isinstance(value, Value) else self.constant(np.asarray(value)).name
+
+    def constant(self, array: Array) -> Value:
+        """An initializer with this value."""
+        for name, other in self.constants.items():
+            if not array.shape and _same(array, other):
+                return Value(name, Abstract((), canonical(array.dtype)))
+        value = Value(self.name("constant"), Abstract(array.shape, canonical(array.dtype)))
+        self.constants[value.name] = array
+        return value
+
+    def extents(self, *numbers: int) -> Value:
+        """Whole numbers that follow the extents of the inputs: a list of int64."""
+        value = Value(self.name("extents"))
+        self.extent_lists[value.name] = tuple(map(int, numbers))
+        return value
+
+    def name(self, wish: str) -> str:
+        """A name that nothing has yet."""
+        count = self._taken[wish] = self._taken.get(wish, 0) + 1
+        return wish if count == 1 else self.name(f"{wish}_{count - 1}")
+
+    def value(self, var: Var) -> Value:
+        """The value of a Var."""
+        if var not in self._env:
+            known = var.abstract.value
+            if known is None:
+                raise OnnxError(f"a value of type {var.abstract} has no definition")
+            value = self.constant(np.asarray(known, var.abstract.dtype))
+            self._env[var] = replace(value, abstract=var.abstract)
+        return self._env[var]
+
+    def _bound(self, var: Var, name: str) -> Value:
+        value = self._env[var] = Value(self.name(name), var.abstract)
+        self.types[value.name] = var.abstract
+        return value
+
+    def _output(self, value: Value, name: str) -> Value:
+        """The value under a name of its own, as outputs of graphs need it."""
+        made = self("Identity", value)
+        node = self.block.nodes.pop()
+        self.block.nodes.append(replace(node, outputs=(name,), doc=""))
+        return replace(made, name=name, abstract=value.abstract)
+
+    def run(self, graph: Graph) -> None:
+        """Write the nodes of a graph whose inputs have values."""
+        for node in graph.nodes:
+            self._layer = node.where.layer if node.where is not None else ""
+            try:
+                self._node(node)
+            except MinimlError as error:
+                point_at(error, node.where)
+                raise
+
+    def _node(self, node: Node) -> None:
+        primitive = node.primitive
+        if primitive.effect == "state":
+            self._update(node)
+            return
+        write = writer_of(type(primitive))
+        if write is None:
+            raise OnnxError(
+                f"{primitive.name} cannot be written: ONNX has no operator of which it is known to "
+                f"be made; @ml.onnx.register_writer({type(primitive).__name__}) registers a "
+                "function (emit, node, *inputs) that puts its nodes down, or one of `ops` that "
+                "says what it is made of"
+            )
+        made = write(self, node, *map(self.value, node.inputs))
+        values = made if isinstance(made, tuple) else (made,)
+        for var, value in zip(node.outputs, values, strict=True):
+            self._env[var] = replace(value, abstract=var.abstract)
+            self.types[value.name] = var.abstract
+
+    def _update(self, node: Node) -> None:
+        """An assignment: its value is an output under the parameter's name. The state of random
+        streams is not part of a model."""
+        parameter, value = map(self.value, node.inputs)
+        if node.primitive.name != "Assign":
+            raise OnnxError(f"{node.primitive.name} changes parameters, which ONNX does not know")
+        name = self._versions.get(parameter.name, parameter.name)
+        self._env[node.outputs[0]] = value
+        self._versions[value.name] = name
+        if name in self.parameters and self.parameters[name].dtype != uint64:
+            self.updates[name] = value
+
+    # What writers are made of ------------------------------------------------------------------
+
+    def inline(self, graph: Graph, inputs: Sequence[Value]) -> tuple[Value, ...]:
+        """Write the nodes of another graph here, for these inputs; its outputs."""
+        self._env.update(zip(graph.inputs, inputs, strict=True))
+        self.run(graph)
+        return tuple(map(self.value, graph.outputs))
+
+    def made_of(self, fn: Callable[..., Any], *inputs: Value) -> Any:
+        """Write `fn`, a function of `ops`, for values whose types are known."""
+        types = [v.abstract for v in inputs]
+        if None in types:
+            raise OnnxError("a composition needs values of known types")
+        graph = _composed(fn, types)  # type: ignore[arg-type]
+        made = self.inline(graph, inputs)
+        return made if len(made) > 1 else made[0]
+
+    def function(
+        self, domain: str, name: str, fn: Callable[..., Any], key: object, *inputs: Value
+    ) -> Value:
+        """Call a function of elements, made of `ops`, which the file defines once for each key."""
+        types = [Abstract((), v.abstract.dtype) for v in inputs if v.abstract is not None]
+        whole = domain, name, key, *[t.dtype for t in types]
+        if whole not in self.functions:
+            self.functions[whole] = self._defined(domain, name, _composed(fn, types))
+        found = self.functions[whole]
+        made = Value(self.name(name.lower()))
+        self.block.nodes.append(
+            Written(found, tuple([v.name for v in inputs]), (made.name,), None, (), self._layer)
+        )
+        return made
+
+    def _defined(self, domain: str, name: str, graph: Graph) -> Function:
+        inner = Tape(self.opset)
+        inner.functions = self.functions
+        inner.block.inputs = [inner._bound(v, f"x{i}") for i, v in enumerate(graph.inputs)]
+        inner.run(graph)
+        inner.block.outputs = [inner._output(inner.value(graph.outputs[0]), inner.name("y"))]
+        same = sum(f.domain == domain and f.type.split("_")[0] == name
+                   for f in self.functions.values())  # fmt: skip
+        called = f"{name}_{same + 1}" if same else name
+        return Function(domain, called, inner.block, inner.constants)
+
+    def subgraph(
+        self, graph: Graph, inputs: Sequence[Value], given: Sequence[Var], first: Sequence[Value] = ()
+    ) -> Block:
+        """A graph as an attribute. given: its inputs that the block declares, behind those in
+        `first`; its other inputs are `inputs`, values from outside, in their order."""
+        outer, self.block = self.block, Block(self.name(graph.name), list(first))
+        try:
+            rest = iter(inputs)
+            for var in graph.inputs:
+                if var in given:
+                    self.block.inputs.append(self._bound(var, self.name("input")))
+                else:
+                    self._env[var] = next(rest)
+            self.run(graph)
+            self.finish([self.value(v) for v in graph.outputs])
+            return self.block
+        finally:
+            self.block = outer
+
+    def finish(self, outputs: Sequence[Value]) -> None:
+        """Give the block that is being written these outputs."""
+        self.block.outputs = [self._output(v, self.name("output")) for v in outputs]
+
+
+def _composed(fn: Callable[..., Any], types: Sequence[Abstract]) -> Graph:
+    """The graph of a function of `ops` for tensors of these types."""
+
+    def body(*tensors: Any) -> Sequence[Any]:
+        made = fn(*tensors)
+        return made if isinstance(made, tuple) else (made,)
+
+    return _cleaned(trace_graph(body, types, current().device_target, "composition")[0])
+
+
+def _cleaned(graph: Graph, fold: bool = True) -> Graph:
+    """The graph without what is computed twice or for nothing; no node becomes another."""
+    kept = ["loops", "simplify", "scale", "stack", "lookups"]
+    return run_passes(graph, kept if fold else ["fold", *kept])
+
+
+def _used(nodes: Sequence[Written], needed: set[str]) -> list[Written]:
+    """The nodes that others, or these outputs, need."""
+    kept = []
+    for node in reversed(nodes):
+        if needed.isdisjoint(node.outputs):
+            continue
+        kept.append(node)
+        needed = needed | set(_reads(node))
+    return kept[::-1]
+
+
+def _reads(node: Written) -> Iterator[str]:
+    """The names that a node reads, those that its blocks read included."""
+    yield from node.inputs
+    for _, block in node.blocks:
+        yield from chain.from_iterable(map(_reads, block.nodes))
+
+
+def _same(a: Array, b: Array) -> bool:
+    return a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
+
+
+def _numbered(name: str, values: Sequence[object]) -> list[str]:
+    return [name] if len(values) == 1 else [f"{name}{i}" for i in range(len(values))]
+
+
+# --- Extents that stay open -----------------------------------------------------------------------
+
+
+@dataclass
+class _Sizes:
+    """The sizes at which a function is traced: the example's, then others for each symbol alone,
+    then others for all together, against which what was found is checked."""
+
+    fn: Any
+    leaves: Sequence[Any]
+    rebuild: Callable[[Sequence[Any]], Any]
+    axes: dict[tuple[int, int], str]  # (input, axis): symbol
+    runs: list[dict[str, int]]
+    first: Graph
+
+    @staticmethod
+    def of(obj: Any, args: Sequence[Any], dynamic: Any) -> _Sizes:
+        if isinstance(obj, Graph):
+            if args or dynamic:
+                raise OnnxError(
+                    "save got a Graph and "
+                    + ("arguments" if args else "dynamic extents")
+                    + "; a Graph has its types already: give the function it was traced from"
+                )
+            return _Sizes(obj, [], lambda leaves: leaves, {}, [{}], _cleaned(obj))
+        leaves, _, rebuild = flatten_arguments((args, {}))
+        sizes = _Sizes(obj, leaves, rebuild, {}, [{}], trace(obj, *args))
+        if dynamic:
+            sizes.vary(dynamic)
+        else:
+            sizes.first = _cleaned(sizes.first)
+        return sizes
+
+    @property
+    def symbols(self) -> list[str]:
+        return list(dict.fromkeys(self.axes.values()))
+
+    def vary(self, dynamic: Any) -> None:
+        """Choose the extents of all runs; OnnxError for axes that are not there."""
+        names = self.first.input_names
+        base: dict[str, int] = {}
+        if not isinstance(dynamic, Mapping):
+            raise OnnxError(f"dynamic is {dynamic!r:.200}; give a dict, {{'x': {{0: 'batch'}}}}")
+        for name, axes in dynamic.items():
+            if name not in names or not isinstance(axes, Mapping):
+                raise OnnxError(
+                    f"dynamic has {name!r}: {axes!r:.200}; give {{input: {{axis: symbol}}}}; the "
+                    f"inputs are {', '.join(names) or 'none'}"
+                )
+            shape = self.leaves[names.index(name)].shape
+            for axis, symbol in axes.items():
+                if type(axis) is not int or not -len(shape) <= axis < len(shape):
+                    raise OnnxError(f"dynamic names axis {axis!r} of {name}, of shape {shape}")
+                if not isinstance(symbol, str) or not symbol.isidentifier():
+                    raise OnnxError(f"dynamic calls axis {axis} of {name} {symbol!r}; give a name")
+                extent = shape[axis]
+                if base.setdefault(symbol, extent) != extent:
+                    raise OnnxError(
+                        f"dynamic calls two axes {symbol!r}, of extents {base[symbol]} and "
+                        f"{extent}; give axes that differ names that differ"
+                    )
+                self.axes[names.index(name), axis % len(shape)] = symbol
+        self.runs = [base]  # so that each is traced where it is chosen
+        for symbol, extent in base.items():
+            if extent < 2:  # an axis of extent 1 broadcasts, and one of 0 has no elements
+                base[symbol] = self._tried(symbol, extent, (2, 3, 4, 8))
+        others = {s: self._tried(s, n, (n + 1, n - 1, 2 * n, n // 2)) for s, n in base.items()}
+        together = {
+            s: self._tried(s, n, (n + 2, 2 * n, n - 1, 3 * n, n + 1)) for s, n in base.items()
+        }
+        self.runs += [{**base, s: n} for s, n in others.items()] + [together]
+
+    def _tried(self, symbol: str, extent: int, candidates: Sequence[int]) -> int:
+        """The first of these extents at which the function can be traced."""
+        error: Exception | None = None
+        for candidate in candidates:
+            if candidate < 2 or candidate == extent:
+                continue
+            try:
+                self._traced({**self.runs[0], symbol: candidate})
+            except MinimlError as refusal:
+                error = error or refusal
+            else:
+                return candidate
+        raise OnnxError(
+            f"{symbol!r} cannot stay open: the function takes extent {extent}, and refuses "
+            f"{', '.join(map(str, candidates))}"
+        ) from error
+
+    def _traced(self, run: Mapping[str, int]) -> Graph:
+        shapes = [list(leaf.shape) for leaf in self.leaves]
+        for (i, axis), symbol in self.axes.items():
+            shapes[i][axis] = run[symbol]
+        given = [np.zeros(s, leaf.dtype) for s, leaf in zip(shapes, self.leaves, strict=True)]
+        args, _ = self.rebuild(given)
+        return trace(self.fn, *args)
+
+    def graphs(self) -> Iterator[Graph]:
+        """The graph at each of the sizes."""
+        if not self.axes:
+            yield self.first
+            return
+        for run in self.runs:
+            yield _cleaned(self._traced(run), fold=False)
+
+    def follow(self, values: Sequence[int]) -> _Formula:
+        """The formula in the symbols that has these values in the runs; OnnxError without one."""
+        base, *others, together = [*zip(self.runs, values, strict=True)]
+        moved = {
+            s: (run[s], value)
+            for s, (run, value) in zip(self.symbols, others, strict=True)
+            if value != base[1]
+        }
+        slopes = {
+            s: Fraction(value - base[1], at - base[0][s]) for s, (at, value) in moved.items()
+        }
+        start = base[1] - sum(slope * base[0][s] for s, slope in slopes.items())
+        sums = _Formula(start, slopes, product=False)
+        power = Fraction(base[1], prod(base[0][s] for s in moved))
+        products = _Formula(power, dict.fromkeys(moved, Fraction(1)), product=True)
+        for formula in (sums, products):
+            if formula.whole and all(formula.at(r) == v for r, v in zip(self.runs, values)):
+                return formula
+        raise OnnxError(
+            f"a number is {', '.join(map(str, values))} where the open extents are "
+            f"{', '.join(map(str, self.runs))}: neither a sum of them with whole factors nor a "
+            "product; give that axis a fixed extent"
+        )
+
+
+@dataclass(frozen=True)
+class _Formula:
+    """start + sum of factor * symbol, or, as a product, start * product of symbols."""
+
+    start: Fraction
+    factors: Mapping[str, Fraction]
+    product: bool
+
+    @property
+    def whole(self) -> bool:
+        """True where only whole numbers occur."""
+        return all(n.denominator == 1 for n in (self.start, *self.factors.values()))
+
+    def at(self, run: Mapping[str, int]) -> Fraction:
+        """Its value at these extents."""
+        if self.product:
+            return self.start * prod(run[s] for s in self.factors)
+        return self.start + sum(f * run[s] for s, f in self.factors.items())
+
+    def __str__(self) -> str:
+        start = int(self.start)
+        if self.product:
+            return "*".join([str(start)] * (start != 1) + list(self.factors))
+        terms = [s if f == 1 else f"{f}*{s}" for s, f in self.factors.items()]
+        return "+".join(terms + [str(start)] * (start != 0 or not terms))
+
+
+# --- The parts as protobuf ------------------------------------------------------------------------
+
+
+class _Protobuf:
+    """The model of a graph's tapes, one for each size."""
+
+    def __init__(self, tapes: Sequence[Tape], sizes: _Sizes, names: Mapping[str, str]):
+        self.tape, self.others, self.sizes = tapes[0], tapes[1:], sizes
+        self.onnx = wheel()
+        self.computed: list[Any] = []  # nodes that compute open extents, in front of all others
+        self.made: dict[object, str] = {}
+        self.arrays: dict[str, Array] = {}
+        self.renamed = self._renamed(names)
+        for run, other in zip(sizes.runs[1:], self.others):
+            _check_alike(self.tape.block, other.block, run)
+
+    @property
+    def _tapes(self) -> Sequence[Tape]:
+        return (self.tape, *self.others)
+
+    def _renamed(self, names: Mapping[str, str]) -> dict[str, str]:
+        block = self.tape.block
+        own = [v.name for v in (*block.inputs, *block.outputs)]
+        for old, new in names.items():
+            if old not in own:
+                raise OnnxError(f"names has {old!r}; inputs and outputs are {', '.join(own)}")
+            if not isinstance(new, str) or not new or new in self.tape._taken or new in own:
+                raise OnnxError(f"names calls {old} {new!r}; give a name that nothing else has")
+        return dict(names)
+
+    def model(self) -> Any:
+        """The ModelProto."""
+        helper, tape = self.onnx.helper, self.tape
+        nodes = [self._node(n) for n in tape.block.nodes]
+        block = tape.block
+        inputs, outputs = (
+            [
+                self._typed(value, [getattr(t.block, end)[i] for t in self.others])
+                for i, value in enumerate(getattr(block, end))
+            ]
+            for end in ("inputs", "outputs")
+        )
+        tensors = [_tensor(n, a) for n, a in self.arrays.items()]
+        graph = helper.make_graph([*self.computed, *nodes], block.name, inputs, outputs, tensors)
+        functions = [self._function(f) for f in tape.functions.values()]
+        domains = {f.domain for f in functions} | {n.domain for n in flattened(nodes)}
+        imports = [("", tape.opset), *((d, 1) for d in sorted(domains - {""}))]
+        opsets = [helper.make_opsetid(*each) for each in imports]
+        return helper.make_model(
+            graph, opset_imports=opsets, functions=functions, producer_name="miniml",
+            producer_version=miniml.__version__,
+            ir_version=max(8, helper.find_min_ir_version_for(opsets[:1])),
+        )  # fmt: skip
+
+    def _name(self, name: str) -> str:
+        """The name in the file of a value on the tape, which is put there if it is a constant."""
+        tape = self.tape
+        if name in self.renamed:
+            return self.renamed[name]
+        if name in tape.extent_lists:
+            self.renamed[name] = self._extents([t.extent_lists[name] for t in self._tapes])
+        elif name in tape.constants:
+            self.renamed[name] = self._constant(name, [t.constants[name] for t in self._tapes])
+        elif name in tape.parameters:
+            self.arrays.setdefault(name, tape.parameters[name].asnumpy())
+        return self.renamed.get(name, name)
+
+    def _constant(self, name: str, arrays: Sequence[Array]) -> str:
+        """The name of a constant: an initializer, or, where its shape follows open extents and its
+        elements are equal, a node."""
+        first, *others = arrays
+        if all(_same(first, a) for a in others):
+            self.arrays[name] = first
+            return name
+        if first.size and all(a.size and (a == first.flat[0]).all() for a in arrays):
+            shape = self._extents([a.shape for a in arrays])
+            return self._computed(
+                "ConstantOfShape", shape, value=_tensor("", first.reshape(-1)[:1])
+            )
+        raise OnnxError(
+            f"a constant has shapes {', '.join(str(a.shape) for a in arrays)} where the open "
+            f"extents are {', '.join(map(str, self.sizes.runs))}; make it of operations on the "
+            "inputs, or give that axis a fixed extent"
+        )
+
+    def _extents(self, runs: Sequence[Sequence[int]]) -> str:
+        """The name of a list of extents: an initializer, or computed from the inputs' shapes."""
+        if len({*map(tuple, runs)}) == 1:
+            return self._whole(runs[0])
+        parts = [self._extent(self.sizes.follow(row)) for row in zip(*runs, strict=True)]
+        return parts[0] if len(parts) == 1 else self._computed("Concat", *parts, axis=0)
+
+    def _whole(self, numbers: Sequence[int]) -> str:
+        """The name of a constant list of int64."""
+        name = "_".join(["extents", *map(str, numbers)]).replace("-", "m")
+        if name not in self.arrays:
+            if name in self.tape._taken:
+                name = self.tape.name(name)
+            self.arrays[name] = np.array(numbers, np.int64)
+        return name
+
+    def _extent(self, formula: _Formula) -> str:
+        """The name of one number that follows the open extents, as a list of one."""
+        terms = []
+        for symbol, factor in formula.factors.items():
+            i, axis = next(at for at, s in self.sizes.axes.items() if s == symbol)
+            source = self._name(self.tape.block.inputs[i].name)
+            extent = self._computed("Shape", source, start=axis, end=axis + 1)
+            if factor != 1:
+                extent = self._computed("Mul", extent, self._whole([int(factor)]))
+            terms.append(extent)
+        if not terms or formula.start != int(formula.product):
+            terms.append(self._whole([int(formula.start)]))
+        type_ = "Mul" if formula.product else "Add"
+        return reduce(lambda x, y: self._computed(type_, x, y), terms)
+
+    def _computed(self, type: str, *inputs: str, **attributes: Any) -> str:
+        """The output of a node in front of all others, made once for equal ones."""
+        key = type, inputs, str(attributes)
+        if key not in self.made:
+            self.made[key] = self.tape.name(type.lower())
+            self.computed.append(
+                self.onnx.helper.make_node(type, list(inputs), [self.made[key]], **attributes)
+            )
+        return self.made[key]
+
+    def _typed(self, value: Value, others: Sequence[Value]) -> Any:
+        """The declaration of an input or output, with the formulas of its open extents."""
+        assert value.abstract is not None
+        shapes = [v.abstract.shape for v in (value, *others) if v.abstract is not None]
+        dims = [
+            row[0] if len(set(row)) == 1 else str(self.sizes.follow(row)) for row in zip(*shapes)
+        ]
+        name = self._name(value.name)
+        code = code_of(canonical(value.abstract.dtype))
+        return self.onnx.helper.make_tensor_value_info(name, code, dims)
+
+    def _node(self, node: Written) -> Any:
+        row = node.row
+        inputs, outputs = ([*map(self._name, names)] for names in (self._inputs(node), node.outputs))
+        made = self.onnx.helper.make_node(row.type, inputs, outputs, domain=row.domain)
+        if node.parameters is not None:
+            made.attribute.extend(operators.pack(node.parameters))
+        for name, block in node.blocks:
+            made.attribute.append(self.onnx.helper.make_attribute(name, self._block(block)))
+        made.name, made.doc_string = node.outputs[0], node.doc
+        return made
+
+    def _inputs(self, node: Written) -> Sequence[str]:
+        """The inputs of a node; those of a Reshape whose open extents need no computation have a
+        constant: 0 is the extent of its input, and one -1 the rest."""
+        if node.row.type != "Reshape" or node.inputs[1] not in self.tape.extent_lists:
+            return node.inputs
+        source, listed = node.inputs
+        runs = [t.extent_lists[listed] for t in self._tapes]
+        types = [t.types.get(source) for t in self._tapes]
+        if len(set(runs)) == 1 or None in types:
+            return node.inputs
+        shapes = [t.shape for t in types if t is not None]
+        chosen = []
+        for axis, row in enumerate(zip(*runs, strict=True)):
+            same = all(axis < len(s) and s[axis] == n for s, n in zip(shapes, row, strict=True))
+            chosen.append(row[0] if len(set(row)) == 1 else 0 if same else -1)
+        if chosen.count(-1) > 1 or (0 in chosen and any(0 in run for run in runs)):
+            return node.inputs
+        return source, self._whole(chosen)
+
+    def _block(self, block: Block) -> Any:
+        """A graph as an attribute; its outputs have the types of the values that they are."""
+        inputs, outputs = ([self._inner(v) for v in ends] for ends in (block.inputs, block.outputs))
+        return self.onnx.helper.make_graph(
+            [self._node(n) for n in block.nodes], block.name, inputs, outputs
+        )
+
+    def _inner(self, value: Value) -> Any:
+        """The declaration of a value in a block: its dtype, as its extents may be open."""
+        assert value.abstract is not None
+        code = code_of(canonical(value.abstract.dtype))
+        shape = None if self.others else value.abstract.shape
+        return self.onnx.helper.make_tensor_value_info(value.name, code, shape)
+
+    def _function(self, function: Function) -> Any:
+        """A function of the file: its constants are nodes."""
+        helper = self.onnx.helper
+        constants = [
+            helper.make_node("Constant", [], [name], value=_tensor(name, array))
+            for name, array in function.constants.items()
+        ]
+        nodes = [self._node(n) for n in function.block.nodes]
+        domains = {"", *(n.domain for n in nodes)}
+        return helper.make_function(
+            function.domain, function.type,
+            [v.name for v in function.block.inputs], [v.name for v in function.block.outputs],
+            [*constants, *nodes],
+            [helper.make_opsetid(d, 1 if d else self.tape.opset) for d in sorted(domains)],
+        )  # fmt: skip
+
+
+def _check_alike(one: Block, other: Block, run: Mapping[str, int]) -> None:
+    """OnnxError unless both have the same nodes; run: the extents of the other one."""
+    for a, b in zip(one.nodes, other.nodes):
+        same = a.row == b.row and a.inputs == b.inputs and a.parameters == b.parameters
+        if not same:
+            raise OnnxError(
+                f"{a.doc or a.row.type} is written as {a.row.type} ({a.parameters or ''}) for the "
+                f"example, and as {b.row.type} ({b.parameters or ''}) for {run}; an attribute "
+                "cannot follow an open extent: give that axis a fixed one"
+            )
+        for (_, x), (_, y) in zip(a.blocks, b.blocks, strict=True):
+            _check_alike(x, y, run)
+    if len(one.nodes) != len(other.nodes):
+        raise OnnxError(
+            f"the graph has {len(one.nodes)} nodes for the example, and {len(other.nodes)} for "
+            f"{run}; what is computed may not depend on an open extent"
+        )
+
+
+def _tensor(name: str, array: Array) -> Any:
+    made = wheel().TensorProto()
+    made.name, made.data_type = name, code_of(canonical(array.dtype))
+    made.dims.extend(array.shape)
+    made.raw_data = np.ascontiguousarray(array).tobytes()
+    return made
