@@ -365,27 +365,18 @@ class Tape:
         return Function(domain, called, inner.block, inner.constants)
 
     def subgraph(
-        self, graph: Graph, inputs: Sequence[Value], given: Sequence[Var], first: Sequence[Value] = ()
+        self, name: str, body: Callable[..., Sequence[Value]], types: Sequence[Abstract] = ()
     ) -> Block:
-        """A graph as an attribute. given: its inputs that the block declares, behind those in
-        `first`; its other inputs are `inputs`, values from outside, in their order."""
-        outer, self.block = self.block, Block(self.name(graph.name), list(first))
+        """A graph as an attribute, with inputs of these types, from which `body` puts its nodes
+        down and gives its outputs; it may use values from outside."""
+        outer, self.block = self.block, Block(self.name(name))
         try:
-            rest = iter(inputs)
-            for var in graph.inputs:
-                if var in given:
-                    self.block.inputs.append(self._bound(var, self.name("input")))
-                else:
-                    self._env[var] = next(rest)
-            self.run(graph)
-            self.finish([self.value(v) for v in graph.outputs])
+            self.block.inputs = [Value(self.name("input"), t) for t in types]
+            outputs = body(*self.block.inputs)
+            self.block.outputs = [self._output(v, self.name("output")) for v in outputs]
             return self.block
         finally:
             self.block = outer
-
-    def finish(self, outputs: Sequence[Value]) -> None:
-        """Give the block that is being written these outputs."""
-        self.block.outputs = [self._output(v, self.name("output")) for v in outputs]
 
 
 def _composed(fn: Callable[..., Any], types: Sequence[Abstract]) -> Graph:
@@ -543,9 +534,7 @@ class _Sizes:
             for s, (run, value) in zip(self.symbols, others, strict=True)
             if value != base[1]
         }
-        slopes = {
-            s: Fraction(value - base[1], at - base[0][s]) for s, (at, value) in moved.items()
-        }
+        slopes = {s: Fraction(value - base[1], at - base[0][s]) for s, (at, value) in moved.items()}
         start = base[1] - sum(slope * base[0][s] for s, slope in slopes.items())
         sums = _Formula(start, slopes, product=False)
         power = Fraction(base[1], prod(base[0][s] for s in moved))
@@ -726,7 +715,9 @@ class _Protobuf:
 
     def _node(self, node: Written) -> Any:
         row = node.row
-        inputs, outputs = ([*map(self._name, names)] for names in (self._inputs(node), node.outputs))
+        inputs, outputs = (
+            [*map(self._name, names)] for names in (self._inputs(node), node.outputs)
+        )
         made = self.onnx.helper.make_node(row.type, inputs, outputs, domain=row.domain)
         if node.parameters is not None:
             made.attribute.extend(operators.pack(node.parameters))

@@ -7,7 +7,7 @@ from typing import Any
 from ... import ops
 from ...core.dtype import bool_, int64
 from ...core.errors import OnnxError
-from ..operators import register_operator
+from ..operators import register_composition, register_operator
 from ..tensors import counted, dtype_of, extent
 
 
@@ -135,3 +135,30 @@ def rotary_embedding(
     return (
         ops.reshape(ops.transpose(out, (0, 2, 1, 3)), tuple(x.shape)) if len(x.shape) == 3 else out
     )
+
+
+# --- The way back ---------------------------------------------------------------------------------
+
+
+@register_composition(ops.ScaledDotProductAttention)
+def attention_of(self: Any, q: Any, k: Any, v: Any, mask: Any, state: Any) -> Any:
+    """All scores at once; a query that sees nothing gets 0."""
+    if self.dropout:
+        raise OnnxError("attention with dropout is not written; net.set_train(False) leaves it out")
+    scores = ops.mul(ops.matmul(q, k, transpose_y=True), self.scale)
+    seen = mask if mask.dtype == bool_ else None
+    if seen is None:
+        scores = ops.add(scores, mask)
+    if self.causal:
+        rows, columns = (ops.arange(scores.shape[axis]) for axis in (-2, -1))
+        earlier = ops.greater_equal(ops.expand_dims(rows, 1), columns)
+        seen = earlier if seen is None else ops.logical_and(seen, earlier)
+    if seen is not None:
+        scores = ops.where(seen, scores, -float("inf"))
+    top = ops.max(scores, -1, True)
+    none = ops.equal(top, -float("inf"))
+    weights = ops.exp(ops.sub(scores, ops.where(none, 0.0, top)))
+    total = ops.sum(weights, -1, True)
+    out = ops.matmul(ops.div(weights, ops.where(none, 1.0, total)), v)
+    lse = ops.where(none, float("inf"), ops.add(top, ops.log(total)))
+    return out, ops.squeeze(lse, -1)

@@ -12,10 +12,11 @@ from typing import Any
 import numpy as np
 
 from ... import ops
-from ...core.dtype import int64
+from ...core.abstract import Abstract
+from ...core.dtype import bool_, int64
 from ...core.errors import MinimlError, OnnxError
 from ...core.tensor import Tensor
-from ..operators import Floats, Ints, Strings, Subgraph, register_operator
+from ..operators import Floats, Ints, Strings, Subgraph, register_operator, register_writer
 from ..reader import Node
 from ..tensors import counted, extent, number
 from .elementwise import hard_sigmoid, leaky_relu, thresholded_relu
@@ -381,3 +382,69 @@ def _one_way(
 
     rows, final = ops.scan(advance, tuple(states), (x, turns), reverse=back)
     return rows, final
+
+
+# --- The way back ---------------------------------------------------------------------------------
+
+
+@register_writer(ops.Cond)
+def write_cond(emit: Any, node: Any, pred: Any, *operands: Any) -> Any:
+    p = node.primitive
+
+    def branch(graph: Any, takes: Any) -> Any:
+        return emit.subgraph(graph.name, lambda: emit.inline(graph, [operands[i] for i in takes]))
+
+    yes, no = branch(p.on_true, p.true_takes), branch(p.on_false, p.false_takes)
+    return emit.several(len(node.outputs), "If", pred, then_branch=yes, else_branch=no)
+
+
+@register_writer(ops.WhileLoop)
+def write_while(emit: Any, node: Any, *inputs: Any) -> Any:
+    """As Loop, whose body computes the next condition; the first stands in front of it."""
+    p, count = node.primitive, len(node.outputs)
+
+    def going(values: Any) -> Any:
+        return emit.inline(p.condition, [values[i] for i in p.condition_takes])
+
+    def body(turn: Any, before: Any, *carried: Any) -> Any:
+        values = (*carried, *inputs[count:])
+        after = emit.inline(p.body, [values[i] for i in p.body_takes])
+        return (*going((*after, *inputs[count:])), *after)
+
+    types = [Abstract((), int64), Abstract((), bool_), *(v.abstract for v in node.outputs)]
+    loop = emit.subgraph(p.body.name, body, types)
+    return emit.several(count, "Loop", None, *going(inputs), *inputs[:count], body=loop)
+
+
+@register_writer(ops.Scan)
+def write_scan(emit: Any, node: Any, *inputs: Any) -> Any:
+    """As Scan, which takes its number of steps from rows; or, where there are none, as Loop."""
+    p, count = node.primitive, len(node.outputs)
+    own = p.carried + p.scanned
+    types = [v.abstract for v in p.body.inputs[:own]]
+    if not p.scanned:
+        return _written_as_loop(emit, node, inputs, types)
+    body = emit.subgraph(
+        p.body.name, lambda *own: emit.inline(p.body, (*own, *inputs[len(own) :])), types
+    )
+    way = int(p.reverse)
+    return emit.several(
+        count, "Scan", *inputs[:own], body=body, num_scan_inputs=p.scanned,
+        scan_input_directions=(way,) * p.scanned,
+        scan_output_directions=(way,) * (count - p.carried),
+    )  # fmt: skip
+
+
+def _written_as_loop(emit: Any, node: Any, inputs: Any, types: Any) -> Any:
+    p = node.primitive
+    if p.reverse and len(node.outputs) > p.carried:
+        raise OnnxError("a scan in reverse over no rows is not written; scan over ops.arange(n)")
+    kinds = [Abstract((), int64), Abstract((), bool_), *types]
+
+    def body(turn: Any, going: Any, *carried: Any) -> Any:
+        return (going, *emit.inline(p.body, (*carried, *inputs[p.carried :])))
+
+    steps = emit("Squeeze", emit.extents(p.length), np.array([0], np.int64))
+    loop = emit.subgraph(p.body.name, body, kinds)
+    carried = inputs[: p.carried]
+    return emit.several(len(node.outputs), "Loop", steps, np.array(True), *carried, body=loop)

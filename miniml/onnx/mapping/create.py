@@ -9,8 +9,8 @@ import numpy as np
 from ... import ops
 from ...core.dtype import as_dtype
 from ...core.errors import OnnxError
-from ..operators import Constant, Floats, Ints, Literal, register_operator
-from ..tensors import checked_shape, counted, dtype_of, extent, ints, number, table
+from ..operators import Constant, Floats, Ints, Literal, register_operator, register_writer
+from ..tensors import checked_shape, code_of, counted, dtype_of, extent, ints, number, table
 
 
 @register_operator("", "Constant", (1, None))
@@ -104,3 +104,48 @@ def mel_weight_matrix(
         falling = np.arange(middle, right)
         out[falling, i] = (right - falling) / (right - middle)
     return out.astype(dtype_of(output_datatype, "the output"))
+
+
+# --- The way back ---------------------------------------------------------------------------------
+
+
+@register_writer(ops.Full)
+def write_full(emit: Any, node: Any) -> Any:
+    primitive = node.primitive
+    value = np.array([primitive.value], primitive.dtype)
+    literal = Literal(primitive.dtype, (1,), value.tobytes())
+    return emit("ConstantOfShape", emit.extents(*primitive.shape), value=literal)
+
+
+@register_writer(ops.Arange)
+def write_arange(emit: Any, node: Any) -> Any:
+    """start + step * (0, 1, ...), of a count that may follow an open extent."""
+    primitive = node.primitive
+    (count,) = node.outputs[0].abstract.shape
+    none = np.array([0], np.int64)
+    numbers = emit("Range", np.int64(0), emit("Squeeze", emit.extents(count), none), np.int64(1))
+    start, step = (np.array(n, primitive.dtype) for n in (primitive.start, primitive.step))
+    spaced = emit("Mul", emit("Cast", numbers, to=code_of(primitive.dtype)), step)
+    return emit("Add", spaced, start)
+
+
+@register_writer(ops.Eye)
+def write_eye(emit: Any, node: Any) -> Any:
+    primitive = node.primitive
+    shape = emit("ConstantOfShape", emit.extents(primitive.n, primitive.m))
+    return emit("EyeLike", shape, dtype=code_of(primitive.dtype))
+
+
+@register_writer(ops.Linspace)
+def write_linspace(emit: Any, node: Any) -> Any:
+    p = node.primitive
+    return emit("Identity", np.linspace(p.start, p.stop, p.num, dtype=p.dtype))
+
+
+@register_writer(ops.OneHot)
+def write_one_hot(emit: Any, node: Any, x: Any) -> Any:
+    """A comparison with 0, 1, ...: ONNX's OneHot counts negative indices from the end."""
+    primitive = node.primitive
+    column = emit("Unsqueeze", x, np.array([-1], np.int64))
+    columns = np.arange(primitive.depth).astype(node.inputs[0].abstract.dtype)
+    return emit("Cast", emit("Equal", column, columns), to=code_of(primitive.dtype))

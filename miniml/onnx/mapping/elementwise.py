@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import reduce
+from math import log, pi
 from typing import Any
 
 import numpy as np
@@ -324,19 +325,23 @@ def shrink(x: Any, *, bias: float = 0.0, lambd: float = 0.5) -> Any:
 
 # --- The way back ---------------------------------------------------------------------------------
 
-
 def writes(type: str, *primitives: Any) -> None:
     """Write primitives as one operator, whose inputs are theirs."""
     register_writer(*primitives)(lambda emit, node, *inputs: emit(type, *inputs))
 
 
 for _type, _primitive in {
-    "Add": ops.Add, "Sub": ops.Sub, "Mul": ops.Mul, "Div": ops.Div, "Pow": ops.Pow,
-    "Max": ops.Maximum, "Min": ops.Minimum, "Equal": ops.Equal, "Less": ops.Less,
-    "Greater": ops.Greater, "And": ops.LogicalAnd, "Or": ops.LogicalOr, "Xor": ops.LogicalXor,
-    "IsInf": ops.IsInf,
+    "Add": ops.Add, "Sub": ops.Sub, "Mul": ops.Mul, "Pow": ops.Pow, "Equal": ops.Equal,
+    "Less": ops.Less, "Greater": ops.Greater, "And": ops.LogicalAnd, "Or": ops.LogicalOr,
+    "Xor": ops.LogicalXor, "IsInf": ops.IsInf, "Div": ops.Div, "Max": ops.Maximum,
+    "Min": ops.Minimum, "Identity": ops.StopGradient,
 }.items():  # fmt: skip
     writes(_type, _primitive)
+
+
+@register_writer(ops.Barrier)
+def write_barrier(emit: Any, node: Any, x: Any, after: Any) -> Any:
+    return emit("Identity", x)
 
 
 @register_writer(ops.Cast)
@@ -344,4 +349,99 @@ def write_cast(emit: Any, node: Any, x: Any) -> Any:
     return emit("Cast", x, to=code_of(node.primitive.dtype))
 
 
-register_composition(ops.Square)(lambda self, x: ops.mul(x, x))
+@register_writer(ops.NotEqual)
+def write_not_equal(emit: Any, node: Any, x: Any, y: Any) -> Any:
+    return emit("Not", emit("Equal", x, y))
+
+
+@register_writer(ops.Clip)
+def write_clip(emit: Any, node: Any, x: Any) -> Any:
+    dtype, primitive = node.inputs[0].abstract.dtype, node.primitive
+    ends = [None if n is None else np.array(n, dtype) for n in (primitive.min, primitive.max)]
+    return emit("Clip", x, *ends)
+
+
+@register_writer(ops.LeakyReLU)
+def write_leaky_relu(emit: Any, node: Any, x: Any) -> Any:
+    return emit("LeakyRelu", x, alpha=node.primitive.slope)
+
+
+def _gelu(self: Any, x: Any) -> Any:
+    if self.approximate:
+        inner = ops.mul(ops.add(x, ops.mul(0.044715, ops.mul(x, ops.mul(x, x)))), (2 / pi) ** 0.5)
+        return ops.mul(ops.mul(x, 0.5), ops.add(ops.tanh(inner), 1.0))
+    return ops.mul(x, _normal_cdf(self, x))
+
+
+def _normal_cdf(_: Any, x: Any) -> Any:
+    return ops.mul(ops.add(ops.erf(ops.mul(x, 0.5**0.5)), 1.0), 0.5)
+
+
+def _log1p(_: Any, x: Any) -> Any:
+    """log(u) x / (u - 1) with u = 1 + x, whose rounding cancels (Kahan); x where u is 1, and
+    log(u) where x is infinite."""
+    u = ops.add(x, 1.0)
+    rest = ops.sub(u, 1.0)
+    small, large = ops.equal(rest, 0.0), ops.isinf(x)
+    ratio = ops.div(x, ops.where(ops.logical_or(small, large), 1.0, rest))
+    scaled = ops.mul(ops.log(u), ops.where(large, 1.0, ratio))
+    return ops.where(small, x, scaled)
+
+
+def _expm1(_: Any, x: Any) -> Any:
+    """tanh(x / 2) (exp(x) + 1), which loses no digits near 0."""
+    return ops.mul(ops.tanh(ops.mul(x, 0.5)), ops.add(ops.exp(x), 1.0))
+
+
+def _floor_div(_: Any, x: Any, y: Any) -> Any:
+    """The quotient rounded down, from one that rounds towards zero or not at all."""
+    return ops.floor(ops.div(x, y))
+
+
+def _atan2(_: Any, y: Any, x: Any) -> Any:
+    """atan(y / x), turned by pi, with the sign of y, where x is negative, and pi / 2 at x = 0."""
+    half = ops.where(ops.less(y, 0.0), -pi / 2, pi / 2)
+    turned = ops.where(ops.less(x, 0.0), ops.mul(half, 2.0), 0.0)
+    zero = ops.equal(x, 0.0)
+    angle = ops.add(ops.atan(ops.div(y, ops.where(zero, 1.0, x))), turned)
+    return ops.where(zero, ops.where(ops.equal(y, 0.0), 0.0, half), angle)
+
+
+# What primitives that ONNX lacks are made of, functions of (primitive, *inputs).
+COMPOSED: dict[Any, Callable[..., Any]] = {
+    ops.Square: lambda _, x: ops.mul(x, x),
+    ops.Rsqrt: lambda _, x: ops.reciprocal(ops.sqrt(x)),
+    ops.Exp2: lambda _, x: ops.pow(2.0, x),
+    ops.Log2: lambda _, x: ops.div(ops.log(x), log(2.0)),
+    ops.Log10: lambda _, x: ops.div(ops.log(x), log(10.0)),
+    ops.Log1p: _log1p,
+    ops.Expm1: _expm1,
+    ops.Erfc: lambda _, x: ops.sub(1.0, ops.erf(x)),
+    ops.NormalCDF: _normal_cdf,
+    ops.GELU: _gelu,
+    ops.SiLU: lambda _, x: ops.mul(x, ops.sigmoid(x)),
+    ops.ReLUGrad: lambda _, y, dout: ops.where(ops.greater(y, 0.0), dout, 0.0),
+    ops.LeakyReLUGrad: lambda self, x, dout: ops.where(
+        ops.greater(x, 0.0), dout, ops.mul(dout, self.slope)
+    ),
+    ops.Trunc: lambda _, x: ops.mul(ops.sign(x), ops.floor(ops.abs(x))),
+    ops.IsFinite: lambda _, x: ops.equal(ops.sub(x, x), 0.0),
+    ops.Atan2: _atan2,
+}
+for _primitive, _function in COMPOSED.items():
+    register_composition(_primitive)(_function)
+
+
+@register_writer(ops.FloorDiv, ops.Mod)
+def write_floored(emit: Any, node: Any, x: Any, y: Any) -> Any:
+    """The quotient rounded down and its remainder: Mod has the divisor's sign for integers, and
+    only the dividend's for floats."""
+    if is_float(node.inputs[0].abstract.dtype):
+        down = emit("Floor", emit("Div", x, y))
+        if type(node.primitive) is ops.FloorDiv:
+            return down
+        return emit("Sub", x, emit("Mul", down, y))
+    rest = emit("Mod", x, y)
+    if type(node.primitive) is ops.Mod:
+        return rest
+    return emit("Div", emit("Sub", x, rest), y)

@@ -18,7 +18,7 @@ from ...core.dtype import as_dtype, float64, int32, is_float
 from ...core.errors import OnnxError
 from ...ops.convolution import average, biased, convolved, grown, largest, spanned, transposed
 from ...ops.images import Axis, added_up, laid_apart, same_padding
-from ..operators import Constant, Ints, Setting, register_operator
+from ..operators import Constant, Ints, Setting, register_operator, register_writer
 from ..reader import Node
 from ..tensors import counted, ints, table
 from .elementwise import quantized
@@ -303,3 +303,38 @@ def spatial(x: Any, at_least: int = 1) -> Ints:
 def along(axis: int, ndim: int) -> Ints:
     """The shape of a vector that broadcasts along one axis."""
     return tuple(-1 if i == axis else 1 for i in range(ndim))
+
+
+# --- The way back ---------------------------------------------------------------------------------
+
+
+@register_writer(ops.Conv2D)
+def write_conv(emit: Any, node: Any, x: Any, w: Any) -> Any:
+    p = node.primitive
+    named = {"strides": p.stride, "dilations": p.dilation, "pads": pads_of(p.padding)}
+    return emit(
+        "Conv", x, w, kernel_shape=node.inputs[1].abstract.shape[2:], group=p.groups, **named
+    )
+
+
+def pads_of(padding: Sequence[tuple[int, int]]) -> Ints:
+    """ONNX's order: all that is before, then all that is behind."""
+    return tuple(before for before, _ in padding) + tuple(behind for _, behind in padding)
+
+
+def _pooling(p: Any) -> dict[str, Any]:
+    return {"kernel_shape": p.kernel_size, "strides": p.stride, "pads": pads_of(p.padding)}
+
+
+@register_writer(ops.AvgPool2D)
+def write_avg_pool(emit: Any, node: Any, x: Any) -> Any:
+    p = node.primitive
+    return emit("AveragePool", x, count_include_pad=int(p.count_include_pad), **_pooling(p))
+
+
+@register_writer(ops.MaxPool2D)
+def write_max_pool(emit: Any, node: Any, x: Any) -> Any:
+    """ONNX's indices count the whole tensor, ours a plane of it."""
+    out, indices = emit.several(2, "MaxPool", x, **_pooling(node.primitive))
+    plane = emit.extents(prod(node.inputs[0].abstract.shape[2:]))
+    return out, emit("Mod", indices, plane)

@@ -17,8 +17,8 @@ from ... import ops
 from ...core.dtype import as_dtype, bool_, float32, int64, is_float
 from ...core.errors import OnnxError
 from ...ops.images import blended, weighted
-from ..operators import Constant, Floats, Ints, Setting, register_operator
-from ..tensors import Array, counted, extent, ints, number
+from ..operators import Constant, Floats, Ints, Setting, register_operator, register_writer
+from ..tensors import Array, code_of, counted, extent, ints, number
 from .shape import flatten
 
 # --- Gathering and scattering ---------------------------------------------------------------------
@@ -406,3 +406,87 @@ def _weight(t: Any, mode: str) -> Any:
     near = ops.add(ops.mul(ops.mul(ops.sub(ops.mul(t, _A + 2), _A + 3), t), t), 1.0)
     far = ops.mul(ops.sub(ops.mul(ops.add(ops.mul(ops.sub(t, 5.0), t), 8.0), t), 4.0), _A)
     return ops.where(ops.less_equal(t, 1.0), near, far)
+
+
+# --- The way back ---------------------------------------------------------------------------------
+
+
+@register_writer(ops.Gather)
+def write_gather(emit: Any, node: Any, x: Any, indices: Any) -> Any:
+    return emit("Gather", x, indices, axis=node.primitive.axis)
+
+
+@register_writer(ops.TakeAlongAxis)
+def write_take_along_axis(emit: Any, node: Any, x: Any, indices: Any) -> Any:
+    """Axes that broadcast are expanded first."""
+    axis = node.primitive.axis
+    given, at, out = (v.abstract.shape for v in (*node.inputs, *node.outputs))
+    axis %= len(out)
+    if at != out:
+        indices = emit("Expand", indices, emit.extents(*out))
+    full = (*out[:axis], given[axis], *out[axis + 1 :])
+    if given != full:
+        x = emit("Expand", x, emit.extents(*full))
+    return emit("GatherElements", x, indices, axis=axis)
+
+
+@register_writer(ops.Index)
+def write_index(emit: Any, node: Any, x: Any, *indices: Any) -> Any:
+    """As GatherND of a tensor whose indexed axes are in front."""
+    p, (source, *at) = node.primitive, [v.abstract.shape for v in node.inputs]
+    rank, count = len(source), len(p.axes)
+    axes = [a % rank for a in p.axes]
+    rest = [a for a in range(rank) if a not in axes]
+    if axes + rest != list(range(rank)):
+        x = emit("Transpose", x, perm=(*axes, *rest))
+    taken = emit("GatherND", x, stacked_indices(emit, node, indices, [source[a] for a in axes]))
+    depth = len(np.broadcast_shapes(*at))
+    order = [*range(depth, depth + p.at), *range(depth), *range(depth + p.at, depth + len(rest))]
+    assert count
+    return taken if order == sorted(order) else emit("Transpose", taken, perm=tuple(order))
+
+
+def stacked_indices(emit: Any, node: Any, indices: Any, extents: Any) -> Any:
+    """Index tensors, broadcast to one shape, as the last axis of one of int64."""
+    given = node.inputs[-len(indices) :]
+    whole = np.broadcast_shapes(*(v.abstract.shape for v in given))
+    rows = []
+    for value, var in zip(indices, given, strict=True):
+        wide = emit("Cast", value, to=code_of(int64))
+        if var.abstract.shape != whole:
+            wide = emit("Expand", wide, emit.extents(*whole))
+        rows.append(emit("Unsqueeze", wide, np.array([-1], np.int64)))
+    return emit("Concat", *rows, axis=-1)
+
+
+@register_writer(ops.ScatterAdd)
+def write_scatter_add(emit: Any, node: Any, x: Any, indices: Any, updates: Any) -> Any:
+    """As ScatterND of a tensor whose axis is in front."""
+    source, at, given = (v.abstract.shape for v in node.inputs)
+    axis, rank = node.primitive.axis % len(source), len(source)
+    full = (*source[:axis], *at, *source[axis + 1 :])
+    if given != full:
+        updates = emit("Expand", updates, emit.extents(*full))
+    front = (axis, *(a for a in range(rank) if a != axis))
+    if axis:
+        x = emit("Transpose", x, perm=front)
+        moved = range(axis, axis + len(at))
+        order = (*moved, *(a for a in range(len(full)) if a not in moved))
+        updates = emit("Transpose", updates, perm=order)
+    rows = emit("Unsqueeze", emit("Cast", indices, to=code_of(int64)), np.array([-1], np.int64))
+    out = emit("ScatterND", x, rows, updates, reduction="add")
+    return out if not axis else emit("Transpose", out, perm=tuple(np.argsort(front).tolist()))
+
+
+@register_writer(ops.Scatter)
+def write_scatter(emit: Any, node: Any, x: Any, value: Any, *indices: Any) -> Any:
+    """As ScatterElements of the flat tensor, at positions that are known."""
+    if indices:
+        raise OnnxError("writing x[index] = value is not written where the index is a tensor")
+    shape = node.inputs[0].abstract.shape
+    index = tuple(node.primitive.index)
+    places = np.arange(int(np.prod(shape)), dtype=np.int64).reshape(shape)[index]
+    put = emit("Expand", value, np.array(places.shape, np.int64))
+    one = np.array([-1], np.int64)
+    flat = emit("Reshape", x, one), places.reshape(-1), emit("Reshape", put, one)
+    return emit("Reshape", emit("ScatterElements", *flat), np.array(shape, np.int64))

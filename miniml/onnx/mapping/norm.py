@@ -8,7 +8,7 @@ from typing import Any
 from ... import ops
 from ...core.dtype import as_dtype, bfloat16, float16, float32
 from ...core.errors import OnnxError
-from ..operators import Ints, Setting, register_operator
+from ..operators import Ints, Setting, register_composition, register_operator, register_writer
 from ..reader import Node
 from ..tensors import extent
 from .shape import flatten
@@ -170,3 +170,43 @@ def softmax_cross_entropy_loss(
 ) -> Any:  # fmt: skip
     loss = ops.cross_entropy(scores, labels, reduction, weights, ignore_index)
     return loss, ops.log_softmax(scores, 1)
+
+
+# --- The way back ---------------------------------------------------------------------------------
+
+
+@register_writer(ops.Softmax, ops.LogSoftmax)
+def write_softmax(emit: Any, node: Any, x: Any) -> Any:
+    return emit(type(node.primitive).__name__, x, axis=node.primitive.axis)
+
+
+@register_writer(ops.LayerNorm)
+def write_layer_norm(emit: Any, node: Any, x: Any, gamma: Any, beta: Any) -> Any:
+    axis, eps = -len(node.inputs[1].abstract.shape), node.primitive.eps
+    return emit.several(3, "LayerNormalization", x, gamma, beta, axis=axis, epsilon=eps)
+
+
+@register_composition(ops.BatchNorm)
+def batch_norm_of(self: Any, x: Any, gamma: Any, beta: Any) -> Any:
+    """By the batch's statistics, which it gives too."""
+    axes = (0, *range(2, len(x.shape)))
+    along = (-1, *(1,) * (len(x.shape) - 2))
+    mean = ops.mean(x, axes, True)
+    centred = ops.sub(x, mean)
+    var = ops.mean(ops.mul(centred, centred), axes, True)
+    scaled = ops.mul(centred, ops.rsqrt(ops.add(var, self.eps)))
+    out = ops.add(ops.mul(scaled, ops.reshape(gamma, along)), ops.reshape(beta, along))
+    return out, ops.reshape(mean, (-1,)), ops.reshape(var, (-1,))
+
+
+@register_writer(ops.CrossEntropy)
+def write_cross_entropy(emit: Any, node: Any, logits: Any, labels: Any) -> Any:
+    reduction = node.primitive.reduction
+    loss = emit("SoftmaxCrossEntropyLoss", logits, labels, reduction=reduction)
+    return loss, emit("Softmax", logits, axis=-1)
+
+
+@register_writer(ops.CheckedLabels, ops.CheckedProbabilities)
+def write_checked(emit: Any, node: Any, x: Any, *_: Any) -> Any:
+    """The values; other runtimes check them where they use them, or not at all."""
+    return emit("Identity", x)

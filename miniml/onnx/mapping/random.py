@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from ... import ops
-from ...core.dtype import as_dtype, bool_
+from ...core.dtype import as_dtype, bool_, float32
 from ...core.errors import OnnxError
-from ..operators import Constant, Ints, register_operator
-from ..tensors import checked_shape, dtype_of, number
+from ..operators import Constant, Ints, Literal, register_operator, register_writer
+from ..tensors import checked_shape, code_of, dtype_of, number
 
 
 def _kind(dtype: int | None, x: Any) -> Any:
@@ -67,3 +67,31 @@ def dropout(
         raise OnnxError(f"ratio {p} is not in [0, 1)")
     kept = ops.bernoulli(tuple(x.shape), 1.0 - p)
     return ops.mul(x, ops.mul(ops.cast(kept, x.dtype), 1.0 / (1.0 - p))), kept
+
+
+# --- The way back ---------------------------------------------------------------------------------
+
+
+def _draws(type: str, **of: str) -> Any:
+    """A draw by the other runtime's generator. of: attributes, by those of the primitive."""
+
+    def write(emit: Any, node: Any, state: Any) -> Any:
+        p = node.primitive
+        emit.draws = True
+        named = {name: getattr(p, own) for name, own in of.items()}
+        return emit(type, shape=p.shape, dtype=code_of(p.dtype), **named)
+
+    return write
+
+
+register_writer(ops.Normal)(_draws("RandomNormal", mean="mean", scale="std"))
+register_writer(ops.Uniform)(_draws("RandomUniform", low="low", high="high"))
+
+
+@register_writer(ops.Bernoulli)
+def write_bernoulli(emit: Any, node: Any, state: Any) -> Any:
+    p = node.primitive
+    emit.draws = True
+    literal = Literal(float32, (1,), np.array([p.p], np.float32).tobytes())
+    chances = emit("ConstantOfShape", emit.extents(*p.shape), value=literal)
+    return emit("Bernoulli", chances, dtype=code_of(p.dtype))

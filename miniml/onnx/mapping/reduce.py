@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from ... import ops
-from ...core.dtype import as_dtype, bool_
-from ..operators import Constant, Ints, register_operator
-from ..tensors import extent, ints, number
+from ...core.dtype import as_dtype, bool_, int32
+from ..operators import Constant, Ints, register_operator, register_writer
+from ..tensors import code_of, extent, ints, number
 
 Reduction = Callable[[Any, Ints | None, bool], Any]
 
@@ -123,3 +123,78 @@ def unique(x: Constant, *, axis: int | None = None, sorted: int = 1) -> Any:
     rank = np.argsort(order, kind="stable")
     values = np.take(values, order, axis or 0)
     return values, first[order], rank[inverse.reshape(-1)], counts[order]
+
+
+# --- The way back ---------------------------------------------------------------------------------
+
+
+def axes_of(node: Any, axis: Any) -> Any:
+    """The axes of a reduction as an input; None for all."""
+    return None if axis is None else np.array([axis] if isinstance(axis, int) else axis, np.int64)
+
+
+def _reducing(type: str) -> Any:
+    def write(emit: Any, node: Any, x: Any) -> Any:
+        primitive, out = node.primitive, node.outputs[0].abstract.dtype
+        if node.inputs[0].abstract.dtype != out:
+            x = emit("Cast", x, to=code_of(out))
+        if primitive.axis == ():
+            return emit("Identity", x)
+        return emit(type, x, axes_of(node, primitive.axis), keepdims=int(primitive.keepdims))
+
+    return write
+
+
+for _primitive, _type in {
+    ops.Sum: "ReduceSum", ops.Mean: "ReduceMean", ops.Prod: "ReduceProd", ops.Max: "ReduceMax",
+    ops.Min: "ReduceMin", ops.LogSumExp: "ReduceLogSumExp",
+}.items():  # fmt: skip
+    register_writer(_primitive)(_reducing(_type))
+
+
+@register_writer(ops.All, ops.Any)
+def write_truth(emit: Any, node: Any, x: Any) -> Any:
+    """As the minimum or maximum of 0 and 1."""
+    primitive, given = node.primitive, node.inputs[0].abstract.dtype
+    if given != bool_:
+        x = emit("Not", emit("Equal", x, np.zeros((), given)))
+    if primitive.axis == ():
+        return emit("Identity", x)
+    type_ = "ReduceMin" if type(primitive) is ops.All else "ReduceMax"
+    whole = emit("Cast", x, to=code_of(int32))
+    out = emit(type_, whole, axes_of(node, primitive.axis), keepdims=int(primitive.keepdims))
+    return emit("Cast", out, to=code_of(bool_))
+
+
+@register_writer(ops.ArgMax, ops.ArgMin)
+def write_arg(emit: Any, node: Any, x: Any) -> Any:
+    primitive, rank = node.primitive, len(node.inputs[0].abstract.shape)
+    type_ = type(primitive).__name__
+    keep = int(primitive.keepdims)
+    if primitive.axis is not None:
+        return emit(type_, x, axis=primitive.axis, keepdims=keep)
+    found = emit(type_, emit("Reshape", x, np.array([-1], np.int64)), axis=0, keepdims=0)
+    return emit("Reshape", found, np.array([1] * (rank * keep), np.int64))
+
+
+@register_writer(ops.CumSum)
+def write_cumsum(emit: Any, node: Any, x: Any) -> Any:
+    primitive, out = node.primitive, node.outputs[0].abstract.dtype
+    if node.inputs[0].abstract.dtype != out:
+        x = emit("Cast", x, to=code_of(out))
+    order = {"reverse": int(primitive.reverse), "exclusive": int(primitive.exclusive)}
+    return emit("CumSum", x, np.array(primitive.axis, np.int64), **order)
+
+
+@register_writer(ops.TopK)
+def write_topk(emit: Any, node: Any, x: Any) -> Any:
+    p = node.primitive
+    k = np.array([p.k], np.int64)
+    return emit.several(2, "TopK", x, k, axis=p.axis, largest=int(p.largest), sorted=1)
+
+
+@register_writer(ops.Sort)
+def write_sort(emit: Any, node: Any, x: Any) -> Any:
+    p, shape = node.primitive, node.inputs[0].abstract.shape
+    k = emit.extents(shape[p.axis])
+    return emit.several(2, "TopK", x, k, axis=p.axis, largest=int(p.descending), sorted=1)

@@ -10,7 +10,7 @@ import numpy as np
 from ... import ops
 from ...core.dtype import as_dtype
 from ...core.errors import OnnxError
-from ..operators import Constant, Ints, register_operator
+from ..operators import Constant, Ints, register_operator, register_writer
 from ..reader import Node
 from ..tensors import counted, extent, ints, number
 
@@ -244,3 +244,120 @@ def center_crop_pad(x: Any, shape: Constant, *, axes: Ints | None = None) -> Any
         before = more // 2 if more >= 0 else -(-more // 2)
         pairs[axis] = (before, more - before)
     return padded(x, pairs, "constant")
+
+
+# --- The way back ---------------------------------------------------------------------------------
+
+
+@register_writer(ops.Reshape)
+def write_reshape(emit: Any, node: Any, x: Any) -> Any:
+    return emit("Reshape", x, emit.extents(*node.outputs[0].abstract.shape), allowzero=_zero(node))
+
+
+def _zero(node: Any) -> int:
+    """1 where an extent of the result is 0, which would else stand for the input's."""
+    return int(0 in node.outputs[0].abstract.shape)
+
+
+@register_writer(ops.ExpandDims)
+def write_expand_dims(emit: Any, node: Any, x: Any) -> Any:
+    axes = node.primitive.axis
+    return emit("Unsqueeze", x, np.array([axes] if isinstance(axes, int) else axes, np.int64))
+
+
+@register_writer(ops.Squeeze)
+def write_squeeze(emit: Any, node: Any, x: Any) -> Any:
+    axes, shape = node.primitive.axis, node.inputs[0].abstract.shape
+    if axes is None:
+        axes = tuple(i for i, n in enumerate(shape) if n == 1)
+    return emit("Squeeze", x, np.array([axes] if isinstance(axes, int) else axes, np.int64))
+
+
+@register_writer(ops.Transpose)
+def write_transpose(emit: Any, node: Any, x: Any) -> Any:
+    rank = len(node.inputs[0].abstract.shape)
+    return emit("Transpose", x, perm=tuple(axis % rank for axis in node.primitive.axes))
+
+
+@register_writer(ops.BroadcastTo)
+def write_broadcast_to(emit: Any, node: Any, x: Any) -> Any:
+    """As Expand, which broadcasts both ways: axes that stay have 1."""
+    given, shape = (v.abstract.shape for v in (node.inputs[0], node.outputs[0]))
+    own = (1,) * (len(shape) - len(given)) + given
+    return emit("Expand", x, emit.extents(*(1 if a == b else b for a, b in zip(own, shape))))
+
+
+@register_writer(ops.SumTo)
+def write_sum_to(emit: Any, node: Any, x: Any) -> Any:
+    given, shape = node.inputs[0].abstract.shape, node.primitive.shape
+    more = len(given) - len(shape)
+    kept = [more + i for i, n in enumerate(shape) if n == 1 and given[more + i] != 1]
+    for axes, keep in ((kept, 1), (list(range(more)), 0)):
+        if axes:
+            x = emit("ReduceSum", x, np.array(axes, np.int64), keepdims=keep)
+    return x
+
+
+@register_writer(ops.Concat)
+def write_concat(emit: Any, node: Any, *xs: Any) -> Any:
+    return emit("Concat", *xs, axis=node.primitive.axis)
+
+
+@register_writer(ops.Split)
+def write_split(emit: Any, node: Any, x: Any) -> Any:
+    axis = node.primitive.axis
+    sizes = [v.abstract.shape[axis] for v in node.outputs]
+    return emit.several(len(sizes), "Split", x, emit.extents(*sizes), axis=axis)
+
+
+WHOLE = 2**63 - 1  # the end of a slice that goes to the end of its axis, whatever the extent
+
+
+@register_writer(ops.Slice)
+def write_slice(emit: Any, node: Any, x: Any) -> Any:
+    primitive, shape = node.primitive, node.inputs[0].abstract.shape
+    spans = zip(shape, primitive.begin, primitive.end, primitive.strides, strict=True)
+    rows = [
+        (i, begin, -WHOLE if end < 0 else WHOLE if end == n and stride > 0 else end, stride)
+        for i, (n, begin, end, stride) in enumerate(spans)
+        if (begin, end, stride) != (0, n, 1)
+    ]
+    if rows:
+        axes, begins, ends, strides = zip(*rows, strict=True)
+        fixed = [np.array(v, np.int64) for v in (axes, strides)]
+        x = emit("Slice", x, emit.extents(*begins), emit.extents(*ends), *fixed)
+    dropped = primitive.dropped
+    return emit("Squeeze", x, np.array(dropped, np.int64)) if dropped or not rows else x
+
+
+@register_writer(ops.SliceGrad)
+def write_slice_grad(emit: Any, node: Any, dout: Any) -> Any:
+    """Zeros into which the elements go."""
+    primitive = node.primitive
+    at = tuple(
+        slice(b, None if e < 0 else e, s)
+        for b, e, s in zip(primitive.begin, primitive.end, primitive.strides, strict=True)
+    )
+    places = np.arange(prod(primitive.shape)).reshape(primitive.shape)[at].reshape(-1)
+    dtype = node.inputs[0].abstract.dtype
+    zeros = np.zeros(prod(primitive.shape), dtype)
+    flat = emit("Reshape", dout, np.array([-1], np.int64))
+    put = emit("ScatterElements", zeros, places.astype(np.int64), flat)
+    return emit("Reshape", put, np.array(primitive.shape, np.int64), allowzero=_zero(node))
+
+
+@register_writer(ops.Pad)
+def write_pad(emit: Any, node: Any, x: Any) -> Any:
+    around = np.array(node.primitive.padding, np.int64).reshape(-1, 2)
+    value = np.array(node.primitive.value, node.inputs[0].abstract.dtype)
+    return emit("Pad", x, emit.extents(*around.T.reshape(-1)), value)
+
+
+@register_writer(ops.Flip)
+def write_flip(emit: Any, node: Any, x: Any) -> Any:
+    axes, rank = node.primitive.axis, len(node.inputs[0].abstract.shape)
+    axes = range(rank) if axes is None else [axes] if isinstance(axes, int) else axes
+    if not axes:
+        return emit("Identity", x)
+    minus, least = (np.full(len(axes), n, np.int64) for n in (-1, -WHOLE))
+    return emit("Slice", x, minus, least, np.array(axes, np.int64), minus)
