@@ -17,6 +17,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from .. import ops
+from ..backends import registry
 from ..core.errors import DeclarationError
 from ..core.options import number
 from ..core.primitive import Primitive
@@ -105,6 +106,24 @@ def _derived(tree: Node, inputs: tuple[str, ...]) -> Any:
         return gradients
 
     return bprop
+
+
+def formula_of(primitive: type[Primitive]) -> Callable[..., Any] | None:
+    """(primitive, *inputs) to its value in `ops`, which its expression in C says; None for one
+    without, or with words that `ops` lacks."""
+    name = primitive.name
+    texts = [body.text for (own, _), body in registry.expressions.items() if own == name]
+    try:
+        tree = _Parser(name, texts[0]).parsed() if len({*texts}) == 1 else None
+    except DeclarationError:
+        return None
+    if tree is None:
+        return None
+
+    def formula(self: Primitive, *xs: Any) -> Any:
+        return _value(tree, {**self.attributes, **dict(zip(self.input_names, xs, strict=True))}, 0)
+
+    return formula
 
 
 def _value(node: Node, values: Mapping[str, Any], language: int) -> Any:

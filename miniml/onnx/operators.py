@@ -18,6 +18,7 @@ import numpy as np
 from ..core.dtype import DType
 from ..core.errors import DeclarationError, DuplicateError, OnnxError
 from ..core.primitive import Primitive, attribute_parameters, resolved
+from ..grad.formula import formula_of
 from ..ops import pack_attribute
 from .tensors import array_of, code_of, wheel
 
@@ -187,21 +188,27 @@ def register_composition(*primitives: type[Primitive]) -> Callable[[F], F]:
     primitives are made of in a file: where they are elementwise, as a function of the file."""
 
     def register(function: F) -> F:
-        def write(emit: Any, node: Any, *inputs: Any) -> Any:
-            primitive = node.primitive
-
-            def composed(*xs: Any) -> Any:
-                return function(primitive, *xs)
-
-            if not primitive.elementwise:
-                return emit.made_of(composed, *inputs)
-            domain, name = _owner(primitive), type(primitive).__name__
-            return emit.function(domain, name, composed, primitive, *inputs)
-
-        register_writer(*primitives)(write)
+        register_writer(*primitives)(composition(function))
         return function
 
     return register
+
+
+def composition(function: Callable[..., Any]) -> Writer:
+    """The writer of primitives that are made of others."""
+
+    def write(emit: Any, node: Any, *inputs: Any) -> Any:
+        primitive = node.primitive
+
+        def composed(*xs: Any) -> Any:
+            return function(primitive, *xs)
+
+        if not primitive.elementwise:
+            return emit.made_of(composed, *inputs)
+        domain, name = _owner(primitive), type(primitive).__name__
+        return emit.function(domain, name, composed, primitive, *inputs)
+
+    return write
 
 
 def _owner(primitive: Primitive) -> str:
@@ -210,7 +217,8 @@ def _owner(primitive: Primitive) -> str:
 
 
 def writer_of(primitive: type[Primitive]) -> Writer | None:
-    """The writer of a primitive: registered for it or a base, or the operator that it says it is."""
+    """The writer of a primitive: registered for it or a base, the operator that it says it is, or
+    what its expression says."""
     for cls in primitive.__mro__:
         if cls in _writers:
             return _writers[cls]
@@ -219,7 +227,8 @@ def writer_of(primitive: type[Primitive]) -> Writer | None:
             return lambda emit, node, *inputs: emit(
                 type_, *inputs, domain=domain, **node.primitive.attributes
             )
-    return None
+    said = formula_of(primitive) if primitive.elementwise else None
+    return None if said is None else composition(said)
 
 
 def _plain(function: Any) -> Any:

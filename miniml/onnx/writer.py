@@ -6,6 +6,7 @@ found by writing the graph at several sizes and comparing what is written; the p
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
@@ -189,6 +190,7 @@ class Tape:
         self._taken: dict[str, int] = {}
         self._env: dict[Var, Value] = {}
         self._versions: dict[str, str] = {}  # parameters, by the names of their new values
+        self._moved: dict[str, str] = {}  # values that outputs of blocks gave their names
         self._layer = ""
 
     @staticmethod
@@ -206,7 +208,7 @@ class Tape:
             tape.block.outputs.append(tape._output(tape.value(var), tape.name(name)))
         for name, value in tape.updates.items():
             tape.block.outputs.append(tape._output(value, tape.name(f"{name}_next")))
-        tape.block.nodes = _used(tape.block.nodes, {v.name for v in tape.block.outputs})
+        tape.block.nodes = tape._biased(_used(tape.block.nodes, [v.name for v in tape.block.outputs]))
         return tape
 
     def __call__(self, type: str, *inputs: Any, domain: str = "", **attributes: Any) -> Value:
@@ -274,11 +276,20 @@ class Tape:
         return value
 
     def _output(self, value: Value, name: str) -> Value:
-        """The value under a name of its own, as outputs of graphs need it."""
-        made = self("Identity", value)
-        node = self.block.nodes.pop()
-        self.block.nodes.append(replace(node, outputs=(name,), doc=""))
-        return replace(made, name=name, abstract=value.abstract)
+        """The value under a name of its own, as an output of a graph needs it: that of its node,
+        unless it is an input, a constant, or another output."""
+        value = replace(value, name=self._moved.get(value.name, value.name))
+        nodes, out = self.block.nodes, replace(value, name=name)
+        given = {v.name for v in self.block.outputs}
+        if value.name not in given and any(value.name in n.outputs for n in nodes):
+            self.block.nodes = [_renamed(n, value.name, name) for n in nodes]
+            self._moved[value.name] = name
+            self.types[name] = self.types.get(value.name, value.abstract)  # type: ignore[assignment]
+            self._env.update({k: out for k, v in self._env.items() if v.name == value.name})
+            return out
+        self("Identity", value)
+        nodes.append(replace(nodes.pop(), outputs=(name,), doc=""))
+        return out
 
     def run(self, graph: Graph) -> None:
         """Write the nodes of a graph whose inputs have values."""
@@ -320,6 +331,48 @@ class Tape:
         self._versions[value.name] = name
         if name in self.parameters and self.parameters[name].dtype != uint64:
             self.updates[name] = value
+
+    def _biased(self, nodes: list[Written]) -> list[Written]:
+        """The nodes with each sum of a product and a bias that nothing else reads as one: Conv has
+        an input for that, and Gemm is both."""
+        readers = Counter(chain((v.name for v in self.block.outputs), *map(_reads, nodes)))
+        made = {name: n for n in nodes for name in n.outputs}
+        merged: dict[str, Written] = {}
+        gone = set()
+        for node in nodes:
+            first = made.get(node.inputs[0]) if node.row.type == "Add" else None
+            if first is None or readers[node.inputs[0]] != 1 or len(first.inputs) != 2:
+                continue
+            bias = self._bias(first, node.inputs[1], made)
+            if bias:
+                row, parameters = first.row, first.parameters
+                if row.type == "MatMul":
+                    row = operators.find("", "Gemm", self.opset)  # type: ignore[assignment]
+                    parameters = row.parameters()  # type: ignore[union-attr]
+                both = (*first.inputs, bias)
+                merged[node.outputs[0]] = replace(
+                    first, row=row, inputs=both, outputs=node.outputs, parameters=parameters
+                )
+                gone.add(first.outputs[0])
+        rest = [merged.get(n.outputs[0], n) for n in nodes if n.outputs[0] not in gone]
+        return _used(rest, [v.name for v in self.block.outputs])
+
+    def _bias(self, node: Written, name: str, made: Mapping[str, Written]) -> str:
+        """The name of a vector that is added to each channel or column of a product; "" where what
+        is added is another thing."""
+        types = [self.types.get(n) for n in (*node.inputs, name)]
+        if any(t is None for t in types):
+            return ""
+        left, right, added = (t.shape for t in types)  # type: ignore[union-attr]
+        if node.row.type == "MatMul" and len(left) == len(right) == 2 and added == right[1:]:
+            return name
+        shaped = made.get(name)
+        channels = (right[0], *(1,) * (len(right) - 2))
+        if node.row.type != "Conv" or shaped is None or added != channels:
+            return ""
+        source = self.types.get(shaped.inputs[0])
+        fits = shaped.row.type == "Reshape" and source is not None and source.shape == right[:1]
+        return shaped.inputs[0] if fits else ""
 
     # What writers are made of ------------------------------------------------------------------
 
@@ -373,7 +426,8 @@ class Tape:
         try:
             self.block.inputs = [Value(self.name("input"), t) for t in types]
             outputs = body(*self.block.inputs)
-            self.block.outputs = [self._output(v, self.name("output")) for v in outputs]
+            for value in outputs:
+                self.block.outputs.append(self._output(value, self.name("output")))
             return self.block
         finally:
             self.block = outer
@@ -395,15 +449,32 @@ def _cleaned(graph: Graph, fold: bool = True) -> Graph:
     return run_passes(graph, kept if fold else ["fold", *kept])
 
 
-def _used(nodes: Sequence[Written], needed: set[str]) -> list[Written]:
-    """The nodes that others, or these outputs, need."""
-    kept = []
+def _used(nodes: Sequence[Written], outputs: Sequence[str]) -> list[Written]:
+    """The nodes that others, or these outputs, need, without outputs at their end that none does."""
+    kept, needed = [], {*outputs}
     for node in reversed(nodes):
         if needed.isdisjoint(node.outputs):
             continue
-        kept.append(node)
-        needed = needed | set(_reads(node))
+        count = max(i for i, name in enumerate(node.outputs, 1) if name in needed)
+        kept.append(node if node.row.type in FIXED else replace(node, outputs=node.outputs[:count]))
+        needed |= set(_reads(node))
     return kept[::-1]
+
+
+FIXED = "If", "Loop", "Scan", "Split", "TopK"  # all outputs of these are declared
+
+
+def _renamed(node: Written, old: str, new: str) -> Written:
+    """The node with another name for a value, in its blocks too."""
+    inputs, outputs = (
+        tuple([new if name == old else name for name in names])
+        for names in (node.inputs, node.outputs)
+    )
+    blocks = [
+        (key, replace(block, nodes=[_renamed(n, old, new) for n in block.nodes]))
+        for key, block in node.blocks
+    ]
+    return replace(node, inputs=inputs, outputs=outputs, blocks=tuple(blocks))
 
 
 def _reads(node: Written) -> Iterator[str]:
@@ -528,7 +599,7 @@ class _Sizes:
 
     def follow(self, values: Sequence[int]) -> _Formula:
         """The formula in the symbols that has these values in the runs; OnnxError without one."""
-        base, *others, together = [*zip(self.runs, values, strict=True)]
+        base, *others, _ = [*zip(self.runs, values, strict=True)]
         moved = {
             s: (run[s], value)
             for s, (run, value) in zip(self.symbols, others, strict=True)

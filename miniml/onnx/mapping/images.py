@@ -338,3 +338,18 @@ def write_max_pool(emit: Any, node: Any, x: Any) -> Any:
     out, indices = emit.several(2, "MaxPool", x, **_pooling(node.primitive))
     plane = emit.extents(prod(node.inputs[0].abstract.shape[2:]))
     return out, emit("Mod", indices, plane)
+
+
+@register_writer(ops.Conv2DInputGrad)
+def write_conv_transpose(emit: Any, node: Any, dout: Any, w: Any) -> Any:
+    """As ConvTranspose; what the extents of the result have beyond it is its output_padding."""
+    p, (given, filters) = node.primitive, [v.abstract.shape[2:] for v in node.inputs]
+    rows = zip(given, filters, p.stride, p.dilation, p.padding, p.input_shape, strict=True)
+    more = tuple(
+        extent - ((n - 1) * step + (size - 1) * gap + 1 - before - behind)
+        for n, size, step, gap, (before, behind), extent in rows
+    )
+    return emit(
+        "ConvTranspose", dout, w, kernel_shape=filters, strides=p.stride, dilations=p.dilation,
+        pads=pads_of(p.padding), group=p.groups, output_padding=more,
+    )  # fmt: skip
