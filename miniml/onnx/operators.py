@@ -227,7 +227,8 @@ def writer_of(primitive: type[Primitive]) -> Writer | None:
             return lambda emit, node, *inputs: emit(
                 type_, *inputs, domain=domain, **node.primitive.attributes
             )
-    said = formula_of(primitive) if primitive.elementwise else None
+    own = primitive.__module__.startswith("miniml.ops.")
+    said = formula_of(primitive) if primitive.elementwise and not own else None
     return None if said is None else composition(said)
 
 

@@ -22,7 +22,7 @@ import numpy as np
 import miniml
 
 from ..core.abstract import Abstract
-from ..core.dtype import canonical, uint64
+from ..core.dtype import bool_, canonical, int32, uint64
 from ..core.errors import MinimlError, OnnxError, OnnxWarning, point_at, warn_user
 from ..core.files import writable, write
 from ..core.parameter import Parameter
@@ -208,7 +208,9 @@ class Tape:
             tape.block.outputs.append(tape._output(tape.value(var), tape.name(name)))
         for name, value in tape.updates.items():
             tape.block.outputs.append(tape._output(value, tape.name(f"{name}_next")))
-        tape.block.nodes = tape._biased(_used(tape.block.nodes, [v.name for v in tape.block.outputs]))
+        tape.block.nodes = tape._biased(
+            _used(tape.block.nodes, [v.name for v in tape.block.outputs])
+        )
         return tape
 
     def __call__(self, type: str, *inputs: Any, domain: str = "", **attributes: Any) -> Value:
@@ -219,13 +221,18 @@ class Tape:
         self, count: int, type: str, *inputs: Any, domain: str = "", **attributes: Any
     ) -> tuple[Value, ...]:
         """The outputs of a node that has `count` of them."""
-        outputs = tuple([Value(self.name(type.lower())) for _ in range(count)])
         row = operators.find(domain, type, self.opset if not domain else 1)
         if row is None:
             raise OnnxError(f"has no operator {type} in opset {self.opset}; give a later one")
+        inputs, back = self._accepted(row, inputs)
+        if back is not None:
+            made = self.several(count, type, *inputs, domain=domain, **attributes)
+            return tuple(self("Cast", v, to=code_of(back)) if i == 0 else v
+                         for i, v in enumerate(made))  # fmt: skip
         blocks = {k: v for k, v in attributes.items() if isinstance(v, Block)}
         rest = {k: v for k, v in attributes.items() if k not in blocks}
         struct = row.parameters(**rest, **dict.fromkeys(blocks))
+        outputs = tuple([Value(self.name(type.lower())) for _ in range(count)])
         names = [self._input(v) for v in inputs]
         while names and not names[-1]:
             names.pop()
@@ -234,6 +241,26 @@ class Tape:
                     tuple(blocks.items()), self._layer)
         )  # fmt: skip
         return outputs
+
+    def _accepted(self, row: Operator, inputs: Sequence[Any]) -> tuple[Sequence[Any], Any]:
+        """The inputs, with bools as integers where the operator takes no bools; and the dtype to
+        which its first output is cast back, if that is so."""
+        if row.domain or not any(
+            isinstance(v, Value) and (t := self.types.get(v.name)) is not None and t.dtype == bool_
+            for v in inputs
+        ):
+            return inputs, None
+        schema = wheel().defs.get_schema(row.type, self.opset)
+        changed = list(inputs)
+        for i, value in enumerate(inputs):
+            declared = schema.inputs[min(i, len(schema.inputs) - 1)]
+            known = self.types.get(value.name) if isinstance(value, Value) else None
+            if known is not None and known.dtype == bool_ and "tensor(bool)" not in declared.types:
+                changed[i] = self("Cast", value, to=code_of(int32))
+        if changed == list(inputs):
+            return inputs, None
+        alike = schema.outputs[0].type_str == schema.inputs[0].type_str
+        return changed, bool_ if alike else None
 
     def _input(self, value: Any) -> str:
         if value is None:
@@ -450,7 +477,7 @@ def _cleaned(graph: Graph, fold: bool = True) -> Graph:
 
 
 def _used(nodes: Sequence[Written], outputs: Sequence[str]) -> list[Written]:
-    """The nodes that others, or these outputs, need, without outputs at their end that none does."""
+    """The nodes that others, or these outputs, need, without last outputs that nothing reads."""
     kept, needed = [], {*outputs}
     for node in reversed(nodes):
         if needed.isdisjoint(node.outputs):
@@ -741,12 +768,11 @@ class _Protobuf:
 
     def _whole(self, numbers: Sequence[int]) -> str:
         """The name of a constant list of int64."""
-        name = "_".join(["extents", *map(str, numbers)]).replace("-", "m")
-        if name not in self.arrays:
-            if name in self.tape._taken:
-                name = self.tape.name(name)
-            self.arrays[name] = np.array(numbers, np.int64)
-        return name
+        key = "numbers", *numbers
+        if key not in self.made:
+            self.made[key] = self.tape.name("numbers")
+            self.arrays[self.made[key]] = np.array(numbers, np.int64)
+        return self.made[key]
 
     def _extent(self, formula: _Formula) -> str:
         """The name of one number that follows the open extents, as a list of one."""

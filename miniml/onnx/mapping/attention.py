@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ... import ops
-from ...core.dtype import bool_, int64
+from ...core.dtype import bool_, float32, int64
 from ...core.errors import OnnxError
 from ..operators import register_composition, register_operator
 from ..tensors import counted, dtype_of, extent
@@ -145,10 +145,13 @@ def attention_of(self: Any, q: Any, k: Any, v: Any, mask: Any, state: Any) -> An
     """All scores at once; a query that sees nothing gets 0."""
     if self.dropout:
         raise OnnxError("attention with dropout is not written; net.set_train(False) leaves it out")
+    given = q.dtype
+    if given.itemsize == 2:
+        q, k, v = (ops.cast(x, float32) for x in (q, k, v))
     scores = ops.mul(ops.matmul(q, k, transpose_y=True), self.scale)
     seen = mask if mask.dtype == bool_ else None
     if seen is None:
-        scores = ops.add(scores, mask)
+        scores = ops.add(scores, ops.cast(mask, scores.dtype))
     if self.causal:
         rows, columns = (ops.arange(scores.shape[axis]) for axis in (-2, -1))
         earlier = ops.greater_equal(ops.expand_dims(rows, 1), columns)
@@ -161,4 +164,4 @@ def attention_of(self: Any, q: Any, k: Any, v: Any, mask: Any, state: Any) -> An
     total = ops.sum(weights, -1, True)
     out = ops.matmul(ops.div(weights, ops.where(none, 1.0, total)), v)
     lse = ops.where(none, float("inf"), ops.add(top, ops.log(total)))
-    return out, ops.squeeze(lse, -1)
+    return ops.cast(out, given), ops.squeeze(lse, -1)

@@ -325,6 +325,7 @@ def shrink(x: Any, *, bias: float = 0.0, lambd: float = 0.5) -> Any:
 
 # --- The way back ---------------------------------------------------------------------------------
 
+
 def writes(type: str, *primitives: Any) -> None:
     """Write primitives as one operator, whose inputs are theirs."""
     register_writer(*primitives)(lambda emit, node, *inputs: emit(type, *inputs))
@@ -333,7 +334,7 @@ def writes(type: str, *primitives: Any) -> None:
 for _type, _primitive in {
     "Add": ops.Add, "Sub": ops.Sub, "Mul": ops.Mul, "Pow": ops.Pow, "Equal": ops.Equal,
     "Less": ops.Less, "Greater": ops.Greater, "And": ops.LogicalAnd, "Or": ops.LogicalOr,
-    "Xor": ops.LogicalXor, "IsInf": ops.IsInf, "Div": ops.Div, "Max": ops.Maximum,
+    "Xor": ops.LogicalXor, "Div": ops.Div, "Max": ops.Maximum,
     "Min": ops.Minimum, "Identity": ops.StopGradient,
 }.items():  # fmt: skip
     writes(_type, _primitive)
@@ -352,6 +353,14 @@ def write_cast(emit: Any, node: Any, x: Any) -> Any:
 @register_writer(ops.NotEqual)
 def write_not_equal(emit: Any, node: Any, x: Any, y: Any) -> Any:
     return emit("Not", emit("Equal", x, y))
+
+
+@register_writer(ops.IsNan, ops.IsInf)
+def write_is(emit: Any, node: Any, x: Any) -> Any:
+    """No integer is either."""
+    if is_float(node.inputs[0].abstract.dtype):
+        return emit("IsNaN" if type(node.primitive) is ops.IsNan else "IsInf", x)
+    return emit("Not", emit("Equal", x, x))
 
 
 @register_writer(ops.Clip)
@@ -400,7 +409,7 @@ def _floor_div(_: Any, x: Any, y: Any) -> Any:
 
 def _atan2(_: Any, y: Any, x: Any) -> Any:
     """atan(y / x), turned by pi, with the sign of y, where x is negative, and pi / 2 at x = 0."""
-    half = ops.where(ops.less(y, 0.0), -pi / 2, pi / 2)
+    half = ops.cast(ops.where(ops.less(y, 0.0), -pi / 2, pi / 2), y.dtype)
     turned = ops.where(ops.less(x, 0.0), ops.mul(half, 2.0), 0.0)
     zero = ops.equal(x, 0.0)
     angle = ops.add(ops.atan(ops.div(y, ops.where(zero, 1.0, x))), turned)
@@ -424,12 +433,24 @@ COMPOSED: dict[Any, Callable[..., Any]] = {
     ops.LeakyReLUGrad: lambda self, x, dout: ops.where(
         ops.greater(x, 0.0), dout, ops.mul(dout, self.slope)
     ),
-    ops.Trunc: lambda _, x: ops.mul(ops.sign(x), ops.floor(ops.abs(x))),
+    ops.ExpNegSquare: lambda self, x: ops.exp(
+        ops.mul(ops.mul(x, x), -0.5 if self.halved else -1.0)
+    ),
     ops.IsFinite: lambda _, x: ops.equal(ops.sub(x, x), 0.0),
     ops.Atan2: _atan2,
 }
 for _primitive, _function in COMPOSED.items():
     register_composition(_primitive)(_function)
+
+
+@register_writer(ops.Floor, ops.Ceil, ops.Round, ops.Trunc)
+def write_rounding(emit: Any, node: Any, x: Any) -> Any:
+    """Integers are whole already."""
+    if not is_float(node.inputs[0].abstract.dtype):
+        return emit("Identity", x)
+    if type(node.primitive) is not ops.Trunc:
+        return emit(type(node.primitive).__name__, x)
+    return emit("Mul", emit("Sign", x), emit("Floor", emit("Abs", x)))
 
 
 @register_writer(ops.FloorDiv, ops.Mod)

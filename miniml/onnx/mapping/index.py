@@ -17,7 +17,7 @@ from ... import ops
 from ...core.dtype import as_dtype, bool_, float32, int64, is_float
 from ...core.errors import OnnxError
 from ...ops.images import blended, weighted
-from ..operators import Constant, Floats, Ints, Setting, register_operator, register_writer
+from ..operators import Constant, Floats, Ints, Literal, Setting, register_operator, register_writer
 from ..tensors import Array, code_of, counted, extent, ints, number
 from .shape import flatten
 
@@ -490,3 +490,38 @@ def write_scatter(emit: Any, node: Any, x: Any, value: Any, *indices: Any) -> An
     one = np.array([-1], np.int64)
     flat = emit("Reshape", x, one), places.reshape(-1), emit("Reshape", put, one)
     return emit("Reshape", emit("ScatterElements", *flat), np.array(shape, np.int64))
+
+
+@register_writer(ops.PutAlongAxisAdd)
+def write_put_along_axis(emit: Any, node: Any, updates: Any, indices: Any) -> Any:
+    given, at, out = (v.abstract for v in (*node.inputs, *node.outputs))
+    zero = Literal(out.dtype, (1,), np.zeros(1, out.dtype).tobytes())
+    zeros = emit("ConstantOfShape", emit.extents(*out.shape), value=zero)
+    if at.shape != given.shape:
+        indices = emit("Expand", indices, emit.extents(*given.shape))
+    axis = node.primitive.axis
+    return emit("ScatterElements", zeros, indices, updates, axis=axis, reduction="add")
+
+
+@register_writer(ops.IndexAdd)
+def write_index_add(emit: Any, node: Any, updates: Any, *indices: Any) -> Any:
+    """As ScatterND into zeros whose indexed axes are in front."""
+    p, out = node.primitive, node.outputs[0].abstract
+    rank = len(out.shape)
+    axes = [a % rank for a in p.axes]
+    order = [*axes, *(a for a in range(rank) if a not in axes)]
+    depth = len(np.broadcast_shapes(*(v.abstract.shape for v in node.inputs[1:])))
+    zero = Literal(out.dtype, (1,), np.zeros(1, out.dtype).tobytes())
+    zeros = emit("ConstantOfShape", emit.extents(*(out.shape[a] for a in order)), value=zero)
+    front = [
+        *range(p.at, p.at + depth),
+        *range(p.at),
+        *range(p.at + depth, rank - len(axes) + depth),
+    ]
+    if front != sorted(front):
+        updates = emit("Transpose", updates, perm=tuple(front))
+    at = stacked_indices(emit, node, indices, [out.shape[a] for a in axes])
+    put = emit("ScatterND", zeros, at, updates, reduction="add")
+    if order == sorted(order):
+        return put
+    return emit("Transpose", put, perm=tuple(np.argsort(order).tolist()))

@@ -129,3 +129,8 @@ def write_matmul(emit: Any, node: Any, x: Any, y: Any) -> Any:
 @register_writer(ops.Einsum)
 def write_einsum(emit: Any, node: Any, *xs: Any) -> Any:
     return emit("Einsum", *xs, equation=node.primitive.equation)
+
+
+@register_writer(ops.Det)
+def write_det(emit: Any, node: Any, x: Any) -> Any:
+    return emit("Det", x)

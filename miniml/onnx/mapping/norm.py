@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from functools import reduce
+from functools import partial, reduce
 from typing import Any
 
 from ... import ops
-from ...core.dtype import as_dtype, bfloat16, float16, float32
+from ...core.dtype import as_dtype, bfloat16, float16, float32, float64, int32, int64
 from ...core.errors import OnnxError
 from ..operators import Ints, Setting, register_composition, register_operator, register_writer
 from ..reader import Node
-from ..tensors import extent
+from ..tensors import code_of, extent
 from .shape import flatten
 
 
@@ -183,7 +183,19 @@ def write_softmax(emit: Any, node: Any, x: Any) -> Any:
 @register_writer(ops.LayerNorm)
 def write_layer_norm(emit: Any, node: Any, x: Any, gamma: Any, beta: Any) -> Any:
     axis, eps = -len(node.inputs[1].abstract.shape), node.primitive.eps
-    return emit.several(3, "LayerNormalization", x, gamma, beta, axis=axis, epsilon=eps)
+    if node.inputs[0].abstract.dtype == float64:  # its statistics are of float32
+        return emit.made_of(partial(layer_norm_of, node.primitive), x, gamma, beta)
+    out, *rest = emit.several(3, "LayerNormalization", x, gamma, beta, axis=axis, epsilon=eps)
+    mean, rstd = (emit("Cast", v, to=code_of(node.outputs[1].abstract.dtype)) for v in rest)
+    return out, mean, rstd
+
+
+def layer_norm_of(self: Any, x: Any, gamma: Any, beta: Any) -> Any:
+    axes = tuple(range(len(x.shape) - len(gamma.shape), len(x.shape)))
+    mean = ops.mean(x, axes, True)
+    centred = ops.sub(x, mean)
+    rstd = ops.rsqrt(ops.add(ops.mean(ops.mul(centred, centred), axes, True), self.eps))
+    return ops.add(ops.mul(ops.mul(centred, rstd), gamma), beta), mean, rstd
 
 
 @register_composition(ops.BatchNorm)
@@ -202,6 +214,8 @@ def batch_norm_of(self: Any, x: Any, gamma: Any, beta: Any) -> Any:
 @register_writer(ops.CrossEntropy)
 def write_cross_entropy(emit: Any, node: Any, logits: Any, labels: Any) -> Any:
     reduction = node.primitive.reduction
+    if node.inputs[1].abstract.dtype not in (int32, int64):
+        labels = emit("Cast", labels, to=code_of(int64))
     loss = emit("SoftmaxCrossEntropyLoss", logits, labels, reduction=reduction)
     return loss, emit("Softmax", logits, axis=-1)
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from ... import ops
-from ...core.dtype import as_dtype, bool_, float32
+from ...core.dtype import as_dtype, bool_
 from ...core.errors import OnnxError
-from ..operators import Constant, Ints, Literal, register_operator, register_writer
+from ..operators import Constant, Ints, register_operator, register_writer
 from ..tensors import checked_shape, code_of, dtype_of, number
 
 
@@ -79,7 +81,9 @@ def _draws(type: str, **of: str) -> Any:
         p = node.primitive
         emit.draws = True
         named = {name: getattr(p, own) for name, own in of.items()}
-        return emit(type, shape=p.shape, dtype=code_of(p.dtype), **named)
+        if p.dtype.itemsize > 2:
+            return emit(type, shape=p.shape, dtype=code_of(p.dtype), **named)
+        return emit("Cast", emit(type, shape=p.shape, **named), to=code_of(p.dtype))
 
     return write
 
@@ -90,8 +94,19 @@ register_writer(ops.Uniform)(_draws("RandomUniform", low="low", high="high"))
 
 @register_writer(ops.Bernoulli)
 def write_bernoulli(emit: Any, node: Any, state: Any) -> Any:
+    """A comparison of uniform draws with the probability."""
     p = node.primitive
     emit.draws = True
-    literal = Literal(float32, (1,), np.array([p.p], np.float32).tobytes())
-    chances = emit("ConstantOfShape", emit.extents(*p.shape), value=literal)
-    return emit("Bernoulli", chances, dtype=code_of(p.dtype))
+    drawn = emit("Less", emit("RandomUniform", shape=p.shape), np.float32(p.p))
+    return emit("Cast", drawn, to=code_of(p.dtype))
+
+
+@register_writer(ops.Gumbel)
+def write_gumbel(emit: Any, node: Any, state: Any) -> Any:
+    """loc - scale log(-log(u)) of uniform draws u above 0."""
+    p = node.primitive
+    emit.draws = True
+    u = emit("RandomUniform", shape=p.shape, low=2.0**-25, high=1.0)
+    twice = emit("Log", emit("Neg", emit("Log", u)))
+    spread = emit("Sub", np.float32(p.loc), emit("Mul", twice, np.float32(p.scale)))
+    return emit("Cast", spread, to=code_of(p.dtype))

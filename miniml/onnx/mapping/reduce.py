@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from ... import ops
-from ...core.dtype import as_dtype, bool_, int32
-from ..operators import Constant, Ints, register_operator, register_writer
+from ...core.dtype import as_dtype, bool_, int32, is_float
+from ..operators import Constant, Ints, register_composition, register_operator, register_writer
 from ..tensors import code_of, extent, ints, number
 
 Reduction = Callable[[Any, Ints | None, bool], Any]
@@ -171,6 +171,8 @@ def write_arg(emit: Any, node: Any, x: Any) -> Any:
     primitive, rank = node.primitive, len(node.inputs[0].abstract.shape)
     type_ = type(primitive).__name__
     keep = int(primitive.keepdims)
+    if node.inputs[0].abstract.dtype == bool_:
+        x = emit("Cast", x, to=code_of(int32))
     if primitive.axis is not None:
         return emit(type_, x, axis=primitive.axis, keepdims=keep)
     found = emit(type_, emit("Reshape", x, np.array([-1], np.int64)), axis=0, keepdims=0)
@@ -198,3 +200,34 @@ def write_sort(emit: Any, node: Any, x: Any) -> Any:
     p, shape = node.primitive, node.inputs[0].abstract.shape
     k = emit.extents(shape[p.axis])
     return emit.several(2, "TopK", x, k, axis=p.axis, largest=int(p.descending), sorted=1)
+
+
+@register_composition(ops.CumMax, ops.CumMin, ops.CumProd)
+def running_of(self: Any, x: Any) -> Any:
+    """A scan along the axis; a product that leaves out its own element begins with 1."""
+    if not x.shape[self.axis]:
+        return ops.cast(x, self.infer_dtype(x.dtype))
+    function = {ops.CumMax: ops.maximum, ops.CumMin: ops.minimum}.get(type(self), ops.mul)
+    rows = ops.moveaxis(x, self.axis, 0)
+    order = {"reverse": getattr(self, "reverse", False)}
+    if type(self) is ops.CumProd:
+        rows = rows if is_float(rows.dtype) else ops.cast(rows, self.infer_dtype(x.dtype))
+        first, own = ops.ones_like(rows[0]), not self.exclusive
+    else:
+        first, own = rows[0], True
+
+    def step(before: Any, row: Any) -> Any:
+        after = function(before, row)
+        return after, after if own else before
+
+    ys, _ = ops.scan(step, first, rows, **order)
+    return ops.moveaxis(ys, 0, self.axis)
+
+
+@register_composition(ops.SearchSorted)
+def search_sorted_of(self: Any, x: Any, values: Any) -> Any:
+    """Counts by comparison of each value with its whole row."""
+    before = ops.less if self.side == "left" else ops.less_equal
+    if len(x.shape) > 1:
+        x = ops.expand_dims(x, -2)
+    return ops.sum(ops.cast(before(x, ops.expand_dims(values, -1)), np.int64), -1)

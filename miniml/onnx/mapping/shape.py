@@ -327,7 +327,9 @@ def write_slice(emit: Any, node: Any, x: Any) -> Any:
         fixed = [np.array(v, np.int64) for v in (axes, strides)]
         x = emit("Slice", x, emit.extents(*begins), emit.extents(*ends), *fixed)
     dropped = primitive.dropped
-    return emit("Squeeze", x, np.array(dropped, np.int64)) if dropped or not rows else x
+    if dropped:
+        return emit("Squeeze", x, np.array(dropped, np.int64))
+    return x if rows else emit("Identity", x)
 
 
 @register_writer(ops.SliceGrad)
@@ -335,7 +337,7 @@ def write_slice_grad(emit: Any, node: Any, dout: Any) -> Any:
     """Zeros into which the elements go."""
     primitive = node.primitive
     at = tuple(
-        slice(b, None if e < 0 else e, s)
+        np.s_[b : None if e < 0 else e : s]
         for b, e, s in zip(primitive.begin, primitive.end, primitive.strides, strict=True)
     )
     places = np.arange(prod(primitive.shape)).reshape(primitive.shape)[at].reshape(-1)
@@ -348,6 +350,8 @@ def write_slice_grad(emit: Any, node: Any, dout: Any) -> Any:
 
 @register_writer(ops.Pad)
 def write_pad(emit: Any, node: Any, x: Any) -> Any:
+    if not node.primitive.padding:
+        return emit("Identity", x)
     around = np.array(node.primitive.padding, np.int64).reshape(-1, 2)
     value = np.array(node.primitive.value, node.inputs[0].abstract.dtype)
     return emit("Pad", x, emit.extents(*around.T.reshape(-1)), value)
