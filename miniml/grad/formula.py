@@ -17,7 +17,6 @@ from typing import Any, NoReturn
 import numpy as np
 
 from .. import ops
-from ..backends import registry
 from ..core.errors import DeclarationError
 from ..core.options import number
 from ..core.primitive import Primitive
@@ -108,22 +107,11 @@ def _derived(tree: Node, inputs: tuple[str, ...]) -> Any:
     return bprop
 
 
-def formula_of(primitive: type[Primitive]) -> Callable[..., Any] | None:
-    """(primitive, *inputs) to its value in `ops`, which its expression in C says; None for one
-    without, or with words that `ops` lacks."""
-    name = primitive.name
-    texts = [body.text for (own, _), body in registry.expressions.items() if own == name]
-    try:
-        tree = _Parser(name, texts[0]).parsed() if len({*texts}) == 1 else None
-    except DeclarationError:
-        return None
-    if tree is None:
-        return None
-
-    def formula(self: Primitive, *xs: Any) -> Any:
-        return _value(tree, {**self.attributes, **dict(zip(self.input_names, xs, strict=True))}, 0)
-
-    return formula
+def formula(name: str, expression: str) -> Callable[..., Any]:
+    """(attributes and inputs by name) to the value of an expression in `ops`; DeclarationError for
+    one with words that `FORMULAS` lacks."""
+    tree = _Parser(name, expression).parsed()
+    return lambda values: _value(tree, values, 0)
 
 
 def _value(node: Node, values: Mapping[str, Any], language: int) -> Any:

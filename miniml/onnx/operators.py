@@ -15,10 +15,11 @@ from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
 
 import numpy as np
 
+from ..backends.expressions.table import table
 from ..core.dtype import DType
 from ..core.errors import DeclarationError, DuplicateError, OnnxError
 from ..core.primitive import Primitive, attribute_parameters, resolved
-from ..grad.formula import formula_of
+from ..grad.formula import formula
 from ..ops import pack_attribute
 from .tensors import array_of, code_of, wheel
 
@@ -211,6 +212,25 @@ def composition(function: Callable[..., Any]) -> Writer:
     return write
 
 
+def _said(primitive: type[Primitive]) -> Callable[..., Any] | None:
+    """What the expression of a user's elementwise primitive says, in `ops`; None where there is
+    none, or one for each dtype, or one with functions that `ops` lacks."""
+    texts = {b.text for (name, _), b in table.items() if name == primitive.name}
+    if (
+        not primitive.elementwise
+        or primitive.__module__.startswith("miniml.ops.")
+        or len(texts) != 1
+    ):
+        return None
+    try:
+        value = formula(primitive.name, texts.pop())
+    except DeclarationError:
+        return None
+    return lambda self, *xs: value(
+        {**self.attributes, **dict(zip(self.input_names, xs, strict=True))}
+    )
+
+
 def _owner(primitive: Primitive) -> str:
     """The domain of a primitive's function: the package that defines it."""
     return type(primitive).__module__.partition(".")[0].strip("_")
@@ -227,8 +247,7 @@ def writer_of(primitive: type[Primitive]) -> Writer | None:
             return lambda emit, node, *inputs: emit(
                 type_, *inputs, domain=domain, **node.primitive.attributes
             )
-    own = primitive.__module__.startswith("miniml.ops.")
-    said = formula_of(primitive) if primitive.elementwise and not own else None
+    said = _said(primitive)
     return None if said is None else composition(said)
 
 

@@ -6,6 +6,7 @@ found by writing the graph at several sizes and comparing what is written; the p
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -18,8 +19,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-
-import miniml
 
 from ..core.abstract import Abstract
 from ..core.dtype import bool_, canonical, int32, uint64
@@ -224,16 +223,16 @@ class Tape:
         row = operators.find(domain, type, self.opset if not domain else 1)
         if row is None:
             raise OnnxError(f"has no operator {type} in opset {self.opset}; give a later one")
-        inputs, back = self._accepted(row, inputs)
+        accepted, back = self._accepted(row, inputs)
         if back is not None:
-            made = self.several(count, type, *inputs, domain=domain, **attributes)
+            made = self.several(count, type, *accepted, domain=domain, **attributes)
             return tuple(self("Cast", v, to=code_of(back)) if i == 0 else v
                          for i, v in enumerate(made))  # fmt: skip
         blocks = {k: v for k, v in attributes.items() if isinstance(v, Block)}
         rest = {k: v for k, v in attributes.items() if k not in blocks}
         struct = row.parameters(**rest, **dict.fromkeys(blocks))
         outputs = tuple([Value(self.name(type.lower())) for _ in range(count)])
-        names = [self._input(v) for v in inputs]
+        names = [self._input(v) for v in accepted]
         while names and not names[-1]:
             names.pop()
         self.block.nodes.append(
@@ -633,7 +632,8 @@ class _Sizes:
             if value != base[1]
         }
         slopes = {s: Fraction(value - base[1], at - base[0][s]) for s, (at, value) in moved.items()}
-        start = base[1] - sum(slope * base[0][s] for s, slope in slopes.items())
+        start = Fraction(base[1])
+        start -= sum((f * base[0][s] for s, f in slopes.items()), Fraction(0))
         sums = _Formula(start, slopes, product=False)
         power = Fraction(base[1], prod(base[0][s] for s in moved))
         products = _Formula(power, dict.fromkeys(moved, Fraction(1)), product=True)
@@ -694,7 +694,7 @@ class _Protobuf:
     def _tapes(self) -> Sequence[Tape]:
         return (self.tape, *self.others)
 
-    def _renamed(self, names: Mapping[str, str]) -> dict[str, str]:
+    def _renamed(self, names: Mapping[Any, Any]) -> dict[str, str]:
         block = self.tape.block
         own = [v.name for v in (*block.inputs, *block.outputs)]
         for old, new in names.items():
@@ -724,7 +724,7 @@ class _Protobuf:
         opsets = [helper.make_opsetid(*each) for each in imports]
         return helper.make_model(
             graph, opset_imports=opsets, functions=functions, producer_name="miniml",
-            producer_version=miniml.__version__,
+            producer_version=str(sys.modules["miniml"].__version__),
             ir_version=max(8, helper.find_min_ir_version_for(opsets[:1])),
         )  # fmt: skip
 
@@ -748,6 +748,12 @@ class _Protobuf:
         if all(_same(first, a) for a in others):
             self.arrays[name] = first
             return name
+        if all(a.size == 1 and float(a.item()).is_integer() for a in arrays):
+            whole = self._extents([[int(a.item())] for a in arrays])
+            shaped = self._computed("Reshape", whole, self._whole(first.shape))
+            return self._computed("Cast", shaped, to=code_of(canonical(first.dtype)))
+        if first.ndim == 2 and all(map(_is_triangle, arrays)):
+            return self._triangle(arrays)
         if first.size and all(a.size and (a == first.flat[0]).all() for a in arrays):
             shape = self._extents([a.shape for a in arrays])
             return self._computed(
@@ -758,6 +764,23 @@ class _Protobuf:
             f"extents are {', '.join(map(str, self.sizes.runs))}; make it of operations on the "
             "inputs, or give that axis a fixed extent"
         )
+
+    def _triangle(self, arrays: Sequence[Array]) -> str:
+        """A constant matrix of one number up to the diagonal and another above, as causal masks
+        are, whose extents are open."""
+        first = arrays[0]
+        ones = self._computed(
+            "ConstantOfShape",
+            self._extents([a.shape for a in arrays]),
+            value=_tensor("", np.ones(1, np.float32)),
+        )
+        lower = self._computed("Cast", self._computed("Trilu", ones, upper=0), to=code_of(bool_))
+        ends = []
+        for number in (first[0, 0], first[0, -1]):
+            name = self.tape.name("constant")
+            self.arrays[name] = np.array(number, first.dtype)
+            ends.append(name)
+        return self._computed("Where", lower, *ends)
 
     def _extents(self, runs: Sequence[Sequence[int]]) -> str:
         """The name of a list of extents: an initializer, or computed from the inputs' shapes."""
@@ -803,12 +826,17 @@ class _Protobuf:
         """The declaration of an input or output, with the formulas of its open extents."""
         assert value.abstract is not None
         shapes = [v.abstract.shape for v in (value, *others) if v.abstract is not None]
-        dims = [
-            row[0] if len(set(row)) == 1 else str(self.sizes.follow(row)) for row in zip(*shapes)
-        ]
+        dims = [row[0] if len({*row}) == 1 else self._symbol(row) for row in zip(*shapes)]
         name = self._name(value.name)
         code = code_of(canonical(value.abstract.dtype))
         return self.onnx.helper.make_tensor_value_info(name, code, dims)
+
+    def _symbol(self, runs: Sequence[int]) -> str | None:
+        """The formula of an open extent that is declared; None where none is found."""
+        try:
+            return str(self.sizes.follow(runs))
+        except OnnxError:
+            return None
 
     def _node(self, node: Written) -> Any:
         row = node.row
@@ -871,6 +899,14 @@ class _Protobuf:
             [*constants, *nodes],
             [helper.make_opsetid(d, 1 if d else self.tape.opset) for d in sorted(domains)],
         )  # fmt: skip
+
+
+def _is_triangle(a: Array) -> bool:
+    """True for a matrix of one number up to its diagonal and another above."""
+    lower = np.tri(*a.shape, dtype=np.bool_)
+    return min(a.shape) > 1 and bool(
+        (np.where(lower, a[0, 0], a[0, -1]).astype(a.dtype) == a).all()
+    )
 
 
 def _check_alike(one: Block, other: Block, run: Mapping[str, int]) -> None:

@@ -439,8 +439,8 @@ COMPOSED: dict[Any, Callable[..., Any]] = {
     ops.IsFinite: lambda _, x: ops.equal(ops.sub(x, x), 0.0),
     ops.Atan2: _atan2,
 }
-for _primitive, _function in COMPOSED.items():
-    register_composition(_primitive)(_function)
+for _primitive, _composition in COMPOSED.items():
+    register_composition(_primitive)(_composition)
 
 
 @register_writer(ops.Floor, ops.Ceil, ops.Round, ops.Trunc)
