@@ -11,6 +11,7 @@ from .bases import Comparison as Comparison
 from .bases import FloatBinary as FloatBinary
 from .bases import FloatUnary as FloatUnary
 from .bases import Unary as Unary
+from .bits import *  # noqa: F403
 from .composed import *  # noqa: F403
 from .control import *  # noqa: F403
 from .convolution import *  # noqa: F403

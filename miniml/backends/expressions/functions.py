@@ -65,6 +65,16 @@ A int_pow(A x, A y) {
   return A(result);
 }
 
+// The bits that are pushed out are lost: all of them by a shift that is negative or too wide.
+A shifted_left(A x, A y) {
+  return (unsigned long long)y < 8 * sizeof(A) ? A((unsigned long long)x << y) : A(0);
+}
+
+A shifted_right(A x, A y) {
+  if ((unsigned long long)y < 8 * sizeof(A)) return A(x >> y);
+  return x < A(1) && x != A(0) ? A(-1) : A(0);
+}
+
 // digamma at d from its positive root, |d| <= 1/4: Taylor's series, as there the terms cancel.
 A digamma_near_root(A d) {
   const A c[23] = {
