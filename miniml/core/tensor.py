@@ -57,7 +57,7 @@ _add, _sub, _mul, _div, _pow = map(_call, ("add", "sub", "mul", "div", "pow"))
 _floor_div, _mod, _matmul, _getitem = map(_call, ("floor_div", "mod", "matmul", "getitem"))
 _neg, _abs, _bitwise_not = map(_call, ("neg", "abs", "bitwise_not"))
 _bitwise_and, _bitwise_or, _bitwise_xor = map(_call, ("bitwise_and", "bitwise_or", "bitwise_xor"))
-_left_shift, _right_shift, _divmod = map(_call, ("left_shift", "right_shift", "divmod"))
+_left_shift, _right_shift = map(_call, ("left_shift", "right_shift"))
 _equal, _not_equal, _less = map(_call, ("equal", "not_equal", "less"))
 _less_equal, _greater, _greater_equal = map(_call, ("less_equal", "greater", "greater_equal"))
 # fmt: on
@@ -135,8 +135,8 @@ class Operators:
     def __rlshift__(self, other: Any) -> Tensor: return _left_shift(other, self)
     def __rshift__(self, other: Any) -> Tensor: return _right_shift(self, other)
     def __rrshift__(self, other: Any) -> Tensor: return _right_shift(other, self)
-    def __divmod__(self, other: Any) -> tuple[Tensor, Tensor]: return _divmod(self, other)
-    def __rdivmod__(self, other: Any) -> tuple[Tensor, Tensor]: return _divmod(other, self)
+    def __divmod__(self, other: Any) -> tuple[Tensor, Tensor]: return ops.divmod(self, other)
+    def __rdivmod__(self, other: Any) -> tuple[Tensor, Tensor]: return ops.divmod(other, self)
     def __eq__(self, other: Any) -> Tensor: return _equal(self, other)  # type: ignore[override]
     def __ne__(self, other: Any) -> Tensor: return _not_equal(self, other)  # type: ignore[override]
     def __lt__(self, other: Any) -> Tensor: return _less(self, other)

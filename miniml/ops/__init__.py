@@ -28,6 +28,7 @@ from .random import *  # noqa: F403
 from .rearrange import *  # noqa: F403
 from .reduce import *  # noqa: F403
 from .shape import *  # noqa: F403
+from .statistics import *  # noqa: F403
 
 if not typing.TYPE_CHECKING:  # checkers read the imports; what `import *` leaves out is public too
     __all__, __dir__, __getattr__ = hints.names(globals(), "rules", "validator")

@@ -232,7 +232,8 @@ def sinc(x: Any) -> Tensor:
     scaled = mul(v, pi)
     near = less(abs(scaled), 1.0)
     # Taylor's series of sin(s) / s to s^20, which is right to the last digit of float64 up to 1.
-    squares, series = square(select(near, scaled, 0.0)), 1 / factorial(21)
+    squares = square(select(near, scaled, 0.0))
+    series: Any = 1 / factorial(21)
     for k in range(9, -1, -1):
         series = add(mul(squares, series), (-1) ** k / factorial(2 * k + 1))
     whole = stop_gradient(round(v))  # sin(pi x) is sin(pi (x - n)), negative for an odd n
@@ -380,6 +381,6 @@ def widened(x: Any) -> Any:
     return cast(x, float32) if dtype_of(x) in (float16, bfloat16) else x
 
 
-def narrowed(x: Any, out: Any) -> Any:
+def narrowed(x: Any, out: Tensor) -> Tensor:
     """A result that was computed from `widened(x)`, in x's own dtype."""
     return cast(out, dtype_of(x)) if dtype_of(x) in (float16, bfloat16) else out

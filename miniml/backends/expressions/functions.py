@@ -140,6 +140,12 @@ A gaussian(A x, A rate) {
   return exp(-rate * square) * (A(1) - rate * fma(a, a, -square));
 }
 
+// log(exp(x) + exp(y)); of equal infinities that infinity.
+A log_add(A x, A y) {
+  const A top = nan_max(x, y), low = nan_min(x, y);
+  return top + log1p(exp(low == top ? A(0) : low - top));
+}
+
 // The sum of two sums of exponentials, s of exp(x - m) and t of exp(x - k), from the larger top.
 A scaled_sum(A m, A s, A k, A t) {
   const A top = nan_max(m, k);
