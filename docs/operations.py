@@ -230,8 +230,8 @@ def devices(row: Row) -> str:
 
 
 def given_to(row: Row) -> dict[str, Any]:
-    """The values for its example, of the usual dtype."""
-    return values("bool" if row.name.startswith("logical") else "float32")
+    """The values for its example, of the usual dtype, or of the first that it takes."""
+    return values(next((d for d in ("float32", "int64", "bool") if _takes(row, d)), "float32"))
 
 
 def _runs(row: Row, device: str, compiled: bool) -> bool:
