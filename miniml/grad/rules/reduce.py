@@ -141,7 +141,9 @@ def log_cum_sum_exp_bprop(self: ops.LogCumSumExp, x: Any, out: Any, dout: Any) -
         rows, given = ops.flip(rows, -1), ops.flip(given, -1)
     sums = ops.logcumsumexp(rows, -1)
     finite = ops.select(ops.equal(sums, -inf), 0, sums)
-    factors = ops.exp(sums - ops.roll(finite, -1, -1))
+    # Of the last one nothing is behind; a factor there could overflow.
+    factors = ops.exp(sums[..., :-1] - finite[..., 1:])
+    factors = ops.concat((factors, ops.zeros_like(finite[..., :1])), -1)
     slope = ops.exp(rows - finite) * recurrence(factors, given)
     slope = ops.flip(slope, -1) if self.reverse else slope
     return (ops.cast(ops.moveaxis(slope, -1, self.axis), x.dtype),)
