@@ -139,7 +139,8 @@ def test_gradients_of_sums_of_exponentials_are_stable():
             for call in (fn, ml.jit(fn)):
                 got = vjp(call, x)[1](dout)[0].asnumpy()
                 np.testing.assert_allclose(got, expected, 1e-11, 1e-15)
-            bent = grad(lambda x, fn=fn: ops.sum(vjp(fn, x)[1](dout)[0] * dout))(x).asnumpy()
+            twice = lambda x, fn=fn, dout=dout: ops.sum(vjp(fn, x)[1](dout)[0] * dout)  # noqa: E731
+            bent = grad(twice)(x).asnumpy()
             assert np.isfinite(bent).all()
             if scale == 1:
                 assert gradcheck(fn, x, order=2).ok
