@@ -36,6 +36,8 @@ What to know beforehand; the docstrings have the details:
 
 - `nonzero`, `unique` and `unique_all` run op by op only, since their shapes depend on values; a
   graph refuses them by name. `bincount` therefore takes its `length`.
+- `quantile` and `percentile` take the values of q when they are called: in a traced function it may
+  be a number or an array, but no traced tensor.
 - Linear algebra takes float32 and float64, and gives NaN for a matrix that has no result.
 - The second derivative of `det` is not reliable where a matrix is singular; the gradient of
   `slogdet` is NaN there, and that of `qr` means nothing where the first columns are dependent. What
@@ -230,8 +232,8 @@ def devices(row: Row) -> str:
 
 
 def given_to(row: Row) -> dict[str, Any]:
-    """The values for its example, of the usual dtype."""
-    return values("bool" if row.name.startswith("logical") else "float32")
+    """The values for its example, of the usual dtype, or of the first that it takes."""
+    return values(next((d for d in ("float32", "int64", "bool") if _takes(row, d)), "float32"))
 
 
 def _runs(row: Row, device: str, compiled: bool) -> bool:

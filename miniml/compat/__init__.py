@@ -49,7 +49,6 @@ INSTEAD = {
     "np.asarray(t)[mask], as its shape depends on values; ops.where keeps the shape": (
         "masked_select"
     ),
-    "x + w * (y - x)": "lerp",
     "x * y + z": "addcmul addcdiv addmv baddbmm addbmm",
     "ops.log(p / (1 - p))": "logit",
     "ops.floor(x / y)": "floor_divide",
@@ -90,8 +89,12 @@ INSTEAD = {
     "ops.greater_equal(x, y)": "ge",
     "ops.sum(x, axis)": "ReduceSum reduce_sum",
     "ops.mean(x, axis)": "ReduceMean reduce_mean",
-    "ops.max(x, axis)": "amax ReduceMax reduce_max",
-    "ops.min(x, axis)": "amin ReduceMin reduce_min",
+    "ops.max(x, axis)": "ReduceMax reduce_max",
+    "ops.min(x, axis)": "ReduceMin reduce_min",
+    "ops.logcumsumexp(x, axis)": "cumlogsumexp",
+    "ops.bitwise_not(x), or ~x": "invert bitwise_invert",
+    "ops.left_shift(x, y), or x << y": "bitwise_left_shift",
+    "ops.right_shift(x, y), or x >> y": "bitwise_right_shift",
     "ops.resize(x, size), or scale_factor=, with mode='linear' for bilinear": (
         "interpolate upsample ResizeBilinearV2"
     ),
@@ -108,7 +111,6 @@ INSTEAD = {
     "ops.lgamma(x)": "gammaln",
     "ops.nonzero(x)": "argwhere flatnonzero",
     "ops.unique_all(x), for the inverse and counts": "unique_counts unique_inverse",
-    "np.allclose(x, y)": "allclose isclose",
     "ops.zeros(shape, dtype)": "new_zeros empty empty_like new_empty",
     "ops.ones(shape, dtype)": "new_ones",
     "ops.scan(f, init, xs), whose f takes (carry, x) and gives (carry, y)": "fori_loop",
@@ -148,9 +150,9 @@ INSTEAD = {
     "nn.Softmax()(-x)": "Softmin softmin",
     "nn.Softmax(axis=1)": "Softmax2d",
     "x - ops.tanh(x)": "Tanhshrink tanhshrink",
-    "ops.sign(x) * ops.relu(ops.abs(x) - 0.5)": "Softshrink softshrink",
+    "ops.softshrink(x)": "Softshrink",
     "ops.where(ops.abs(x) > 0.5, x, 0)": "Hardshrink hardshrink",
-    "ops.where(x > threshold, x, value)": "Threshold",
+    "ops.threshold(x, threshold, value)": "Threshold",
     "ops.softmax(logits + ops.gumbel(logits.shape))": "gumbel_softmax",
     "ops.reshape(x, shape), in construct": "Unflatten unflatten",
     "ops.reshape and ops.transpose, in construct": (

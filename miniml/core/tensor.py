@@ -39,6 +39,9 @@ _UFUNCS = {
     np.greater: "greater", np.greater_equal: "greater_equal", np.logical_and: "logical_and",
     np.logical_or: "logical_or", np.logical_not: "logical_not", np.logical_xor: "logical_xor",
     np.isnan: "isnan", np.isinf: "isinf", np.isfinite: "isfinite", np.matmul: "matmul",
+    np.bitwise_and: "bitwise_and", np.bitwise_or: "bitwise_or", np.bitwise_xor: "bitwise_xor",
+    np.bitwise_not: "bitwise_not", np.left_shift: "left_shift", np.right_shift: "right_shift",
+    np.copysign: "copysign", np.hypot: "hypot", np.logaddexp: "logaddexp", np.divmod: "divmod",
 }  # fmt: skip
 
 
@@ -52,8 +55,9 @@ def _call(name: str) -> Callable[..., Tensor]:
 # fmt: off
 _add, _sub, _mul, _div, _pow = map(_call, ("add", "sub", "mul", "div", "pow"))
 _floor_div, _mod, _matmul, _getitem = map(_call, ("floor_div", "mod", "matmul", "getitem"))
-_neg, _abs, _logical_not = map(_call, ("neg", "abs", "logical_not"))
-_logical_and, _logical_or, _logical_xor = map(_call, ("logical_and", "logical_or", "logical_xor"))
+_neg, _abs, _bitwise_not = map(_call, ("neg", "abs", "bitwise_not"))
+_bitwise_and, _bitwise_or, _bitwise_xor = map(_call, ("bitwise_and", "bitwise_or", "bitwise_xor"))
+_left_shift, _right_shift = map(_call, ("left_shift", "right_shift"))
 _equal, _not_equal, _less = map(_call, ("equal", "not_equal", "less"))
 _less_equal, _greater, _greater_equal = map(_call, ("less_equal", "greater", "greater_equal"))
 # fmt: on
@@ -120,13 +124,19 @@ class Operators:
     def __neg__(self) -> Tensor: return _neg(self)
     def __pos__(self) -> Tensor: return self  # type: ignore[return-value]
     def __abs__(self) -> Tensor: return _abs(self)
-    def __invert__(self) -> Tensor: return _logical_not(self)
-    def __and__(self, other: Any) -> Tensor: return _logical_and(self, other)
-    def __rand__(self, other: Any) -> Tensor: return _logical_and(other, self)
-    def __or__(self, other: Any) -> Tensor: return _logical_or(self, other)
-    def __ror__(self, other: Any) -> Tensor: return _logical_or(other, self)
-    def __xor__(self, other: Any) -> Tensor: return _logical_xor(self, other)
-    def __rxor__(self, other: Any) -> Tensor: return _logical_xor(other, self)
+    def __invert__(self) -> Tensor: return _bitwise_not(self)
+    def __and__(self, other: Any) -> Tensor: return _bitwise_and(self, other)
+    def __rand__(self, other: Any) -> Tensor: return _bitwise_and(other, self)
+    def __or__(self, other: Any) -> Tensor: return _bitwise_or(self, other)
+    def __ror__(self, other: Any) -> Tensor: return _bitwise_or(other, self)
+    def __xor__(self, other: Any) -> Tensor: return _bitwise_xor(self, other)
+    def __rxor__(self, other: Any) -> Tensor: return _bitwise_xor(other, self)
+    def __lshift__(self, other: Any) -> Tensor: return _left_shift(self, other)
+    def __rlshift__(self, other: Any) -> Tensor: return _left_shift(other, self)
+    def __rshift__(self, other: Any) -> Tensor: return _right_shift(self, other)
+    def __rrshift__(self, other: Any) -> Tensor: return _right_shift(other, self)
+    def __divmod__(self, other: Any) -> tuple[Tensor, Tensor]: return ops.divmod(self, other)
+    def __rdivmod__(self, other: Any) -> tuple[Tensor, Tensor]: return ops.divmod(other, self)
     def __eq__(self, other: Any) -> Tensor: return _equal(self, other)  # type: ignore[override]
     def __ne__(self, other: Any) -> Tensor: return _not_equal(self, other)  # type: ignore[override]
     def __lt__(self, other: Any) -> Tensor: return _less(self, other)

@@ -11,6 +11,7 @@ from .bases import Comparison as Comparison
 from .bases import FloatBinary as FloatBinary
 from .bases import FloatUnary as FloatUnary
 from .bases import Unary as Unary
+from .bits import *  # noqa: F403
 from .composed import *  # noqa: F403
 from .control import *  # noqa: F403
 from .convolution import *  # noqa: F403
@@ -27,6 +28,7 @@ from .random import *  # noqa: F403
 from .rearrange import *  # noqa: F403
 from .reduce import *  # noqa: F403
 from .shape import *  # noqa: F403
+from .statistics import *  # noqa: F403
 
 if not typing.TYPE_CHECKING:  # checkers read the imports; what `import *` leaves out is public too
     __all__, __dir__, __getattr__ = hints.names(globals(), "rules", "validator")

@@ -18,7 +18,7 @@ import numpy as np
 
 from ..core.abstract import Shape
 from ..core.abstract import broadcast as broadcast
-from ..core.dtype import FLOATS, DType, bool_, canonical, scalar_dtype
+from ..core.dtype import FLOATS, INTEGERS, DType, bool_, canonical, scalar_dtype
 from ..core.errors import NONE, AttributeRefusedError, DTypeError, ShapeError
 from ..core.primitive import freeze
 from ..core.settings import context, current
@@ -161,6 +161,16 @@ def needs_number(name: str, dtype: DType) -> DType:
     if dtype == bool_:
         raise DTypeError(
             f"{name} has no meaning for bool; use the logical operators, or cast to int64 first"
+        )
+    return dtype
+
+
+def needs_integer(name: str, dtype: DType) -> DType:
+    """The dtype itself if it is an integer; DTypeError otherwise."""
+    if dtype not in INTEGERS:
+        would_do = "use the logical operators" if dtype == bool_ else "compare first, as in x != 0"
+        raise DTypeError(
+            f"{name} needs integer tensors; got {dtype.name}; {would_do}, or cast to int64"
         )
     return dtype
 

@@ -1,16 +1,19 @@
 """Elementwise functions that are composed of elementwise primitives.
 
-In order: functions of two numbers; activations; casts to floats.
+In order: functions of two numbers; closeness, fractions and what takes the place of NaN;
+activations; casts to floats.
 """
 
 from __future__ import annotations
 
-from math import inf
+from math import factorial, inf, pi
 from typing import TYPE_CHECKING, Any
 
-from ..core.dtype import float16, float32, is_float, promote
+import ml_dtypes
+
+from ..core.dtype import bfloat16, float16, float32, float64, is_float, promote
 from ..core.errors import ShapeError
-from ..core.options import number
+from ..core.options import flag, number
 from .checks import broadcasts_to, dtype_of, on_one_device, shape_of, strong
 from .elementwise import (
     abs,
@@ -21,8 +24,12 @@ from .elementwise import (
     elu,
     equal,
     exp,
+    floor_div,
     greater,
+    isfinite,
     isinf,
+    isnan,
+    less,
     less_equal,
     log,
     log1p,
@@ -30,25 +37,30 @@ from .elementwise import (
     logical_or,
     maximum,
     minimum,
+    mod,
     mul,
     neg,
     relu,
+    round,
     select,
+    sin,
     softplus,
     sqrt,
     square,
     stop_gradient,
     sub,
     tanh,
+    trunc,
 )  # fmt: skip
 
 if TYPE_CHECKING:
     from ..core.tensor import Tensor
 
 __all__ = [
-    "hypot", "logaddexp", "xlogy",
+    "divmod", "hypot", "lerp", "logaddexp", "xlog1py", "xlogy",
+    "frac", "isclose", "nan_to_num", "sinc",
     "celu", "hard_sigmoid", "hard_swish", "hard_tanh", "log_sigmoid", "mish", "prelu", "relu6",
-    "selu", "softsign",
+    "selu", "softshrink", "softsign", "threshold",
 ]  # fmt: skip
 
 
@@ -104,6 +116,133 @@ def xlogy(x: Any, y: Any) -> Tensor:
     # Where x is 0, a y without a finite logarithm counts as 1; NaN compares False and stays.
     vanishes = logical_and(equal(x, 0), logical_or(less_equal(y, 0), equal(y, inf)))
     return add(mul(x, log(select(vanishes, 1.0, y))), 0.0)  # 0 beside a negative logarithm, not -0
+
+
+@on_one_device
+def xlog1py(x: Any, y: Any) -> Tensor:
+    """x * log(1 + y), accurate near y = 0, but 0 where x is 0, unless y is NaN.
+
+    x and y broadcast, integers are cast to float32. The gradient is (log(1 + y), x / (1 + y));
+    where x is 0 and log(1 + y) is not finite, it is 0.
+
+    >>> xlog1py([0.0, 2.0], [-1.0, 1e-20]).tolist() == [0.0, 2 * xlog1py(1.0, 1e-20).item()]
+    True
+    """
+    x, y = as_floats(x, y)
+    vanishes = logical_and(equal(x, 0), logical_or(less_equal(y, -1), equal(y, inf)))
+    return add(mul(x, log1p(select(vanishes, 0.0, y))), 0.0)  # 0 beside a negative one, not -0
+
+
+@on_one_device
+def lerp(x: Any, y: Any, weight: Any) -> Tensor:
+    """x + weight * (y - x), the point between x and y; exactly x for weight 0 and y for 1.
+
+    The three broadcast, integers are cast to float32. The gradient is
+    (1 - weight, weight, y - x). Numbers that are infinite or whose difference is, give NaN.
+
+    >>> lerp(1.0, [3.0, 5.0], 0.25).tolist()
+    [1.5, 2.0]
+    """
+    x, y, weight = as_floats(x, y, weight)
+    step = sub(y, x)
+    from_x, from_y = add(x, mul(weight, step)), sub(y, mul(sub(1.0, weight), step))
+    return select(less(abs(weight), 0.5), from_x, from_y)  # each is exact at its own end
+
+
+@on_one_device
+def divmod(x: Any, y: Any) -> tuple[Tensor, Tensor]:
+    """(floor_div(x, y), mod(x, y)), so that x = quotient * y + rest; the rest has the sign of y.
+
+    >>> quotient, rest = divmod([7, -7], 3)
+    >>> quotient.tolist(), rest.tolist()
+    ([2, -3], [1, 2])
+    """
+    return floor_div(x, y), mod(x, y)
+
+
+# --- Closeness, fractions, and what takes the place of NaN ----------------------------------------
+
+
+@on_one_device
+def isclose(
+    x: Any, y: Any, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False
+) -> Tensor:
+    """|x - y| <= atol + rtol * |y|, as in NumPy: y is what x is compared with. bool.
+
+    Infinities are close to themselves alone, NaN to nothing, or with `equal_nan` to NaN. x and y
+    broadcast; integers and bools are compared in float64, float16 and bfloat16 in float32.
+    ValueRefusedError for a tolerance below 0.
+
+    >>> isclose([1.0, float("inf")], [1.000001, float("inf")]).tolist()
+    [True, True]
+    """
+    rtol, atol = (number("isclose", n, v, low=0) for n, v in (("rtol", rtol), ("atol", atol)))
+    given = strong(x, y)
+    joined = promote(*map(dtype_of, given))
+    wide = float32 if joined in (float16, bfloat16) else joined if is_float(joined) else float64
+    x, y = (cast(v, wide) for v in given)
+    near = less_equal(abs(sub(x, y)), add(mul(abs(y), rtol), atol))
+    close = logical_or(logical_and(near, isfinite(y)), equal(x, y))
+    if flag("isclose", "equal_nan", equal_nan):
+        close = logical_or(close, logical_and(isnan(x), isnan(y)))
+    return close
+
+
+@on_one_device
+def nan_to_num(x: Any, nan: Any = 0.0, posinf: Any = None, neginf: Any = None) -> Tensor:
+    """x with `nan` for NaN, `posinf` for inf and `neginf` for -inf.
+
+    None: the largest and the least finite number of x's dtype. Integers and bools stay as they are.
+    The gradient is 1 where x is finite and 0 elsewhere.
+
+    >>> nan_to_num([float("nan"), float("inf"), 2.0], posinf=9.0).tolist()
+    [0.0, 9.0, 2.0]
+    """
+    dtype = dtype_of(x)
+    if not is_float(dtype):
+        return cast(x, dtype)
+    most = float(ml_dtypes.finfo(dtype).max)  # type: ignore[no-untyped-call]
+    low = select(equal(x, -inf), -most if neginf is None else neginf, x)
+    high = select(equal(x, inf), most if posinf is None else posinf, low)
+    return select(isnan(x), nan, high)
+
+
+def frac(x: Any) -> Tensor:
+    """x - trunc(x), the fraction of x, with the sign of x; the gradient is 1.
+
+    NaN for infinities; integers give 0. DTypeError for bool.
+
+    >>> frac([2.75, -2.75]).tolist()
+    [0.75, -0.75]
+    """
+    return sub(x, trunc(x))
+
+
+@on_one_device
+def sinc(x: Any) -> Tensor:
+    """sin(pi x) / (pi x), and 1 at 0; exactly 0 at the other integers, NaN at the infinities.
+
+    Its derivatives of all orders are right near 0 too, where the quotient's would cancel. Integers
+    are cast to float32; float16 and bfloat16 are computed in float32.
+
+    >>> sinc([0.0, 0.5, 3.0]).tolist() == [1.0, sinc(0.5).item(), 0.0]
+    True
+    """
+    v = widened(as_float(x))
+    scaled = mul(v, pi)
+    near = less(abs(scaled), 1.0)
+    # Taylor's series of sin(s) / s to s^20, which is right to the last digit of float64 up to 1.
+    squares = square(select(near, scaled, 0.0))
+    series: Any = 1 / factorial(21)
+    for k in range(9, -1, -1):
+        series = add(mul(squares, series), (-1) ** k / factorial(2 * k + 1))
+    whole = stop_gradient(round(v))  # sin(pi x) is sin(pi (x - n)), negative for an odd n
+    sign = sub(1.0, mul(mod(whole, 2.0), 2.0))
+    wave = mul(sin(mul(sub(v, whole), pi)), sign)
+    return narrowed(x, select(near, series, div(wave, select(near, 1.0, scaled))))
+
+
+# --- Activations ----------------------------------------------------------------------------------
 
 
 def log_sigmoid(x: Any) -> Tensor:
@@ -179,6 +318,31 @@ def selu(x: Any) -> Tensor:
     return mul(elu(x, 1.6732632423543772), 1.0507009873554805)
 
 
+def softshrink(x: Any, lambd: float = 0.5) -> Tensor:
+    """x - lambd where x > lambd, x + lambd where x < -lambd, 0 between; floats.
+
+    The gradient at both ends of that range is 0. ValueRefusedError for a lambd below 0.
+
+    >>> softshrink([-2.0, 0.3, 2.0]).tolist()
+    [-1.5, 0.0, 1.5]
+    """
+    bound = number("softshrink", "lambd", lambd, low=0)
+    v = as_float(x)
+    return sub(v, clip(v, -bound, bound))
+
+
+@on_one_device
+def threshold(x: Any, threshold: Any, value: Any) -> Tensor:
+    """x where x > threshold, `value` elsewhere; NaN stays NaN. The gradient is 0 at the threshold.
+
+    x, threshold and value broadcast; the result has the common dtype of x and value.
+
+    >>> threshold([0.1, 0.7], 0.5, -1.0).tolist()
+    [-1.0, 0.699999988079071]
+    """
+    return select(less_equal(x, threshold), value, x)
+
+
 @on_one_device
 def prelu(x: Any, slope: Any) -> Tensor:
     """x where x > 0, slope * x elsewhere, with a learnt `slope`, which is the gradient at 0.
@@ -195,6 +359,9 @@ def prelu(x: Any, slope: Any) -> Tensor:
     return select(greater(x, 0), x, mul(slope, clip(x, None, 0)))
 
 
+# --- Casts to floats ------------------------------------------------------------------------------
+
+
 def as_floats(*xs: Any) -> list[Any]:
     """xs in the float dtype that a primitive with `promote = "float"` gives them together; for
     functions that call several primitives on some of them."""
@@ -207,3 +374,13 @@ def as_floats(*xs: Any) -> list[Any]:
 def as_float(x: Any) -> Any:
     """x itself, integers and bools as float32."""
     return as_floats(x)[0]
+
+
+def widened(x: Any) -> Any:
+    """x, in float32 if it has floats of 16 bits."""
+    return cast(x, float32) if dtype_of(x) in (float16, bfloat16) else x
+
+
+def narrowed(x: Any, out: Tensor) -> Tensor:
+    """A result that was computed from `widened(x)`, in x's own dtype."""
+    return cast(out, dtype_of(x)) if dtype_of(x) in (float16, bfloat16) else out

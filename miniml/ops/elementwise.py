@@ -46,9 +46,11 @@ if TYPE_CHECKING:
 # fmt: off
 __all__ = [
     "Cast", "Add", "Sub", "Mul", "Div", "FloorDiv", "Mod", "Reciprocal", "Maximum", "Minimum",
-    "Neg", "Abs", "Sign", "Square", "Floor", "Ceil", "Round", "Trunc", "Clip", "StopGradient",
+    "Neg", "Abs", "Sign", "Copysign", "Square", "Floor", "Ceil", "Round", "Trunc", "Clip",
+    "StopGradient",
     "cast", "add", "sub", "mul", "div", "floor_div", "mod", "reciprocal", "maximum", "minimum",
-    "neg", "abs", "sign", "square", "floor", "ceil", "round", "trunc", "clip", "stop_gradient",
+    "neg", "abs", "sign", "copysign", "square", "floor", "ceil", "round", "trunc", "clip",
+    "stop_gradient",
     "Pow", "Sqrt", "Rsqrt", "Exp", "Expm1", "Exp2", "Log", "Log1p", "Log2", "Log10", "LGamma",
     "Polygamma",
     "pow", "sqrt", "rsqrt", "exp", "expm1", "exp2", "log", "log1p", "log2", "log10", "lgamma",
@@ -191,6 +193,12 @@ class Sign(NumberUnary):
     expression = {FLOAT: "sign(x)", SIGNED: "T(int(x > 0) - int(x < 0))", UNSIGNED: "T(x != 0)"}
     onnx = "Sign", 9
 
+class Copysign(FloatBinary):
+    """|x| with the sign of y, also of -0.0 and NaN; the gradient is 0 at x = 0, and 0 for y."""
+    numpy, expression = "copysign", "copysign(x, y)"
+    def bprop(self, x: Any, y: Any, out: Any, dout: Any) -> Any:
+        return dout * (sign(x) * self(1.0, y)), None
+
 class Square(NumberUnary):
     """x * x."""
     autocast = "wide"
@@ -262,7 +270,7 @@ def _shared(first: Any, second: Any, dout: Any) -> tuple[Any, Any]:
 
 add, sub, mul, div, floor_div, mod = Add(), Sub(), Mul(), Div(), FloorDiv(), Mod()
 reciprocal, maximum, minimum = Reciprocal(), Maximum(), Minimum()
-neg, abs, sign, square = Neg(), Abs(), Sign(), Square()
+neg, abs, sign, square, copysign = Neg(), Abs(), Sign(), Square(), Copysign()
 floor, ceil, round, trunc = Floor(), Ceil(), Round(), Trunc()
 
 

@@ -1,41 +1,41 @@
 """Reductions along axes, cumulative sums, products and extrema, and sorting.
 
 In order: sums, means, extrema, norms and variance; functions of the elements up to each one along
-an axis; sort, top-k, median, search and unique.
+an axis; sort, top-k, search and unique. `statistics.py` has quantiles, and reductions without NaN.
 """
 
 from __future__ import annotations
 
 import builtins
-from math import inf, nan
+from math import inf
 from math import prod as product
 from typing import TYPE_CHECKING
 from typing import Any as Value  # Any is a primitive here
 
 from ..core.abstract import Shape
-from ..core.dtype import DType, bfloat16, bool_, float16, float32, float64, int64
+from ..core.dtype import DType, bool_, float64, int64
 from ..core.errors import AttributeRefusedError, ShapeError
-from ..core.options import choice, flag, number
+from ..core.options import choice, number
 from ..core.primitive import Primitive, freeze
 from . import elementwise, rules
 from .bases import per_input
 from .checks import Axes, dtype_of, normal_axes, normal_axis, on_one_device, reduced_shape, shape_of
-from .composed import as_float
+from .composed import as_float, isclose, narrowed, widened
 from .create import arange
-from .elementwise import equal, isnan, logical_or, not_equal, select
-from .index import getitem
-from .shape import reshape, transpose
+from .elementwise import equal, logical_or, not_equal, select
+from .shape import reshape
 
 if TYPE_CHECKING:
     from ..core.tensor import Tensor
 
 __all__ = [
     "All", "Any", "ArgMax", "ArgMin", "LogSumExp", "Max", "Mean", "Min", "Prod", "Sum",
-    "all", "any", "argmax", "argmin", "count_nonzero", "logsumexp", "max", "mean", "min",
-    "norm", "prod", "std", "sum", "var",
-    "CumMax", "CumMin", "CumProd", "CumSum", "cummax", "cummin", "cumprod", "cumsum",
-    "SearchSorted", "Sort", "TopK", "Unique", "argsort", "median", "searchsorted", "sort", "topk",
-    "unique", "unique_all",
+    "all", "allclose", "amax", "amin", "any", "argmax", "argmin", "count_nonzero", "logsumexp",
+    "max", "mean", "min", "norm", "prod", "std", "sum", "var",
+    "CumMax", "CumMin", "CumProd", "CumSum", "LogCumSumExp", "cummax", "cummin", "cumprod",
+    "cumsum", "logcumsumexp",
+    "SearchSorted", "Sort", "TopK", "Unique", "argsort", "searchsorted", "sort", "topk", "unique",
+    "unique_all",
 ]  # fmt: skip
 
 
@@ -189,6 +189,9 @@ def min(x: Value, axis: Axes = None, keepdims: bool = False) -> Tensor:
     return Min(freeze(axis, "Min", "axis"), keepdims)(x)
 
 
+amax, amin = max, min  # names that are no builtins, as in NumPy and PyTorch
+
+
 def argmax(x: Value, axis: int | None = None, keepdims: bool = False) -> Tensor:
     """The index (int64) of the first maximum along `axis`, of the flattened tensor for None."""
     return ArgMax(one_axis("ArgMax", axis), keepdims)(x)
@@ -207,6 +210,18 @@ def any(x: Value, axis: Axes = None, keepdims: bool = False) -> Tensor:
 def all(x: Value, axis: Axes = None, keepdims: bool = False) -> Tensor:
     """True where no element of x over `axis` is zero; True for none at all."""
     return All(freeze(axis, "All", "axis"), keepdims)(x)
+
+
+@on_one_device
+def allclose(
+    x: Value, y: Value, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False
+) -> Tensor:
+    """True where `isclose(x, y, ...)` is for all elements: a bool of shape ().
+
+    >>> allclose([1.0, 2.0], [1.0, 2.000001]).item()
+    True
+    """
+    return all(isclose(x, y, rtol, atol, equal_nan))
 
 
 def one_axis(name: str, axis: object) -> int | None:
@@ -229,12 +244,12 @@ def var(x: Value, axis: Axes = None, keepdims: bool = False, correction: float =
     divided by 0: the result is infinite, or NaN where all elements are equal. float16 and bfloat16
     are computed in float32.
     """
-    return _like(x, _var("var", _wide(x), axis, keepdims, correction))
+    return narrowed(x, _var("var", widened(x), axis, keepdims, correction))
 
 
 def std(x: Value, axis: Axes = None, keepdims: bool = False, correction: float = 0) -> Tensor:
     """The square root of `var`; its gradient is 0 where all elements are equal."""
-    return _like(x, _root(_var("std", _wide(x), axis, keepdims, correction), 2))
+    return narrowed(x, root_of(_var("std", widened(x), axis, keepdims, correction), 2))
 
 
 def _var(name: str, x: Value, axis: Axes, keepdims: bool, correction: float) -> Tensor:
@@ -268,7 +283,7 @@ def norm(x: Value, ord: float = 2, axis: Axes = None, keepdims: bool = False) ->
     order = freeze(ord, "norm", "ord")
     if type(order) not in (int, float) or order != order:
         raise AttributeRefusedError(f"norm got ord={ord!r}; it takes a number, inf or -inf")
-    return _like(x, _norm(as_float(_wide(x)), order, axis, keepdims))
+    return narrowed(x, _norm(as_float(widened(x)), order, axis, keepdims))
 
 
 def _norm(x: Value, order: float, axis: Axes, keepdims: bool) -> Tensor:
@@ -283,10 +298,10 @@ def _norm(x: Value, order: float, axis: Axes, keepdims: bool) -> Tensor:
     powers = (
         elementwise.square(wide) if order == 2 else elementwise.pow(elementwise.abs(wide), order)
     )
-    return elementwise.cast(_root(sum(powers, axis, keepdims), order), dtype_of(x))
+    return elementwise.cast(root_of(sum(powers, axis, keepdims), order), dtype_of(x))
 
 
-def _root(x: Value, order: float) -> Tensor:
+def root_of(x: Value, order: float) -> Tensor:
     """x^(1 / order); at 0, where the slope is infinite, without gradient."""
     if order < 0:
         return elementwise.pow(x, 1 / order)
@@ -294,16 +309,6 @@ def _root(x: Value, order: float) -> Tensor:
     safe = elementwise.add(x, elementwise.sub(1.0, counts))
     root = elementwise.sqrt(safe) if order == 2 else elementwise.pow(safe, 1 / order)
     return elementwise.mul(root, counts)
-
-
-def _wide(x: Value) -> Value:
-    """x, in float32 if it has floats of 16 bits."""
-    return elementwise.cast(x, float32) if dtype_of(x) in (float16, bfloat16) else x
-
-
-def _like(x: Value, out: Tensor) -> Tensor:
-    """A result that was computed from `_wide(x)`, in x's own dtype."""
-    return elementwise.cast(out, dtype_of(x)) if dtype_of(x) in (float16, bfloat16) else out
 
 
 # --- Cumulative sums, products and extrema --------------------------------------------------------
@@ -340,6 +345,22 @@ class CumProd(Running):
     """
 
     autocast = "wide"
+
+
+class LogCumSumExp(Primitive):
+    """log(sum(exp(x))) of the elements up to each one along `axis`, from the end with `reverse`.
+
+    Nothing overflows: of two terms the larger one is taken out. Only -inf so far gives -inf;
+    integers are cast to float32 first.
+    """
+
+    axis: int
+    reverse: bool = False
+    infer_shape = rules.along("axis")
+    autocast = "wide"
+    flops = per_input(4)
+    rounds = True
+    promote = "float"
 
 
 class RunningExtremum(Primitive, abstract=True):
@@ -380,6 +401,18 @@ def cumprod(x: Value, axis: int, reverse: bool = False, exclusive: bool = False)
     ([2, 6, 24], [1, 2, 6])
     """
     return CumProd(freeze(axis, "CumProd", "axis"), reverse, exclusive)(x)
+
+
+def logcumsumexp(x: Value, axis: int, reverse: bool = False) -> Tensor:
+    """out_i = log(exp(x_0) + ... + exp(x_i)) along `axis`, without overflow; from the end with
+    `reverse`.
+
+    Integers are cast to float32. The gradient is stable, and 0 where all elements so far are -inf.
+
+    >>> logcumsumexp([1000.0, 1000.0], 0).tolist()
+    [1000.0, 1000.6931762695312]
+    """
+    return LogCumSumExp(freeze(axis, "LogCumSumExp", "axis"), reverse)(x)
 
 
 @on_one_device
@@ -522,28 +555,6 @@ def topk(x: Value, k: int, axis: int = -1, largest: bool = True) -> tuple[Tensor
     """
     values, indices = TopK(k, axis, largest)(x)
     return values, indices
-
-
-def median(x: Value, axis: Axes = None, keepdims: bool = False) -> Tensor:
-    """The middle of the sorted elements of x over `axis`, or the mean of the two in the middle.
-
-    NumPy's median; torch.median gives the lower of the two. NaN where there is one; integers give
-    float32. The gradient goes to the elements in the middle, as a stable sort puts them there.
-    ShapeError where there is no element.
-
-    >>> median([3.0, 1.0, 10.0, 2.0]).item()
-    2.5
-    """
-    shape = shape_of(x)
-    axes = normal_axes("median", freeze(axis, "median", "axis"), len(shape))
-    refuse_nothing("median", shape, axes)
-    kept = tuple(a for a in range(len(shape)) if a not in axes)
-    n = product(shape[a] for a in axes)
-    rows = reshape(transpose(x, kept + axes), (*(shape[a] for a in kept), n))
-    ordered = sort(rows)
-    middle = mean(getitem(ordered, (..., slice((n - 1) // 2, n // 2 + 1))), -1)
-    out = select(isnan(getitem(ordered, (..., n - 1))), nan, middle)  # NaN is sorted last
-    return reshape(out, reduced_shape("median", shape, axes, flag("median", "keepdims", keepdims)))
 
 
 def searchsorted(x: Value, values: Value, side: str = "left") -> Tensor:

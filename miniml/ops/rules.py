@@ -111,6 +111,11 @@ def floats(self: Primitive, /, *dtypes: DType) -> DType:
     return checks.needs_float(self.name, dtypes[self._like or 0])
 
 
+def integers(self: Primitive, /, *dtypes: DType) -> DType:
+    """The dtype of the input that the outputs are like, an integer; DTypeError otherwise."""
+    return checks.needs_integer(self.name, dtypes[self._like or 0])
+
+
 def bools(self: Primitive, /, *dtypes: DType) -> DType:
     """bool, which all tensors are; DTypeError otherwise."""
     found = _tensors(self, dtypes)

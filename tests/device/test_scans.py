@@ -101,6 +101,25 @@ def test_products_and_extrema(on_device, shape):
                 np.testing.assert_array_equal(places.asnumpy(), fn(given, -1)[1].asnumpy())
 
 
+@pytest.mark.parametrize("shape", [(3, 33), (1100,), (CUT + 5,), (300, 40), (2, 0)], ids=str)
+def test_sums_of_exponentials(on_device, shape):
+    x = (100 * np.random.default_rng(7).standard_normal(shape)).astype(np.float32)
+    x[..., :2] = -np.inf
+    for axis, reverse in ((-1, False), (0, True)):
+        turned = np.flip(x, axis) if reverse else x
+        right = np.logaddexp.accumulate(turned.astype(np.float64), axis)
+        got = ops.logcumsumexp(ml.Tensor(x), axis, reverse).asnumpy()
+        right = np.flip(right, axis) if reverse else right
+        np.testing.assert_allclose(got, right, 1e-6, 1e-5)
+
+
+def test_sums_of_exponentials_beside_what_is_not_finite(on_device):
+    x = np.array([-np.inf, -np.inf, 1.0, 2.0, np.inf, np.inf, 3.0, np.nan, 1.0], np.float32)
+    with np.errstate(invalid="ignore"):
+        right = np.logaddexp.accumulate(x)
+    np.testing.assert_allclose(ops.logcumsumexp(ml.Tensor(x), 0).asnumpy(), right, 1e-6)
+
+
 def test_extrema_of_what_is_not_finite(on_device):
     x = np.zeros(1500, np.float32)
     x[500], x[700], x[1200] = -np.inf, np.inf, np.nan

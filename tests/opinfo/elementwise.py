@@ -164,6 +164,8 @@ ARITHMETIC_ROWS = (
     OpInfo(ops.Neg, unary(), reference=np.negative, refused=no_bool(BOOLS)),
     OpInfo(ops.Abs, unary_off_zero, reference=np.absolute, domain="x != 0"),
     OpInfo(ops.Sign, unary_off_zero, reference=np.sign, refused=no_bool(BOOLS)),
+    OpInfo(ops.Copysign, binary_off_zero, reference=np.copysign, domain="x != 0", nan="handled",
+           refused=(APART,)),
     OpInfo(ops.Square, unary(), reference=np.square, refused=no_bool(BOOLS)),
     OpInfo(ops.Floor, fractions, reference=np.floor, domain="x not whole"),
     OpInfo(ops.Ceil, fractions, reference=np.ceil, domain="x not whole"),
@@ -417,7 +419,83 @@ COMPARE_ROWS = (
     ),
 )
 
-ROWS = (*ARITHMETIC_ROWS, *EXPONENTIAL_ROWS, *TRIGONOMETRIC_ROWS, *ACTIVATION_ROWS, *COMPARE_ROWS)
+
+# --- bits -----------------------------------------------------------------------------------------
+# Rows of operations on the bits of integers.
+
+
+def ends(rng, shape, dtype):
+    """Any integers of the dtype, the least and the greatest among them; numbers of a dtype that
+    is to be refused."""
+    if dtype.kind not in "iu":
+        return numbers(rng, shape, dtype)
+    info = np.iinfo(dtype)
+    x = rng.integers(info.min, info.max, shape, dtype, endpoint=True)
+    edges = np.array([info.min, info.max, 0], dtype)
+    return np.where(rng.random(shape) < 0.2, rng.choice(edges, shape), x)
+
+
+def any_bits(rng, dtype):
+    for shape in SHAPES:
+        yield Sample((ends(rng, shape, dtype),))
+
+
+def pairs_of_bits(rng, dtype):
+    for x, y in PAIRS:
+        yield Sample((ends(rng, x, dtype), ends(rng, y, dtype)))
+
+
+def shifts(rng, dtype):
+    """By 0, by all widths, and by what is negative or too wide."""
+    width = 8 * dtype.itemsize
+    for x, y in PAIRS:
+        yield Sample((ends(rng, x, dtype), np.asarray(rng.integers(0, width, y)).astype(dtype)))
+    if dtype.kind not in "iu":
+        return
+    by = np.array([0, 1, width - 1, width, width + 1, 100, np.iinfo(dtype).max], dtype)
+    yield Sample((ends(rng, (3, 1), dtype), by))
+    if dtype.kind == "i":
+        yield Sample((ends(rng, (3, 1), dtype), np.array([-1, -width, -100], dtype)))
+
+
+def shifted(x, y, direction):
+    """In Python's integers, which have all bits."""
+
+    def one(v, by):
+        if not 0 <= by < 8 * x.dtype.itemsize:
+            return -1 if direction < 0 and v < 0 else 0
+        return v >> by if direction < 0 else (v << by) & (2 ** (8 * x.dtype.itemsize) - 1)
+
+    x, y = np.broadcast_arrays(x, y)
+    found = [one(v, by) for v, by in zip(x.ravel().tolist(), y.ravel().tolist(), strict=True)]
+    kind = f"u{x.itemsize}" if direction > 0 else x.dtype
+    return np.array(found, object).reshape(x.shape).astype(kind).view(x.dtype)
+
+
+def needs_integer(*inputs):
+    return (
+        Refusal(inputs, r"integer tensors; got float64; compare first, as in x != 0",
+                error=DTypeError),
+        Refusal(tuple(x > 0 for x in inputs), "integer tensors; got bool; use the logical",
+                error=DTypeError),
+    )  # fmt: skip
+
+
+BIT_ROWS = (
+    OpInfo(ops.BitwiseAnd, pairs_of_bits, reference=np.bitwise_and, refused=needs_integer(F, F)),
+    OpInfo(ops.BitwiseOr, pairs_of_bits, reference=np.bitwise_or, refused=needs_integer(F, F)),
+    OpInfo(ops.BitwiseXor, pairs_of_bits, reference=np.bitwise_xor, refused=needs_integer(F, F)),
+    OpInfo(ops.BitwiseNot, any_bits, reference=np.invert, refused=needs_integer(F)),
+    OpInfo(ops.LeftShift, shifts, reference=lambda x, y: shifted(x, y, 1),
+           refused=needs_integer(F, F)),
+    OpInfo(ops.RightShift, shifts, reference=lambda x, y: shifted(x, y, -1),
+           refused=needs_integer(F, F)),
+)  # fmt: skip
+
+ROWS = (
+    *ARITHMETIC_ROWS, *EXPONENTIAL_ROWS, *TRIGONOMETRIC_ROWS, *ACTIVATION_ROWS, *COMPARE_ROWS,
+    *BIT_ROWS,
+)  # fmt: skip
 
 
 # --- slopes ---------------------------------------------------------------------------------------
@@ -553,6 +631,7 @@ def shares(first, second):
 
 # (d/dx, d/dy) of the functions of two floats.
 BINARY_SLOPES = {
+    "copysign": lambda x, y: (np.sign(x) * np.copysign(1, y), np.zeros_like(y)),
     "add": lambda x, y: (np.ones_like(x), np.ones_like(x)),
     "sub": lambda x, y: (np.ones_like(x), -np.ones_like(x)),
     "mul": lambda x, y: (y, x),

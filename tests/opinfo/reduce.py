@@ -99,6 +99,15 @@ def running(rng, dtype):
         yield Sample((largest,), {"axis": 0, "reverse": False, "exclusive": False})
 
 
+def logarithms(rng, dtype):
+    for shape, axis in (((4,), 0), ((0, 3), 0), ((0, 3), 1), ((3, 2), -1), ((2, 3, 5), 1)):
+        for reverse in (False, True):
+            yield Sample((numbers(rng, shape, dtype),), {"axis": axis, "reverse": reverse})
+    if dtype.kind in "fV":  # far apart, where exponentials would overflow
+        far = (20 * apart(rng, (6,), dtype)).astype(dtype)
+        yield Sample((far,), {"axis": 0, "reverse": False})
+
+
 def extrema(rng, dtype):
     for shape, axis in (((4,), 0), ((0, 3), 0), ((3, 2), -1), ((2, 3, 5), 1)):
         x = apart(rng, shape, dtype) if dtype.kind in "fV" else numbers(rng, shape, dtype)
@@ -124,6 +133,12 @@ REFUSED = (Refusal((np.ones(3),), "axis 1 of a tensor of rank 1", {"axis": 1}),)
 CUMULATIVE_ROWS = (
     OpInfo(ops.CumSum, running, slices(np.add), refused=REFUSED),
     OpInfo(ops.CumProd, running, slices(np.multiply), refused=REFUSED),
+    OpInfo(
+        ops.LogCumSumExp,
+        logarithms,
+        refused=REFUSED,
+        reference=lambda x, axis, reverse: slices(np.logaddexp)(x, axis, reverse, False),
+    ),
     OpInfo(ops.CumMax, extrema, np.maximum.accumulate, refused=REFUSED, domain="no ties"),
     OpInfo(ops.CumMin, extrema, np.minimum.accumulate, refused=REFUSED, domain="no ties"),
 )

@@ -36,6 +36,10 @@ nn.functional.hardswish:hard_swish nn.functional.logsigmoid:log_sigmoid
 nn.functional.mish:mish nn.functional.prelu:prelu nn.functional.relu:relu
 nn.functional.relu6:relu6 nn.functional.selu:selu nn.functional.silu:silu
 lgamma digamma erfinv
+bitwise_and bitwise_not bitwise_or bitwise_xor bitwise_left_shift:left_shift
+bitwise_right_shift:right_shift copysign frac isclose lerp logcumsumexp
+nan_to_num nanmean nansum sinc special.xlog1py:xlog1py
+nn.functional.softshrink:softshrink nn.functional.threshold:threshold
 linalg.cholesky linalg.det linalg.inv linalg.slogdet
 nn.functional.softsign:softsign nn.functional.gelu:gelu
 nn.functional.cosine_similarity

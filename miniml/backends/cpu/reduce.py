@@ -203,7 +203,7 @@ def without(shape: Shape, axes: tuple[int, ...]) -> Shape:
 
 
 def running(
-    ufunc: np.ufunc, x: Array, *, axis: int, reverse: bool, exclusive: bool, out: Array
+    ufunc: np.ufunc, x: Array, *, axis: int, reverse: bool, exclusive: bool = False, out: Array
 ) -> None:
     results = out
     if reverse:
@@ -220,6 +220,7 @@ for _name, _body in (
 ):  # fmt: skip
     register_floats(_name, _body)
     register(_name, _body, *WHOLE)
+register_floats("LogCumSumExp", partial(running, np.logaddexp))
 register("CumMax", np.maximum.accumulate, *same(1, ANY))
 register("CumMin", np.minimum.accumulate, *same(1, ANY))
 

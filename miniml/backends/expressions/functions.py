@@ -65,6 +65,16 @@ A int_pow(A x, A y) {
   return A(result);
 }
 
+// The bits that are pushed out are lost: all of them by a shift that is negative or too wide.
+A shifted_left(A x, A y) {
+  return (unsigned long long)y < 8 * sizeof(A) ? A((unsigned long long)x << y) : A(0);
+}
+
+A shifted_right(A x, A y) {
+  if ((unsigned long long)y < 8 * sizeof(A)) return A(x >> y);
+  return x < A(1) && x != A(0) ? A(-1) : A(0);
+}
+
 // digamma at d from its positive root, |d| <= 1/4: Taylor's series, as there the terms cancel.
 A digamma_near_root(A d) {
   const A c[23] = {
@@ -128,6 +138,12 @@ A polygamma(A x, A n) {
 A gaussian(A x, A rate) {
   const A a = nan_min(fabs(x), A(40)), square = a * a;
   return exp(-rate * square) * (A(1) - rate * fma(a, a, -square));
+}
+
+// log(exp(x) + exp(y)); of equal infinities that infinity.
+A log_add(A x, A y) {
+  const A top = nan_max(x, y), low = nan_min(x, y);
+  return top + log1p(exp(low == top ? A(0) : low - top));
 }
 
 // The sum of two sums of exponentials, s of exp(x - m) and t of exp(x - k), from the larger top.

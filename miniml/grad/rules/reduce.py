@@ -129,6 +129,26 @@ def cum_prod_bprop(self: ops.CumProd, x: Any, out: Any, dout: Any) -> tuple[Any]
     return (ops.cast(ops.moveaxis(slope, -1, self.axis), x.dtype),)
 
 
+@rule(ops.LogCumSumExp)
+def log_cum_sum_exp_bprop(self: ops.LogCumSumExp, x: Any, out: Any, dout: Any) -> tuple[Any]:
+    """exp(x_i - out_i) times s_i = dout_i + exp(out_i - out_(i+1)) s_(i+1), the share of the
+    elements behind: no factor is above 1. Where all so far is -inf, both are 0."""
+    if x.shape[self.axis] == 0:
+        return (dout,)
+    wide = x if x.dtype.itemsize > 2 else ops.cast(x, float32)
+    rows, given = (ops.moveaxis(v, self.axis, -1) for v in (wide, ops.cast(dout, wide.dtype)))
+    if self.reverse:
+        rows, given = ops.flip(rows, -1), ops.flip(given, -1)
+    sums = ops.logcumsumexp(rows, -1)
+    finite = ops.select(ops.equal(sums, -inf), 0, sums)
+    # Of the last one nothing is behind; a factor there could overflow.
+    factors = ops.exp(sums[..., :-1] - finite[..., 1:])
+    factors = ops.concat((factors, ops.zeros_like(finite[..., :1])), -1)
+    slope = ops.exp(rows - finite) * recurrence(factors, given)
+    slope = ops.flip(slope, -1) if self.reverse else slope
+    return (ops.cast(ops.moveaxis(slope, -1, self.axis), x.dtype),)
+
+
 def recurrence(factors: Any, terms: Any) -> Any:
     """s_i = terms_i + factors_i s_(i + 1) along the last axis, beginning with its last term.
 
@@ -162,7 +182,9 @@ def sort_bprop(self: ops.Sort | ops.TopK, x: Any, out: Any, dout: Any) -> tuple[
 # --- Batching -------------------------------------------------------------------------------------
 
 _REDUCTIONS = (ops.Sum, ops.Mean, ops.Prod, ops.Max, ops.Min, ops.Any, ops.All, ops.LogSumExp)
-_ALONG = (ops.CumSum, ops.CumProd, ops.CumMax, ops.CumMin, ops.Sort, ops.TopK)
+_ALONG = (
+    ops.CumSum, ops.CumProd, ops.LogCumSumExp, ops.CumMax, ops.CumMin, ops.Sort, ops.TopK,
+)  # fmt: skip
 for _cls in (*_REDUCTIONS, *_ALONG):
     batch_rules.register(_cls)(shifted("axis"))
 

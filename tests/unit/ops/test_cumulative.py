@@ -103,3 +103,62 @@ def test_extrema_and_where_they_stand(fn, best):
     counts = [np.bincount(row, minlength=9) for row in expected[1].reshape(-1, 9)]
     np.testing.assert_array_equal(slope.reshape(-1, 9), counts)
     assert gradcheck(lambda x: fn(x, 0)[0] ** 2, np.array([0.3, -0.2, 0.9, 0.5]), order=2).ok
+
+
+# log(sum(exp(x)))
+
+
+def test_sums_of_exponentials_are_numpys():
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((2, 3, 7)) * 100
+    x[0, 0, :3], x[0, 1], x[0, 2, 3], x[1, 0, 4] = -INF, -INF, INF, NAN
+    for axis in (0, 1, -1):
+        for reverse in (False, True):
+            turned = np.flip(x, axis) if reverse else x
+            with np.errstate(invalid="ignore"):
+                expected = np.logaddexp.accumulate(turned, axis)
+            expected = np.flip(expected, axis) if reverse else expected
+            fn = lambda x, axis=axis, reverse=reverse: ops.logcumsumexp(x, axis, reverse)  # noqa: E731
+            for got in (fn(x), ml.jit(fn)(x)):
+                np.testing.assert_allclose(got.asnumpy(), expected, 1e-14)
+    rows = ml.vmap(lambda x: ops.logcumsumexp(x, -1))(x)
+    np.testing.assert_allclose(rows.asnumpy(), ops.logcumsumexp(x, -1).asnumpy(), 1e-14)
+
+
+def test_gradients_of_sums_of_exponentials_are_stable():
+    """By the matrix exp(x_i - out_j), i <= j, in which nothing overflows."""
+    rng = np.random.default_rng(0)
+    for scale in (1, 30, 2000):
+        x, dout = scale * rng.standard_normal(9), rng.standard_normal(9)
+        for reverse in (False, True):
+            turned, given = (x[::-1], dout[::-1]) if reverse else (x, dout)
+            out = np.logaddexp.accumulate(turned)
+            matrix = np.exp(np.minimum(turned[:, None] - out, 0)) * np.triu(np.ones((9, 9)))
+            expected = (matrix @ given)[:: -1 if reverse else 1]
+            fn = lambda x, reverse=reverse: ops.logcumsumexp(x, 0, reverse)  # noqa: E731
+            for call in (fn, ml.jit(fn)):
+                got = vjp(call, x)[1](dout)[0].asnumpy()
+                np.testing.assert_allclose(got, expected, 1e-11, 1e-15)
+            twice = lambda x, fn=fn, dout=dout: ops.sum(vjp(fn, x)[1](dout)[0] * dout)  # noqa: E731
+            bent = grad(twice)(x).asnumpy()
+            assert np.isfinite(bent).all()
+            if scale == 1:
+                assert gradcheck(fn, x, order=2).ok
+
+
+def test_sums_of_exponentials_of_nothing_and_beside_infinities():
+    dx = lambda x: grad(lambda x: ops.sum(ops.exp(ops.logcumsumexp(x, 0))))(x).tolist()  # noqa: E731
+    assert dx(np.array([-INF, -INF, 0.0, -INF])) == [0.0, 0.0, 2.0, 0.0]
+    assert dx(np.full(3, -INF)) == [0.0] * 3
+    assert dx(np.zeros(0)) == []
+    assert ops.logcumsumexp(np.zeros((0, 3)), 0).shape == (0, 3)
+    assert ops.logcumsumexp(np.array([0, 0]), 0).dtype == ml.float32
+    for dtype in (ml.float16, ml.bfloat16):
+        narrow = ml.Tensor(np.zeros(64), dtype=dtype)
+        got = ops.logcumsumexp(narrow, 0)
+        assert got.dtype == dtype
+        np.testing.assert_allclose(got.asnumpy().astype(float), np.log(np.arange(1, 65)), 5e-3)
+        slope = grad(lambda x: ops.logcumsumexp(x, 0)[-1])(narrow).asnumpy().astype(float)
+        np.testing.assert_allclose(slope, 1 / 64, 1e-2)
+    with pytest.raises(ShapeError, match=r"LogCumSumExp .*axis 2 of a tensor of rank 1"):
+        ops.logcumsumexp(np.ones(3), 2)

@@ -362,12 +362,14 @@ class Scan(Kernel):
 _JOINS = {
     "CumSum": ("S((a) + (b))", "S(0)", True),
     "CumProd": ("S((a) * (b))", "S(1)", True),
+    "LogCumSumExp": ("log_add(S(a), S(b))", "-INFINITY", True),
     "CumMax": ("nan_max(a, b)", "S(LOWEST)", False),
     "CumMin": ("nan_min(a, b)", "S(HIGHEST)", False),
 }
 for _name, (_join, _none, _wide) in _JOINS.items():
     _fields = {"join": _join, "none": _none, "wide": _wide, "__module__": __name__}
-    _signatures = [*same(1, FLOAT), *WHOLE] if _wide else same(1, ANY)
+    _whole = WHOLE if _wide and _name != "LogCumSumExp" else []
+    _signatures = [*same(1, FLOAT), *_whole] if _wide else same(1, ANY)
     kernel(_name, "cuda", *_signatures)(type(_name, (Scan,), _fields))
 
 
