@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from ..core.tensor import Tensor
 
 __all__ = [
-    "Gather", "Index", "IndexAdd", "IndexReduce", "NonZero", "PutAlongAxisAdd", "Scatter", "ScatterAdd",
-    "TakeAlongAxis", "gather", "nonzero", "scatter_add", "take_along_axis",
+    "Gather", "Index", "IndexAdd", "IndexReduce", "NonZero", "PutAlongAxisAdd", "Scatter",
+    "ScatterAdd", "TakeAlongAxis", "gather", "nonzero", "scatter_add", "take_along_axis",
     "getitem", "scatter",
 ]  # fmt: skip
 

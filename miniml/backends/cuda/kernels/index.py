@@ -68,16 +68,16 @@ extern "C" __global__ void round_sums(const S* sums, E* out, long long n) {
 """
 # There are no atomics of all these types and modes, so bits are exchanged until none intervened.
 REDUCE = r"""
-union Place { B bits; S value; };
+union Place { BITS bits; S value; };
 __device__ __forceinline__ void combine(S* place, S value) {
   Place seen, next;
-  seen.bits = atomicCAS((B*)place, B(0), B(0));
-  B expected;
+  seen.bits = atomicCAS((BITS*)place, (BITS)0, (BITS)0);
+  BITS expected;
   do {
     expected = seen.bits;
     const S a = seen.value, b = value;
     next.value = COMBINED;
-    seen.bits = atomicCAS((B*)place, expected, next.bits);
+    seen.bits = atomicCAS((BITS*)place, expected, next.bits);
   } while (seen.bits != expected);
 }
 extern "C" __global__ void reduce(
@@ -301,7 +301,7 @@ class IndexReduceKernel(IndexAddKernel):
         signed = dtype.kind == "i" and mode != "mul"  # products wrap around, as they may not in C
         self.wide = int64 if signed else accumulation(dtype)
         bits = _ATOMIC[self.wide.itemsize]
-        return {"S": self.wide, "B": bits, "COMBINED": _COMBINED[mode]}
+        return {"S": self.wide, "BITS": bits, "COMBINED": _COMBINED[mode]}
 
     def workspace(self) -> tuple[ArraySpec, ...]:
         return (ArraySpec(self.node.outputs[0].shape, self.wide),)
