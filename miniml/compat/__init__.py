@@ -18,8 +18,8 @@ INSTEAD = {
     "ops.stop_gradient(t)": "detach",
     "t.reshape(...)": "view view_as reshape_as",
     "t.transpose(...)": "permute movedim",
-    "t.T": "t mT",
-    "t.flatten()": "ravel flatten",
+    "t.T": "t",
+    "t.flatten()": "ravel",
     "t.ndim": "dim rank ndimension",
     "t.size": "numel nelement",
     "t.device": "is_cuda is_cpu get_device",
@@ -44,11 +44,9 @@ INSTEAD = {
     "ops.tile(t, reps), or ops.repeat(t, repeats) for each element by itself": "repeat",
     "ops.split(t, sections)": "chunk tensor_split",
     "ops.unstack(t, axis)": "unbind",
+    "ops.dot(x, y)": "vdot",
     "ops.repeat(t, repeats)": "repeat_interleave",
     "t[start:stop]": "narrow",
-    "np.asarray(t)[mask], as its shape depends on values; ops.where keeps the shape": (
-        "masked_select"
-    ),
     "x + w * (y - x)": "lerp",
     "x * y + z": "addcmul addcdiv addmv baddbmm addbmm",
     "ops.log(p / (1 - p))": "logit",
@@ -56,14 +54,14 @@ INSTEAD = {
     "ops.maximum(x, low)": "clamp_min",
     "ops.minimum(x, high)": "clamp_max",
     "ops.einsum('i,j->ij', x, y), with other letters for other products": (
-        "inner tensordot kron vdot ger bilinear"
+        "tensordot ger bilinear"
     ),
     "ops.concat([x, y], axis)": "cat concat concatenate hstack vstack",
     "ops.stack([x, y], axis)": "stack dstack",
     "ops.gather(t, indices, axis)": "index_select take embedding GatherV2",
     "ops.scatter_add(t, indices, updates)": "index_add index_add_",
     "ops.clip(t, low, high)": "clamp clamp_ clip_by_value",
-    "ops.matmul(x, y)": "mm bmm dot mv dot_general BatchMatMul",
+    "ops.matmul(x, y)": "mm bmm mv dot_general BatchMatMul",
     "ops.matmul(x, w) + b": "linear addmm",
     "ops.add(x, y)": "TensorAdd",
     "ops.sub(x, y)": "subtract",

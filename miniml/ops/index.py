@@ -404,27 +404,32 @@ def scatter(x: Any, index: Any, value: Any, mode: str = "set") -> Tensor:
     >>> scatter([1, 2, 3], [0, 0, 2], [5, 7, 1], mode="add").tolist()
     [13, 2, 4]
     """
-    choice("scatter", "mode", mode, ("set", *_COMBINE))
-    items, tensors = sort_out("scatter", index, shape_of(x))
-    named, values = alike("scatter", tensors), values_like("scatter", x, value)
+    return put("scatter", x, index, value, mode)
+
+
+def put(name: str, x: Any, index: Any, value: Any, mode: str) -> Tensor:
+    """scatter(x, index, value, mode), whose errors begin with `name`."""
+    choice(name, "mode", mode, ("set", *_COMBINE))
+    items, tensors = sort_out(name, index, shape_of(x))
+    named, values = alike(name, tensors), values_like(name, x, value)
     if mode == "set":
         return Scatter(items)(x, values, *named)
-    return _combined(x, items, named, values, mode)
+    return _combined(name, x, items, named, values, mode)
 
 
 _COMBINE: dict[str, Any] = {"add": add, "mul": mul, "min": minimum, "max": maximum}
 
 
 def _combined(
-    x: Any, items: tuple[Any, ...], named: tuple[Any, ...], values: Any, mode: str
+    name: str, x: Any, items: tuple[Any, ...], named: tuple[Any, ...], values: Any, mode: str
 ) -> Tensor:
     """The copy of x whose elements at an index are combined with values."""
     shape = shape_of(x)
-    basic = analyse("scatter", items, shape)
+    basic = analyse(name, items, shape)
     region = basic.region(tuple([shape_of(i) for i in named]))
     if not broadcasts_to(shape_of(values), region):
         raise ShapeError(
-            f"scatter got a value of shape {shape_of(values)} for a place of shape {region}; the "
+            f"{name} got a value of shape {shape_of(values)} for a place of shape {region}; the "
             "value must broadcast to it"
         )
     if not named:
@@ -561,10 +566,11 @@ def _index_tensors(name: str, item: Any, shape: Shape, axis: int) -> list[Any]:
             f"{name} got a mask of shape {tuple(array.shape)} for axes of shape {covered}; a mask "
             "has the shape of the axes it covers"
         )
-    return list(np.nonzero(_known_parts(name, array)))
+    return list(np.nonzero(known_parts(name, array)))
 
 
-def _known_parts(name: str, mask: Any) -> Any:
+def known_parts(name: str, mask: Any) -> Any:
+    """The mask as an array; TracedValueError where a graph that is being traced computes it."""
     if not hasattr(mask, "_host"):
         return mask
     try:
