@@ -433,7 +433,8 @@ def _combined(
             "value must broadcast to it"
         )
     if not named:
-        return Scatter(items)(x, _COMBINE[mode](getitem(x, items), values))
+        found: Tensor = Scatter(items)(x, _COMBINE[mode](getitem(x, items), values))
+        return found
     spread = values if shape_of(values) == region else broadcast_to(values, region)
     axes, at, whole = basic.axes, basic.at, shape
     if basic.shape != shape or any(map(_is_cut, basic.ranges, shape)):
