@@ -6,7 +6,6 @@ arrays, numbers and lists become tensors.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator
 from inspect import isfunction
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -16,7 +15,6 @@ import numpy as np
 from .. import ops
 from ..backends.devices import get_device
 from ..backends.kernel import once
-from ..ops.checks import normal_axis
 from . import hints
 from .abstract import Abstract, Kind
 from .dtype import DType, as_dtype, bfloat16, canonical, float32, int64
@@ -158,6 +156,13 @@ class Operators:
         """All axes reversed."""
         return ops.transpose(self, tuple(reversed(range(len(self.shape)))))
 
+    @property
+    def mT(self) -> Tensor:
+        """The last two axes exchanged: each matrix of a stack transposed."""
+        if len(self.shape) < 2:
+            raise ShapeError(f"mT of a tensor of shape {self.shape}; it takes two axes at least")
+        return ops.swapaxes(self, -2, -1)
+
     def astype(self, dtype: object) -> Tensor:
         """The same values in another dtype."""
         return ops.cast(self, dtype)
@@ -171,14 +176,7 @@ class Operators:
         order = axes[0] if len(axes) == 1 and not isinstance(axes[0], int) else axes
         return ops.transpose(self, order or tuple(reversed(range(len(self.shape)))))
 
-    def flatten(self, start_dim: int = 0, end_dim: int = -1) -> Tensor:
-        """The axes start_dim to end_dim, both included, as one; by default all of them."""
-        shape = self.shape or (1,)
-        start, end = (normal_axis("flatten", axis, len(shape)) for axis in (start_dim, end_dim))
-        merged = math.prod(shape[start : end + 1])
-        return ops.reshape(self, (*shape[:start], merged, *shape[max(start, end) + 1 :]))
-
-    squeeze = ops.squeeze
+    flatten, squeeze = ops.flatten, ops.squeeze
     sum, mean, prod, max, min = ops.sum, ops.mean, ops.prod, ops.max, ops.min
     argmax = ops.argmax
 

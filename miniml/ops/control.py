@@ -307,15 +307,12 @@ def _bounded(
 ) -> Tree:
     """The loop as a scan that carries a flag, true while the loop goes on."""
 
-    def drawless(before: Tree) -> Tree:
-        _, drawn = current_trace().reserve(0)
-        after = step(before)
-        _refuse_draws(current_trace().reserve(0)[1] - drawn)
-        return after
+    given = tensor_leaves(value)
+    _refuse_draws(traced(lambda *xs: step(given.filled(xs)), given.taken(), "body").blocks)
 
     def advance(carry: Tree, _: None) -> Tree:
         going = logical_and(carry[0], truth(cond_fn(carry[1])))
-        return (going, cond(going, drawless, lambda same: same, carry[1])), None
+        return (going, cond(going, step, lambda same: same, carry[1])), None
 
     return scan(advance, (True, value), length=count)[1][1]
 

@@ -1,4 +1,5 @@
-"""Matrix decompositions: linear systems, determinants, factorizations, eigenvalues and inverses.
+"""Matrix decompositions: linear systems, determinants, factorizations, eigenvalues and inverses;
+and the functions of matrices made of these: norms, condition numbers, powers and the exponential.
 
 All functions take stacks of matrices, of shape (..., m, n), in float32 or float64; integers are
 cast to float32, and dtypes of 16 bits are refused: cast them, so that the rounding is visible.
@@ -12,20 +13,45 @@ only up to rounding gives very large numbers instead.
 
 from __future__ import annotations
 
+from math import inf, nan
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..core.abstract import Shape
 from ..core.dtype import float32, float64, is_float
-from ..core.options import flag, number
+from ..core.errors import DTypeError, ValueRefusedError
+from ..core.options import flag, integer, number
 from ..core.primitive import Primitive
-from . import rules
+from . import reduce, rules
 from .bases import factors
 from .checks import broadcast, dtype_of, matrices, on_one_device, right_side, shape_of, square
-from .create import eye
+from .composed import as_float
+from .control import while_loop
+from .create import eye, zeros
+from .elementwise import (
+    abs,
+    add,
+    cast,
+    ceil,
+    div,
+    exp2,
+    greater,
+    isfinite,
+    isnan,
+    less_equal,
+    log2,
+    logical_and,
+    maximum,
+    mul,
+    neg,
+    select,
+    stop_gradient,
+    sub,
+)
 from .linalg import matmul
-from .shape import broadcast_to, expand_dims, squeeze, swapaxes
+from .reduce import norm
+from .shape import broadcast_to, expand_dims, reshape, squeeze, swapaxes
 
 if TYPE_CHECKING:
     from ..core.tensor import Tensor
@@ -34,6 +60,7 @@ __all__ = [
     "QR", "SVD", "Cholesky", "Det", "Eigh", "Pinv", "SlogDet", "Solve", "TriangularSolve",
     "cholesky", "det", "eigh", "inv", "lstsq", "pinv", "qr", "slogdet", "solve", "svd",
     "triangular_solve",
+    "cond_number", "expm", "matrix_norm", "matrix_power",
 ]  # fmt: skip
 
 
@@ -320,3 +347,151 @@ def lstsq(a: Any, b: Any, rtol: float | None = None) -> Tensor:
     [2.0]
     """
     return matmul(pinv(a, rtol), b)
+
+
+# --- Functions of matrices ------------------------------------------------------------------------
+
+
+def matrix_norm(a: Any, ord: str | float = "fro", keepdims: bool = False) -> Tensor:
+    """The norm of each matrix of a (..., m, n): of shape (...), or (..., 1, 1) with keepdims.
+
+    ord: "fro", the root of the sum of squares, as `norm` of all elements; "nuc", the sum of the
+    singular values; 2 and -2, the largest and the smallest of these; 1 and -1, the largest and the
+    smallest sum of |a| in a column; inf and -inf, in a row. Integers are cast to float32, and what
+    needs singular values takes no 16 bits. ValueRefusedError for another ord.
+
+    >>> matrix_norm([[3.0, 0.0], [4.0, 0.0]]).item(), matrix_norm([[3.0, -4.0]], inf).item()
+    (5.0, 7.0)
+    """
+    matrices("matrix_norm", shape_of(a))
+    keepdims = flag("matrix_norm", "keepdims", keepdims)
+    if ord == "fro":
+        return norm(a, 2, (-2, -1), keepdims)
+    if ord not in ("nuc", 1, -1, 2, -2, inf, -inf) or isinstance(ord, bool):
+        raise ValueRefusedError(
+            f"matrix_norm got ord={ord!r}; expected one of 'fro', 'nuc', 1, -1, 2, -2, inf, -inf"
+        )
+    if ord in ("nuc", 2, -2):
+        values = svd(a)[1]
+        combine = {"nuc": reduce.sum, 2: reduce.max, -2: reduce.min}[ord]
+        found = combine(values, -1)
+        return expand_dims(found, (-2, -1)) if keepdims else found
+    along, across = (-2, -1) if ord in (1, -1) else (-1, -2)
+    lines = reduce.sum(abs(as_float(a)), along, True)
+    found = (reduce.max if ord > 0 else reduce.min)(lines, across, True)  # type: ignore[operator]
+    return found if keepdims else squeeze(found, (-2, -1))
+
+
+@on_one_device
+def cond_number(a: Any, ord: str | float = 2) -> Tensor:
+    """How much a linear system can magnify relative errors: |a| |inv(a)| in the norm `ord` of
+    `matrix_norm`; for 2, the ratio of the largest to the smallest singular value.
+
+    a (..., n, n), for 2 and -2 also (..., m, n); shape (...). Infinite where a is singular; NaN
+    where it has NaN or infinity. NumPy's and PyTorch's linalg.cond.
+
+    >>> cond_number([[2.0, 0.0], [0.0, 0.5]]).item()
+    4.0
+    """
+    if ord in (2, -2) and matrices("cond_number", shape_of(a)):
+        values = svd(a)[1]
+        ends = reduce.max(values, -1), reduce.min(values, -1)
+        found = div(*(ends if ord == 2 else ends[::-1]))
+    else:
+        square("cond_number", shape_of(a))
+        found = mul(matrix_norm(a, ord), matrix_norm(inv(a), ord))
+    singular = logical_and(isnan(found), reduce.all(isfinite(as_float(a)), (-2, -1)))
+    return select(singular, inf, found)
+
+
+@on_one_device
+def matrix_power(a: Any, n: int) -> Tensor:
+    """The product of n factors a, by repeated squaring: about 2 log2(n) products.
+
+    a (..., k, k), integers too. n = 0 gives the identity; below 0 the power is that of inv(a).
+    AttributeRefusedError for an n that is no int.
+
+    >>> matrix_power([[1, 1], [1, 0]], 10).tolist()
+    [[89, 55], [55, 34]]
+    """
+    shape, n = square("matrix_power", shape_of(a)), integer("matrix_power", "n", n)
+    if n < 0:
+        a, n = inv(a), -n
+    if n == 0:
+        return broadcast_to(eye(shape[-1], dtype=dtype_of(a)), shape)
+    factor, power = a, None
+    while n:
+        n, odd = divmod(n, 2)
+        if odd:
+            power = factor if power is None else matmul(power, factor)
+        factor = matmul(factor, factor) if n else factor
+    return reshape(power, shape)  # a tensor, also where a is an array and n is 1
+
+
+# Of the Pade approximant [m/m] of exp, by dtype: the 1-norm up to which its backward error is below
+# the rounding of the dtype (Higham 2005, table 2.3; float32: Al-Mohy and Higham 2009), and the
+# coefficients of its numerator, those of even and odd powers by turns.
+_PADE = {
+    float32: (3.925724783138660, (17297280, 8648640, 1995840, 277200, 25200, 1512, 56, 1)),
+    float64: (
+        5.371920351148152,
+        (
+            64764752532480000, 32382376266240000, 7771770303897600, 1187353796428800,
+            129060195264000, 10559470521600, 670442572800, 33522128640, 1323241920, 40840800,
+            960960, 16380, 182, 1,
+        ),
+    ),
+}  # fmt: skip
+_SQUARINGS = 40  # of matrices with a norm to 4e12; a graph has as many rounds, most of them empty
+
+
+@on_one_device
+def expm(a: Any) -> Tensor:
+    """The matrix exponential: the sum over k of a^k / k!.
+
+    a (..., n, n) in float32 or float64, integers are cast to float32. By scaling and squaring: the
+    Pade approximant of a / 2^s, squared s times, with s for each matrix so that the approximant is
+    exact to rounding (Higham 2005, "The scaling and squaring method for the matrix exponential
+    revisited"). Gradients of any order pass. NaN for a matrix with NaN or infinity, or with a
+    1-norm above 4e12.
+
+    >>> expm([[0.0, 1.0], [0.0, 0.0]]).tolist()
+    [[1.0, 1.0], [0.0, 1.0]]
+    """
+    shape, a = square("expm", shape_of(a)), as_float(a)
+    dtype = dtype_of(a)
+    if dtype not in _PADE:
+        raise DTypeError(f"expm needs float32 or float64; got {dtype.name}; cast it first")
+    if 0 in shape:
+        return reshape(a, shape)
+    limit, coefficients = _PADE[dtype]
+    norms = stop_gradient(matrix_norm(a, 1, keepdims=True))
+    squarings = maximum(ceil(log2(div(norms, limit))), 0.0)
+    possible = select(less_equal(squarings, float(_SQUARINGS)), 1.0, nan)
+    scaled = mul(a, mul(exp2(neg(squarings)), cast(possible, dtype)))
+
+    def squared(state: tuple[Any, Any]) -> tuple[Any, Any]:
+        done, power = state
+        again = greater(squarings, done)
+        # Only what is squared enters the product, which may overflow otherwise.
+        base = select(again, power, cast(0.0, dtype))
+        return add(done, 1.0), select(again, matmul(base, base), power)
+
+    start = zeros((), dtype), _pade(scaled, coefficients)
+    return while_loop(  # type: ignore[no-any-return]
+        lambda state: reduce.any(greater(squarings, state[0])), squared, start, _SQUARINGS
+    )[1]
+
+
+def _pade(a: Any, coefficients: tuple[int, ...]) -> Tensor:
+    """p(-a)^-1 p(a), for the polynomial p with these coefficients."""
+    *_, n = shape = shape_of(a)
+    step = matmul(a, a)
+    power: Any = broadcast_to(eye(n, dtype=dtype_of(a)), shape)
+    even, odd = mul(power, float(coefficients[0])), mul(power, float(coefficients[1]))
+    for k in range(2, len(coefficients), 2):
+        power = matmul(power, step) if k > 2 else step
+        even = add(even, mul(power, float(coefficients[k])))
+        odd = add(odd, mul(power, float(coefficients[k + 1])))
+    odd = matmul(a, odd)
+    return solve(sub(even, odd), add(even, odd))

@@ -18,8 +18,9 @@ import numpy as np
 from ..core.abstract import Shape, typed
 from ..core.dtype import INTEGERS, DType, int32, int64, promote, scalar_dtype
 from ..core.errors import DTypeError, OutOfRangeError, ShapeError, TracedValueError
+from ..core.options import choice
 from ..core.primitive import Primitive
-from .bases import moves
+from .bases import moves, per_input
 from .checks import (
     as_array,
     broadcast,
@@ -29,15 +30,15 @@ from .checks import (
     normal_axis,
     shape_of,
 )
-from .elementwise import cast
-from .shape import Reshape, Slice
+from .elementwise import add, cast, maximum, minimum, mul
+from .shape import Reshape, Slice, broadcast_to, reshape
 
 if TYPE_CHECKING:
     from ..core.tensor import Tensor
 
 __all__ = [
-    "Gather", "Index", "IndexAdd", "NonZero", "PutAlongAxisAdd", "Scatter", "ScatterAdd",
-    "TakeAlongAxis", "gather", "nonzero", "scatter_add", "take_along_axis",
+    "Gather", "Index", "IndexAdd", "IndexReduce", "NonZero", "PutAlongAxisAdd", "Scatter",
+    "ScatterAdd", "TakeAlongAxis", "gather", "nonzero", "scatter_add", "take_along_axis",
     "getitem", "scatter",
 ]  # fmt: skip
 
@@ -101,13 +102,29 @@ class IndexAdd(Primitive):
     shape: Shape
 
     def infer_shape(self, updates: Shape, *indices: Shape) -> Shape:
-        expected = indexed_shape("IndexAdd", self.shape, self.axes, self.at, indices)
-        if updates != expected:
-            raise ShapeError(
-                f"IndexAdd got updates of shape {updates}; indices into {self.shape} along axes "
-                f"{self.axes} name {expected}"
-            )
-        return self.shape
+        return _updated_shape(self, updates, indices)
+
+    infer_dtype = _of_updates
+
+
+class IndexReduce(Primitive):
+    """For each position of a tensor of `shape` the product, the least or the greatest of the
+    updates that the indices name it for, by `mode`: "mul", "min" or "max".
+
+    updates: of the shape of Index(axes, at) for a tensor of `shape`. Where there are none it is 1,
+    or the greatest or the least number of the dtype, infinities for floats; NaN where one is NaN.
+    Updates equal to the extremum share its gradient equally.
+    """
+
+    flops = per_input(1)
+    axes: tuple[int, ...]
+    at: int
+    shape: Shape
+    mode: str
+
+    def infer_shape(self, updates: Shape, *indices: Shape) -> Shape:
+        choice("IndexReduce", "mode", self.mode, ("mul", "min", "max"))
+        return _updated_shape(self, updates, indices)
 
     infer_dtype = _of_updates
 
@@ -245,6 +262,19 @@ def indexed_shape(
     return (*others[:at], *broadcast(f"{name} indices", *indices), *others[at:])
 
 
+def _updated_shape(
+    self: IndexAdd | IndexReduce, updates: Shape, indices: tuple[Shape, ...]
+) -> Shape:
+    """The attribute `shape`; ShapeError unless the updates have the shape that is indexed."""
+    expected = indexed_shape(self.name, self.shape, self.axes, self.at, indices)
+    if updates != expected:
+        raise ShapeError(
+            f"{self.name} got updates of shape {updates}; indices into {self.shape} along axes "
+            f"{self.axes} name {expected}"
+        )
+    return self.shape
+
+
 def check_indices(name: str, *dtypes: DType) -> None:
     """DTypeError unless all are int32, or all int64."""
     if not all(d in (int32, int64) and d == dtypes[0] for d in dtypes):
@@ -358,15 +388,69 @@ def index_by(x: Any, indices: tuple[Any, ...], axes: tuple[int, ...], at: int) -
     return Gather(at)(x, *indices) if axes == (at,) else Index(axes, at)(x, *indices)
 
 
-def scatter(x: Any, index: Any, value: Any) -> Tensor:
-    """A copy of x in which x[index] is value, for any index that `getitem` takes.
+def scatter(x: Any, index: Any, value: Any, mode: str = "set") -> Tensor:
+    """A copy of x in which x[index] is value, or combined with it, for any index that `getitem`
+    takes.
 
+    mode: "set"; "add", "mul", "min" or "max" combine the element with all values for its position.
     value broadcasts to the shape of x[index] and is cast to x's dtype; DTypeError when that would
-    lose something. Where the index names one position more than once, the last value stays.
+    lose something, and for bool except with "set". Where the index names one position more than
+    once, "set" keeps the last value. The gradient of "min" and "max" is shared: equally by values
+    that are equal, and half and half where x is equal to them, as by `maximum`. OutOfRangeError,
+    as of gather.
+
+    >>> scatter([1, 2, 3], [0, 0, 2], [5, 7, 1]).tolist()
+    [7, 2, 1]
+    >>> scatter([1, 2, 3], [0, 0, 2], [5, 7, 1], mode="add").tolist()
+    [13, 2, 4]
     """
-    items, tensors = sort_out("scatter", index, shape_of(x))
-    named = alike("scatter", tensors)
-    return Scatter(items)(x, values_like("scatter", x, value), *named)
+    return put("scatter", x, index, value, mode)
+
+
+def put(name: str, x: Any, index: Any, value: Any, mode: str) -> Tensor:
+    """scatter(x, index, value, mode), whose errors begin with `name`."""
+    choice(name, "mode", mode, ("set", *_COMBINE))
+    items, tensors = sort_out(name, index, shape_of(x))
+    named, values = alike(name, tensors), values_like(name, x, value)
+    if mode == "set":
+        return Scatter(items)(x, values, *named)
+    return _combined(name, x, items, named, values, mode)
+
+
+_COMBINE: dict[str, Any] = {"add": add, "mul": mul, "min": minimum, "max": maximum}
+
+
+def _combined(
+    name: str, x: Any, items: tuple[Any, ...], named: tuple[Any, ...], values: Any, mode: str
+) -> Tensor:
+    """The copy of x whose elements at an index are combined with values."""
+    shape = shape_of(x)
+    basic = analyse(name, items, shape)
+    region = basic.region(tuple([shape_of(i) for i in named]))
+    if not broadcasts_to(shape_of(values), region):
+        raise ShapeError(
+            f"{name} got a value of shape {shape_of(values)} for a place of shape {region}; the "
+            "value must broadcast to it"
+        )
+    if not named:
+        found: Tensor = Scatter(items)(x, _COMBINE[mode](getitem(x, items), values))
+        return found
+    spread = values if shape_of(values) == region else broadcast_to(values, region)
+    axes, at, whole = basic.axes, basic.at, shape
+    if basic.shape != shape or any(map(_is_cut, basic.ranges, shape)):
+        # The positions that the index names, in row-major order, along one axis.
+        every = np.arange(prod(shape)).reshape(shape)
+        rest = iter(named)
+        index = tuple([next(rest) if item == TENSOR else item for item in items])
+        named, axes, at, whole = (reshape(getitem(every, index), -1),), (0,), 0, (prod(shape),)
+        spread = reshape(spread, -1)
+    kind = IndexAdd(axes, at, whole) if mode == "add" else IndexReduce(axes, at, whole, mode)
+    reduced = kind(spread, *named)
+    return _COMBINE[mode](x, reduced if whole == shape else reshape(reduced, shape))
+
+
+def _is_cut(taken: range, extent: int) -> bool:
+    return taken != range(extent)
 
 
 def alike(name: str, tensors: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -483,10 +567,11 @@ def _index_tensors(name: str, item: Any, shape: Shape, axis: int) -> list[Any]:
             f"{name} got a mask of shape {tuple(array.shape)} for axes of shape {covered}; a mask "
             "has the shape of the axes it covers"
         )
-    return list(np.nonzero(_known_parts(name, array)))
+    return list(np.nonzero(known_parts(name, array)))
 
 
-def _known_parts(name: str, mask: Any) -> Any:
+def known_parts(name: str, mask: Any) -> Any:
+    """The mask as an array; TracedValueError where a graph that is being traced computes it."""
     if not hasattr(mask, "_host"):
         return mask
     try:

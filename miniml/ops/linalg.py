@@ -1,4 +1,8 @@
-"""Matrix products and Einstein sums, and the parser of einsum equations."""
+"""Products of matrices and vectors, and Einstein sums.
+
+In order: the primitives and their functions; products and the trace composed of them; the parser of
+einsum equations.
+"""
 
 from __future__ import annotations
 
@@ -12,13 +16,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ..core.abstract import Abstract, Shape
 from ..core.errors import ShapeError
 from ..core.primitive import Primitive
-from .checks import broadcast
+from .checks import broadcast, normal_axis, on_one_device, shape_of, strong
+from .elementwise import mul, sub
+from .rearrange import diagonal, roll
+from .reduce import sum
+from .shape import moveaxis, reshape
 
 if TYPE_CHECKING:
     from ..core.tensor import Tensor
 
 __all__ = [
-    "Einsum", "MatMul", "einsum", "matmul", "outer",
+    "Einsum", "MatMul", "cross", "dot", "einsum", "inner", "kron", "matmul", "outer", "trace",
 ]  # fmt: skip
 
 
@@ -127,6 +135,115 @@ def einsum(equation: str, *operands: Any) -> Tensor:
 def outer(x: Any, y: Any) -> Tensor:
     """All products of two 1-d tensors: out[i, j] = x[i] y[j]."""
     return einsum("i,j->ij", x, y)
+
+
+# --- Products composed of others ------------------------------------------------------------------
+
+
+@on_one_device
+def dot(x: Any, y: Any) -> Tensor:
+    """out[..., i, ..., j] = sum over k of x[..., i, k] y[..., k, j]: for vectors the inner product.
+
+    x (*r, k) and y (*s, k, j) give (*r, *s, j), every row with every column: no axes broadcast, as
+    those of `matmul` do. y may be a vector (k,), and a number multiplies. NumPy's and JAX's dot;
+    PyTorch's takes vectors alone. Dtypes are promoted; ShapeError where k differs.
+
+    >>> dot([1.0, 2.0], [3.0, 4.0]).item()
+    11.0
+    """
+    a, b = shape_of(x), shape_of(y)
+    if not a or not b:
+        return mul(x, y)
+    columns = b[-2:][0]
+    if a[-1] != columns:
+        raise ShapeError(
+            f"dot got x of shape {a} and y of shape {b}: rows of x have {a[-1]} elements, columns "
+            f"of y {columns}; they must be equal"
+        )
+    ahead = y if len(b) == 1 else moveaxis(y, -2, -1)
+    return _rows_by_rows(x, ahead, b[:-2] + b[-1:] * (len(b) > 1))
+
+
+@on_one_device
+def inner(x: Any, y: Any) -> Tensor:
+    """out[..., i, ..., j] = sum over k of x[..., i, k] y[..., j, k]: inner products of all rows.
+
+    x (*r, k) and y (*s, k) give (*r, *s); a number multiplies. Dtypes are promoted; ShapeError
+    where k differs.
+
+    >>> inner([[1, 2], [3, 4]], [5, 6]).tolist()
+    [17, 39]
+    """
+    a, b = shape_of(x), shape_of(y)
+    if not a or not b:
+        return mul(x, y)
+    if a[-1] != b[-1]:
+        raise ShapeError(
+            f"inner got x of shape {a} and y of shape {b}, whose last extents differ; it sums over "
+            "the last axis of both"
+        )
+    return _rows_by_rows(x, y, b[:-1])
+
+
+def _rows_by_rows(x: Any, y: Any, rest: Shape) -> Tensor:
+    """Sums over the last axis of both; `rest` are the extents of y's other axes in the result."""
+    (*rows, k), b = shape_of(x), shape_of(y)
+    left = reshape(x, (prod(rows), k))
+    right = reshape(y, (prod(b[:-1]), k))
+    return reshape(matmul(left, right, transpose_y=True), (*rows, *rest))
+
+
+@on_one_device
+def cross(x: Any, y: Any, axis: int = -1) -> Tensor:
+    """The cross product of vectors of three elements along `axis`: out_0 = x_1 y_2 - x_2 y_1, and
+    so on in turn.
+
+    x and y broadcast and are promoted. ShapeError unless both have three elements along the axis.
+
+    >>> cross([1, 0, 0], [0, 1, 0]).tolist()
+    [0, 0, 1]
+    """
+    shapes = shape_of(x), shape_of(y)
+    lengths = [s[normal_axis("cross", axis, len(s))] for s in shapes]
+    at = normal_axis("cross", axis, max(map(len, shapes))) - max(map(len, shapes))
+    if lengths != [3, 3] or any(s[at] != 3 for s in shapes if len(s) >= -at):
+        raise ShapeError(
+            f"cross got x of shape {shapes[0]} and y of shape {shapes[1]} with axis={axis}; both "
+            "have 3 elements along that axis"
+        )
+    x, y = strong(x, y)
+    back = [roll(v, -1, at) for v in (x, y)]
+    ahead = [roll(v, 1, at) for v in (x, y)]
+    return sub(mul(back[0], ahead[1]), mul(ahead[0], back[1]))
+
+
+@on_one_device
+def kron(x: Any, y: Any) -> Tensor:
+    """The Kronecker product: y times each element of x, in blocks.
+
+    out[i_0 * n_0 + j_0, ...] = x[i_0, ...] y[j_0, ...], where n are the extents of y; the shorter
+    shape gets ones in front. Dtypes are promoted.
+
+    >>> kron([[1, 2]], [[1], [10]]).tolist()
+    [[1, 2], [10, 20]]
+    """
+    ndim = max(len(shape_of(x)), len(shape_of(y)))
+    a, b = ((1,) * (ndim - len(s)) + s for s in (shape_of(x), shape_of(y)))
+    left = reshape(x, tuple(n for extent in a for n in (extent, 1)))
+    right = reshape(y, tuple(n for extent in b for n in (1, extent)))
+    return reshape(mul(left, right), tuple(n * m for n, m in zip(a, b, strict=True)))
+
+
+@on_one_device
+def trace(x: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Tensor:
+    """The sum of the elements of `diagonal(x, offset, axis1, axis2)`, for each of the other axes.
+
+    Integers are summed in 64 bits, as by `sum`.
+
+    >>> trace([[1, 2], [3, 4]]).item()
+    5
+    """
+    return sum(diagonal(x, offset, axis1, axis2), -1)
 
 
 # --- Einsum equations -----------------------------------------------------------------------------

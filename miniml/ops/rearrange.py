@@ -1,4 +1,8 @@
-"""Compositions that select, move, repeat or count elements by position: tril, roll, bincount."""
+"""Compositions that select, move, repeat, count or combine elements by position.
+
+In order: triangles, diagonals and turns; repeats and grids; elements by masks and tuples of
+indices; sums, means, products and extrema of segments.
+"""
 
 from __future__ import annotations
 
@@ -7,25 +11,57 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..core.abstract import Shape
-from ..core.dtype import bool_
-from ..core.errors import AttributeRefusedError, OutOfRangeError, ShapeError
-from ..core.options import choice, integer
+from ..core.dtype import bool_, float32, is_float
+from ..core.errors import AttributeRefusedError, DTypeError, OutOfRangeError, ShapeError
+from ..core.options import choice, count, integer
 from ..core.primitive import freeze
 from . import reduce
-from .checks import broadcasts_to, dtype_of, normal_axis, on_one_device, shape_of
+from .checks import (
+    broadcast,
+    broadcasts_to,
+    dtype_of,
+    normal_axes,
+    normal_axis,
+    on_one_device,
+    shape_of,
+)
 from .control import known_truth
 from .create import zeros
-from .elementwise import less, select, sub
-from .index import as_indices, gather, index_by, scatter_add, values_like
-from .shape import Slice, SliceGrad, broadcast_to, concat, expand_dims, reshape, split, squeeze
+from .elementwise import cast, div, less, maximum, select, sub
+from .index import (
+    IndexAdd,
+    IndexReduce,
+    as_indices,
+    gather,
+    index_by,
+    known_parts,
+    put,
+    scatter_add,
+    values_like,
+)
+from .shape import (
+    Slice,
+    SliceGrad,
+    broadcast_to,
+    concat,
+    expand_dims,
+    flip,
+    moveaxis,
+    reshape,
+    split,
+    squeeze,
+    swapaxes,
+)
 
 if TYPE_CHECKING:
     from ..core.tensor import Tensor
 
 
 __all__ = [
-    "bincount", "diag", "gather_nd", "masked_fill", "meshgrid", "repeat", "roll", "tril", "triu",
-    "unstack",
+    "atleast_1d", "atleast_2d", "atleast_3d", "diag", "diagonal", "roll", "rot90", "tril", "triu",
+    "meshgrid", "repeat", "unstack",
+    "bincount", "gather_nd", "masked_fill", "masked_select", "scatter_nd",
+    "segment_max", "segment_mean", "segment_min", "segment_prod", "segment_sum",
 ]  # fmt: skip
 
 
@@ -74,11 +110,84 @@ def diag(x: Any, k: int = 0) -> Tensor:
     raise ShapeError(f"diag got x of shape {shape}; it takes a vector or a matrix")
 
 
+@on_one_device
+def diagonal(x: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Tensor:
+    """The elements whose index along axis2 is that along axis1 plus `offset`, along a new last
+    axis in place of these two.
+
+    x of two axes at least, ShapeError otherwise. `diag` is for one matrix, and puts a vector on a
+    diagonal.
+
+    >>> diagonal([[1, 2, 3], [4, 5, 6]], 1).tolist()
+    [2, 6]
+    """
+    shape, k = shape_of(x), integer("diagonal", "offset", offset)
+    if len(shape) < 2:
+        raise ShapeError(f"diagonal got x of shape {shape}; it takes two axes at least")
+    axes = tuple(normal_axis("diagonal", a, len(shape)) for a in (axis1, axis2))
+    normal_axes("diagonal", axes, len(shape))  # refuses one named twice
+    n, m = (shape[a] for a in axes)
+    lead = tuple(extent for a, extent in enumerate(shape) if a not in axes)
+    rows = reshape(moveaxis(x, axes, (-2, -1)), (*lead, n * m))
+    (begin,), (end,), (stride,) = _diagonal(n, m, k)
+    none = (0,) * len(lead)
+    return Slice((*none, begin), (*lead, end), (*(1,) * len(lead), stride))(rows)
+
+
 def _diagonal(n: int, m: int, k: int) -> tuple[Shape, Shape, Shape]:
     """The begin, end and stride of diagonal k of an (n, m) matrix in row-major order."""
     count = max(0, min(n + min(k, 0), m - max(k, 0)))
     begin = (k if k >= 0 else -k * m) if count else 0
     return (begin,), (begin + (count - 1) * (m + 1) + 1 if count else 0,), (m + 1,)
+
+
+@on_one_device
+def rot90(x: Any, k: int = 1, axes: tuple[int, int] = (0, 1)) -> Tensor:
+    """x turned k times by a quarter in the plane of two axes, from the first to the second.
+
+    >>> rot90([[1, 2], [3, 4]]).tolist()
+    [[2, 4], [1, 3]]
+    """
+    shape, turns = shape_of(x), integer("rot90", "k", k) % 4
+    plane = freeze(axes, "rot90", "axes")
+    if not isinstance(plane, tuple) or len(plane) != 2:
+        raise ShapeError(f"rot90 got axes={axes!r}; it takes two axes")
+    a, b = (normal_axis("rot90", axis, len(shape)) for axis in plane)
+    normal_axes("rot90", plane, len(shape))  # refuses one named twice
+    if turns in (0, 2):
+        return flip(x, (a, b) if turns else ())
+    return flip(swapaxes(x, a, b), a if turns == 1 else b)
+
+
+def atleast_1d(*xs: Any) -> Any:
+    """x with one axis at least: numbers as (1,). A tuple for several arguments."""
+    return _at_least(1, xs)
+
+
+def atleast_2d(*xs: Any) -> Any:
+    """x with two axes at least: vectors as rows (1, n). A tuple for several arguments."""
+    return _at_least(2, xs)
+
+
+def atleast_3d(*xs: Any) -> Any:
+    """x with three axes at least, as NumPy's: vectors as (1, n, 1) and matrices as (m, n, 1).
+
+    A tuple for several arguments.
+
+    >>> atleast_3d([[1, 2]]).shape, [x.shape for x in atleast_3d(1, [1, 2])]
+    ((1, 2, 1), [(1, 1, 1), (1, 2, 1)])
+    """
+    return _at_least(3, xs)
+
+
+@on_one_device
+def _at_least(ndim: int, xs: tuple[Any, ...]) -> Any:
+    grown = []
+    for x in xs:
+        shape = shape_of(x)
+        front = (1,) * (min(ndim, 2) - len(shape))
+        grown.append(reshape(x, front + shape + (1,) * (ndim - len(front + shape))))
+    return grown[0] if len(xs) == 1 else tuple(grown)
 
 
 @on_one_device
@@ -196,6 +305,26 @@ def masked_fill(x: Any, mask: Any, value: Any) -> Tensor:
 
 
 @on_one_device
+def masked_select(x: Any, mask: Any) -> Tensor:
+    """The elements of x where `mask` is True, in row-major order, along one axis.
+
+    x and mask (bool) broadcast together. How many there are depends on the mask, which must
+    therefore be known: TracedValueError for one that a graph computes or that differs between the
+    examples of a vmap; where keeps the shape. DTypeError for a mask that is not bool.
+
+    >>> masked_select([1, 2, 3], [True, False, True]).tolist()
+    [1, 3]
+    """
+    dtype = dtype_of(mask)
+    if dtype != bool_:
+        raise DTypeError(f"masked_select needs a bool mask; got {dtype.name}; compare it first")
+    shape = broadcast("masked_select", shape_of(x), shape_of(mask))
+    known = np.broadcast_to(np.asarray(known_parts("masked_select", mask)), shape)
+    whole = x if shape_of(x) == shape else broadcast_to(x, shape)
+    return gather(reshape(whole, -1), np.flatnonzero(known))
+
+
+@on_one_device
 def gather_nd(x: Any, indices: Any) -> Tensor:
     """out[..., :] = x[indices[..., 0], ..., indices[..., k - 1], :], k the last extent of indices.
 
@@ -206,18 +335,45 @@ def gather_nd(x: Any, indices: Any) -> Tensor:
     >>> gather_nd([[1, 2], [3, 4]], [[0, 1], [1, 0]]).tolist()
     [2, 3]
     """
-    indices = as_indices("gather_nd", indices)
+    shape, parts = shape_of(x), _along_axes("gather_nd", x, indices)
+    if not parts:
+        return broadcast_to(x, (*shape_of(indices)[:-1], *shape))
+    return index_by(x, parts, tuple(range(len(parts))), 0)
+
+
+def _along_axes(name: str, x: Any, indices: Any) -> tuple[Any, ...]:
+    """The indices along each of the first axes of x, which the last axis of `indices` holds."""
+    indices = as_indices(name, indices)
     shape, extents = shape_of(x), shape_of(indices)
     if not extents or extents[-1] > len(shape):
         raise ShapeError(
-            f"gather_nd got indices of shape {extents} for x of shape {shape}; their last axis has "
+            f"{name} got indices of shape {extents} for x of shape {shape}; their last axis has "
             f"an index for each of the first axes of x, at most {len(shape)}"
         )
-    if extents[-1] == 0:
-        return broadcast_to(x, (*extents[:-1], *shape))
-    parts = split(indices, extents[-1], -1)
-    axes = tuple(range(extents[-1]))
-    return index_by(x, tuple(reshape(part, extents[:-1]) for part in parts), axes, 0)
+    parts = split(indices, extents[-1], -1) if extents[-1] else ()
+    return tuple(reshape(part, extents[:-1]) for part in parts)
+
+
+@on_one_device
+def scatter_nd(x: Any, indices: Any, updates: Any, mode: str = "set") -> Tensor:
+    """A copy of x in which x[indices[..., 0], ..., indices[..., k - 1]] is updates[...], or
+    combined with it: what gather_nd takes is put there. k is the last extent of indices, 1 to the
+    rank of x.
+
+    updates broadcast to indices.shape[:-1] + x.shape[k:]. mode: "set", "add", "mul", "min" or
+    "max", as for `scatter`, whose dtypes, gradients and errors it has. ONNX's ScatterND,
+    TensorFlow's tensor_scatter_nd_update.
+
+    >>> scatter_nd([[1, 2], [3, 4]], [[0, 1], [1, 0]], [7, 8]).tolist()
+    [[1, 7], [8, 4]]
+    """
+    parts = _along_axes("scatter_nd", x, indices)
+    if not parts:
+        raise ShapeError(
+            f"scatter_nd got indices of shape {shape_of(indices)}, whose last axis names no axis "
+            "of x; it holds an index for each of the first axes of x, one at least"
+        )
+    return put("scatter_nd", x, parts, updates, mode)
 
 
 @on_one_device
@@ -248,3 +404,91 @@ def bincount(x: Any, length: int, weights: Any = None) -> Tensor:
     bins = select(negative, sub(x, length), x)  # a negative index would count from the end
     counts = zeros(length, dtype_of(given))
     return scatter_add(counts, reshape(bins, -1), reshape(given, -1))
+
+
+# --- Segments -------------------------------------------------------------------------------------
+
+
+@on_one_device
+def segment_sum(x: Any, segment_ids: Any, num_segments: int) -> Tensor:
+    """out[k] = the sum of x[i] over all i with segment_ids[i] = k, for k < num_segments.
+
+    segment_ids: integers, in any order, of the shape of the first axes of x, commonly (n,);
+    negative ones count from the end. The output has the shape (num_segments, *rest), rest the other
+    extents of x, and the dtype of x; 0 for segments without elements. num_segments: an int, which
+    is part of the program. DTypeError for bool; OutOfRangeError, as of gather.
+
+    >>> segment_sum([1.0, 2.0, 4.0], [0, 2, 0], 3).tolist()
+    [5.0, 0.0, 2.0]
+    """
+    ids, shape = _segments("segment_sum", x, segment_ids, num_segments)
+    return IndexAdd((0,), 0, shape)(x, ids)
+
+
+@on_one_device
+def segment_mean(x: Any, segment_ids: Any, num_segments: int) -> Tensor:
+    """The mean of each segment, as segment_sum has them; 0 for those without elements.
+
+    Integers are cast to float32; 16 bits are summed in float32.
+    """
+    ids, shape = _segments("segment_mean", x, segment_ids, num_segments)
+    dtype = dtype_of(x)
+    wide = cast(x, float32) if dtype.itemsize < 4 or not is_float(dtype) else x
+    sums = IndexAdd((0,), 0, shape)(wide, ids)
+    ones = np.ones(shape_of(ids), dtype_of(wide))
+    counts = IndexAdd((0,), 0, shape[:1])(ones, ids)
+    each = reshape(maximum(counts, 1), shape[:1] + (1,) * (len(shape) - 1))
+    means = div(sums, each)
+    return cast(means, dtype) if is_float(dtype) and dtype_of(wide) != dtype else means
+
+
+@on_one_device
+def segment_prod(x: Any, segment_ids: Any, num_segments: int) -> Tensor:
+    """The product of each segment, as segment_sum has them; 1 for those without elements.
+
+    The gradient of an element is the product of the others, where some are 0 too.
+
+    >>> segment_prod([1.0, 2.0, 4.0], [0, 2, 0], 3).tolist()
+    [4.0, 1.0, 2.0]
+    """
+    return _reduced("segment_prod", x, segment_ids, num_segments, "mul")
+
+
+@on_one_device
+def segment_max(x: Any, segment_ids: Any, num_segments: int) -> Tensor:
+    """The greatest of each segment, as segment_sum has them, NaN where there is one.
+
+    Segments without elements get -inf, or the least integer. Equal maxima share the gradient
+    equally, as in `max`.
+
+    >>> segment_max([1.0, 2.0, 4.0], [0, 2, 0], 3).tolist()
+    [4.0, -inf, 2.0]
+    """
+    return _reduced("segment_max", x, segment_ids, num_segments, "max")
+
+
+@on_one_device
+def segment_min(x: Any, segment_ids: Any, num_segments: int) -> Tensor:
+    """The least of each segment, as segment_sum has them, NaN where there is one.
+
+    Segments without elements get inf, or the greatest integer. Equal minima share the gradient
+    equally, as in `min`.
+    """
+    return _reduced("segment_min", x, segment_ids, num_segments, "min")
+
+
+def _reduced(name: str, x: Any, segment_ids: Any, num_segments: int, mode: str) -> Tensor:
+    ids, shape = _segments(name, x, segment_ids, num_segments)
+    return IndexReduce((0,), 0, shape, mode)(x, ids)
+
+
+def _segments(name: str, x: Any, segment_ids: Any, num_segments: int) -> tuple[Any, Shape]:
+    """The segments' numbers as indices, and the shape of the result."""
+    ids, number = as_indices(name, segment_ids), count(name, "num_segments", num_segments, 0)
+    shape, named = shape_of(x), shape_of(ids)
+    if not named or shape[: len(named)] != named:
+        raise ShapeError(
+            f"{name} got segment_ids of shape {named} for x of shape {shape}; there is one for "
+            "each slice along the first axis of x, or the first axes"
+        )
+    return ids, (number, *shape[len(named) :])

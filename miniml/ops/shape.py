@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING, Any
 from ..core.abstract import Shape, known, unknown
 from ..core.dtype import DType, bool_
 from ..core.errors import ArityError, AttributeRefusedError, DTypeError, ShapeError
+from ..core.options import count
 from ..core.primitive import Primitive, freeze
 from . import rules
 from .bases import moves
 from .checks import (
     Axes,
     as_shape,
+    broadcast,
     broadcasts_to,
     fitting,
     normal_axes,
@@ -29,10 +31,10 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BroadcastTo", "Convert", "ExpandDims", "Flip", "Reshape", "Squeeze", "SumTo", "Transpose",
-    "broadcast_to", "expand_dims", "flip", "moveaxis", "reshape", "squeeze", "sum_to", "swapaxes",
-    "tile", "transpose",
-    "Concat", "Pad", "Slice", "SliceGrad", "Split",
-    "concat", "pad", "slice", "split", "stack",
+    "broadcast_arrays", "broadcast_to", "expand_dims", "flatten", "flip", "moveaxis", "reshape",
+    "squeeze", "sum_to", "swap_axes", "swapaxes", "tile", "transpose",
+    "Concat", "Pad", "SlidingWindow", "Slice", "SliceGrad", "Split",
+    "concat", "pad", "slice", "sliding_window", "split", "stack",
 ]  # fmt: skip
 
 
@@ -190,6 +192,18 @@ def reshape(x: Any, shape: int | Shape) -> Tensor:
     return Reshape(as_shape(shape, "Reshape"))(x)
 
 
+def flatten(x: Any, start_dim: int = 0, end_dim: int = -1) -> Tensor:
+    """x with the axes start_dim to end_dim, both included, as one; by default all of them.
+
+    >>> flatten(np.zeros((2, 3, 4)), 1).shape
+    (2, 12)
+    """
+    shape = shape_of(x) or (1,)
+    start, end = (normal_axis("flatten", axis, len(shape)) for axis in (start_dim, end_dim))
+    merged = prod(shape[start : end + 1])
+    return reshape(x, (*shape[:start], merged, *shape[max(start, end) + 1 :]))
+
+
 def transpose(x: Any, axes: tuple[int, ...] | None = None) -> Tensor:
     """x with its axes in the order `axes`, reversed for None; negative axes count from the end."""
     order = range(len(shape_of(x)))[::-1] if axes is None else axes
@@ -203,6 +217,9 @@ def swapaxes(x: Any, axis1: int, axis2: int) -> Tensor:
     a, b = normal_axis("swapaxes", axis1, ndim), normal_axis("swapaxes", axis2, ndim)
     order[a], order[b] = b, a
     return Transpose(tuple(order))(x)
+
+
+swap_axes = swapaxes
 
 
 def moveaxis(x: Any, source: int | tuple[int, ...], destination: int | tuple[int, ...]) -> Tensor:
@@ -231,6 +248,17 @@ _broadcasting = lru_cache(1024)(BroadcastTo)  # cached, because every sum's grad
 def broadcast_to(x: Any, shape: int | Shape) -> Tensor:
     """x repeated to `shape`."""
     return _broadcasting(as_shape(shape, "BroadcastTo"))(x)
+
+
+@on_one_device
+def broadcast_arrays(*xs: Any) -> tuple[Tensor, ...]:
+    """Each of xs repeated to the shape that they broadcast to together, in its own dtype.
+
+    >>> [x.tolist() for x in broadcast_arrays([1, 2], [[3], [4]])]
+    [[[1, 2], [1, 2]], [[3, 3], [4, 4]]]
+    """
+    common = broadcast("broadcast_arrays", *map(shape_of, xs))
+    return tuple(broadcast_to(x, common) for x in xs)
 
 
 def sum_to(x: Any, shape: int | Shape) -> Tensor:
@@ -375,6 +403,32 @@ class SliceGrad(Primitive):
         return self.shape
 
 
+class SlidingWindow(Primitive):
+    """All windows of `size` neighbours along `axis`, `step` apart, without a copy.
+
+    out[..., i, ..., j] = x[..., i * step + j, ...] with i at position `axis` and j along a new last
+    axis. Elements that no window reaches are left out.
+    """
+
+    linear = ("x",)
+    flops = moves
+    axis: int
+    size: int
+    step: int = 1
+
+    def infer_shape(self, x: Shape) -> Shape:
+        axis = normal_axis(self.name, self.axis, len(x))
+        count(self.name, "size", self.size)
+        count(self.name, "step", self.step)
+        if self.size > x[axis]:
+            raise ShapeError(
+                f"SlidingWindow got size {self.size} for axis {axis} of shape {x}, whose extent is "
+                f"{x[axis]}; a window has at most as many elements"
+            )
+        windows = (x[axis] - self.size) // self.step + 1
+        return (*x[:axis], windows, *x[axis + 1 :], self.size)
+
+
 class Pad(Primitive):
     """x with padding[i] = (before, after) elements of `value` around it along axis i."""
 
@@ -466,6 +520,38 @@ def _per_axis(ends: int | Ends | None, ndim: int) -> Ends:
     if len(entries) > ndim and entries != (None,):
         raise ShapeError(f"Slice got {len(entries)} entries {entries} for a tensor of rank {ndim}")
     return (entries + (None,) * ndim)[:ndim]
+
+
+def sliding_window(
+    x: Any, size: int | Shape, axis: int | tuple[int, ...] = -1, step: int | Shape = 1
+) -> Tensor:
+    """All windows of `size` neighbours along `axis`, `step` apart, as a view of x.
+
+    out[..., i, ..., j] = x[..., i * step + j, ...] with i at position `axis`, whose extent is
+    (n - size) // step + 1, and j along a new last axis. Tuples of axes and sizes make windows of
+    several axes, whose new axes come last in that order. NumPy's sliding_window_view (its axis=None
+    is a tuple of all axes), PyTorch's Tensor.unfold. The gradient adds up, for each element, that
+    of the windows it is in. ShapeError where no window fits.
+
+    >>> sliding_window([1, 2, 3, 4, 5], 3, step=2).tolist()
+    [[1, 2, 3], [3, 4, 5]]
+    """
+    axes, sizes, steps = (
+        v if isinstance(v := freeze(given, "sliding_window", name), tuple) else (v,)
+        for given, name in ((axis, "axis"), (size, "size"), (step, "step"))
+    )
+    ndim = len(shape_of(x))
+    at = [normal_axis("SlidingWindow", a, ndim) for a in axes]
+    steps = steps * len(at) if len(steps) == 1 else steps
+    if not len(at) == len(sizes) == len(steps):
+        raise ShapeError(
+            f"sliding_window got size={size!r} and step={step!r} for axis={axis!r}; give one for "
+            "each axis"
+        )
+    normal_axes("sliding_window", axes, ndim)  # refuses one named twice
+    for a, n, by in zip(at, sizes, steps, strict=True):
+        x = SlidingWindow(a, n, by)(x)
+    return x  # type: ignore[no-any-return]
 
 
 def pad(x: Any, padding: Any, value: bool | int | float = 0) -> Tensor:

@@ -34,6 +34,7 @@ NO_FUNCTION: dict[str, str] = {
     "Fused": "made by lowering only",
     "Index": "x[i, j] calls it; the function is getitem",
     "IndexAdd": _BY_RULES,
+    "IndexReduce": "the functions are scatter and segment_max, segment_min, segment_prod",
     "LeakyReLUGrad": _BY_RULES,
     "MaxPool2DGather": _BY_RULES,
     "MaxPool2DGrad": _BY_RULES,

@@ -1,12 +1,14 @@
 """Rows of indexing: gather, take and put along axes, scatter, advanced indices."""
 
+from itertools import product
+
 import numpy as np
 
 from miniml import ops
-from miniml.core.errors import DTypeError, OutOfRangeError, ShapeError
+from miniml.core.errors import DTypeError, OutOfRangeError, ShapeError, ValueRefusedError
 from miniml.testing import OpInfo, Refusal, Sample
 
-from .draws import numbers
+from .draws import apart, numbers
 
 X = np.ones((2, 3), np.float32)
 I64 = np.array([0, 1])
@@ -81,6 +83,40 @@ def index_add(updates, *indices, axes, at, shape):
         for axis, i in zip(axes, indices):
             key[axis] = int(np.broadcast_to(i, common)[place])
         out[tuple(key)] += rows[place]
+    return out
+
+
+def index_reductions(rng, dtype):
+    for x, axes, at, shapes in INDEXED:
+        indices = indices_of(rng, x, axes, shapes)
+        shape = index(np.zeros(x), *indices, axes=axes, at=at).shape
+        # Extrema of nothing are infinite, which differences of float64 could not be taken of.
+        for mode in ("mul",) if dtype == np.float64 else ("mul", "min", "max"):
+            attrs = {"axes": axes, "at": at, "shape": x, "mode": mode}
+            yield Sample((apart(rng, shape, dtype), *indices), attrs)
+    every = np.append(named(rng, (6,), 4), range(4))
+    runs = np.repeat([2, 0, 3, 1], (9, 4, 6, 1))
+    for places, mode in product((every, runs), ("min", "max")):
+        attrs = {"axes": (1,), "at": 1, "shape": (2, 4, 3), "mode": mode}
+        yield Sample((apart(rng, (2, len(places), 3), dtype), places), attrs)
+
+
+def index_reduce(updates, *indices, axes, at, shape, mode):
+    kind = updates.dtype.kind
+    low, high = (-np.inf, np.inf) if kind not in "iu" else tuple(
+        getattr(np.iinfo(updates.dtype), end) for end in ("min", "max")
+    )  # fmt: skip
+    start, combine = {"mul": (1, np.multiply), "min": (high, np.minimum), "max": (low, np.maximum)}[
+        mode
+    ]
+    out = np.full(shape, start, updates.dtype)
+    common = np.broadcast_shapes(*(i.shape for i in indices))
+    rows = np.moveaxis(updates, range(at, at + len(common)), range(len(common)))
+    for place in np.ndindex(*common):
+        key = [slice(None)] * len(shape)
+        for axis, i in zip(axes, indices):
+            key[axis] = int(np.broadcast_to(i, common)[place])
+        out[tuple(key)] = combine(out[tuple(key)], rows[place])
     return out
 
 
@@ -206,6 +242,18 @@ ROWS = (
                        {"axes": (0,), "at": 0, "shape": (4, 3)}, OutOfRangeError),
                Refusal((X > 0, I64), "no meaning for bool",
                        {"axes": (0,), "at": 0, "shape": (4, 3)}, DTypeError),
+           )),
+    OpInfo(ops.IndexReduce, index_reductions, reference=index_reduce,
+           refused=(
+               Refusal((X, I64), "IndexReduce got updates of shape",
+                       {"axes": (0,), "at": 0, "shape": (4, 4), "mode": "max"}, ShapeError),
+               Refusal((X, np.array([0, 4])), "index 4 for axis 0 of extent 4",
+                       {"axes": (0,), "at": 0, "shape": (4, 3), "mode": "min"}, OutOfRangeError),
+               Refusal((X > 0, I64), "no meaning for bool",
+                       {"axes": (0,), "at": 0, "shape": (4, 3), "mode": "mul"}, DTypeError),
+               Refusal((X, I64), "mode='add'; expected one of 'mul', 'min', 'max'",
+                       {"axes": (0,), "at": 0, "shape": (4, 3), "mode": "add"},
+                       ValueRefusedError),
            )),
     OpInfo(ops.TakeAlongAxis, takings,
            reference=np.take_along_axis,

@@ -6,7 +6,13 @@ import numpy as np
 
 from miniml import ops
 from miniml.core.dtype import is_float
-from miniml.core.errors import ArityError, AttributeRefusedError, DTypeError, ShapeError
+from miniml.core.errors import (
+    ArityError,
+    AttributeRefusedError,
+    DTypeError,
+    ShapeError,
+    ValueRefusedError,
+)
 from miniml.testing import OpInfo, Refusal, Sample
 
 from .draws import SHAPES, numbers
@@ -36,6 +42,12 @@ def summed(x, shape):
     lead = x.ndim - len(shape)
     axes = tuple(i for i in range(lead, x.ndim) if shape[i - lead] == 1)
     return x.sum(axis=axes, keepdims=True).sum(axis=tuple(range(lead)))
+
+
+def windows(x, axis, size, step=1):
+    """Window by window."""
+    taken = [np.take(x, range(i, i + size), axis) for i in range(0, x.shape[axis] - size + 1, step)]
+    return np.stack([np.moveaxis(w, axis, -1) for w in taken], axis % x.ndim)
 
 
 def refused(match, **attrs):
@@ -123,6 +135,23 @@ SHAPE_ROWS = (
         ),
         np.squeeze,
         refused=(refused("extent is 3", axis=1), refused("axis -3 of a tensor", axis=-3)),
+    ),
+    OpInfo(
+        ops.SlidingWindow,
+        shaped(
+            ((4,), {"axis": 0, "size": 2}), ((4,), {"axis": -1, "size": 4, "step": 3}),
+            ((2, 7, 3), {"axis": 1, "size": 3, "step": 2}), ((2, 5), {"axis": 0, "size": 1}),
+            ((0, 5), {"axis": 1, "size": 2}), ((7, 2), {"axis": 0, "size": 2, "step": 3}),
+        ),
+        windows,
+        refused=(
+            refused("size 4 for axis 1 of shape", axis=1, size=4),
+            refused("axis 2 of a tensor of rank 2", axis=2, size=1),
+            Refusal((np.ones(3),), "size=0; expected an int of at least 1",
+                    {"axis": 0, "size": 0}, ValueRefusedError),
+            Refusal((np.ones(3),), "step=0; expected an int of at least 1",
+                    {"axis": 0, "size": 1, "step": 0}, ValueRefusedError),
+        ),
     ),
     OpInfo(
         ops.Flip,

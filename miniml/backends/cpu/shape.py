@@ -10,6 +10,7 @@ from operator import itemgetter
 from typing import Any
 
 import numpy as np
+from numpy.lib.stride_tricks import as_strided
 
 from ..kernel import Array, Kernel, KernelNode
 from ..registry import view_kernel
@@ -111,6 +112,14 @@ def _selected(begin: int, end: int, stride: int) -> slice:
     return slice(begin, None if end < 0 else end, stride)  # -1 would count from the end
 
 
+def sliding_window(x: Array, *, axis: int, size: int, step: int) -> Array:
+    axis %= x.ndim
+    windows = (x.shape[axis] - size) // step + 1
+    shape = (*x.shape[:axis], windows, *x.shape[axis + 1 :], size)
+    strides = (*x.strides[:axis], x.strides[axis] * step, *x.strides[axis + 1 :], x.strides[axis])
+    return as_strided(x, shape, strides, writeable=False)
+
+
 def pad(x: Array, *, padding: Any, value: Any, out: Array) -> None:
     out.fill(value)
     out[tuple(slice(a, a + n) for n, (a, _) in zip(x.shape, padding, strict=True))] = x
@@ -119,5 +128,6 @@ def pad(x: Array, *, padding: Any, value: Any, out: Array) -> None:
 register("Concat", concat, *[f"{c}*->{c}" for c in ANY])
 register("Split", split, *[f"{c}->{c}*" for c in ANY])
 view_kernel("Slice", "cpu")(SliceKernel)
+view_kernel("SlidingWindow", "cpu")(sliding_window)
 register("SliceGrad", slice_grad, *same(1, ANY))
 register("Pad", pad, *same(1, ANY))

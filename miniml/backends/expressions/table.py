@@ -134,6 +134,16 @@ def accumulation(dtype: DType) -> DType:
     return uint64 if dtype.kind in "biu" else computed(dtype)
 
 
+def identity(mode: str, dtype: DType) -> float | int:
+    """The number of the dtype that changes no other one by mode "mul", "min" or "max"."""
+    if mode == "mul":
+        return 1
+    if dtype.kind not in "iu":
+        return np.inf if mode == "min" else -np.inf
+    limits = np.iinfo(dtype)
+    return int(limits.max if mode == "min" else limits.min)
+
+
 def unsigned(dtype: DType) -> DType:
     """The dtype in which integers wrap around without undefined behaviour; else `computed`.
 

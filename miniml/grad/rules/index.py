@@ -10,6 +10,7 @@ import numpy as np
 
 from ... import ops
 from ...core.bprop import Bprop, bprop_getters, rule
+from ...core.dtype import float32
 from ...ops.checks import broadcast, normal_axis
 from ...ops.index import TENSOR, analyse, index_by
 from ..batching import Batched, aligned, batches, behind, in_front, looped, padded
@@ -33,6 +34,75 @@ def index_bprop(self: ops.Index, x: Any, *rest: Any) -> tuple[Any, ...]:
 def index_add_bprop(self: ops.IndexAdd, updates: Any, *rest: Any) -> tuple[Any, ...]:
     *indices, _, dout = rest
     return index_by(dout, tuple(indices), self.axes, self.at), *(None for _ in indices)
+
+
+@rule(ops.IndexReduce)
+def index_reduce_bprop(self: ops.IndexReduce, updates: Any, *rest: Any) -> tuple[Any, ...]:
+    *indices, out, dout = rest
+    slopes = _slopes(self, updates, tuple(indices), out)
+    return slopes * index_by(dout, tuple(indices), self.axes, self.at), *(None for _ in indices)
+
+
+def _slopes(self: ops.IndexReduce, updates: Any, indices: tuple[Any, ...], out: Any) -> Any:
+    """The derivative of its element of the result with respect to each update."""
+    if self.mode == "mul":
+        return _others(self, updates, indices)
+    chosen = ops.cast(ops.equal(updates, _taken(self, out, indices)), updates.dtype)
+    wide = ops.cast(chosen, float32) if chosen.dtype.itemsize < 4 else chosen  # counts to 2^24
+    counts = _taken(self, ops.IndexAdd(self.axes, self.at, self.shape)(wide, *indices), indices)
+    return chosen * ops.cast(ops.reciprocal(counts), chosen.dtype)
+
+
+def _taken(self: ops.IndexReduce, x: Any, indices: tuple[Any, ...]) -> Any:
+    return index_by(x, indices, self.axes, self.at)
+
+
+def _others(self: ops.IndexReduce, updates: Any, indices: tuple[Any, ...]) -> Any:
+    """For each update the product of the others for its position. Never out / update: that fails
+    where an update is 0.
+
+    Updates are sorted by position; products of those before and of those behind each one, among
+    equals, are found in log2(n) rounds that double their number: polynomials, whose own gradients
+    are right at zeros too.
+    """
+    extents = tuple([self.shape[a] for a in self.axes])
+    common = broadcast("IndexReduce indices", *(i.shape for i in indices))
+    count, lead = prod(common), len(common)
+    if not count:
+        return updates
+    place: Any = np.zeros((), np.int64)
+    for named, extent in zip(indices, extents, strict=True):
+        place = place * extent + ops.select(ops.less(named, 0), named + extent, named)
+    place = ops.reshape(ops.broadcast_to(place, common), -1)
+    order = ops.argsort(place)
+    place = ops.gather(place, order)
+    ahead = tuple(range(self.at, self.at + lead))
+    apart = ops.moveaxis(updates, ahead, tuple(range(lead)))
+    wide = ops.cast(apart, float32) if apart.dtype.itemsize < 4 else apart
+    rows = ops.gather(ops.reshape(wide, (count, -1 if wide.size else 0)), order)
+    before = _products_before(rows, place)
+    behind = ops.flip(_products_before(ops.flip(rows, 0), ops.flip(place, 0)), 0)
+    unsorted = ops.gather(before * behind, ops.argsort(order))
+    back = ops.reshape(ops.cast(unsorted, updates.dtype), apart.shape)
+    return ops.moveaxis(back, tuple(range(lead)), ahead)
+
+
+def _products_before(rows: Any, place: Any) -> Any:
+    """For each row the product of the rows in front of it that have the same place; sorted."""
+    count, step = len(place), 1
+    total = _shifted(rows, place, step)
+    while step < count:
+        total = total * _shifted(total, place, step)
+        step *= 2
+    return total
+
+
+def _shifted(rows: Any, place: Any, step: int) -> Any:
+    """For each row the one `step` rows in front of it, 1 where that has another place."""
+    ones = ops.ones_like(rows[:step])
+    same = ops.equal(place[step:], place[:-step])
+    moved = ops.where(ops.expand_dims(same, 1), rows[:-step], 1.0)
+    return ops.concat((ones, moved), 0)
 
 
 @rule(ops.TakeAlongAxis)
@@ -112,15 +182,17 @@ def batch_index(self: ops.Index, batched: Batched, x: Any, *indices: Any) -> Any
     return ops.moveaxis(found, self.at, 0)
 
 
-@batches(ops.IndexAdd)
-def batch_index_add(self: ops.IndexAdd, batched: Batched, updates: Any, *indices: Any) -> Any:
+@batches(ops.IndexAdd, ops.IndexReduce)
+def batch_index_add(self: Any, batched: Batched, updates: Any, *indices: Any) -> Any:
     axes, shape = tuple([a + 1 for a in self.axes]), (batched.size, *self.shape)
+    same = {**self.attributes, "shape": shape}
     if not any(batched[1:]):
-        return ops.IndexAdd(axes, self.at + 1, shape)(updates, *indices)
+        of_all = self.with_attributes({**same, "axes": axes, "at": self.at + 1})
+        return of_all(updates, *indices)
     named = _indices(batched, indices)
     placed = ops.moveaxis(updates if batched[0] else in_front(updates, batched.size), 0, self.at)
     examples = _examples(named, batched)
-    return ops.IndexAdd((0, *axes), self.at, shape)(placed, examples, *named)
+    return self.with_attributes({**same, "axes": (0, *axes)})(placed, examples, *named)
 
 
 def _indices(batched: Batched, indices: Sequence[Any]) -> list[Any]:
@@ -177,7 +249,7 @@ def batch_scatter_add(
 def batch_scatter(self: ops.Scatter, batched: Batched, x: Any, value: Any, *indices: Any) -> Any:
     shape = x.shape[1:] if batched[0] else x.shape
     if any(batched[2:]):
-        return looped(self, batched, (x, value, *indices))
+        return _scattered_each(self, batched, shape, x, value, *indices)
     named = tuple([i.shape for i in indices])
     region = analyse("Scatter", self.index, shape).region(named)
     all_ = analyse("Scatter", (slice(None), *self.index), (batched.size, *shape)).region(named)
@@ -188,12 +260,41 @@ def batch_scatter(self: ops.Scatter, batched: Batched, x: Any, value: Any, *indi
     return ops.Scatter((slice(None), *self.index))(target, spread, *indices)
 
 
+def _scattered_each(
+    self: ops.Scatter, batched: Batched, shape: tuple[int, ...], x: Any, value: Any, *indices: Any
+) -> Any:
+    """Scatter with other indices for each example: one index more, of the example.
+
+    The indices' common shape then comes first in the region, so that the axes of the values that
+    belong to it move there.
+    """
+    each = [i.shape[1:] if f else i.shape for i, f in zip(indices, batched[2:], strict=True)]
+    named = analyse("Scatter", self.index, shape)
+    region, common = named.region(tuple(each)), broadcast("Scatter indices", *each)
+    spread = padded(value, len(region)) if batched[1] else value
+    spread = ops.broadcast_to(spread, (batched.size, *region))
+    axes = range(1 + named.at, 1 + named.at + len(common))
+    moved = ops.moveaxis(spread, tuple(axes), tuple(range(1, 1 + len(common))))
+    whole = x if batched[0] else in_front(x, batched.size)
+    rows = _indices(batched, indices)
+    of_all = ops.Scatter((TENSOR, *self.index))
+    return of_all(whole, moved, _examples(rows, batched), *rows)
+
+
 # --- Tangents -------------------------------------------------------------------------------------
 
 
 @moves_along(ops.Index, ops.IndexAdd)
 def jvp_index(self: Any, primals: Any, tangents: Any, out: Any) -> Any:
     return self(tangents[0], *primals[1:])
+
+
+@moves_along(ops.IndexReduce)
+def jvp_index_reduce(self: ops.IndexReduce, primals: Any, tangents: Any, out: Any) -> Any:
+    """The sum of the slopes times the tangents of the updates for each position."""
+    updates, *indices = primals
+    moved = _slopes(self, updates, tuple(indices), out) * tangents[0]
+    return ops.IndexAdd(self.axes, self.at, self.shape)(moved, *indices)
 
 
 @moves_along(ops.Scatter)

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from ... import ops
 from ...core.abstract import PLAIN
 from ...core.bprop import Bprop, bprop_getters, rule
 from ...core.dtype import is_float
 from ...core.primitive import Primitive
+from ...ops.checks import normal_axis
 from ...ops.shape import filled_shape, sliced_shape
 from ..batching import (
     Batched,
@@ -80,6 +83,15 @@ def get_bprop_slice_grad(self: ops.SliceGrad) -> Bprop:
     return lambda x, out, dout: (ops.Slice(self.begin, self.end, self.strides)(dout),)
 
 
+@rule(ops.SlidingWindow)
+def sliding_window_bprop(self: ops.SlidingWindow, x: Any, out: Any, dout: Any) -> tuple[Any]:
+    """What the windows got, added up at the elements that they were taken from."""
+    axis = normal_axis("SlidingWindow", self.axis, len(x.shape))
+    windows = dout.shape[axis]
+    places = np.arange(windows)[:, None] * self.step + np.arange(self.size)
+    return (ops.IndexAdd((axis,), axis, x.shape)(ops.moveaxis(dout, -1, axis + 1), places),)
+
+
 @rule(ops.Pad)
 def pad_bprop(self: ops.Pad, x: Any, out: Any, dout: Any) -> tuple[Any]:
     begin = tuple(before for before, _ in self.padding)
@@ -90,7 +102,8 @@ def pad_bprop(self: ops.Pad, x: Any, out: Any, dout: Any) -> tuple[Any]:
 # --- Batching -------------------------------------------------------------------------------------
 
 
-batch_rules.register(ops.Flip)(shifted("axis"))
+for _cls in (ops.Flip, ops.SlidingWindow):
+    batch_rules.register(_cls)(shifted("axis"))
 
 
 @batches(ops.Squeeze)

@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from ....core.dtype import DType, from_type_code, int32, uint64
+from ....core.dtype import DType, from_type_code, int32, int64, uint64
 from ....core.errors import OutOfRangeError
-from ...expressions.table import accumulation
+from ...expressions.table import accumulation, identity
 from ...kernel import Kernel, KernelNode
 from ...product import Shape, broadcast_steps, dense_strides
 from ...registry import kernel
@@ -66,6 +66,37 @@ extern "C" __global__ void round_sums(const S* sums, E* out, long long n) {
   MINIML_FOR(i, n) out[i] = store<E>(sums[i]);
 }
 """
+# There are no atomics of all these types and modes, so bits are exchanged until none intervened.
+REDUCE = r"""
+union Place { BITS bits; S value; };
+__device__ __forceinline__ void combine(S* place, S value) {
+  Place seen, next;
+  seen.bits = atomicCAS((BITS*)place, (BITS)0, (BITS)0);
+  BITS expected;
+  do {
+    expected = seen.bits;
+    const S a = seen.value, b = value;
+    next.value = COMBINED;
+    seen.bits = atomicCAS((BITS*)place, expected, next.bits);
+  } while (seen.bits != expected);
+}
+extern "C" __global__ void reduce(
+    const E* updates, INDICES, S* found_at, Layout<K + 2> where, Axes axes, long long n) {
+  MINIML_FOR(i, n) {
+    long long at[K + 2], found;
+    locate(where, i, at);
+    if (address(NAMES, at, axes, &found)) combine(&found_at[found], S(load(updates[at[K + 1]])));
+  }
+}
+extern "C" __global__ void round_all(const S* found, E* out, long long n) {
+  MINIML_FOR(i, n) out[i] = store<E>(found[i]);
+}
+"""
+_COMBINED = {
+    "mul": "a * b",
+    "min": "a != a || a < b ? a : b",
+    "max": "a != a || a > b ? a : b",
+}
 PUT = r"""
 extern "C" __global__ void claim(
     INDICES, unsigned long long* owner, Layout<K + 2> where, Axes axes, long long n) {
@@ -92,15 +123,19 @@ AXES = np.dtype([("extent", np.int64, 8), ("step", np.int64, 8)])
 Plan = tuple[Any, ...]
 
 
-def text(kernels: str, dtype: DType, index: DType, count: int) -> str:
-    """The unit of TAKE, ADD or PUT for elements of `dtype` and `count` indices."""
+def text(kernels: str, dtype: DType, index: DType, count: int, **names: DType | str) -> str:
+    """The unit of TAKE, ADD or PUT for elements of `dtype` and `count` indices.
+
+    names: what it needs beside them; S is by default the dtype of sums.
+    """
     line = (
         "{{ long long j = (long long)j{0}[at[{0} + 1]]; if (j < 0) j += axes.extent[{0}]; "
         "inside = inside && j >= 0 && j < axes.extent[{0}]; total += j * axes.step[{0}]; }}"
     )
     all_of = range(count)
+    names.setdefault("S", accumulation(dtype))
     return unit(
-        HEAD + kernels, E=dtype, S=accumulation(dtype), I=index, K=count, Axes=AXES,
+        HEAD + kernels, E=dtype, I=index, K=count, Axes=AXES, **names,
         INDICES=", ".join(f"const I* j{k}" for k in all_of),
         NAMES=", ".join(f"j{k}" for k in all_of), ADD_STEPS=" ".join(map(line.format, all_of)),
     )  # fmt: skip
@@ -129,7 +164,7 @@ class Indexed(Kernel):
         index = node.inputs[self.named[0]].dtype if self.named else int32
         held = node.outputs[0].dtype
         self.element = carrier(held.itemsize) if self.moves else held
-        code = text(self.kernels, self.element, index, len(self.named))
+        code = text(self.kernels, self.element, index, len(self.named), **self.names(node))
         compiler = node.device.compiler
         self.get: Callable[[str], Any] = lambda entry: compiler.function(code, entry)
         shape, self.axes, *steps = self.plan(node)
@@ -138,6 +173,10 @@ class Indexed(Kernel):
     def is_index(self, i: int) -> bool:
         """True for the inputs that are indices: all but the first."""
         return i > 0
+
+    def names(self, node: KernelNode) -> dict[str, DType | str]:
+        """What the text needs beside the dtypes of elements and indices."""
+        return {}
 
     def plan(self, node: KernelNode) -> Plan:
         """The addresses of the elements taken or put."""
@@ -250,6 +289,34 @@ class IndexAddKernel(AddAt):
         updates, *indices = (i.shape for i in node.inputs)
         plan = along_others(node, node.attrs["shape"], indices)
         return *plan, dense_strides(updates, 1)
+
+
+class IndexReduceKernel(IndexAddKernel):
+    """Products, minima and maxima of the updates for each position, in 32 or 64 bits."""
+
+    kernels = REDUCE
+
+    def names(self, node: KernelNode) -> dict[str, DType | str]:
+        mode, dtype = node.attrs["mode"], node.outputs[0].dtype
+        signed = dtype.kind == "i" and mode != "mul"  # products wrap around, as they may not in C
+        self.wide = int64 if signed else accumulation(dtype)
+        bits = _ATOMIC[self.wide.itemsize]
+        return {"S": self.wide, "BITS": bits, "COMBINED": _COMBINED[mode]}
+
+    def workspace(self) -> tuple[ArraySpec, ...]:
+        return (ArraySpec(self.node.outputs[0].shape, self.wide),)
+
+    def launch(self, inputs: Any, workspace: Any, outputs: Any, stream: object) -> None:
+        (found,), (out,) = workspace, outputs
+        fill(found, identity(self.node.attrs["mode"], out.dtype))
+        if self.count:
+            arrays = (inputs[0].flat, *self.indices(inputs), found.flat)
+            args = (*arrays, self.where, self.axes, np.int64(self.count))
+            self.get("reduce")(*spread(self.count), args)
+        self.get("round_all")(*spread(out.size), (found.flat, out.flat, np.int64(out.size)))
+
+
+_ATOMIC = {4: "unsigned int", 8: "unsigned long long"}  # what atomicCAS takes, by bytes
 
 
 class TakeAlong(Take):
@@ -368,6 +435,9 @@ kernel("Index", "cuda", *[f"{c}{i}*->{c}" for c in ANY for i in NAMED])(IndexKer
 kernel("TakeAlongAxis", "cuda", *[f"{c}{i}->{c}" for c in ANY for i in NAMED])(TakeAlong)
 _NUMBERS = INT + FLOAT
 kernel("IndexAdd", "cuda", *[f"{c}{i}*->{c}" for c in _NUMBERS for i in NAMED])(IndexAddKernel)
+kernel("IndexReduce", "cuda", *[f"{c}{i}*->{c}" for c in _NUMBERS for i in NAMED])(
+    IndexReduceKernel
+)
 kernel("PutAlongAxisAdd", "cuda", *[f"{c}{i}->{c}" for c in _NUMBERS for i in NAMED])(PutAlongAdd)
 kernel("ScatterAdd", "cuda", *[f"{c}{i}{c}->{c}" for c in _NUMBERS for i in NAMED])(
     ScatterAddKernel

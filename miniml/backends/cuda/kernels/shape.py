@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from numpy.lib.stride_tricks import as_strided
 
 from ....core import abstract
 from ...kernel import Kernel, KernelNode
@@ -56,6 +57,19 @@ def slice_(
     return x.seen(lambda a: a[..., *index])
 
 
+def sliding_window(x: DeviceArray, *, axis: int, size: int, step: int) -> DeviceArray:
+    axis %= x.ndim
+    windows = (x.shape[axis] - size) // step + 1
+    shape = (*x.shape[:axis], windows, *x.shape[axis + 1 :], size)
+
+    def look(a: Any) -> Any:
+        near = a.strides[axis]
+        strides = (*a.strides[:axis], near * step, *a.strides[axis + 1 :], near)
+        return as_strided(a, shape, strides)
+
+    return x.seen(look)
+
+
 def selected(begin: int, end: int, stride: int) -> slice:
     """The elements range(begin, end, stride) of an axis."""
     if not range(begin, end, stride):
@@ -97,6 +111,7 @@ class Convert(Kernel):
 _VIEWS: dict[str, Any] = {
     "Reshape": reshape, "Transpose": transpose, "BroadcastTo": BroadcastTo,
     "ExpandDims": expand_dims, "Squeeze": squeeze, "Flip": flip, "Slice": slice_,
+    "SlidingWindow": sliding_window,
     "StopGradient": stop_gradient,
 }  # fmt: skip
 
