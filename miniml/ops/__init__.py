@@ -26,6 +26,7 @@ from .norm import *  # noqa: F403
 from .random import *  # noqa: F403
 from .rearrange import *  # noqa: F403
 from .reduce import *  # noqa: F403
+from .sampling import *  # noqa: F403
 from .shape import *  # noqa: F403
 
 if not typing.TYPE_CHECKING:  # checkers read the imports; what `import *` leaves out is public too

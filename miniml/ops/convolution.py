@@ -44,7 +44,8 @@ from .images import (
     same_padding,
     takes,
 )
-from .shape import expand_dims, moveaxis, pad, reshape, squeeze
+from .rearrange import pad
+from .shape import expand_dims, moveaxis, reshape, squeeze
 
 if TYPE_CHECKING:
     from ..core.tensor import Tensor

@@ -1,4 +1,4 @@
-"""Compositions that select, move, repeat or count elements by position: tril, roll, bincount."""
+"""Compositions that select, move, repeat or count elements by position: pad, tril, bincount."""
 
 from __future__ import annotations
 
@@ -17,16 +17,82 @@ from .control import known_truth
 from .create import zeros
 from .elementwise import less, select, sub
 from .index import as_indices, gather, index_by, scatter_add, values_like
-from .shape import Slice, SliceGrad, broadcast_to, concat, expand_dims, reshape, split, squeeze
+from .shape import (
+    Pad,
+    Slice,
+    SliceGrad,
+    broadcast_to,
+    concat,
+    expand_dims,
+    reshape,
+    split,
+    squeeze,
+)
 
 if TYPE_CHECKING:
     from ..core.tensor import Tensor
 
 
 __all__ = [
-    "bincount", "diag", "gather_nd", "masked_fill", "meshgrid", "repeat", "roll", "tril", "triu",
-    "unstack",
+    "bincount", "diag", "gather_nd", "masked_fill", "meshgrid", "pad", "repeat", "roll", "tril",
+    "triu", "unstack",
 ]  # fmt: skip
+
+
+PAD_MODES = ("constant", "edge", "reflect", "symmetric", "wrap")
+_OF_PYTORCH = "; PyTorch's 'replicate' is 'edge' here, its 'circular' 'wrap'"
+
+
+def pad(x: Any, padding: Any, value: bool | int | float = 0, mode: str = "constant") -> Tensor:
+    """x with more elements around it: `value`, or by `mode` elements of x, as np.pad places them.
+
+    padding: a pair (before, after) per axis, one such pair for all axes, or one number for both
+    sides of all axes. mode: "constant", the value; "edge" repeats the first and the last element;
+    "reflect" mirrors x in them, "symmetric" in the ends behind them, so that they are repeated;
+    "wrap" goes on with the other end of x, as on a circle. A margin longer than x is mirrored or
+    wrapped again. The dtype is kept. ShapeError for an axis without elements to go on with.
+
+    >>> pad([1, 2, 3], (1, 2)).tolist(), pad([1, 2, 3], (1, 2), mode="reflect").tolist()
+    ([0, 1, 2, 3, 0, 0], [2, 1, 2, 3, 2, 1])
+    """
+    frozen = freeze(padding, "Pad", "padding")
+    ndim = len(shape_of(x))
+    if isinstance(frozen, int):
+        frozen = ((frozen, frozen),) * ndim
+    elif isinstance(frozen, tuple) and len(frozen) == 2 and all(isinstance(n, int) for n in frozen):
+        frozen = (frozen,) * ndim
+    pairs = frozen if isinstance(frozen, tuple) else (frozen,)
+    if not all(isinstance(p, tuple) and list(map(type, p)) == [int, int] for p in pairs):
+        raise ShapeError(f"Pad got padding {padding!r}; give pairs (before, after), one per axis")
+    if choice("Pad", "mode", mode, PAD_MODES, _OF_PYTORCH) == "constant":
+        return Pad(frozen, value)(x)
+    if not isinstance(value, (bool, int, float)) or value != 0:
+        raise AttributeRefusedError(
+            f"Pad got value={value!r} for mode={mode!r}, which takes elements of x; give one of "
+            "the two"
+        )
+    return continued(x, frozen, mode)
+
+
+@on_one_device
+def continued(x: Any, padding: tuple[tuple[int, int], ...], mode: str) -> Tensor:
+    """x padded by a mode that takes elements of x: `padding` has a pair for each axis."""
+    shape = shape_of(x)
+    Pad(padding).infer_shape(shape)
+    for axis, (n, pair) in enumerate(zip(shape, padding, strict=True)):
+        if any(pair) and not n:
+            raise ShapeError(
+                f"Pad got x of shape {shape} and mode={mode!r}; axis {axis} has no elements to go "
+                "on with; mode='constant' fills it"
+            )
+        if any(pair):
+            x = gather(x, np.pad(np.arange(n), pair, mode), axis)  # type: ignore[call-overload]
+    return x if any(map(any, padding)) else Pad(padding)(x)  # type: ignore[no-any-return]
+
+
+def padding_mode(name: str, mode: str) -> str:
+    """The mode of a layer: "zeros", or one of `pad` that takes elements of x."""
+    return choice(name, "padding_mode", mode, ("zeros", *PAD_MODES[1:]), _OF_PYTORCH)
 
 
 @on_one_device

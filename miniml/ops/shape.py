@@ -32,7 +32,7 @@ __all__ = [
     "broadcast_to", "expand_dims", "flip", "moveaxis", "reshape", "squeeze", "sum_to", "swapaxes",
     "tile", "transpose",
     "Concat", "Pad", "Slice", "SliceGrad", "Split",
-    "concat", "pad", "slice", "split", "stack",
+    "concat", "slice", "split", "stack",
 ]  # fmt: skip
 
 
@@ -466,21 +466,3 @@ def _per_axis(ends: int | Ends | None, ndim: int) -> Ends:
     if len(entries) > ndim and entries != (None,):
         raise ShapeError(f"Slice got {len(entries)} entries {entries} for a tensor of rank {ndim}")
     return (entries + (None,) * ndim)[:ndim]
-
-
-def pad(x: Any, padding: Any, value: bool | int | float = 0) -> Tensor:
-    """x with `value` around it.
-
-    padding: a pair (before, after) per axis, one such pair for all axes, or one number for both
-    sides of all axes.
-    """
-    frozen = freeze(padding, "Pad", "padding")
-    ndim = len(shape_of(x))
-    if isinstance(frozen, int):
-        frozen = ((frozen, frozen),) * ndim
-    elif isinstance(frozen, tuple) and len(frozen) == 2 and all(isinstance(n, int) for n in frozen):
-        frozen = (frozen,) * ndim
-    pairs = frozen if isinstance(frozen, tuple) else (frozen,)
-    if not all(isinstance(p, tuple) and list(map(type, p)) == [int, int] for p in pairs):
-        raise ShapeError(f"Pad got padding {padding!r}; give pairs (before, after), one per axis")
-    return Pad(frozen, value)(x)

@@ -12,7 +12,7 @@ from ...core.dtype import as_dtype
 from ...core.errors import OnnxError
 from ..operators import Constant, Ints, register_operator
 from ..reader import Node
-from ..tensors import counted, extent, ints, number
+from ..tensors import extent, ints, number, table
 
 # --- Reshaping and reordering ---------------------------------------------------------------------
 
@@ -219,21 +219,9 @@ def padded(x: Any, pairs: list[tuple[int, int]], mode: str, value: Any = 0) -> A
         return ops.pad(x, tuple(pairs), whole) if any(map(any, pairs)) else x
     if mode not in ("edge", "reflect", "wrap"):
         raise OnnxError(f"mode {mode!r} is not constant, edge, reflect or wrap")
-    for axis, (before, after) in enumerate(pairs):
-        if before or after:
-            x = ops.gather(x, _source(extent(x, axis), before, after, mode), axis)
-    return x
-
-
-def _source(n: int, before: int, after: int, mode: str) -> Any:
-    """The indices, of n elements, of those at -before to n + after - 1."""
-    indices = counted(n + before + after) - before
-    if mode == "edge":
-        return indices.clip(0, n - 1)
-    if mode == "wrap":
-        return indices % n
-    turn = np.abs(indices) % max(2 * (n - 1), 1)
-    return np.minimum(turn, 2 * (n - 1) - turn)
+    for n, pair in zip(x.shape, pairs, strict=True):
+        table(n + sum(pair))  # an index for each element
+    return ops.pad(x, tuple(pairs), mode=mode)
 
 
 @register_operator("", "CenterCropPad", (18, None))
