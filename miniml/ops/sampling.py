@@ -6,6 +6,7 @@ points of a grid. `resize`, which samples at points that its arguments say, is i
 
 from __future__ import annotations
 
+from functools import reduce
 from itertools import product
 from math import prod
 from typing import TYPE_CHECKING, Any
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..core.abstract import Shape
-from ..core.dtype import float32, float64, int64, promote
+from ..core.dtype import float32, int64, promote
 from ..core.errors import ShapeError
 from ..core.options import choice, count, flag
 from .checks import as_shape, dtype_of, needs_float, on_one_device, shape_of
@@ -37,10 +38,10 @@ from .elementwise import (
     sub,
 )
 from .images import EXTENTS, MODES, Array
-from .index import take_along_axis
+from .index import gather
 from .linalg import matmul
 from .reduce import any as any_of
-from .shape import reshape, split, squeeze, swapaxes, transpose
+from .shape import expand_dims, reshape, split, squeeze, swapaxes, transpose
 
 if TYPE_CHECKING:
     from ..core.tensor import Tensor
@@ -228,11 +229,11 @@ def grid_sample(
     choice("grid_sample", "mode", mode, GRID_MODES, hint)
     choice("grid_sample", "padding_mode", padding_mode, GRID_PADDINGS)
     align = flag("grid_sample", "align_corners", align_corners)
-    shape, points = shape_of(x), shape_of(grid)
+    shape, at = shape_of(x), shape_of(grid)
     d = len(shape) - 2
-    if d not in EXTENTS or len(points) < 2 or (points[0], points[-1]) != (shape[0], d):
+    if d not in EXTENTS or len(at) < 2 or (at[0], at[-1]) != (shape[0], d):
         raise ShapeError(
-            f"grid_sample got x of shape {shape} and grid of shape {points}; expected "
+            f"grid_sample got x of shape {shape} and grid of shape {at}; expected "
             "(N, C, H, W) and (N, ..., 2), or as many axes behind (N, C) as points have "
             "coordinates, from one to three"
         )
@@ -240,31 +241,34 @@ def grid_sample(
         raise ShapeError(f"grid_sample got x of shape {shape}, whose images have no pixels")
     given = needs_float("grid_sample", dtype_of(x))
     computed = promote(promote(given, needs_float("grid_sample", dtype_of(grid))), float32)
-    x = reshape(cast(x, computed), (*shape[:2], prod(shape[2:])))
-    grid = reshape(cast(grid, computed), (points[0], 1, prod(points[1:-1]), d))
-    out = cast(_sampled(x, grid, shape[2:], mode, padding_mode, align), given)
-    return reshape(out, (*shape[:2], *points[1:-1]))
+    # Pixels as rows of their channels: a row is what each point takes.
+    n, c, size = *shape[:2], prod(shape[2:])
+    rows = reshape(swapaxes(reshape(cast(x, computed), (n, c, size)), 1, 2), (n * size, c))
+    points = reshape(cast(grid, computed), (n, prod(at[1:-1]), d))
+    out = cast(_sampled(rows, points, shape[2:], mode, padding_mode, align), given)
+    return reshape(swapaxes(out, 1, 2), (n, c, *at[1:-1]))
 
 
 def _sampled(
-    x: Any, grid: Any, extents: Shape, mode: str, padding_mode: str, align_corners: bool
+    rows: Any, points: Any, extents: Shape, mode: str, padding_mode: str, align_corners: bool
 ) -> Tensor:
-    """Images x (N, C, pixels) of these extents at the points of grid (N, 1, P, d): (N, C, P)."""
-    coordinates = [squeeze(g, -1) for g in split(grid, len(extents), -1)[::-1]]
+    """Images as rows (N * pixels, C), of these extents, at the points (N, P, d): (N, P, C)."""
+    coordinates = [squeeze(g, -1) for g in split(points, len(extents), -1)[::-1]]
     axes = [
         _taps(g, n, mode, padding_mode, align_corners)
         for g, n in zip(coordinates, extents, strict=True)
     ]
-    total: Any = 0.0
+    image = np.arange(shape_of(points)[0])[:, None]
+    total: Any = select(any_of(isnan(points), -1, True), float("nan"), 0.0)
     for taps in product(*axes):
-        index: Any = None
+        index, factors = image, [weight for _, weight in taps if weight is not None]
         for (i, _), n in zip(taps, extents, strict=True):
-            index = i if index is None else add(mul(index, n), i)
-        values = take_along_axis(x, index, 2)
-        for _, weight in taps:
-            values = values if weight is None else mul(values, weight)
+            index = add(mul(index, n), i)
+        values = gather(rows, index, 0)
+        if factors:
+            values = mul(values, expand_dims(reduce(mul, factors), -1))
         total = add(total, values)
-    return select(any_of(isnan(grid), -1), float("nan"), total)
+    return total  # type: ignore[no-any-return]
 
 
 def _taps(g: Any, n: int, mode: str, padding: str, align: bool) -> list[tuple[Any, Any]]:

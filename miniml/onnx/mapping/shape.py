@@ -83,32 +83,21 @@ def tile(x: Any, repeats: Constant) -> Any:
     return ops.tile(x, ints(repeats))
 
 
-def _blocks(x: Any, size: int) -> tuple[int, int, int, int]:
-    """(N, C, H, W) of an image; OnnxError unless it is one, and blocks have a size."""
-    if len(x.shape) != 4 or size < 1:
-        raise OnnxError(f"got shape {tuple(x.shape)} and blocksize {size}; expected (N, C, H, W)")
-    n, c, h, w = x.shape
-    return n, c, h, w
+def _check_blocks(x: Any) -> None:
+    if len(x.shape) != 4:
+        raise OnnxError(f"got shape {tuple(x.shape)}; expected (N, C, H, W)")
 
 
 @register_operator("", "DepthToSpace", (1, None))
 def depth_to_space(x: Any, *, blocksize: int, mode: str = "DCR") -> Any:
-    n, c, h, w = _blocks(x, blocksize)
-    b, depth = blocksize, c // blocksize**2
-    if mode == "DCR":
-        apart = ops.transpose(ops.reshape(x, (n, b, b, depth, h, w)), (0, 3, 4, 1, 5, 2))
-    else:
-        apart = ops.transpose(ops.reshape(x, (n, depth, b, b, h, w)), (0, 1, 4, 2, 5, 3))
-    return ops.reshape(apart, (n, depth, h * b, w * b))
+    _check_blocks(x)
+    return ops.depth_to_space(x, blocksize, mode)
 
 
 @register_operator("", "SpaceToDepth", (1, None))
 def space_to_depth(x: Any, *, blocksize: int, mode: str = "DCR") -> Any:
-    n, c, h, w = _blocks(x, blocksize)
-    b = blocksize
-    order = (0, 3, 5, 1, 2, 4) if mode == "DCR" else (0, 1, 3, 5, 2, 4)
-    apart = ops.transpose(ops.reshape(x, (n, c, h // b, b, w // b, b)), order)
-    return ops.reshape(apart, (n, c * b * b, h // b, w // b))
+    _check_blocks(x)
+    return ops.space_to_depth(x, blocksize, mode)
 
 
 # --- Joining, cutting, slicing and padding --------------------------------------------------------
