@@ -1,4 +1,4 @@
-"""Layers for images: convolutions and their transposes, pooling; Upsample, PixelShuffle, Flatten."""
+"""Layers for images: convolutions, their transposes, pooling; Upsample, PixelShuffle, Flatten."""
 
 from __future__ import annotations
 
@@ -175,8 +175,8 @@ class Conv2d(Convolution, of=ops.conv2d):
 
     weight: (out_channels, in_channels / groups, KH, KW), as in PyTorch. bias: (out_channels,), or
     None with bias=False. Both start uniform in +-1 / sqrt(fan in), the number of weights of one
-    filter. The other arguments are those of the function: padding may be "same". padding_mode: "zeros", or
-    the mode of `ops.pad` that continues x: "edge", "reflect", "symmetric" or "wrap".
+    filter. The other arguments are those of the function: padding may be "same". padding_mode:
+    "zeros", or the mode of `ops.pad` that continues x: "edge", "reflect", "symmetric" or "wrap".
     """
 
 

@@ -43,7 +43,7 @@ PAD_MODES = ("constant", "edge", "reflect", "symmetric", "wrap")
 _OF_PYTORCH = "; PyTorch's 'replicate' is 'edge' here, its 'circular' 'wrap'"
 
 
-def pad(x: Any, padding: Any, value: bool | int | float = 0, mode: str = "constant") -> Tensor:
+def pad(x: Any, padding: Any, value: Any = 0, mode: str = "constant") -> Tensor:
     """x with more elements around it: `value`, or by `mode` elements of x, as np.pad places them.
 
     padding: a pair (before, after) per axis, one such pair for all axes, or one number for both
@@ -87,7 +87,7 @@ def continued(x: Any, padding: tuple[tuple[int, int], ...], mode: str) -> Tensor
             )
         if any(pair):
             x = gather(x, np.pad(np.arange(n), pair, mode), axis)  # type: ignore[call-overload]
-    return x if any(map(any, padding)) else Pad(padding)(x)  # type: ignore[no-any-return]
+    return x if any(map(any, padding)) else Pad(padding)(x)
 
 
 def padding_mode(name: str, mode: str) -> str:

@@ -258,10 +258,10 @@ def _sampled(
         _taps(g, n, mode, padding_mode, align_corners)
         for g, n in zip(coordinates, extents, strict=True)
     ]
-    image = np.arange(shape_of(points)[0])[:, None]
+    image: Any = np.arange(shape_of(points)[0])[:, None]
     total: Any = select(any_of(isnan(points), -1, True), float("nan"), 0.0)
     for taps in product(*axes):
-        index, factors = image, [weight for _, weight in taps if weight is not None]
+        index, factors = image, [w for _, w in taps if w is not None]
         for (i, _), n in zip(taps, extents, strict=True):
             index = add(mul(index, n), i)
         values = gather(rows, index, 0)
