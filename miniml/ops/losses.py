@@ -136,7 +136,7 @@ def focal_loss(
     2017, "Focal Loss for Dense Object Detection".
 
     >>> focal_loss([0.0], [1.0], "none"), bce_with_logits([0.0], [1.0])  # a quarter of it
-    (Tensor([0.17328680], shape=(1,), dtype=float32), Tensor(0.6931472, shape=(), dtype=float32))
+    (Tensor([0.1732868], shape=(1,), dtype=float32), Tensor(0.6931472, shape=(), dtype=float32))
     """
     gamma = number("focal_loss", "gamma", gamma, 0)
     x, t = _pair("focal_loss", logits, target)
@@ -328,8 +328,8 @@ def gaussian_nll_loss(
         )
     mean, t = _pair(name, mean, target)
     mean, t, v = as_floats(mean, t, variance)
-    low = select(less(v, 0.0), float("nan"), eps)
-    v = select(less(v, eps), add(sub(v, stop_gradient(v)), low), v)
+    low = add(sub(v, stop_gradient(v)), eps)
+    v = select(less(v, eps), select(less(v, 0.0), float("nan"), low), v)
     losses = add(mul(add(log(v), div(square(sub(mean, t)), v)), 0.5), 0.5 * _LOG_2PI * full)
     return reduced(name, losses, reduction)
 
