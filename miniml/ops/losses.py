@@ -394,7 +394,7 @@ def triplet_margin_loss(
     d(anchor, negative), where it is smaller (Balntas et al. 2016). Source: Schroff et al. 2015,
     "FaceNet", with squares there.
 
-    >>> triplet_margin_loss([[0.0, 0.0]], [[3.0, 4.0]], [[0.0, 2.0]]).item()
+    >>> triplet_margin_loss([[0.0, 0.0]], [[3.0, 4.0]], [[0.0, 2.0]], eps=0.0).item()
     4.0
     """
     name = "triplet_margin_loss"
