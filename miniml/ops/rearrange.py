@@ -43,6 +43,7 @@ PAD_MODES = ("constant", "edge", "reflect", "symmetric", "wrap")
 _OF_PYTORCH = "; PyTorch's 'replicate' is 'edge' here, its 'circular' 'wrap'"
 
 
+@on_one_device
 def pad(x: Any, padding: Any, value: Any = 0, mode: str = "constant") -> Tensor:
     """x with more elements around it: `value`, or by `mode` elements of x, as np.pad places them.
 
@@ -71,11 +72,10 @@ def pad(x: Any, padding: Any, value: Any = 0, mode: str = "constant") -> Tensor:
             f"Pad got value={value!r} for mode={mode!r}, which takes elements of x; give one of "
             "the two"
         )
-    return continued(x, frozen, mode)
+    return _continued(x, frozen, mode)
 
 
-@on_one_device
-def continued(x: Any, padding: tuple[tuple[int, int], ...], mode: str) -> Tensor:
+def _continued(x: Any, padding: tuple[tuple[int, int], ...], mode: str) -> Tensor:
     """x padded by a mode that takes elements of x: `padding` has a pair for each axis."""
     shape = shape_of(x)
     Pad(padding).infer_shape(shape)

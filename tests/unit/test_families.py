@@ -10,12 +10,12 @@ from miniml.core.families import FAMILIES
 from miniml.core.primitive import primitives
 
 ROOT = Path(__file__).parents[2]
-COMPOSED = {"convolution", "losses", "rearrange"}
+COMPOSED = {"convolution", "embedding", "losses", "rearrange", "sampling"}
 # What stands beside the families on a floor, and the families that have nothing there.
 FLOORS = {
     "miniml/ops": (
-        {"bases", "checks", "composed", "convolution", "custom", "losses", "rearrange", "rules",
-         "validator"},
+        {"bases", "checks", "composed", "convolution", "custom", "embedding", "losses", "rearrange",
+         "rules", "sampling", "validator"},
         set(),
     ),
     "miniml/grad/rules": (set(), {"create", "elementwise", "random"}),
