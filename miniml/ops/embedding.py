@@ -87,7 +87,8 @@ def embedding_bag(
 
 def _check_shapes(weight: Shape, indices: Shape, offsets: Any) -> None:
     bags = None if offsets is None else shape_of(offsets)
-    if len(weight) != 2 or len(indices) != (2 if bags is None else 1) or len(bags or (0,)) != 1:
+    ranks = (2, 2, 0) if bags is None else (2, 1, 1)
+    if (len(weight), len(indices), len(bags or ())) != ranks:
         got = f"weight of shape {weight} and indices of shape {indices}"
         got += "" if bags is None else f" with offsets of shape {bags}"
         raise ShapeError(
@@ -139,8 +140,8 @@ def _by_rows(rows: Any, mode: str, factors: Any, kept: Any) -> Tensor:
 def _by_offsets(rows: Any, offsets: Any, mode: str, factors: Any, kept: Any) -> Tensor:
     """Bags of rows (n, F) that begin at the offsets (B,)."""
     n, features = rows.shape
-    begins = cast(checked("embedding_bag", "offset", as_indices("embedding_bag", offsets), n + 1),
-                  int64)  # fmt: skip
+    name = "embedding_bag"
+    begins = cast(checked(name, "offset", as_indices(name, offsets), n + 1), int64)
     bags = begins.shape[0]
     if not bags:
         return zeros((0, features), rows.dtype)

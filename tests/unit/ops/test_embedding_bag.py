@@ -118,13 +118,13 @@ def test_ends_of_bags():
         ((TABLE, [[6]]), OutOfRangeError, "6"),
         ((TABLE, [[0.5]]), DTypeError, "needs integer indices"),
         ((TABLE.astype(int), ROWS), DTypeError, "embedding_bag needs a float tensor"),
-        ((TABLE, ROWS, None, "median"), ValueRefusedError, "mode='median'; expected one of 'sum'"),
-        ((TABLE, ROWS, None, "mean", ROWS * 0.5), AttributeRefusedError, "only sums are weighted"),
+        ((TABLE, ROWS, None, "median"), ValueRefusedError, "mode='median'; expected one"),
+        ((TABLE, ROWS, None, "mean", ROWS * 0.5), AttributeRefusedError, "sums are weighted"),
         ((TABLE, ROWS, None, "sum", ROWS[0] * 0.5), ShapeError, "there is one for each index"),
         (
             (TABLE, ROWS, None, "sum", None, 6),
             ValueRefusedError,
-            "padding_index=6; expected an int",
+            "padding_index=6; expected",
         ),
     ],
 )

@@ -203,17 +203,15 @@ def test_where_losses_bend_or_end():
     ("call", "error", "says"),
     [
         (lambda: ops.bce(PROBS, HARD, weight=np.ones(3)), ShapeError, r"a weight of shape \(3,\)"),
-        (lambda: ops.bce_with_logits(X, HARD, pos_weight=X[:2]), ShapeError, "bce_with_logits got a "
-         "pos_weight of shape"),
+        (lambda: ops.bce_with_logits(X, HARD, pos_weight=X[:2]), ShapeError, "a pos_weight of shape"),
         (lambda: ops.gaussian_nll_loss(X, Y, X[0, :3]), ShapeError, r"a variance of shape \(3,\)"),
-        (lambda: ops.triplet_margin_loss(1.0, 1.0, 1.0), ShapeError, r"shape \(\); expected vectors"),
+        (lambda: ops.triplet_margin_loss(1.0, 1.0, 1.0), ShapeError, r"\(\); expected vectors"),
         (lambda: ops.triplet_margin_loss(X, Y, Z[0]), ShapeError, r"shapes .* and \(4,\); a loss"),
-        (lambda: ops.triplet_margin_loss(X, Y, Z, margin=0), ValueRefusedError, "margin=0; expected"),
+        (lambda: ops.triplet_margin_loss(X, Y, Z, margin=0), ValueRefusedError, "margin=0; exp"),
         (lambda: ops.triplet_margin_loss(X, Y, Z, p=0.5), ValueRefusedError, "p=0.5; expected"),
-        (lambda: ops.cosine_embedding_loss(X, Y, SIGNS), ShapeError, "a target of 1 or -1 for each"),
-        (lambda: ops.focal_loss(X, HARD, alpha=2), ValueRefusedError, "alpha=2; expected a number "
-         "from 0 to 1"),
-        (lambda: ops.poisson_nll_loss(X, Y, log_input=1), AttributeRefusedError, "log_input=1; exp"),
+        (lambda: ops.cosine_embedding_loss(X, Y, SIGNS), ShapeError, "a target of 1 or -1"),
+        (lambda: ops.focal_loss(X, HARD, alpha=2), ValueRefusedError, "alpha=2; expected"),
+        (lambda: ops.poisson_nll_loss(X, Y, log_input=1), AttributeRefusedError, "log_input=1"),
         (lambda: nn.BCELoss(weight=[np.inf]), ValueRefusedError, "BCELoss got weight=.*finite"),
         (lambda: nn.BCEWithLogitsLoss("sum", pos_weight=[np.nan]), ValueRefusedError, "pos_weight"),
         (lambda: nn.FocalLoss(gamma=-1), ValueRefusedError, "FocalLoss got gamma=-1; expected"),
