@@ -153,27 +153,28 @@ INSTEAD = {
     "ops.threshold(x, threshold, value)": "Threshold",
     "ops.softmax(logits + ops.gumbel(logits.shape))": "gumbel_softmax",
     "ops.reshape(x, shape), in construct": "Unflatten unflatten",
-    "ops.reshape and ops.transpose, in construct": (
-        "PixelShuffle PixelUnshuffle ChannelShuffle pixel_shuffle pixel_unshuffle"
-    ),
+    "ops.reshape and ops.transpose, in construct": "ChannelShuffle channel_shuffle",
     "ops.pad(x, padding), with a pair for each axis, in construct": (
         "ZeroPad1d ZeroPad2d ZeroPad3d ConstantPad1d ConstantPad2d ConstantPad3d"
     ),
-    "ops.gather(x, indices, axis), whose indices say what the margin repeats": (
-        "ReflectionPad1d ReflectionPad2d ReplicationPad1d ReplicationPad2d CircularPad1d "
-        "CircularPad2d"
+    "ops.pad(x, padding, mode='reflect'), with a pair for each axis, in construct": (
+        "ReflectionPad1d ReflectionPad2d ReflectionPad3d"
+    ),
+    "ops.pad(x, padding, mode='edge'), with a pair for each axis, in construct": (
+        "ReplicationPad1d ReplicationPad2d ReplicationPad3d"
+    ),
+    "ops.pad(x, padding, mode='wrap'), with a pair for each axis, in construct": (
+        "CircularPad1d CircularPad2d CircularPad3d"
     ),
     "nn.BatchNorm2d(c), of x reshaped to (N, C, D, H * W)": "BatchNorm3d",
     "nn.InstanceNorm2d(c), of x reshaped to (N, C, D, H * W)": "InstanceNorm3d",
     "nn.Dropout2d(p), of x reshaped to (N, C, D, H * W)": "Dropout3d",
     "nn.Dropout(p)": "AlphaDropout alpha_dropout",
-    "ops.sum(nn.Embedding(count, features)(indices), axis)": "EmbeddingBag embedding_bag",
     "ops.einsum('ni,oij,nj->no', x, w, y), with a Parameter w": "Bilinear",
     "ops.norm(x - y, axis=-1)": "PairwiseDistance pairwise_distance",
     "a function of tensors made of ops, which ml.train_step takes for a loss": (
-        "TripletMarginLoss MarginRankingLoss CosineEmbeddingLoss PoissonNLLLoss GaussianNLLLoss "
         "MultiLabelMarginLoss MultiLabelSoftMarginLoss MultiMarginLoss SoftMarginLoss "
-        "HingeEmbeddingLoss triplet_margin_loss margin_ranking_loss gaussian_nll_loss"
+        "HingeEmbeddingLoss"
     ),
     "not available: layers are given the extents of their inputs": (
         "LazyConv1d LazyConv2d LazyConv3d LazyBatchNorm1d LazyBatchNorm2d"
@@ -185,7 +186,7 @@ INSTEAD = {
     "ops.mse_loss(x, y)": "l2_loss",
     "ops.bce(probs, target)": "binary_cross_entropy BinaryCrossEntropy",
     "ops.bce_with_logits(logits, target)": "binary_cross_entropy_with_logits",
-    "ops.huber_loss(x, y)": "SmoothL1Loss smooth_l1_loss",
+    "ops.focal_loss(logits, target)": "sigmoid_focal_loss",
     "nn.init.constant(p, value)": "constant_ initializer",
     "nn.init.zeros(p)": "zeros_",
     "nn.init.ones(p)": "ones_",
@@ -322,6 +323,8 @@ KEYWORDS = {
     "min=": "min_val",
     "max=": "max_val",
     "ignore_index=": "ignore_label",
+    "padding_index=": "padding_idx",
+    "variance=": "var",
     "lr=": "learning_rate max_lr initial_learning_rate base_lr",
     "steps=": "T_max total_steps total_iters decay_steps warmup_steps",
     "every=": "step_size accumulation_steps",

@@ -13,6 +13,7 @@ from .container import Sequential as Sequential
 from .images import *  # noqa: F403
 from .linear import Dense as Dense
 from .linear import Embedding as Embedding
+from .linear import EmbeddingBag as EmbeddingBag
 from .loss import *  # noqa: F403
 from .norm import *  # noqa: F403
 from .recurrent import *  # noqa: F403

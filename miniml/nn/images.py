@@ -1,4 +1,4 @@
-"""Layers for images: convolutions and their transposes, pooling, Upsample and Flatten."""
+"""Layers for images: convolutions, their transposes, pooling; Upsample, PixelShuffle, Flatten."""
 
 from __future__ import annotations
 
@@ -8,9 +8,19 @@ from typing import Any, ClassVar
 
 from .. import ops
 from ..core.errors import ValueRefusedError
-from ..core.options import counts, flag, integer
+from ..core.options import count, counts, flag, integer, number
 from ..core.parameter import Parameter
-from ..ops.images import EXTENTS, Lengths, PaddingSpec, check_resize, lengths, paddings
+from ..ops.images import (
+    EXTENTS,
+    Lengths,
+    Paddings,
+    PaddingSpec,
+    check_resize,
+    lengths,
+    paddings,
+    same_padding,
+)
+from ..ops.rearrange import padding_mode as check_padding_mode
 from . import init
 from .arguments import beside, refuse_shape, shape_of, shape_of_images
 from .cell import Cell, differing
@@ -19,7 +29,8 @@ __all__ = [
     "AdaptiveAvgPool1d", "AdaptiveAvgPool2d", "AdaptiveAvgPool3d", "AdaptiveMaxPool1d",
     "AdaptiveMaxPool2d", "AdaptiveMaxPool3d", "AvgPool1d", "AvgPool2d", "AvgPool3d", "Conv1d",
     "Conv2d", "Conv3d", "ConvTranspose1d", "ConvTranspose2d", "ConvTranspose3d", "Flatten",
-    "GlobalAvgPool", "GlobalMaxPool", "MaxPool1d", "MaxPool2d", "MaxPool3d", "Upsample",
+    "GlobalAvgPool", "GlobalMaxPool", "LPPool1d", "LPPool2d", "LPPool3d", "MaxPool1d",
+    "MaxPool2d", "MaxPool3d", "PixelShuffle", "PixelUnshuffle", "Upsample",
 ]  # fmt: skip
 
 OutputSize = int | None | Sequence[int | None]
@@ -125,10 +136,33 @@ class Convolution(Filters):
         dilation: Lengths = 1,
         groups: int = 1,
         bias: bool = True,
+        padding_mode: str = "zeros",
     ):
         self._set(stride=stride, dilation=dilation, padding=0 if padding == "same" else padding)
         self.padding = padding
+        self.padding_mode = check_padding_mode(type(self).__name__, padding_mode)
         self._make(in_channels, out_channels, kernel_size, groups, bias, transposed=False)
+
+    def construct(self, x: Any) -> Any:
+        if self.padding_mode == "zeros":
+            return super().construct(x)
+        shape = shape_of_images(self, x, self.in_channels, self._n)
+        x = ops.pad(beside(self.weight, x), ((0, 0), (0, 0), *self._margins(shape[2:])), 0,
+                    self.padding_mode)  # fmt: skip
+        return self._of(x, self.weight, self.bias, **self._given() | {"padding": 0})
+
+    def _margins(self, extents: tuple[int, ...]) -> Paddings:
+        """The padding of images of these extents."""
+        layer, n = type(self).__name__, self._n
+        if self.padding != "same":
+            return paddings(layer, self.padding, n)
+        steps, gaps = (lengths(layer, "", v, n) for v in (self.stride, self.dilation))
+        return same_padding(extents, self.kernel_size, steps, gaps)
+
+    def describe(self) -> str:
+        """The layer with its channels and kernel_size, and the arguments that are not defaults."""
+        channels, mode = (self.in_channels, self.out_channels), {"padding_mode": "zeros"}
+        return differing(self, self._options | mode, *channels, kernel_size=self.kernel_size)
 
 
 class Conv1d(Convolution, of=ops.conv1d):
@@ -141,7 +175,8 @@ class Conv2d(Convolution, of=ops.conv2d):
 
     weight: (out_channels, in_channels / groups, KH, KW), as in PyTorch. bias: (out_channels,), or
     None with bias=False. Both start uniform in +-1 / sqrt(fan in), the number of weights of one
-    filter. The other arguments are those of the function: padding may be "same".
+    filter. The other arguments are those of the function: padding may be "same". padding_mode:
+    "zeros", or the mode of `ops.pad` that continues x: "edge", "reflect", "symmetric" or "wrap".
     """
 
 
@@ -283,6 +318,33 @@ class AvgPool3d(AvgPool, of=ops.avg_pool3d):
     """The mean of each window of x (N, C, D, H, W): `ops.avg_pool3d`, as AvgPool2d."""
 
 
+class LPPool(Pooling):
+    """Base of pooling by the p-norm."""
+
+    _options: ClassVar[dict[str, Any]] = {
+        "p": None, "kernel_size": None, "stride": None, "ceil_mode": False,
+    }  # fmt: skip
+
+    def __init__(
+        self, p: float, kernel_size: Lengths, stride: Lengths | None = None, ceil_mode: bool = False
+    ):
+        self.p = number(type(self).__name__, "p", p, 1)
+        self._set_windows(kernel_size, stride, ceil_mode=ceil_mode)
+
+
+class LPPool1d(LPPool, of=ops.lp_pool1d):
+    """(sum |x|^p)^(1/p) of each window of x (N, C, L): `ops.lp_pool1d`, as LPPool2d."""
+
+
+class LPPool2d(LPPool, of=ops.lp_pool2d):
+    """(sum |x|^p)^(1/p) of each window of x (N, C, H, W): `ops.lp_pool2d`. Windows do not overlap
+    by default."""
+
+
+class LPPool3d(LPPool, of=ops.lp_pool3d):
+    """(sum |x|^p)^(1/p) of each window of x (N, C, D, H, W): `ops.lp_pool3d`, as LPPool2d."""
+
+
 class AdaptivePool(Windowed):
     """Base of layers that reduce x (N, C, ...) to output_size equal parts."""
 
@@ -353,7 +415,7 @@ class GlobalMaxPool(GlobalPool):
     _reduce = staticmethod(ops.max)
 
 
-# --- Upsample and Flatten -------------------------------------------------------------------------
+# --- Upsample, PixelShuffle, Flatten --------------------------------------------------------------
 
 
 class Upsample(Cell):
@@ -385,6 +447,32 @@ class Upsample(Cell):
         """The constructor call, without defaults."""
         defaults = {"size": None, "scale_factor": None, "mode": "nearest", "align_corners": False}
         return differing(self, defaults)
+
+
+class PixelShuffle(Cell):
+    """x (N, C r^2, H, W) as (N, C, H r, W r), r = upscale_factor: `ops.pixel_shuffle`."""
+
+    _shown = "{0.upscale_factor}"
+
+    def __init__(self, upscale_factor: int):
+        self.upscale_factor = count("PixelShuffle", "upscale_factor", upscale_factor)
+
+    def construct(self, x: Any) -> Any:
+        shape_of_images(self, x, None, 2)
+        return ops.pixel_shuffle(x, self.upscale_factor)
+
+
+class PixelUnshuffle(Cell):
+    """x (N, C, H r, W r) as (N, C r^2, H, W), r = downscale_factor: `ops.pixel_unshuffle`."""
+
+    _shown = "{0.downscale_factor}"
+
+    def __init__(self, downscale_factor: int):
+        self.downscale_factor = count("PixelUnshuffle", "downscale_factor", downscale_factor)
+
+    def construct(self, x: Any) -> Any:
+        shape_of_images(self, x, None, 2)
+        return ops.pixel_unshuffle(x, self.downscale_factor)
 
 
 class Flatten(Cell):

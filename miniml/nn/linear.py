@@ -1,4 +1,4 @@
-"""Layers that are linear maps: Dense, Embedding."""
+"""Layers that are linear maps: Dense, Embedding, EmbeddingBag."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import math
 from typing import Any
 
 from .. import ops
-from ..core.options import counts, flag
+from ..core.options import choice, counts, flag, integer
+from ..ops.embedding import BAG_MODES
 from . import init
 from .arguments import refuse_shape, shape_of
 from .cell import Cell, differing
@@ -59,6 +60,41 @@ class Embedding(Cell):
     def construct(self, indices: Any) -> Any:
         shape_of(self, indices)
         return ops.gather(self.weight, indices)
+
+
+class EmbeddingBag(Cell):
+    """The sum, mean or largest elements of rows of a learnt table, for each bag of indices:
+    `ops.embedding_bag`.
+
+    Called as net(indices) with indices (B, L), a bag in each row, or net(indices, offsets) with
+    indices (n,) and the beginnings (B,) of bags; out (B, features). mode: "sum", "mean" or "max".
+    padding_index: a row that bags leave out. weight: (count, features), which starts normal with
+    standard deviation 1. net(..., per_sample_weights=w), of the shape of indices, is for sums.
+    """
+
+    def __init__(
+        self, count: int, features: int, mode: str = "mean", padding_index: int | None = None
+    ):
+        count, features = counts("EmbeddingBag", count=count, features=features)
+        self.count, self.features = count, features
+        self.mode = choice("EmbeddingBag", "mode", mode, BAG_MODES)
+        self.padding_index = (
+            None
+            if padding_index is None
+            else integer("EmbeddingBag", "padding_index", padding_index, -count, count - 1)
+        )
+        self.weight = init.normal((count, features), 1.0)
+
+    def construct(self, indices: Any, offsets: Any = None, per_sample_weights: Any = None) -> Any:
+        shape_of(self, indices)
+        return ops.embedding_bag(
+            self.weight, indices, offsets, self.mode, per_sample_weights, self.padding_index
+        )
+
+    def describe(self) -> str:
+        """EmbeddingBag(count, features), and the arguments that are not defaults."""
+        rest = {"mode": "mean", "padding_index": None}
+        return differing(self, rest, self.count, self.features)
 
 
 def affine(x: Any, weight: Any, bias: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import reprlib
 from typing import Any, Literal
 
 import numpy as np
@@ -9,8 +10,8 @@ import numpy as np
 from .. import ops
 from ..core.abstract import typed
 from ..core.dtype import is_float
-from ..core.errors import ShapeError
-from ..core.options import integer, probability
+from ..core.errors import ShapeError, ValueRefusedError
+from ..core.options import integer, number, probability
 from ..core.parameter import Parameter
 from ..graph.tracing import as_tensor
 from ..ops.norm import check_reduction
@@ -19,8 +20,10 @@ from .cell import Cell, differing
 from .function import CHECKS, FunctionCell
 
 __all__ = [
-    "BCELoss", "BCEWithLogitsLoss", "CTCLoss", "CosineSimilarity", "CrossEntropyLoss", "HingeLoss",
-    "HuberLoss", "KLDivLoss", "L1Loss", "MSELoss", "NLLLoss",
+    "BCELoss", "BCEWithLogitsLoss", "CTCLoss", "CosineEmbeddingLoss", "CosineSimilarity",
+    "CrossEntropyLoss", "FocalLoss", "GaussianNLLLoss", "HingeLoss", "HuberLoss", "KLDivLoss",
+    "L1Loss", "MSELoss", "MarginRankingLoss", "NLLLoss", "PoissonNLLLoss", "SmoothL1Loss",
+    "TripletMarginLoss",
 ]  # fmt: skip
 
 Reduction = Literal["mean", "sum", "none"]
@@ -54,12 +57,10 @@ class HuberLoss(Loss, of=ops.huber_loss):
     delta: float = 1.0
 
 
-class BCELoss(Loss, of=ops.bce):
-    """-target log(p) - (1 - target) log(1 - p), for probabilities p; others are refused."""
+class SmoothL1Loss(Loss, of=ops.smooth_l1_loss):
+    """d^2 / (2 beta) where |d| < beta, |d| - beta / 2 elsewhere; d = prediction - target."""
 
-
-class BCEWithLogitsLoss(Loss, of=ops.bce_with_logits):
-    """The binary cross entropy of sigmoid(prediction), exact for logits of any size."""
+    beta: float = 1.0
 
 
 class KLDivLoss(Loss, of=ops.kl_div):
@@ -72,6 +73,61 @@ class KLDivLoss(Loss, of=ops.kl_div):
 
 class HingeLoss(Loss, of=ops.hinge):
     """max(0, 1 - target * prediction) for targets of -1 and 1."""
+
+
+class PoissonNLLLoss(Loss, of=ops.poisson_nll_loss):
+    """exp(prediction) - target * prediction, for counts: `ops.poisson_nll_loss`."""
+
+    log_input: bool = True
+    full: bool = False
+    eps: float = 1e-8
+
+
+class GaussianNLLLoss(FunctionCell, of=ops.gaussian_nll_loss):
+    """(log(variance) + (mean - target)^2 / variance) / 2, called with mean, target and variance:
+    `ops.gaussian_nll_loss`."""
+
+    reduction: Reduction = "mean"
+    full: bool = False
+    eps: float = 1e-6
+
+    def construct(self, mean: Any, target: Any, variance: Any) -> Any:
+        return self.function(mean, target, variance)
+
+
+class TripletMarginLoss(FunctionCell, of=ops.triplet_margin_loss):
+    """max(0, d(anchor, positive) - d(anchor, negative) + margin), d the distance of vectors
+    (..., D) in the p-norm: `ops.triplet_margin_loss`."""
+
+    reduction: Reduction = "mean"
+    margin: float = 1.0
+    p: float = 2.0
+    eps: float = 1e-6
+    swap: bool = False
+
+    def construct(self, anchor: Any, positive: Any, negative: Any) -> Any:
+        return self.function(anchor, positive, negative)
+
+
+class CosineEmbeddingLoss(FunctionCell, of=ops.cosine_embedding_loss):
+    """1 - cos(x, y) for a target of 1, max(0, cos(x, y) - margin) for one of -1, of vectors
+    (..., D) and targets (...)."""
+
+    reduction: Reduction = "mean"
+    margin: float = 0.0
+
+    def construct(self, x: Any, y: Any, target: Any) -> Any:
+        return self.function(x, y, target)
+
+
+class MarginRankingLoss(FunctionCell, of=ops.margin_ranking_loss):
+    """max(0, margin - target (x - y)), for a target of 1 where x should be larger, -1 where y."""
+
+    reduction: Reduction = "mean"
+    margin: float = 0.0
+
+    def construct(self, x: Any, y: Any, target: Any) -> Any:
+        return self.function(x, y, target)
 
 
 class CosineSimilarity(FunctionCell, of=ops.cosine_similarity):
@@ -103,6 +159,94 @@ class CTCLoss(FunctionCell, of=ops.ctc_loss):
         return self.function(log_probs, targets, input_lengths, target_lengths)
 
 
+# --- Losses with weights --------------------------------------------------------------------------
+
+
+class BCELoss(Cell):
+    """-target log(p) - (1 - target) log(1 - p), for probabilities p; others are refused.
+
+    weight: a factor of each loss, which broadcasts to their shape, kept as a Parameter without
+    gradient.
+    """
+
+    def __init__(self, reduction: str = "mean", weight: Any = None):
+        self.reduction = check_reduction("BCELoss", reduction)
+        self.weight = _fixed("BCELoss", "weight", weight)
+
+    def construct(self, probs: Any, target: Any) -> Any:
+        probs, target = on_one_device(self, probs, target)
+        return ops.bce(probs, target, self.reduction, self.weight)
+
+    def describe(self) -> str:
+        """The constructor call, without defaults."""
+        return differing(self, {"reduction": "mean"}, **_shown(self, "weight"))
+
+
+class BCEWithLogitsLoss(Cell):
+    """The binary cross entropy of sigmoid(prediction), exact for logits of any size.
+
+    weight: a factor of each loss; pos_weight: one of what targets of 1 lose. Both broadcast to the
+    shape of the losses, and are kept as Parameters without gradient.
+    """
+
+    def __init__(self, reduction: str = "mean", weight: Any = None, pos_weight: Any = None):
+        name = "BCEWithLogitsLoss"
+        self.reduction = check_reduction(name, reduction)
+        self.weight = _fixed(name, "weight", weight)
+        self.pos_weight = _fixed(name, "pos_weight", pos_weight)
+
+    def construct(self, logits: Any, target: Any) -> Any:
+        logits, target = on_one_device(self, logits, target)
+        return ops.bce_with_logits(logits, target, self.reduction, self.weight, self.pos_weight)
+
+    def describe(self) -> str:
+        """The constructor call, without defaults."""
+        return differing(self, {"reduction": "mean"}, **_shown(self, "weight", "pos_weight"))
+
+
+class FocalLoss(Cell):
+    """The binary cross entropy of logits times (1 - q)^gamma, q being the probability given to the
+    target: `ops.focal_loss`. alpha: None, or the factor of targets of 1, beside 1 - alpha."""
+
+    def __init__(self, reduction: str = "mean", gamma: float = 2.0, alpha: float | None = None):
+        self.reduction = check_reduction("FocalLoss", reduction)
+        self.gamma = number("FocalLoss", "gamma", gamma, 0)
+        self.alpha = None if alpha is None else probability("FocalLoss", "alpha", alpha)
+
+    def construct(self, logits: Any, target: Any) -> Any:
+        logits, target = on_one_device(self, logits, target)
+        return ops.focal_loss(logits, target, self.reduction, self.gamma, self.alpha)
+
+    def describe(self) -> str:
+        """The constructor call, without defaults."""
+        return differing(self, {"reduction": "mean", "gamma": 2.0, "alpha": None})
+
+
+def _fixed(layer: str, name: str, weight: Any) -> Parameter | None:
+    """A weight as a Parameter that is moved and saved with the loss, but not trained."""
+    if weight is None:
+        return None
+    kept = _as_parameter(weight)
+    if not np.isfinite(kept.asnumpy()).all():
+        raise ValueRefusedError(
+            f"{layer} got {name}={reprlib.repr(weight)}; expected finite numbers"
+        )
+    return kept
+
+
+def _as_parameter(weight: Any) -> Parameter:
+    given = as_tensor(weight)
+    return Parameter(
+        given if is_float(given.dtype) else ops.cast(given, float), requires_grad=False
+    )
+
+
+def _shown(loss: Cell, *names: str) -> dict[str, Any]:
+    """Those of the weights that there are, as lists."""
+    kept = ((name, getattr(loss, name)) for name in names)
+    return {name: weight._host("repr").tolist() for name, weight in kept if weight is not None}
+
+
 class NLLLoss(Cell):
     """-w_c log_probs_c at each label c: `ops.nll_loss`, whose options it has.
 
@@ -125,9 +269,10 @@ class NLLLoss(Cell):
 
     def describe(self) -> str:
         """The constructor call, without defaults."""
-        shown = {} if self.weight is None else {"weight": self.weight._host("repr").tolist()}
         rest = {"ignore_index": None, "reduction": "mean", "label_smoothing": 0.0}
-        return differing(self, {k: v for k, v in rest.items() if hasattr(self, k)}, **shown)
+        return differing(
+            self, {k: v for k, v in rest.items() if hasattr(self, k)}, **_shown(self, "weight")
+        )
 
 
 class CrossEntropyLoss(NLLLoss):
@@ -157,13 +302,11 @@ class CrossEntropyLoss(NLLLoss):
 
 def _class_weights(layer: str, weight: Any) -> Parameter:
     """The weights as a Parameter that is moved and saved with the loss, but not trained."""
-    given = as_tensor(weight)
-    kept = Parameter(
-        given if is_float(given.dtype) else ops.cast(given, float), requires_grad=False
-    )
+    kept = _as_parameter(weight)
     if len(kept.shape) != 1 or not np.isfinite(kept.asnumpy()).all():
         raise ShapeError(
-            f"{layer} got weight of {typed(given)}; expected one finite number for each class; "
-            f"logits and labels go to the cell that it makes, as in nn.{layer}()(logits, labels)"
+            f"{layer} got weight of {typed(as_tensor(weight))}; expected one finite number for "
+            "each class; logits and labels go to the cell that it makes, as in "
+            f"nn.{layer}()(logits, labels)"
         )
     return kept

@@ -19,6 +19,7 @@ from .create import *  # noqa: F403
 from .custom import *  # noqa: F403
 from .decomposition import *  # noqa: F403
 from .elementwise import *  # noqa: F403
+from .embedding import *  # noqa: F403
 from .images import *  # noqa: F403
 from .index import *  # noqa: F403
 from .linalg import *  # noqa: F403
@@ -27,6 +28,7 @@ from .norm import *  # noqa: F403
 from .random import *  # noqa: F403
 from .rearrange import *  # noqa: F403
 from .reduce import *  # noqa: F403
+from .sampling import *  # noqa: F403
 from .shape import *  # noqa: F403
 from .statistics import *  # noqa: F403
 

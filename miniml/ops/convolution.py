@@ -8,18 +8,20 @@ first axis as channels. Pooling reduces the last two axes as planes, then each f
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from inspect import cleandoc
 from math import prod
 from types import FunctionType, MethodType
-from typing import TYPE_CHECKING, Any, Concatenate, NamedTuple, ParamSpec, cast
+from typing import TYPE_CHECKING, Any, Concatenate, NamedTuple, ParamSpec
 
 from ..core.abstract import Shape
+from ..core.dtype import float32, promote
 from ..core.errors import ShapeError
-from ..core.options import integer
+from ..core.options import integer, number
 from ..core.primitive import freeze
 from .checks import dtype_of, needs_float, on_one_device, shape_of
-from .elementwise import add, mul
+from .elementwise import abs, add, cast, equal, mul, pow, select
 from .images import (
     EXTENTS,
     ONE,
@@ -44,7 +46,8 @@ from .images import (
     same_padding,
     takes,
 )
-from .shape import expand_dims, moveaxis, pad, reshape, squeeze
+from .rearrange import pad
+from .shape import expand_dims, moveaxis, reshape, squeeze
 
 if TYPE_CHECKING:
     from ..core.tensor import Tensor
@@ -53,7 +56,7 @@ __all__ = [
     "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d",
     "adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d", "adaptive_max_pool1d",
     "adaptive_max_pool2d", "adaptive_max_pool3d", "avg_pool1d", "avg_pool2d", "avg_pool3d",
-    "max_pool1d", "max_pool2d", "max_pool3d",
+    "lp_pool1d", "lp_pool2d", "lp_pool3d", "max_pool1d", "max_pool2d", "max_pool3d",
 ]  # fmt: skip
 
 
@@ -75,7 +78,7 @@ def over_axes(template: Callable[Concatenate[Over, P], Tensor]) -> Family[P]:
 
 
 def _over(template: Callable[Concatenate[Over, P], Tensor], n: int) -> Callable[P, Tensor]:
-    like = cast(FunctionType, template)
+    like: Any = template
     name = f"{like.__name__.removeprefix('_')}{n}d"
     # A copy has a name of its own, by which Python's errors call it.
     own = FunctionType(like.__code__, like.__globals__, name, like.__defaults__)
@@ -350,6 +353,30 @@ def _avg_pool(
 avg_pool1d, avg_pool2d, avg_pool3d = over_axes(_avg_pool)
 
 
+def _lp_pool(
+    over: Over, x: Any, p: float, kernel_size: Lengths, stride: Lengths | None = None,
+    ceil_mode: bool = False, padding: PaddingSpec = 0, dilation: Lengths = 1,
+) -> Tensor:  # fmt: skip
+    """out[n, c, {r}] = (sum over {i} of |x[n, c,
+    {at}]|^p)^(1/p):
+    the p-norm of each window of x (N, C, {L}), (N, C, {OL}).
+
+    p: a number of at least 1. The padding counts as zeros. Powers of floats of 16 bits are summed
+    in float32, whose range |x|^p must not leave. The gradient of a window of zeros is 0. (PyTorch
+    takes powers of x, which are negative for an odd p, and in a last window beyond x, of ceil_mode,
+    counts some elements twice.) The other arguments and errors: as for `max_pool{n}d`.
+
+    >>> lp_pool1d([[[3.0, -4.0, 0.0, 2.0]]], 2, 2).tolist()
+    [[[5.0, 2.0]]]
+    """
+    order = number(over.name, "p", p, 1)
+    axes = _windows(over, x, kernel_size, stride, padding, dilation, ceil_mode)
+    return norms(x, axes, order)
+
+
+lp_pool1d, lp_pool2d, lp_pool3d = over_axes(_lp_pool)
+
+
 def _adaptive_max_pool(over: Over, x: Any, output_size: OutputSize) -> Tensor:
     """The largest element of each of `output_size` shares of x (N, C, {L}), (N, C, {OL}).
 
@@ -383,7 +410,7 @@ adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d = over_axes(_adapt
 
 def _windows(
     over: Over, x: Any, kernel_size: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool
-) -> PoolAxes:
+) -> Axes:
     name, n = over
     needs_float(name, dtype_of(x))
     kernel = lengths(name, "kernel_size", kernel_size, n)
@@ -398,7 +425,7 @@ def _windows(
 def _checked(
     name: str, x: Shape, kernel: Shape, stride: Shape, padding: Paddings, dilation: Shape,
     ceil_mode: bool,
-) -> PoolAxes:  # fmt: skip
+) -> Axes:  # fmt: skip
     if 0 in x[2:]:
         raise ShapeError(f"{name} got x of shape {x}, whose images have no pixels")
     axes = axes_of(name, x[2:], kernel, stride, padding, dilation, ceil_mode)
@@ -449,6 +476,18 @@ def average(x: Any, axes: PoolAxes, with_padding: bool) -> Tensor:
         shape = (-1, *(1,) * (len(out.shape) - 1 - at))
         out = mul(out, factor.astype(out.dtype).reshape(shape))
     return out
+
+
+def norms(x: Any, axes: Axes, p: float) -> Tensor:
+    """(sum |x|^p)^(1/p) of each window of floats x (N, C, ...)."""
+    given = dtype_of(x)
+    wide = cast(x, promote(given, float32))
+    # With all its padding in the axis every window has its full number of elements.
+    whole = tuple(replace(a, after=max(a.after, a.behind), ceil=False) for a in axes)
+    mean = average(pow(abs(wide), p), whole, True)
+    sums = mul(mean, float(prod(a.size for a in axes)))
+    none = equal(sums, 0.0)  # where the root's slope is infinite
+    return cast(select(none, 0.0, pow(select(none, 1.0, sums), 1.0 / p)), given)
 
 
 def _reduced(x: Any, axes: PoolAxes, outside: float, pool: Pool) -> Tensor:

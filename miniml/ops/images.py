@@ -26,7 +26,8 @@ from .bases import moves
 from .checks import as_shape, dtype_of, needs_float, on_one_device, shape_of
 from .elementwise import add, cast, mul
 from .index import IndexAdd, gather
-from .shape import pad, reshape, slice, transpose
+from .rearrange import pad
+from .shape import reshape, slice, transpose
 
 if TYPE_CHECKING:
     from ..core.tensor import Tensor

@@ -1,21 +1,24 @@
 """Loss functions as compositions of operations, and the cosine similarity of vectors.
 
-In order: losses that compare two tensors of one shape; losses of class labels, cross entropy and
-the negative log likelihood; CTC, the loss of labels at unknown positions in a sequence.
+In order: losses that compare two tensors of one shape; losses of distributions; losses that compare
+vectors or scores; losses of class labels, cross entropy and the negative log likelihood; CTC, the
+loss of labels at unknown positions in a sequence.
 """
 
 from __future__ import annotations
 
 import builtins
+import math
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from ..core.dtype import DType, float32, float64, int64, is_float, promote
+from ..core.dtype import DType, float16, float32, float64, int64, is_float, promote
 from ..core.errors import AttributeRefusedError, DTypeError, ShapeError
 from ..core.options import flag, integer, number, probability
 from .checks import (
     broadcast,
+    broadcasts_to,
     dtype_of,
     needs_float,
     normal_axis,
@@ -33,44 +36,54 @@ from .elementwise import (
     clip,
     div,
     equal,
+    exp,
     greater_equal,
     less,
+    less_equal,
+    log,
     logical_and,
     logical_or,
     maximum,
+    minimum,
     mul,
     neg,
     not_equal,
+    pow,
     relu,
     select,
+    sigmoid,
     softplus,
     sqrt,
     square,
+    stop_gradient,
     sub,
 )
 from .index import gather, take_along_axis
 from .norm import CheckedLabels, CheckedProbabilities, CrossEntropy, check_reduction, log_softmax
-from .reduce import any, mean, sum
+from .reduce import any, mean, norm, sum
 from .shape import broadcast_to, concat, expand_dims, moveaxis, reshape, squeeze
 
 if TYPE_CHECKING:
     from ..core.tensor import Tensor
 
 __all__ = [
-    "bce", "bce_with_logits", "cosine_similarity", "hinge", "huber_loss", "kl_div", "l1_loss",
-    "mse_loss",
+    "bce", "bce_with_logits", "cosine_similarity", "focal_loss", "hinge", "huber_loss", "kl_div",
+    "l1_loss", "mse_loss", "smooth_l1_loss",
+    "gaussian_nll_loss", "poisson_nll_loss",
+    "cosine_embedding_loss", "margin_ranking_loss", "triplet_margin_loss",
     "cross_entropy", "nll_loss",
     "ctc_loss",
 ]  # fmt: skip
 
 
 @on_one_device
-def bce(probs: Any, target: Any, reduction: str = "mean") -> Tensor:
+def bce(probs: Any, target: Any, reduction: str = "mean", weight: Any = None) -> Tensor:
     """-target log(probs) - (1 - target) log(1 - probs), the binary cross entropy of probabilities.
 
     probs and target have one shape and lie in [0, 1]: ValueRefusedError for other probs (on a GPU
     a loss of NaN). The loss is infinite where a probability of 0 or 1 contradicts its target
-    (PyTorch stops at 100); 1 - probs is rounded. `bce_with_logits` has no such ends.
+    (PyTorch stops at 100); 1 - probs is rounded. `bce_with_logits` has no such ends. weight: a
+    factor of each loss, which broadcasts to their shape; "mean" divides by their number.
 
     >>> bce([0.5, 1.0], [0.0, 1.0], "sum")
     Tensor(0.6931472, shape=(), dtype=float32)
@@ -78,23 +91,66 @@ def bce(probs: Any, target: Any, reduction: str = "mean") -> Tensor:
     p, t = _pair("bce", probs, target)
     p = CheckedProbabilities("bce")(p)
     right, wrong = xlogy(t, p), xlogy(sub(1.0, t), sub(1.0, p))
-    return reduced("bce", sub(neg(right), wrong), reduction)
+    return reduced("bce", _scaled("bce", "weight", sub(neg(right), wrong), weight), reduction)
 
 
 @on_one_device
-def bce_with_logits(logits: Any, target: Any, reduction: str = "mean") -> Tensor:
+def bce_with_logits(
+    logits: Any,
+    target: Any,
+    reduction: str = "mean",
+    weight: Any = None,
+    pos_weight: Any = None,
+) -> Tensor:
     """target softplus(-logits) + (1 - target) softplus(logits), which is bce(sigmoid(logits),
     target).
 
     It is exact for logits of any size. Logits and targets have one shape; the gradient is
-    sigmoid(logits) - target. Infinite logits give NaN.
+    sigmoid(logits) - target. Infinite logits give NaN. weight: a factor of each loss; pos_weight: a
+    factor of target softplus(-logits) alone, above 1 for more recall. Both broadcast to the shape;
+    "mean" divides by the number of losses.
 
     >>> bce_with_logits([1000.0, -1000.0], [1.0, 1.0], "none").tolist()
     [0.0, 1000.0]
     """
-    x, t = _pair("bce_with_logits", logits, target)
-    losses = sub(mul(t, softplus(neg(x))), mul(sub(t, 1.0), softplus(x)))
-    return reduced("bce_with_logits", losses, reduction)
+    name = "bce_with_logits"
+    x, t = _pair(name, logits, target)
+    right = _scaled(name, "pos_weight", mul(t, softplus(neg(x))), pos_weight)
+    losses = sub(right, mul(sub(t, 1.0), softplus(x)))
+    return reduced(name, _scaled(name, "weight", losses, weight), reduction)
+
+
+@on_one_device
+def focal_loss(
+    logits: Any,
+    target: Any,
+    reduction: str = "mean",
+    gamma: float = 2.0,
+    alpha: float | None = None,
+) -> Tensor:
+    """(1 - q)^gamma bce_with_logits(logits, target), where q = p target + (1 - p) (1 - target) and
+    p = sigmoid(logits): what is classified well counts little.
+
+    Logits and targets, from 0 to 1, have one shape. gamma: 0 or more. alpha, from 0 to 1: a factor
+    alpha target + (1 - alpha) (1 - target), 1/4 in the paper; None for none. Source: Lin et al.
+    2017, "Focal Loss for Dense Object Detection".
+
+    >>> focal_loss([0.0], [1.0], "none"), bce_with_logits([0.0], [1.0])  # a quarter of it
+    (Tensor([0.1732868], shape=(1,), dtype=float32), Tensor(0.6931472, shape=(), dtype=float32))
+    """
+    gamma = number("focal_loss", "gamma", gamma, 0)
+    x, t = _pair("focal_loss", logits, target)
+    off = sub(1.0, t)
+    losses = add(mul(t, softplus(neg(x))), mul(off, softplus(x)))
+    if gamma:
+        missed = add(mul(t, sigmoid(neg(x))), mul(off, sigmoid(x)))
+        # From the least normal number on, for the slope of a power below 1 is infinite at 0.
+        tiny = 6.1e-5 if dtype_of(x) == float16 else 1.2e-38
+        losses = mul(pow(clip(missed, tiny), gamma), losses)
+    if alpha is not None:
+        share = probability("focal_loss", "alpha", alpha)
+        losses = mul(losses, add(mul(t, share), mul(off, 1.0 - share)))
+    return reduced("focal_loss", losses, reduction)
 
 
 @on_one_device
@@ -127,6 +183,28 @@ def huber_loss(prediction: Any, target: Any, reduction: str = "mean", delta: flo
     d = sub(x, t)
     kept = clip(d, -delta, delta)
     return reduced("huber_loss", mul(kept, sub(d, mul(kept, 0.5))), reduction)
+
+
+@on_one_device
+def smooth_l1_loss(
+    prediction: Any, target: Any, reduction: str = "mean", beta: float = 1.0
+) -> Tensor:
+    """d^2 / (2 beta) where |d| < beta, |d| - beta / 2 elsewhere, for d = prediction - target.
+
+    `huber_loss` with delta = beta, divided by beta: its slopes far out are -1 and 1. beta = 0 is
+    `l1_loss`. Both have one shape. Source: Girshick 2015, "Fast R-CNN".
+
+    >>> smooth_l1_loss([1.0, 3.0], [0.0, 0.0], "none", beta=2.0).tolist()
+    [0.25, 2.0]
+    """
+    beta = number("smooth_l1_loss", "beta", beta, 0)
+    x, t = _pair("smooth_l1_loss", prediction, target)
+    d = sub(x, t)
+    if not beta:
+        return reduced("smooth_l1_loss", abs(d), reduction)
+    kept = clip(d, -beta, beta)
+    losses = mul(div(kept, beta), sub(d, mul(kept, 0.5)))
+    return reduced("smooth_l1_loss", losses, reduction)
 
 
 @on_one_device
@@ -183,21 +261,197 @@ def cosine_similarity(x: Any, y: Any, axis: int = -1, eps: float = 1e-8) -> Tens
     return cast(cosine, dtype) if is_float(dtype) else cosine
 
 
+def _scaled(name: str, what: str, losses: Any, weight: Any) -> Any:
+    """The losses times a weight, in their dtype, if there is one."""
+    if weight is None:
+        return losses
+    if not broadcasts_to(shape_of(weight), shape_of(losses)):
+        raise ShapeError(
+            f"{name} got a {what} of shape {shape_of(weight)} for losses of shape "
+            f"{shape_of(losses)}, to which it does not broadcast"
+        )
+    return mul(losses, cast(weight, dtype_of(losses)))
+
+
 def _pair(name: str, x: Any, target: Any) -> tuple[Any, Any]:
     """x and target in one float dtype; ShapeError unless they have one shape."""
-    if shape_of(x) != shape_of(target):
-        raise ShapeError(
-            f"{name} got shapes {shape_of(x)} and {shape_of(target)}; a loss compares tensors of "
-            "one shape, and broadcasting here is more often a mistake than meant"
-        )
-    x, target = as_floats(x, target)
+    x, target = _alike(name, x, target)
     return x, target
+
+
+def _alike(name: str, *xs: Any) -> tuple[Any, ...]:
+    """Tensors in one float dtype; ShapeError unless they have one shape."""
+    shapes = [shape_of(x) for x in xs]
+    if len(set(shapes)) > 1:
+        got = ", ".join(map(str, shapes[:-1])) + f" and {shapes[-1]}"
+        raise ShapeError(
+            f"{name} got shapes {got}; a loss compares tensors of one shape, and broadcasting here "
+            "is more often a mistake than meant"
+        )
+    return tuple(as_floats(*xs))
 
 
 def reduced(name: str, losses: Tensor, reduction: str) -> Tensor:
     """The losses, their mean or their sum; ValueRefusedError for another reduction."""
     check_reduction(name, reduction)
     return losses if reduction == "none" else (mean if reduction == "mean" else sum)(losses)
+
+
+# --- Losses of distributions ----------------------------------------------------------------------
+
+
+@on_one_device
+def gaussian_nll_loss(
+    mean: Any,
+    target: Any,
+    variance: Any,
+    reduction: str = "mean",
+    full: bool = False,
+    eps: float = 1e-6,
+) -> Tensor:
+    """(log(v) + (mean - target)^2 / v) / 2 for v = max(variance, eps): the negative log likelihood
+    of targets under normal distributions.
+
+    mean and target have one shape, to which variance broadcasts. full: add log(2 pi) / 2. A
+    variance below 0 gives NaN. As in PyTorch, the gradient in a variance below eps is that in v,
+    so that it grows again. Source: Nix and Weigend 1994.
+
+    >>> gaussian_nll_loss([1.0, 2.0], [0.0, 0.0], 1.0, "none").tolist()
+    [0.5, 2.0]
+    """
+    name = "gaussian_nll_loss"
+    eps, full = number(name, "eps", eps, above=0), flag(name, "full", full)
+    if not broadcasts_to(shape_of(variance), shape_of(mean)):
+        raise ShapeError(
+            f"{name} got a variance of shape {shape_of(variance)} for a mean of shape "
+            f"{shape_of(mean)}, to which it does not broadcast"
+        )
+    mean, t = _pair(name, mean, target)
+    mean, t, v = as_floats(mean, t, variance)
+    low = add(sub(v, stop_gradient(v)), eps)
+    v = select(less(v, eps), select(less(v, 0.0), float("nan"), low), v)
+    losses = add(mul(add(log(v), div(square(sub(mean, t)), v)), 0.5), 0.5 * _LOG_2PI * full)
+    return reduced(name, losses, reduction)
+
+
+@on_one_device
+def poisson_nll_loss(
+    prediction: Any,
+    target: Any,
+    reduction: str = "mean",
+    log_input: bool = True,
+    full: bool = False,
+    eps: float = 1e-8,
+) -> Tensor:
+    """exp(prediction) - target * prediction, the negative log likelihood of counts under Poisson
+    distributions, but for log(target!).
+
+    log_input: the prediction is the logarithm of the rate; False for the rate itself, whose loss is
+    prediction - target log(prediction + eps). full: add Stirling's target log(target) - target +
+    log(2 pi target) / 2, for log(target!), where target > 1. Both have one shape.
+
+    >>> poisson_nll_loss([0.0, 0.0], [0.0, 3.0], "none").tolist()
+    [1.0, 1.0]
+    """
+    name = "poisson_nll_loss"
+    log_input, full = flag(name, "log_input", log_input), flag(name, "full", full)
+    eps = number(name, "eps", eps, 0)
+    x, t = _pair(name, prediction, target)
+    if log_input:
+        losses = sub(exp(x), mul(t, x))
+    else:
+        losses = sub(x, xlogy(t, add(x, eps)))
+    if full:
+        many = select(less_equal(t, 1.0), 1.0, t)
+        logs = log(many)
+        stirling = add(sub(mul(many, logs), many), mul(add(logs, _LOG_2PI), 0.5))
+        losses = add(losses, select(less_equal(t, 1.0), 0.0, stirling))
+    return reduced(name, losses, reduction)
+
+
+_LOG_2PI = math.log(2 * math.pi)
+
+
+# --- Losses that compare vectors or scores --------------------------------------------------------
+
+
+@on_one_device
+def triplet_margin_loss(
+    anchor: Any,
+    positive: Any,
+    negative: Any,
+    reduction: str = "mean",
+    margin: float = 1.0,
+    p: float = 2.0,
+    eps: float = 1e-6,
+    swap: bool = False,
+) -> Tensor:
+    """max(0, d(anchor, positive) - d(anchor, negative) + margin), where d(a, b) is the p-norm of
+    a - b + eps along the last axis.
+
+    All have one shape (..., D); the losses have shape (...). p: at least 1. eps: keeps equal
+    vectors where the norm has a slope. swap: d(positive, negative) in place of
+    d(anchor, negative), where it is smaller (Balntas et al. 2016). Source: Schroff et al. 2015,
+    "FaceNet", with squares there.
+
+    >>> triplet_margin_loss([[0.0, 0.0]], [[3.0, 4.0]], [[0.0, 2.0]], eps=0.0).item()
+    4.0
+    """
+    name = "triplet_margin_loss"
+    margin, p = number(name, "margin", margin, above=0), number(name, "p", p, 1)
+    eps, swap = number(name, "eps", eps, 0), flag(name, "swap", swap)
+    a, right, wrong = _alike(name, anchor, positive, negative)
+    if not shape_of(a):
+        raise ShapeError(f"{name} got tensors of shape (); expected vectors, of shape (..., D)")
+
+    def distance(x: Any, y: Any) -> Any:
+        return norm(add(sub(x, y), eps), p, -1)
+
+    far = distance(a, wrong)
+    if swap:
+        far = minimum(far, distance(right, wrong))
+    return reduced(name, relu(add(sub(distance(a, right), far), margin)), reduction)
+
+
+@on_one_device
+def cosine_embedding_loss(
+    x: Any, y: Any, target: Any, reduction: str = "mean", margin: float = 0.0
+) -> Tensor:
+    """1 - cos(x, y) for a target of 1, max(0, cos(x, y) - margin) for one of -1.
+
+    x and y have one shape (..., D), the targets (...). The cosine is `cosine_similarity` along the
+    last axis; at the margin the gradient is 0. NaN for other targets.
+
+    >>> cosine_embedding_loss([[3.0, 4.0]] * 2, [[6.0, 8.0]] * 2, [1, -1], "none").tolist()
+    [0.0, 1.0]
+    """
+    name = "cosine_embedding_loss"
+    margin = number(name, "margin", margin)
+    x, y = _alike(name, x, y)
+    if not shape_of(x) or shape_of(target) != shape_of(x)[:-1]:
+        raise ShapeError(
+            f"{name} got x and y of shape {shape_of(x)} and targets of shape {shape_of(target)}; "
+            "expected vectors, of shape (..., D), and a target of 1 or -1 for each, of shape (...)"
+        )
+    cosine = cosine_similarity(x, y)
+    apart = select(equal(target, -1), relu(sub(cosine, margin)), float("nan"))
+    return reduced(name, select(equal(target, 1), sub(1.0, cosine), apart), reduction)
+
+
+@on_one_device
+def margin_ranking_loss(
+    x: Any, y: Any, target: Any, reduction: str = "mean", margin: float = 0.0
+) -> Tensor:
+    """max(0, margin - target (x - y)), for a target of 1 where x should be larger, -1 where y.
+
+    All have one shape; where it bends, the gradient is 0.
+
+    >>> margin_ranking_loss([1.0, 3.0], [2.0, 1.0], [1, 1], "none", margin=0.5).tolist()
+    [1.5, 0.0]
+    """
+    margin = number("margin_ranking_loss", "margin", margin)
+    x, y, t = _alike("margin_ranking_loss", x, y, target)
+    return reduced("margin_ranking_loss", relu(sub(margin, mul(t, sub(x, y)))), reduction)
 
 
 # --- Losses of class labels -----------------------------------------------------------------------

@@ -1,7 +1,7 @@
 """Compositions that select, move, repeat, count or combine elements by position.
 
-In order: triangles, diagonals and turns; repeats and grids; elements by masks and tuples of
-indices; sums, means, products and extrema of segments.
+In order: padding; triangles, diagonals and turns; repeats and grids; elements by masks and tuples
+of indices; sums, means, products and extrema of segments.
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ from .index import (
     values_like,
 )
 from .shape import (
+    Pad,
     Slice,
     SliceGrad,
     broadcast_to,
@@ -58,11 +59,67 @@ if TYPE_CHECKING:
 
 
 __all__ = [
-    "atleast_1d", "atleast_2d", "atleast_3d", "diag", "diagonal", "roll", "rot90", "tril", "triu",
-    "meshgrid", "repeat", "unstack",
+    "atleast_1d", "atleast_2d", "atleast_3d", "diag", "diagonal", "pad", "roll", "rot90", "tril",
+    "triu", "meshgrid", "repeat", "unstack",
     "bincount", "gather_nd", "masked_fill", "masked_select", "scatter_nd",
     "segment_max", "segment_mean", "segment_min", "segment_prod", "segment_sum",
 ]  # fmt: skip
+
+
+PAD_MODES = ("constant", "edge", "reflect", "symmetric", "wrap")
+_OF_PYTORCH = "; PyTorch's 'replicate' is 'edge' here, its 'circular' 'wrap'"
+
+
+@on_one_device
+def pad(x: Any, padding: Any, value: Any = 0, mode: str = "constant") -> Tensor:
+    """x with more elements around it: `value`, or by `mode` elements of x, as np.pad places them.
+
+    padding: a pair (before, after) per axis, one such pair for all axes, or one number for both
+    sides of all axes. mode: "constant", the value; "edge" repeats the first and the last element;
+    "reflect" mirrors x in them, "symmetric" in the ends behind them, so that they are repeated;
+    "wrap" goes on with the other end of x, as on a circle. A margin longer than x is mirrored or
+    wrapped again. The dtype is kept. ShapeError for an axis without elements to go on with.
+
+    >>> pad([1, 2, 3], (1, 2)).tolist(), pad([1, 2, 3], (1, 2), mode="reflect").tolist()
+    ([0, 1, 2, 3, 0, 0], [2, 1, 2, 3, 2, 1])
+    """
+    frozen = freeze(padding, "Pad", "padding")
+    ndim = len(shape_of(x))
+    if isinstance(frozen, int):
+        frozen = ((frozen, frozen),) * ndim
+    elif isinstance(frozen, tuple) and len(frozen) == 2 and all(isinstance(n, int) for n in frozen):
+        frozen = (frozen,) * ndim
+    pairs = frozen if isinstance(frozen, tuple) else (frozen,)
+    if not all(isinstance(p, tuple) and list(map(type, p)) == [int, int] for p in pairs):
+        raise ShapeError(f"Pad got padding {padding!r}; give pairs (before, after), one per axis")
+    if choice("Pad", "mode", mode, PAD_MODES, _OF_PYTORCH) == "constant":
+        return Pad(frozen, value)(x)
+    if not isinstance(value, (bool, int, float)) or value != 0:
+        raise AttributeRefusedError(
+            f"Pad got value={value!r} for mode={mode!r}, which takes elements of x; give one of "
+            "the two"
+        )
+    return _continued(x, frozen, mode)
+
+
+def _continued(x: Any, padding: tuple[tuple[int, int], ...], mode: str) -> Tensor:
+    """x padded by a mode that takes elements of x: `padding` has a pair for each axis."""
+    shape = shape_of(x)
+    Pad(padding).infer_shape(shape)
+    for axis, (n, pair) in enumerate(zip(shape, padding, strict=True)):
+        if any(pair) and not n:
+            raise ShapeError(
+                f"Pad got x of shape {shape} and mode={mode!r}; axis {axis} has no elements to go "
+                "on with; mode='constant' fills it"
+            )
+        if any(pair):
+            x = gather(x, np.pad(np.arange(n), pair, mode), axis)  # type: ignore[call-overload]
+    return x if any(map(any, padding)) else Pad(padding)(x)
+
+
+def padding_mode(name: str, mode: str) -> str:
+    """The mode of a layer: "zeros", or one of `pad` that takes elements of x."""
+    return choice(name, "padding_mode", mode, ("zeros", *PAD_MODES[1:]), _OF_PYTORCH)
 
 
 @on_one_device

@@ -34,7 +34,7 @@ __all__ = [
     "broadcast_arrays", "broadcast_to", "expand_dims", "flatten", "flip", "moveaxis", "reshape",
     "squeeze", "sum_to", "swap_axes", "swapaxes", "tile", "transpose",
     "Concat", "Pad", "SlidingWindow", "Slice", "SliceGrad", "Split",
-    "concat", "pad", "slice", "sliding_window", "split", "stack",
+    "concat", "slice", "sliding_window", "split", "stack",
 ]  # fmt: skip
 
 
@@ -552,21 +552,3 @@ def sliding_window(
     for a, n, by in zip(at, sizes, steps, strict=True):
         x = SlidingWindow(a, n, by)(x)
     return x  # type: ignore[no-any-return]
-
-
-def pad(x: Any, padding: Any, value: bool | int | float = 0) -> Tensor:
-    """x with `value` around it.
-
-    padding: a pair (before, after) per axis, one such pair for all axes, or one number for both
-    sides of all axes.
-    """
-    frozen = freeze(padding, "Pad", "padding")
-    ndim = len(shape_of(x))
-    if isinstance(frozen, int):
-        frozen = ((frozen, frozen),) * ndim
-    elif isinstance(frozen, tuple) and len(frozen) == 2 and all(isinstance(n, int) for n in frozen):
-        frozen = (frozen,) * ndim
-    pairs = frozen if isinstance(frozen, tuple) else (frozen,)
-    if not all(isinstance(p, tuple) and list(map(type, p)) == [int, int] for p in pairs):
-        raise ShapeError(f"Pad got padding {padding!r}; give pairs (before, after), one per axis")
-    return Pad(frozen, value)(x)

@@ -466,18 +466,79 @@ def huber_loss(x: Any, y: Any, reduction: str = "mean", delta: float = 1.0) -> A
 
 @calls("nn.functional.binary_cross_entropy")
 def bce(x: Any, y: Any, weight: Any = None, reduction: str = "mean") -> Any:
-    if weight is not None:
-        raise LacksError("weight")
-    return ops.bce(x, y, reduction)
+    return ops.bce(x, y, reduction, weight)
 
 
 @calls("nn.functional.binary_cross_entropy_with_logits")
 def bce_with_logits(
     x: Any, y: Any, weight: Any = None, reduction: str = "mean", pos_weight: Any = None
 ) -> Any:
-    if weight is not None or pos_weight is not None:
-        raise LacksError("weight")
-    return ops.bce_with_logits(x, y, reduction)
+    return ops.bce_with_logits(x, y, reduction, weight, pos_weight)
+
+
+@calls("nn.functional.smooth_l1_loss")
+def smooth_l1_loss(x: Any, y: Any, reduction: str = "mean", beta: float = 1.0) -> Any:
+    return ops.smooth_l1_loss(x, y, reduction, beta)
+
+
+@calls("nn.functional.gaussian_nll_loss")
+def gaussian_nll_loss(x: Any, y: Any, variance: Any, **named: Any) -> Any:
+    if len(variance.shape) == len(x.shape) - 1:
+        variance = ops.expand_dims(variance, -1)
+    return ops.gaussian_nll_loss(x, y, variance, **named)
+
+
+@calls("nn.functional.poisson_nll_loss")
+def poisson_nll_loss(x: Any, y: Any, **named: Any) -> Any:
+    return ops.poisson_nll_loss(x, y, **named)
+
+
+@calls("nn.functional.triplet_margin_loss")
+def triplet_margin_loss(x: Any, y: Any, z: Any, **named: Any) -> Any:
+    return ops.triplet_margin_loss(x, y, z, **named)
+
+
+@calls("nn.functional.cosine_embedding_loss")
+def cosine_embedding_loss(x: Any, y: Any, target: Any, **named: Any) -> Any:
+    return ops.cosine_embedding_loss(x, y, target, **named)
+
+
+@calls("nn.functional.margin_ranking_loss")
+def margin_ranking_loss(x: Any, y: Any, target: Any, **named: Any) -> Any:
+    return ops.margin_ranking_loss(x, y, target, **named)
+
+
+@calls("nn.functional.embedding_bag")
+def embedding_bag(
+    weight: Any, indices: Any, offsets: Any = None, padding_idx: Any = None,
+    per_sample_weights: Any = None, mode: str = "mean", **rest: Any,
+) -> Any:  # fmt: skip
+    if any(value for name, value in rest.items() if name != "sparse"):
+        raise LacksError(", ".join(rest))
+    return ops.embedding_bag(weight, indices, offsets, mode, per_sample_weights, padding_idx)
+
+
+@calls("nn.functional.grid_sample")
+def grid_sample(
+    x: Any, grid: Any, mode: str = "bilinear", padding_mode: str = "zeros",
+    align_corners: bool | None = None,
+) -> Any:  # fmt: skip
+    kind = {"bilinear": "linear", "bicubic": "cubic"}.get(mode, mode)
+    return ops.grid_sample(x, grid, kind, padding_mode, bool(align_corners))
+
+
+CALLS["nn.functional.pixel_shuffle"] = ops.pixel_shuffle
+CALLS["nn.functional.pixel_unshuffle"] = ops.pixel_unshuffle
+PADS = {"reflect": "reflect", "replicate": "edge", "circular": "wrap"}
+
+
+@calls(*(f"nn.functional.pad:{mode}" for mode in PADS))
+def pad(x: Any, pads: Any, mode: str = "constant") -> Any:
+    """Pairs begin with the last axis."""
+    pairs = [*zip(pads[::2], pads[1::2], strict=True)][::-1]
+    if min(pads) < 0:
+        raise LacksError("a negative padding cuts off")
+    return ops.pad(x, (*((0, 0),) * (x.ndim - len(pairs)), *pairs), 0, PADS[mode])
 
 
 @calls("nn.functional.kl_div")

@@ -10,12 +10,12 @@ from miniml.core.families import FAMILIES
 from miniml.core.primitive import primitives
 
 ROOT = Path(__file__).parents[2]
-COMPOSED = {"convolution", "losses", "rearrange", "statistics"}
+COMPOSED = {"convolution", "embedding", "losses", "rearrange", "sampling", "statistics"}
 # What stands beside the families on a floor, and the families that have nothing there.
 FLOORS = {
     "miniml/ops": (
-        {"bases", "bits", "checks", "composed", "convolution", "custom", "losses", "rearrange",
-         "rules", "statistics", "validator"},
+        {"bases", "bits", "checks", "composed", "convolution", "custom", "embedding", "losses",
+         "rearrange", "rules", "sampling", "statistics", "validator"},
         set(),
     ),
     "miniml/grad/rules": (set(), {"create", "elementwise", "random"}),

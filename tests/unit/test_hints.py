@@ -248,7 +248,7 @@ def test_errors_of_others_stay_as_they_are():
         (NET, "add_module", "setattr(net, name, cell)"),
         (NET, "insert", "nn.Sequential(*net[:i], cell, *net[i:])"),
         (nn, "ZeroPad2d", "ops.pad(x, padding)"),
-        (nn, "TripletMarginLoss", "a function of tensors made of ops"),
+        (nn, "MultiMarginLoss", "a function of tensors made of ops"),
         (optim, "ReduceLROnPlateau", "optim.OnPlateau(lr)"),
         (T, "repeat_interleave", "ops.repeat(t, repeats)"),
     ],

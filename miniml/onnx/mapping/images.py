@@ -7,7 +7,6 @@ window; the windows, as ONNX's attributes describe them.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from math import prod
 from typing import Any
 
@@ -16,7 +15,16 @@ import numpy as np
 from ... import ops
 from ...core.dtype import as_dtype, float64, int32, is_float
 from ...core.errors import OnnxError
-from ...ops.convolution import average, biased, convolved, grown, largest, spanned, transposed
+from ...ops.convolution import (
+    average,
+    biased,
+    convolved,
+    grown,
+    largest,
+    norms,
+    spanned,
+    transposed,
+)
 from ...ops.images import Axis, added_up, laid_apart, same_padding
 from ..operators import Constant, Ints, Setting, register_operator, register_writer
 from ..reader import Node
@@ -162,9 +170,7 @@ def lp_pool(
     ceil_mode: int = 0,
 ) -> Any:  # fmt: skip
     axes = axes_of(spatial(x), kernel_shape, strides, dilations, pads, auto_pad, ceil_mode)
-    whole = tuple(replace(a, after=max(a.after, a.behind), ceil=False) for a in bounded(axes))
-    mean = average(ops.pow(ops.abs(x), float(p)), whole, True)
-    return ops.pow(ops.mul(mean, float(prod(a.size for a in axes))), 1.0 / p)
+    return norms(x, bounded(axes), float(p))
 
 
 @register_operator("", "MaxPool", (1, None))

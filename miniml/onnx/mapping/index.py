@@ -1,14 +1,13 @@
 """ONNX's indexing: gathering and scattering, resizing, sampling.
 
 Parts: elements taken from, and put at, given indices; Resize, axis by axis, on the points that ONNX
-defines; GridSample, at the points in a tensor, from the elements around each.
+defines; GridSample, at the points in a tensor.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from itertools import product
 from typing import Any
 
 import numpy as np
@@ -328,84 +327,13 @@ def nearest(grid: Grid, rounding: str) -> Array:
 def grid_sample(
     x: Any, grid: Any, *, align_corners: int = 0, mode: str = "linear", padding_mode: str = "zeros"
 ) -> Any:
-    return sampled(x, grid, mode.removeprefix("bi"), padding_mode, bool(align_corners))
-
-
-_REACH = {"nearest": (0,), "linear": (0, 1), "cubic": (-1, 0, 1, 2)}  # taps, from the floor on
-_A = -0.75  # of Keys' cubic kernel
-
-
-def sampled(x: Any, grid: Any, mode: str, padding: str, align_corners: bool) -> Any:
-    """x (N, C, ...) at the points of grid (N, *out, d), whose axes run from -1 to 1 and whose first
-    coordinate is that of the last axis: (N, C, *out), for d from 1 to 3.
-
-    mode: nearest, linear or cubic. padding: of x, by zeros, border or reflection.
-    """
-    extents = tuple(x.shape[2:])
-    if mode not in _REACH or padding not in ("zeros", "border", "reflection"):
-        raise OnnxError(f"mode {mode!r} or padding_mode {padding!r} is unknown")
-    d = len(extents)
+    d = len(x.shape) - 2
     if not 1 <= d <= 3 or (len(grid.shape), grid.shape[-1]) != (d + 2, d):
         raise OnnxError(f"a grid of shape {tuple(grid.shape)} has no points in {tuple(x.shape)}")
-    columns = ops.split(grid, d, -1)[::-1]
-    axes = [
-        _taps(ops.squeeze(g, -1), n, mode, padding, align_corners)
-        for g, n in zip(columns, extents, strict=True)
-    ]
-    batch = counted(x.shape[0]).reshape((-1, *(1,) * d))
-    last, total = ops.moveaxis(x, 1, -1), None
-    for taps in product(*axes):
-        values = ops.getitem(last, (batch, *(index for index, _ in taps)))
-        for _, weight in taps:
-            values = values if weight is None else ops.mul(values, ops.expand_dims(weight, -1))
-        total = values if total is None else ops.add(total, values)
-    return ops.moveaxis(total, -1, 1)
-
-
-def _taps(g: Any, n: int, mode: str, padding: str, align: bool) -> list[tuple[Any, Any]]:
-    """(index, weight) for each of the neighbouring elements, along one axis of extent n."""
-    low, high = (0.0, n - 1.0) if align else (-0.5, n - 0.5)
-    at = ops.add(ops.mul(ops.add(g, 1.0), (high - low) / 2), low)
-    at = _inside(at, padding, n, low, high)
-    if mode == "nearest":
-        at = ops.round(at)
-    first = ops.floor(at)
-    share = ops.sub(at, first)
-    bounds = n, mode, padding, low, high
-    return [_tap(ops.add(first, float(k)), share, k, *bounds) for k in _REACH[mode]]
-
-
-def _tap(
-    at: Any, share: Any, k: int, n: int, mode: str, padding: str, low: float, high: float
-) -> tuple[Any, Any]:
-    """The index of the element at `at`, k from the floor, and its weight, 0 in a zero padding."""
-    weight = None if mode == "nearest" else _weight(ops.abs(ops.sub(share, float(k))), mode)
-    if padding == "zeros":
-        inside = ops.logical_and(ops.greater_equal(at, 0.0), ops.less(at, float(n)))
-        real = ops.cast(inside, share.dtype)
-        weight = real if weight is None else ops.mul(weight, real)
-    index = ops.clip(_inside(at, padding, n, low, high), 0.0, n - 1.0)
-    return ops.cast(index, int64), weight
-
-
-def _inside(at: Any, padding: str, n: int, low: float, high: float) -> Any:
-    """Coordinates, mapped into the image where its padding repeats it."""
-    if padding == "border":
-        return ops.clip(at, 0.0, n - 1.0)
-    if padding == "zeros" or high == low:
-        return at
-    span = high - low
-    turn = ops.mod(ops.sub(at, low), 2 * span)
-    return ops.add(ops.minimum(turn, ops.sub(2 * span, turn)), low)
-
-
-def _weight(t: Any, mode: str) -> Any:
-    """The kernel at distance t >= 0, at most its support."""
-    if mode == "linear":
-        return ops.sub(1.0, t)
-    near = ops.add(ops.mul(ops.mul(ops.sub(ops.mul(t, _A + 2), _A + 3), t), t), 1.0)
-    far = ops.mul(ops.sub(ops.mul(ops.add(ops.mul(ops.sub(t, 5.0), t), 8.0), t), 4.0), _A)
-    return ops.where(ops.less_equal(t, 1.0), near, far)
+    floats = x if is_float(x.dtype) else ops.cast(x, float32)
+    kind = mode.removeprefix("bi")
+    out = ops.grid_sample(floats, grid, kind, padding_mode, bool(align_corners))
+    return ops.cast(out, x.dtype)
 
 
 # --- The way back ---------------------------------------------------------------------------------

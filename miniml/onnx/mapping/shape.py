@@ -12,7 +12,7 @@ from ...core.dtype import as_dtype
 from ...core.errors import OnnxError
 from ..operators import Constant, Ints, register_operator, register_writer
 from ..reader import Node
-from ..tensors import counted, extent, ints, number
+from ..tensors import extent, ints, number, table
 
 # --- Reshaping and reordering ---------------------------------------------------------------------
 
@@ -83,32 +83,21 @@ def tile(x: Any, repeats: Constant) -> Any:
     return ops.tile(x, ints(repeats))
 
 
-def _blocks(x: Any, size: int) -> tuple[int, int, int, int]:
-    """(N, C, H, W) of an image; OnnxError unless it is one, and blocks have a size."""
-    if len(x.shape) != 4 or size < 1:
-        raise OnnxError(f"got shape {tuple(x.shape)} and blocksize {size}; expected (N, C, H, W)")
-    n, c, h, w = x.shape
-    return n, c, h, w
+def _check_blocks(x: Any) -> None:
+    if len(x.shape) != 4:
+        raise OnnxError(f"got shape {tuple(x.shape)}; expected (N, C, H, W)")
 
 
 @register_operator("", "DepthToSpace", (1, None))
 def depth_to_space(x: Any, *, blocksize: int, mode: str = "DCR") -> Any:
-    n, c, h, w = _blocks(x, blocksize)
-    b, depth = blocksize, c // blocksize**2
-    if mode == "DCR":
-        apart = ops.transpose(ops.reshape(x, (n, b, b, depth, h, w)), (0, 3, 4, 1, 5, 2))
-    else:
-        apart = ops.transpose(ops.reshape(x, (n, depth, b, b, h, w)), (0, 1, 4, 2, 5, 3))
-    return ops.reshape(apart, (n, depth, h * b, w * b))
+    _check_blocks(x)
+    return ops.depth_to_space(x, blocksize, mode)
 
 
 @register_operator("", "SpaceToDepth", (1, None))
 def space_to_depth(x: Any, *, blocksize: int, mode: str = "DCR") -> Any:
-    n, c, h, w = _blocks(x, blocksize)
-    b = blocksize
-    order = (0, 3, 5, 1, 2, 4) if mode == "DCR" else (0, 1, 3, 5, 2, 4)
-    apart = ops.transpose(ops.reshape(x, (n, c, h // b, b, w // b, b)), order)
-    return ops.reshape(apart, (n, c * b * b, h // b, w // b))
+    _check_blocks(x)
+    return ops.space_to_depth(x, blocksize, mode)
 
 
 # --- Joining, cutting, slicing and padding --------------------------------------------------------
@@ -219,21 +208,9 @@ def padded(x: Any, pairs: list[tuple[int, int]], mode: str, value: Any = 0) -> A
         return ops.pad(x, tuple(pairs), whole) if any(map(any, pairs)) else x
     if mode not in ("edge", "reflect", "wrap"):
         raise OnnxError(f"mode {mode!r} is not constant, edge, reflect or wrap")
-    for axis, (before, after) in enumerate(pairs):
-        if before or after:
-            x = ops.gather(x, _source(extent(x, axis), before, after, mode), axis)
-    return x
-
-
-def _source(n: int, before: int, after: int, mode: str) -> Any:
-    """The indices, of n elements, of those at -before to n + after - 1."""
-    indices = counted(n + before + after) - before
-    if mode == "edge":
-        return indices.clip(0, n - 1)
-    if mode == "wrap":
-        return indices % n
-    turn = np.abs(indices) % max(2 * (n - 1), 1)
-    return np.minimum(turn, 2 * (n - 1) - turn)
+    for n, pair in zip(x.shape, pairs, strict=True):
+        table(n + sum(pair))  # an index for each element
+    return ops.pad(x, tuple(pairs), mode=mode)
 
 
 @register_operator("", "CenterCropPad", (18, None))

@@ -20,6 +20,12 @@ GOLDEN = {
         ((2, 2, 6, 2), [-0.23264, 5.129751, 4.897168, 29.611117]),
     "Conv3d(4, 2, (2, 1, 3), stride=(1, 2, 1), padding=1, bias=False)":
         ((2, 2, 5, 3, 5), [-7.034033, -42.803911, -47.580885]),
+    "Conv1d(4, 6, 3, padding=2, padding_mode='wrap')":
+        ((2, 6, 9), [-0.102436, -10.687394, -10.522674, 21.22425]),
+    "Conv2d(4, 2, 3, stride=2, padding=(2, 1), padding_mode='reflect')":
+        ((2, 2, 4, 3), [-1.485954, 22.632015, 30.90976, 48.51983]),
+    "Conv2d(4, 2, (2, 3), padding='same', dilation=2, padding_mode='edge')":
+        ((2, 2, 5, 6), [-7.698533, 64.779774, 68.727633, 121.558737]),
     "ConvTranspose1d(4, 6, 3, stride=2, padding=1, output_padding=1, groups=2)":
         ((2, 6, 14), [-0.95066, -1.142939, -1.806069, 33.899638]),
     "ConvTranspose2d(4, 2, (2, 3), stride=(2, 1), padding=(1, 0), dilation=(1, 2))":
@@ -33,6 +39,9 @@ GOLDEN = {
     "AvgPool2d((2, 3), 2, (1, 0), ceil_mode=True, count_include_pad=False)":
         ((2, 4, 3, 3), [-0.151853, 0.103864]),
     "AvgPool3d(2, 2, 1)": ((2, 4, 3, 2, 3), [0.214598, 0.141834]),
+    "LPPool1d(2, 3, 2)": ((2, 4, 3), [0.389042, 29.937169]),
+    "LPPool2d(2.5, (2, 3))": ((2, 4, 2, 2), [0.152633, 61.323076]),
+    "LPPool3d(4, 2, 1)": ((2, 4, 3, 2, 4), [-0.415063, 276.014663]),
     "AdaptiveAvgPool1d(3)": ((2, 4, 3), [-0.264525, 0.139612]),
     "AdaptiveAvgPool2d((2, None))": ((2, 4, 2, 6), [-0.003917, 0.006635]),
     "AdaptiveAvgPool3d((3, 2, 1))": ((2, 4, 3, 2, 1), [0.006427, 0.000417]),
@@ -86,6 +95,16 @@ def test_global_pools():
     x = fill((2, 3, 4, 5), 1)
     np.testing.assert_allclose(nn.GlobalAvgPool()(x).asnumpy(), x.mean((2, 3)), 1e-5, 1e-6)
     np.testing.assert_array_equal(nn.GlobalMaxPool()(x[..., 0]).asnumpy(), x[..., 0].max(2))
+
+
+def test_pixels_become_channels_and_back():
+    x = fill((2, 3, 4, 6), 1)
+    apart = nn.PixelUnshuffle(2)(x)
+    assert apart.shape == (2, 12, 2, 3)
+    np.testing.assert_array_equal(nn.PixelShuffle(2)(apart).asnumpy(), x)
+    assert repr(nn.PixelShuffle(3)) == "PixelShuffle(3)"
+    with pytest.raises(ShapeError, match=r"PixelShuffle\(2\) got input of shape \(3, 4\)"):
+        nn.PixelShuffle(2)(x[0, :, :, 0])
 
 
 def test_first_values_and_what_is_not_learnt():
@@ -153,6 +172,14 @@ def test_inputs_that_do_not_fit_name_the_layer_by_its_path(layer, shape, says):
         (lambda: nn.ConvTranspose1d(4, 3, 3, groups=2), "groups=2 for 4 channels in and 3 out"),
         (lambda: nn.ConvTranspose2d(4, 3, 3, padding="same"), "ConvTranspose2d got padding='same'"),
         (lambda: nn.ConvTranspose2d(4, 3, 3, output_padding=-1), "output_padding"),
+        (
+            lambda: nn.Conv2d(3, 4, 3, padding_mode="circular"),
+            "'circular'; .* its 'circular' 'wrap'",
+        ),
+        (lambda: nn.Conv2d(3, 4, 3, padding_mode=1), "Conv2d got padding_mode=1; expected one of"),
+        (lambda: nn.LPPool1d(0.5, 2), "LPPool1d got p=0.5; expected a number >= 1"),
+        (lambda: nn.PixelShuffle(0), "PixelShuffle got upscale_factor=0; expected an int >= 1"),
+        (lambda: nn.PixelUnshuffle(2.0), "PixelUnshuffle got downscale_factor=2.0; expected"),
         (lambda: nn.MaxPool3d(2, dilation=0), r"MaxPool3d got dilation=\(0, 0, 0\)"),
         (lambda: nn.MaxPool1d(2, ceil_mode=1), "ceil_mode=1; expected True or False"),
         (lambda: nn.AdaptiveMaxPool2d((2, 0)), r"output_size=\(2, 0\)"),
