@@ -259,7 +259,7 @@ class Attend(Kernel):
         self.parts = min(PARTS, -(-max(e, f, 1) // 32))
         dtypes = {"T_OUT0": node.inputs[0].dtype, "Mask": node.inputs[3].dtype}
         code = unit(TEXT, **dtypes, Sizes=SIZES, PARTS=self.parts)
-        self.functions = [node.device.compiler.function(code, name) for name in self.entries]
+        self.functions = node.device.compiler.functions(code, *self.entries)
 
     def launch(self, inputs: Any, workspace: Any, outputs: Any, stream: object) -> None:
         self.one(0, inputs, outputs, outputs[0].shape)

@@ -126,7 +126,7 @@ class Reduce(Kernel):
         self.outer, self.sizes = outer, np.array([(outer, n, self.split, length)], SHAPE)
         code = reduction_text(self.row, dtype, node.outputs[0].dtype)
         names = ("reduce_elements", "reduce_parts")[: 1 + (self.split > 1)]
-        self.functions = [node.device.compiler.function(code, name) for name in names]
+        self.functions = node.device.compiler.functions(code, *names)
 
     def workspace(self) -> tuple[ArraySpec, ...]:
         return (ArraySpec((16 * self.outer * self.split if self.split > 1 else 16,), uint8),)
@@ -328,9 +328,8 @@ class Scan(Kernel):
         out, (low, high) = node.outputs[0].dtype, ends(self.sum_dtype)
         texts = {"JOIN(a, b)": self.join, "NONE": self.none, "LOWEST": low, "HIGHEST": high}
         code = unit(SCAN, T=dtype, OUT=out, S=self.sum_dtype, CHUNKS=CHUNKS, Rows=SCANNED, **texts)
-        get = node.device.compiler.function
         names = ("scan", "sum_parts", "scan_sums") if self.split > 1 else ("scan",)
-        self.scan, *self.more = [get(code, name) for name in names]
+        self.functions = node.device.compiler.functions(code, *names)
 
     def workspace(self) -> tuple[ArraySpec, ...]:
         rows = int(self.sizes["rows"][0])
@@ -340,11 +339,12 @@ class Scan(Kernel):
         x, sums, reverse = inputs[0].flat, workspace[0].flat, self.flags[0]
         rows, lanes = self.sizes["rows"][0], np.int32(self.lanes)
         grid, block = grid_for(int(rows) * self.split, self.lanes)
-        if self.more:
-            sum_parts, scan_sums = self.more
+        scan, *more = self.functions
+        if more:
+            sum_parts, scan_sums = more
             sum_parts(grid, block, (x, sums, self.sizes, lanes, reverse))
             scan_sums(*grid_for(int(rows), BLOCK), (sums, rows, np.int64(self.split)))
-        self.scan(grid, block, (x, outputs[0].flat, sums, self.sizes, lanes, *self.flags))
+        scan(grid, block, (x, outputs[0].flat, sums, self.sizes, lanes, *self.flags))
 
 
 # JOIN, NONE, and False for extrema, which have the type of the elements.
@@ -574,7 +574,7 @@ class Sorting(Kernel):
             COMMON + SORT_RUNS + MERGE_RUNS, T=dtype, KEY=int32 if narrow else computed(dtype),
             NUMBER=self.number, RUN=RUN, PART=PART, PER_THREAD=PER_THREAD, Shape=ROWS_OF_SORT,
         )  # fmt: skip
-        self.functions = [node.device.compiler.function(code, p.entry) for p in self.passes]
+        self.functions = node.device.compiler.functions(code, *(p.entry for p in self.passes))
 
     def plan(self, n: int, inner: int, rows: int, keep: int, descending: bool) -> list[SortPass]:
         """The launches, of which the last one fills the outputs."""

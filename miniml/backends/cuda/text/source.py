@@ -162,6 +162,10 @@ class Compiler:
             found = self._functions[key] = loaded.function(entry)
         return found
 
+    def functions(self, code: str, *entries: str) -> list[Any]:
+        """Several functions of one text."""
+        return [self.function(code, entry) for entry in entries]
+
     def _unit(self, *key: str) -> Any:
         if key not in self._units:
             code, *options = key
