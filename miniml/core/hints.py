@@ -10,7 +10,6 @@ from __future__ import annotations
 import builtins
 import inspect
 import re
-import reprlib
 import sys
 from collections.abc import Callable, Collection, Mapping
 from functools import wraps
@@ -21,6 +20,7 @@ import numpy as np
 
 from .abstract import typed
 from .errors import ArityError, Location, MinimlError, is_own
+from .options import brief
 from .settings import current
 
 HINTS: dict[str, str] = {}  # names of other libraries, with what to write here: `learn` fills them
@@ -269,7 +269,7 @@ def shown(value: Any) -> str:
     """A short description of an argument."""
     if isinstance(value, np.ndarray) or hasattr(value, "asnumpy"):
         return f"{type(value).__name__} {typed(value)}"
-    return reprlib.repr(value)
+    return brief(value)
 
 
 # --- Tracebacks -----------------------------------------------------------------------------------

@@ -41,6 +41,7 @@ from .errors import (
     ShapeError,
     TracedValueError,
 )
+from .options import brief
 from .parameter import Parameter
 from .primitive import (
     Primitive,
@@ -183,8 +184,8 @@ def weak_tensor(primitive: Primitive, value: Any, kind: Kind) -> Tensor:
         array = np.array(value, dtype)
     except OverflowError:
         raise DTypeError(
-            f"{primitive.name} got the scalar {value}, which {dtype.name} cannot hold; cast the "
-            "tensor beside it to a wider dtype"
+            f"{primitive.name} got the scalar {brief(value)}, which {dtype.name} cannot hold; cast "
+            "the tensor beside it to a wider dtype"
         ) from None
     return Tensor.of_host(array, kind)
 

@@ -104,6 +104,15 @@ def choice(who: str, name: str, value: Any, known: Sequence[str], hint: str = ""
     return value
 
 
+class _Brief(reprlib.Repr):
+    def repr_int(self, x: int, level: int) -> str:
+        digits = int(abs(x).bit_length() * 0.30103) + 1  # Python prints no more than 4,300
+        return repr(x) if digits <= self.maxlong else f"an int of about {digits} digits"
+
+
+brief = _Brief().repr  # a short text of any value, for errors
+
+
 def _refuse(
     kind: type[AttributeRefusedError] | type[ValueRefusedError],
     who: str,
@@ -121,7 +130,7 @@ def _refuse(
         low = high = math.inf
     signs = (">=", low), ("<=", high), (">", above), ("<", below)
     bounds = " and".join(f" {sign} {_shown(b)}" for sign, b in signs if math.isfinite(b))
-    raise kind(f"{who} got {name}={reprlib.repr(value)}; expected {what}{bounds}")
+    raise kind(f"{who} got {name}={brief(value)}; expected {what}{bounds}")
 
 
 def _shown(bound: float) -> str:

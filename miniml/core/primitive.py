@@ -10,7 +10,6 @@ from __future__ import annotations
 import builtins
 import inspect
 import math
-import reprlib
 import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -45,6 +44,7 @@ from .errors import (
     user_location,
 )
 from .facts import Facts, check_facts
+from .options import brief
 from .row import complete, fill_in, row_of
 from .trace import current_trace
 
@@ -452,7 +452,7 @@ class Field:
         self.annotation = resolved(self.annotation, self.names)
         if not fits(frozen, self.annotation):
             raise AttributeRefusedError(
-                f"{owner} got attribute {self.name}={reprlib.repr(given)}; it is declared "
+                f"{owner} got attribute {self.name}={brief(given)}; it is declared "
                 f"{self.name}: {inspect.formatannotation(self.annotation)}"
                 + _as_input(owner, given)
             )

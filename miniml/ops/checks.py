@@ -7,7 +7,6 @@ called with.
 
 from __future__ import annotations
 
-import reprlib
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from functools import wraps
@@ -20,6 +19,7 @@ from ..core.abstract import Shape
 from ..core.abstract import broadcast as broadcast
 from ..core.dtype import FLOATS, INTEGERS, DType, bool_, canonical, scalar_dtype
 from ..core.errors import NONE, AttributeRefusedError, DTypeError, ShapeError
+from ..core.options import brief
 from ..core.primitive import freeze
 from ..core.settings import context, current
 
@@ -52,7 +52,7 @@ def as_array(x: Any) -> np.ndarray[Any, Any]:
         raise ShapeError(f"ops needs rows of equal length; {error}") from None
     if array.dtype.kind not in "biufcV":
         raise DTypeError(
-            f"ops got {reprlib.repr(x)} of type {type(x).__name__} for a tensor; give a Tensor, an "
+            f"ops got {brief(x)} of type {type(x).__name__} for a tensor; give a Tensor, an "
             "array or a number"
         )
     return array
@@ -109,7 +109,7 @@ def normal_axis(name: str, axis: int, ndim: int, of: str = "a tensor") -> int:
     """An axis as a number >= 0; ShapeError when a tensor of rank ndim has no such axis."""
     if type(axis) is not int:
         raise ShapeError(
-            f"{name} got axis {reprlib.repr(axis)}; an axis is an int, from {-ndim} to {ndim - 1}"
+            f"{name} got axis {brief(axis)}; an axis is an int, from {-ndim} to {ndim - 1}"
         )
     if not -ndim <= axis < ndim:
         has = f"its axes are {-ndim} to {ndim - 1}" if ndim else "a tensor of shape () has none"
@@ -207,8 +207,7 @@ def function(owner: str, name: str, value: object) -> None:
     """AttributeRefusedError for what cannot be called."""
     if not callable(value):
         raise AttributeRefusedError(
-            f"{owner} got {name}={reprlib.repr(value)} of type {type(value).__name__}; give a "
-            "function"
+            f"{owner} got {name}={brief(value)} of type {type(value).__name__}; give a function"
         )
 
 

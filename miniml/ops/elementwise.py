@@ -12,13 +12,14 @@ and selection.
 from __future__ import annotations
 
 import math
+import sys
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..core.dtype import INTEGERS, DType, as_dtype, bool_
 from ..core.errors import AttributeRefusedError, DTypeError, ShapeError
-from ..core.options import integer
+from ..core.options import brief, integer
 from ..core.primitive import Primitive
 from . import rules
 from .bases import (
@@ -251,14 +252,19 @@ class Clip(Unary):
         return (select(x == out, dout, 0),)
 
 
+_LARGEST = sys.float_info.max
+
+
 def _check_bound(x: DType, name: str, bound: Any) -> None:
-    if x not in INTEGERS:
-        return
-    info = np.iinfo(x)
-    if isinstance(bound, float) or not info.min <= bound <= info.max:
-        raise DTypeError(
-            f"Clip got {name}={bound} for {x.name}, which cannot hold it; cast x to a wider dtype"
-        )
+    if x in INTEGERS:
+        held = isinstance(bound, int) and np.iinfo(x).min <= bound <= np.iinfo(x).max
+        advice = "cast x to a wider dtype"
+    else:
+        held = isinstance(bound, float) or -_LARGEST <= bound <= _LARGEST
+        advice = f"leave {name} out, or give an infinity"
+    if not held:
+        got = f"Clip got {name}={brief(bound)} for {x.name}"
+        raise DTypeError(f"{got}, which cannot hold it; {advice}")
 
 
 def _shared(first: Any, second: Any, dout: Any) -> tuple[Any, Any]:

@@ -16,7 +16,6 @@ newer one, `check_int` and those below it, the value does.
 from __future__ import annotations
 
 import operator
-import reprlib
 from collections.abc import Callable, Collection, Mapping, Sequence
 from enum import Enum
 from typing import Any, TypeVar
@@ -33,6 +32,7 @@ from ..core.errors import (
     ShapeError,
     ValueRefusedError,
 )
+from ..core.options import brief
 from . import checks
 from .shape import permutation
 
@@ -80,7 +80,7 @@ def _checked(
 
 def _got(value: Any, name: str | None, who: str | None) -> str:
     argument = f"{name}=" if name else ""
-    return f"{_who(who)} got {argument}{reprlib.repr(value)} of type {type(value).__name__}"
+    return f"{_who(who)} got {argument}{brief(value)} of type {type(value).__name__}"
 
 
 def _who(name: str | None) -> str:

@@ -366,9 +366,11 @@ def degree(arrays: Arrays, out: Array, right: Array) -> str:
     """The severity: "rounding" of numbers of this size, "inaccurate" (terms cancel), or "wrong"."""
     if not is_float(out.dtype) or out.shape != right.shape:
         return "wrong"
+    wide = out.astype(float64)
     with np.errstate(all="ignore"):
-        off = np.abs(out.astype(float64) - right)
-    off = np.where(np.isnan(out.astype(float64)) & np.isnan(right), 0.0, off)
+        off = np.abs(wide - right)
+    # inf - inf is NaN, although two infinities of one sign agree
+    off = np.where((wide == right) | np.isnan(wide) & np.isnan(right), 0.0, off)
     if not np.isfinite(off).all():
         return "wrong"
     u = unit_roundoff(out.dtype)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable
 from dataclasses import replace
@@ -248,6 +249,22 @@ def a_step(which: str) -> Natural:
 
 
 # Rounding.
+def series(x: Any, *coefficients: float) -> Any:
+    """A polynomial of the numbers up to 0.01, of the others its constant; the first is that of
+    the highest power."""
+    where = np.where if isinstance(x, np.ndarray | np.generic) else ops.where
+    near, found = where(abs(x) > 0.01, 0.0 * x, x), 0.0 * x
+    for c in coefficients:
+        found = found * near + c
+    return found
+
+
+# Taylor series of (exp(x) - 1) / x and its slope: eight terms leave 1e-21 at 0.01, so that what is
+# close to it in float64 is right on both sides.
+EXPM1_BY_X = tuple(1 / math.factorial(k + 1) for k in reversed(range(8)))
+ITS_SLOPE = tuple(k / math.factorial(k + 1) for k in reversed(range(1, 9)))
+
+
 @kind(
     "exp less one",
     "one less cosine",
@@ -263,12 +280,12 @@ def terms_that_cancel(which: str) -> Natural:
             lambda x: np.where(
                 abs(x) > 0.01,
                 (np.exp(x) - 1) / np.where(x == 0, 1, x),
-                1 + x / 2 + x * x / 6 + x**3 / 24,
+                series(x, *EXPM1_BY_X),
             ),
             lambda x: ops.where(
                 ops.abs(x) > 0.01,
                 (ops.exp(x) * (x - 1.0) + 1.0) / ops.where(x == 0.0, 1.0, x * x),
-                0.5 + x / 3.0 + x * x / 8.0 + x * x * x / 30.0,
+                series(x, *ITS_SLOPE),
             ),
         ),
         "one less cosine": (lambda x: 1 - np.cos(x), ops.sin),

@@ -191,6 +191,14 @@ def saturated(value, info):
         (lambda: ml.Tensor([True]) << True, "LeftShift needs integer tensors; got bool; use the"),
         (lambda: ops.where([1, 0], 1.0, 2.0), "Select needs a bool condition; got int64; compare"),
         (lambda: ops.clip(INTEGERS, 0.5), "Clip got min=0.5 for int64"),
+        (
+            lambda: ops.clip(1.0, 10**400),
+            "Clip got min=an int of about 401 digits for float32, which cannot hold it; leave min "
+            "out, or give an infinity",
+        ),
+        (lambda: ops.clip(1.0, max=-(10**5000)), "Clip got max=an int of about 5001 digits for"),
+        (lambda: ops.clip(INTEGERS, 10**5000), "Clip got min=an int of about 5001 digits for"),
+        (lambda: ops.add(INTEGERS, 10**5000), "Add got the scalar an int of about 5001 digits"),
         (lambda: ops.add(np.uint64([1]), np.int8([1])), "Add: int8, uint64 have no common integer"),
     ],
 )

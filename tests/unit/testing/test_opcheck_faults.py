@@ -8,9 +8,11 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from miniml.ops import rules
 from miniml.testing import OpInfo, Sample, opcheck
+from miniml.testing.tolerance import degree
 from tests.faults import snakes
 from tests.faults.planting import plant, snake
 from tests.faults.snakes import TestAdder
@@ -20,6 +22,7 @@ def rougher(x, *, alpha, out):
     snake(x * x.dtype.type(1.001), alpha=alpha, out=out)
 
 
+NO_GRADIENT = {"differentiable": False}
 FLUSHED = "is 0 where numbers below the smallest normal one are right"
 
 
@@ -30,7 +33,7 @@ def test_lost_denormals_are_warnings():
         np.multiply(x, 0.5, out=out)
         out[np.abs(out) < tiny] = 0
 
-    with plant(fn=half, bprop=None, body={"differentiable": False}) as primitive:
+    with plant(fn=half, bprop=None, body=NO_GRADIENT) as primitive:
         info = OpInfo(type(primitive), lambda rng, dtype: (), reference=lambda x, alpha: x * 0.5)
         inputs = (np.array([tiny / 2]),)
         report = opcheck(primitive, info, inputs=inputs, checks=("kernels",), raise_error=False)
@@ -43,7 +46,7 @@ def test_a_function_that_ends_a_little_early_is_a_warning():
         np.exp(x, out=out)
         out[x < -740] = 0  # exp(-744.4) is the smallest number
 
-    with plant(fn=early, bprop=None, body={"differentiable": False}) as primitive:
+    with plant(fn=early, bprop=None, body=NO_GRADIENT) as primitive:
         info = OpInfo(type(primitive), lambda rng, dtype: (), reference=lambda x, alpha: np.exp(x))
         report = opcheck(primitive, info, inputs=(np.array([-740.5]),), checks=("kernels",))
     (found,) = report.findings
@@ -63,6 +66,38 @@ def test_a_kernel_that_no_call_reaches_is_a_warning():
         assert not opcheck(primitive).findings
 
 
+def test_a_fault_stays_one_while_its_example_is_made_smaller():
+    """Short arrays are off by fewer units of float16, which is a warning of the same kind."""
+
+    def body(x, *, alpha, out):
+        exact = np.sin(x.astype(np.float64))
+        if x.dtype == np.float16:
+            units = (10 if x.size > 12 else 5) * np.resize([1, -1], x.shape)
+            exact += units * np.spacing(exact.astype(np.float16)).astype(np.float64)
+        out[...] = exact
+
+    with plant(fn=body, letters=("e->e", "d->d"), bprop=None, body=NO_GRADIENT) as primitive:
+        x = np.random.default_rng(0).normal(size=40).astype(np.float16)
+        report = opcheck(primitive, inputs=(x,), checks=("kernels",), raise_error=False)
+    (found,) = report.findings
+    assert (found.severity, "(float16[13])" in found.message) == ("fault", True), str(report)
+
+
+@pytest.mark.parametrize(
+    ("right", "out", "expected"),
+    [
+        ([np.inf, 1.0], [np.inf, 1.0], "rounding"),
+        ([-np.inf, 1.0], [-np.inf, 1 + 1e-5], "inaccurate"),
+        ([np.inf, 1.0], [-np.inf, 1.0], "wrong"),
+        ([np.inf, np.nan], [np.inf, np.nan], "rounding"),
+        ([np.inf, 1.0], [1.0, 1.0], "wrong"),
+    ],
+)
+def test_infinities_of_one_sign_agree(right, out, expected):
+    out = np.array(out, np.float32)
+    assert degree((np.ones(2, np.float32),), out, np.array(right)) == expected
+
+
 def test_rows_that_depend_on_each_other_are_found():
     def centred(x, *, alpha, out):
         np.subtract(x, x.mean(axis=0) if len(x) else x, out=out)
@@ -70,7 +105,7 @@ def test_rows_that_depend_on_each_other_are_found():
     def samples(rng, dtype):
         yield Sample((rng.normal(size=(4, 3)).astype(dtype),))
 
-    with plant(fn=centred, bprop=None, body={"differentiable": False}) as primitive:
+    with plant(fn=centred, bprop=None, body=NO_GRADIENT) as primitive:
         info = OpInfo(type(primitive), samples, batch_axes=(0,))
         report = opcheck(primitive, info, raise_error=False)
     assert [f.check for f in report.faults] == ["kernels run", "batching"]

@@ -101,13 +101,6 @@ __device__ __forceinline__ Share share_of(const Sizes& s, long long rows) {
   const long long tiles = (rows + TILE - 1) / TILE, n = blockIdx.x;
   return {n / tiles / s.splits, n % tiles * TILE, n / tiles % s.splits * PARTS * 32};
 }
-struct Largest {
-  typedef REAL A;
-  static __device__ __forceinline__ A combine(A a, A b) { return a > b ? a : b; }
-  static __device__ __forceinline__ A crossed(A a, int o) {
-    return __shfl_xor_sync(0xffffffffu, a, o);
-  }
-};
 extern "C" __global__ void attend(
     const T* q, const T* k, const T* v, const Mask* mask, const unsigned long long* state, T* out,
     REAL* lse, Sizes s, Layout<1> where) {
@@ -126,7 +119,7 @@ extern "C" __global__ void attend(
     for (int r = 0; r < OWN; ++r) {
       const long long i = at.row + warp * OWN + r;
       x[r] = seen(x[r], c, s, mask_at, i, j + lane);
-      const REAL top = combined<Largest>(x[r], 32), peak = top > best[r] ? top : best[r];
+      const REAL top = combined<Largest<REAL> >(x[r], 32), peak = top > best[r] ? top : best[r];
       const REAL base = peak == REAL(-INFINITY) ? REAL(0) : peak, fade = exp(best[r] - base);
       x[r] = exp(x[r] - base);
       total[r] = total[r] * fade + combined<Total<REAL> >(x[r], 32);
@@ -266,7 +259,7 @@ class Attend(Kernel):
         self.parts = min(PARTS, -(-max(e, f, 1) // 32))
         dtypes = {"T_OUT0": node.inputs[0].dtype, "Mask": node.inputs[3].dtype}
         code = unit(TEXT, **dtypes, Sizes=SIZES, PARTS=self.parts)
-        self.functions = [node.device.compiler.function(code, name) for name in self.entries]
+        self.functions = node.device.compiler.functions(code, *self.entries)
 
     def launch(self, inputs: Any, workspace: Any, outputs: Any, stream: object) -> None:
         self.one(0, inputs, outputs, outputs[0].shape)

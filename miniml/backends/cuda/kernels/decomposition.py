@@ -73,7 +73,7 @@ extern "C" __global__ void cholesky(const T* x, T* out, long long count, long lo
   }
 }
 struct Candidate { T size; int row; };
-struct Largest {
+struct Pivot {
   typedef Candidate A;
   static __device__ __forceinline__ A combine(A a, A b) {
     return b.size > a.size || (b.size == a.size && b.row < a.row) ? b : a;
@@ -86,9 +86,9 @@ __device__ __forceinline__ int pivot_row(const Matrix& a, long long n, long long
   Candidate best = {T(-1), int(k)};
   EACH(i, n - k) {
     const Candidate other = {fabs(a(k + i, k)), int(k + i)};
-    best = Largest::combine(best, other);
+    best = Pivot::combine(best, other);
   }
-  best = combined<Largest>(best, blockDim.x);
+  best = combined<Pivot>(best, blockDim.x);
   __syncthreads();
   return best.size > T(0) ? best.row : -1;
 }
@@ -208,18 +208,11 @@ extern "C" __global__ void slogdet(
 FACTORS = r"""
 #define EACH_COLUMN(j, n) for (long long j = threadIdx.x >> 5; j < (n); j += blockDim.x >> 5)
 #define EACH_ROW(i, first, m) for (long long i = (first) + (threadIdx.x & 31); i < (m); i += 32)
-struct Most {
-  typedef T A;
-  static __device__ __forceinline__ A combine(A a, A b) { return a > b ? a : b; }
-  static __device__ __forceinline__ A crossed(A a, int o) {
-    return __shfl_xor_sync(0xffffffffu, a, o);
-  }
-};
 // A power of two by which numbers come near 1, so that no square leaves the range.
 __device__ __forceinline__ T scale_of(const T* x, long long n) {
   T most = T(0);
-  EACH(i, n) most = Most::combine(most, fabs(x[i]));
-  most = combined<Most>(most, blockDim.x);
+  EACH(i, n) most = Largest<T>::combine(most, fabs(x[i]));
+  most = combined<Largest<T> >(most, blockDim.x);
   int exponent = 0;
   frexp(most, &exponent);
   return most > T(0) ? ldexp(T(1), exponent - 1) : T(1);
@@ -234,7 +227,7 @@ __device__ __forceinline__ T dot(
 // The sign of the first of the largest numbers in a column.
 __device__ __forceinline__ T sign_of(const Matrix& x, long long j, long long m) {
   T most = T(0);
-  for (long long i = 0; i < m; ++i) most = Most::combine(most, fabs(x(i, j)));
+  for (long long i = 0; i < m; ++i) most = Largest<T>::combine(most, fabs(x(i, j)));
   for (long long i = 0; i < m; ++i)
     if (fabs(x(i, j)) >= T(LARGEST) * most) return x(i, j) < T(0) ? T(-1) : T(1);
   return T(1);
@@ -424,7 +417,7 @@ extern "C" __global__ void pinv(
     const T scale = scale_of(a, m * n);
     singular(a, scale, m, n, w, v, lengths, T(tolerance));
     T most = T(0);
-    for (long long j = 0; j < k; ++j) most = Most::combine(most, lengths[j]);
+    for (long long j = 0; j < k; ++j) most = Largest<T>::combine(most, lengths[j]);
     EACH(e, k * rows) {
       const long long i = e / rows, r = e % rows;
       T sum = T(0);

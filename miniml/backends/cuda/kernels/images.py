@@ -242,9 +242,9 @@ class ConvolutionKernel(Kernel):
         self.sum_dtype = accumulation(dtype)
         alone, entry = self.alone
         text = unit(WINDOWS + alone + TILES, T=dtype, KIND=self.kind, Product=PRODUCT, **NAMES)
-        get = node.device.compiler.function
-        self.function = get(text, self.tiles.entry if self.tiles else entry)
-        self.sum = get(text, "sum_parts") if self.tiles and self.tiles.split > 1 else None
+        names = [self.tiles.entry if self.tiles else entry]
+        names += ["sum_parts"] * bool(self.tiles and self.tiles.split > 1)
+        self.functions = node.device.compiler.functions(text, *names)
         by_warps = self.kind == WEIGHT and self.tiles is None
         self.shared = grid_for(prod(out), 32) if by_warps else spread(prod(out))
 
@@ -257,14 +257,15 @@ class ConvolutionKernel(Kernel):
 
     def launch(self, inputs: Any, workspace: Any, outputs: Any, stream: object) -> None:
         (one, two), out, tiles = (a.flat for a in inputs), outputs[0].flat, self.tiles
+        function, *more = self.functions
         if tiles is None:
-            self.function(*self.shared, (one, two, out, self.window))
+            function(*self.shared, (one, two, out, self.window))
             return
         parts = workspace[0].flat  # filters or dout come second, the images first
         args = (two, one, out, parts, self.window, tiles.product, tiles.tiles)
-        self.function(tiles.grid, (256,), args)
-        if self.sum is not None:
-            self.sum(*self.shared, (parts, out, tiles.product))
+        function(tiles.grid, (256,), args)
+        for sum_parts in more:
+            sum_parts(*self.shared, (parts, out, tiles.product))
 
 
 for _name, _kind, _alone, _roles in (

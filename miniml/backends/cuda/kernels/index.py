@@ -6,7 +6,7 @@ additions and writes of each primitive.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from math import prod
 from typing import Any
 
@@ -152,10 +152,12 @@ def axes_of(extents: Sequence[int], steps: Sequence[int]) -> Any:
 class Indexed(Kernel):
     """Base of kernels that read or write at indices: `plan` gives the addresses.
 
-    kernels: the text. moves: True where elements are only copied, so that only their size matters.
+    kernels: the text, and entries the names of its kernels. moves: True where elements are only
+    copied, so that only their size matters.
     """
 
     kernels: str
+    entries: tuple[str, ...]
     moves = True
 
     def prepare(self, node: KernelNode) -> None:
@@ -165,8 +167,7 @@ class Indexed(Kernel):
         held = node.outputs[0].dtype
         self.element = carrier(held.itemsize) if self.moves else held
         code = text(self.kernels, self.element, index, len(self.named), **self.names(node))
-        compiler = node.device.compiler
-        self.get: Callable[[str], Any] = lambda entry: compiler.function(code, entry)
+        self.functions = node.device.compiler.functions(code, *self.entries)
         shape, self.axes, *steps = self.plan(node)
         self.where, self.count = layout(merged(shape, steps, node.name)), prod(shape)
 
@@ -238,18 +239,18 @@ NAMED = "il"
 class Take(Indexed):
     """Base of kernels that read at indices."""
 
-    kernels = TAKE
+    kernels, entries = TAKE, ("take",)
 
     def launch(self, inputs: Any, workspace: Any, outputs: Any, stream: object) -> None:
         arrays = (self.bits(inputs[0]), *self.indices(inputs), self.bits(outputs[0]))
         args = (*arrays, self.where, self.axes, np.int64(self.count))
-        self.get("take")(*spread(self.count), args)
+        self.functions[0](*spread(self.count), args)
 
 
 class AddAt(Indexed):
     """Base of kernels that add at indices, in sums of a type that has atomics, rounded once."""
 
-    kernels = ADD
+    kernels, entries = ADD, ("add", "round_sums", "widen")
     moves = False
 
     def workspace(self) -> tuple[ArraySpec, ...]:
@@ -266,12 +267,13 @@ class AddAt(Indexed):
 
     def launch(self, inputs: Any, workspace: Any, outputs: Any, stream: object) -> None:
         (sums,), (out,) = workspace, outputs
+        add, round_sums, _ = self.functions
         self.start(inputs, sums)
         if self.count:
             arrays = (self.updates(inputs).flat, *self.indices(inputs), sums.flat)
             args = (*arrays, self.where, self.axes, np.int64(self.count))
-            self.get("add")(*spread(self.count), args)
-        self.get("round_sums")(*spread(out.size), (sums.flat, out.flat, np.int64(out.size)))
+            add(*spread(self.count), args)
+        round_sums(*spread(out.size), (sums.flat, out.flat, np.int64(out.size)))
 
 
 class IndexKernel(Take):
@@ -294,7 +296,7 @@ class IndexAddKernel(AddAt):
 class IndexReduceKernel(IndexAddKernel):
     """Products, minima and maxima of the updates for each position, in 32 or 64 bits."""
 
-    kernels = REDUCE
+    kernels, entries = REDUCE, ("reduce", "round_all")
 
     def names(self, node: KernelNode) -> dict[str, DType | str]:
         mode, dtype = node.attrs["mode"], node.outputs[0].dtype
@@ -308,12 +310,13 @@ class IndexReduceKernel(IndexAddKernel):
 
     def launch(self, inputs: Any, workspace: Any, outputs: Any, stream: object) -> None:
         (found,), (out,) = workspace, outputs
+        reduce, round_all = self.functions
         fill(found, identity(self.node.attrs["mode"], out.dtype))
         if self.count:
             arrays = (inputs[0].flat, *self.indices(inputs), found.flat)
             args = (*arrays, self.where, self.axes, np.int64(self.count))
-            self.get("reduce")(*spread(self.count), args)
-        self.get("round_all")(*spread(out.size), (found.flat, out.flat, np.int64(out.size)))
+            reduce(*spread(self.count), args)
+        round_all(*spread(out.size), (found.flat, out.flat, np.int64(out.size)))
 
 
 _ATOMIC = {4: "unsigned int", 8: "unsigned long long"}  # what atomicCAS takes, by bytes
@@ -355,7 +358,7 @@ class ScatterAddKernel(AddAt):
 
     def start(self, inputs: Any, sums: DeviceArray) -> None:
         size = sums.size
-        self.get("widen")(*spread(size), (inputs[0].flat, sums.flat, np.int64(size)))
+        self.functions[-1](*spread(size), (inputs[0].flat, sums.flat, np.int64(size)))
 
     def plan(self, node: KernelNode) -> Plan:
         x, indices, updates = (i.shape for i in node.inputs)
@@ -366,7 +369,7 @@ class ScatterAddKernel(AddAt):
 class ScatterKernel(Indexed):
     """x with values put at an index; of several for one element, the last one is kept."""
 
-    kernels = PUT
+    kernels, entries = PUT, ("claim", "put")
 
     def is_index(self, i: int) -> bool:
         return i > 1
@@ -407,12 +410,12 @@ class ScatterKernel(Indexed):
             index = self.node.attrs["index"]
             move(value, out.seen(lambda a: a[(*index, ...)] if ... not in index else a[index]))
         elif self.count:
+            (claim, put), indices = self.functions, self.indices(inputs)
             fill(owner, 0)
-            indices = self.indices(inputs)
             rest = self.where, self.axes, np.int64(self.count)
-            self.get("claim")(*spread(self.count), (*indices, owner.flat, *rest))
+            claim(*spread(self.count), (*indices, owner.flat, *rest))
             arrays = (self.bits(value), *indices, owner.flat, self.bits(out))
-            self.get("put")(*spread(self.count), (*arrays, *rest))
+            put(*spread(self.count), (*arrays, *rest))
 
 
 def is_int(item: Any) -> bool:

@@ -125,21 +125,21 @@ class BatchNormKernel(Kernel):
         self.sums = ArraySpec((max(channels * split, 1),), sums)
         self.sizes = np.array([(channels, plane, n, split, length)], BATCH)
         self.shared = grid_for(channels * split, self.lanes)
-        code, get = unit(ROWS + TEXT, T=dtype, Batch=BATCH), node.device.compiler.function
-        self.sum_powers, self.batch_norm = get(code, "sum_powers"), get(code, "batch_norm")
+        code = unit(ROWS + TEXT, T=dtype, Batch=BATCH)
+        self.functions = node.device.compiler.functions(code, "sum_powers", "batch_norm")
 
     def workspace(self) -> tuple[ArraySpec, ...]:
         return self.sums, self.sums
 
     def launch(self, inputs: Any, workspace: Any, outputs: Any, stream: object) -> None:
         (x, *_), (sums, squares) = (a.flat for a in inputs), (a.flat for a in workspace)
-        lanes = np.int32(self.lanes)
+        lanes, (sum_powers, batch_norm) = np.int32(self.lanes), self.functions
         for second, out in enumerate((sums, squares)):
             args = (x, squares if out is sums else sums, out, self.sizes, lanes, np.int32(second))
-            self.sum_powers(*self.shared, args)
+            sum_powers(*self.shared, args)
         arrays = [a.flat for a in (*inputs, *outputs, *workspace)]
         rest = self.sizes, np.float64(self.node.attrs["eps"]), lanes
-        self.batch_norm(*self.shared, (*arrays, *rest))
+        batch_norm(*self.shared, (*arrays, *rest))
 
 
 @view_kernel("CheckedLabels", "cuda")

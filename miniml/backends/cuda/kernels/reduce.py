@@ -18,7 +18,18 @@ from ...kernel import Kernel, KernelNode, Launch
 from ...product import Axis, dense_strides
 from ...registry import kernel, raw_kernel
 from ...signature import ANY, FLOAT, INT, WHOLE, ArraySpec, same
-from ..text.source import BLOCK, along, grid_for, lanes_for, layout, merged, parts, spread, unit
+from ..text.source import (
+    BLOCK,
+    along,
+    grid_for,
+    lanes_for,
+    layout,
+    merged,
+    parts,
+    spread,
+    structure,
+    unit,
+)
 
 # --- Reductions -----------------------------------------------------------------------------------
 
@@ -26,20 +37,6 @@ from ..text.source import BLOCK, along, grid_for, lanes_for, layout, merged, par
 PACK = 16  # bytes that a thread loads at once
 
 REDUCTION = r"""
-using namespace miniml;
-struct Op {
-  struct A { VALUE value; OTHER other; };
-  static __device__ __forceinline__ A identity() { A r = {IDENTITY}; return r; }
-  static __device__ __forceinline__ A element(C x, long long i) {
-    (void)i; A r = {ELEMENT}; return r;
-  }
-  static __device__ __forceinline__ A combine(A a, A b) { A r = {COMBINE}; return r; }
-  static __device__ __forceinline__ A crossed(A a, int o) {
-    A r = {(VALUE)__shfl_xor_sync(0xffffffffu, a.value, o),
-           (OTHER)__shfl_xor_sync(0xffffffffu, a.other, o)};
-    return r;
-  }
-};
 __device__ __forceinline__ OUT finished(Op::A a, long long n) {
   (void)n; return store<OUT>(RESULT(FINISH));
 }
@@ -129,7 +126,7 @@ class Reduce(Kernel):
         self.outer, self.sizes = outer, np.array([(outer, n, self.split, length)], SHAPE)
         code = reduction_text(self.row, dtype, node.outputs[0].dtype)
         names = ("reduce_elements", "reduce_parts")[: 1 + (self.split > 1)]
-        self.functions = [node.device.compiler.function(code, name) for name in names]
+        self.functions = node.device.compiler.functions(code, *names)
 
     def workspace(self) -> tuple[ArraySpec, ...]:
         return (ArraySpec((16 * self.outer * self.split if self.split > 1 else 16,), uint8),)
@@ -171,15 +168,11 @@ def reduced_axes(node: KernelNode) -> tuple[int, ...]:
 
 def reduction_text(row: Row, dtype: DType, out: DType) -> str:
     """The unit of a reduction of one dtype."""
-    low, high = ends(dtype)
     whole = row.value == "S" and out.kind in "iu"
-    names = {"IDENTITY": row.identity, "ELEMENT": row.element, "COMBINE": row.combine}
-    pad = ("0",) * (len(row.identity) == 1)
+    text = f"using namespace miniml;\n{structure('Op', row, dtype)}{REDUCTION}"
     return unit(
-        REDUCTION, IN=dtype, OUT=out, C=computed(dtype), S=accumulation(dtype), LOWEST=low,
-        HIGHEST=high, VALUE=row.value, OTHER=row.other, FINISH=row.finish,
+        text, IN=dtype, OUT=out, C=computed(dtype), S=accumulation(dtype), FINISH=row.finish,
         RESULT=uint64 if whole else computed(out), WIDTH=PACK // dtype.itemsize, Shape=SHAPE,
-        **{name: ", ".join((*texts, *pad)) for name, texts in names.items()},
     )  # fmt: skip
 
 
@@ -209,12 +202,8 @@ CHUNKS = 4  # of 32 elements, which a warp loads before it scans the first
 # it; `carry` is the sum before all of them.
 SCAN = r"""
 using namespace miniml;
-struct Joined {
-  typedef S A;
-  static __device__ __forceinline__ A combine(A a, A b) { return JOIN(a, b); }
-  static __device__ __forceinline__ A crossed(A a, int o) {
-    return __shfl_xor_sync(0xffffffffu, a, o);
-  }
+struct Joined : OfNumbers<S> {
+  static __device__ __forceinline__ S combine(S a, S b) { return JOIN(a, b); }
 };
 __device__ __forceinline__ S scanned(S sum, int lane) {
   for (int o = 1; o < 32; o <<= 1) {
@@ -339,9 +328,8 @@ class Scan(Kernel):
         out, (low, high) = node.outputs[0].dtype, ends(self.sum_dtype)
         texts = {"JOIN(a, b)": self.join, "NONE": self.none, "LOWEST": low, "HIGHEST": high}
         code = unit(SCAN, T=dtype, OUT=out, S=self.sum_dtype, CHUNKS=CHUNKS, Rows=SCANNED, **texts)
-        get = node.device.compiler.function
         names = ("scan", "sum_parts", "scan_sums") if self.split > 1 else ("scan",)
-        self.scan, *self.more = [get(code, name) for name in names]
+        self.functions = node.device.compiler.functions(code, *names)
 
     def workspace(self) -> tuple[ArraySpec, ...]:
         rows = int(self.sizes["rows"][0])
@@ -351,11 +339,12 @@ class Scan(Kernel):
         x, sums, reverse = inputs[0].flat, workspace[0].flat, self.flags[0]
         rows, lanes = self.sizes["rows"][0], np.int32(self.lanes)
         grid, block = grid_for(int(rows) * self.split, self.lanes)
-        if self.more:
-            sum_parts, scan_sums = self.more
+        scan, *more = self.functions
+        if more:
+            sum_parts, scan_sums = more
             sum_parts(grid, block, (x, sums, self.sizes, lanes, reverse))
             scan_sums(*grid_for(int(rows), BLOCK), (sums, rows, np.int64(self.split)))
-        self.scan(grid, block, (x, outputs[0].flat, sums, self.sizes, lanes, *self.flags))
+        scan(grid, block, (x, outputs[0].flat, sums, self.sizes, lanes, *self.flags))
 
 
 # JOIN, NONE, and False for extrema, which have the type of the elements.
@@ -587,7 +576,7 @@ class Sorting(Kernel):
             COMMON + SORT_RUNS + MERGE_RUNS, T=dtype, KEY=int32 if narrow else computed(dtype),
             NUMBER=self.number, RUN=RUN, PART=PART, PER_THREAD=PER_THREAD, Shape=ROWS_OF_SORT,
         )  # fmt: skip
-        self.functions = [node.device.compiler.function(code, p.entry) for p in self.passes]
+        self.functions = node.device.compiler.functions(code, *(p.entry for p in self.passes))
 
     def plan(self, n: int, inner: int, rows: int, keep: int, descending: bool) -> list[SortPass]:
         """The launches, of which the last one fills the outputs."""

@@ -2,8 +2,7 @@
 
 No extent, stride or constant is in the text: programs that differ in nothing else share a kernel,
 which gets the numbers as a structure. Parts: the choice of a distribution; the text and statements
-that all share; packs of neighbouring elements, moved together; a final class for each distribution;
-the structures of reductions, by which groups of threads combine.
+that all share; packs of neighbouring elements, moved together; a final class for each distribution.
 """
 
 from __future__ import annotations
@@ -31,10 +30,21 @@ from ...expressions.rows import (
     Statement,
     Store,
 )
-from ...expressions.table import accumulation, computed, ends
+from ...expressions.table import accumulation, computed
 from ...signature import ArraySpec
 from .elementwise import value_text
-from .source import BLOCK, C_TYPES, PER_THREAD, THREADS, grid_for, lanes_for, parts, spread, unit
+from .source import (
+    BLOCK,
+    C_TYPES,
+    PER_THREAD,
+    THREADS,
+    grid_for,
+    lanes_for,
+    parts,
+    spread,
+    structure,
+    unit,
+)
 
 # --- Choice of a distribution ---------------------------------------------------------------------
 
@@ -207,8 +217,8 @@ class Text:
 
     def op(self, row: str, dtype: DType) -> str:
         """The name of the structure of a reduction; adds its text to the unit."""
-        name, text = structure(row, dtype)
-        self.before[text] = None
+        name = f"{row}_{dtype.name}"
+        self.before[structure(name, ROWS[row], dtype)] = None
         return name
 
     def set(self, value: int, text: str) -> str:
@@ -579,32 +589,3 @@ class Rows(Packed):
 
     def how(self) -> str:
         return f"threads for each row: {self.lanes}"
-
-
-# --- Reductions -----------------------------------------------------------------------------------
-
-
-_TEXT = """\
-struct NAME {
-  typedef ELEMENTS C;
-  typedef SUMS S;
-  struct A { VALUE value; };
-  static __device__ __forceinline__ A identity() { return {IDENTITY}; }
-  static __device__ __forceinline__ A element(C x) { return {(VALUE)(ELEMENT)}; }
-  static __device__ __forceinline__ A combine(A a, A b) { return {(VALUE)(COMBINE)}; }
-  static __device__ __forceinline__ A crossed(A a, int o) {
-    return {(VALUE)__shfl_xor_sync(0xffffffffu, a.value, o)};
-  }
-};
-"""
-
-
-def structure(row: str, dtype: DType) -> tuple[str, str]:
-    """The structure of a reduction of elements of a dtype: its name and its text."""
-    name, found, (low, high) = f"{row}_{dtype.name}", ROWS[row], ends(computed(dtype))
-    c, s = C_TYPES[computed(dtype)], C_TYPES[accumulation(dtype)]
-    value = {"S": s, "C": c}.get(found.value, found.value)
-    text = _TEXT.replace("NAME", name).replace("COMBINE", found.combine[0])
-    text = text.replace("ELEMENTS", c).replace("SUMS", s).replace("VALUE", value)
-    text = text.replace("IDENTITY", found.identity[0]).replace("ELEMENT", found.element[0])
-    return name, text.replace("LOWEST", low).replace("HIGHEST", high)

@@ -18,6 +18,8 @@ import numpy as np
 from ....core.dtype import DType, bfloat16, float16
 from ....core.errors import LaunchError, ShapeError
 from ...expressions import functions, table
+from ...expressions.reduce import Row
+from ...expressions.table import accumulation, computed, ends
 from ...product import Axis, Shape, broadcast_steps
 from ...product import merged as merge
 from ..array import DeviceArray
@@ -159,6 +161,10 @@ class Compiler:
             loaded = self._unit(_titled(code), *options)
             found = self._functions[key] = loaded.function(entry)
         return found
+
+    def functions(self, code: str, *entries: str) -> list[Any]:
+        """Several functions of one text."""
+        return [self.function(code, entry) for entry in entries]
 
     def _unit(self, *key: str) -> Any:
         if key not in self._units:
@@ -450,14 +456,48 @@ __device__ __forceinline__ Part part_of(
   return {lanes == 1 ? g % rows : g / split, number, begin,
           begin + length < n ? begin + length : n};
 }
-template <typename S> struct Total {
+// Operations of `combined` on numbers; `structure` writes those with an identity and elements.
+template <typename S> struct OfNumbers {
   typedef S A;
-  static __device__ __forceinline__ A combine(A a, A b) { return a + b; }
-  static __device__ __forceinline__ A crossed(A a, int o) {
+  static __device__ __forceinline__ S crossed(S a, int o) {
     return __shfl_xor_sync(0xffffffffu, a, o);
   }
 };
+template <typename S> struct Total : OfNumbers<S> {
+  static __device__ __forceinline__ S combine(S a, S b) { return a + b; }
+};
+template <typename S> struct Largest : OfNumbers<S> {
+  static __device__ __forceinline__ S combine(S a, S b) { return a > b ? a : b; }
+};
 """
+
+
+def structure(name: str, row: Row, dtype: DType) -> str:
+    """The C struct of a reduction of elements of a dtype: what `combined` takes, and where to
+    begin."""
+    low, high = ends(computed(dtype))
+    c, s = C_TYPES[computed(dtype)], C_TYPES[accumulation(dtype)]
+    fields = {"value": row.value, "other": row.other}
+    types = {f: {"C": c, "S": s}.get(t, t) for f, t in fields.items()}
+
+    def made(*texts: str) -> str:
+        return ", ".join(f"({t})({text})" for t, text in zip(types.values(), texts))
+
+    def shuffled(field: str) -> str:
+        return f"__shfl_xor_sync(0xffffffffu, a.{field}, o)"
+
+    held = list(types)[: len(row.identity)]
+    method = "  static __device__ __forceinline__ A"
+    return f"""struct {name} {{
+  typedef {c} C;
+  typedef {s} S;
+  struct A {{ {" ".join(f"{types[f]} {f};" for f in held)} }};
+{method} identity() {{ return {{{made(*row.identity)}}}; }}
+{method} element(C x, long long i = 0) {{ (void)i; return {{{made(*row.element)}}}; }}
+{method} combine(A a, A b) {{ return {{{made(*row.combine)}}}; }}
+{method} crossed(A a, int o) {{ return {{{made(*map(shuffled, held))}}}; }}
+}};
+""".replace("LOWEST", low).replace("HIGHEST", high)
 
 
 def lanes_for(length: int, neighbours: int) -> int:
