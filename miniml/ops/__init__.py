@@ -21,6 +21,7 @@ from .elementwise import *  # noqa: F403
 from .images import *  # noqa: F403
 from .index import *  # noqa: F403
 from .linalg import *  # noqa: F403
+from .loops import *  # noqa: F403
 from .losses import *  # noqa: F403
 from .norm import *  # noqa: F403
 from .random import *  # noqa: F403
