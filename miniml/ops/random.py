@@ -36,7 +36,15 @@ from ..core.options import number, probability
 from ..core.primitive import Primitive
 from ..core.trace import Stream, current_trace
 from . import reduce
-from .checks import as_shape, dtype_of, extents, normal_axis, on_one_device, shape_of
+from .checks import (
+    as_shape,
+    dtype_of,
+    extents,
+    needs_number,
+    normal_axis,
+    on_one_device,
+    shape_of,
+)
 from .composed import as_float
 from .control import known_truth
 from .create import arange
@@ -48,8 +56,8 @@ if TYPE_CHECKING:
     from ..core.tensor import Tensor
 
 __all__ = [
-    "Bernoulli", "Gumbel", "Normal", "TruncatedNormal", "Uniform", "bernoulli", "gumbel", "normal",
-    "truncated_normal", "uniform",
+    "Bernoulli", "Gamma", "Gumbel", "Normal", "Poisson", "TruncatedNormal", "Uniform",
+    "bernoulli", "gumbel", "normal", "truncated_normal", "uniform",
     "categorical", "dropout", "permutation", "randint",
 ]  # fmt: skip
 
@@ -163,6 +171,59 @@ class TruncatedNormal(FloatDraw):
                 f"std={self.std}; low is below high, and one of them within 37 std of the mean"
             )
         return super().infer_shape(state)
+
+
+class Gamma(FloatDraw):
+    """Draws from the gamma distributions of shape parameters `alpha` and scale 1; with `log`, their
+    logarithms, which are finite where small draws are not told from 0.
+
+    alpha: float64, whose shape is that of the output and ends in `shape`; what stands in front of
+    it shares the stream. NaN where alpha is not above 0. Each element takes a block, and further
+    blocks with the same low half of the counter while its draws are rejected. The gradient is that
+    of the quantile at a fixed probability.
+    """
+
+    differentiable = True
+    log: bool = False
+    skip: int = 0
+
+    def infer_shape(self, state: Shape, alpha: Shape) -> Shape:  # type: ignore[override]
+        return _of_parameter(self, "alpha", super().infer_shape(state), alpha)
+
+    def infer_dtype(self, state: DType, alpha: DType) -> DType:  # type: ignore[override]
+        return _of_float64(self, "alpha", super().infer_dtype(state), alpha)
+
+
+class Poisson(Draw):
+    """Draws from the Poisson distributions of means `lam`, in any dtype but bool.
+
+    lam: float64, whose shape is that of the output and ends in `shape`, as for `Gamma`. Where lam
+    is not a finite number >= 0, NaN; -1 in integers, 0 in unsigned ones. Integers that do not fit
+    are the largest of the dtype. No gradient passes.
+    """
+
+    skip: int = 0
+
+    def infer_shape(self, state: Shape, lam: Shape) -> Shape:  # type: ignore[override]
+        return _of_parameter(self, "lam", super().infer_shape(state), lam)
+
+    def infer_dtype(self, state: DType, lam: DType) -> DType:  # type: ignore[override]
+        needs_number(self.name, self.dtype)
+        return _of_float64(self, "lam", super().infer_dtype(state), lam)
+
+
+def _of_parameter(draw: Draw, name: str, shape: Shape, given: Shape) -> Shape:
+    """The shape of a draw's parameter; ShapeError unless it ends in that of the draw."""
+    if given[len(given) - len(shape) :] != shape or len(given) < len(shape):
+        raise ShapeError(f"{draw.name} of shape {shape} got {name} of shape {given}; broadcast it")
+    return given
+
+
+def _of_float64(draw: Draw, name: str, dtype: DType, given: DType) -> DType:
+    """The dtype of a draw; DTypeError unless its parameter is float64."""
+    if given != float64:
+        raise DTypeError(f"{draw.name} needs {name} of float64; got {given.name}; cast it")
+    return dtype
 
 
 # --- Draws from a generator -----------------------------------------------------------------------
