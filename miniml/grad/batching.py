@@ -370,7 +370,7 @@ class BatchTrace(ForwardingTrace):
 
     def _drawn(self, primitive: Primitive) -> Primitive:
         """The draw without parameters for all examples, from one stream."""
-        shape = (self.mapped.size, *primitive.shape)  # type: ignore[attr-defined]
+        shape = (self.mapped.size, *primitive.shape)
         return primitive.with_attributes({**primitive.attributes, "shape": shape})
 
     def reserve(self, blocks: int, generator: Any = None) -> tuple[Any, int]:

@@ -17,6 +17,7 @@ from .convolution import *  # noqa: F403
 from .create import *  # noqa: F403
 from .custom import *  # noqa: F403
 from .decomposition import *  # noqa: F403
+from .distributions import *  # noqa: F403
 from .elementwise import *  # noqa: F403
 from .images import *  # noqa: F403
 from .index import *  # noqa: F403

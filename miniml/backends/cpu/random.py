@@ -66,9 +66,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ..distributions import STIRLING, truncation
 from ..kernel import Array
 from ..signature import ANY, FLOAT
-from ..distributions import STIRLING, truncation
 from .registering import register
 
 Words = npt.NDArray[np.uint32]
@@ -247,7 +247,7 @@ def poisson(
     """Independent draws from the Poisson distributions of means `lam`. Where lam is not a finite
     number from 0 on, NaN, -1 in integers, 0 in unsigned ones.
 
-    `state` (2,) uint64; `out` has the shape of lam, which ends in `shape`, and any numbers' `dtype`.
+    `state` (2,) uint64; `out` has the shape of lam, which ends in `shape`, and a `dtype` of numbers.
     """
     top = np.iinfo(dtype).max if dtype.kind in "iu" else 0
     wrong = {"i": -1.0, "u": 0.0}.get(dtype.kind, np.nan)
@@ -301,7 +301,9 @@ def log_mass(k: Reals, lam: Reals) -> Reals:
     e = (least - lam) / lam
     square = 1.0 / (least * least)
     series = (1 / 12 - square * (1 / 360 - square * (1 / 1260 - square / 1680))) / least
-    rest = np.where(least < 10.0, np.array(STIRLING)[np.minimum(least, 9.0).astype(np.intp)], series)
+    rest = np.where(
+        least < 10.0, np.array(STIRLING)[np.minimum(least, 9.0).astype(np.intp)], series
+    )
     near = -lam * ((1.0 + e) * np.log1p(e) - e) - 0.5 * np.log(2.0 * math.pi * least) - rest
     return np.where(k < 1.0, -lam, near)
 
