@@ -247,7 +247,7 @@ def poisson(
     """Independent draws from the Poisson distributions of means `lam`. Where lam is not a finite
     number from 0 on, NaN, -1 in integers, 0 in unsigned ones.
 
-    `state` (2,) uint64; `out` has the shape of lam, which ends in `shape`, and a `dtype` of numbers.
+    `state` (2,) uint64; `out` has the shape of lam, which ends in `shape`; `dtype` is not bool.
     """
     top = np.iinfo(dtype).max if dtype.kind in "iu" else 0
     wrong = {"i": -1.0, "u": 0.0}.get(dtype.kind, np.nan)
