@@ -185,6 +185,7 @@ class Gamma(FloatDraw):
     """
 
     differentiable = True
+    implicit = True
     log: bool = False
     skip: int = 0
 
