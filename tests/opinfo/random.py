@@ -250,7 +250,7 @@ ROWS = (
                                                  ({"p": np.nan}, "expected a finite number"))),
     OpInfo(ops.Gamma,
            with_parameters(FLOATS, (0.01, 0.3, 0.9, 1.0, 2.5, 40.0, 1e6), {}, {"log": True}),
-           reference=gamma, nan="handled", refused=(
+           reference=gamma, dtypes="d", nan="handled", refused=(
                Refusal((STATE, ONES), "draws floats; got dtype int64",
                        {"shape": (3,), "dtype": np.int64}, DTypeError),
                *of_parameters("alpha"),

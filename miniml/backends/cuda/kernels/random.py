@@ -186,7 +186,7 @@ extern "C" __global__ void poisson(
   MINIML_FOR(i, n) {
     const double mean = lam[i];
     const double b = 0.931 + 2.53 * sqrt(mean), a = -0.059 + 0.02483 * b;
-    double draw = is_integer<T_OUT0> ? -1.0 : NAN;
+    double draw = is_integer<REAL> ? -1.0 : NAN;
     bool left = mean >= 0.0 && mean < INFINITY;
     for (unsigned int attempt = 0; left; ++attempt) {
       const Words words = philox(state[0], state[1] + skip + i % period, attempt);
