@@ -286,13 +286,13 @@ def _call(
 def _sound(who: str, name: str, value: Any, low: float | None, excluded: bool) -> Any:
     """A parameter, a float or a tensor; ValueRefusedError where it is known to be out of its range,
     NaN where it is not known."""
-    if isinstance(value, (bool, int, float, np.generic)):
+    if isinstance(value, (bool, int, float)) and not isinstance(value, np.generic):
         least = -math.inf if low is None else low
         return (
             number(who, name, value, above=least) if excluded else number(who, name, value, least)
         )
-    if isinstance(value, (list, tuple)):
-        value = np.asarray(value, np.float32)
+    if isinstance(value, (list, tuple, np.generic)):
+        value = np.asarray(value, getattr(value, "dtype", np.float32))
     if dtype_of(value) == bool_:
         raise DTypeError(f"{who} got {name} of bool; it is a number, so cast it")
     if low is None:
