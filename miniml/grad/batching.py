@@ -332,11 +332,12 @@ class BatchTrace(ForwardingTrace):
             return in_front(value, self.mapped.size)
 
     def bind(self, primitive: Primitive, args: Sequence[Any]) -> tuple[Any, ...]:
-        drawn = self._drawn(primitive, args)
-        if drawn is not None:
-            return tuple(map(self.wrap, self.parent.bind(drawn, args)))
+        own = isinstance(primitive, Draw) and self.mapped.randomness == "different"
         if not any(map(self.owns, args)):
-            return self.parent.bind(primitive, args)
+            if not own:
+                return self.parent.bind(primitive, args)
+            if len(args) == 1:
+                return tuple(map(self.wrap, self.parent.bind(self._drawn(primitive), args)))
         where = user_location(primitive.name)
         try:
             return self._mapped(primitive, args)
@@ -367,11 +368,8 @@ class BatchTrace(ForwardingTrace):
             results = call_batched(primitive, Batched(flags, self.mapped), values, outs)
         return tuple(map(self.wrap, results))
 
-    def _drawn(self, primitive: Primitive, args: Sequence[Any]) -> Primitive | None:
-        """The draw for all examples, where they draw for themselves from one stream."""
-        own = isinstance(primitive, Draw) and self.mapped.randomness == "different"
-        if not own or any(map(self.owns, args)):
-            return None
+    def _drawn(self, primitive: Primitive) -> Primitive:
+        """The draw without parameters for all examples, from one stream."""
         shape = (self.mapped.size, *primitive.shape)
         return primitive.with_attributes({**primitive.attributes, "shape": shape})
 

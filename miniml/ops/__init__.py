@@ -18,11 +18,13 @@ from .convolution import *  # noqa: F403
 from .create import *  # noqa: F403
 from .custom import *  # noqa: F403
 from .decomposition import *  # noqa: F403
+from .distributions import *  # noqa: F403
 from .elementwise import *  # noqa: F403
 from .embedding import *  # noqa: F403
 from .images import *  # noqa: F403
 from .index import *  # noqa: F403
 from .linalg import *  # noqa: F403
+from .loops import *  # noqa: F403
 from .losses import *  # noqa: F403
 from .norm import *  # noqa: F403
 from .random import *  # noqa: F403

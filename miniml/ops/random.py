@@ -32,25 +32,34 @@ from ..core.errors import (
     TracedValueError,
     ValueRefusedError,
 )
-from ..core.options import number, probability
+from ..core.options import flag, number, probability
 from ..core.primitive import Primitive
 from ..core.trace import Stream, current_trace
 from . import reduce
-from .checks import as_shape, dtype_of, extents, normal_axis, on_one_device, shape_of
+from .checks import (
+    as_shape,
+    dtype_of,
+    extents,
+    needs_number,
+    normal_axis,
+    on_one_device,
+    shape_of,
+)
 from .composed import as_float
 from .control import known_truth
 from .create import arange
-from .elementwise import add, cast, floor, isfinite, mul, select
-from .index import gather
+from .elementwise import add, cast, floor, greater_equal, isfinite, log, logical_and, mul, select
+from .index import gather, getitem
 from .reduce import argsort
+from .shape import reshape
 
 if TYPE_CHECKING:
     from ..core.tensor import Tensor
 
 __all__ = [
-    "Bernoulli", "Gumbel", "Normal", "TruncatedNormal", "Uniform", "bernoulli", "gumbel", "normal",
-    "truncated_normal", "uniform",
-    "categorical", "dropout", "permutation", "randint",
+    "Bernoulli", "Gamma", "Gumbel", "Normal", "Poisson", "TruncatedNormal", "Uniform",
+    "bernoulli", "gumbel", "normal", "truncated_normal", "uniform",
+    "categorical", "choice", "dropout", "permutation", "randint", "shuffle",
 ]  # fmt: skip
 
 
@@ -165,6 +174,60 @@ class TruncatedNormal(FloatDraw):
         return super().infer_shape(state)
 
 
+class Gamma(FloatDraw):
+    """Draws from the gamma distributions of shape parameters `alpha` and scale 1; with `log`, their
+    logarithms, which are finite where small draws are not told from 0.
+
+    alpha: float64, whose shape is that of the output and ends in `shape`; what stands in front of
+    it shares the stream. NaN where alpha is not above 0. Each element takes a block, and further
+    blocks with the same low half of the counter while its draws are rejected. The gradient is that
+    of the quantile at a fixed probability.
+    """
+
+    differentiable = True
+    implicit = True
+    log: bool = False
+    skip: int = 0
+
+    def infer_shape(self, state: Shape, alpha: Shape) -> Shape:  # type: ignore[override]
+        return _of_parameter(self, "alpha", super().infer_shape(state), alpha)
+
+    def infer_dtype(self, state: DType, alpha: DType) -> DType:  # type: ignore[override]
+        return _of_float64(self, "alpha", super().infer_dtype(state), alpha)
+
+
+class Poisson(Draw):
+    """Draws from the Poisson distributions of means `lam`, in any dtype but bool.
+
+    lam: float64, whose shape is that of the output and ends in `shape`, as for `Gamma`. Where lam
+    is not a finite number >= 0, NaN; -1 in integers, 0 in unsigned ones. Integers that do not fit
+    are the largest of the dtype. No gradient passes.
+    """
+
+    skip: int = 0
+
+    def infer_shape(self, state: Shape, lam: Shape) -> Shape:  # type: ignore[override]
+        return _of_parameter(self, "lam", super().infer_shape(state), lam)
+
+    def infer_dtype(self, state: DType, lam: DType) -> DType:  # type: ignore[override]
+        needs_number(self.name, self.dtype)
+        return _of_float64(self, "lam", super().infer_dtype(state), lam)
+
+
+def _of_parameter(draw: Draw, name: str, shape: Shape, given: Shape) -> Shape:
+    """The shape of a draw's parameter; ShapeError unless it ends in that of the draw."""
+    if given[len(given) - len(shape) :] != shape or len(given) < len(shape):
+        raise ShapeError(f"{draw.name} of shape {shape} got {name} of shape {given}; broadcast it")
+    return given
+
+
+def _of_float64(draw: Draw, name: str, dtype: DType, given: DType) -> DType:
+    """The dtype of a draw; DTypeError unless its parameter is float64."""
+    if given != float64:
+        raise DTypeError(f"{draw.name} needs {name} of float64; got {given.name}; cast it")
+    return dtype
+
+
 # --- Draws from a generator -----------------------------------------------------------------------
 
 
@@ -243,11 +306,7 @@ def drawn(
     kind: Any, shape: int | Shape, dtype: object, generator: Stream | None, *numbers: float
 ) -> Tensor:
     """A draw of this kind with these attributes, whose blocks are taken from the generator."""
-    if generator is not None and not hasattr(generator, "reserve"):
-        raise DTypeError(
-            f"{kind.name} got generator={generator!r}; it takes an ml.Generator, or None for the "
-            "default one"
-        )
+    _check_stream(kind, generator)
     given: list[Any] = [shape, *numbers]
     swapped = [number for number in given[1:] if isinstance(number, (tuple, list))]
     if swapped or isinstance(given[0], float):
@@ -260,6 +319,30 @@ def drawn(
     wide = float64 if kind in (Gumbel, TruncatedNormal) else of
     state, skip = current_trace().reserve(block_count(size, wide), generator)
     return kind(size, of, *numbers, skip=skip)(state)  # type: ignore[no-any-return]
+
+
+def drawn_of(
+    kind: Any, shape: Shape, dtype: DType, generator: Stream | None, parameter: Any, *attrs: Any
+) -> Tensor:
+    """A draw of this kind whose parameter has its shape, and a block for each element."""
+    _check_stream(kind, generator)
+    state, skip = current_trace().reserve(math.prod(shape), generator)
+    return kind(shape, dtype, *attrs, skip=skip)(state, parameter)  # type: ignore[no-any-return]
+
+
+def _check_stream(kind: Any, generator: object) -> None:
+    if generator is not None and not hasattr(generator, "reserve"):
+        raise DTypeError(
+            f"{kind.name} got generator={generator!r}; it takes an ml.Generator, or None for the "
+            "default one"
+        )
+
+
+def extents_of(name: str, shape: Any) -> Shape:
+    """A shape given as an int, a tuple or a list, as extents >= 0; ShapeError otherwise."""
+    if not isinstance(shape, (int, tuple, list, np.integer)) or isinstance(shape, bool):
+        raise ShapeError(f"{name} got shape {shape!r}; the shape comes first, a tuple of ints")
+    return extents(name, as_shape(shape, name))
 
 
 def block_count(shape: Shape, dtype: DType) -> int:
@@ -326,6 +409,86 @@ def permutation(x: Any, axis: int = 0, generator: Stream | None = None) -> Tenso
     count = index(x) if whole else shape_of(x)[normal_axis("permutation", axis, len(shape_of(x)))]
     order = argsort(drawn(Uniform, count, float64, generator))
     return order if whole else gather(x, order, axis)
+
+
+@on_one_device
+def shuffle(x: Any, axis: int = 0, generator: Stream | None = None) -> Tensor:
+    """x with its slices along `axis` in random order, as `permutation(x)`; x itself stays.
+
+    ShapeError where there is no such axis; for an int use `permutation`.
+    """
+    normal_axis("shuffle", axis, len(shape_of(x)))
+    return permutation(x, axis, generator)
+
+
+@on_one_device
+def choice(
+    x: Any,
+    shape: int | Shape = (),
+    replace: bool = True,
+    p: Any = None,
+    axis: int = 0,
+    generator: Stream | None = None,
+) -> Tensor:
+    """Slices of x along `axis`, drawn at random; for an int n, of 0 to n - 1.
+
+    The output has `shape` in place of that axis. replace: whether a slice may be drawn again; if
+    not, the draws are the first of a random order. p: a probability for each slice, up to a common
+    factor, none below 0; equal ones for None. Without replacement each draw has the probabilities
+    of those that are left, by the largest of log p + gumbel noise. The gradient passes to the
+    slices drawn. ShapeError for more draws than slices, ValueRefusedError for fewer slices of
+    probability above 0 than draws; in a graph, where that is not known, others are drawn too.
+    Source: Vieira, "Gumbel-max trick and weighted reservoir sampling" (2014).
+
+    >>> choice(np.array([10, 20, 30]), (2,), p=[0.0, 1.0, 0.0]).tolist()
+    [20, 20]
+    """
+    whole = isinstance(x, (int, np.integer)) and not isinstance(x, bool)
+    rank = 0 if whole else len(shape_of(x))
+    at = 0 if whole else normal_axis("choice", axis, rank)
+    count = index(x) if whole else shape_of(x)[at]
+    size = extents_of("choice", shape)
+    draws = math.prod(size)
+    if draws and count < 1:
+        raise ShapeError(f"choice got {count} slices to draw {draws} from; give one or more")
+    if not flag("choice", "replace", replace) and draws > count:
+        raise ShapeError(
+            f"choice got shape {size}, {draws} draws without replacement of {count} slices; draw "
+            "fewer, or with replace=True"
+        )
+    if not draws or p is None:
+        if replace and draws:
+            chosen = randint(size, 0, count, generator=generator)
+        else:
+            chosen = reshape(getitem(permutation(count, generator=generator), slice(draws)), size)
+    else:
+        chosen = _weighted(count, size, replace, p, generator)
+    return chosen if whole else gather(x, chosen, at)
+
+
+def _weighted(count: int, size: Shape, replace: bool, p: Any, generator: Stream | None) -> Tensor:
+    """Indices of slices, of probabilities proportional to p."""
+    p = as_float(p)
+    if shape_of(p) != (count,):
+        raise ShapeError(
+            f"choice got p of shape {shape_of(p)} for {count} slices; give a number for each"
+        )
+    draws = math.prod(size)
+    needed = 1 if replace else draws
+    sound = logical_and(
+        reduce.all(logical_and(greater_equal(p, 0), isfinite(p))),
+        greater_equal(reduce.count_nonzero(p), needed),
+    )
+    if known_truth("choice", sound) is False:
+        raise ValueRefusedError(
+            f"choice got p with a number below 0 or not finite, or with fewer than {needed} above "
+            "0; give probabilities, up to a factor"
+        )
+    logits = log(cast(p, float64))
+    if replace:
+        return categorical(logits, size, generator)
+    noisy = add(logits, drawn(Gumbel, count, float64, generator))
+    return reshape(getitem(argsort(noisy, descending=True), slice(draws)), size)
 
 
 @on_one_device

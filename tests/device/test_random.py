@@ -21,6 +21,25 @@ def draws(x, g):
     )  # fmt: skip
 
 
+def parametrised(x, g):
+    a = ops.cast(ops.exp(2.0 * x), "float64")
+    draws = (
+        ops.exponential(None, a, "float32", g), ops.laplace((9,), generator=g),
+        ops.gamma(None, a, dtype="float32", generator=g), ops.gamma((9,), 1e-2, generator=g),
+        ops.gamma(None, a, dtype="float16", generator=g), ops.gamma((2, 0), generator=g),
+        ops.beta(None, a, 2.0, "float32", g), ops.dirichlet(a, (2,), "float32", g),
+        ops.student_t(None, a, dtype="float32", generator=g), ops.cauchy((9,), generator=g),
+        grad(lambda a: ops.sum(ops.gamma(None, a, dtype="float64", generator=g)))(a),
+    )  # fmt: skip
+    counts = (
+        ops.poisson(None, a, generator=g), ops.poisson((99,), 9.9, "uint8", g),
+        ops.poisson((99,), 1e4, "float32", g), ops.poisson(None, a - 1.0, "float16", g),
+        ops.choice(x, (5,), generator=g), ops.choice(9, 4, False, np.arange(9.0), generator=g),
+        ml.vmap(lambda a: ops.poisson((3,), a, generator=g), randomness="same")(a[0]),
+    )  # fmt: skip
+    return draws, counts
+
+
 def outcome(device, compiled):
     """What two calls give, and where the streams stand afterwards."""
     ml.manual_seed(1)
@@ -39,6 +58,26 @@ def test_the_bits_of_the_cpu(device, compiled):
     assert ends == others
     for one, two in zip(got, expected, strict=True):
         np.testing.assert_array_equal(one, two, strict=True)
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_draws_with_parameters(device, compiled):
+    """By rejection, which rounding of float64 does not change here."""
+    found = []
+    for where, mode in ((device, compiled), ("cpu", False)):
+        g = ml.Generator(3)
+        with ml.context(device_target=where):
+            call = (ml.jit if mode else lambda f: f)(lambda x, g=g: parametrised(x, g))
+            draws, counts = call(ml.Tensor(X))
+            assert {t.device for t in (*draws, *counts)} == {where}
+            found.append((draws, counts, g.state.tolist()))
+    (draws, counts, end), (expected, others, other) = found
+    assert end == other
+    for one, two in zip(draws, expected, strict=True):
+        tolerance = 2e-3 if one.dtype == ml.float16 else 1e-6
+        np.testing.assert_allclose(one.asnumpy(), two.asnumpy(), tolerance, 1e-6)
+    for one, two in zip(counts, others, strict=True):
+        np.testing.assert_array_equal(one.asnumpy(), two.asnumpy(), strict=True)
 
 
 def test_normal_draws_up_to_rounding(on_device):

@@ -1,5 +1,8 @@
 """Rows of random draws, against Philox 4x32-10 in Python integers."""
 
+import itertools
+import math
+
 import numpy as np
 from scipy import stats
 
@@ -95,6 +98,66 @@ def truncated_normal(state, shape, dtype, mean=0.0, std=1.0, low=-2.0, high=2.0,
     return mean + side * std * stats.norm.ppf(start + u * (end - start))
 
 
+def parametrised(attempt, state, given, shape, skip, wrong):
+    """The first accepted attempt of each element; the blocks repeat after prod(shape) of them."""
+    key, offset = (int(word) for word in state)
+    out = np.empty(given.size)
+    for e, parameter in enumerate(given.ravel().tolist()):
+        low = (offset + skip + e % max(math.prod(shape), 1)) % 2**64
+        draw = wrong(parameter)
+        for high in itertools.count():
+            if draw is not None:
+                break
+            draw = attempt(philox(key, high << 64 | low), parameter)
+        out[e] = draw
+    return out.reshape(given.shape)
+
+
+def gamma(state, alpha, shape, dtype, log=False, skip=0):
+    """Marsaglia and Tsang's method, with the test as in their paper."""
+
+    def attempt(words, alpha):
+        radius, angle, u, boost = ((w + 0.5) / 2**32 for w in words)
+        d = (alpha + 1 if alpha < 1 else alpha) - 1 / 3
+        z = math.sqrt(-2 * math.log(radius)) * math.cos(2 * math.pi * angle)
+        v = (1 + z / math.sqrt(9 * d)) ** 3
+        if v <= 0 or math.log(u) >= z * z / 2 + d - d * v + d * math.log(v):
+            return None
+        less = math.log(boost) / alpha if alpha < 1 else 0.0
+        return math.log(d * v) + less if log else d * v * math.exp(less)
+
+    ends = lambda alpha: None if 0 < alpha < math.inf else alpha if alpha > 0 else math.nan  # noqa: E731
+    return parametrised(attempt, state, alpha, shape, skip, ends)
+
+
+def poisson(state, lam, shape, dtype, skip=0):
+    """Quantiles below 10, Hormann's PTRS above, with the test as in his paper."""
+
+    def attempt(words, lam):
+        pairs = [words[i + 1] << 32 | words[i] for i in (0, 2)]
+        first, v = ((pair >> 11 | 1) / 2**53 for pair in pairs)
+        if lam < 10:
+            return stats.poisson.ppf(first, lam)
+        b = 0.931 + 2.53 * math.sqrt(lam)
+        a, u = 0.02483 * b - 0.059, first - 0.5
+        us = 0.5 - abs(u)
+        k = math.floor((2 * a / us + b) * u + lam + 0.43)
+        if us >= 0.07 and v <= 0.9277 - 3.6224 / (b - 2):
+            return k
+        if k < 0 or (us < 0.013 and v > us):
+            return None
+        hat = math.log(v * (1.1239 + 1.1328 / (b - 3.4)) / (a / us**2 + b))
+        return k if hat <= k * math.log(lam) - lam - math.lgamma(k + 1) else None
+
+    wrong = {"i": -1.0, "u": 0.0}.get(np.dtype(dtype).kind, math.nan)
+    bad = lambda lam: None if 0 <= lam < math.inf else wrong  # noqa: E731
+    out = parametrised(attempt, state, lam, shape, skip, bad)
+    if np.dtype(dtype).kind not in "iu":
+        return out
+    most = np.iinfo(dtype).max
+    return np.array([min(int(k), most) for k in out.flat], dtype).reshape(out.shape)
+
+
 def states(rng):
     """Any key with an offset that stays, and one that runs over 2**64."""
     key = int(rng.integers(2**62)) * 3
@@ -113,8 +176,36 @@ def draws(dtypes, *attrs):
     return samples
 
 
+def with_parameters(dtypes, parameters, *attrs):
+    def samples(rng, _):
+        near, far = states(rng)
+        for dtype in dtypes:
+            for shape in SHAPES:
+                given = rng.choice(parameters, shape)
+                yield Sample((near, given), {"shape": shape, "dtype": dtype})
+            for more in attrs or ({},):
+                wide = rng.choice(parameters, (2, 5, 3))  # whose rows share the stream
+                yield Sample((far, wide), {"shape": (5, 3), "dtype": dtype, "skip": 2, **more})
+
+    return samples
+
+
 SHAPED = {"shape": (3,), "dtype": np.float32}
 STATE = np.zeros(2, np.uint64)
+
+
+ONES = np.ones(3)
+
+
+def of_parameters(name):
+    return (
+        Refusal((STATE, ONES.astype(np.float32)), f"{name} of float64; got float32", SHAPED,
+                DTypeError),
+        Refusal((STATE, np.ones(4)), rf"of shape \(3,\) got {name} of shape \(4,\)", SHAPED,
+                ShapeError),
+        Refusal((STATE[:1], ONES), r"state of shape \(2,\).*got \(1,\)", SHAPED, ShapeError),
+        Refusal((STATE.astype(np.int64), ONES), "state of uint64; got int64", SHAPED, DTypeError),
+    )  # fmt: skip
 
 
 def refusals(*attrs_and_match):
@@ -157,4 +248,18 @@ ROWS = (
     OpInfo(ops.Bernoulli, draws((np.bool_, np.int8, *FLOATS), {"p": 0.25}, {"p": 0.0}, {"p": 1.0}),
            reference=bernoulli, refused=refusals(({"p": 1.5}, "p=1.5; expected"),
                                                  ({"p": np.nan}, "expected a finite number"))),
+    OpInfo(ops.Gamma,
+           with_parameters(FLOATS, (0.01, 0.3, 0.9, 1.0, 2.5, 40.0, 1e6), {}, {"log": True}),
+           reference=gamma, dtypes="d", nan="handled", refused=(
+               Refusal((STATE, ONES), "draws floats; got dtype int64",
+                       {"shape": (3,), "dtype": np.int64}, DTypeError),
+               *of_parameters("alpha"),
+           )),
+    OpInfo(ops.Poisson,
+           with_parameters((np.int64, np.uint8, np.int8, *FLOATS), (0.0, 0.3, 4.0, 9.9, 80.0)),
+           reference=poisson, nan="handled", refused=(
+               Refusal((STATE, ONES), "no meaning for bool", {"shape": (3,), "dtype": np.bool_},
+                       DTypeError),
+               *of_parameters("lam"),
+           )),
 )  # fmt: skip

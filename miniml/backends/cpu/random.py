@@ -38,20 +38,37 @@ rounding of log, sqrt, sin, cos and the inverse of cdf):
 
   a and b are the bounds less the mean, in units of std. Where both are above 0, where cdf has
   lost its digits, a, b and std change their signs.
+
+- `gamma` and `poisson` work in float64, and repeat an attempt until it is accepted. Element e takes
+  its words from blocks of its own: those whose counters have the low 64 bits `(offset + skip +
+  e % n) mod 2**64`, n the size of `shape`, and the number of the attempt, from 0, as high ones.
+  With w of such a block and f[i] = (w[i] + 1/2) * 2**-32::
+
+      gamma:    z = sqrt(-2 log f[0]) * cos(2 pi f[1]);  d = a - 1/3;  t = z / (3 sqrt d)
+                accepted: t > -1 and log f[2] < d (3 (log(1 + t) - t) + 3/2 t^2 - t^3)
+                draw = d (1 + t)^3
+                for alpha >= 1 with a = alpha, else a = alpha + 1 and draw * f[3]^(1 / alpha)
+      poisson:  u, v = ((w[1] << 32 | w[0]) >> 11 | 1) * 2**-53, the same of w[3], w[2]
+                lam < 10: the least k with u <= sum of exp(-lam) lam^i / i! over i <= k
+                else an attempt of the transformed rejection PTRS, with u and v
+
+  Sources: Marsaglia, Tsang, "A simple method for generating gamma variables" (2000), whose test
+  is written so that it keeps its digits for a large alpha; Hormann, "The transformed rejection
+  method for generating Poisson random variables" (1993).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from ..distributions import STIRLING, truncation
 from ..kernel import Array
 from ..signature import ANY, FLOAT
-from ..truncation import truncation
 from .registering import register
 
 Words = npt.NDArray[np.uint32]
@@ -181,11 +198,152 @@ def truncated_normal(
         piece[...] = np.minimum(np.maximum(piece, ends[0]), ends[1])
 
 
+# --- Draws by rejection ---------------------------------------------------------------------------
+
+
+Reals = npt.NDArray[np.float64]
+Accepted = npt.NDArray[np.bool_]
+Attempt = Callable[[Words, Reals], tuple[Reals, Accepted]]
+
+
+def gamma(
+    state: State,
+    alpha: Reals,
+    *,
+    shape: Shape,
+    dtype: np.dtype[Any],
+    log: bool,
+    skip: int,
+    out: Array,
+) -> None:
+    """Independent draws from the gamma distributions of shape parameters `alpha` and scale 1, or
+    their logarithms; NaN where alpha is not above 0, inf where it is inf.
+
+    `state` (2,) uint64; `out` has the shape of alpha, which ends in `shape`, and a float `dtype`.
+    """
+
+    def attempt(words: Words, alpha: Reals) -> tuple[Reals, Accepted]:
+        unit = (words + 0.5) * 2.0**-32
+        logs = np.log(unit)
+        d = np.where(alpha < 1.0, alpha + 1.0, alpha) - 1.0 / 3.0
+        t = np.sqrt(-2.0 * logs[:, 0]) * np.cos(2.0 * math.pi * unit[:, 1]) / (3.0 * np.sqrt(d))
+        part = np.log1p(t)
+        accepted = (t > -1.0) & (logs[:, 2] < d * (3.0 * (part - t) + 1.5 * t * t - t * t * t))
+        boost = np.where(alpha < 1.0, logs[:, 3] / alpha, 0.0)
+        if log:
+            return np.log(d) + 3.0 * part + boost, accepted
+        return d * (1.0 + t) ** 3 * np.exp(boost), accepted
+
+    for counters, given, piece in parts(state, skip, math.prod(shape), alpha, out):
+        sound = (given > 0.0) & (given < np.inf)
+        draw = np.where(given == np.inf, np.inf, np.nan)
+        rejecting(attempt, int(state[0]), counters, given, sound, draw)
+        piece[...] = draw
+
+
+def poisson(
+    state: State, lam: Reals, *, shape: Shape, dtype: np.dtype[Any], skip: int, out: Array
+) -> None:
+    """Independent draws from the Poisson distributions of means `lam`. Where lam is not a finite
+    number from 0 on, NaN, -1 in integers, 0 in unsigned ones.
+
+    `state` (2,) uint64; `out` has the shape of lam, which ends in `shape`; `dtype` is not bool.
+    """
+    top = np.iinfo(dtype).max if dtype.kind in "iu" else 0
+    wrong = {"i": -1.0, "u": 0.0}.get(dtype.kind, np.nan)
+
+    def attempt(words: Words, lam: Reals) -> tuple[Reals, Accepted]:
+        return transformed(inner64(words), lam)
+
+    key = int(state[0])
+    for counters, given, piece in parts(state, skip, math.prod(shape), lam, out):
+        draw = np.full(len(given), wrong)
+        small = np.flatnonzero((given >= 0.0) & (given < 10.0))
+        units = inner64(blocks_at(key, counters[small], 0))
+        draw[small] = inverted(units[:, 0], given[small])
+        rejecting(attempt, key, counters, given, (given >= 10.0) & (given < np.inf), draw)
+        # A float beyond the integers has no cast that is the same everywhere.
+        piece[...] = np.where(draw < top, draw, 0.0) if top else draw
+        if top:
+            piece[draw >= top] = top
+
+
+def inverted(u: Reals, lam: Reals) -> Reals:
+    """The least k at which the distribution function of the mean lam < 10 is u or more."""
+    k, term = np.zeros_like(u), np.exp(-lam)
+    total = term.copy()
+    for i in range(1, 100):
+        more = u > total
+        if not more.any():
+            break
+        term *= lam / i
+        k += more
+        total += term
+    return k
+
+
+def transformed(unit: Reals, lam: Reals) -> tuple[Reals, Accepted]:
+    """An attempt of PTRS, of means lam >= 10, and where it is accepted."""
+    u, v = unit[:, 0] - 0.5, unit[:, 1]
+    b = 0.931 + 2.53 * np.sqrt(lam)
+    a = -0.059 + 0.02483 * b
+    edge = 0.5 - np.abs(u)
+    k = np.floor((2.0 * a / edge + b) * u + lam + 0.43)
+    quick = (edge >= 0.07) & (v <= 0.9277 - 3.6224 / (b - 2.0))
+    outside = (k < 0.0) | ((edge < 0.013) & (v > edge))
+    hat = np.log(v) + np.log(1.1239 + 1.1328 / (b - 3.4)) - np.log(a / (edge * edge) + b)
+    return k, quick | (~outside & (hat <= log_mass(k, lam)))
+
+
+def log_mass(k: Reals, lam: Reals) -> Reals:
+    """k log lam - lam - log k!, by deviations from k = lam, so that large numbers keep digits."""
+    least = np.maximum(k, 1.0)
+    e = (least - lam) / lam
+    square = 1.0 / (least * least)
+    series = (1 / 12 - square * (1 / 360 - square * (1 / 1260 - square / 1680))) / least
+    rest = np.where(
+        least < 10.0, np.array(STIRLING)[np.minimum(least, 9.0).astype(np.intp)], series
+    )
+    near = -lam * ((1.0 + e) * np.log1p(e) - e) - 0.5 * np.log(2.0 * math.pi * least) - rest
+    return np.where(k < 1.0, -lam, near)
+
+
+def parts(
+    state: State, skip: int, period: int, given: Reals, out: Array
+) -> Iterator[tuple[npt.NDArray[np.uint64], Reals, Array]]:
+    """Low halves of counters, the parameters and the part of `out`, flat, a cached piece at a time;
+    the counters repeat after `period` elements."""
+    flat, parameters = out.reshape(-1), given.reshape(-1)
+    first = np.uint64((int(state[1]) + skip) % 2**64)
+    for start in range(0, flat.size, CHUNK):
+        end = min(start + CHUNK, flat.size)
+        counters = np.arange(start, end, dtype=np.uint64) % np.uint64(period) + first
+        yield counters, parameters[start:end], flat[start:end]
+
+
+def rejecting(
+    attempt: Attempt,
+    key: int,
+    counters: npt.NDArray[np.uint64],
+    given: Reals,
+    sound: Accepted,
+    draws: Reals,
+) -> None:
+    """Fill the draws, where the parameters are sound, by the first attempt that is accepted."""
+    left, number = np.flatnonzero(sound), 0
+    while left.size:
+        draw, accepted = attempt(blocks_at(key, counters[left], number), given[left])
+        draws[left[accepted]] = draw[accepted]
+        left, number = left[~accepted], number + 1
+
+
 register("Uniform", uniform, *[f"L->{c}" for c in FLOAT])
 register("Normal", normal, *[f"L->{c}" for c in FLOAT])
 register("Gumbel", gumbel, *[f"L->{c}" for c in FLOAT])
 register("TruncatedNormal", truncated_normal, *[f"L->{c}" for c in FLOAT])
 register("Bernoulli", bernoulli, *[f"L->{c}" for c in ANY])
+register("Gamma", gamma, *[f"Ld->{c}" for c in FLOAT])
+register("Poisson", poisson, *[f"Ld->{c}" for c in ANY if c != "?"])
 
 
 # --- Philox 4x32-10 -------------------------------------------------------------------------------
@@ -213,10 +371,15 @@ def stream(state: State, skip: int, per_block: int, out: Array) -> Iterator[tupl
 
 def blocks(key: int, offset: int, count: int) -> Words:
     """Blocks `offset` to `offset + count` (modulo 2**64) of the stream of `key`: (count, 4)."""
-    low = np.arange(count, dtype=np.uint64) + np.uint64(offset % 2**64)
-    counters = np.zeros((count, 4), np.uint32)
+    return blocks_at(key, np.arange(count, dtype=np.uint64) + np.uint64(offset % 2**64), 0)
+
+
+def blocks_at(key: int, low: npt.NDArray[np.uint64], high: int) -> Words:
+    """The blocks of counters with these low 64 bits and high ones: (n, 4)."""
+    counters = np.zeros((len(low), 4), np.uint32)
     counters[:, 0] = low & LOW_WORD
     counters[:, 1] = low >> WORD_BITS
+    counters[:, 2], counters[:, 3] = high & 0xFFFFFFFF, high >> 32
     return rounds(counters, np.array([key & 0xFFFFFFFF, key >> 32], np.uint32))
 
 

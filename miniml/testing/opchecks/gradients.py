@@ -45,14 +45,19 @@ def has_bprop(call: Call) -> bool:
     return graded(call) and bprop_getters.find(type(call.primitive)) is not None
 
 
+def shown_by_differences(call: Call) -> bool:
+    """True for calls with a gradient that is the derivative of their numbers."""
+    return has_bprop(call) and not call.primitive.implicit
+
+
 def in_float64(call: Call) -> bool:
     """True for calls whose gradient can be checked against differences."""
-    return has_bprop(call) and Slope(call).dtypes() == {float64}
+    return shown_by_differences(call) and Slope(call).dtypes() == {float64}
 
 
 def narrow(call: Call) -> bool:
     """True for calls whose gradient is computed in a dtype narrower than float64."""
-    return has_bprop(call) and float64 not in Slope(call).dtypes()
+    return shown_by_differences(call) and float64 not in Slope(call).dtypes()
 
 
 def bprop(call: Call) -> Iterator[Issue]:

@@ -73,6 +73,7 @@ REFUSED = {
     "reduces": ("median", 'has reduces = \'median\'; "sum", "mean"'),
     "elementwise": ("yes", "has elementwise = 'yes'; True computes each element"),
     "rounds": ("always", "has rounds = 'always'; True rounds every result"),
+    "implicit": (1.5, "has implicit = 1.5; True has gradients of a distribution"),
     "images": (("x", "y"), r"has images = \('x', 'y'\); it is a tuple of names of inputs and outp"),
     "linear": ("x", "has linear = 'x'; it is a tuple of names of inputs: x"),
     "flops": (3, r"has flops = 3; flops\(self, inputs, outputs\) gives"),

@@ -23,6 +23,17 @@ DRAWS = {
     "randint": lambda g: ops.randint((5,), -3, 9, generator=g),
     "permutation": lambda g: ops.permutation(X, generator=g),
     "categorical": lambda g: ops.categorical(X, (4,), g),
+    "choice": lambda g: ops.choice(X, (4,), generator=g),
+    "choice by weight": lambda g: ops.choice(6, 4, False, X, generator=g),
+    "shuffle": lambda g: ops.shuffle(X, generator=g),
+    "exponential": lambda g: ops.exponential(None, X, generator=g),
+    "laplace": lambda g: ops.laplace((3,), 0.0, 2.0, generator=g),
+    "cauchy": lambda g: ops.cauchy((3,), generator=g),
+    "gamma": lambda g: ops.gamma(None, X, generator=g),
+    "beta": lambda g: ops.beta(None, X, 2.0, generator=g),
+    "dirichlet": lambda g: ops.dirichlet(X, generator=g),
+    "student_t": lambda g: ops.student_t(None, X, generator=g),
+    "poisson": lambda g: ops.poisson(None, 9.0 * X, generator=g),
 }
 
 

@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
+from ...distributions import STIRLING, truncation
 from ...expressions.table import computed
 from ...kernel import KernelNode, Launch
 from ...registry import raw_kernel
 from ...signature import ANY, FLOAT
-from ...truncation import truncation
 from ..text.source import spread
 
 PHILOX = r"""
@@ -24,8 +24,9 @@ using namespace miniml;
 typedef Compute<T_OUT0>::type REAL;
 #define PER (16 / (int)sizeof(REAL))  // elements that the four words of a block make
 struct Words { unsigned int w[4]; };
-__device__ __forceinline__ Words philox(unsigned long long key, unsigned long long counter) {
-  unsigned int c0 = (unsigned int)counter, c1 = (unsigned int)(counter >> 32), c2 = 0, c3 = 0;
+__device__ __forceinline__ Words philox(
+    unsigned long long key, unsigned long long counter, unsigned int attempt = 0) {
+  unsigned int c0 = (unsigned int)counter, c1 = (unsigned int)(counter >> 32), c2 = attempt, c3 = 0;
   unsigned int k0 = (unsigned int)key, k1 = (unsigned int)(key >> 32);
   for (int i = 0; i < 10; ++i) {
     const unsigned long long p = 0xD2511F53ULL * c0, q = 0xCD9E8D57ULL * c2;
@@ -135,6 +136,76 @@ extern "C" __global__ void bernoulli(
 }
 """
 
+# A thread repeats the attempts of an element until one is accepted.
+GAMMA = r"""
+extern "C" __global__ void gamma(
+    const unsigned long long* state, const double* alpha, T_OUT0* out, unsigned long long skip,
+    long long period, int in_log, long long n) {
+  MINIML_FOR(i, n) {
+    const double given = alpha[i], d = (given < 1.0 ? given + 1.0 : given) - 1.0 / 3.0;
+    double draw = given == INFINITY ? given : NAN;
+    bool left = given > 0.0 && given < INFINITY;
+    for (unsigned int attempt = 0; left; ++attempt) {
+      const Words words = philox(state[0], state[1] + skip + i % period, attempt);
+      double f[4];
+      for (int j = 0; j < 4; ++j) f[j] = (words.w[j] + 0.5) * 2.3283064365386962890625e-10;
+      const double z = sqrt(-2.0 * log(f[0])) * cos(6.283185307179586477 * f[1]);
+      const double t = z / (3.0 * sqrt(d)), part = log1p(t);
+      if (!(t > -1.0 && log(f[2]) < d * (3.0 * (part - t) + 1.5 * t * t - t * t * t))) continue;
+      const double boost = given < 1.0 ? log(f[3]) / given : 0.0, one = 1.0 + t;
+      draw = in_log ? log(d) + 3.0 * part + boost : d * (one * one * one) * exp(boost);
+      left = false;
+    }
+    out[i] = store<T_OUT0>(draw);
+  }
+}
+"""
+
+POISSON = r"""
+__device__ __forceinline__ double log_mass(double k, double lam) {
+  const double rests[10] = {RESTS};
+  if (k < 1.0) return -lam;
+  const double e = (k - lam) / lam, square = 1.0 / (k * k);
+  const double series =
+      (1.0 / 12 - square * (1.0 / 360 - square * (1.0 / 1260 - square / 1680))) / k;
+  const double rest = k < 10.0 ? rests[(int)k] : series;
+  return -lam * ((1.0 + e) * log1p(e) - e) - 0.5 * log(6.283185307179586477 * k) - rest;
+}
+__device__ __forceinline__ double inverted(double u, double lam) {
+  double k = 0.0, term = exp(-lam), total = term;
+  for (int i = 1; i < 100 && u > total; ++i) {
+    term *= lam / i;
+    total += term;
+    k += 1.0;
+  }
+  return k;
+}
+extern "C" __global__ void poisson(
+    const unsigned long long* state, const double* lam, T_OUT0* out, unsigned long long skip,
+    long long period, long long n) {
+  MINIML_FOR(i, n) {
+    const double mean = lam[i];
+    const double b = 0.931 + 2.53 * sqrt(mean), a = -0.059 + 0.02483 * b;
+    double draw = is_integer<REAL> ? -1.0 : NAN;
+    bool left = mean >= 0.0 && mean < INFINITY;
+    for (unsigned int attempt = 0; left; ++attempt) {
+      const Words words = philox(state[0], state[1] + skip + i % period, attempt);
+      const double u = inner(words, 0) - 0.5, v = inner(words, 1), edge = 0.5 - fabs(u);
+      if (mean < 10.0) {
+        draw = inverted(inner(words, 0), mean);
+        break;
+      }
+      draw = floor((2.0 * a / edge + b) * u + mean + 0.43);
+      if (edge >= 0.07 && v <= 0.9277 - 3.6224 / (b - 2.0)) break;
+      if (draw < 0.0 || (edge < 0.013 && v > edge)) continue;
+      const double hat = log(v) + log(1.1239 + 1.1328 / (b - 3.4)) - log(a / (edge * edge) + b);
+      left = !(hat <= log_mass(draw, mean));
+    }
+    out[i] = store<T_OUT0>(draw);
+  }
+}
+"""
+
 
 def draws(node: KernelNode, words: int, *numbers: Any) -> Launch:
     """A thread for a few blocks of four words, of which an element takes `words`."""
@@ -172,13 +243,28 @@ def truncated_normal(node: KernelNode) -> Launch:
     return draws(node, 2, *map(np.float64, (*numbers, *rounded)))
 
 
+def rejecting(node: KernelNode, *numbers: Any) -> Launch:
+    """A thread for each element; those that are as many apart as `shape` has share their words."""
+    n = math.prod(node.outputs[0].shape)
+    args = np.uint64(node.attrs["skip"]), np.int64(max(math.prod(node.attrs["shape"]), 1))
+    return Launch(*spread(n), (*args, *numbers, np.int64(n)))
+
+
+def gamma(node: KernelNode) -> Launch:
+    return rejecting(node, np.int32(node.attrs["log"]))
+
+
 _FLOATS, _ANY = ([f"L->{c}" for c in codes] for codes in (FLOAT, ANY))
+_REAL, _NUMBER = ([f"Ld->{c}" for c in codes] for codes in (FLOAT, ANY.replace("?", "")))
+_RESTS = ", ".join(float(rest).hex() for rest in STIRLING)
 for _name, _signatures, _entry, _text, _launch, _value in (
     ("Uniform", _FLOATS, "uniform", UNIFORM, uniform, ""),
     ("Normal", _FLOATS, "normal", NORMAL, normal, ""),
     ("Gumbel", _FLOATS, "inverse", INVERSE, gumbel, GUMBEL),
     ("TruncatedNormal", _FLOATS, "inverse", INVERSE, truncated_normal, TRUNCATED),
     ("Bernoulli", _ANY, "bernoulli", BERNOULLI, bernoulli, ""),
+    ("Gamma", _REAL, "gamma", GAMMA, gamma, ""),
+    ("Poisson", _NUMBER, "poisson", POISSON.replace("RESTS", _RESTS), rejecting, ""),
 ):
     raw_kernel(
         _name, *_signatures, entry=_entry, source=PHILOX + _text, launch=_launch,
