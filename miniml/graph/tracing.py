@@ -532,6 +532,43 @@ class ForwardingTrace:
         self.parent.guard(owner, state)
 
 
+class SubstitutingTrace(ForwardingTrace):
+    """The enclosing trace, except that reads of parameters, known by id, give other tensors.
+
+    An assignment to such a parameter changes its substitute for the rest of the trace, never the
+    parameter; with `assigns` it is a GraphError, which that function of the parameter makes.
+    """
+
+    def __init__(
+        self,
+        tensors: Mapping[int, Any],
+        assigns: Callable[[Parameter], GraphError] | None = None,
+    ):
+        super().__init__(current_trace())
+        self.tensors, self.assigns = dict(tensors), assigns
+
+    def bind(self, primitive: Primitive, args: Sequence[Any]) -> tuple[Any, ...]:
+        target = written(primitive, args)
+        given = target is not None and id(target) in self.tensors
+        if target is not None and given and self.assigns:
+            raise self.assigns(target)
+        outs = self.parent.bind(primitive, list(map(self._replaced, args)))
+        if given:
+            self.tensors[id(target)] = outs[0]
+        return outs
+
+    def stand_in(self, parameter: Any) -> Any:
+        found = self.tensors.get(id(parameter))
+        return self.parent.stand_in(parameter) if found is None else found
+
+    def call_with_bprop(self, name: str, fn: Function, bprop: Function, args: Sequence[Any]) -> Any:
+        given = map_tree(self._replaced, tuple(args))
+        return super().call_with_bprop(name, fn, bprop, given)
+
+    def _replaced(self, value: Any) -> Any:
+        return self.tensors.get(id(value), value)
+
+
 # --- Custom gradients -----------------------------------------------------------------------------
 
 

@@ -9,7 +9,7 @@ their gradients must have.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any, cast
@@ -20,15 +20,14 @@ import optree
 from ...core.abstract import typed
 from ...core.dtype import DType, float64, is_float
 from ...core.errors import BpropError, GradientArgumentError, MinimlError
-from ...core.infer import written
 from ...core.parameter import Parameter, default_generator, logged
 from ...core.primitive import Primitive
 from ...core.settings import GRAPH_MODE, PYNATIVE_MODE, context, current
 from ...core.tensor import Tensor
-from ...core.trace import Partition, current_trace, use_trace
+from ...core.trace import Partition, use_trace
 from ...grad.reverse import checked_argnums
 from ...grad.transforms import vjp
-from ...graph.tracing import ForwardingTrace
+from ...graph.tracing import SubstitutingTrace
 from ...nn.cell import Cell
 from ...runtime.jit import jit
 from ..budget import TimeIsUpError, go_on
@@ -225,38 +224,8 @@ def _run_with(
     for p, value in held:
         dtype = float64 if wide and is_float(p.dtype) else p.dtype
         tensors.setdefault(id(p), Tensor(value.astype(dtype), device=p.device))
-    with use_trace(_Substitution(tensors)):
+    with use_trace(SubstitutingTrace(tensors)):
         return fn(*args)
-
-
-class _Substitution(ForwardingTrace):
-    """The enclosing trace, except that reads of parameters give other tensors.
-
-    An assignment to such a parameter changes its substitute, never the parameter.
-    """
-
-    def __init__(self, tensors: Mapping[int, Any]):
-        super().__init__(current_trace())
-        self.tensors = dict(tensors)
-
-    def bind(self, primitive: Primitive, args: Sequence[Any]) -> tuple[Any, ...]:
-        target = written(primitive, args)
-        outs = self.parent.bind(primitive, list(map(self._replaced, args)))
-        if id(target) in self.tensors:
-            self.tensors[id(target)] = outs[0]
-        return outs
-
-    def stand_in(self, parameter: Any) -> Any:
-        found = self.tensors.get(id(parameter))
-        return self.parent.stand_in(parameter) if found is None else found
-
-    def call_with_bprop(self, name: str, fn: Function, bprop: Function, args: Sequence[Any]) -> Any:
-        tree: Any = tuple(args)
-        given: Any = optree.tree_map(self._replaced, tree, none_is_leaf=True)
-        return super().call_with_bprop(name, fn, bprop, given)
-
-    def _replaced(self, value: Any) -> Any:
-        return self.tensors.get(id(value), value)
 
 
 def _held_of(fn: Function, args: Sequence[Any]) -> list[tuple[Parameter, Array]]:
