@@ -101,6 +101,12 @@ def check_facts(cls: Any, tensors: tuple[str, ...] | None) -> None:
         refuse("view", "its order is the attribute axes, which it lacks: axes: tuple[int, ...]")
     _check_names(cls, "images", (*(tensors or ()), *outputs), "inputs and outputs")
     _check_names(cls, "linear", tensors or (), "inputs")
+    for group in map(str.split, cls.linear):
+        if not group or len(set(group)) < len(group):
+            refuse("linear", "each entry names inputs in which it is linear at once, each one once")
+    for name in ("elementwise", "batch"):
+        if getattr(cls, name) and cls.dynamic_outputs:
+            refuse(name, "with dynamic_outputs = True its shapes depend on values; take one out")
 
 
 def _check_names(cls: Any, fact: str, known: tuple[str, ...], of: str) -> None:

@@ -284,12 +284,13 @@ class VmapLast(VmapTwice):
 
 
 class VmapWrong(VmapTwice):
-    """A claim that is not true."""
+    """A claim that is not true; without the attribute it is refused where it is defined."""
 
+    count: int
     batch = "leading"
 
     def infer_shape(self, x):
-        return x[:1]
+        return x[: self.count]
 
 
 calls = []
@@ -337,7 +338,7 @@ def test_facts_and_rules_decide_how_often_a_kernel_runs():
 
 def test_a_fact_or_a_rule_that_does_not_hold_is_named():
     with pytest.raises(BatchError, match=r'VmapWrong, which says batch = "leading", gave float64'):
-        ml.vmap(VmapWrong())(X)
+        ml.vmap(VmapWrong(1))(X)
     with pytest.raises(DuplicateError, match="has a batch rule already"):
         batch_rules.register(VmapLast)(lambda self: None)
     with pytest.raises(DeclarationError, match="no getter of a batch rule"):
