@@ -481,7 +481,7 @@ def call_batched(
         fact = "elementwise = True" if primitive.elementwise else 'batch = "leading"'
         who = f"{primitive.name}, which says {fact},"
     else:
-        return looped(primitive, batched, values)
+        return looped(primitive, batched, values, _instead(primitive))
     expected = [((batched.size, *out.shape), out.dtype) for out in outs]
     got = [(tuple(r.shape), r.dtype) if isinstance(r, Tensor) else r for r in results]
     if got != expected:
@@ -525,8 +525,22 @@ def in_front(value: Any, size: int) -> Any:
     return ops.broadcast_to(value, (size, *np.shape(value)))
 
 
-def looped(primitive: Primitive, batched: Batched, values: Sequence[Any]) -> tuple[Any, ...]:
-    """The outputs by a loop over the examples: one compiled loop in a graph."""
+def _instead(primitive: Primitive) -> str:
+    """What would make one call of a primitive that has neither rule nor fact."""
+    name = type(primitive).__name__
+    return (
+        f"{primitive.name} says nothing of batches: where further axes in front of every input "
+        f'are axes in front of every output, batch = "leading" in its class makes it one call, '
+        f"else @batch_rules.register({name})"
+    )
+
+
+def looped(
+    primitive: Primitive, batched: Batched, values: Sequence[Any], why: str
+) -> tuple[Any, ...]:
+    """The outputs by a loop over the examples: one compiled loop in a graph. why: the remark that
+    `ml.explain` shows, and what would be faster."""
+    current_trace().remark(user_location(primitive.name), why)
     rows = [v for v, flag in zip(values, batched, strict=True) if flag]
 
     def step(_: None, xs: Sequence[Any]) -> tuple[None, tuple[Any, ...]]:
@@ -559,7 +573,10 @@ def batched_graph(
         found[:] = [trace.owns(o) or s for o, s in zip(outs, spread, strict=True)]
         return [trace.whole(o) if f else o for o, f in zip(outs, found, strict=True)]
 
-    return trace_graph(body, inputs, device, graph.name)[0], found
+    made, ended = trace_graph(body, inputs, device, graph.name)
+    for where, text in ended.remarks:
+        current_trace().remark(where, text)
+    return made, found
 
 
 def shifted(attribute: str) -> Callable[[Any], Function]:

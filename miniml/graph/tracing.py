@@ -194,6 +194,7 @@ class GraphTrace:
         self.versions: dict[int, TracedTensor] = {}
         self.captures: dict[int, tuple[Any, TracedTensor]] = {}
         self.guards: dict[int, tuple[Any, object]] = {}
+        self.remarks: dict[tuple[Any, str], None] = {}  # in order, each once
         self.blocks: dict[Generator, int] = {}
 
     def input(self, abstract: Abstract) -> TracedTensor:
@@ -326,6 +327,15 @@ class GraphTrace:
         self.guards[id(owner)] = (owner, state)
         if self.outer is not None:
             self.outer.guard(owner, state)
+
+    def remark(self, where: object, text: str) -> None:
+        self.remarks[where, text] = None
+        if self.outer is not None:
+            self.outer.remark(where, text)
+
+    def remarked(self) -> tuple[str, ...]:
+        """The remarks, each with the place that it is about."""
+        return tuple([f"{text} (at {where})" for where, text in self.remarks])
 
     def stand_in(self, parameter: Any) -> Any:
         return self.lift(parameter)
@@ -530,6 +540,9 @@ class ForwardingTrace:
 
     def guard(self, owner: Any, state: object) -> None:
         self.parent.guard(owner, state)
+
+    def remark(self, where: object, text: str) -> None:
+        self.parent.remark(where, text)
 
 
 class SubstitutingTrace(ForwardingTrace):
