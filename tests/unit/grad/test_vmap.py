@@ -337,7 +337,7 @@ def test_facts_and_rules_decide_how_often_a_kernel_runs():
 
 
 def test_explain_names_what_runs_one_example_at_a_time():
-    told = str(ml.explain(ml.vmap(lambda x: VmapTwice()(x)), X))
+    told = str(ml.explain(ml.vmap(VmapTwice()), X))
     assert "one example at a time:\n  VmapTwice says nothing of batches: where further axes" in told
     assert f"@batch_rules.register(VmapTwice) (at {__file__}:" in told
     assert "one example at a time" not in str(ml.explain(ml.vmap(VmapRows()), X))
