@@ -101,8 +101,9 @@ def stack_weights(nets: Sequence[Cell]) -> dict[str, Tensor]:
     (3, 5, 2)
     """
     who = "stack_weights"
-    if isinstance(nets, Cell) or not isinstance(nets, Sequence) or not nets:
-        got = "no networks" if isinstance(nets, Sequence) else type(nets).__name__
+    given: Any = nets
+    if isinstance(given, Cell) or not isinstance(given, Sequence) or not given:
+        got = "no networks" if isinstance(given, (list, tuple)) else type(given).__name__
         raise AttributeRefusedError(f"{who} got {got}; give a list of Cells of one kind")
     every = [_cell(who, net).parameters_dict() for net in nets]
     first = {name: typed(p) for name, p in every[0].items()}
