@@ -100,7 +100,8 @@ def vmap(
     into, out_of = _Spread(in_axes), _Spread(out_axes)
 
     def derive(*args: Any, **named: Any) -> Any:
-        leaves, spec = optree.tree_flatten(args, none_is_leaf=True)
+        tree: Any = args
+        leaves, spec = optree.tree_flatten(tree, none_is_leaf=True)
         taken = _taken(name, leaves, into.of_arguments(name, args, spec))
         size = _size(name, taken, axis_size)
         mapped = Mapped(size, mode, name)
@@ -135,7 +136,7 @@ class _Spread:
 
     def __init__(self, axes: Axes):
         self.given = axes
-        self.axes = tuple(axes) if isinstance(axes, list) else axes
+        self.axes: Any = tuple(axes) if isinstance(axes, list) else axes
         self.known: dict[Any, tuple[list[Any], list[str]]] = {}
 
     def of_arguments(self, name: str, args: Any, spec: Any) -> tuple[list[Any], list[str]]:

@@ -34,6 +34,7 @@ from ..budget import TimeIsUpError, go_on
 from ..report import NOTHING, WRONG, Arrays, GradFinding, Numbers
 from ..tolerance import FUNCTION, Array, Perturbation, Tuned, largest_of, of_one_size, unit_roundoff
 from .derivative import Rounding
+from .tangents import Forward
 
 Function = Callable[..., Any]
 Pull = Callable[[Arrays], list[Any]]
@@ -47,6 +48,7 @@ class Map:
     run(arrays): the outputs. linearize(arrays): the pull-back, from cotangents to gradients;
     each is a list, in the order of `names`, (argnum, path, shown name) of each input.
     rounding(by, rng): inside it, the results of visible operations are perturbed.
+    forward: its tangents, of order 1.
     order: of the derivatives that the pull-back gives. following(): once it has run, the Map of the
     next order: this pull-back, as a function of its inputs and of one cotangent for each output.
     """
@@ -58,6 +60,7 @@ class Map:
     rounding: Callable[[Perturbation, np.random.Generator], AbstractContextManager[Any]]
     order: int = 1
     following: Callable[[], Map] | None = None
+    forward: Forward | None = None
 
 
 def of_miniml(
@@ -184,7 +187,8 @@ def _map(
         after = next_argnum + len(more)
         return _map(name, pulled, (*names, *more), gradients, after, where, order + 1)
 
-    return Map(name, run, linearize, names, rounding, order, following)
+    forward = Forward(function, tensors) if order == 1 else None
+    return Map(name, run, linearize, names, rounding, order, following, forward)
 
 
 def _pulled(function: Function, count: int) -> Function:
@@ -520,6 +524,12 @@ class Subject:
         if self._pull is None:
             self._pull = self.linearized(self.x)
         return self._pull(v)
+
+    def tangent(self, t: Array) -> Array:
+        """J t at the point, by forward mode, for a long vector t."""
+        assert self.map.forward is not None
+        with _same_random_state(), np.errstate(all="ignore"):
+            return joined(self.map.forward.moved(self.arrays(self.x), self.arrays(t)))
 
     def entry(self, output: int, position: int) -> float:
         """The derivative of one output by one element, according to the pull-back."""
