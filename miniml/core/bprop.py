@@ -160,10 +160,21 @@ class BpropGetters(Getters):
             )
             raise BpropNotFoundError(
                 f"{primitive.name} has no bprop, so no gradient passes through {primitive!r}; "
-                f"{near}register one with @bprop_getters.register({primitive.name!r}), or "
-                "put stop_gradient around its inputs"
+                f"{near}{_instead(primitive)}, or put stop_gradient around its inputs"
             )
         return getter(primitive)
+
+
+def _instead(primitive: Primitive) -> str:
+    """What to write where a bprop is missing."""
+    name, inputs = primitive.name, primitive._inputs or ("*xs",)
+    if not primitive.linear:
+        return f"register one with @bprop_getters.register({name!r})"
+    return (
+        f"linear = {primitive.linear!r} gives its tangents, not its transpose; write that in the "
+        f"class, as def bprop(self, {', '.join(inputs)}, out, dout), or register it with "
+        f"@bprop_getters.register({name!r})"
+    )
 
 
 def rule(primitive: type[Primitive]) -> Callable[[M], M]:

@@ -37,7 +37,9 @@ class Facts:
     even if it equals an input, as a sum may be; False where no result ever is; with None, results
     that equal no input are. implicit: True where gradients are those of the distribution of the
     outputs, not of their numbers, which jump, as of draws by rejection: differences do not show
-    them. autocast: where a context asks for 16 bits, "low" computes in them,
+    them. refuses: True where a kernel raises for some values of its inputs, as
+    for an index outside an axis: under `vmap` a branch with such a call is computed only for the
+    examples that take it. autocast: where a context asks for 16 bits, "low" computes in them,
     "wide" in float32, and None as the inputs come. flops: `flops(self, inputs, outputs)` counts the
     floating-point operations of a call from what is known of its tensors; by default one for each
     number of the outputs, for each that a reduction takes, and none for a view.
@@ -51,6 +53,7 @@ class Facts:
     images: ClassVar[tuple[str, ...]] = ()
     rounds: ClassVar[bool | None] = None
     implicit: ClassVar[bool] = False
+    refuses: ClassVar[bool] = False
     autocast: ClassVar[Literal["low", "wide"] | None] = None
     flops: ClassVar[Callable[..., int]] = _flops
 
@@ -75,6 +78,7 @@ _CHOICES: dict[str, tuple[tuple[object, ...], str]] = {
     ),
     "rounds": ((None, *_TRUTH), "True rounds every result, False none, None those that are new"),
     "implicit": (_TRUTH, "True has gradients of a distribution, False those that differences show"),
+    "refuses": (_TRUTH, "True raises for some values of its inputs, False computes all of them"),
     "autocast": (
         (None, "low", "wide"),
         '"low" computes in the 16 bits that a context asks for, "wide" in float32, None as the '
@@ -105,6 +109,12 @@ def check_facts(cls: Any, tensors: tuple[str, ...] | None) -> None:
         refuse("view", "its order is the attribute axes, which it lacks: axes: tuple[int, ...]")
     _check_names(cls, "images", (*(tensors or ()), *outputs), "inputs and outputs")
     _check_names(cls, "linear", tensors or (), "inputs")
+    for group in map(str.split, cls.linear):
+        if not group or len(set(group)) < len(group):
+            refuse("linear", "each entry names inputs in which it is linear at once, each one once")
+    for name in ("elementwise", "batch"):
+        if getattr(cls, name) and cls.dynamic_outputs:
+            refuse(name, "with dynamic_outputs = True its shapes depend on values; take one out")
 
 
 def _check_names(cls: Any, fact: str, known: tuple[str, ...], of: str) -> None:

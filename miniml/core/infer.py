@@ -3,12 +3,13 @@
 `arguments` makes tensors and constants of what a caller passes: weak scalars take the type of the
 tensors beside them, `promote` inserts casts, and autocast says which primitives compute in 16 bits
 and which in float32 where a context asks for it. `infer` is the abstract evaluation: the three
-tracks of a primitive's rules, joined in one place.
+tracks of a primitive's rules, joined in one place. By it the facts are tried that a user's class
+claims, where it is defined.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import lru_cache
 from math import prod
 from operator import attrgetter, index
@@ -493,3 +494,96 @@ def _dtype(primitive: Primitive, dtype: Any) -> DType:
             f"{primitive.name} infer_dtype returned {dtype!r}; return a dtype, such as ml.float32"
         )
     return as_dtype(dtype)
+
+
+# --- Facts that the shapes contradict -------------------------------------------------------------
+
+# Extents that tell axes apart; what a rule refuses is not tried.
+_TRIED: tuple[Shape, ...] = ((3,), (2, 3), (3, 3), (4, 2, 3), (4, 3, 3), (2, 4, 3, 3))
+_IN_PAIRS: tuple[tuple[Shape, ...], ...] = (((2, 3), (3, 2)), ((3, 3), (3,)), ((2, 3), (3,)))
+_MORE = 5  # the extent of a further axis in front
+
+
+def _check_claims(cls: type[Primitive]) -> None:
+    """DeclarationError for a fact of a class that its own rules contradict. The library's classes
+    are tried by a test; those whose attributes have no defaults when they are called."""
+    own = cls.__module__.startswith("miniml.")
+    claims = cls.elementwise or cls.batch or cls.linear
+    if own or not claims or cls._const or cls._inputs == ():
+        return
+    try:
+        primitive = cls()
+    except Exception:  # it needs attributes
+        return
+    count = 2 if cls._inputs is None else len(cls._inputs)
+    every = [(shape,) * count for shape in _TRIED] + [*_IN_PAIRS] * (count == 2)
+    found = [_of_shapes(primitive, shapes) for shapes in every]
+    tried = [texts for texts in found if texts is not None]
+    for fact in ("elementwise", "linear", "batch"):
+        wrong = [texts[fact] for texts in tried if fact in texts]
+        # A rule may take shapes that the primitive does not, such as a vector for a matrix.
+        if wrong and (fact != "batch" or len(wrong) == len(tried)):
+            raise DeclarationError(wrong[-1])
+
+
+def _of_shapes(primitive: Primitive, shapes: Sequence[Shape]) -> dict[str, str] | None:
+    """The contradictions for inputs of these shapes, of the first dtype that the rules take."""
+    for dtype in (float32, as_dtype(int), as_dtype(bool)):
+        found = contradictions(primitive, [Abstract(shape, dtype) for shape in shapes])
+        if found is not None:
+            return found
+    return None
+
+
+def contradictions(
+    primitive: Primitive, inputs: Sequence[Abstract], consts: Mapping[str, Any] | None = None
+) -> dict[str, str] | None:
+    """The facts of a primitive that its rules contradict for these inputs, each with a sentence;
+    None where the rules refuse them. consts: the values of its const inputs."""
+    cls, given = type(primitive), dict(consts or {})
+    try:
+        outs = infer(primitive, interleave(primitive, list(inputs), given))
+    except Exception:  # whatever the rules of a user raise
+        return None
+    found: dict[str, str] = {}
+    takes, gives = [i.shape for i in inputs], [o.shape for o in outs]
+    said = f"its infer_shape of {_listed(takes)} gives {_listed(gives)}"
+    plain = cls.elementwise and cls.view is None and len(set(takes)) == 1
+    if plain and any(shape != takes[0] for shape in gives):
+        found["elementwise"] = (
+            f"{cls.name} has elementwise = True; {said}, and it would be {takes[0]}, an element "
+            "for each element; take the fact out, or correct the rule"
+        )
+    wide = [Abstract((_MORE, *i.shape), i.dtype) for i in inputs]
+    after = _with_more(primitive, wide, given) if cls.batch == "leading" else None
+    if after is not None and after != [(_MORE, *s) for s in gives]:
+        found["batch"] = (
+            f'{cls.name} has batch = "leading"; {said}, and of {_listed([i.shape for i in wide])} '
+            f"{after if isinstance(after, str) else f'gives {_listed(after)}'}, where one more "
+            "axis in front of every input is one in front of every output; take the fact out, or "
+            f"register a batch rule: @batch_rules.register({cls.__name__})"
+        )
+    integers = [o.dtype.name for o in outs if not is_float(o.dtype)]
+    if cls.linear and integers and all(is_float(i.dtype) for i in inputs):
+        found["linear"] = (
+            f"{cls.name} has linear = {cls.linear!r}; its infer_dtype of {inputs[0].dtype.name} "
+            f"gives {integers[0]}, and a linear function of floats gives floats; take the fact out"
+        )
+    return found
+
+
+def _with_more(
+    primitive: Primitive, wide: Sequence[Abstract], consts: dict[str, Any]
+) -> list[Shape] | str:
+    """The shapes of the outputs where every input has one more axis in front, or the refusal."""
+    try:
+        return [o.shape for o in infer(primitive, interleave(primitive, list(wide), consts))]
+    except Exception as error:
+        return f"raises {type(error).__name__}: {error}"
+
+
+def _listed(shapes: Sequence[Shape]) -> str:
+    return " and ".join(map(str, shapes))
+
+
+definition_checks.append(_check_claims)

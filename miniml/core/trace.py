@@ -88,6 +88,10 @@ class Trace(Protocol):
         """Note that what is traced depends on `owner`, such as a cell, being in `state`."""
         return
 
+    def remark(self, where: object, text: str) -> None:
+        """Note for `ml.explain` how a call at that place in the user's code was traced."""
+        return
+
 
 class Guarded:
     """An object that a compiled program depends on besides its arguments: a cell.

@@ -12,6 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from itertools import repeat
 from operator import index
 from typing import Any, Literal, TypeVar
 
@@ -19,8 +21,9 @@ import numpy as np
 import optree
 
 from .. import ops
-from ..core.abstract import Abstract, typed
+from ..core.abstract import Abstract, Shape, typed
 from ..core.bprop import Getters, of_function
+from ..core.dtype import DType
 from ..core.errors import (
     BatchError,
     GraphError,
@@ -33,7 +36,7 @@ from ..core.hints import hide_frames
 from ..core.infer import arguments, infer, interleave, written
 from ..core.options import choice
 from ..core.parameter import Parameter
-from ..core.primitive import Primitive
+from ..core.primitive import Primitive, PrimitiveWithCheck
 from ..core.tensor import Tensor
 from ..core.trace import Trace, current_trace, partition, use_trace
 from ..graph.ir import Graph, Var, is_result
@@ -94,17 +97,20 @@ def vmap(
     """
     name = f"vmap({name_of(checked_function('vmap', fn))})"
     mode = choice("vmap", "randomness", randomness, _RANDOMNESS)
+    into, out_of = _Spread(in_axes), _Spread(out_axes)
 
     def derive(*args: Any, **named: Any) -> Any:
-        taken = _taken(name, args, in_axes)
+        tree: Any = args
+        leaves, spec = optree.tree_flatten(tree, none_is_leaf=True)
+        taken = _taken(name, leaves, into.of_arguments(name, args, spec))
         size = _size(name, taken, axis_size)
         mapped = Mapped(size, mode, name)
         trace = BatchTrace(current_trace(), mapped)
         try:
+            given = spec.unflatten([trace.front(t.value, t.axis) for t in taken])
             with use_trace(trace):
-                given = _structured(args, [trace.front(t.value, t.axis) for t in taken])
                 result = fn(*given, **named)
-            return _returned(trace, result, out_axes)
+            return _returned(trace, result, out_of)
         except Exception as error:
             _note(error, mapped, taken)
             hide_frames(error)
@@ -116,7 +122,7 @@ def vmap(
     return called(derive, fn)
 
 
-@dataclass
+@dataclass(slots=True)
 class _Taken:
     """A leaf of the arguments, the axis of its examples, and where it stands: its path."""
 
@@ -125,32 +131,63 @@ class _Taken:
     where: str
 
 
-def _taken(name: str, args: Any, in_axes: Axes) -> list[_Taken]:
+class _Spread:
+    """The axes that a user gave, for each leaf of trees; what was found of a structure is kept."""
+
+    def __init__(self, axes: Axes):
+        self.given = axes
+        self.axes: Any = tuple(axes) if isinstance(axes, list) else axes
+        self.known: dict[Any, tuple[list[Any], list[str]]] = {}
+
+    def of_arguments(self, name: str, args: Any, spec: Any) -> tuple[list[Any], list[str]]:
+        """The axis of each leaf of the arguments, and its path."""
+        found = self.known.get(spec)
+        if found is not None:
+            return found
+        if isinstance(self.axes, tuple) and len(self.axes) != len(args):
+            raise ShapeError(
+                f"{name} got in_axes={self.given!r} for {len(args)} arguments; give an entry for "
+                "each, or one int for all"
+            )
+        paths = [a.codify("args") for a in optree.tree_accessors(args, none_is_leaf=True)]
+        found = self._leaves(f"{name} got in_axes", "arguments", args), paths
+        return self._kept(spec, found)
+
+    def of_result(self, name: str, result: Any, spec: Any) -> list[Any]:
+        """The axis of each leaf of the result."""
+        found = self.known.get(spec)
+        if found is None:
+            axes = self._leaves(f"{name} got out_axes", "result", result)
+            found = self._kept(spec, (axes, []))
+        return found[0]
+
+    def _kept(self, spec: Any, found: tuple[list[Any], list[str]]) -> tuple[list[Any], list[str]]:
+        if len(self.known) >= _STRUCTURES:
+            self.known.clear()
+        self.known[spec] = found
+        return found
+
+    def _leaves(self, who: str, what: str, tree: Any) -> list[Any]:
+        try:
+            spread = optree.tree_broadcast_prefix(
+                self.axes, tree, none_is_leaf=True, is_leaf=_is_axis
+            )
+        except ValueError as error:
+            raise ShapeError(
+                f"{who}={self.given!r}, whose structure is no beginning of that of the {what}: "
+                f"{error}"
+            ) from None
+        return optree.tree_leaves(spread, none_is_leaf=True)
+
+
+_STRUCTURES = 64  # of arguments or results, that one mapped function keeps the axes of
+
+
+def _taken(name: str, leaves: Sequence[Any], spread: tuple[list[Any], list[str]]) -> list[_Taken]:
     """The leaves of all arguments with their axes."""
-    axes = _as_trees(in_axes)
-    if isinstance(axes, tuple) and len(axes) != len(args):
-        raise ShapeError(
-            f"{name} got in_axes={in_axes!r} for {len(args)} arguments; give an entry for each, or "
-            "one int for all"
-        )
-    try:
-        spread = optree.tree_broadcast_prefix(axes, args, none_is_leaf=True, is_leaf=_is_axis)
-    except ValueError as error:
-        raise ShapeError(
-            f"{name} got in_axes={in_axes!r}, whose structure is no beginning of that of the "
-            f"arguments: {error}"
-        ) from None
-    leaves = optree.tree_leaves(args, none_is_leaf=True)
-    accessors = optree.tree_accessors(args, none_is_leaf=True)
-    given = optree.tree_leaves(spread, none_is_leaf=True)
     return [
-        _checked(name, leaf, axis, accessor.codify("args"))
-        for leaf, axis, accessor in zip(leaves, given, accessors, strict=True)
+        _checked(name, leaf, axis, where) for leaf, axis, where in zip(leaves, *spread, strict=True)
     ]
-
-
-def _as_trees(axes: Any) -> Any:
-    return tuple(axes) if isinstance(axes, list) else axes
 
 
 def _is_axis(leaf: Any) -> bool:
@@ -195,24 +232,10 @@ def _size(name: str, taken: Sequence[_Taken], axis_size: int | None) -> int:
     return int(next(iter(sizes.values())))
 
 
-def _structured(args: Any, leaves: Sequence[Any]) -> Any:
-    return optree.tree_structure(args, none_is_leaf=True).unflatten(leaves)
-
-
-def _returned(trace: BatchTrace, result: Any, out_axes: Axes) -> Any:
+def _returned(trace: BatchTrace, result: Any, out_of: _Spread) -> Any:
     """The result with the axis of all examples in each of its tensors."""
-    name = trace.mapped.name
     leaves, spec = optree.tree_flatten(result, none_is_leaf=True)
-    try:
-        spread = optree.tree_broadcast_prefix(
-            _as_trees(out_axes), result, none_is_leaf=True, is_leaf=_is_axis
-        )
-    except ValueError as error:
-        raise ShapeError(
-            f"{name} got out_axes={out_axes!r}, whose structure is no beginning of that of the "
-            f"result: {error}"
-        ) from None
-    axes = optree.tree_leaves(spread, none_is_leaf=True)
+    axes = out_of.of_result(trace.mapped.name, result, spec)
     return spec.unflatten(
         [_put(trace, leaf, axis) for leaf, axis in zip(leaves, axes, strict=True)]
     )
@@ -315,10 +338,12 @@ class BatchTrace(ForwardingTrace):
         """An argument, mapped along an axis, or as it is."""
         if axis is None:
             return value
-        with use_trace(self.parent):
-            known = self.parent.stand_in(value) if isinstance(value, Parameter) else value
-            whole = as_tensor(known)
-            return self.wrap(ops.moveaxis(whole, axis, 0) if axis else whole)
+        known = self.parent.stand_in(value) if isinstance(value, Parameter) else value
+        whole = as_tensor(known)
+        if axis:
+            with use_trace(self.parent):
+                whole = ops.moveaxis(whole, axis, 0)
+        return self.wrap(whole)
 
     def outer(self, value: Any) -> Any:
         """The counterpart of a value in the parent."""
@@ -332,17 +357,15 @@ class BatchTrace(ForwardingTrace):
             return in_front(value, self.mapped.size)
 
     def bind(self, primitive: Primitive, args: Sequence[Any]) -> tuple[Any, ...]:
-        own = isinstance(primitive, Draw) and self.mapped.randomness == "different"
         if not any(map(self.owns, args)):
-            if not own:
+            if not isinstance(primitive, Draw) or self.mapped.randomness != "different":
                 return self.parent.bind(primitive, args)
             if len(args) == 1:
                 return tuple(map(self.wrap, self.parent.bind(self._drawn(primitive), args)))
-        where = user_location(primitive.name)
         try:
             return self._mapped(primitive, args)
         except Exception as error:
-            point_at(error, where)
+            point_at(error, user_location(primitive.name))
             raise
 
     def _mapped(self, primitive: Primitive, args: Sequence[Any]) -> tuple[Any, ...]:
@@ -360,8 +383,11 @@ class BatchTrace(ForwardingTrace):
             )
         given = [self.stand_in(a) if isinstance(a, Parameter) else a for a in args]
         tensors, consts = arguments(primitive, given, self.bind)
-        types = [t._abstract for t in tensors]
-        outs = infer(primitive, interleave(primitive, types, consts))
+        if consts or isinstance(primitive, PrimitiveWithCheck):
+            types = [t._abstract for t in tensors]
+            outs = infer(primitive, interleave(primitive, types, consts))
+        else:
+            outs = _inferred(primitive, *[(t.shape, t.dtype) for t in tensors])
         flags = interleave(primitive, list(map(self.owns, tensors)), dict.fromkeys(consts, False))
         values = interleave(primitive, list(map(self.outer, tensors)), consts)
         with use_trace(self.parent):
@@ -462,6 +488,12 @@ class BatchTrace(ForwardingTrace):
 # --- Calls for all examples -----------------------------------------------------------------------
 
 
+@lru_cache(4096)
+def _inferred(primitive: Primitive, *types: tuple[Shape, DType]) -> tuple[Abstract, ...]:
+    """What a call without const inputs gives, by the rules of its class."""
+    return infer(primitive, tuple([Abstract(*of) for of in types]))
+
+
 def call_batched(
     primitive: Primitive, batched: Batched, values: Sequence[Any], outs: Sequence[Abstract]
 ) -> tuple[Any, ...]:
@@ -479,15 +511,21 @@ def call_batched(
         fact = "elementwise = True" if primitive.elementwise else 'batch = "leading"'
         who = f"{primitive.name}, which says {fact},"
     else:
-        return looped(primitive, batched, values)
-    expected = [((batched.size, *out.shape), out.dtype) for out in outs]
-    got = [(tuple(r.shape), r.dtype) if isinstance(r, Tensor) else r for r in results]
-    if got != expected:
+        return looped(primitive, batched, values, _instead(primitive))
+    if len(results) != len(outs) or not all(map(_fits, results, outs, repeat(batched.size))):
+        expected = [((batched.size, *out.shape), out.dtype) for out in outs]
+        got = [(tuple(r.shape), r.dtype) if isinstance(r, Tensor) else r for r in results]
         raise BatchError(
             f"{who} gave {_shown(got)} for {batched.size} examples of {', '.join(map(str, outs))}; "
             f"the axis of the examples comes first: {_shown(expected)}"
         )
     return results
+
+
+def _fits(result: Any, out: Abstract, size: int) -> bool:
+    """True for the outputs of `size` examples, of the type `out` each."""
+    whole = isinstance(result, Tensor) and result.dtype == out.dtype
+    return whole and result.shape == (size, *out.shape)
 
 
 def _shown(types: Sequence[Any]) -> str:
@@ -504,11 +542,11 @@ def _broadcasting(primitive: Primitive, batched: Batched, values: Sequence[Any])
 
 def aligned(batched: Batched, values: Sequence[Any]) -> list[Any]:
     """The inputs with axes of extent 1 behind that of the examples, so that all broadcast."""
-    tensors = [isinstance(v, Tensor) for v in values]
-    rank = max(
-        len(v.shape) - flag for v, flag, is_ in zip(values, batched, tensors, strict=True) if is_
-    )
-    return [padded(v, rank) if flag else v for v, flag in zip(values, batched, strict=True)]
+    if len(values) == 1:
+        return list(values)
+    pairs = list(zip(values, batched, strict=True))
+    rank = max([len(v.shape) - flag for v, flag in pairs if isinstance(v, Tensor)])
+    return [padded(v, rank) if flag else v for v, flag in pairs]
 
 
 def padded(whole: Any, rank: int) -> Any:
@@ -523,8 +561,22 @@ def in_front(value: Any, size: int) -> Any:
     return ops.broadcast_to(value, (size, *np.shape(value)))
 
 
-def looped(primitive: Primitive, batched: Batched, values: Sequence[Any]) -> tuple[Any, ...]:
-    """The outputs by a loop over the examples: one compiled loop in a graph."""
+def _instead(primitive: Primitive) -> str:
+    """What would make one call of a primitive that has neither rule nor fact."""
+    name = type(primitive).__name__
+    return (
+        f"{primitive.name} says nothing of batches: where further axes in front of every input "
+        f'are axes in front of every output, batch = "leading" in its class makes it one call, '
+        f"else @batch_rules.register({name})"
+    )
+
+
+def looped(
+    primitive: Primitive, batched: Batched, values: Sequence[Any], why: str
+) -> tuple[Any, ...]:
+    """The outputs by a loop over the examples: one compiled loop in a graph. why: the remark that
+    `ml.explain` shows, and what would be faster."""
+    current_trace().remark(user_location(primitive.name), why)
     rows = [v for v, flag in zip(values, batched, strict=True) if flag]
 
     def step(_: None, xs: Sequence[Any]) -> tuple[None, tuple[Any, ...]]:
@@ -557,7 +609,10 @@ def batched_graph(
         found[:] = [trace.owns(o) or s for o, s in zip(outs, spread, strict=True)]
         return [trace.whole(o) if f else o for o, f in zip(outs, found, strict=True)]
 
-    return trace_graph(body, inputs, device, graph.name)[0], found
+    made, ended = trace_graph(body, inputs, device, graph.name)
+    for where, text in ended.remarks:
+        current_trace().remark(where, text)
+    return made, found
 
 
 def shifted(attribute: str) -> Callable[[Any], Function]:

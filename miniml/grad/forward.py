@@ -279,7 +279,7 @@ def push(
             found = way(primitive, given, tangents, outs)
             if found is not None:
                 return found
-        return _transposed(primitive, given, tangents, outs)
+        return transposed(primitive, given, tangents, outs)
 
 
 def _viewed(
@@ -334,7 +334,7 @@ def _diagonal(
     return (total,)
 
 
-def _transposed(
+def transposed(
     primitive: Primitive, given: Sequence[Any], tangents: Sequence[Any], outs: Sequence[Any]
 ) -> Tangents:
     """The transpose of the pull-back, by the gradient of its gradient."""

@@ -194,6 +194,7 @@ class GraphTrace:
         self.versions: dict[int, TracedTensor] = {}
         self.captures: dict[int, tuple[Any, TracedTensor]] = {}
         self.guards: dict[int, tuple[Any, object]] = {}
+        self.remarks: dict[tuple[Any, str], None] = {}  # in order, each once
         self.blocks: dict[Generator, int] = {}
 
     def input(self, abstract: Abstract) -> TracedTensor:
@@ -326,6 +327,15 @@ class GraphTrace:
         self.guards[id(owner)] = (owner, state)
         if self.outer is not None:
             self.outer.guard(owner, state)
+
+    def remark(self, where: object, text: str) -> None:
+        self.remarks[where, text] = None
+        if self.outer is not None:
+            self.outer.remark(where, text)
+
+    def remarked(self) -> tuple[str, ...]:
+        """The remarks, each with the place that it is about."""
+        return tuple([f"{text} (at {where})" for where, text in self.remarks])
 
     def stand_in(self, parameter: Any) -> Any:
         return self.lift(parameter)
@@ -530,6 +540,46 @@ class ForwardingTrace:
 
     def guard(self, owner: Any, state: object) -> None:
         self.parent.guard(owner, state)
+
+    def remark(self, where: object, text: str) -> None:
+        self.parent.remark(where, text)
+
+
+class SubstitutingTrace(ForwardingTrace):
+    """The enclosing trace, except that reads of parameters, known by id, give other tensors.
+
+    An assignment to such a parameter changes its substitute for the rest of the trace, never the
+    parameter; with `assigns` it is a GraphError, which that function of the parameter makes.
+    """
+
+    def __init__(
+        self,
+        tensors: Mapping[int, Any],
+        assigns: Callable[[Parameter], GraphError] | None = None,
+    ):
+        super().__init__(current_trace())
+        self.tensors, self.assigns = dict(tensors), assigns
+
+    def bind(self, primitive: Primitive, args: Sequence[Any]) -> tuple[Any, ...]:
+        target = written(primitive, args)
+        given = target is not None and id(target) in self.tensors
+        if target is not None and given and self.assigns:
+            raise self.assigns(target)
+        outs = self.parent.bind(primitive, list(map(self._replaced, args)))
+        if given:
+            self.tensors[id(target)] = outs[0]
+        return outs
+
+    def stand_in(self, parameter: Any) -> Any:
+        found = self.tensors.get(id(parameter))
+        return self.parent.stand_in(parameter) if found is None else found
+
+    def call_with_bprop(self, name: str, fn: Function, bprop: Function, args: Sequence[Any]) -> Any:
+        given = map_tree(self._replaced, tuple(args))
+        return super().call_with_bprop(name, fn, bprop, given)
+
+    def _replaced(self, value: Any) -> Any:
+        return self.tensors.get(id(value), value)
 
 
 # --- Custom gradients -----------------------------------------------------------------------------

@@ -10,6 +10,7 @@ from .cell import Cell as Cell
 from .container import CellDict as CellDict
 from .container import CellList as CellList
 from .container import Sequential as Sequential
+from .ensemble import *  # noqa: F403
 from .images import *  # noqa: F403
 from .linear import Dense as Dense
 from .linear import Embedding as Embedding

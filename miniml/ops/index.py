@@ -62,6 +62,7 @@ class Gather(Primitive):
     axis raises OutOfRangeError when it runs.
     """
 
+    refuses = True
     linear = ("x",)
     flops = moves
     axis: int = 0
@@ -80,6 +81,7 @@ class Index(Primitive):
     and B in front of number `at` of them. OutOfRangeError as in Gather.
     """
 
+    refuses = True
     flops = moves
     axes: tuple[int, ...]
     at: int
@@ -97,6 +99,7 @@ class IndexAdd(Primitive):
     get the sum.
     """
 
+    refuses = True
     axes: tuple[int, ...]
     at: int
     shape: Shape
@@ -135,6 +138,7 @@ class TakeAlongAxis(Primitive):
     x and indices have the same rank; their other axes broadcast. OutOfRangeError as in Gather.
     """
 
+    refuses = True
     linear = ("x",)
     flops = moves
     axis: int = -1
@@ -159,6 +163,7 @@ class PutAlongAxisAdd(Primitive):
     where there is one for each, and positions named more than once get the sum.
     """
 
+    refuses = True
     linear = ("updates",)
     axis: int
     extent: int
@@ -182,6 +187,7 @@ class ScatterAdd(Primitive):
     updates broadcast to the shape that Gather(axis) gives for x and indices.
     """
 
+    refuses = True
     linear = ("x updates",)
     axis: int = 0
 
@@ -208,6 +214,7 @@ class Scatter(Primitive):
     x and value. value broadcasts to the shape of x[index].
     """
 
+    refuses = True
     flops = moves
     index: tuple[Any, ...]
 

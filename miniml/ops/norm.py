@@ -309,6 +309,8 @@ class CheckedLabels(Primitive):
     values would need a synchronization, nothing is checked: losses are NaN for refused labels.
     """
 
+    batch = "leading"
+    refuses = True
     flops = moves
     differentiable = False
     classes: int
@@ -330,6 +332,7 @@ class CheckedProbabilities(FloatUnary):
     synchronization, nothing is checked: the logarithm of a negative number is NaN.
     """
 
+    refuses = True
     flops = moves
     of: str = "bce"
 

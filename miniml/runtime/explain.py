@@ -45,7 +45,8 @@ class Explanation:
     for each primitive, its other kernels by the reason for their rejection.
 
     rows: the table as data; printing one lists all its candidates. groups: the members of each
-    fused node. apart: fused nodes that follow one another, and why they are two; a user's
+    fused node. looped: calls under vmap that run one example at a time, and what would make them
+    one call. apart: fused nodes that follow one another, and why they are two; a user's
     primitives between them, and what would let them join. texts: the C of each native kernel, if
     requested.
     """
@@ -56,6 +57,7 @@ class Explanation:
     launched: str = ""
     groups: tuple[str, ...] = ()
     apart: tuple[str, ...] = ()
+    looped: tuple[str, ...] = ()
     texts: tuple[str, ...] = ()
 
     def __str__(self) -> str:
@@ -68,7 +70,12 @@ class Explanation:
         memory = f"arena {self.arena_bytes} bytes; at most {self.peak_bytes} are alive at once"
         tail = [memory, self.launched] if self.launched else [memory]
         found: Sequence[str]
-        sections = ("fused", self.groups), ("not fused", self.apart), ("candidates", self._lost())
+        sections = (
+            ("one example at a time", self.looped),
+            ("fused", self.groups),
+            ("not fused", self.apart),
+            ("candidates", self._lost()),
+        )
         for title, found in sections:
             tail += [f"{title}:", *(f"  {line}" for line in found)] * bool(found)
         return "\n".join([*(line.rstrip() for line in lines), *tail, *self.texts])
@@ -99,11 +106,14 @@ def explain(
     nodes are listed with their members; text: with the C of native kernels, too.
     """
     compiling = fn if isinstance(fn, Jit) else Jit(fn)
-    return explain_program(compiling.compiled(*example_args, **named).program, text)
+    compiled = compiling.compiled(*example_args, **named)
+    return explain_program(compiled.program, text, compiled.remarks)
 
 
-def explain_program(program: Program, text: bool = False) -> Explanation:
-    """Explain a program that is already compiled."""
+def explain_program(
+    program: Program, text: bool = False, looped: tuple[str, ...] = ()
+) -> Explanation:
+    """Explain a program that is already compiled. looped: what tracing remarked of loops."""
     rows = []
     fused = [n for n in program.schedule.order if isinstance(n.primitive, Fused)]
     sources = dict.fromkeys(filter(None, map(_source, program.prepared.values())))
@@ -132,6 +142,7 @@ def explain_program(program: Program, text: bool = False) -> Explanation:
         program.launched,
         tuple(members(n, _made(program.prepared[n], "program")) for n in fused),
         (*neighbours(program.graph, program.target.home), *unfused),
+        looped,
         tuple(sources) if text else (),
     )
 

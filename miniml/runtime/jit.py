@@ -234,6 +234,7 @@ class Jit:
             program, graph, result, guards, device, anchored, kinds, began, silent, sizes
         )
         compiled.used = next(_uses)
+        compiled.remarks = trace.remarked()
         with _registry:
             reason = self._why(asked, key)
             self._keep(key, compiled)
@@ -353,6 +354,7 @@ class Compiled:
     silent: bool = False  # a cell among the guards may change without a new epoch
     sizes: object = None  # the key of all versions for other sizes, of a dynamic function
     used: int = 0  # time of its last use, among these
+    remarks: tuple[str, ...] = ()  # on calls that were traced in a slower way than need be
 
     def run(self, arrays: Sequence[Any]) -> Any:
         """Result of the function for these arrays, as Tensors of their own."""

@@ -117,6 +117,11 @@ def _factors(self: Any, q: Any, k: Any, state: Any) -> Any:
 
 # --- Batching -------------------------------------------------------------------------------------
 
+_ALIKE = (
+    "attention drops the same weights in every example, with a stream of its own for each; "
+    'randomness="different", or dropout of 0, makes it one call'
+)
+
 
 @batches(
     ops.ScaledDotProductAttention, ops.ScaledDotProductAttentionGrad,
@@ -129,7 +134,7 @@ def batch_attention(
     values = q, k, v, mask, state, *rest
     alike = self.dropout > 0 and batched.mapped.randomness == "same"
     if alike or batched[4] or batched.size == 0:
-        return looped(self, batched, values)
+        return looped(self, batched, values, _ALIKE)
     others = all_in_front(Batched([*batched[:3], *batched[5:]], batched.mapped), (q, k, v, *rest))
     rank = len(others[0].shape) - 1
     shape = mask.shape[1:] if batched[3] else mask.shape

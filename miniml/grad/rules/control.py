@@ -6,7 +6,7 @@ The gradient of a scan is a scan in the other direction, over values that the fo
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -18,10 +18,10 @@ from ...core.dtype import is_float
 from ...core.errors import BpropError, BpropNotFoundError
 from ...core.settings import current
 from ...core.tensor import Tensor
-from ...graph.ir import Graph, Var
+from ...graph.ir import Graph, Node, Var
 from ...graph.passes import run_passes
 from ...graph.tracing import Called, trace_graph
-from ..batching import Batched, batched_graph, batches, in_front, of_graph, padded
+from ..batching import Batched, batched_graph, batches, in_front, looped, of_graph, padded
 from ..forward import jointly, moved_or_zeros, moves_along, of_duals
 from ..reverse import pull_graph, pull_values, used
 
@@ -256,7 +256,16 @@ def batch_barrier(self: ops.Barrier, batched: Batched, x: Any, after: Any) -> An
 
 @batches(ops.Cond)
 def batch_cond(self: ops.Cond, batched: Batched, pred: Any, *operands: Any) -> Any:
-    """A condition that differs between examples computes both branches, and selects."""
+    """A condition that differs between examples computes both branches, and selects; but where a
+    branch refuses some values, each example computes its own alone."""
+    refusing = next((n for g in (self.on_true, self.on_false) for n in _refusing(g)), None)
+    if batched[0] and refusing is not None:
+        why = (
+            f"Cond has a branch that calls {refusing.primitive.name}, which raises for some "
+            "values, perhaps for those of examples that take the other branch; bring its inputs "
+            "into range, and ops.where(condition, x, y) computes both branches for all at once"
+        )
+        return looped(self, batched, (pred, *operands), why)
     flags, device = batched[1:], operands[0].device if operands else pred.device
     branches = (self.on_true, self.true_takes), (self.on_false, self.false_takes)
     if batched[0]:
@@ -273,6 +282,18 @@ def batch_cond(self: ops.Cond, batched: Batched, pred: Any, *operands: Any) -> A
         for graph, takes in branches
     )
     return ops.Cond(on_true, on_false, self.true_takes, self.false_takes)(pred, *operands)
+
+
+def _refusing(graph: Graph) -> Iterator[Node]:
+    """The nodes, inner ones too, that raise for some values, if these may differ by example."""
+    fixed = set(graph.constants)
+    for node in graph.nodes:
+        whole = [v for v in node.inputs if not is_float(v.abstract.dtype)]
+        if node.primitive.refuses and not fixed.issuperset(whole or node.inputs):
+            yield node
+        for value in node.primitive.attributes.values():
+            if isinstance(value, Graph):
+                yield from _refusing(value)
 
 
 @batches(ops.WhileLoop)

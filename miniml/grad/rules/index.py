@@ -245,6 +245,12 @@ def batch_scatter_add(
     return whole + batch_index_add(add, Batched((True, True), batched.mapped), each, indices)
 
 
+_SCATTERED = (
+    "Scatter writes between two index tensors; ops.where with a mask, or ops.scatter_add of the "
+    "differences, is one call"
+)
+
+
 @batches(ops.Scatter)
 def batch_scatter(self: ops.Scatter, batched: Batched, x: Any, value: Any, *indices: Any) -> Any:
     shape = x.shape[1:] if batched[0] else x.shape
@@ -254,7 +260,7 @@ def batch_scatter(self: ops.Scatter, batched: Batched, x: Any, value: Any, *indi
     region = analyse("Scatter", self.index, shape).region(named)
     all_ = analyse("Scatter", (slice(None), *self.index), (batched.size, *shape)).region(named)
     if all_ != (batched.size, *region):  # the axis of the examples would not come first
-        return looped(self, batched, (x, value, *indices))
+        return looped(self, batched, (x, value, *indices), _SCATTERED)
     spread = padded(value, len(region)) if batched[1] else value
     target = x if batched[0] else in_front(x, batched.size)
     return ops.Scatter((slice(None), *self.index))(target, spread, *indices)

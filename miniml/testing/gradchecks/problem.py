@@ -9,7 +9,7 @@ their gradients must have.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any, cast
@@ -20,21 +20,21 @@ import optree
 from ...core.abstract import typed
 from ...core.dtype import DType, float64, is_float
 from ...core.errors import BpropError, GradientArgumentError, MinimlError
-from ...core.infer import written
 from ...core.parameter import Parameter, default_generator, logged
 from ...core.primitive import Primitive
 from ...core.settings import GRAPH_MODE, PYNATIVE_MODE, context, current
 from ...core.tensor import Tensor
-from ...core.trace import Partition, current_trace, use_trace
+from ...core.trace import Partition, use_trace
 from ...grad.reverse import checked_argnums
 from ...grad.transforms import vjp
-from ...graph.tracing import ForwardingTrace
+from ...graph.tracing import SubstitutingTrace
 from ...nn.cell import Cell
 from ...runtime.jit import jit
 from ..budget import TimeIsUpError, go_on
 from ..report import NOTHING, WRONG, Arrays, GradFinding, Numbers
 from ..tolerance import FUNCTION, Array, Perturbation, Tuned, largest_of, of_one_size, unit_roundoff
 from .derivative import Rounding
+from .tangents import Forward
 
 Function = Callable[..., Any]
 Pull = Callable[[Arrays], list[Any]]
@@ -48,6 +48,7 @@ class Map:
     run(arrays): the outputs. linearize(arrays): the pull-back, from cotangents to gradients;
     each is a list, in the order of `names`, (argnum, path, shown name) of each input.
     rounding(by, rng): inside it, the results of visible operations are perturbed.
+    forward: its tangents, of order 1.
     order: of the derivatives that the pull-back gives. following(): once it has run, the Map of the
     next order: this pull-back, as a function of its inputs and of one cotangent for each output.
     """
@@ -59,6 +60,7 @@ class Map:
     rounding: Callable[[Perturbation, np.random.Generator], AbstractContextManager[Any]]
     order: int = 1
     following: Callable[[], Map] | None = None
+    forward: Forward | None = None
 
 
 def of_miniml(
@@ -185,7 +187,8 @@ def _map(
         after = next_argnum + len(more)
         return _map(name, pulled, (*names, *more), gradients, after, where, order + 1)
 
-    return Map(name, run, linearize, names, rounding, order, following)
+    forward = Forward(function, tensors) if order == 1 else None
+    return Map(name, run, linearize, names, rounding, order, following, forward)
 
 
 def _pulled(function: Function, count: int) -> Function:
@@ -225,38 +228,8 @@ def _run_with(
     for p, value in held:
         dtype = float64 if wide and is_float(p.dtype) else p.dtype
         tensors.setdefault(id(p), Tensor(value.astype(dtype), device=p.device))
-    with use_trace(_Substitution(tensors)):
+    with use_trace(SubstitutingTrace(tensors)):
         return fn(*args)
-
-
-class _Substitution(ForwardingTrace):
-    """The enclosing trace, except that reads of parameters give other tensors.
-
-    An assignment to such a parameter changes its substitute, never the parameter.
-    """
-
-    def __init__(self, tensors: Mapping[int, Any]):
-        super().__init__(current_trace())
-        self.tensors = dict(tensors)
-
-    def bind(self, primitive: Primitive, args: Sequence[Any]) -> tuple[Any, ...]:
-        target = written(primitive, args)
-        outs = self.parent.bind(primitive, list(map(self._replaced, args)))
-        if id(target) in self.tensors:
-            self.tensors[id(target)] = outs[0]
-        return outs
-
-    def stand_in(self, parameter: Any) -> Any:
-        found = self.tensors.get(id(parameter))
-        return self.parent.stand_in(parameter) if found is None else found
-
-    def call_with_bprop(self, name: str, fn: Function, bprop: Function, args: Sequence[Any]) -> Any:
-        tree: Any = tuple(args)
-        given: Any = optree.tree_map(self._replaced, tree, none_is_leaf=True)
-        return super().call_with_bprop(name, fn, bprop, given)
-
-    def _replaced(self, value: Any) -> Any:
-        return self.tensors.get(id(value), value)
 
 
 def _held_of(fn: Function, args: Sequence[Any]) -> list[tuple[Parameter, Array]]:
@@ -551,6 +524,12 @@ class Subject:
         if self._pull is None:
             self._pull = self.linearized(self.x)
         return self._pull(v)
+
+    def tangent(self, t: Array) -> Array:
+        """J t at the point, by forward mode, for a long vector t."""
+        assert self.map.forward is not None
+        with _same_random_state(), np.errstate(all="ignore"):
+            return joined(self.map.forward.moved(self.arrays(self.x), self.arrays(t)))
 
     def entry(self, output: int, position: int) -> float:
         """The derivative of one output by one element, according to the pull-back."""

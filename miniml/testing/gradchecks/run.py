@@ -61,6 +61,7 @@ from .problem import (
     of_miniml,
 )
 from .search import Search, diagnosed
+from .tangents import check_forward
 
 Function = Callable[..., Any]
 
@@ -184,6 +185,8 @@ def _check_orders(
         fixed = np.union1d(fixed, _check_order(subject, report, fixed))
         if subject.raised:
             report.notes.append(f"the function raises near the point: {subject.raised}")
+        if not report.findings and map_.forward is not None and not subject.unlike:
+            check_forward(subject, highest, report)
         given = tuple(a.dtype for a in point)
         if not report.wrong and subject.dtypes != given:
             if time_is_up():

@@ -10,15 +10,18 @@ from miniml import ops
 from miniml.backends import registry
 from miniml.backends.selection import follows
 from miniml.cli.show import describe
-from miniml.core.abstract import OTHERS
+from miniml.core.abstract import OTHERS, Abstract
 from miniml.core.errors import DeclarationError
+from miniml.core.infer import contradictions
 from miniml.core.primitive import primitives
 from miniml.core.trace import use_trace
 from miniml.graph.passes import run_passes
 from miniml.runtime.program import Program
 from miniml.testing import opcheck
+from miniml.testing.calls import calls, dtypes_of
 from miniml.testing.gradchecks.derivative import Perturbation, Rounding
 from tests.frame.native import needs_compiler
+from tests.opinfo import ROWS
 
 X = np.linspace(-2, 2, 24, dtype=np.float32).reshape(2, 3, 4)
 
@@ -86,6 +89,74 @@ def test_a_fact_of_another_kind_is_refused_where_the_class_is_defined(fact):
     with pytest.raises(DeclarationError, match=says):
         type("FactRefused", (ml.Primitive,), {fact: value, "infer_shape": lambda self, x: x})
     assert "FactRefused" not in primitives
+
+
+CLAIMS = {  # a fact, infer_shape, infer_dtype, and the sentence
+    "an axis in front is taken away": (
+        {"batch": "leading"}, lambda self, x: x[1:], None,
+        r"of \(2, 4, 3, 3\) gives \(4, 3, 3\), and of \(5, 2, 4, 3, 3\) gives \(2, 4, 3, 3\), "
+        r"where one more axis .*; take the fact out, or register a batch rule: @batch_rules.re"),
+    "axes in reverse": ({"batch": "leading"}, lambda self, x: x[::-1], None, "its"),
+    "a reduction to one number": ({"batch": "leading"}, lambda self, x: (), None, "its"),
+    "only matrices": (
+        {"batch": "leading"}, lambda self, x: (x[0], x[1]) if len(x) == 2 else 1 / 0, None,
+        r"and of \(5, 3, 3\) raises ZeroDivisionError"),
+    "not an element for each": (
+        {"elementwise": True}, lambda self, x: x[:-1], None,
+        r"elementwise = True; its infer_shape of \(2, 4, 3, 3\) gives \(2, 4, 3\), and it would"),
+    "two of them": ({"elementwise": True}, lambda self, x, y: (*x, *y), None, "elementwise"),
+    "bools of floats": (
+        {"linear": ("x",)}, lambda self, x: x, lambda self, x: ml.bool_,
+        "its infer_dtype of float32 gives bool, and a linear function of floats gives floats"),
+    "no input": ({"linear": ("",)}, lambda self, x: x, None, "each entry names inputs in which"),
+    "one input twice": ({"linear": ("x x",)}, lambda self, x: x, None, "each one once"),
+    "shapes of values": (
+        {"elementwise": True, "dynamic_outputs": True}, lambda self, x: x, None,
+        "with dynamic_outputs = True its shapes depend on values; take one out"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", CLAIMS)
+def test_a_claim_that_the_rules_contradict_is_refused_where_the_class_is_defined(what):
+    facts, shape, dtype, says = CLAIMS[what]
+    body = facts | {"infer_shape": shape} | ({"infer_dtype": dtype} if dtype else {})
+    with pytest.raises(DeclarationError, match=says):
+        type("FactClaims", (ml.Primitive,), body)
+    assert "FactClaims" not in primitives
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"batch": "leading", "infer_shape": lambda self, x: x[:-2]},  # takes vectors, too
+        {"batch": "leading", "infer_shape": lambda self, x: (*x[:-2], x[-1], x[-2])},
+        {"batch": "leading", "infer_shape": lambda self, x, y: (*x[:-1], y[-1])},
+        {"elementwise": True, "infer_shape": ops.rules.broadcast},
+        {"linear": ("x",), "infer_shape": lambda self, x, n: x, "const_inputs": ("n",)},
+        {"batch": "leading", "infer_shape": lambda self, x: 1 / 0},  # told by the first call
+    ],
+)
+def test_a_claim_that_holds_passes(body):
+    try:
+        type("FactHolds", (ml.Primitive,), {**body, "__module__": __name__})
+    finally:
+        registry.specs.pop("FactHolds")
+        primitives.pop("FactHolds")
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.primitive.name)
+def test_the_library_claims_what_its_rules_say(row):
+    """Its classes are not tried at import; here they are, on the shapes of their samples."""
+    cls = row.primitive
+    if not (cls.elementwise or cls.batch or cls.linear):
+        return
+    tried = 0
+    for call in calls(row, (dtypes_of(row) or [ml.float32])[-1], np.random.default_rng(0)):
+        types = [Abstract(a.shape, a.dtype) for a in call.arrays]
+        found = contradictions(call.primitive, types, call.consts)
+        assert not found, found
+        tried += found is not None
+    assert tried
 
 
 def test_a_view_has_one_input_and_its_order_is_an_attribute():

@@ -9,6 +9,7 @@ import miniml as ml
 from miniml import Primitive, kernel, nn, ops
 from miniml.core.dtype import float64, is_float
 from miniml.core.errors import (
+    BpropNotFoundError,
     DeclarationError,
     GradientArgumentError,
     GraphError,
@@ -355,3 +356,32 @@ def test_refusals():
         jvp(lambda x: float(x[0]), (X,), (T,))
     with pytest.raises(GraphError, match="has a bprop of its own"):
         ml.jit(lambda x: jvp(lambda v: ops.cond(ops.sum(v) > 0, thrice, thrice, v), (x,), (x,)))(X)
+
+
+class ForwardShared(Primitive):
+    """x minus its mean, linear and without a bprop."""
+
+    linear = ("x",)
+    batch = "leading"
+
+    def infer_shape(self, x):
+        return x
+
+    def infer_dtype(self, x):
+        return x
+
+
+@kernel("ForwardShared", "cpu", "d->d")
+def shared_cpu(x, *, out):
+    np.subtract(x, x.mean(-1, keepdims=True), out=out)
+
+
+def test_a_linear_primitive_without_a_bprop_has_tangents_and_says_what_a_gradient_needs():
+    t = np.array([1.0, 4.0])
+    np.testing.assert_array_equal(jvp(ForwardShared(), (t,), (t,))[1].asnumpy(), [-1.5, 1.5])
+    says = (
+        r"ForwardShared has no bprop.*linear = \('x',\) gives its tangents, not its transpose; "
+        r"write that in the class, as def bprop\(self, x, out, dout\), or register it with "
+    )
+    with pytest.raises(BpropNotFoundError, match=says):
+        grad(lambda x: ops.sum(ForwardShared()(x)))(t)

@@ -284,12 +284,13 @@ class VmapLast(VmapTwice):
 
 
 class VmapWrong(VmapTwice):
-    """A claim that is not true."""
+    """A claim that is not true; without the attribute it is refused where it is defined."""
 
+    count: int
     batch = "leading"
 
     def infer_shape(self, x):
-        return x[:1]
+        return x[: self.count]
 
 
 calls = []
@@ -314,7 +315,7 @@ def last_cpu(x, *, out):
 
 
 @kernel("VmapWrong", "cpu", "d->d")
-def wrong_cpu(x, *, out):
+def wrong_cpu(x, *, count, out):
     np.copyto(out, x.ravel()[: out.size])
 
 
@@ -335,9 +336,37 @@ def test_facts_and_rules_decide_how_often_a_kernel_runs():
         same(got, looped(op, (0,), X))
 
 
+def test_explain_names_what_runs_one_example_at_a_time():
+    told = str(ml.explain(ml.vmap(VmapTwice()), X))
+    assert "one example at a time:\n  VmapTwice says nothing of batches: where further axes" in told
+    assert f"@batch_rules.register(VmapTwice) (at {__file__}:" in told
+    assert "one example at a time" not in str(ml.explain(ml.vmap(VmapRows()), X))
+    inside = ml.vmap(lambda x: ops.scan(lambda c, r: (c + VmapTwice()(r), c), x[0], x)[1])
+    assert "VmapTwice says nothing" in str(ml.explain(inside, X[:, None]))
+
+
+@pytest.mark.parametrize("compiled", [False, True], ids=["eager", "jit"])
+def test_a_branch_that_refuses_values_is_computed_for_those_that_take_it(compiled):
+    row = np.array([3.0, 5.0, 7.0])
+
+    def picked(row, i):
+        found = lambda: ops.gather(row, i, 0) ** 2  # noqa: E731
+        return ops.cond(i < 3, found, lambda: ops.zeros((), "float64"))
+
+    made = ml.jit if compiled else lambda fn: fn
+    out = made(ml.vmap(picked, (None, 0)))(row, np.arange(5))
+    np.testing.assert_array_equal(out.asnumpy(), [9, 25, 49, 0, 0])
+    slopes = made(ml.vmap(grad(picked), (None, 0)))(row, np.arange(5))
+    np.testing.assert_array_equal(slopes.asnumpy(), np.vstack([np.diag(2 * row), np.zeros((2, 3))]))
+    told = str(ml.explain(ml.vmap(picked, (None, 0)), row, np.arange(5)))
+    assert "Cond has a branch that calls Gather, which raises for some values" in told
+    plain = ml.vmap(lambda x: ops.cond(ops.sum(x) > 0, lambda: x[[0]], lambda: x[[1]]))
+    assert "one example at a time" not in str(ml.explain(plain, X))  # of constant indices
+
+
 def test_a_fact_or_a_rule_that_does_not_hold_is_named():
     with pytest.raises(BatchError, match=r'VmapWrong, which says batch = "leading", gave float64'):
-        ml.vmap(VmapWrong())(X)
+        ml.vmap(VmapWrong(1))(X)
     with pytest.raises(DuplicateError, match="has a batch rule already"):
         batch_rules.register(VmapLast)(lambda self: None)
     with pytest.raises(DeclarationError, match="no getter of a batch rule"):

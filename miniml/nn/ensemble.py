@@ -1,0 +1,120 @@
+"""Networks as functions of their parameters: `functional_call`, and `stack_weights` for ensembles.
+
+A network under `ml.vmap`, `grad` or `jvp` of its parameters is a function of a dictionary of them,
+by path; those of several networks of one kind, stacked, are an ensemble that is computed at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from .. import ops
+from ..core.abstract import typed
+from ..core.dtype import is_float
+from ..core.errors import AttributeRefusedError, GraphError, ShapeError
+from ..core.parameter import Parameter
+from ..core.tensor import Tensor
+from ..core.trace import current_trace, use_trace
+from ..graph.tracing import SubstitutingTrace, as_tensor
+from .cell import Cell
+
+__all__ = ["functional_call", "stack_weights"]
+
+
+def functional_call(net: Cell, params: Mapping[str, Any], /, *args: Any, **named: Any) -> Any:
+    """net(*args, **named) with these values in place of its parameters, which stay as they are.
+
+    params: tensors or arrays by path, as in `net.parameters_dict()` or `stack_weights`; parameters
+    that it leaves out have their own values. Gradients, tangents and batches pass through the
+    values. AttributeRefusedError for a path that the network lacks, ShapeError for a value that
+    does not fit, GraphError where the network assigns a parameter whose value was given, as batch
+    normalization does in training: nothing could keep it.
+
+    >>> import numpy as np
+    >>> from miniml import nn
+    >>> from miniml.grad import grad
+    >>> net, x = nn.Dense(2, 1, bias=False), np.array([[1.0, 2.0]], np.float32)
+    >>> given = {"weight": np.array([[3.0], [4.0]], np.float32)}
+    >>> functional_call(net, given, x).tolist()
+    [[11.0]]
+    >>> grad(lambda p: ops.sum(functional_call(net, p, x)))(given)["weight"].tolist()
+    [[1.0], [2.0]]
+    """
+    who = "functional_call"
+    own = _cell(who, net).parameters_dict()
+    if not isinstance(params, Mapping):
+        raise AttributeRefusedError(
+            f"{who} got {type(params).__name__} for params; give a dict of tensors by path, as "
+            "net.parameters_dict() or nn.stack_weights(nets)"
+        )
+    unknown = [repr(name) for name in params if name not in own]
+    if unknown:
+        raise AttributeRefusedError(
+            f"{who} got params {', '.join(unknown)}, which {type(net).__name__} lacks; its "
+            f"parameters are {', '.join(own) or 'none'}"
+        )
+    values = {id(own[n]): _fitting(own[n], n, value) for n, value in params.items()}
+    with use_trace(SubstitutingTrace(values, _assigned)):
+        return net(*args, **named)
+
+
+def _cell(who: str, net: Any) -> Cell:
+    if isinstance(net, Cell):
+        return net
+    raise AttributeRefusedError(f"{who} got {net!r} of type {type(net).__name__}; give a Cell")
+
+
+def _fitting(parameter: Parameter, name: str, value: Any) -> Tensor:
+    """The value as a tensor of the enclosing trace; ShapeError where it does not fit."""
+    known = current_trace().stand_in(value) if isinstance(value, Parameter) else as_tensor(value)
+    fits = is_float(known.dtype) or known.dtype == parameter.dtype
+    if known.shape == parameter.shape and fits:
+        return known
+    more = ""
+    if known.shape[1:] == parameter.shape:
+        more = "; values of several networks go in by ml.vmap, which takes their axis away"
+    raise ShapeError(
+        f"functional_call got {typed(known)} for {name}, which is {typed(parameter)}{more}"
+    )
+
+
+def _assigned(parameter: Parameter) -> GraphError:
+    return GraphError(
+        f"functional_call got a value for Parameter {parameter.name!r}, which the network assigns; "
+        "leave it out of params, or call net.set_train(False) where these are running statistics"
+    )
+
+
+def stack_weights(nets: Sequence[Cell]) -> dict[str, Tensor]:
+    """The parameters of networks of one kind by path, each stacked along a new first axis.
+
+    With `functional_call` under `ml.vmap` they are an ensemble, whose networks are computed at
+    once. ShapeError for networks whose parameters differ in path, shape or dtype.
+
+    >>> import miniml as ml
+    >>> import numpy as np
+    >>> from miniml import nn
+    >>> nets = [nn.Dense(4, 2) for _ in range(3)]
+    >>> member = lambda weights, x: functional_call(nets[0], weights, x)
+    >>> ml.vmap(member, in_axes=(0, None))(stack_weights(nets), np.ones((5, 4), np.float32)).shape
+    (3, 5, 2)
+    """
+    who = "stack_weights"
+    given: Any = nets
+    if isinstance(given, Cell) or not isinstance(given, Sequence) or not given:
+        got = "no networks" if isinstance(given, (list, tuple)) else type(given).__name__
+        raise AttributeRefusedError(f"{who} got {got}; give a list of Cells of one kind")
+    every = [_cell(who, net).parameters_dict() for net in nets]
+    first = {name: typed(p) for name, p in every[0].items()}
+    for i, own in enumerate(every):
+        found = {name: typed(p) for name, p in own.items()}
+        differ = [n for n in {**first, **found} if first.get(n) != found.get(n)]
+        if differ:
+            n = differ[0]
+            raise ShapeError(
+                f"{who} got networks of two kinds: {n} is {first.get(n, 'missing')} in the first "
+                f"and {found.get(n, 'missing')} in number {i}; an ensemble is of networks with "
+                "the same parameters"
+            )
+    return {name: ops.stack([own[name] for own in every]) for name in first}
