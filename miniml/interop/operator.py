@@ -29,7 +29,7 @@ from ..core.tensor import Array, Tensor
 from ..core.trace import current_trace, use_trace
 from ..grad.batching import vmap
 from ..grad.reverse import backward, name_of
-from ..grad.transforms import vjp
+from ..grad.transforms import jvp, vjp
 from ..graph.ir import Graph, Var, is_result, versions
 from ..graph.record import Call
 from ..graph.tracing import ForwardingTrace, as_tensor, trace_graph
@@ -99,6 +99,23 @@ class Operator:
         names = _different((*self.inputs, *outs, *(f"d{o}" for o in outs)))
         likes = tuple(range(count))
         return Operator(f"{self.name}_bprop", rule, names, count, self.compiled, likes=likes)
+
+    @cached_property
+    def pushed(self) -> Operator:
+        """The forward mode: of the inputs and their tangents, as an operator that gives the tangent
+        of each output. Tangents of what is not a float do not count."""
+        count = len(self.inputs)
+
+        def push(*values: Any) -> tuple[Any, ...]:
+            xs, tangents = values[:count], values[count:]
+            floats = [i for i, x in enumerate(xs) if is_float(x.dtype)]
+            of_floats = _of_floats(self.fn, xs, floats)
+            outs, moved = jvp(of_floats, [xs[i] for i in floats], [tangents[i] for i in floats])
+            each = zip(moved, outs, strict=True)
+            return tuple([ops.zeros_like(o) if t is None else t for t, o in each])
+
+        names = _different((*self.inputs, *(f"t_{n}" for n in self.inputs)))
+        return Operator(f"{self.name}_jvp", push, names, self.count, self.compiled)
 
     def mapped(self, flags: tuple[bool, ...]) -> Operator:
         """The operator for many examples, whose axis is the first of the inputs with a flag, and of
@@ -190,22 +207,27 @@ def derived(fn: Function, count: int) -> Function:
         xs, rest = values[:count], values[count:]
         douts = rest[len(rest) // 2 :]
         floats = [i for i, x in enumerate(xs) if is_float(x.dtype)]
-
-        def of_floats(*wanted: Any) -> tuple[Any, ...]:
-            given = list(xs)
-            for i, x in zip(floats, wanted, strict=True):
-                given[i] = x
-            return fn(*given)
-
         found: list[Any] = [None] * count
         if floats:
-            outs, back = vjp(of_floats, *[xs[i] for i in floats])
+            outs, back = vjp(_of_floats(fn, xs, floats), *[xs[i] for i in floats])
             each = [d if is_float(o.dtype) else None for o, d in zip(outs, douts, strict=True)]
             for i, gradient in zip(floats, back(tuple(each)), strict=True):
                 found[i] = gradient
         return tuple([_present(g, x) for g, x in zip(found, xs, strict=True)])
 
     return pull
+
+
+def _of_floats(fn: Function, xs: Sequence[Any], floats: Sequence[int]) -> Function:
+    """The function of those of its inputs that are floats."""
+
+    def of_floats(*wanted: Any) -> tuple[Any, ...]:
+        given = list(xs)
+        for i, x in zip(floats, wanted, strict=True):
+            given[i] = x
+        return fn(*given)
+
+    return of_floats
 
 
 def _present(gradient: Any, x: Any) -> Any:

@@ -10,7 +10,7 @@ import keyword
 import re
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from itertools import count
+from itertools import chain, count
 from typing import Any, get_args, get_origin
 
 import numpy as np
@@ -142,8 +142,8 @@ def _free_name(name: str) -> str:
     """A name in the library that no operator has yet."""
     plain = re.sub(r"\W", "_", name)
     plain = plain if re.match(r"[A-Za-z]", plain) else f"op_{plain}"
-    found = next(n for n in (plain, *(f"{plain}_{i}" for i in count(2))) if n not in _names) \
-        if plain in _names else plain
+    numbered = (f"{plain}_{i}" for i in count(2))
+    found = next(n for n in chain((plain,), numbered) if n not in _names)
     _names.add(found)
     return found
 
@@ -166,6 +166,7 @@ class Library:
         self.name = _free_name(name)
         self.inputs, self.count = len(example.inputs), example.count
         self._pulled: Library | None = None
+        self._pushed: Library | None = None
         self._mapped: dict[tuple[bool, ...], Library] = {}
         taken = [n if not keyword.iskeyword(n) else f"{n}_" for n in example.inputs]
         tensors = ", ".join(f"Tensor {n}" for n in taken)
@@ -191,9 +192,10 @@ class Library:
             if type(x) not in _PLAIN or not x.is_cpu:
                 return self._dispatched(attributes, tensors)
             recorded = recorded or x.requires_grad
+        if _interpreter() is not None and not _dispatch_modes():
+            return _Transformed.apply(self, operator, attributes, *tensors)
         if (
-            _interpreter() is not None
-            or _dispatch_modes()
+            _dispatch_modes()
             or _function_modes()
             or _forward_ad._current_level >= 0
         ):
@@ -257,6 +259,14 @@ class Library:
         return _gradients(ctx, douts)
 
     def _vmap(self, info: Any, dims: Sequence[int | None], *tensors: Any, **attributes: Any) -> Any:
+        inner, front = self.mapped(dims, tensors)
+        outs = inner.overload(*front, **attributes)
+        return outs, 0 if self.count == 1 else (0,) * self.count
+
+    def mapped(
+        self, dims: Sequence[int | None], tensors: Sequence[Any]
+    ) -> tuple[Library, list[Any]]:
+        """The operator for all examples, and its inputs with their axis in front."""
         flags = tuple([d is not None for d in dims])
         inner = self._mapped.get(flags)
         if inner is None:
@@ -266,9 +276,21 @@ class Library:
                 lambda **given: self.operator_of(**given).mapped(flags),
                 self.attributes,
             )
-        front = [x if d is None else x.movedim(d, 0) for x, d in zip(tensors, dims, strict=True)]
-        outs = inner.overload(*front, **attributes)
-        return outs, 0 if self.count == 1 else (0,) * self.count
+        return inner, [
+            x if d is None else x.movedim(d, 0) for x, d in zip(tensors, dims, strict=True)
+        ]
+
+    @property
+    def pushed(self) -> Library:
+        """The operator of the tangents of the outputs."""
+        if self._pushed is None:
+            self._pushed = Library(
+                f"{self.name}_jvp",
+                self.example.pushed,
+                lambda **given: self.operator_of(**given).pushed,
+                self.attributes,
+            )
+        return self._pushed
 
 
 _F32 = torch.float32
@@ -298,6 +320,39 @@ class _Recorded(torch.autograd.Function):  # type: ignore[misc]
     @staticmethod
     def backward(ctx: Any, *douts: Any) -> Any:
         return (None, None, None, *_gradients(ctx, douts))
+
+
+class _Transformed(torch.autograd.Function):  # type: ignore[misc]
+    """A call inside a transform of torch.func, which looks for rules here, not in the library."""
+
+    @staticmethod
+    def forward(library: Library, operator: Operator, attributes: Any, *xs: Any) -> Any:
+        return library.call(operator, attributes, xs)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        library, _, attributes, *xs = inputs
+        outs = (output,) if library.count == 1 else output
+        _save(ctx, library, attributes, xs, outs)
+        ctx.save_for_forward(*xs)
+
+    @staticmethod
+    def backward(ctx: Any, *douts: Any) -> Any:
+        return (None, None, None, *_gradients(ctx, douts))
+
+    @staticmethod
+    def vmap(
+        info: Any, dims: Any, library: Library, operator: Operator, attributes: Any, *xs: Any
+    ) -> Any:
+        inner, front = library.mapped(dims[3:], xs)
+        outs = _Transformed.apply(inner, inner.operator_of(**attributes), attributes, *front)
+        return outs, 0 if library.count == 1 else (0,) * library.count
+
+    @staticmethod
+    def jvp(ctx: Any, *tangents: Any) -> Any:
+        xs, pushed = ctx.saved_tensors[: len(tangents) - 3], ctx.library.pushed
+        given = [torch.zeros_like(x) if t is None else t for x, t in zip(xs, tangents[3:])]
+        return pushed.call(pushed.operator_of(**ctx.attributes), ctx.attributes, (*xs, *given))
 
 
 def _save(ctx: Any, library: Library, attributes: Any, xs: Any, outs: tuple[Any, ...]) -> None:
@@ -415,8 +470,6 @@ _SCHEMA = {bool: "bool", int: "int", float: "float", str: "str"}
 def _schema(kind: type[Primitive]) -> str | None:
     """The attributes of a class as keywords of a schema of torch; None if it cannot say them, or
     how many inputs and outputs there are."""
-    if kind._classic or kind.input_names_of is None if hasattr(kind, "input_names_of") else False:
-        return None
     if kind._classic or kind._inputs is None or not isinstance(kind.outputs, tuple):
         return None
     found = []
