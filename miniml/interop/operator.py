@@ -10,9 +10,9 @@ one; the pull-back; arrays that are handed out.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Sequence
 from functools import cached_property
+from sys import getrefcount
 from typing import Any
 
 import numpy as np
@@ -168,9 +168,13 @@ def of_primitive(primitive: Primitive, consts: dict[str, Any], count: int, outs:
     names = primitive.input_names
     tensors = [n for n in names if n not in consts] if names else [f"x{i}" for i in range(count)]
 
-    def fn(*xs: Any) -> tuple[Any, ...]:
-        found: Any = primitive(*interleave(primitive, list(xs), consts))
-        return (found,) if primitive._single else tuple(found)
+    def plain(*xs: Any) -> tuple[Any, ...]:
+        return current_trace().bind(primitive, xs)
+
+    def with_consts(*xs: Any) -> tuple[Any, ...]:
+        return current_trace().bind(primitive, interleave(primitive, list(xs), consts))
+
+    fn = with_consts if consts else plain
 
     pull = _pull_of(primitive, consts, fn, count)
     made = Operator(primitive.name, fn, _different(tensors), outs, pull=pull)
@@ -373,16 +377,14 @@ def known(who: str, obj: Any) -> str:
 
 def owned(outs: list[Any]) -> list[Array]:
     """The arrays of results, which the caller may write to: their own memory where nobody else
-    holds it, else copies. The list is emptied."""
+    holds it, else copies. The list, which holds them alone, is emptied."""
     found = []
     outs.reverse()
     while outs:
         tensor = outs.pop()
-        alone = sys.getrefcount(tensor) == _MINE
-        array = tensor._host("interop")
-        del tensor
+        array = tensor._data if tensor._kind.device == "cpu" else tensor._host("interop")
         # A view belongs to its base, and a tensor that others hold must not change under them.
-        if alone and array.base is None and sys.getrefcount(array) == _MINE:
+        if getrefcount(tensor) == _MINE and getrefcount(array) == _HELD and array.base is None:
             array.setflags(True)  # write
             found.append(array)
         else:
@@ -393,7 +395,8 @@ def owned(outs: list[Any]) -> list[Array]:
 def _references() -> int:
     """The references that `getrefcount` counts for an object that a local name holds alone."""
     value = object()
-    return sys.getrefcount(value)
+    return getrefcount(value)
 
 
 _MINE = _references()
+_HELD = _MINE + 1  # by its tensor, too
