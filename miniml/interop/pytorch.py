@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 from itertools import chain, count
 from typing import Any, get_args, get_origin
+from weakref import WeakValueDictionary
 
 import numpy as np
 
@@ -129,6 +130,47 @@ def type_of(x: Any) -> Abstract:
     if dtype is None:
         raise DTypeError(f"miniml does not compute with {x.dtype}; cast it")
     return Abstract(tuple([int(n) for n in x.shape]), dtype)
+
+
+# --- Calls that torch.compile does not look into --------------------------------------------------
+
+
+class Opaque:
+    """A function of trees whose calls torch.compile takes as they are: `_called` then gets fake
+    tensors, and the operators that it calls are in one graph with what is around them."""
+
+    def __init__(self) -> None:
+        self._number = next(_numbers)
+        _opaque[self._number] = self
+
+    def _called(self, *args: Any, **named: Any) -> Any:
+        raise NotImplementedError
+
+    def opaquely(self, *args: Any, **named: Any) -> Any:
+        """_called(*args, **named), eagerly or while torch.compile traces."""
+        if not _compiling():
+            return self._called(*args, **named)
+        _mark()
+        return _call_opaque(self._number, *args, **named)
+
+
+_numbers = count()
+_opaque: WeakValueDictionary[int, Opaque] = WeakValueDictionary()
+
+
+def _call_opaque(number: int, *args: Any, **named: Any) -> Any:
+    return _opaque[number]._called(*args, **named)
+
+
+def _mark() -> bool:
+    """Tell torch.compile, which is at work and so imported, of `_call_opaque`."""
+    global _call_opaque
+    if not hasattr(_call_opaque, "__wrapped__"):
+        _call_opaque = torch._dynamo.nonstrict_trace(_call_opaque)
+    return True
+
+
+_mark._dynamo_marked_constant = True  # type: ignore[attr-defined]  # it is run while tracing
 
 
 # --- One operator of torch.library ----------------------------------------------------------------
@@ -391,10 +433,11 @@ def _arity(name: str, inputs: Sequence[str], given: Sequence[Any]) -> ArityError
 # --- Primitives -----------------------------------------------------------------------------------
 
 
-class TorchPrimitive:
+class TorchPrimitive(Opaque):
     """A primitive, or its class, as a function of torch tensors."""
 
     def __init__(self, obj: Primitive | type[Primitive], name: str | None):
+        super().__init__()
         instance = isinstance(obj, Primitive)
         self.kind: type[Primitive] = type(obj) if isinstance(obj, Primitive) else obj
         self.primitive = obj if isinstance(obj, Primitive) else None
@@ -410,7 +453,6 @@ class TorchPrimitive:
             if instance:
                 self._attributes = dict(self.primitive.attributes)  # type: ignore[union-attr]
                 self._operator = self._library.operator_of(**self._attributes)
-        self._inner = torch.compiler.allow_in_graph(self._called)
 
     @property
     def overload(self) -> Any:
@@ -425,7 +467,7 @@ class TorchPrimitive:
     def __call__(self, *args: Any, **attributes: Any) -> Any:
         library = self._library
         if library is None or (self.primitive is None) is not (self._operator is None):
-            return self._inner(*args, **attributes)
+            return self.opaquely(*args, **attributes)
         if _compiling():
             return library.overload(*args, **self._attributes, **attributes)
         if self._operator is not None and not attributes:
@@ -538,17 +580,17 @@ def _of_class(kind: type[Primitive], name: str, schema: str) -> Library:
 _pytree = torch.utils._pytree
 
 
-class TorchFunction:
+class TorchFunction(Opaque):
     """A function of trees of tensors, as a function of trees of torch tensors."""
 
     def __init__(self, fn: Callable[..., Any], name: str | None):
+        super().__init__()
         self.fn, self.name = fn, name or name_of(fn)
         self.__name__ = self.name
         self._made: dict[Any, tuple[Traced, Library]] = {}
-        self._inner = torch.compiler.allow_in_graph(self._called)
 
     def __call__(self, *args: Any, **named: Any) -> Any:
-        return self._inner(*args, **named)
+        return self.opaquely(*args, **named)
 
     def _called(self, *args: Any, **named: Any) -> Any:
         leaves, spec = _pytree.tree_flatten((args, named))
@@ -606,11 +648,12 @@ class _Layer(torch.nn.Module):  # type: ignore[misc]
         return str(self.cell.describe())
 
 
-class CellModule(_Layer):
+class CellModule(_Layer, Opaque):
     """A network as a module of torch; `cell` is the network, with which it shares memory."""
 
     def __init__(self, cell: Cell, name: str | None):
-        super().__init__(cell)
+        _Layer.__init__(self, cell)
+        Opaque.__init__(self)
         self._function = TorchFunction(cell, name or type(cell).__name__)
         self._where: dict[int, tuple[Any, str]] = {}
         layers: dict[str, Any] = {"": self}
@@ -630,14 +673,13 @@ class CellModule(_Layer):
             "random_state", torch.from_numpy(memory_of(default_generator.state)), persistent=False
         )
         self._where[id(default_generator.state)] = self, "random_state"
-        self._inner = torch.compiler.allow_in_graph(self._called)
         self._held = cell.get_parameters()
 
     def forward(self, *args: Any, **named: Any) -> Any:
         """The network's output; what it updates, such as running statistics, is written."""
         held = [getattr(*self._where[id(p)]) for p in (*self._held, default_generator.state)]
         modes = [layer.training for layer in self._layers]
-        out, updates = self._inner(modes, held, *args, **named)
+        out, updates = self.opaquely(modes, held, *args, **named)
         with torch.no_grad():
             for i, value in updates.items():
                 held[int(i)].copy_(value)
@@ -650,6 +692,8 @@ class CellModule(_Layer):
         traced, library = self._function.traced(leaves, spec, (mode, types))
         every = {id(p): i for i, p in enumerate((*self._held, default_generator.state))}
         state = [held[every[id(p)]] for p in traced.state]
+        updated = set(map(id, traced.updated))  # written to before a backward pass sees them
+        state = [h.clone() if id(p) in updated else h for p, h in zip(traced.state, state)]
         tensors = [*state, *(leaves[i] for i in traced.positions)]
         found = library.call(traced.operator, {}, tensors)
         outs = (found,) if library.count == 1 else found
