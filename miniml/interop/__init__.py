@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from .estimators import Regressor as Regressor
     from .jax import from_jax as from_jax
     from .jax import to_jax as to_jax
-    from .pytorch import from_torch as from_torch
     from .pytorch import to_torch as to_torch
     from .scipy import to_scipy as to_scipy
+    from .torch_functions import from_torch as from_torch
 
 _OF = {
-    "to_torch": "pytorch", "from_torch": "pytorch", "to_jax": "jax", "from_jax": "jax",
+    "to_torch": "pytorch", "from_torch": "torch_functions", "to_jax": "jax", "from_jax": "jax",
     "to_scipy": "scipy", "Classifier": "estimators", "Regressor": "estimators",
 }  # fmt: skip
 __all__ = [

@@ -1,7 +1,7 @@
-"""PyTorch: primitives as operators of torch.library, networks as modules, and torch's own here.
+"""PyTorch: primitives as operators of torch.library, networks as modules: `to_torch`.
 
-In order: `to_torch`; tensors in and out; one operator of torch.library; primitives, functions and
-networks as callables of torch tensors; `from_torch`.
+In order: `to_torch`; tensors in and out; calls that torch.compile does not look into; one operator
+of torch.library; primitives, functions and networks as callables of torch tensors.
 """
 
 from __future__ import annotations
@@ -15,28 +15,18 @@ from typing import Any, get_args, get_origin
 from weakref import WeakValueDictionary
 
 import numpy as np
-import optree
 
 from ..core.abstract import Abstract
 from ..core.dtype import bfloat16, is_float
-from ..core.errors import ArityError, DTypeError, GraphError, MinimlError
+from ..core.errors import ArityError, DTypeError, MinimlError
 from ..core.hints import hide_frames
 from ..core.infer import constant, infer, interleave
 from ..core.parameter import Parameter, default_generator
 from ..core.primitive import EMPTY, Primitive, resolved
 from ..core.tensor import Array, Tensor
-from ..core.trace import current_trace
 from ..grad.reverse import name_of
 from ..nn.cell import Cell
-from .foreign import (
-    Foreign,
-    around,
-    as_bits,
-    gradient_types,
-    memory_of,
-    package,
-    shared_parameter,
-)
+from .foreign import around, as_bits, memory_of, package
 from .operator import Operator, Traced, known, of_primitive, owned, refuse_parameters
 
 torch = package("torch", "miniml.interop with PyTorch")
@@ -90,12 +80,17 @@ def to_torch(obj: Any, name: str | None = None) -> Any:
 
 def tensor_in(x: Any) -> Tensor:
     """The Tensor around the memory of a torch tensor of the CPU; DTypeError for another one."""
+    return around(array_in(x))
+
+
+def array_in(x: Any) -> Array:
+    """The array on the memory of a torch tensor of the CPU; DTypeError for another one."""
     if x.requires_grad:
         x = x.detach()
     try:
-        return around(x.numpy())
+        return x.numpy()  # type: ignore[no-any-return]
     except (TypeError, RuntimeError):
-        return around(_unusual(x))
+        return _unusual(x)
 
 
 def _unusual(x: Any) -> Array:
@@ -127,11 +122,11 @@ def tensor_out(array: Array) -> Any:
         return found.view(torch.bfloat16) if narrow else found
 
 
-_DTYPES: dict[Any, Any] = {
+DTYPES: dict[Any, Any] = {
     d: tensor_out(np.zeros(0, d)).dtype
     for d in (*map(np.dtype, "?bhilBHILefd"), bfloat16)
 }  # fmt: skip
-_BACK = {theirs: ours for ours, theirs in _DTYPES.items()}
+_BACK = {theirs: ours for ours, theirs in DTYPES.items()}
 
 
 def type_of(x: Any) -> Abstract:
@@ -246,11 +241,7 @@ class Library:
             recorded = recorded or x.requires_grad
         if _interpreter() is not None and not _dispatch_modes():
             return _Transformed.apply(self, operator, attributes, *tensors)
-        if (
-            _dispatch_modes()
-            or _function_modes()
-            or _forward_ad._current_level >= 0
-        ):
+        if _dispatch_modes() or _function_modes() or _forward_ad._current_level >= 0:
             return self._dispatched(attributes, tensors)
         if len(tensors) != self.inputs:
             raise _arity(self.name, self.example.inputs, tensors)
@@ -286,7 +277,7 @@ class Library:
             if operator.broadcasts:
                 shapes = [torch.broadcast_shapes(*[x.shape for x in tensors])]
             outs = [
-                _fake_of(shape, dtype=_DTYPES[t.dtype], device=device)
+                _fake_of(shape, dtype=DTYPES[t.dtype], device=device)
                 for shape, t in zip(shapes, types, strict=True)
             ]
         return outs[0] if self.count == 1 else tuple(outs)
@@ -613,7 +604,11 @@ class TorchFunction(Opaque):
     def traced(self, leaves: Sequence[Any], spec: Any, mode: Any = None) -> tuple[Traced, Library]:
         """The function for arguments of this structure and types. mode: what else it depends on."""
         types = [type_of(x) if isinstance(x, torch.Tensor) else x for x in leaves]
-        key = spec, mode, tuple([t.key() if isinstance(t, Abstract) else (type(t), t) for t in types])
+        key = (
+            spec,
+            mode,
+            tuple([t.key() if isinstance(t, Abstract) else (type(t), t) for t in types]),
+        )
         found = self._made.get(key)
         if found is None:
             traced = Traced(self.name, self.fn, _Spec(spec), types)
@@ -724,237 +719,3 @@ def _share(layer: Any, name: str, parameter: Parameter) -> None:
         layer.register_parameter(name, torch.nn.Parameter(shared))
     else:
         layer.register_buffer(name, shared)
-
-
-# --- Functions and modules of torch here ----------------------------------------------------------
-
-
-def from_torch(fn: Any, *example: Any) -> Any:
-    """A function of torch tensors, or a torch.nn.Module, as one of miniml's tensors.
-
-    Values and gradients, of any order, pass through torch: in a graph it is one node without
-    effects, so that it stands in `train_step` and `jit` too. fn takes and gives trees of tensors of
-    the CPU, which share their memory; other arguments are constants. example: arguments with
-    which it is tried now, arrays or tensors; without them it is tried when it is first called, on
-    zeros. A module becomes a Cell whose Parameters are the memory of the module's.
-
-    GraphError where fn is not a function of its arguments alone: it draws random numbers, or
-    writes to an argument or a buffer, as in training mode; call module.eval(). MinimlError: torch
-    is not installed.
-
-    >>> import torch
-    >>> from miniml.grad import grad
-    >>> cosine = from_torch(torch.cos)
-    >>> grad(lambda x: cosine(x).sum())(np.array([0.0, 1.0]))
-    Tensor([-0.        , -0.84147098], shape=(2,), dtype=float64)
-    """
-    if isinstance(fn, torch.nn.Module):
-        made: Any = TorchCell(fn)
-    elif callable(fn):
-        made = Imported(fn, getattr(fn, "__name__", type(fn).__name__))
-    else:
-        raise MinimlError(f"from_torch got {fn!r}; it takes a function of tensors, or a module")
-    if example:
-        made(*example)
-    return made
-
-
-class Imported:
-    """A function of trees of torch tensors, as one of trees of tensors."""
-
-    def __init__(self, fn: Callable[..., Any], name: str, module: Any = None):
-        self.fn, self.module = fn, module
-        self.__name__ = self.name = name if name.isidentifier() else "torch_function"
-        self._made: dict[Any, tuple[_FromTorch, Any]] = {}
-
-    def __call__(self, *args: Any, **named: Any) -> Any:
-        leaves, spec = optree.tree_flatten((args, named), none_is_leaf=True)
-        given = [_as_ours(leaf) for leaf in leaves]
-        positions = [i for i, leaf in enumerate(given) if isinstance(leaf, Tensor)]
-        fixed = tuple([leaf for leaf in given if not isinstance(leaf, Tensor)])
-        tensors = [given[i] for i in positions]
-        key = spec, tuple(positions), tuple(map(type, fixed)), fixed
-        found = self._made.get(key)
-        if found is None:
-            types = [Abstract(t.shape, t.dtype) for t in tensors]
-            found = self._made[key] = self._tried(spec, given, positions, types)
-        foreign, result = found
-        outs: Any = foreign.primitive(*tensors)
-        return result.unflatten((outs,) if foreign.outputs == 1 else outs)
-
-    def _tried(
-        self, spec: Any, given: Sequence[Any], positions: Sequence[int], types: Sequence[Abstract]
-    ) -> tuple[_FromTorch, Any]:
-        """The function for arguments of this structure, after one call on zeros."""
-        result: list[Any] = []
-
-        def flat(*xs: Any) -> list[Any]:
-            leaves = list(given)
-            for i, x in zip(positions, xs, strict=True):
-                leaves[i] = x
-            args, named = spec.unflatten(leaves)
-            outs, result[:1] = _flat(self.name, self.fn(*args, **named))
-            return outs
-
-        xs = [torch.zeros(t.shape, dtype=_DTYPES[t.dtype]) for t in types]
-        _refuse_effects(self.name, flat, xs, self.module)
-        foreign = _FromTorch(self.name, flat, len(positions), len(flat(*xs)))
-        return foreign, result[0]
-
-    def __repr__(self) -> str:
-        return f"from_torch({self.name})"
-
-
-def _as_ours(leaf: Any) -> Any:
-    if isinstance(leaf, torch.Tensor):
-        return tensor_in(leaf)
-    known = isinstance(leaf, (np.ndarray, np.generic)) and not isinstance(leaf, Tensor)
-    return Tensor(leaf) if known else leaf
-
-
-def _flat(name: str, out: Any) -> tuple[list[Any], Any]:
-    """The tensors that a function of torch returned, and their structure."""
-    leaves, spec = optree.tree_flatten(out, none_is_leaf=True)
-    bad = next((leaf for leaf in leaves if not isinstance(leaf, torch.Tensor)), None)
-    if bad is not None or not leaves:
-        what = "nothing" if not leaves else f"a {type(bad).__name__}"
-        raise DTypeError(f"{name} returned {what}; from_torch takes functions that return tensors")
-    return leaves, spec
-
-
-def _refuse_effects(name: str, fn: Callable[..., Any], xs: Sequence[Any], module: Any) -> None:
-    """GraphError for a function that does more than to return values, or returns others if called
-    again."""
-    state = torch.get_rng_state()
-    buffers = {} if module is None else {n: (b, b.clone()) for n, b in module.named_buffers()}
-    versions = [x._version for x in xs]
-    with torch.no_grad():
-        fn(*xs)
-    drew = not torch.equal(state, torch.get_rng_state())
-    torch.set_rng_state(state)
-    changed = [n for n, (b, old) in buffers.items() if not torch.equal(b, old)]
-    with torch.no_grad():
-        for n in changed:
-            buffers[n][0].copy_(buffers[n][1])
-    wrote = [i for i, (x, v) in enumerate(zip(xs, versions, strict=True)) if x._version != v]
-    if not (drew or changed or wrote):
-        return
-    what = "draws random numbers" if drew else f"writes to argument {wrote[0]}" if wrote else ""
-    what = what or f"writes to the buffer {changed[0]}"
-    raise GraphError(
-        f"from_torch refuses {name}, which {what}: here it has no effects, and its gradient runs it "
-        "again; " + ("call module.eval() first" if module is not None else "return the values")
-    )
-
-
-class _FromTorch(Foreign):
-    """A flat function of torch tensors, computed by torch."""
-
-    def __init__(self, name: str, fn: Callable[..., Any], count: int, outputs: int, pulls: int = 0):
-        super().__init__(name, count, outputs)
-        self.fn, self.pulls = fn, pulls
-
-    def run(self, *arrays: Array) -> list[Array]:
-        """The outputs, by torch."""
-        with torch.no_grad():
-            outs = self.fn(*map(_borrowed, arrays))
-        return [tensor_in(o)._data for o in outs]
-
-    def types(self, inputs: tuple[Abstract, ...]) -> tuple[Abstract, ...]:
-        """The types of the outputs, by fake tensors; by zeros where it does not run on these."""
-        if self.pulls:
-            return gradient_types(inputs, self.outputs)
-        shapes = [(t.shape, _DTYPES[t.dtype]) for t in inputs]
-        with torch.no_grad():
-            try:
-                with torch._subclasses.FakeTensorMode(allow_non_fake_inputs=True):
-                    outs = self.fn(*[torch.empty(s, dtype=d) for s, d in shapes])
-                    return tuple(map(type_of, outs))
-            except Exception:  # whatever torch has no fake for
-                return tuple(map(type_of, self.fn(*[torch.zeros(s, dtype=d) for s, d in shapes])))
-
-    def pulled(self) -> Foreign:
-        """The gradients, by torch.autograd."""
-        count = self.count
-
-        def pull(*values: Any) -> list[Any]:
-            again = torch.is_grad_enabled()
-            with torch.enable_grad():
-                xs = [_wanted(x) for x in values[:count]]
-                floats = [x for x in xs if x.dtype.is_floating_point]
-                pairs = zip(self.fn(*xs), values[count:], strict=True)
-                kept = [(o, d) for o, d in pairs if o.requires_grad]
-                found = iter(
-                    torch.autograd.grad(
-                        [o for o, _ in kept], floats, [d for _, d in kept],
-                        create_graph=again, allow_unused=True, materialize_grads=True,
-                    ) if kept else map(torch.zeros_like, floats)
-                )  # fmt: skip
-            return [next(found) if x.dtype.is_floating_point else torch.zeros(0) for x in xs]
-
-        pulls = self.pulls + 1
-        return _FromTorch(f"{self.name}_bprop", pull, count + self.outputs, count, pulls)
-
-
-def _wanted(x: Any) -> Any:
-    """A tensor that autograd follows, if it is a float."""
-    follow = x.dtype.is_floating_point and not x.requires_grad
-    return x.detach().requires_grad_() if follow else x
-
-
-def _borrowed(array: Array) -> Any:
-    """A torch tensor around an array that torch will not write to."""
-    if not array.flags.writeable:
-        array = np.asarray(_Writable(array))
-    return tensor_out(array)
-
-
-class _Writable:
-    """The memory of a read-only array, which torch cannot take without a warning."""
-
-    def __init__(self, array: Array):
-        self.array = array
-        interface = dict(array.__array_interface__)
-        interface["data"] = interface["data"][0], False
-        self.__array_interface__ = interface
-
-
-class _Part(Cell):
-    """A part of a module of torch, which holds its parameters."""
-
-
-class TorchCell(Cell):
-    """A module of torch as a network; `module` is the module, with which it shares memory.
-
-    Whether it trains is up to the module: from_torch takes those without effects.
-    """
-
-    def __init__(self, module: Any):
-        self.module = module
-        self.paths = tuple([path for path, _ in module.named_parameters()])
-        parts: dict[str, Cell] = {"": self}
-        for path, parameter in module.named_parameters():
-            above, _, last = path.rpartition(".")
-            array = tensor_in(parameter)._data
-            array.setflags(True)
-            setattr(_part(parts, above), last, shared_parameter(array, path, parameter.requires_grad))
-        self.imported = Imported(self._run, type(module).__name__, module)
-
-    def _run(self, weights: Any, *args: Any, **named: Any) -> Any:
-        """The module with other values for its parameters."""
-        return torch.func.functional_call(self.module, weights, args, named)
-
-    def construct(self, *args: Any, **named: Any) -> Any:
-        """The module's output."""
-        held = self.parameters_dict()
-        weights = {path: current_trace().stand_in(held[path]) for path in self.paths}
-        return self.imported(weights, *args, **named)
-
-
-def _part(parts: dict[str, Cell], path: str) -> Cell:
-    """The cell at a path, made where it is missing."""
-    if path not in parts:
-        above, _, last = path.rpartition(".")
-        parts[path] = _Part()
-        setattr(_part(parts, above), last, parts[path])
-    return parts[path]
