@@ -40,8 +40,8 @@ def to_jax(obj: Any) -> Any:
 
     Each call is a `custom_vjp` around `pure_callback`, and its bprop is again one: gradients of any
     order in reverse mode, `jit`, and `vmap` by the batch facts and rules of the primitives. There
-    is no forward mode, as JAX has it for one kind of rule only. DTypeError: a result in 64 bits
-    where JAX has them switched off. GraphError: a function that reads parameters, and a Cell that
+    is no forward mode, as JAX has it for one kind of rule only. DTypeError: a float of 64 bits
+    where JAX has them switched off; integers become as narrow as its own. GraphError: a function that reads parameters, and a Cell that
     updates parameters or draws random numbers, as in training mode. MinimlError: jax is not
     installed.
 
@@ -79,11 +79,12 @@ class Callback:
             self._pulled = Callback(self.operator.pulled)
         return self._pulled
 
-    def _call(self, *xs: Any) -> tuple[Any, ...]:
+    def _call(self, *given: Any) -> tuple[Any, ...]:
+        xs = list(map(jnp.asarray, given))  # what jax.grad passes on may be a Python number
         types = self.operator.types(tuple(map(type_of, xs)))
         _check_width(self.operator.name, types)
         ranks = tuple([x.ndim for x in xs])
-        results = tuple([jax.ShapeDtypeStruct(t.shape, t.dtype) for t in types])
+        results = tuple([jax.ShapeDtypeStruct(t.shape, _dtype(t)) for t in types])
 
         def run(*arrays: Any) -> tuple[Array, ...]:
             return computed(self.operator, ranks, arrays, results)
@@ -91,7 +92,8 @@ class Callback:
         found = jax.pure_callback(run, results, *xs, vmap_method="expand_dims")
         return tuple(found)
 
-    def _forward(self, *xs: Any) -> Any:
+    def _forward(self, *given: Any) -> Any:
+        xs = tuple(map(jnp.asarray, given))
         outs = self.function(*xs)
         return outs, (xs, outs)
 
@@ -135,7 +137,8 @@ def computed(
     del tensors
     outs = owned(list(fn(*squeezed)))
     every = tuple(sizes)
-    return tuple([o.reshape(*every, *r.shape) for o, r in zip(outs, results, strict=True)])
+    pairs = zip(outs, results, strict=True)
+    return tuple([o.reshape((*every, *r.shape)).astype(r.dtype, copy=False) for o, r in pairs])
 
 
 def _viewed(array: Any) -> Array:
@@ -156,10 +159,15 @@ def type_of(x: Any) -> Abstract:
     return Abstract(tuple(x.shape), canonical(np.dtype(x.dtype)))
 
 
+def _dtype(t: Abstract) -> Any:
+    """The dtype of a result in JAX, whose integers, such as indices, may have 32 bits."""
+    return t.dtype if is_float(t.dtype) else jax.dtypes.canonicalize_dtype(t.dtype)
+
+
 def _check_width(name: str, types: Sequence[Abstract]) -> None:
     """DTypeError for a result that JAX would give fewer bits."""
     for t in types:
-        if jax.dtypes.canonicalize_dtype(t.dtype) != t.dtype:
+        if is_float(t.dtype) and jax.dtypes.canonicalize_dtype(t.dtype) != t.dtype:
             raise DTypeError(
                 f"{name} gives {t.dtype.name}, which JAX does not have now; call "
                 "jax.config.update('jax_enable_x64', True), or cast the result"
