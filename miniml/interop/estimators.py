@@ -11,7 +11,8 @@ from typing import Any, Self
 import numpy as np
 
 from .. import data, nn, optim
-from ..core.parameter import Generator, default_generator
+from ..core.dtype import float64
+from ..core.parameter import default_generator
 from ..nn.cell import Cell
 from ..train import Model
 from .foreign import package
@@ -62,13 +63,15 @@ class _Network(BaseEstimator):  # type: ignore[misc]
             self.net_ = (self.net or self._layers)(x.shape[1], outputs)
             learnt = self.net_.trainable_params()
             optimizer = optim.AdamW(learnt, lr=self.lr, weight_decay=self.weight_decay)
-            self.model_ = Model(self.net_, loss, optimizer)
+            model = Model(self.net_, loss, optimizer)
             size = min(self.batch_size, len(x))
             rows = data.DataLoader(self._scaled(x), y, size=size, seed=seed)
-            self.history_ = self.model_.fit(rows, epochs=self.epochs)
+            self.history_ = model.fit(rows, epochs=self.epochs, show=False)
         finally:
             default_generator.state.set_data(before)
-        self.net_.set_train(False)
+        # Rows are predicted in float64, so that to rounding they do not depend on each other.
+        self.net_.set_train(False).to(float64)
+        self.model_ = Model(self.net_, loss)
         self.n_iter_ = self.epochs
         return self
 
@@ -87,7 +90,7 @@ class _Network(BaseEstimator):  # type: ignore[misc]
         """The outputs of the network for rows."""
         check_is_fitted(self)
         rows = validate_data(self, x, reset=False, dtype=np.float64)
-        found: Array = self.model_.predict(self._scaled(rows))
+        found: Array = self.model_.predict(self._scaled(rows).astype(np.float64))
         return found
 
 
@@ -125,9 +128,8 @@ class Classifier(ClassifierMixin, _Network):  # type: ignore[misc]
 
     def predict(self, X: Any) -> Array:
         """The most probable class of each row."""
-        found: Array = self.classes_[self._outputs(X).argmax(1)] if hasattr(self, "net_") else (
-            self._outputs(X)
-        )
+        outputs = self._outputs(X)
+        found: Array = self.classes_[outputs.argmax(1)]
         return found
 
 
@@ -144,9 +146,7 @@ class Regressor(RegressorMixin, _Network):  # type: ignore[misc]
 
     def fit(self, X: Any, y: Any) -> Regressor:
         """Train a new network on rows X and their targets y, numbers or rows of them."""
-        x, targets = validate_data(
-            self, X, y, dtype=np.float64, multi_output=True, y_numeric=True
-        )
+        x, targets = validate_data(self, X, y, dtype=np.float64, multi_output=True, y_numeric=True)
         self._flat = targets.ndim == 1
         rows = np.asarray(targets, np.float64).reshape(len(x), -1)
         self.target_mean_, spread = rows.mean(0), rows.std(0)

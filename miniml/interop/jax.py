@@ -16,7 +16,6 @@ from ..core.abstract import Abstract
 from ..core.dtype import canonical, is_float
 from ..core.errors import DTypeError, GraphError, MinimlError
 from ..core.infer import constant, infer, interleave
-from ..core.parameter import default_generator
 from ..core.primitive import Primitive
 from ..core.tensor import Array, Tensor
 from ..grad.batching import vmap
@@ -106,9 +105,7 @@ class Callback:
             for o, d in zip(outs, douts, strict=True)
         ]
         found = self.pulled(*xs, *outs, *given)
-        return tuple(
-            [g if _floats(x) else _nothing(x) for g, x in zip(found, xs, strict=True)]
-        )
+        return tuple([g if _floats(x) else _nothing(x) for g, x in zip(found, xs, strict=True)])
 
 
 def _floats(x: Any) -> bool:
@@ -251,7 +248,7 @@ class JaxCell:
     def __call__(self, params: Any, *args: Any, **named: Any) -> Any:
         mode = tuple([cell.signature for cell in self.cell.cells()])
         leaves, traced, callback = self._function.traced(args, named, mode)
-        if traced.updated or default_generator.state in traced.state:
+        if traced.updated:
             names = ", ".join(repr(p.name) for p in traced.updated)
             raise GraphError(
                 f"to_jax of {self.__name__} updates {names}, and a function of JAX has no effects; "
@@ -304,11 +301,8 @@ class Imported:
     def __call__(self, *args: Any, **named: Any) -> Any:
         leaves, spec = optree.tree_flatten((args, named), none_is_leaf=True)
         plain = (*_NUMBERS, jax.Array)
-        given = [
-            Tensor(np.asarray(x)) if isinstance(x, plain) and not isinstance(x, (bool, Tensor))
-            else x
-            for x in leaves
-        ]  # fmt: skip
+        arrays = [isinstance(x, plain) and not isinstance(x, (bool, Tensor)) for x in leaves]
+        given = [_as_ours(x) if is_one else x for x, is_one in zip(leaves, arrays, strict=True)]
         positions = [i for i, x in enumerate(given) if isinstance(x, Tensor)]
         fixed = tuple([x for x in given if not isinstance(x, Tensor)])
         tensors = [given[i] for i in positions]
@@ -343,6 +337,12 @@ class Imported:
 
     def __repr__(self) -> str:
         return f"from_jax({self.__name__})"
+
+
+def _as_ours(value: Any) -> Tensor:
+    """A number or an array as a tensor; numbers in the dtypes that JAX gives them."""
+    numeric = isinstance(value, (int, float)) and not isinstance(value, np.generic)
+    return Tensor(np.asarray(jnp.asarray(value) if numeric else value))
 
 
 def _check_arguments(name: str, types: Sequence[Abstract]) -> None:

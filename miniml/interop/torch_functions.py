@@ -238,7 +238,13 @@ class TorchCell(Cell):
 
     def _run(self, weights: Any, *args: Any, **named: Any) -> Any:
         """The module with other values for its parameters."""
-        return torch.func.functional_call(self.module, weights, args, named)
+        dtypes = {w.dtype for w in weights.values()}
+        held = dict(weights)
+        if len(dtypes) == 1:  # buffers follow, as they would with module.to(dtype)
+            (dtype,) = dtypes
+            floats = [(n, b) for n, b in self.module.named_buffers() if b.is_floating_point()]
+            held |= {n: b.to(dtype) for n, b in floats if b.dtype != dtype}
+        return torch.func.functional_call(self.module, held, args, named)
 
     def construct(self, *args: Any, **named: Any) -> Any:
         """The module's output."""
