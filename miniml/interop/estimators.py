@@ -6,6 +6,7 @@ In order: what both have in common; `Classifier`; `Regressor`.
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any, Self
 
 import numpy as np
@@ -79,7 +80,7 @@ class _Network(BaseEstimator):  # type: ignore[misc]
         """Dense layers with ReLU between them."""
         sizes = (inputs, *self.hidden)
         cells: list[Cell] = []
-        for before, after in zip(sizes[:-1], sizes[1:], strict=True):
+        for before, after in pairwise(sizes):
             cells += [nn.Dense(before, after), nn.ReLU()]
         return nn.Sequential(*cells, nn.Dense(sizes[-1], outputs))
 

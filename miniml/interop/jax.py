@@ -40,9 +40,9 @@ def to_jax(obj: Any) -> Any:
     Each call is a `custom_vjp` around `pure_callback`, and its bprop is again one: gradients of any
     order in reverse mode, `jit`, and `vmap` by the batch facts and rules of the primitives. There
     is no forward mode, as JAX has it for one kind of rule only. DTypeError: a float of 64 bits
-    where JAX has them switched off; integers become as narrow as its own. GraphError: a function that reads parameters, and a Cell that
-    updates parameters or draws random numbers, as in training mode. MinimlError: jax is not
-    installed.
+    where JAX has them switched off; integers become as narrow as its own. GraphError: a function
+    that reads parameters, and a Cell that updates parameters or draws random numbers, as in
+    training mode. MinimlError: jax is not installed.
 
     >>> import jax
     >>> from miniml import ops

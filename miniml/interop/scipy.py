@@ -53,7 +53,7 @@ class Problem:
         if bad is not None or not self._leaves:
             what = f"a leaf of {bad.dtype.name}" if bad is not None else "no leaves"
             raise GradientArgumentError(
-                f"to_scipy got a template with {what}; it is a tree of floats, a Cell, or Parameters"
+                f"to_scipy got a template with {what}; give a tree of floats, a Cell or Parameters"
             )
         run = jit if compiled else (lambda f: f)
         if self.weights is None:

@@ -150,6 +150,8 @@ class _FromTorch(Foreign):
     def run(self, *arrays: Array) -> list[Array]:
         """The outputs, by torch."""
         with torch.no_grad():
+            if self.pulls:  # cotangents as torch itself lays them out
+                arrays = tuple([a if a.flags.c_contiguous else a.copy("C") for a in arrays])
             outs = self.fn(*map(_borrowed, arrays))
         return list(map(array_in, outs))
 
