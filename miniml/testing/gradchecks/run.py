@@ -42,6 +42,7 @@ from ..report import (
 )
 from ..tolerance import Array, Perturbation
 from .linearity import blind, check_linearity, check_narrow, not_finite, unseen
+from .others import adapted, framework_of, wide
 from .probe import ties
 from .problem import (
     Map,
@@ -82,7 +83,9 @@ def gradcheck(
 
     fn: a function of trees of tensors to a tree of tensors, a Primitive or a Cell. args: Tensors,
     NumPy arrays, Python floats, or trees of these; everything else in them, including const inputs
-    of a Primitive, is passed on unchanged. argnums: the arguments to differentiate, all by default.
+    of a Primitive, is passed on unchanged. With torch tensors or JAX arrays among them fn is a
+    function of such, also a torch.nn.Module or a class of torch.autograd.Function. argnums: the
+    arguments to differentiate, all by default.
     weights: Parameters that fn reads, to differentiate too: a Cell, a Parameter, a list or a dict;
     fn's own where fn is a Cell; no Parameter is changed. order: derivatives up to this one
     are checked; 2 by default for a Primitive, else 1. mode: PYNATIVE_MODE or GRAPH_MODE, by
@@ -99,11 +102,15 @@ def gradcheck(
     >>> gradcheck(ops.sin, np.array([0.3, 2.0])).ok
     True
     """
+    framework = framework_of(args)
+    if framework:
+        fn, args = adapted(fn, args, framework)
     highest = order if order is not None else 2 if isinstance(fn, Primitive) else 1
     own = fn.trainable_params() if weights is None and isinstance(fn, Cell) else ()
     parameters = tuple(own) if weights is None else Weights.of(weights).parameters
     device = device_of(args, parameters)
-    with without_c(), context(mode=mode, device_target=device), lasting(budget), logged() as log:
+    settings = context(mode=mode, device_target=device)
+    with wide(framework), without_c(), settings, lasting(budget), logged() as log:
         try:
             map_, point = of_miniml(fn, args, argnums, parameters)
             return _checked(map_, point, highest, strict, raise_error, seed)

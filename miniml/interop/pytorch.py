@@ -1,0 +1,721 @@
+"""PyTorch: primitives as operators of torch.library, networks as modules: `to_torch`.
+
+In order: `to_torch`; tensors in and out; calls that torch.compile does not look into; one operator
+of torch.library; primitives, functions and networks as callables of torch tensors.
+"""
+
+from __future__ import annotations
+
+import keyword
+import re
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from itertools import chain, count
+from typing import Any, get_args, get_origin
+from weakref import WeakValueDictionary
+
+import numpy as np
+
+from ..core.abstract import Abstract
+from ..core.dtype import bfloat16, is_float
+from ..core.errors import ArityError, DTypeError, MinimlError
+from ..core.hints import hide_frames
+from ..core.infer import constant, infer, interleave
+from ..core.parameter import Parameter, default_generator
+from ..core.primitive import EMPTY, Primitive, resolved
+from ..core.tensor import Array, Tensor
+from ..grad.reverse import name_of
+from ..nn.cell import Cell
+from .foreign import around, as_bits, memory_of, package
+from .operator import Operator, Traced, known, of_primitive, owned, refuse_parameters
+
+torch = package("torch", "miniml.interop with PyTorch")
+_fake_of = torch.empty
+_interpreter = torch._C._functorch.peek_interpreter_stack
+_dispatch_modes = torch._C._len_torch_dispatch_stack
+_function_modes = torch._C._len_torch_function_stack
+_forward_ad = torch.autograd.forward_ad
+_compiling, _grad_enabled = torch.compiler.is_compiling, torch.is_grad_enabled
+_PLAIN = torch.Tensor, torch.nn.Parameter
+_NAMESPACE = "miniml"
+
+
+def to_torch(obj: Any, name: str | None = None) -> Any:
+    """A primitive, a function of tensors or a network, as PyTorch calls it.
+
+    A Primitive, or its class, becomes an operator of torch.library, `torch.ops.miniml.NAME`: its
+    schema comes from its inputs and attributes, its fake from its rules, its gradient from its
+    bprop, which is such an operator again (so gradients of any order), vmap from its batch fact or
+    rule. It runs eagerly, under `torch.compile(fullgraph=True)`, `torch.func` in reverse mode, and
+    `torch.export`. Of an instance the result takes tensors, and const inputs where the primitive
+    has them; of a class also its attributes, by keyword.
+
+    A function takes and gives trees of tensors; it is traced for each structure and types of its
+    arguments, and its gradient computes it again. A Cell becomes a torch.nn.Module whose parameters
+    are the memory of the Cell's, under the same names in `state_dict`: a step of an optimizer on
+    either side is seen by the other. Running statistics and the random stream are buffers.
+
+    name: of the operator, by default that of the primitive or function. Tensors of the CPU are not
+    copied, in any strides and dtype that both know; others are refused with DTypeError, as are
+    arguments that are not tensors. GraphError: a function that reads parameters or has effects.
+    MinimlError: torch is not installed.
+
+    >>> import torch
+    >>> from miniml import ops
+    >>> x = torch.tensor([0.0, 1.0], requires_grad=True)
+    >>> to_torch(ops.Exp())(x).sum().backward()
+    >>> x.grad
+    tensor([1.0000, 2.7183])
+    """
+    kind = known("to_torch", obj)
+    if kind == "cell":
+        return _module(obj, name)
+    if kind == "function":
+        return TorchFunction(obj, name)
+    return TorchPrimitive(obj, name)
+
+
+# --- Tensors in and out ---------------------------------------------------------------------------
+
+
+def tensor_in(x: Any) -> Tensor:
+    """The Tensor around the memory of a torch tensor of the CPU; DTypeError for another one."""
+    return around(array_in(x))
+
+
+def array_in(x: Any) -> Array:
+    """The array on the memory of a torch tensor of the CPU; DTypeError for another one."""
+    if x.requires_grad:
+        x = x.detach()
+    try:
+        return x.numpy()  # type: ignore[no-any-return]
+    except (TypeError, RuntimeError):
+        return _unusual(x)
+
+
+def _unusual(x: Any) -> Array:
+    """The array of a tensor that torch does not give to NumPy as it is."""
+    if not x.is_cpu or x.layout != torch.strided:
+        where = f"on {x.device}" if not x.is_cpu else f"of layout {x.layout}"
+        raise DTypeError(
+            f"miniml got a torch tensor {where}; it takes dense tensors of the CPU: give x.cpu() "
+            "or x.to_dense()"
+        )
+    if x.dtype == torch.bfloat16:
+        array: Array = x.view(torch.int16).numpy().view(bfloat16)
+        return array
+    resolved_bits = x.resolve_conj().resolve_neg()
+    try:
+        found: Array = resolved_bits.numpy()
+    except (TypeError, RuntimeError) as error:
+        raise DTypeError(f"miniml does not compute with {x.dtype}; cast it ({error})") from None
+    return found
+
+
+def tensor_out(array: Array) -> Any:
+    """The torch tensor around the memory of an array, which may be written to."""
+    try:
+        return torch.from_numpy(array)
+    except TypeError:
+        bits, narrow = as_bits(array)
+        found = torch.from_numpy(bits)
+        return found.view(torch.bfloat16) if narrow else found
+
+
+DTYPES: dict[Any, Any] = {
+    d: tensor_out(np.zeros(0, d)).dtype
+    for d in (*map(np.dtype, "?bhilBHILefd"), bfloat16)
+}  # fmt: skip
+_BACK = {theirs: ours for ours, theirs in DTYPES.items()}
+
+
+def type_of(x: Any) -> Abstract:
+    """The type of a torch tensor, real or fake; DTypeError for a dtype that miniml lacks."""
+    dtype = _BACK.get(x.dtype)
+    if dtype is None:
+        raise DTypeError(f"miniml does not compute with {x.dtype}; cast it")
+    return Abstract(tuple([int(n) for n in x.shape]), dtype)
+
+
+# --- Calls that torch.compile does not look into --------------------------------------------------
+
+
+class Opaque:
+    """A function of trees whose calls torch.compile takes as they are: `_called` then gets fake
+    tensors, and the operators that it calls are in one graph with what is around them."""
+
+    def __init__(self) -> None:
+        self._number = next(_numbers)
+        _opaque[self._number] = self
+
+    def _called(self, *args: Any, **named: Any) -> Any:
+        raise NotImplementedError
+
+    def opaquely(self, *args: Any, **named: Any) -> Any:
+        """_called(*args, **named), eagerly or while torch.compile traces."""
+        if not _compiling():
+            return self._called(*args, **named)
+        _mark()
+        return _call_opaque(self._number, *args, **named)
+
+
+_numbers = count()
+_opaque: WeakValueDictionary[int, Opaque] = WeakValueDictionary()
+
+
+def _call_opaque(number: int, *args: Any, **named: Any) -> Any:
+    return _opaque[number]._called(*args, **named)
+
+
+def _mark() -> bool:
+    """Tell torch.compile, which is at work and so imported, of `_call_opaque`."""
+    global _call_opaque
+    if not hasattr(_call_opaque, "__wrapped__"):
+        _call_opaque = torch._dynamo.nonstrict_trace(_call_opaque)
+    return True
+
+
+_mark._dynamo_marked_constant = True  # type: ignore[attr-defined]  # it is run while tracing
+
+
+# --- One operator of torch.library ----------------------------------------------------------------
+
+
+_library: Any = torch.library.Library(_NAMESPACE, "FRAGMENT")
+_names: set[str] = set()
+
+
+def _free_name(name: str) -> str:
+    """A name in the library that no operator has yet."""
+    plain = re.sub(r"\W", "_", name)
+    plain = plain if re.match(r"[A-Za-z]", plain) else f"op_{plain}"
+    numbered = (f"{plain}_{i}" for i in count(2))
+    found = next(n for n in chain((plain,), numbered) if n not in _names)
+    _names.add(found)
+    return found
+
+
+class Library:
+    """One operator of torch.library: of one Operator, or of all that a class's attributes make.
+
+    operator_of(**attributes): the Operator of a call. example: one of them, which says what all
+    have in common. attributes: the keywords of its schema, as text.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        example: Operator,
+        operator_of: Callable[..., Operator],
+        attributes: str = "",
+    ):
+        self.example, self.operator_of, self.attributes = example, operator_of, attributes
+        self.name = _free_name(name)
+        self.inputs, self.count = len(example.inputs), example.count
+        self._pulled: Library | None = None
+        self._pushed: Library | None = None
+        self._mapped: dict[tuple[bool, ...], Library] = {}
+        taken = [n if not keyword.iskeyword(n) else f"{n}_" for n in example.inputs]
+        tensors = ", ".join(f"Tensor {n}" for n in taken)
+        given = ", *, ".join(filter(None, (tensors, attributes)))
+        given = given if tensors or not attributes else f"*, {attributes}"
+        results = ", ".join(["Tensor"] * self.count)
+        results = results if self.count == 1 else f"({results})"
+        _library.define(f"{self.name}({given}) -> {results}")
+        full = f"{_NAMESPACE}::{self.name}"
+        _library.impl(self.name, self._compute, "CPU")
+        torch.library.register_fake(full, self._fake, lib=_library)
+        torch.library.register_autograd(
+            full, self._backward, setup_context=self._keep, lib=_library
+        )
+        torch.library.register_vmap(full, self._vmap, lib=_library)
+        self.overload: Any = getattr(getattr(torch.ops, _NAMESPACE), self.name).default
+
+    def call(self, operator: Operator, attributes: dict[str, Any], tensors: Sequence[Any]) -> Any:
+        """The operator on these tensors: at once where nobody but autograd looks on, else by way of
+        torch's dispatcher, which takes some microseconds more."""
+        recorded = False
+        for x in tensors:
+            if type(x) not in _PLAIN or not x.is_cpu:
+                return self._dispatched(attributes, tensors)
+            recorded = recorded or x.requires_grad
+        if _interpreter() is not None and not _dispatch_modes():
+            return _Transformed.apply(self, operator, attributes, *tensors)
+        if _dispatch_modes() or _function_modes() or _forward_ad._current_level >= 0:
+            return self._dispatched(attributes, tensors)
+        if len(tensors) != self.inputs:
+            raise _arity(self.name, self.example.inputs, tensors)
+        if recorded and _grad_enabled():
+            return _record(self, operator, attributes, *tensors)
+        return computed(operator, tensors)
+
+    def _dispatched(self, attributes: dict[str, Any], tensors: Sequence[Any]) -> Any:
+        if len(tensors) != self.inputs:
+            raise _arity(self.name, self.example.inputs, tensors)
+        for x in tensors:
+            if not isinstance(x, torch.Tensor):
+                raise DTypeError(
+                    f"{self.name} got a {type(x).__name__}; it takes torch tensors, as "
+                    "torch.as_tensor(x) makes them"
+                )
+        return self.overload(*tensors, **attributes)
+
+    def _compute(self, *tensors: Any, **attributes: Any) -> Any:
+        return computed(self.operator_of(**attributes), tensors)
+
+    def _fake(self, *tensors: Any, **attributes: Any) -> Any:
+        operator = self.operator_of(**attributes)
+        if operator.likes is not None:  # whatever the extents, which need not be known
+            outs = [
+                x.new_empty(x.shape) if x.dtype.is_floating_point else x.new_empty((0,), dtype=_F32)
+                for x in map(tensors.__getitem__, operator.likes)
+            ]
+        else:
+            types = operator.types(tuple(map(type_of, tensors)))
+            device = tensors[0].device if tensors else "cpu"
+            shapes: list[Any] = [t.shape for t in types]
+            if operator.broadcasts:
+                shapes = [torch.broadcast_shapes(*[x.shape for x in tensors])]
+            outs = [
+                _fake_of(shape, dtype=DTYPES[t.dtype], device=device)
+                for shape, t in zip(shapes, types, strict=True)
+            ]
+        return outs[0] if self.count == 1 else tuple(outs)
+
+    @property
+    def pulled(self) -> Library:
+        """The operator of the pull-back."""
+        if self._pulled is None:
+            self._pulled = Library(
+                f"{self.name}_bprop", self.example.pulled, self._pulled_of, self.attributes
+            )
+        return self._pulled
+
+    def _pulled_of(self, **attributes: Any) -> Operator:
+        return self.operator_of(**attributes).pulled
+
+    def _keep(self, ctx: Any, inputs: Any, output: Any, keyword_only_inputs: Any = None) -> None:
+        outs = (output,) if self.count == 1 else tuple(output)
+        _save(ctx, self, keyword_only_inputs or {}, inputs, outs)
+
+    def _backward(self, ctx: Any, *douts: Any) -> Any:
+        return _gradients(ctx, douts)
+
+    def _vmap(self, info: Any, dims: Sequence[int | None], *tensors: Any, **attributes: Any) -> Any:
+        inner, front = self.mapped(dims, tensors)
+        outs = inner.overload(*front, **attributes)
+        return outs, 0 if self.count == 1 else (0,) * self.count
+
+    def mapped(
+        self, dims: Sequence[int | None], tensors: Sequence[Any]
+    ) -> tuple[Library, list[Any]]:
+        """The operator for all examples, and its inputs with their axis in front."""
+        flags = tuple([d is not None for d in dims])
+        inner = self._mapped.get(flags)
+        if inner is None:
+            inner = self._mapped[flags] = Library(
+                f"{self.name}_vmap{''.join(map(str, map(int, flags)))}",
+                self.example.mapped(flags),
+                lambda **given: self.operator_of(**given).mapped(flags),
+                self.attributes,
+            )
+        return inner, [
+            x if d is None else x.movedim(d, 0) for x, d in zip(tensors, dims, strict=True)
+        ]
+
+    @property
+    def pushed(self) -> Library:
+        """The operator of the tangents of the outputs."""
+        if self._pushed is None:
+            self._pushed = Library(
+                f"{self.name}_jvp",
+                self.example.pushed,
+                lambda **given: self.operator_of(**given).pushed,
+                self.attributes,
+            )
+        return self._pushed
+
+
+_F32 = torch.float32
+
+
+def computed(operator: Operator, tensors: Sequence[Any]) -> Any:
+    """The outputs of an operator for tensors of the CPU."""
+    try:
+        arrays = owned(list(operator.run(*map(tensor_in, tensors))))
+    except Exception as error:
+        hide_frames(error)
+        raise
+    if len(arrays) == 1:
+        return tensor_out(arrays[0])
+    return tuple(map(tensor_out, arrays))
+
+
+class _Recorded(torch.autograd.Function):  # type: ignore[misc]
+    """A call that autograd sees and nothing else of torch does."""
+
+    @staticmethod
+    def forward(ctx: Any, library: Library, operator: Operator, attributes: Any, *xs: Any) -> Any:
+        found = computed(operator, xs)
+        _save(ctx, library, attributes, xs, (found,) if library.count == 1 else found)
+        return found
+
+    @staticmethod
+    def backward(ctx: Any, *douts: Any) -> Any:
+        return (None, None, None, *_gradients(ctx, douts))
+
+
+# Past the look for transforms, of which there are none here: a quarter of the time of a call.
+_record = super(torch.autograd.Function, _Recorded).apply
+
+
+class _Transformed(torch.autograd.Function):  # type: ignore[misc]
+    """A call inside a transform of torch.func, which looks for rules here, not in the library."""
+
+    @staticmethod
+    def forward(library: Library, operator: Operator, attributes: Any, *xs: Any) -> Any:
+        return library.call(operator, attributes, xs)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        library, _, attributes, *xs = inputs
+        outs = (output,) if library.count == 1 else output
+        _save(ctx, library, attributes, xs, outs)
+        ctx.save_for_forward(*xs)
+
+    @staticmethod
+    def backward(ctx: Any, *douts: Any) -> Any:
+        return (None, None, None, *_gradients(ctx, douts))
+
+    @staticmethod
+    def vmap(
+        info: Any, dims: Any, library: Library, operator: Operator, attributes: Any, *xs: Any
+    ) -> Any:
+        inner, front = library.mapped(dims[3:], xs)
+        outs = _Transformed.apply(inner, inner.operator_of(**attributes), attributes, *front)
+        return outs, 0 if library.count == 1 else (0,) * library.count
+
+    @staticmethod
+    def jvp(ctx: Any, *tangents: Any) -> Any:
+        library, attributes, _ = ctx.call
+        xs, pushed = ctx.saved_tensors[: len(tangents) - 3], library.pushed
+        given = [torch.zeros_like(x) if t is None else t for x, t in zip(xs, tangents[3:])]
+        return pushed.call(pushed.operator_of(**attributes), attributes, (*xs, *given))
+
+
+def _save(ctx: Any, library: Library, attributes: Any, xs: Any, outs: tuple[Any, ...]) -> None:
+    """Keep what the pull-back takes."""
+    ctx.call = library, attributes, len(outs)
+    ctx.save_for_backward(*xs, *outs)
+    if not library.example.differentiable:
+        ctx.mark_non_differentiable(*outs)
+        return
+    for out in outs:
+        if not out.dtype.is_floating_point:
+            ctx.mark_non_differentiable(*[o for o in outs if not o.dtype.is_floating_point])
+            return
+
+
+def _gradients(ctx: Any, douts: Sequence[Any]) -> tuple[Any, ...]:
+    """The gradients of the inputs of a call, None for those that are not floats."""
+    saved, (library, attributes, count) = ctx.saved_tensors, ctx.call
+    xs, outs = saved[:-count], saved[-count:]
+    given = [torch.zeros_like(o) if d is None else d for o, d in zip(outs, douts, strict=True)]
+    pulled = library.pulled
+    found = pulled.call(pulled.operator_of(**attributes), attributes, (*xs, *outs, *given))
+    each = (found,) if pulled.count == 1 else found
+    return tuple([g if x.dtype.is_floating_point else None for g, x in zip(each, xs, strict=True)])
+
+
+def _arity(name: str, inputs: Sequence[str], given: Sequence[Any]) -> ArityError:
+    return ArityError(f"{name} takes {len(inputs)} tensors ({', '.join(inputs)}); got {len(given)}")
+
+
+# --- Primitives -----------------------------------------------------------------------------------
+
+
+class TorchPrimitive(Opaque):
+    """A primitive, or its class, as a function of torch tensors."""
+
+    def __init__(self, obj: Primitive | type[Primitive], name: str | None):
+        super().__init__()
+        instance = isinstance(obj, Primitive)
+        self.kind: type[Primitive] = type(obj) if isinstance(obj, Primitive) else obj
+        self.primitive = obj if isinstance(obj, Primitive) else None
+        self.name = name or self.kind.name
+        self.__name__ = self.name
+        self._made: dict[Any, Library] = {}
+        self._operator: Operator | None = None
+        self._library: Library | None = None
+        self._attributes: dict[str, Any] = {}
+        schema = _schema(self.kind)
+        if schema is not None and not self.kind._const:
+            self._library = _of_class(self.kind, self.name, schema)
+            if instance:
+                self._attributes = dict(self.primitive.attributes)  # type: ignore[union-attr]
+                self._operator = self._library.operator_of(**self._attributes)
+
+    @property
+    def overload(self) -> Any:
+        """The operator in torch.ops; MinimlError where each call makes its own."""
+        if self._library is None:
+            raise MinimlError(
+                f"{self.name} has inputs or attributes that no schema of torch can say, so there "
+                "is an operator for each of their values; call it"
+            )
+        return self._library.overload
+
+    def __call__(self, *args: Any, **attributes: Any) -> Any:
+        library = self._library
+        if library is None or (self.primitive is None) is not (self._operator is None):
+            return self.opaquely(*args, **attributes)
+        if _compiling():
+            return library.overload(*args, **self._attributes, **attributes)
+        if self._operator is not None and not attributes:
+            return library.call(self._operator, self._attributes, args)
+        return self._called(*args, **attributes)
+
+    def _called(self, *args: Any, **attributes: Any) -> Any:
+        if self.primitive is not None and attributes:
+            raise ArityError(
+                f"{self.name} takes tensors; got {', '.join(attributes)}, which are attributes of "
+                f"the class: to_torch({self.kind.__name__}) takes them"
+            )
+        primitive = self.primitive or self.kind(**attributes)
+        if self._library is not None:
+            given = dict(primitive.attributes)
+            return self._library.call(self._library.operator_of(**given), given, args)
+        return self._baked(primitive, args)
+
+    def _baked(self, primitive: Primitive, args: tuple[Any, ...]) -> Any:
+        """A call whose const inputs and attributes belong to the operator."""
+        names = primitive.input_names
+        if names is not None and len(args) != len(names):
+            raise _arity(self.name, names, args)
+        consts = {n: constant(primitive, n, args[i]) for i, n in primitive._const}
+        taken = {i for i, _ in primitive._const}
+        tensors = [a for i, a in enumerate(args) if i not in taken]
+        key = primitive, tuple(consts.items()), len(tensors)
+        library = self._made.get(key)
+        if library is None:
+            outs = _outputs_of(primitive, consts, tensors)
+            operator = of_primitive(primitive, consts, len(tensors), outs)
+            library = self._made[key] = Library(self.name, operator, lambda: operator)
+        return library.call(library.example, {}, tensors)
+
+    def __repr__(self) -> str:
+        return f"to_torch({self.primitive or self.kind.__name__})"
+
+
+def _outputs_of(primitive: Primitive, consts: dict[str, Any], tensors: Sequence[Any]) -> int:
+    if isinstance(primitive.outputs, tuple):
+        return len(primitive.outputs)
+    types = [type_of(x) for x in tensors]
+    return len(infer(primitive, interleave(primitive, types, consts)))
+
+
+_SCHEMA = {bool: "bool", int: "int", float: "float", str: "str"}
+
+
+def _schema(kind: type[Primitive]) -> str | None:
+    """The attributes of a class as keywords of a schema of torch; None if it cannot say them, or
+    how many inputs and outputs there are."""
+    if kind._classic or kind._inputs is None or not isinstance(kind.outputs, tuple):
+        return None
+    found = []
+    for field in kind._fields:
+        spelt = _spelt(resolved(field.annotation, field.names))
+        if spelt is None:
+            return None
+        default = "" if field.default is EMPTY else f"={_default(field.default)}"
+        found.append(f"{spelt} {field.name}{default}")
+    return ", ".join(found)
+
+
+def _spelt(annotation: Any) -> str | None:
+    """The type of a schema for that of an attribute, or None."""
+    if annotation in _SCHEMA:
+        return _SCHEMA[annotation]
+    inner = get_args(annotation)
+    if get_origin(annotation) is tuple and len(inner) == 2 and inner[1] is ...:
+        return f"{_SCHEMA[inner[0]]}[]" if inner[0] in (int, float) else None
+    return None
+
+
+def _default(value: Any) -> str:
+    if isinstance(value, str):
+        return f'"{value}"'
+    if isinstance(value, tuple):
+        return "[" + ", ".join(map(repr, value)) + "]"
+    return repr(value)
+
+
+_of_classes: dict[tuple[type[Primitive], str], Library] = {}
+
+
+def _of_class(kind: type[Primitive], name: str, schema: str) -> Library:
+    """The operator of all instances of a class, made once."""
+    found = _of_classes.get((kind, name))
+    if found is not None:
+        return found
+    names, outs = kind._inputs or (), len(kind.outputs)
+
+    @lru_cache(256)
+    def operator_of(**attributes: Any) -> Operator:
+        return of_primitive(kind(**attributes), {}, len(names), outs)
+
+    def thawed(**attributes: Any) -> Operator:
+        frozen = {k: tuple(v) if isinstance(v, list) else v for k, v in attributes.items()}
+        return operator_of(**frozen)
+
+    example = object.__new__(kind)
+    example._finish({f.name: f.default for f in kind._fields if f.default is not EMPTY})
+    shown = of_primitive(example, {}, len(names), outs)
+    found = _of_classes[kind, name] = Library(name, shown, thawed, schema)
+    return found
+
+
+# --- Functions and networks -----------------------------------------------------------------------
+
+
+_pytree = torch.utils._pytree
+
+
+class TorchFunction(Opaque):
+    """A function of trees of tensors, as a function of trees of torch tensors."""
+
+    def __init__(self, fn: Callable[..., Any], name: str | None):
+        super().__init__()
+        self.fn, self.name = fn, name or name_of(fn)
+        self.__name__ = self.name
+        self._made: dict[Any, tuple[Traced, Library]] = {}
+
+    def __call__(self, *args: Any, **named: Any) -> Any:
+        return self.opaquely(*args, **named)
+
+    def _called(self, *args: Any, **named: Any) -> Any:
+        leaves, spec = _pytree.tree_flatten((args, named))
+        traced, library = self.traced(leaves, spec)
+        refuse_parameters("to_torch", self.fn, traced)
+        tensors = [leaves[i] for i in traced.positions]
+        found = library.call(traced.operator, {}, tensors)
+        return traced.rebuild((found,) if library.count == 1 else found)
+
+    def traced(self, leaves: Sequence[Any], spec: Any, mode: Any = None) -> tuple[Traced, Library]:
+        """The function for arguments of this structure and types. mode: what else it depends on."""
+        types = [type_of(x) if isinstance(x, torch.Tensor) else x for x in leaves]
+        key = (
+            spec,
+            mode,
+            tuple([t.key() if isinstance(t, Abstract) else (type(t), t) for t in types]),
+        )
+        found = self._made.get(key)
+        if found is None:
+            traced = Traced(self.name, self.fn, _Spec(spec), types)
+            operator = traced.operator
+            library = Library(self.name, operator, lambda: operator)
+            found = self._made[key] = traced, library
+        return found
+
+    def __repr__(self) -> str:
+        return f"to_torch({self.name})"
+
+
+class _Spec:
+    """A tree of torch's, under the name that ours have."""
+
+    def __init__(self, spec: Any):
+        self.spec = spec
+
+    def unflatten(self, leaves: Sequence[Any]) -> Any:
+        """The tree with these leaves."""
+        return _pytree.tree_unflatten(leaves, self.spec)
+
+
+class _Layer(torch.nn.Module):  # type: ignore[misc]
+    """A Cell below the one that was given: its parameters, buffers and mode."""
+
+    def __init__(self, cell: Cell):
+        super().__init__()
+        self.cell = cell
+        self.training = cell.training
+
+    def train(self, mode: bool = True) -> Any:
+        """Set the mode here and below, of the Cells too."""
+        super().train(mode)
+        for cell in self.cell.cells():
+            if cell.training is not mode:
+                cell.training = mode
+        return self
+
+    def extra_repr(self) -> str:
+        """The Cell, for print."""
+        return str(self.cell.describe())
+
+
+class CellModule(_Layer, Opaque):
+    """A network as a module of torch; `cell` is the network, with which it shares memory."""
+
+    def __init__(self, cell: Cell, name: str | None):
+        _Layer.__init__(self, cell)
+        Opaque.__init__(self)
+        self._function = TorchFunction(cell, name or type(cell).__name__)
+        self._where: dict[int, tuple[Any, str]] = {}
+        layers: dict[str, Any] = {"": self}
+        for prefix, inner in cell._walk("", set()):
+            path = prefix.removesuffix(".")
+            if path:
+                above, _, last = path.rpartition(".")
+                layers[path] = _Layer(inner)
+                layers[above].add_module(last, layers[path])
+        for path, parameter in cell.parameters_dict().items():
+            above, _, last = path.rpartition(".")
+            _share(layers[above], last, parameter)
+            self._where[id(parameter)] = layers[above], last
+        self._layers = list(layers.values())
+        self.random_state: Any
+        self.register_buffer(
+            "random_state", torch.from_numpy(memory_of(default_generator.state)), persistent=False
+        )
+        self._where[id(default_generator.state)] = self, "random_state"
+        self._held = cell.get_parameters()
+
+    def forward(self, *args: Any, **named: Any) -> Any:
+        """The network's output; what it updates, such as running statistics, is written."""
+        held = [getattr(*self._where[id(p)]) for p in (*self._held, default_generator.state)]
+        modes = [layer.training for layer in self._layers]
+        out, updates = self.opaquely(modes, held, *args, **named)
+        with torch.no_grad():
+            for i, value in updates.items():
+                held[int(i)].copy_(value)
+        return out
+
+    def _called(self, modes: Any, held: Sequence[Any], *args: Any, **named: Any) -> Any:
+        leaves, spec = _pytree.tree_flatten((args, named))
+        mode = tuple([c.signature for c in self.cell.cells()])
+        types = tuple([h.dtype for h in held])
+        traced, library = self._function.traced(leaves, spec, (mode, types))
+        every = {id(p): i for i, p in enumerate((*self._held, default_generator.state))}
+        state = [held[every[id(p)]] for p in traced.state]
+        updated = set(map(id, traced.updated))  # written to before a backward pass sees them
+        state = [h.clone() if id(p) in updated else h for p, h in zip(traced.state, state)]
+        tensors = [*state, *(leaves[i] for i in traced.positions)]
+        found = library.call(traced.operator, {}, tensors)
+        outs = (found,) if library.count == 1 else found
+        updates = dict(
+            zip([str(every[id(p)]) for p in traced.updated], outs[traced.count :], strict=True)
+        )
+        return traced.rebuild(outs), updates
+
+
+def _module(cell: Cell, name: str | None) -> Any:
+    return CellModule(cell, name)
+
+
+def _share(layer: Any, name: str, parameter: Parameter) -> None:
+    """Register the memory of a Parameter in a module: as a parameter that learns, or a buffer."""
+    shared = tensor_out(memory_of(parameter))
+    if is_float(parameter.dtype) and parameter.requires_grad:
+        layer.register_parameter(name, torch.nn.Parameter(shared))
+    else:
+        layer.register_buffer(name, shared)

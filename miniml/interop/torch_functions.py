@@ -1,0 +1,264 @@
+"""Functions and modules of PyTorch as functions and networks here: `from_torch`.
+
+In order: `from_torch`; functions of trees; what is refused; flat functions, which torch computes;
+modules as Cells, with shared memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import optree
+
+from ..core.abstract import Abstract
+from ..core.errors import DTypeError, GraphError, MinimlError
+from ..core.tensor import Array, Tensor
+from ..core.trace import current_trace
+from ..nn.cell import Cell
+from .foreign import Foreign, gradient_types, shared_parameter
+from .pytorch import DTYPES, array_in, tensor_in, tensor_out, torch, type_of
+
+
+def from_torch(fn: Any, *example: Any) -> Any:
+    """A function of torch tensors, or a torch.nn.Module, as one of miniml's tensors.
+
+    Values and gradients, of any order, pass through torch: in a graph it is one node without
+    effects, so that it stands in `train_step` and `jit` too. fn takes and gives trees of tensors of
+    the CPU, which share their memory; other arguments are constants. example: arguments with
+    which it is tried now, arrays or tensors; without them it is tried when it is first called, on
+    zeros. A module becomes a Cell whose Parameters are the memory of the module's.
+
+    GraphError where fn is not a function of its arguments alone: it draws random numbers, or
+    writes to an argument or a buffer, as in training mode; call module.eval(). MinimlError: torch
+    is not installed.
+
+    >>> import torch
+    >>> from miniml.grad import grad
+    >>> cosine = from_torch(torch.cos)
+    >>> grad(lambda x: cosine(x).sum())(np.array([0.0, 1.0]))
+    Tensor([-0.        , -0.84147098], shape=(2,), dtype=float64)
+    """
+    if isinstance(fn, torch.nn.Module):
+        made: Any = TorchCell(fn)
+    elif callable(fn):
+        made = Imported(fn, getattr(fn, "__name__", type(fn).__name__))
+    else:
+        raise MinimlError(f"from_torch got {fn!r}; it takes a function of tensors, or a module")
+    if example:
+        made(*example)
+    return made
+
+
+class Imported:
+    """A function of trees of torch tensors, as one of trees of tensors."""
+
+    def __init__(self, fn: Callable[..., Any], name: str, module: Any = None):
+        self.fn, self.module = fn, module
+        self.__name__ = self.name = name if name.isidentifier() else "torch_function"
+        self._made: dict[Any, tuple[_FromTorch, Any]] = {}
+
+    def __call__(self, *args: Any, **named: Any) -> Any:
+        leaves, spec = optree.tree_flatten((args, named), none_is_leaf=True)
+        given = [_as_ours(leaf) for leaf in leaves]
+        positions = [i for i, leaf in enumerate(given) if isinstance(leaf, Tensor)]
+        fixed = tuple([leaf for leaf in given if not isinstance(leaf, Tensor)])
+        tensors = [given[i] for i in positions]
+        key = spec, tuple(positions), tuple(map(type, fixed)), fixed
+        found = self._made.get(key)
+        if found is None:
+            types = [Abstract(t.shape, t.dtype) for t in tensors]
+            found = self._made[key] = self._tried(spec, given, positions, types)
+        foreign, result = found
+        outs: Any = foreign.primitive(*tensors)
+        return result.unflatten((outs,) if foreign.outputs == 1 else outs)
+
+    def _tried(
+        self, spec: Any, given: Sequence[Any], positions: Sequence[int], types: Sequence[Abstract]
+    ) -> tuple[_FromTorch, Any]:
+        """The function for arguments of this structure, after one call on zeros."""
+        result: list[Any] = []
+
+        def flat(*xs: Any) -> list[Any]:
+            leaves = list(given)
+            for i, x in zip(positions, xs, strict=True):
+                leaves[i] = x
+            args, named = spec.unflatten(leaves)
+            outs, spec_out = _flat(self.name, self.fn(*args, **named))
+            result[:] = [spec_out]
+            return outs
+
+        xs = [torch.zeros(t.shape, dtype=DTYPES[t.dtype]) for t in types]
+        _refuse_effects(self.name, flat, xs, self.module)
+        foreign = _FromTorch(self.name, flat, len(positions), len(flat(*xs)))
+        return foreign, result[0]
+
+    def __repr__(self) -> str:
+        return f"from_torch({self.name})"
+
+
+def _as_ours(leaf: Any) -> Any:
+    if isinstance(leaf, torch.Tensor):
+        return tensor_in(leaf)
+    known = isinstance(leaf, (np.ndarray, np.generic)) and not isinstance(leaf, Tensor)
+    return Tensor(leaf) if known else leaf
+
+
+def _flat(name: str, out: Any) -> tuple[list[Any], Any]:
+    """The tensors that a function of torch returned, and their structure."""
+    leaves, spec = optree.tree_flatten(out, none_is_leaf=True)
+    bad = next((leaf for leaf in leaves if not isinstance(leaf, torch.Tensor)), None)
+    if bad is not None or not leaves:
+        what = "nothing" if not leaves else f"a {type(bad).__name__}"
+        raise DTypeError(f"{name} returned {what}; from_torch takes functions that return tensors")
+    return leaves, spec
+
+
+def _refuse_effects(name: str, fn: Callable[..., Any], xs: Sequence[Any], module: Any) -> None:
+    """GraphError for a function that does more than to return values, or returns others if called
+    again."""
+    state = torch.get_rng_state()
+    buffers = {} if module is None else {n: (b, b.clone()) for n, b in module.named_buffers()}
+    versions = [x._version for x in xs]
+    with torch.no_grad():
+        fn(*xs)
+    drew = not torch.equal(state, torch.get_rng_state())
+    torch.set_rng_state(state)
+    changed = [n for n, (b, old) in buffers.items() if not torch.equal(b, old)]
+    with torch.no_grad():
+        for n in changed:
+            buffers[n][0].copy_(buffers[n][1])
+    wrote = [i for i, (x, v) in enumerate(zip(xs, versions, strict=True)) if x._version != v]
+    if not (drew or changed or wrote):
+        return
+    what = "draws random numbers" if drew else f"writes to argument {wrote[0]}" if wrote else ""
+    what = what or f"writes to the buffer {changed[0]}"
+    raise GraphError(
+        f"from_torch refuses {name}, which {what}: here it has no effects, and its gradient runs "
+        "it again; " + ("call module.eval() first" if module is not None else "return the values")
+    )
+
+
+class _FromTorch(Foreign):
+    """A flat function of torch tensors, computed by torch."""
+
+    def __init__(self, name: str, fn: Callable[..., Any], count: int, outputs: int, pulls: int = 0):
+        super().__init__(name, count, outputs)
+        self.fn, self.pulls = fn, pulls
+
+    def run(self, *arrays: Array) -> list[Array]:
+        """The outputs, by torch."""
+        with torch.no_grad():
+            if self.pulls:  # cotangents as torch itself lays them out
+                arrays = tuple([a if a.flags.c_contiguous else a.copy("C") for a in arrays])
+            outs = self.fn(*map(_borrowed, arrays))
+        return list(map(array_in, outs))
+
+    def types(self, inputs: tuple[Abstract, ...]) -> tuple[Abstract, ...]:
+        """The types of the outputs, by fake tensors; by zeros where it does not run on these."""
+        if self.pulls:
+            return gradient_types(inputs, self.outputs)
+        shapes = [(t.shape, DTYPES[t.dtype]) for t in inputs]
+        with torch.no_grad():
+            try:
+                with torch._subclasses.FakeTensorMode(allow_non_fake_inputs=True):
+                    outs = self.fn(*[torch.empty(s, dtype=d) for s, d in shapes])
+                    return tuple(map(type_of, outs))
+            except Exception:  # whatever torch has no fake for
+                return tuple(map(type_of, self.fn(*[torch.zeros(s, dtype=d) for s, d in shapes])))
+
+    def pulled(self) -> Foreign:
+        """The gradients, by torch.autograd."""
+        count = self.count
+
+        def pull(*values: Any) -> list[Any]:
+            again = torch.is_grad_enabled()
+            with torch.enable_grad():
+                xs = [_wanted(x) for x in values[:count]]
+                floats = [x for x in xs if x.dtype.is_floating_point]
+                pairs = zip(self.fn(*xs), values[count:], strict=True)
+                kept = [(o, d) for o, d in pairs if o.requires_grad]
+                found = iter(
+                    torch.autograd.grad(
+                        [o for o, _ in kept], floats, [d for _, d in kept],
+                        create_graph=again, allow_unused=True, materialize_grads=True,
+                    ) if kept else map(torch.zeros_like, floats)
+                )  # fmt: skip
+            return [next(found) if x.dtype.is_floating_point else torch.zeros(0) for x in xs]
+
+        pulls = self.pulls + 1
+        return _FromTorch(f"{self.name}_bprop", pull, count + self.outputs, count, pulls)
+
+
+def _wanted(x: Any) -> Any:
+    """A tensor that autograd follows, if it is a float."""
+    follow = x.dtype.is_floating_point and not x.requires_grad
+    return x.detach().requires_grad_() if follow else x
+
+
+def _borrowed(array: Array) -> Any:
+    """A torch tensor around an array that torch will not write to."""
+    if any(stride < 0 for stride in array.strides):  # torch has no tensors like that
+        array = array.copy()
+    elif not array.flags.writeable:
+        array = np.asarray(_Writable(array))
+    return tensor_out(array)
+
+
+class _Writable:
+    """The memory of a read-only array, which torch cannot take without a warning."""
+
+    def __init__(self, array: Array):
+        self.array = array
+        interface = dict(array.__array_interface__)
+        interface["data"] = interface["data"][0], False
+        self.__array_interface__ = interface
+
+
+class _Part(Cell):
+    """A part of a module of torch, which holds its parameters."""
+
+
+class TorchCell(Cell):
+    """A module of torch as a network; `module` is the module, with which it shares memory.
+
+    Whether it trains is up to the module: from_torch takes those without effects.
+    """
+
+    def __init__(self, module: Any):
+        self.module = module
+        self.paths = tuple([path for path, _ in module.named_parameters()])
+        parts: dict[str, Cell] = {"": self}
+        for path, parameter in module.named_parameters():
+            above, _, last = path.rpartition(".")
+            array = array_in(parameter)
+            setattr(
+                _part(parts, above), last, shared_parameter(array, path, parameter.requires_grad)
+            )
+        self.imported = Imported(self._run, type(module).__name__, module)
+
+    def _run(self, weights: Any, *args: Any, **named: Any) -> Any:
+        """The module with other values for its parameters."""
+        dtypes = {w.dtype for w in weights.values()}
+        held = dict(weights)
+        if len(dtypes) == 1:  # buffers follow, as they would with module.to(dtype)
+            (dtype,) = dtypes
+            floats = [(n, b) for n, b in self.module.named_buffers() if b.is_floating_point()]
+            held |= {n: b.to(dtype) for n, b in floats if b.dtype != dtype}
+        return torch.func.functional_call(self.module, held, args, named)
+
+    def construct(self, *args: Any, **named: Any) -> Any:
+        """The module's output."""
+        held = self.parameters_dict()
+        weights = {path: current_trace().stand_in(held[path]) for path in self.paths}
+        return self.imported(weights, *args, **named)
+
+
+def _part(parts: dict[str, Cell], path: str) -> Cell:
+    """The cell at a path, made where it is missing."""
+    if path not in parts:
+        above, _, last = path.rpartition(".")
+        parts[path] = _Part()
+        setattr(_part(parts, above), last, parts[path])
+    return parts[path]
