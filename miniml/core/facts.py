@@ -36,7 +36,8 @@ class Facts:
     of the inputs and outputs that are images (N, C, H, W). rounds: True where a result is rounded
     even if it equals an input, as a sum may be; False where no result ever is; with None, results
     that equal no input are. autocast: where a context asks for 16 bits, "low" computes in them,
-    "wide" in float32, and None as the inputs come. flops: `flops(self, inputs, outputs)` counts the
+    "wide" in float32, and None as the inputs come. takes_complex: True where it is defined for complex
+    numbers too; others refuse them. flops: `flops(self, inputs, outputs)` counts the
     floating-point operations of a call from what is known of its tensors; by default one for each
     number of the outputs, for each that a reduction takes, and none for a view.
     """
@@ -49,6 +50,7 @@ class Facts:
     images: ClassVar[tuple[str, ...]] = ()
     rounds: ClassVar[bool | None] = None
     autocast: ClassVar[Literal["low", "wide"] | None] = None
+    takes_complex: ClassVar[bool] = False
     flops: ClassVar[Callable[..., int]] = _flops
 
 
@@ -71,6 +73,7 @@ _CHOICES: dict[str, tuple[tuple[object, ...], str]] = {
         '"leading" takes further axes in front of every input, None has a batch rule or is looped',
     ),
     "rounds": ((None, *_TRUTH), "True rounds every result, False none, None those that are new"),
+    "takes_complex": (_TRUTH, "True takes complex numbers too, False refuses them"),
     "autocast": (
         (None, "low", "wide"),
         '"low" computes in the 16 bits that a context asks for, "wide" in float32, None as the '

@@ -19,7 +19,7 @@ from ..backends.kernel import once
 from ..ops.checks import normal_axis
 from . import hints
 from .abstract import Abstract, Kind
-from .dtype import DType, as_dtype, bfloat16, canonical, float32, int64
+from .dtype import DType, as_dtype, bfloat16, canonical, complex64, float32, int64, is_complex
 from .errors import NONE, DeviceError, DTypeError, ImmutableError, ShapeError
 from .hints import unknown
 from .settings import current, device_name
@@ -38,7 +38,7 @@ _UFUNCS = {
     np.equal: "equal", np.not_equal: "not_equal", np.less: "less", np.less_equal: "less_equal",
     np.greater: "greater", np.greater_equal: "greater_equal", np.logical_and: "logical_and",
     np.logical_or: "logical_or", np.logical_not: "logical_not", np.logical_xor: "logical_xor",
-    np.isnan: "isnan", np.isinf: "isinf", np.isfinite: "isfinite", np.matmul: "matmul",
+    np.isnan: "isnan", np.isinf: "isinf", np.isfinite: "isfinite", np.matmul: "matmul", np.conjugate: "conj",
 }  # fmt: skip
 
 
@@ -148,6 +148,20 @@ class Operators:
         """All axes reversed."""
         return ops.transpose(self, tuple(reversed(range(len(self.shape)))))
 
+    @property
+    def real(self) -> Tensor:
+        """The real part; a real tensor itself."""
+        return ops.real(self)
+
+    @property
+    def imag(self) -> Tensor:
+        """The imaginary part; zeros for a real tensor."""
+        return ops.imag(self)
+
+    def conj(self) -> Tensor:
+        """The complex conjugate; a real tensor itself."""
+        return ops.conj(self)
+
     def astype(self, dtype: object) -> Tensor:
         """The same values in another dtype."""
         return ops.cast(self, dtype)
@@ -183,8 +197,8 @@ class Tensor(Operators):
     """An immutable array with a dtype and a device.
 
     data: nested sequences, Python scalars, NumPy arrays, Tensors or anything with DLPack; it is
-    copied. Python floats give float32, ints int64, bools bool; arrays keep their dtype unless
-    `dtype` says otherwise. device: by default the context's `device_target`.
+    copied. Python floats give float32, ints int64, bools bool, complex numbers complex64; arrays
+    keep their dtype unless `dtype` says otherwise. device: by default the context's `device_target`.
 
     >>> Tensor([[1.0, 2.0]])
     Tensor([[1., 2.]], shape=(1, 2), dtype=float32)
@@ -276,7 +290,7 @@ class Tensor(Operators):
         """A fresh NumPy array with the data."""
         return np.array(self._host("asnumpy()"), order="C", copy=True)
 
-    def item(self) -> bool | int | float:
+    def item(self) -> bool | int | float | complex:
         """The only element, as a Python scalar; ShapeError if there are more or none."""
         return self._scalar("item()")
 
@@ -313,7 +327,7 @@ class Tensor(Operators):
     def __dlpack_device__(self) -> tuple[int, int]:
         return self._host("DLPack").__dlpack_device__()
 
-    def _scalar(self, operation: str) -> bool | int | float:
+    def _scalar(self, operation: str) -> Any:
         array = self._host(operation)
         if array.size != 1:
             raise ShapeError(
@@ -330,6 +344,9 @@ class Tensor(Operators):
 
     def __float__(self) -> float:
         return float(self._scalar("float"))
+
+    def __complex__(self) -> complex:
+        return complex(self._scalar("complex"))
 
     def __index__(self) -> int:
         if self.dtype.kind not in "iu":
@@ -387,6 +404,11 @@ def host_array(data: Any, dtype: DType | None, operation: str = "Tensor") -> Arr
     else:
         array = _from_python(data)
     known = canonical(array.dtype)  # refuses dtypes that miniml does not compute with
+    if dtype is not None and is_complex(known) and not is_complex(dtype):
+        raise DTypeError(
+            f"{operation} refuses to make {dtype.name} of {known.name}, whose imaginary part would "
+            "be lost; give the real part, x.real"
+        )
     return array.astype(dtype or known, copy=False)
 
 
@@ -400,8 +422,8 @@ def _from_python(data: Any) -> Array:
     if array.dtype.kind not in "biufcV":
         raise DTypeError(f"Tensor refuses {type(data).__name__} {data!r}; give numbers or arrays")
     first = _first_leaf(data)
-    if array.dtype == np.float64 and not isinstance(first, (np.generic, np.ndarray)):
-        return array.astype(float32)
+    if array.dtype.kind in "fc" and not isinstance(first, (np.generic, np.ndarray)):
+        return array.astype(complex64 if array.dtype.kind == "c" else float32)
     return array.astype(int64) if array.dtype.kind == "i" and isinstance(first, int) else array
 
 

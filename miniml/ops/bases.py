@@ -9,6 +9,7 @@ from math import prod
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ..core.abstract import Abstract
+from ..core.dtype import COMPLEX as _COMPLEX
 from ..core.dtype import FLOATS, bool_, type_code
 from ..core.dtype import SIGNED as _SIGNED
 from ..core.dtype import UNSIGNED as _UNSIGNED
@@ -23,6 +24,7 @@ FLOAT, SIGNED, UNSIGNED = ("".join(map(type_code, d)) for d in (FLOATS, _SIGNED,
 INT = SIGNED + UNSIGNED
 NUMBER = INT + FLOAT
 ANY = "?" + NUMBER
+COMPLEX = "".join(map(type_code, _COMPLEX))
 
 Dtypes = str | tuple[str, ...]  # type codes, or signatures
 Flops = Callable[[Primitive, Sequence[Abstract], Sequence[Abstract]], int]

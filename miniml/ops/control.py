@@ -56,6 +56,7 @@ class Assign(Primitive):
     Shapes and dtypes must be equal: a parameter keeps both.
     """
 
+    takes_complex = True
     flops = moves
     effect = "state"
 
@@ -96,6 +97,7 @@ class Barrier(Primitive):
     scheduled later.
     """
 
+    takes_complex = True
     flops = moves
 
     def infer_shape(self, x: Shape, after: Shape) -> Shape:
@@ -117,6 +119,7 @@ class Fused(Primitive):
     Inputs: those of `body`, which reads no parameter. There is no gradient.
     """
 
+    takes_complex = True
     outputs = "*parts"
     differentiable = False
     body: Any
@@ -140,6 +143,7 @@ class Cond(Primitive):
     `true_takes` or `false_takes`. Both branches have outputs of equal shapes and dtypes.
     """
 
+    takes_complex = True
     outputs = "*parts"
     on_true: Any
     on_false: Any
@@ -223,6 +227,7 @@ class WhileLoop(Primitive):
     one bool of shape (); `body` gives values of the same shapes and dtypes.
     """
 
+    takes_complex = True
     outputs = "*parts"
     condition: Any
     body: Any
@@ -351,6 +356,7 @@ class Scan(Primitive):
     these in this order, and gives the next carried values, then rows of the outputs.
     """
 
+    takes_complex = True
     outputs = "*parts"
     body: Any
     length: int

@@ -61,6 +61,7 @@ class Gather(Primitive):
     axis raises OutOfRangeError when it runs.
     """
 
+    takes_complex = True
     linear = ("x",)
     flops = moves
     axis: int = 0
@@ -79,6 +80,7 @@ class Index(Primitive):
     and B in front of number `at` of them. OutOfRangeError as in Gather.
     """
 
+    takes_complex = True
     flops = moves
     axes: tuple[int, ...]
     at: int
@@ -96,6 +98,7 @@ class IndexAdd(Primitive):
     get the sum.
     """
 
+    takes_complex = True
     axes: tuple[int, ...]
     at: int
     shape: Shape
@@ -118,6 +121,7 @@ class TakeAlongAxis(Primitive):
     x and indices have the same rank; their other axes broadcast. OutOfRangeError as in Gather.
     """
 
+    takes_complex = True
     linear = ("x",)
     flops = moves
     axis: int = -1
@@ -142,6 +146,7 @@ class PutAlongAxisAdd(Primitive):
     where there is one for each, and positions named more than once get the sum.
     """
 
+    takes_complex = True
     linear = ("updates",)
     axis: int
     extent: int
@@ -165,6 +170,7 @@ class ScatterAdd(Primitive):
     updates broadcast to the shape that Gather(axis) gives for x and indices.
     """
 
+    takes_complex = True
     linear = ("x updates",)
     axis: int = 0
 
@@ -191,6 +197,7 @@ class Scatter(Primitive):
     x and value. value broadcasts to the shape of x[index].
     """
 
+    takes_complex = True
     flops = moves
     index: tuple[Any, ...]
 

@@ -7,7 +7,7 @@ from typing import Any
 from ... import ops
 from ...core.abstract import PLAIN
 from ...core.bprop import Bprop, bprop_getters, rule
-from ...core.dtype import is_float
+from ...core.dtype import is_inexact
 from ...core.primitive import Primitive
 from ...ops.shape import filled_shape, sliced_shape
 from ..batching import (
@@ -171,4 +171,4 @@ def jvp_pad(self: ops.Pad, primals: Any, tangents: Any, out: Any) -> Any:
 
 @moves_along(ops.Cast)
 def jvp_cast(self: ops.Cast, primals: Any, tangents: Any, out: Any) -> Any:
-    return self(*tangents) if is_float(out.dtype) else None
+    return self(*tangents) if is_inexact(out.dtype) else None
