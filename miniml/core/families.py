@@ -7,7 +7,7 @@ from importlib import import_module
 from pkgutil import iter_modules
 
 FAMILIES = (
-    "attention", "control", "create", "decomposition", "elementwise", "images", "index", "linalg",
+    "attention", "control", "create", "decomposition", "elementwise", "fourier", "images", "index", "linalg",
     "norm", "random", "reduce", "shape",
 )  # fmt: skip
 

@@ -18,6 +18,7 @@ from .create import *  # noqa: F403
 from .custom import *  # noqa: F403
 from .decomposition import *  # noqa: F403
 from .elementwise import *  # noqa: F403
+from .fourier import *  # noqa: F403
 from .images import *  # noqa: F403
 from .index import *  # noqa: F403
 from .linalg import *  # noqa: F403

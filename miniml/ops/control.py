@@ -15,7 +15,7 @@ import numpy as np
 import optree
 
 from ..core.abstract import Abstract, Shape
-from ..core.dtype import FLOATS, DType, bool_, canonical, float32
+from ..core.dtype import FLOATS, DType, bool_, canonical, float32, is_complex
 from ..core.errors import (
     DTypeError,
     GraphError,
@@ -104,8 +104,10 @@ class Barrier(Primitive):
         return x
 
     def infer_dtype(self, x: DType, after: DType) -> DType:
-        needs_float("Barrier", after)
-        return needs_float("Barrier", x)
+        for dtype in (after, x):
+            if not is_complex(dtype):
+                needs_float("Barrier", dtype)
+        return x
 
 
 def barrier(x: Any, after: Any) -> Tensor:

@@ -14,7 +14,7 @@ import numpy as np
 
 from ...core.dtype import DType, bfloat16, float32, float64
 from ..kernel import Array, Kernel, KernelNode
-from ..signature import ANY, BF16, INT, LOW, WHOLE, WIDE, same
+from ..signature import ANY, BF16, COMPLEX, INT, LOW, WHOLE, WIDE, same
 from . import linalg
 from .registering import in_float32, register, register_floats
 
@@ -81,8 +81,9 @@ def logsumexp(x: Array, *, axis: Axes, keepdims: bool, out: Array) -> None:
 for _name, _fn in (("Sum", sum), ("SumTo", sum_to), ("Mean", mean)):
     register(_name, Planned, *same(1, WIDE))
     register(_name, in_float32(_fn), *same(1, LOW))
-register("Sum", sum_whole, *WHOLE)
-register("SumTo", sum_whole_to, *same(1, INT))
+register("Sum", sum_whole, *WHOLE, *same(1, COMPLEX))
+register("Mean", reducing(np.mean), *same(1, COMPLEX))
+register("SumTo", sum_whole_to, *same(1, INT + COMPLEX))
 register_floats("Prod", prod)
 register("Prod", prod, *WHOLE)
 register("Max", reducing(np.maximum.reduce), *same(1, ANY))

@@ -13,7 +13,7 @@ import numpy as np
 
 from ..kernel import Array, Kernel, KernelNode
 from ..registry import view_kernel
-from ..signature import ANY, same
+from ..signature import HELD, same
 from .registering import register
 
 
@@ -116,8 +116,8 @@ def pad(x: Array, *, padding: Any, value: Any, out: Array) -> None:
     out[tuple(slice(a, a + n) for n, (a, _) in zip(x.shape, padding, strict=True))] = x
 
 
-register("Concat", concat, *[f"{c}*->{c}" for c in ANY])
-register("Split", split, *[f"{c}->{c}*" for c in ANY])
+register("Concat", concat, *[f"{c}*->{c}" for c in HELD])
+register("Split", split, *[f"{c}->{c}*" for c in HELD])
 view_kernel("Slice", "cpu")(SliceKernel)
-register("SliceGrad", slice_grad, *same(1, ANY))
-register("Pad", pad, *same(1, ANY))
+register("SliceGrad", slice_grad, *same(1, HELD))
+register("Pad", pad, *same(1, HELD))
