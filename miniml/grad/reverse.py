@@ -24,7 +24,7 @@ import optree
 from .. import ops
 from ..core.abstract import typed
 from ..core.bprop import Bprop, bprop_getters
-from ..core.dtype import is_inexact
+from ..core.dtype import is_complex, is_inexact
 from ..core.errors import (
     BpropError,
     GradientArgumentError,
@@ -161,7 +161,7 @@ def refuse_left(fn: Any, leaves: Sequence[Any]) -> None:
     """GradientArgumentError for a returned Python number: one taken out of a tensor has lost its
     gradient."""
     for leaf in leaves:
-        if isinstance(leaf, (int, float, np.generic)):
+        if isinstance(leaf, (int, float, complex, np.generic)):
             raise GradientArgumentError(
                 f"{name_of(fn)} returned the {type(leaf).__name__} {leaf!r} after float(), int() "
                 "or item() of a tensor, which leaves the gradient behind; return a Tensor"
@@ -169,7 +169,8 @@ def refuse_left(fn: Any, leaves: Sequence[Any]) -> None:
 
 
 def as_result(value: Any) -> Any:
-    return Tensor(value) if isinstance(value, (np.ndarray, np.generic, int, float)) else value
+    numbers = np.ndarray, np.generic, int, float, complex
+    return Tensor(value) if isinstance(value, numbers) else value
 
 
 def note_lists(error: Exception, fn: Any, args: Sequence[Any], argnums: Sequence[int]) -> None:
@@ -263,7 +264,8 @@ def tensor_like(like: Any, value: Any) -> Any:
         value = current_trace().stand_in(value)
     if not isinstance(value, Tensor):
         dtype_of(value)  # refuses what is no number
-        value = Tensor(np.asarray(value, like.dtype))
+        whole = np.iscomplexobj(value) and not is_complex(like.dtype)  # as it is, to be refused
+        value = Tensor(value if whole else np.asarray(value, like.dtype))
     if value.shape != like.shape or value.dtype != like.dtype:
         raise ShapeError(
             f"got {typed(value)} where {typed(like)} "

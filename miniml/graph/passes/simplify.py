@@ -176,6 +176,8 @@ class Sight:
 
     def is_all(self, var: Var, number: Number) -> bool:
         known = self._numbers.get(var)
+        if isinstance(known, complex):  # 0 times inf in a part is NaN, so that even x * 1 is not x
+            return False
         return known == number and copysign(1.0, known) == copysign(1.0, number)
 
     def scalar(self, var: Var) -> Var | None:
