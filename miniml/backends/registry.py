@@ -40,8 +40,8 @@ from .kernel import (
 )
 from .kernel import Expression as Expression
 from .kernel import OpSpec as OpSpec
-from .signature import HELD, KernelAttr, Signature, same
 from .signature import FLOAT as FLOAT
+from .signature import HELD, KernelAttr, Signature, same
 from .signature import LOW as LOW
 from .signature import parse as parse
 

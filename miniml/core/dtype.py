@@ -153,8 +153,9 @@ def holds(wide: DType, narrow: DType) -> bool:
 def scalar_dtype(value: object, beside: tuple[DType, ...] = ()) -> DType:
     """The dtype a weak Python scalar takes beside tensors of the given dtypes.
 
-    A scalar has only a class (bool < int < float < complex). It takes the promoted dtype of the tensors
-    when that is of its class or a higher one, and the default dtype of its own class otherwise.
+    A scalar has only a class (bool < int < float < complex). It takes the promoted dtype of the
+    tensors when that is of its class or a higher one, and the default dtype of its own class
+    otherwise; a complex one beside float64 is complex128.
 
     >>> scalar_dtype(2.0, (float16,)), scalar_dtype(2.0, (int32,)), scalar_dtype(2, (bool_,))
     (dtype('float16'), dtype('float32'), dtype('int64'))

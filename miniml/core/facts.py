@@ -36,8 +36,8 @@ class Facts:
     of the inputs and outputs that are images (N, C, H, W). rounds: True where a result is rounded
     even if it equals an input, as a sum may be; False where no result ever is; with None, results
     that equal no input are. autocast: where a context asks for 16 bits, "low" computes in them,
-    "wide" in float32, and None as the inputs come. takes_complex: True where it is defined for complex
-    numbers too; others refuse them. flops: `flops(self, inputs, outputs)` counts the
+    "wide" in float32, and None as the inputs come. takes_complex: True where it is defined for
+    complex numbers too; others refuse them. flops: `flops(self, inputs, outputs)` counts the
     floating-point operations of a call from what is known of its tensors; by default one for each
     number of the outputs, for each that a reduction takes, and none for a view.
     """

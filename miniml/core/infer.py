@@ -252,9 +252,9 @@ def autocast(
 
     A class with `autocast = "low"` gets its floats in `low`, unless one is float64: such are
     products, which take the time and sum in float32 inside, so that 11 or 8 bits of input are
-    enough; products of complex numbers stay. "wide" ones get 16 bits as float32: they overflow float16 (from 65504 on), or lose in
+    enough. "wide" ones get 16 bits as float32: they overflow float16 (from 65504 on), or lose in
     sums and near 1 what 16 bits do not hold, or have no kernels for less. All others get what they
-    are given, and promote it where they do. Integers stay.
+    are given, and promote it where they do. Integers stay, and products of complex numbers.
     """
     to = computed_in(type(primitive), {t.dtype for t in tensors}, low)
     if to is None:

@@ -38,7 +38,8 @@ _UFUNCS = {
     np.equal: "equal", np.not_equal: "not_equal", np.less: "less", np.less_equal: "less_equal",
     np.greater: "greater", np.greater_equal: "greater_equal", np.logical_and: "logical_and",
     np.logical_or: "logical_or", np.logical_not: "logical_not", np.logical_xor: "logical_xor",
-    np.isnan: "isnan", np.isinf: "isinf", np.isfinite: "isfinite", np.matmul: "matmul", np.conjugate: "conj",
+    np.isnan: "isnan", np.isinf: "isinf", np.isfinite: "isfinite", np.matmul: "matmul",
+    np.conjugate: "conj",
 }  # fmt: skip
 
 
@@ -198,7 +199,8 @@ class Tensor(Operators):
 
     data: nested sequences, Python scalars, NumPy arrays, Tensors or anything with DLPack; it is
     copied. Python floats give float32, ints int64, bools bool, complex numbers complex64; arrays
-    keep their dtype unless `dtype` says otherwise. device: by default the context's `device_target`.
+    keep their dtype unless `dtype` says otherwise. device: by default the context's
+    `device_target`.
 
     >>> Tensor([[1.0, 2.0]])
     Tensor([[1., 2.]], shape=(1, 2), dtype=float32)
@@ -292,7 +294,7 @@ class Tensor(Operators):
 
     def item(self) -> bool | int | float | complex:
         """The only element, as a Python scalar; ShapeError if there are more or none."""
-        return self._scalar("item()")
+        return self._scalar("item()")  # type: ignore[no-any-return]
 
     def tolist(self) -> Any:
         """The data as nested lists of Python scalars."""
@@ -334,7 +336,7 @@ class Tensor(Operators):
                 f"Tensor of shape {self.shape} has {array.size} elements, so {operation} has no "
                 "single value; index it or reduce it first"
             )
-        return array.item()  # type: ignore[no-any-return]
+        return array.item()
 
     def __bool__(self) -> bool:
         return bool(self._scalar("bool"))

@@ -63,9 +63,9 @@ def grad(
 ) -> Function:
     """The function that returns the gradient of fn's float value of size 1.
 
-    argnums, weights, holomorphic and keywords are as for `value_and_grad`. With `has_aux`, fn returns
-    (value, aux) and the result is (gradient, aux). GradientArgumentError names an argument that
-    is not made of floats.
+    argnums, weights, holomorphic and keywords are as for `value_and_grad`. With `has_aux`, fn
+    returns (value, aux) and the result is (gradient, aux). GradientArgumentError names an argument
+    that is not made of floats.
 
     >>> grad(lambda x: ops.sum(x * x))(np.array([1.0, 2.0]))
     Tensor([2., 4.], shape=(2,), dtype=float64)
@@ -124,9 +124,7 @@ def _value_and_grad(
 ) -> Function:
     chosen = None if weights is None else Weights.of(weights)
     checked = checked_function(who, fn), checked_argnums(argnums)
-    return called(
-        _Gradient(*checked, has_aux, chosen, flag(who, "holomorphic", holomorphic)), fn
-    )
+    return called(_Gradient(*checked, has_aux, chosen, flag(who, "holomorphic", holomorphic)), fn)
 
 
 @dataclass(frozen=True)
@@ -508,20 +506,20 @@ def _jacobian(who: str, fn: Function, argnums: int, holomorphic: bool) -> Functi
 def _goes_forward(
     who: str, fn: Function, inputs: Sequence[Any], outs: Sequence[Tensor], holomorphic: bool
 ) -> bool:
-    """True for forward mode: one unit tangent says all of a real argument or of a holomorphic
-    function, one unit cotangent all of a real output; GradientArgumentError where neither does."""
+    """True for forward mode. A unit tangent says all of a real argument, a unit cotangent all of a
+    real output, and either all of a complex derivative; GradientArgumentError where neither does."""
     takes, gives = (any(is_complex(x.dtype) for x in xs) for xs in (inputs, outs))
-    if not holomorphic and ((takes and gives) or (takes if who == "jacfwd" else gives)):
-        if takes and gives or who != "jacobian":
-            side = "argument" if who == "jacfwd" else "output"
-            raise GradientArgumentError(
-                f"{who} of {name_of(fn)} got a complex {side}, of which one number has two "
-                "derivatives; say holomorphic=True if fn has a complex derivative, or derive by "
-                "real and imaginary parts"
-            )
-    if who != "jacobian" or (takes or gives) and not holomorphic:
-        return who == "jacfwd" or (who == "jacobian" and gives)
-    return sum(x.size for x in inputs) < sum(o.size for o in outs)
+    fewer = sum(x.size for x in inputs) < sum(o.size for o in outs)
+    ways = {"jacfwd": (True,), "jacrev": (False,)}.get(who, (fewer, not fewer))
+    for forward in ways:
+        if holomorphic or not (takes if forward else gives):
+            return forward
+    sides = " and a complex ".join(["argument"] * takes + ["output"] * gives)
+    raise GradientArgumentError(
+        f"{who} of {name_of(fn)} got a complex {sides}, of which a number has two real derivatives; "
+        "say holomorphic=True if the function has a complex derivative, or derive by real and "
+        "imaginary parts"
+    )
 
 
 def _rows(found: Linearized, outs: Sequence[Tensor]) -> list[list[Any]]:
@@ -705,7 +703,7 @@ def _refuse_complex(fn: Any, outs: Sequence[Any]) -> None:
     for out in outs:
         if isinstance(out, Tensor) and is_complex(out.dtype):
             raise GradientArgumentError(
-                f"GradOperation of {name_of(fn)} needs outputs of floats; it returned {typed(out)}; "
+                f"GradOperation of {name_of(fn)} needs float outputs; it returned {typed(out)}; "
                 "give its cotangent, with sens_param=True, or use vjp"
             )
 
@@ -718,7 +716,9 @@ def _is_tensor(value: Any) -> bool:
 
 
 def _all_float(value: Any) -> bool:
-    return all(isinstance(x, (float, complex)) or is_inexact(x.dtype) for x in optree.tree_leaves(value))
+    return all(
+        isinstance(x, (float, complex)) or is_inexact(x.dtype) for x in optree.tree_leaves(value)
+    )
 
 
 def _varies(out: Any) -> bool:

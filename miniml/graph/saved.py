@@ -586,6 +586,8 @@ def encode(value: Any, number: Callable[[Graph], int]) -> Any:
         return value
     if isinstance(value, float):
         return value if math.isfinite(value) else {"float": str(value)}
+    if isinstance(value, complex):
+        return {"complex": [str(value.real), str(value.imag)]}
     if isinstance(value, bytes):
         return {"bytes": value.hex()}
     if isinstance(value, np.dtype):
@@ -614,6 +616,8 @@ def decode(value: Any, bodies: Callable[[int], Graph]) -> Any:
     kind, given = next(iter(value.items())) if len(value) == 1 else ("", None)
     if kind == "float" and isinstance(given, str) and given in _ODD:
         return _ODD[given]
+    if kind == "complex" and isinstance(given, list) and len(given) == 2:
+        return complex(*map(_part, given))
     if kind == "bytes" and isinstance(given, str) and re.fullmatch("(?:[0-9a-f]{2})*", given):
         return bytes.fromhex(given)
     if kind == "dtype" and isinstance(given, str) and given in _DTYPES:
@@ -625,6 +629,14 @@ def decode(value: Any, bodies: Callable[[int], Graph]) -> Any:
     if kind == "body" and type(given) is int:
         return bodies(given)
     raise GraphError(f"{short(value)} stands for no value")
+
+
+def _part(text: Any) -> float:
+    """A part of a complex number; GraphError for what is no number."""
+    try:
+        return float(text if isinstance(text, str) else "")
+    except ValueError:
+        raise GraphError(f"{short(repr(text))} is no part of a complex number") from None
 
 
 def type_of(text: Any) -> Abstract:

@@ -396,20 +396,20 @@ def _two(name: str, axes: Any) -> Any:
 def _spelled(name: str, x: Shape, n: Any, axis: Any) -> tuple[tuple[int, ...], Shape]:
     """The axes, counted from the end, and the numbers of points along them."""
     n, axis = freeze(n, name, "n"), freeze(axis, name, "axis")
+    points = n if n is None or isinstance(n, tuple) else (n,)
     if axis is None:
-        axis = tuple(range(len(x)) if n is None else range(-len(n), 0))
+        axis = tuple(range(len(x)) if points is None else range(-len(points), 0))
     given = axis if isinstance(axis, tuple) else (axis,)
     normal_axes(name, given, len(x))
     axes = tuple(normal_axis(name, a, len(x)) - len(x) for a in given)
     if not axes:
         raise ShapeError(f"{name} got no axes, for shape {x}; a transform has at least one")
-    if n is None:
+    if points is None:
         return axes, tuple(x[a] for a in axes)
-    points = n if isinstance(n, tuple) else (n,)
     if len(points) != len(axes) or any(type(m) is not int or m < 1 for m in points):
         raise ShapeError(
-            f"{name} got {n!r} for the numbers of points along axes {given}; give one int from 1 on "
-            "for each"
+            f"{name} got {n!r} for the numbers of points along axes {given}; give one int, 1 or "
+            "more, for each"
         )
     return axes, points
 

@@ -11,7 +11,7 @@ from miniml import ops
 from miniml.backends import registry
 from miniml.core.abstract import Abstract
 from miniml.core.bprop import bprop_getters
-from miniml.core.dtype import ALL, DType, float32, is_float, promote
+from miniml.core.dtype import REAL, DType, float32, is_float, promote
 from miniml.core.errors import DTypeError
 from miniml.core.infer import infer, interleave
 from miniml.core.primitive import Primitive, primitives
@@ -122,7 +122,7 @@ def _kernels(row: OpInfo) -> list[str]:
     if call is None:
         return ["has a row without samples"]
     missing, untested = [], []
-    for dtype in ALL:
+    for dtype in REAL:
         dtypes = _accepted(call, working, dtype)
         if dtypes is None:
             continue

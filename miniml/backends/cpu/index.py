@@ -152,8 +152,13 @@ register("Index", index, *[f"{c}{i}*->{c}" for c in HELD for i in NAMED])
 register("IndexAdd", index_add, *[f"{c}{i}*->{c}" for c in INT + WIDE + COMPLEX for i in NAMED])
 register("IndexAdd", in_float32(index_add), *[f"{c}{i}*->{c}" for c in LOW for i in NAMED])
 register("TakeAlongAxis", take_along_axis, *[f"{c}{i}->{c}" for c in HELD for i in NAMED])
-for _fn, _codes in ((put_along_axis_add, INT + WIDE + COMPLEX), (in_float32(put_along_axis_add), LOW)):
+for _fn, _codes in (
+    (put_along_axis_add, INT + WIDE + COMPLEX),
+    (in_float32(put_along_axis_add), LOW),
+):
     register("PutAlongAxisAdd", _fn, *[f"{c}{i}->{c}" for c in _codes for i in NAMED])
-register("ScatterAdd", scatter_add, *[f"{c}{i}{c}->{c}" for c in INT + WIDE + COMPLEX for i in NAMED])
+register(
+    "ScatterAdd", scatter_add, *[f"{c}{i}{c}->{c}" for c in INT + WIDE + COMPLEX for i in NAMED]
+)
 register("ScatterAdd", in_float32(scatter_add), *[f"{c}{i}{c}->{c}" for c in LOW for i in NAMED])
 register("Scatter", scatter, *[f"{c}{c}{i}*->{c}" for c in HELD for i in NAMED])

@@ -59,7 +59,7 @@ class Cuda:
     def empty(self, shape: Shape, dtype: DType) -> DeviceArray:
         if dtype.kind == "c":
             raise DTypeError(
-                f"{self.name} holds no {dtype.name}; complex numbers are computed on the cpu alone: "
+                f"{self.name} holds no {dtype.name}; complex numbers are on the cpu alone: "
                 "move the tensors with .to('cpu'), or real and imaginary parts as two tensors"
             )
         return DeviceArray(self, self._block(prod(shape) * dtype.itemsize), 0, shape, dtype)
