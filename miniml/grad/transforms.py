@@ -506,8 +506,9 @@ def _jacobian(who: str, fn: Function, argnums: int, holomorphic: bool) -> Functi
 def _goes_forward(
     who: str, fn: Function, inputs: Sequence[Any], outs: Sequence[Tensor], holomorphic: bool
 ) -> bool:
-    """True for forward mode. A unit tangent says all of a real argument, a unit cotangent all of a
-    real output, and either all of a complex derivative; GradientArgumentError where neither does."""
+    """True for forward mode: a unit tangent says all of a real argument, a unit cotangent all of a
+    real output, and either all of a complex derivative. GradientArgumentError where neither does.
+    """
     takes, gives = (any(is_complex(x.dtype) for x in xs) for xs in (inputs, outs))
     fewer = sum(x.size for x in inputs) < sum(o.size for o in outs)
     ways = {"jacfwd": (True,), "jacrev": (False,)}.get(who, (fewer, not fewer))
@@ -516,8 +517,8 @@ def _goes_forward(
             return forward
     sides = " and a complex ".join(["argument"] * takes + ["output"] * gives)
     raise GradientArgumentError(
-        f"{who} of {name_of(fn)} got a complex {sides}, of which a number has two real derivatives; "
-        "say holomorphic=True if the function has a complex derivative, or derive by real and "
+        f"{who} of {name_of(fn)} got a complex {sides}, of which a number has two derivatives; say "
+        "holomorphic=True if the function has a complex derivative, or derive by real and "
         "imaginary parts"
     )
 

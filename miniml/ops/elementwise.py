@@ -26,6 +26,7 @@ from .bases import (
     COMPLEX,
     FLOAT,
     INT,
+    LOW,
     NUMBER,
     SIGNED,
     UNSIGNED,
@@ -790,7 +791,7 @@ class Complex(Binary):
     float64 gives complex128, other dtypes complex64.
     """
     linear, promote = ("x y",), "float"
-    dtypes = "ff->F", "dd->D"
+    dtypes = (*(f"{c}{c}->F" for c in LOW + "f"), "dd->D")
 
     def infer_dtype(self, x: DType, y: DType) -> DType: return complex_dtype(x)
 

@@ -20,6 +20,7 @@ from ..core.dtype import DType, as_dtype, complex_dtype, is_complex, real_dtype
 from ..core.errors import DTypeError, ShapeError
 from ..core.options import choice, integer, number
 from ..core.primitive import Primitive, freeze
+from .bases import LOW
 from .checks import (
     dtype_of,
     needs_complex,
@@ -185,7 +186,7 @@ class RFFT(_Transform):
 
     axis: int = -1
     norm: str = "backward"
-    dtypes = "f->F", "d->D"
+    dtypes = (*(f"{c}->F" for c in LOW + "f"), "d->D")
     promote = "float"
     takes_complex = False
 

@@ -82,9 +82,10 @@ def gradcheck(
     fn: a function of trees of tensors to a tree of tensors, a Primitive or a Cell. args: Tensors,
     NumPy arrays, Python floats, or trees of these; everything else in them, including const inputs
     of a Primitive, is passed on unchanged. A complex number counts as two, its real and its
-    imaginary part, by both of which the gradient df/dx - i df/dy is checked. argnums: the arguments to differentiate, all by default.
-    weights: Parameters that fn reads, to differentiate too: a Cell, a Parameter, a list or a dict;
-    fn's own where fn is a Cell; no Parameter is changed. order: derivatives up to this one
+    imaginary part, by both of which the gradient df/dx - i df/dy is checked. argnums: the arguments
+    to differentiate, all by default. weights: Parameters that fn reads, to differentiate too: a
+    Cell, a Parameter, a list or a dict; fn's own where fn is a Cell; no Parameter is changed.
+    order: derivatives up to this one
     are checked; 2 by default for a Primitive, else 1. mode: PYNATIVE_MODE or GRAPH_MODE, by
     default the context's. seed: of the random directions. budget: seconds, after which elements not
     yet judged are listed as such.
