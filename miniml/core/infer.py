@@ -330,7 +330,7 @@ def infer(primitive: Primitive, inputs: tuple[Any, ...]) -> tuple[Abstract, ...]
     DTypeError for complex inputs of one that does not take them.
     """
     if not primitive.takes_complex:
-        _refuse_complex(primitive, inputs)
+        refuse_complex(primitive, inputs)
     if primitive._by_dictionary:  # as in eager calls, only const inputs have a value
         types = [Abstract(i.shape, i.dtype) if isinstance(i, Abstract) else i for i in inputs]
         found = _by_dictionary(primitive, types)
@@ -352,7 +352,8 @@ def infer(primitive: Primitive, inputs: tuple[Any, ...]) -> tuple[Abstract, ...]
     return tuple([_output(primitive, s, d) for s, d in zip(out_shapes, out_dtypes, strict=True)])
 
 
-def _refuse_complex(primitive: Primitive, inputs: tuple[Any, ...]) -> None:
+def refuse_complex(primitive: Primitive, inputs: Sequence[Any]) -> None:
+    """DTypeError for an Abstract that is complex, of a primitive that does not take such."""
     for x in inputs:
         if isinstance(x, Abstract) and is_complex(x.dtype):
             raise DTypeError(

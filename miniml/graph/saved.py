@@ -20,7 +20,7 @@ import numpy as np
 
 from ..core.abstract import Abstract
 from ..core.access import Access
-from ..core.dtype import ALL, DType, bool_, canonical, is_float
+from ..core.dtype import ALL, DType, bool_, canonical, float64, is_complex, is_float, real_dtype
 from ..core.errors import CheckpointError, GraphError, MinimlError
 from ..core.files import (
     PathLike,
@@ -657,10 +657,19 @@ def numbers(array: np.ndarray[Any, Any]) -> list[Any] | None:
         return None
     shown = array.reshape(-1).tolist()
     if is_float(array.dtype):
-        digits = [float(str(element)) for element in array.reshape(-1)]
-        shown = [v if math.isfinite(v) else str(v) for v in digits]
+        shown = _digits(array.reshape(-1))
+    elif is_complex(array.dtype):
+        parts = np.ascontiguousarray(array).reshape(-1)
+        digits = _digits(parts.view(real_dtype(array.dtype)))
+        shown = list(zip(digits[::2], digits[1::2], strict=True))
     back = array_of(shown, Abstract(array.shape, array.dtype))
     return shown if back.tobytes() == array.tobytes() else None
+
+
+def _digits(elements: np.ndarray[Any, Any]) -> list[Any]:
+    """The shortest digits of each float, as a number of JSON, or as a word."""
+    digits = [float(str(element)) for element in elements]
+    return [v if math.isfinite(v) else str(v) for v in digits]
 
 
 def array_of(shown: Any, abstract: Abstract) -> np.ndarray[Any, Any]:
@@ -677,7 +686,11 @@ def array_of(shown: Any, abstract: Abstract) -> np.ndarray[Any, Any]:
 
 
 def _element(value: Any, dtype: DType) -> Any:
-    if is_float(dtype):
+    if is_complex(dtype):
+        if isinstance(value, (list, tuple)) and len(value) == 2:
+            return complex(*[_element(part, float64) for part in value])
+        fits = False
+    elif is_float(dtype):
         value = _ODD.get(value, value) if isinstance(value, str) else value
         fits = type(value) is float
     else:

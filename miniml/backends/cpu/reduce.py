@@ -54,6 +54,11 @@ def sum_whole_to(x: Array, *, shape: Shape, out: Array) -> None:
     np.add.reduce(x, axis=axes, out=out.reshape(without(x.shape, axes)), dtype=out.dtype)
 
 
+def mean_whole(x: Array, *, axis: Axes, keepdims: bool, out: Array) -> None:
+    np.add.reduce(x, axis=axis, keepdims=keepdims, out=out)
+    np.divide(out, x.size / out.size if out.size else 1, out=out)
+
+
 def prod(x: Array, *, axis: Axes, keepdims: bool, out: Array) -> None:
     np.multiply.reduce(x, axis=axis, keepdims=keepdims, out=out, dtype=out.dtype)
 
@@ -82,7 +87,7 @@ for _name, _fn in (("Sum", sum), ("SumTo", sum_to), ("Mean", mean)):
     register(_name, Planned, *same(1, WIDE))
     register(_name, in_float32(_fn), *same(1, LOW))
 register("Sum", sum_whole, *WHOLE, *same(1, COMPLEX))
-register("Mean", reducing(np.mean), *same(1, COMPLEX))
+register("Mean", mean_whole, *same(1, COMPLEX))
 register("SumTo", sum_whole_to, *same(1, INT + COMPLEX))
 register_floats("Prod", prod)
 register("Prod", prod, *WHOLE)

@@ -85,10 +85,9 @@ def gradcheck(
     imaginary part, by both of which the gradient df/dx - i df/dy is checked. argnums: the arguments
     to differentiate, all by default. weights: Parameters that fn reads, to differentiate too: a
     Cell, a Parameter, a list or a dict; fn's own where fn is a Cell; no Parameter is changed.
-    order: derivatives up to this one
-    are checked; 2 by default for a Primitive, else 1. mode: PYNATIVE_MODE or GRAPH_MODE, by
-    default the context's. seed: of the random directions. budget: seconds, after which elements not
-    yet judged are listed as such.
+    order: derivatives up to this one are checked; 2 by default for a Primitive, else 1. mode:
+    PYNATIVE_MODE or GRAPH_MODE, by default the context's. seed: of the random directions. budget:
+    seconds, after which elements not yet judged are listed as such.
 
     Differences run in float64, with an error bar of their own; a backward pass in a narrower
     dtype is compared with the float64 one, element by element. Raises GradientError, which has

@@ -106,8 +106,8 @@ def opcheck(
     shrinks no example: for daily tests.
 
     Complex numbers are not drawn; DeclarationError for a primitive whose kernels take or give them
-    alone. Raises OpCheckError, with the OpReport as its `report`, if `raise_error` is true and there is a
-    fault, or nothing could be judged: no call that the rules accept was found.
+    alone. Raises OpCheckError, with the OpReport as its `report`, if `raise_error` is true and
+    there is a fault, or nothing could be judged: no call that the rules accept was found.
     """
     _refuse_arguments(info, draws)
     subject = _instance(primitive, info)
