@@ -40,8 +40,8 @@ from .kernel import (
 )
 from .kernel import Expression as Expression
 from .kernel import OpSpec as OpSpec
-from .signature import ANY, KernelAttr, Signature, same
 from .signature import FLOAT as FLOAT
+from .signature import HELD, KernelAttr, Signature, same
 from .signature import LOW as LOW
 from .signature import parse as parse
 
@@ -109,7 +109,7 @@ def view_kernel(
     one input and one output. name, device, provider, errors: as for `kernel`.
     """
     row = partial(KernelEntry, provider=provider, view=of)
-    return _decorator(name, device, signatures or tuple(same(1, ANY)), row)
+    return _decorator(name, device, signatures or tuple(same(1, HELD)), row)
 
 
 def elementwise_kernel(name: str, expression: str, *signatures: Spec) -> None:

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from .dtype import DType, canonical, is_float
+from .dtype import DType, canonical, is_inexact
 from .errors import ShapeError
 
 Shape = tuple[int, ...]
@@ -78,13 +78,13 @@ class Kind:
     cached.
     """
 
-    __slots__ = ("abstract", "device", "is_float")
+    __slots__ = ("abstract", "device", "is_inexact")
     _known: ClassVar[dict[tuple[object, ...], Kind]] = {}
     _LIMIT: ClassVar[int] = 4096
 
     def __init__(self, abstract: Abstract, device: str):
         self.abstract, self.device = abstract, device
-        self.is_float = is_float(abstract.dtype)
+        self.is_inexact = is_inexact(abstract.dtype)
 
     @staticmethod
     def of(kind: type, shape: Shape, dtype: DType, device: str) -> Kind:

@@ -25,17 +25,22 @@ float16: DType = np.dtype(np.float16)
 bfloat16: DType = np.dtype(ml_dtypes.bfloat16)
 float32: DType = np.dtype(np.float32)
 float64: DType = np.dtype(np.float64)
+complex64: DType = np.dtype(np.complex64)
+complex128: DType = np.dtype(np.complex128)
 
 SIGNED = (int8, int16, int32, int64)
 UNSIGNED = (uint8, uint16, uint32, uint64)
 INTEGERS = SIGNED + UNSIGNED
 FLOATS = (float16, bfloat16, float32, float64)
-ALL = (bool_, *INTEGERS, *FLOATS)
+COMPLEX = (complex64, complex128)
+REAL = (bool_, *INTEGERS, *FLOATS)
+ALL = (*REAL, *COMPLEX)
 _FLOATS = frozenset(FLOATS)
+_INEXACT = frozenset((*FLOATS, *COMPLEX))
 
 # NumPy's type codes; bfloat16 has the one ml_dtypes gave it. 'l' and 'q' are both int64 here.
-_BY_CODE = {c: np.dtype(c) for c in "?bhilqBHILQefd"} | {bfloat16.char: bfloat16}
-_SCALARS: dict[type, DType] = {bool: bool_, int: int64, float: float32}
+_BY_CODE = {c: np.dtype(c) for c in "?bhilqBHILQefdFD"} | {bfloat16.char: bfloat16}
+_SCALARS: dict[type, DType] = {bool: bool_, int: int64, float: float32, complex: complex64}
 _NAMES = {d.name: d for d in ALL}
 # Python's types by name are those types: NumPy's "float" is float64, and here float is float32.
 _SPELLINGS = _NAMES | {kind.__name__: d for kind, d in _SCALARS.items()}
@@ -59,8 +64,9 @@ def type_code(dtype: DType) -> str:
 def as_dtype(spec: object) -> DType:
     """The miniml dtype of a NumPy dtype, scalar type, Python type or name.
 
-    bool, int and float, as types and as names, mean bool, int64 and float32. Raises DTypeError
-    for anything that miniml does not compute with: complex, strings, objects, dates, long doubles.
+    bool, int, float and complex, as types and as names, mean bool, int64, float32 and complex64.
+    Raises DTypeError for anything that miniml does not compute with: strings, objects, dates, long
+    doubles.
 
     >>> as_dtype("bfloat16"), as_dtype(float), as_dtype("float")
     (dtype(bfloat16), dtype('float32'), dtype('float32'))
@@ -86,8 +92,6 @@ def as_dtype(spec: object) -> DType:
 @cache
 def canonical(dtype: DType) -> DType:
     """The one dtype object that stands for `dtype` in every table (byte order, l and q unified)."""
-    if dtype.kind == "c":
-        raise DTypeError(f"dtype {dtype} is complex; keep real and imaginary parts as two tensors")
     found = _NAMES.get(dtype.name)
     if found is None:
         raise DTypeError(f"dtype {dtype} is not supported; use one of {', '.join(_NAMES)}")
@@ -95,23 +99,51 @@ def canonical(dtype: DType) -> DType:
 
 
 def is_float(dtype: DType) -> bool:
-    """True for the dtypes that carry gradients."""
+    """True for the floats, which are real numbers."""
     return dtype in _FLOATS
+
+
+def is_complex(dtype: DType) -> bool:
+    """True for complex64 and complex128."""
+    return dtype in COMPLEX
+
+
+def is_inexact(dtype: DType) -> bool:
+    """True for the dtypes that carry gradients: floats and complex numbers."""
+    return dtype in _INEXACT
+
+
+def real_dtype(dtype: DType) -> DType:
+    """The float dtype of the real and imaginary parts of a complex one; another one itself.
+
+    >>> real_dtype(complex64), real_dtype(float64)
+    (dtype('float32'), dtype('float64'))
+    """
+    return {complex64: float32, complex128: float64}.get(dtype, dtype)
+
+
+def complex_dtype(dtype: DType) -> DType:
+    """The complex dtype whose parts hold numbers of this one: complex128 for float64 and
+    complex128, complex64 for others, as integers are cast to float32."""
+    return complex128 if dtype in (float64, complex128) else complex64
 
 
 @cache
 def holds(wide: DType, narrow: DType) -> bool:
     """True when every value of dtype `narrow` is one of dtype `wide`.
 
-    False is 0 and True is 1. A float holds the integers whose binary digits it has all of.
+    False is 0 and True is 1. A float holds the integers whose binary digits it has all of, a
+    complex number what its parts hold.
 
     >>> holds(bfloat16, uint8), holds(float64, int64), holds(float16, bfloat16)
     (True, False, False)
     """
     if narrow in (wide, bool_):
         return True
-    if not is_float(wide):
-        return not is_float(narrow) and bool(np.can_cast(narrow, wide, "safe"))
+    if is_complex(wide):
+        return holds(real_dtype(wide), real_dtype(narrow))
+    if not is_float(wide) or is_complex(narrow):
+        return not is_inexact(narrow) and bool(np.can_cast(narrow, wide, "safe"))
     if is_float(narrow):
         return narrow.itemsize < wide.itemsize
     digits = 8 * narrow.itemsize - (narrow in SIGNED)
@@ -121,34 +153,44 @@ def holds(wide: DType, narrow: DType) -> bool:
 def scalar_dtype(value: object, beside: tuple[DType, ...] = ()) -> DType:
     """The dtype a weak Python scalar takes beside tensors of the given dtypes.
 
-    A scalar has only a class (bool < int < float). It takes the promoted dtype of the tensors
-    when that is of its class or a higher one, and the default dtype of its own class otherwise.
+    A scalar has only a class (bool < int < float < complex). It takes the promoted dtype of the
+    tensors when that is of its class or a higher one, and the default dtype of its own class
+    otherwise; a complex one beside float64 is complex128.
 
     >>> scalar_dtype(2.0, (float16,)), scalar_dtype(2.0, (int32,)), scalar_dtype(2, (bool_,))
     (dtype('float16'), dtype('float32'), dtype('int64'))
+    >>> scalar_dtype(2j, (float64,)), scalar_dtype(2j, (int64,))
+    (dtype('complex128'), dtype('complex64'))
     """
-    own = _SCALARS[bool if isinstance(value, bool) else int if isinstance(value, int) else float]
+    own = next((d for kind, d in _SCALARS.items() if isinstance(value, kind)), float32)
     if not beside:
         return own
     joined = promote(*beside)
-    return joined if _rank(joined) >= _rank(own) else own
+    if _rank(joined) >= _rank(own):
+        return joined
+    return complex_dtype(joined) if is_complex(own) else own
 
 
 def _rank(dtype: DType) -> int:
-    return 0 if dtype == bool_ else 1 if dtype in INTEGERS else 2
+    if is_inexact(dtype):
+        return 3 if is_complex(dtype) else 2
+    return 0 if dtype == bool_ else 1
 
 
 @cache
 def promote(*dtypes: DType) -> DType:
     """The least dtype above all of `dtypes` in miniml's lattice.
 
-    bool < integers < floats. Integers promote as in NumPy; an integer beside a float takes the
-    float's dtype, as in PyTorch and JAX; float16 and bfloat16, neither of which holds the other,
-    meet in float32. uint64 beside a signed integer has no integer above it and is refused.
+    bool < integers < floats < complex. Integers promote as in NumPy; an integer beside a float
+    takes the float's dtype, as in PyTorch and JAX; float16 and bfloat16, neither of which holds the
+    other, meet in float32; complex128 is above float64 and complex64, and complex64 above all
+    others. uint64 beside a signed integer has no integer above it and is refused.
 
     >>> promote(bfloat16, float16), promote(int64, float16), promote(uint8, int8)
     (dtype('float32'), dtype('float16'), dtype('int16'))
     """
+    if any(map(is_complex, dtypes)):
+        return complex128 if complex128 in map(complex_dtype, dtypes) else complex64
     floats = [d for d in dtypes if is_float(d)]
     if floats:
         return reduce(_join_floats, floats)

@@ -40,7 +40,8 @@ class Facts:
     them. refuses: True where a kernel raises for some values of its inputs, as
     for an index outside an axis: under `vmap` a branch with such a call is computed only for the
     examples that take it. autocast: where a context asks for 16 bits, "low" computes in them,
-    "wide" in float32, and None as the inputs come. flops: `flops(self, inputs, outputs)` counts the
+    "wide" in float32, and None as the inputs come. takes_complex: True where it is defined for
+    complex numbers too; others refuse them. flops: `flops(self, inputs, outputs)` counts the
     floating-point operations of a call from what is known of its tensors; by default one for each
     number of the outputs, for each that a reduction takes, and none for a view.
     """
@@ -55,6 +56,7 @@ class Facts:
     implicit: ClassVar[bool] = False
     refuses: ClassVar[bool] = False
     autocast: ClassVar[Literal["low", "wide"] | None] = None
+    takes_complex: ClassVar[bool] = False
     flops: ClassVar[Callable[..., int]] = _flops
 
 
@@ -79,6 +81,7 @@ _CHOICES: dict[str, tuple[tuple[object, ...], str]] = {
     "rounds": ((None, *_TRUTH), "True rounds every result, False none, None those that are new"),
     "implicit": (_TRUTH, "True has gradients of a distribution, False those that differences show"),
     "refuses": (_TRUTH, "True raises for some values of its inputs, False computes all of them"),
+    "takes_complex": (_TRUTH, "True takes complex numbers too, False refuses them"),
     "autocast": (
         (None, "low", "wide"),
         '"low" computes in the 16 bits that a context asks for, "wide" in float32, None as the '

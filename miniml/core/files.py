@@ -133,7 +133,7 @@ _WIDTH = 100  # characters
 _CODES = {
     "bool": "BOOL", "int8": "I8", "int16": "I16", "int32": "I32", "int64": "I64", "uint8": "U8",
     "uint16": "U16", "uint32": "U32", "uint64": "U64", "bfloat16": "BF16", "float16": "F16",
-    "float32": "F32", "float64": "F64",
+    "float32": "F32", "float64": "F64", "complex64": "C64",
 }  # fmt: skip
 _NAMES = {code: name for name, code in _CODES.items()}
 
@@ -219,7 +219,12 @@ def encoded(arrays: Mapping[str, Array]) -> Iterator[bytes | memoryview]:
     end = 0
     for name, array in ordered:
         start, end = end, end + array.nbytes
-        code = _CODES[array.dtype.name]
+        code = _CODES.get(array.dtype.name)
+        if code is None:
+            raise CheckpointError(
+                f"{name} is {array.dtype.name}, which safetensors files do not hold; save it as "
+                "complex64, or its real and imaginary parts; nothing was saved"
+            )
         header[name] = {"dtype": code, "shape": array.shape, "data_offsets": (start, end)}
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)

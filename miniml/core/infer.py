@@ -21,6 +21,7 @@ from ..ops.elementwise import Cast
 from . import epoch
 from .abstract import Abstract, Kind, Shape, typed
 from .dtype import (
+    COMPLEX,
     FLOATS,
     DType,
     as_dtype,
@@ -28,7 +29,8 @@ from .dtype import (
     float16,
     float32,
     float64,
-    is_float,
+    is_complex,
+    is_inexact,
     promote,
     scalar_dtype,
 )
@@ -55,7 +57,7 @@ from .primitive import (
 from .settings import current
 from .tensor import Tensor, host_array
 
-Weak = (bool, int, float)
+Weak = (bool, int, float, complex)
 _kind = attrgetter("_kind")
 
 
@@ -127,7 +129,7 @@ def _stay(primitive: type[Primitive], kinds: tuple[Kind | None, ...], low: DType
     dtypes = {k.abstract.dtype for k in kinds if k is not None}
     if low is not None and computed_in(primitive, dtypes, low) is not None:
         return False
-    floats = primitive.promote != "float" or all(map(is_float, dtypes))
+    floats = primitive.promote != "float" or all(map(is_inexact, dtypes))
     return not primitive.promote or (len(dtypes) == 1 and floats)
 
 
@@ -211,7 +213,7 @@ def _alike(primitive: Primitive, tensors: list[Tensor]) -> bool:
     for t in tensors:
         if t.dtype is not dtype:
             return False
-    return primitive.promote != "float" or is_float(dtype)
+    return primitive.promote != "float" or is_inexact(dtype)
 
 
 def _promoted(
@@ -225,7 +227,7 @@ def _promoted(
         target = promote(*dtypes) if dtypes else None
     except DTypeError as error:
         raise DTypeError(f"{primitive.name}: {error}") from None
-    if target is not None and primitive.promote == "float" and not is_float(target):
+    if target is not None and primitive.promote == "float" and not is_inexact(target):
         target = as_dtype(float)
     if target is None or dtypes <= {target}:
         return tensors
@@ -254,7 +256,7 @@ def autocast(
     products, which take the time and sum in float32 inside, so that 11 or 8 bits of input are
     enough. "wide" ones get 16 bits as float32: they overflow float16 (from 65504 on), or lose in
     sums and near 1 what 16 bits do not hold, or have no kernels for less. All others get what they
-    are given, and promote it where they do. Integers stay.
+    are given, and promote it where they do. Integers stay, and products of complex numbers.
     """
     to = computed_in(type(primitive), {t.dtype for t in tensors}, low)
     if to is None:
@@ -266,8 +268,8 @@ def autocast(
 def computed_in(primitive: type[Primitive], dtypes: Collection[DType], low: DType) -> DType | None:
     """The dtype to which inputs of these dtypes are cast; None where they stay."""
     if primitive.autocast == "low":
-        others = float64 not in dtypes and any(d in FLOATS and d != low for d in dtypes)
-        return low if others else None
+        wide = any(d in (float64, *COMPLEX) for d in dtypes)
+        return low if not wide and any(d in FLOATS and d != low for d in dtypes) else None
     return float32 if primitive.autocast == "wide" and any(d in _NARROW for d in dtypes) else None
 
 
@@ -327,7 +329,10 @@ def infer(primitive: Primitive, inputs: tuple[Any, ...]) -> tuple[Abstract, ...]
 
     inputs: one Abstract per tensor input and the value itself per const input, in order.
     Errors of the primitive's own rules pass through; a note names the rule and what it got.
+    DTypeError for complex inputs of one that does not take them.
     """
+    if not primitive.takes_complex:
+        refuse_complex(primitive, inputs)
     if primitive._by_dictionary:  # as in eager calls, only const inputs have a value
         types = [Abstract(i.shape, i.dtype) if isinstance(i, Abstract) else i for i in inputs]
         found = _by_dictionary(primitive, types)
@@ -347,6 +352,17 @@ def infer(primitive: Primitive, inputs: tuple[Any, ...]) -> tuple[Abstract, ...]
             f"{len(out_dtypes)}; both give one entry per output"
         )
     return tuple([_output(primitive, s, d) for s, d in zip(out_shapes, out_dtypes, strict=True)])
+
+
+def refuse_complex(primitive: Primitive, inputs: Sequence[Any]) -> None:
+    """DTypeError for an Abstract that is complex, of a primitive that does not take such."""
+    for x in inputs:
+        if isinstance(x, Abstract) and is_complex(x.dtype):
+            raise DTypeError(
+                f"{primitive.name} refuses {typed(x)}; it takes real numbers, such as ops.real(x), "
+                "ops.imag(x) or ops.abs(x); a class that is defined for complex numbers says "
+                "takes_complex = True"
+            )
 
 
 def _ruled(primitive: Primitive, rule: str, given: tuple[Any, ...]) -> Any:

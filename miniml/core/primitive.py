@@ -352,7 +352,7 @@ def freeze(value: Any, owner: str, name: str) -> Any:
     hashed."""
     if isinstance(value, np.generic):
         return value.item()
-    if value is None or isinstance(value, (bool, int, float, str, bytes)):
+    if value is None or isinstance(value, (bool, int, float, complex, str, bytes)):
         return value
     if isinstance(value, np.dtype) or (isinstance(value, type) and issubclass(value, np.generic)):
         return canonical(np.dtype(value))

@@ -17,7 +17,7 @@ from ..backends.devices import get_device
 from ..backends.kernel import once
 from . import hints
 from .abstract import Abstract, Kind
-from .dtype import DType, as_dtype, bfloat16, canonical, float32, int64
+from .dtype import DType, as_dtype, bfloat16, canonical, complex64, float32, int64, is_complex
 from .errors import NONE, DeviceError, DTypeError, ImmutableError, ShapeError
 from .hints import unknown
 from .settings import current, device_name
@@ -40,6 +40,7 @@ _UFUNCS = {
     np.bitwise_and: "bitwise_and", np.bitwise_or: "bitwise_or", np.bitwise_xor: "bitwise_xor",
     np.bitwise_not: "bitwise_not", np.left_shift: "left_shift", np.right_shift: "right_shift",
     np.copysign: "copysign", np.hypot: "hypot", np.logaddexp: "logaddexp", np.divmod: "divmod",
+    np.conjugate: "conj",
 }  # fmt: skip
 
 
@@ -163,6 +164,20 @@ class Operators:
             raise ShapeError(f"mT of a tensor of shape {self.shape}; it takes two axes at least")
         return ops.swapaxes(self, -2, -1)
 
+    @property
+    def real(self) -> Tensor:
+        """The real part; a real tensor itself."""
+        return ops.real(self)
+
+    @property
+    def imag(self) -> Tensor:
+        """The imaginary part; zeros for a real tensor."""
+        return ops.imag(self)
+
+    def conj(self) -> Tensor:
+        """The complex conjugate; a real tensor itself."""
+        return ops.conj(self)
+
     def astype(self, dtype: object) -> Tensor:
         """The same values in another dtype."""
         return ops.cast(self, dtype)
@@ -191,8 +206,9 @@ class Tensor(Operators):
     """An immutable array with a dtype and a device.
 
     data: nested sequences, Python scalars, NumPy arrays, Tensors or anything with DLPack; it is
-    copied. Python floats give float32, ints int64, bools bool; arrays keep their dtype unless
-    `dtype` says otherwise. device: by default the context's `device_target`.
+    copied. Python floats give float32, ints int64, bools bool, complex numbers complex64; arrays
+    keep their dtype unless `dtype` says otherwise. device: by default the context's
+    `device_target`.
 
     >>> Tensor([[1.0, 2.0]])
     Tensor([[1., 2.]], shape=(1, 2), dtype=float32)
@@ -284,9 +300,9 @@ class Tensor(Operators):
         """A fresh NumPy array with the data."""
         return np.array(self._host("asnumpy()"), order="C", copy=True)
 
-    def item(self) -> bool | int | float:
+    def item(self) -> bool | int | float | complex:
         """The only element, as a Python scalar; ShapeError if there are more or none."""
-        return self._scalar("item()")
+        return self._scalar("item()")  # type: ignore[no-any-return]
 
     def tolist(self) -> Any:
         """The data as nested lists of Python scalars."""
@@ -321,14 +337,14 @@ class Tensor(Operators):
     def __dlpack_device__(self) -> tuple[int, int]:
         return self._host("DLPack").__dlpack_device__()
 
-    def _scalar(self, operation: str) -> bool | int | float:
+    def _scalar(self, operation: str) -> Any:
         array = self._host(operation)
         if array.size != 1:
             raise ShapeError(
                 f"Tensor of shape {self.shape} has {array.size} elements, so {operation} has no "
                 "single value; index it or reduce it first"
             )
-        return array.item()  # type: ignore[no-any-return]
+        return array.item()
 
     def __bool__(self) -> bool:
         return bool(self._scalar("bool"))
@@ -338,6 +354,9 @@ class Tensor(Operators):
 
     def __float__(self) -> float:
         return float(self._scalar("float"))
+
+    def __complex__(self) -> complex:
+        return complex(self._scalar("complex"))
 
     def __index__(self) -> int:
         if self.dtype.kind not in "iu":
@@ -395,6 +414,11 @@ def host_array(data: Any, dtype: DType | None, operation: str = "Tensor") -> Arr
     else:
         array = _from_python(data)
     known = canonical(array.dtype)  # refuses dtypes that miniml does not compute with
+    if dtype is not None and is_complex(known) and not is_complex(dtype):
+        raise DTypeError(
+            f"{operation} refuses to make {dtype.name} of {known.name}, whose imaginary part would "
+            "be lost; give the real part, x.real"
+        )
     return array.astype(dtype or known, copy=False)
 
 
@@ -408,8 +432,8 @@ def _from_python(data: Any) -> Array:
     if array.dtype.kind not in "biufcV":
         raise DTypeError(f"Tensor refuses {type(data).__name__} {data!r}; give numbers or arrays")
     first = _first_leaf(data)
-    if array.dtype == np.float64 and not isinstance(first, (np.generic, np.ndarray)):
-        return array.astype(float32)
+    if array.dtype.kind in "fc" and not isinstance(first, (np.generic, np.ndarray)):
+        return array.astype(complex64 if array.dtype.kind == "c" else float32)
     return array.astype(int64) if array.dtype.kind == "i" and isinstance(first, int) else array
 
 

@@ -16,7 +16,7 @@ import optree
 
 from .. import ops
 from ..core.bprop import Getters, bprop_getters, of_function
-from ..core.dtype import is_float
+from ..core.dtype import is_inexact
 from ..core.errors import GradientArgumentError, Location, pinned, point_at, user_location
 from ..core.infer import arguments, interleave, written
 from ..core.parameter import Parameter
@@ -85,7 +85,7 @@ def along(
 
 def moved_or_zeros(tangent: Any, value: Any) -> Any:
     """The tangent of a result: zeros where none passes to a float, None for what is none."""
-    floats = isinstance(value, Tensor) and is_float(value.dtype)
+    floats = isinstance(value, Tensor) and is_inexact(value.dtype)
     return ops.zeros_like(value) if tangent is None and floats else tangent
 
 
@@ -342,7 +342,7 @@ def transposed(
     inputs = [Var(x._abstract) if i in moving else None for i, x in enumerate(given)]
     outputs = tuple([Var(out._abstract) for out in outs])
     call = Call(primitive, given, inputs, tuple(outs), outputs, None)
-    floats = [i for i, out in enumerate(outs) if is_float(out.dtype)]
+    floats = [i for i, out in enumerate(outs) if is_inexact(out.dtype)]
 
     def pull(*douts: Any) -> list[Any]:
         found = backward([call], {outputs[i]: d for i, d in zip(floats, douts, strict=True)})

@@ -24,7 +24,7 @@ import optree
 from .. import ops
 from ..core.abstract import typed
 from ..core.bprop import Bprop, bprop_getters
-from ..core.dtype import is_float
+from ..core.dtype import is_complex, is_inexact
 from ..core.errors import (
     BpropError,
     GradientArgumentError,
@@ -119,7 +119,7 @@ def float_leaves(
     leaves, spec = _flattened(args[argnum], none_is_leaf=False)
     tensors = []
     for leaf in leaves:
-        if not isinstance(leaf, (Tensor, np.ndarray, np.generic, float)):
+        if not isinstance(leaf, (Tensor, np.ndarray, np.generic, float, complex)):
             who = f"argument {argnum} of {name_of(fn)} holds"
             refuse_dataclass(who, leaf, GradientArgumentError)
             listed = ", as np.array([...], float)" if isinstance(args[argnum], list) else ""
@@ -128,7 +128,7 @@ def float_leaves(
                 f"tensor{listed}, or leave it out of argnums"
             )
         tensor = leaf if isinstance(leaf, Tensor) else Tensor(leaf, device=device)
-        if not is_float(tensor.dtype):
+        if not is_inexact(tensor.dtype):
             what = typed(tensor)
             raise GradientArgumentError(
                 f"argument {argnum} of {name_of(fn)} is {what}, which has no gradient; cast it to "
@@ -161,7 +161,7 @@ def refuse_left(fn: Any, leaves: Sequence[Any]) -> None:
     """GradientArgumentError for a returned Python number: one taken out of a tensor has lost its
     gradient."""
     for leaf in leaves:
-        if isinstance(leaf, (int, float, np.generic)):
+        if isinstance(leaf, (int, float, complex, np.generic)):
             raise GradientArgumentError(
                 f"{name_of(fn)} returned the {type(leaf).__name__} {leaf!r} after float(), int() "
                 "or item() of a tensor, which leaves the gradient behind; return a Tensor"
@@ -169,7 +169,8 @@ def refuse_left(fn: Any, leaves: Sequence[Any]) -> None:
 
 
 def as_result(value: Any) -> Any:
-    return Tensor(value) if isinstance(value, (np.ndarray, np.generic, int, float)) else value
+    numbers = np.ndarray, np.generic, int, float, complex
+    return Tensor(value) if isinstance(value, numbers) else value
 
 
 def note_lists(error: Exception, fn: Any, args: Sequence[Any], argnums: Sequence[int]) -> None:
@@ -263,7 +264,8 @@ def tensor_like(like: Any, value: Any) -> Any:
         value = current_trace().stand_in(value)
     if not isinstance(value, Tensor):
         dtype_of(value)  # refuses what is no number
-        value = Tensor(np.asarray(value, like.dtype))
+        whole = np.iscomplexobj(value) and not is_complex(like.dtype)  # as it is, to be refused
+        value = Tensor(value if whole else np.asarray(value, like.dtype))
     if value.shape != like.shape or value.dtype != like.dtype:
         raise ShapeError(
             f"got {typed(value)} where {typed(like)} "
@@ -356,7 +358,7 @@ def _pull(call: Call, cotangents: dict[Var, Any]) -> None:
             continue
         if var is None or type(gradient) is not Tensor or gradient._kind is not x._kind:
             gradient = _fitted(call, i, gradient, x)
-        elif not x._kind.is_float:
+        elif not x._kind.is_inexact:
             continue
         if var is not None and gradient is not None:
             known = cotangents.get(var)
@@ -430,7 +432,7 @@ def _dout(var: Var, cotangents: dict[Var, Any]) -> Any:
     if var in cotangents:
         return cotangents[var]
     abstract = var.abstract
-    return ops.zeros(abstract.shape, abstract.dtype) if is_float(abstract.dtype) else None
+    return ops.zeros(abstract.shape, abstract.dtype) if is_inexact(abstract.dtype) else None
 
 
 def used(dout: tuple[Any, ...], index: int) -> bool:
@@ -445,7 +447,7 @@ def needed(dout: tuple[Any, ...], index: int) -> bool:
 
 def _fitted(call: Call, index: int, gradient: Any, x: Any) -> Any:
     """The gradient in the input's shape: summed where it has the output's broadcast shape."""
-    if not isinstance(x, Tensor) or not is_float(x.dtype):  # a const input, or integers
+    if not isinstance(x, Tensor) or not is_inexact(x.dtype):  # a const input, or integers
         return None
     expected = x._abstract
     if not isinstance(gradient, Tensor):

@@ -21,7 +21,7 @@ import optree
 
 from .. import ops
 from ..core.abstract import Kind, typed
-from ..core.dtype import is_float
+from ..core.dtype import is_complex, is_float, is_inexact
 from ..core.errors import (
     BpropError,
     DeclarationError,
@@ -55,18 +55,22 @@ ArgNums = int | Sequence[int] | None
 
 
 def grad(
-    fn: Function, argnums: ArgNums = 0, has_aux: bool = False, weights: Given | None = None
+    fn: Function,
+    argnums: ArgNums = 0,
+    has_aux: bool = False,
+    weights: Given | None = None,
+    holomorphic: bool = False,
 ) -> Function:
     """The function that returns the gradient of fn's float value of size 1.
 
-    argnums, weights and keywords are as for `value_and_grad`. With `has_aux`, fn returns
-    (value, aux) and the result is (gradient, aux). GradientArgumentError names an argument that
-    is not made of floats.
+    argnums, weights, holomorphic and keywords are as for `value_and_grad`. With `has_aux`, fn
+    returns (value, aux) and the result is (gradient, aux). GradientArgumentError names an argument
+    that is not made of floats.
 
     >>> grad(lambda x: ops.sum(x * x))(np.array([1.0, 2.0]))
     Tensor([2., 4.], shape=(2,), dtype=float64)
     """
-    both = _value_and_grad("grad", fn, argnums, has_aux, weights)
+    both = _value_and_grad("grad", fn, argnums, has_aux, weights, holomorphic)
 
     def derived(*args: Any, **named: Any) -> Any:
         try:
@@ -82,7 +86,11 @@ def grad(
 
 
 def value_and_grad(
-    fn: Function, argnums: ArgNums = 0, has_aux: bool = False, weights: Given | None = None
+    fn: Function,
+    argnums: ArgNums = 0,
+    has_aux: bool = False,
+    weights: Given | None = None,
+    holomorphic: bool = False,
 ) -> Function:
     """The function that returns fn's value and its gradient.
 
@@ -96,18 +104,27 @@ def value_and_grad(
     It is zero where fn does not use the weight; with argnums=None an fn that uses none of them is
     refused.
 
+    With respect to a complex z = x + iy the gradient of a float is df/dx - i df/dy, as in JAX.
+    holomorphic: fn maps complex numbers to one complex number by a complex derivative, which is
+    returned; without it a complex value is refused.
+
     >>> value_and_grad(lambda x: x * x)(3.0)
     (Tensor(9., shape=(), dtype=float32), Tensor(6., shape=(), dtype=float32))
     """
-    return _value_and_grad("value_and_grad", fn, argnums, has_aux, weights)
+    return _value_and_grad("value_and_grad", fn, argnums, has_aux, weights, holomorphic)
 
 
 def _value_and_grad(
-    who: str, fn: Function, argnums: ArgNums, has_aux: bool, weights: Given | None
+    who: str,
+    fn: Function,
+    argnums: ArgNums,
+    has_aux: bool,
+    weights: Given | None,
+    holomorphic: bool,
 ) -> Function:
     chosen = None if weights is None else Weights.of(weights)
     checked = checked_function(who, fn), checked_argnums(argnums)
-    return called(_Gradient(*checked, has_aux, chosen), fn)
+    return called(_Gradient(*checked, has_aux, chosen, flag(who, "holomorphic", holomorphic)), fn)
 
 
 @dataclass(frozen=True)
@@ -118,13 +135,16 @@ class _Gradient:
     argnums: ArgNums
     has_aux: bool
     weights: Weights | None
+    holomorphic: bool = False
 
     def __call__(self, *args: Any, **named: Any) -> tuple[Any, Any]:
         one = isinstance(self.argnums, int)
         numbers: Any = () if self.argnums is None else (self.argnums,) if one else self.argnums
         parameters = () if self.weights is None else self.weights.parameters
         found = linearize(self.fn, args, numbers, parameters, self.has_aux, named)
-        dout = _seed(_scalar(self.fn, found.out))
+        if self.holomorphic:
+            _needs_complex_arguments("grad", self.fn, found)
+        dout = _seed(_scalar(self.fn, found.out, self.holomorphic))
         trees, by_weight = found.pull([dout], name_of(self.fn) if self.argnums is None else "")
         by_argument = trees[0] if one else trees
         return ((found.out, found.aux) if self.has_aux else found.out), self._arranged(
@@ -155,14 +175,36 @@ def _ones(kind: Kind) -> Tensor:
     return Tensor.of_host(np.ones(kind.abstract.shape, kind.abstract.dtype), kind)
 
 
-def _scalar(fn: Function, out: Any) -> Tensor:
-    if isinstance(out, Tensor) and out.size == 1 and is_float(out.dtype):
+def _scalar(fn: Function, out: Any, holomorphic: bool) -> Tensor:
+    right = is_complex if holomorphic else is_float
+    if isinstance(out, Tensor) and out.size == 1 and right(out.dtype):
         return out
     what = typed(out) if isinstance(out, Tensor) else type(out).__name__
+    if holomorphic:
+        raise GradientArgumentError(
+            f"grad of {name_of(fn)} with holomorphic=True needs one complex number; it returned "
+            f"{what}; leave holomorphic out for a function that returns a float"
+        )
+    if isinstance(out, Tensor) and is_complex(out.dtype):
+        raise GradientArgumentError(
+            f"grad of {name_of(fn)} needs one float of size 1; it returned {what}; return a float "
+            "such as its abs, say holomorphic=True if it has a complex derivative, or use vjp"
+        )
     raise GradientArgumentError(
         f"grad of {name_of(fn)} needs one float of size 1; it returned "
         f"{what}; reduce it (.sum()), or use vjp or jacobian"
     )
+
+
+def _needs_complex_arguments(who: str, fn: Function, found: Linearized) -> None:
+    """GradientArgumentError where a function said to be holomorphic is derived by real numbers."""
+    variables = [v for vs, _ in found.wrt for v in vs] + list(found.weights)
+    for variable in variables:
+        if not is_complex(variable.abstract.dtype):
+            raise GradientArgumentError(
+                f"{who} of {name_of(fn)} with holomorphic=True got {variable.abstract}; a "
+                "holomorphic function takes complex numbers: cast it, or leave holomorphic out"
+            )
 
 
 @hides_frames
@@ -287,7 +329,7 @@ def _what(given: object) -> str:
 def _checked(given: Any) -> tuple[Parameter, ...]:
     parameters = tuple(given)
     for weight in parameters:
-        if not (isinstance(weight, Parameter) and is_float(weight.dtype)):
+        if not (isinstance(weight, Parameter) and is_inexact(weight.dtype)):
             raise GradientArgumentError(f"weights holds {weight!r}; {_INSTEAD}")
         if sum(weight is other for other in parameters) > 1:
             raise GradientArgumentError(
@@ -416,47 +458,69 @@ def _kind_of(value: Any) -> str:
 # --- Jacobians, Hessians and Hessian-vector products ----------------------------------------------
 
 
-def jacobian(fn: Function, argnums: int = 0) -> Function:
+def jacobian(fn: Function, argnums: int = 0, holomorphic: bool = False) -> Function:
     """The function that returns d fn / d argument, of shape out.shape + argument.shape.
 
-    By `jacfwd` where the argument has fewer elements than the output, else by `jacrev`. Where the
+    By `jacfwd` where the argument has fewer elements than the output, else by `jacrev`; of a real
+    argument and a complex output by `jacfwd`, and the reverse by `jacrev`. holomorphic: both are
+    complex, and fn has a complex derivative. Where the
     output or the argument is a tree, the result has the output's structure, with the argument's
     structure for each of its leaves.
 
     >>> jacobian(lambda x: x * x)(np.array([1.0, 2.0])).tolist()
     [[2.0, 0.0], [0.0, 4.0]]
     """
-    return _jacobian("jacobian", fn, argnums, lambda inputs, outputs: inputs < outputs)
+    return _jacobian("jacobian", fn, argnums, holomorphic)
 
 
-def jacfwd(fn: Function, argnums: int = 0) -> Function:
+def jacfwd(fn: Function, argnums: int = 0, holomorphic: bool = False) -> Function:
     """`jacobian` by forward mode: one tangent for each element of the argument, all at once."""
-    return _jacobian("jacfwd", fn, argnums, lambda inputs, outputs: True)
+    return _jacobian("jacfwd", fn, argnums, holomorphic)
 
 
-def jacrev(fn: Function, argnums: int = 0) -> Function:
+def jacrev(fn: Function, argnums: int = 0, holomorphic: bool = False) -> Function:
     """`jacobian` by reverse mode: one cotangent for each element of the output, all at once."""
-    return _jacobian("jacrev", fn, argnums, lambda inputs, outputs: False)
+    return _jacobian("jacrev", fn, argnums, holomorphic)
 
 
-def _jacobian(
-    who: str, fn: Function, argnums: int, forward: Callable[[int, int], bool]
-) -> Function:
-    """forward: whether to go forward, by the numbers of elements of argument and output."""
+def _jacobian(who: str, fn: Function, argnums: int, holomorphic: bool) -> Function:
     argnum = _one_argument(who, argnums)
+    flag(who, "holomorphic", holomorphic)
 
     def derive(*args: Any, **named: Any) -> Any:
         found = linearize(fn, args, (argnum,), named=named)
         outs = found.out_spec.flatten_up_to(found.out)
         if not all(map(_varies, outs)):
             raise GradientArgumentError(f"{who} needs a function that returns float tensors")
-        inputs = sum(v.abstract.size for v in found.wrt[0][0])
-        way = _columns if forward(inputs, sum(o.size for o in outs)) else _rows
+        if holomorphic:
+            _needs_complex_arguments(who, fn, found)
+        forward = _goes_forward(who, fn, [v.abstract for v in found.wrt[0][0]], outs, holomorphic)
+        way = _columns if forward else _rows
         spec = found.wrt[0][1]
         return found.out_spec.unflatten([spec.unflatten(blocks) for blocks in way(found, outs)])
 
     derive.__name__ = f"{who}({name_of(checked_function(who, fn))})"
     return called(derive, fn)
+
+
+def _goes_forward(
+    who: str, fn: Function, inputs: Sequence[Any], outs: Sequence[Tensor], holomorphic: bool
+) -> bool:
+    """True for forward mode: a unit tangent says all of a real argument, a unit cotangent all of a
+    real output, and either all of a complex derivative. GradientArgumentError where neither does.
+    """
+    takes, gives = (any(is_complex(x.dtype) for x in xs) for xs in (inputs, outs))
+    fewer = sum(x.size for x in inputs) < sum(o.size for o in outs)
+    ways = {"jacfwd": (True,), "jacrev": (False,)}.get(who, (fewer, not fewer))
+    for forward in ways:
+        if holomorphic or not (takes if forward else gives):
+            return forward
+    sides = " and a complex ".join(["argument"] * takes + ["output"] * gives)
+    raise GradientArgumentError(
+        f"{who} of {name_of(fn)} got a complex {sides}, of which a number has two derivatives; say "
+        "holomorphic=True if the function has a complex derivative, or derive by real and "
+        "imaginary parts"
+    )
 
 
 def _rows(found: Linearized, outs: Sequence[Tensor]) -> list[list[Any]]:
@@ -614,6 +678,7 @@ class GradOperation:
         found = linearize(fn, inputs, numbers, weights, named=named)
         outs = found.out_spec.flatten_up_to(found.out)
         if sens is None:
+            _refuse_complex(fn, outs)
             douts = [ops.ones_like(o) if _varies(o) else None for o in outs]
         else:
             given = flattened(found.out_spec, sens, "GradOperation got sens")
@@ -635,19 +700,30 @@ class GradOperation:
         return tuple(i for i, x in enumerate(inputs) if _is_tensor(x) and _all_float(x))
 
 
+def _refuse_complex(fn: Any, outs: Sequence[Any]) -> None:
+    for out in outs:
+        if isinstance(out, Tensor) and is_complex(out.dtype):
+            raise GradientArgumentError(
+                f"GradOperation of {name_of(fn)} needs float outputs; it returned {typed(out)}; "
+                "give its cotangent, with sens_param=True, or use vjp"
+            )
+
+
 def _is_tensor(value: Any) -> bool:
     leaves = optree.tree_leaves(value)
     return bool(leaves) and all(
-        isinstance(x, (Tensor, np.ndarray, np.generic, float)) for x in leaves
+        isinstance(x, (Tensor, np.ndarray, np.generic, float, complex)) for x in leaves
     )
 
 
 def _all_float(value: Any) -> bool:
-    return all(isinstance(x, float) or is_float(x.dtype) for x in optree.tree_leaves(value))
+    return all(
+        isinstance(x, (float, complex)) or is_inexact(x.dtype) for x in optree.tree_leaves(value)
+    )
 
 
 def _varies(out: Any) -> bool:
-    return isinstance(out, Tensor) and is_float(out.dtype)
+    return isinstance(out, Tensor) and is_inexact(out.dtype)
 
 
 def _as_sens(value: Any, out: Any) -> Any:
@@ -691,7 +767,7 @@ def _pull(again: Callable[..., Any], values: Sequence[Any], dout: Any) -> tuple[
     """The gradients of the values, None for those that are not floats."""
     if not computes_at_once():
         values = _fenced(values, dout)
-    floats = [i for i, x in enumerate(values) if is_float(x.dtype)]
+    floats = [i for i, x in enumerate(values) if is_inexact(x.dtype)]
 
     def of_floats(*xs: Any) -> Any:
         known = dict(zip(floats, xs, strict=True))
@@ -706,4 +782,4 @@ def _fenced(values: Sequence[Any], dout: Any) -> list[Any]:
     """The values behind barriers that wait for the cotangent, so that in a graph their
     recomputation is neither merged with the forward computation nor scheduled early."""
     after = next(d for d in partition(dout, _varies).taken())
-    return [ops.barrier(x, after) if is_float(x.dtype) else x for x in values]
+    return [ops.barrier(x, after) if is_inexact(x.dtype) else x for x in values]

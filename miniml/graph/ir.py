@@ -24,7 +24,7 @@ import numpy as np
 import optree
 
 from ..core.abstract import Abstract, typed
-from ..core.dtype import bool_, float32, int64
+from ..core.dtype import scalar_dtype
 from ..core.errors import GraphError, Location, MinimlError, point_at
 from ..core.infer import infer, interleave
 from ..core.parameter import Parameter, Reading
@@ -474,8 +474,9 @@ def is_inline(var: Var) -> bool:
 def _scalar(var: Var) -> str:
     assert var.abstract.value is not None
     value = var.abstract.value.item()
-    plain = {float: float32, int: int64, bool: bool_}[type(value)] == var.abstract.dtype
-    shown = _short(var) if isinstance(value, float) else str(value)
+    plain = scalar_dtype(value) == var.abstract.dtype
+    shown = _short(var) if isinstance(value, float) else str(var.abstract.value[()])
+    shown = shown.strip("()")  # of a complex number
     return shown if plain else f"{var.abstract.dtype.name}({shown})"
 
 

@@ -20,7 +20,7 @@ import numpy as np
 
 from ..core.abstract import Abstract
 from ..core.access import Access
-from ..core.dtype import ALL, DType, bool_, canonical, is_float
+from ..core.dtype import ALL, DType, bool_, canonical, float64, is_complex, is_float, real_dtype
 from ..core.errors import CheckpointError, GraphError, MinimlError
 from ..core.files import (
     PathLike,
@@ -586,6 +586,8 @@ def encode(value: Any, number: Callable[[Graph], int]) -> Any:
         return value
     if isinstance(value, float):
         return value if math.isfinite(value) else {"float": str(value)}
+    if isinstance(value, complex):
+        return {"complex": [str(value.real), str(value.imag)]}
     if isinstance(value, bytes):
         return {"bytes": value.hex()}
     if isinstance(value, np.dtype):
@@ -614,6 +616,8 @@ def decode(value: Any, bodies: Callable[[int], Graph]) -> Any:
     kind, given = next(iter(value.items())) if len(value) == 1 else ("", None)
     if kind == "float" and isinstance(given, str) and given in _ODD:
         return _ODD[given]
+    if kind == "complex" and isinstance(given, list) and len(given) == 2:
+        return complex(*map(_part, given))
     if kind == "bytes" and isinstance(given, str) and re.fullmatch("(?:[0-9a-f]{2})*", given):
         return bytes.fromhex(given)
     if kind == "dtype" and isinstance(given, str) and given in _DTYPES:
@@ -625,6 +629,14 @@ def decode(value: Any, bodies: Callable[[int], Graph]) -> Any:
     if kind == "body" and type(given) is int:
         return bodies(given)
     raise GraphError(f"{short(value)} stands for no value")
+
+
+def _part(text: Any) -> float:
+    """A part of a complex number; GraphError for what is no number."""
+    try:
+        return float(text if isinstance(text, str) else "")
+    except ValueError:
+        raise GraphError(f"{short(repr(text))} is no part of a complex number") from None
 
 
 def type_of(text: Any) -> Abstract:
@@ -645,10 +657,19 @@ def numbers(array: np.ndarray[Any, Any]) -> list[Any] | None:
         return None
     shown = array.reshape(-1).tolist()
     if is_float(array.dtype):
-        digits = [float(str(element)) for element in array.reshape(-1)]
-        shown = [v if math.isfinite(v) else str(v) for v in digits]
+        shown = _digits(array.reshape(-1))
+    elif is_complex(array.dtype):
+        parts = np.ascontiguousarray(array).reshape(-1)
+        digits = _digits(parts.view(real_dtype(array.dtype)))
+        shown = list(zip(digits[::2], digits[1::2], strict=True))
     back = array_of(shown, Abstract(array.shape, array.dtype))
     return shown if back.tobytes() == array.tobytes() else None
+
+
+def _digits(elements: np.ndarray[Any, Any]) -> list[Any]:
+    """The shortest digits of each float, as a number of JSON, or as a word."""
+    digits = [float(str(element)) for element in elements]
+    return [v if math.isfinite(v) else str(v) for v in digits]
 
 
 def array_of(shown: Any, abstract: Abstract) -> np.ndarray[Any, Any]:
@@ -665,7 +686,11 @@ def array_of(shown: Any, abstract: Abstract) -> np.ndarray[Any, Any]:
 
 
 def _element(value: Any, dtype: DType) -> Any:
-    if is_float(dtype):
+    if is_complex(dtype):
+        if isinstance(value, (list, tuple)) and len(value) == 2:
+            return complex(*[_element(part, float64) for part in value])
+        fits = False
+    elif is_float(dtype):
         value = _ODD.get(value, value) if isinstance(value, str) else value
         fits = type(value) is float
     else:

@@ -21,6 +21,7 @@ from .decomposition import *  # noqa: F403
 from .distributions import *  # noqa: F403
 from .elementwise import *  # noqa: F403
 from .embedding import *  # noqa: F403
+from .fourier import *  # noqa: F403
 from .images import *  # noqa: F403
 from .index import *  # noqa: F403
 from .linalg import *  # noqa: F403

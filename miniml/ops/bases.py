@@ -9,7 +9,8 @@ from math import prod
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ..core.abstract import Abstract
-from ..core.dtype import FLOATS, bool_, type_code
+from ..core.dtype import COMPLEX as _COMPLEX
+from ..core.dtype import FLOATS, bfloat16, bool_, float16, type_code
 from ..core.dtype import SIGNED as _SIGNED
 from ..core.dtype import UNSIGNED as _UNSIGNED
 from ..core.primitive import Primitive, Promote
@@ -21,8 +22,10 @@ if TYPE_CHECKING:
 # Type codes, as classes name dtypes in `dtypes` and by them kernels.
 FLOAT, SIGNED, UNSIGNED = ("".join(map(type_code, d)) for d in (FLOATS, _SIGNED, _UNSIGNED))
 INT = SIGNED + UNSIGNED
+LOW = "".join(map(type_code, (float16, bfloat16)))
 NUMBER = INT + FLOAT
 ANY = "?" + NUMBER
+COMPLEX = "".join(map(type_code, _COMPLEX))
 
 Dtypes = str | tuple[str, ...]  # type codes, or signatures
 Flops = Callable[[Primitive, Sequence[Abstract], Sequence[Abstract]], int]

@@ -17,14 +17,14 @@ import numpy as np
 
 from ..core.abstract import Shape
 from ..core.abstract import broadcast as broadcast
-from ..core.dtype import FLOATS, INTEGERS, DType, bool_, canonical, scalar_dtype
+from ..core.dtype import FLOATS, INTEGERS, DType, bool_, canonical, is_complex, scalar_dtype
 from ..core.errors import NONE, AttributeRefusedError, DTypeError, ShapeError
 from ..core.options import brief
 from ..core.primitive import freeze
 from ..core.settings import context, current
 
 Axes = int | tuple[int, ...] | None
-Number = bool | int | float
+Number = bool | int | float | complex
 _INTS = {int}
 
 
@@ -61,7 +61,7 @@ def as_array(x: Any) -> np.ndarray[Any, Any]:
 def strong(*xs: Any) -> list[Any]:
     """xs, with Python scalars as arrays of the dtype that one primitive would promote them to; for
     functions that call several primitives on some of them."""
-    weak = [type(x) in (bool, int, float) for x in xs]
+    weak = [type(x) in (bool, int, float, complex) for x in xs]
     beside = tuple(dtype_of(x) for x, w in zip(xs, weak, strict=True) if not w)
     if not beside:
         return list(xs)
@@ -156,6 +156,15 @@ def needs_float(name: str, dtype: DType) -> DType:
     return dtype
 
 
+def needs_complex(name: str, dtype: DType) -> DType:
+    """The dtype itself if it is complex; DTypeError otherwise."""
+    if not is_complex(dtype):
+        raise DTypeError(
+            f"{name} needs a complex tensor; got {dtype.name}; cast it to complex64 or complex128"
+        )
+    return dtype
+
+
 def needs_number(name: str, dtype: DType) -> DType:
     """The dtype itself; DTypeError if it is bool."""
     if dtype == bool_:
@@ -177,6 +186,8 @@ def needs_integer(name: str, dtype: DType) -> DType:
 
 def fitting(name: str, value: Number, dtype: DType) -> Number:
     """`value` as a number of `dtype`'s kind; DTypeError if the dtype cannot hold it."""
+    if is_complex(dtype) and isinstance(value, (int, float, complex)):
+        return complex(value)
     if not isinstance(value, (int, float)):
         raise AttributeRefusedError(f"{name} got {value!r} to fill with; expected a number")
     if dtype in FLOATS and (isinstance(value, float) or finite(value)):

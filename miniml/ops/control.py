@@ -15,7 +15,7 @@ import numpy as np
 import optree
 
 from ..core.abstract import Abstract, Shape
-from ..core.dtype import FLOATS, DType, bool_, canonical, float32
+from ..core.dtype import FLOATS, DType, bool_, canonical, float32, is_complex
 from ..core.errors import (
     DTypeError,
     GraphError,
@@ -56,6 +56,7 @@ class Assign(Primitive):
     Shapes and dtypes must be equal: a parameter keeps both.
     """
 
+    takes_complex = True
     flops = moves
     effect = "state"
 
@@ -96,14 +97,17 @@ class Barrier(Primitive):
     scheduled later.
     """
 
+    takes_complex = True
     flops = moves
 
     def infer_shape(self, x: Shape, after: Shape) -> Shape:
         return x
 
     def infer_dtype(self, x: DType, after: DType) -> DType:
-        needs_float("Barrier", after)
-        return needs_float("Barrier", x)
+        for dtype in (after, x):
+            if not is_complex(dtype):
+                needs_float("Barrier", dtype)
+        return x
 
 
 def barrier(x: Any, after: Any) -> Tensor:
@@ -117,6 +121,7 @@ class Fused(Primitive):
     Inputs: those of `body`, which reads no parameter. There is no gradient.
     """
 
+    takes_complex = True
     outputs = "*parts"
     differentiable = False
     body: Any
@@ -140,6 +145,7 @@ class Cond(Primitive):
     `true_takes` or `false_takes`. Both branches have outputs of equal shapes and dtypes.
     """
 
+    takes_complex = True
     outputs = "*parts"
     on_true: Any
     on_false: Any
@@ -223,6 +229,7 @@ class WhileLoop(Primitive):
     one bool of shape (); `body` gives values of the same shapes and dtypes.
     """
 
+    takes_complex = True
     outputs = "*parts"
     condition: Any
     body: Any
@@ -348,6 +355,7 @@ class Scan(Primitive):
     these in this order, and gives the next carried values, then rows of the outputs.
     """
 
+    takes_complex = True
     outputs = "*parts"
     body: Any
     length: int

@@ -6,7 +6,7 @@ A row has its formula; `numpy`, the ufunc that is its kernel on the CPU (longer 
 
 In order: casts, arithmetic, rounding and clipping; powers, exponentials and logarithms, with the
 gamma functions; trigonometric functions; activations and the error function; comparisons, logic
-and selection.
+and selection; complex numbers.
 """
 
 from __future__ import annotations
@@ -17,15 +17,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..core.dtype import INTEGERS, DType, as_dtype, bool_
+from ..core.dtype import INTEGERS, DType, as_dtype, bool_, complex_dtype, is_complex, real_dtype
 from ..core.errors import AttributeRefusedError, DTypeError, ShapeError
 from ..core.options import brief, integer
 from ..core.primitive import Primitive
 from . import rules
 from .bases import (
     ANY,
+    COMPLEX,
     FLOAT,
     INT,
+    LOW,
+    NUMBER,
     SIGNED,
     UNSIGNED,
     Binary,
@@ -38,7 +41,7 @@ from .bases import (
     WideUnary,
     moves,
 )
-from .checks import needs_number
+from .checks import needs_complex, needs_number
 
 if TYPE_CHECKING:
     from ..core.tensor import Tensor
@@ -69,6 +72,7 @@ __all__ = [
     "equal", "not_equal", "less", "less_equal", "greater", "greater_equal",
     "logical_and", "logical_or", "logical_xor", "logical_not", "isnan", "isinf", "isfinite",
     "select", "where",
+    "Complex", "Real", "Imag", "Conj",
 ]
 
 
@@ -76,15 +80,27 @@ class Cast(Primitive):
     """x in another dtype; anything non-zero is True.
 
     Floats become integers by truncation towards zero, the nearest end of the range outside it and
-    0 for NaN, on every device. Integers that do not fit wrap.
+    0 for NaN, on every device. Integers that do not fit wrap. A complex number does not become a
+    real one: DTypeError.
     """
-    elementwise = True
+    elementwise = takes_complex = True
     flops = moves
     dtype: DType
     infer_shape = rules.same
-    infer_dtype = rules.attribute("dtype")
+
+    def infer_dtype(self, x: DType) -> DType:
+        if is_complex(x) and not is_complex(self.dtype):
+            raise DTypeError(
+                f"Cast refuses {x.name} to {self.dtype.name}, as the imaginary part would be lost; "
+                "use ops.real(x), ops.abs(x) or, for bool, x != 0"
+            )
+        return self.dtype
+
     def bprop(self, x: Any, out: Any, dout: Any) -> Any:
-        return (None if dout is None else cast(dout, x.dtype),)
+        if dout is None:
+            return (None,)
+        whole = is_complex(dout.dtype) and not is_complex(x.dtype)
+        return (cast(_real(dout) if whole else dout, x.dtype),)
 
 
 def cast(x: Any, dtype: object) -> Tensor:
@@ -97,6 +113,7 @@ def cast(x: Any, dtype: object) -> Tensor:
 
 class StopGradient(Unary):
     """x itself, through which no gradient passes."""
+    takes_complex = True
     view = "same"
     differentiable = False
 
@@ -105,31 +122,31 @@ stop_gradient = StopGradient()
 
 class Add(Binary):
     """x + y; `or` for bools."""
-    rounds, linear = True, ("x y",)
+    rounds, linear, takes_complex = True, ("x y",), True
     commutative = True
-    numpy = "add"
+    numpy = {ANY + COMPLEX: "add"}
     expression = {FLOAT: "x + y", INT: "T(U(x) + U(y))", "?": "x || y"}
     def bprop(self, x: Any, y: Any, out: Any, dout: Any) -> Any: return dout, dout
 
 class Sub(NumberBinary):
     """x - y; bools are refused."""
-    rounds, linear = True, ("x y",)
-    numpy = "subtract"
+    rounds, linear, takes_complex = True, ("x y",), True
+    numpy = {NUMBER + COMPLEX: "subtract"}
     expression = {FLOAT: "x - y", INT: "T(U(x) - U(y))"}
     def bprop(self, x: Any, y: Any, out: Any, dout: Any) -> Any: return dout, -dout
 
 class Mul(Binary):
     """x * y; `and` for bools."""
-    linear = ("x", "y")
+    linear, takes_complex = ("x", "y"), True
     commutative = True
-    numpy = "multiply"
+    numpy = {ANY + COMPLEX: "multiply"}
     expression = {FLOAT: "x * y", INT: "T(U(x) * U(y))", "?": "x && y"}
     def bprop(self, x: Any, y: Any, out: Any, dout: Any) -> Any: return dout * y, dout * x
 
 class Div(FloatBinary):
     """x / y, true division: integers are cast to float32 first."""
-    linear = ("x",)
-    numpy, expression = "true_divide", "x / y"
+    linear, takes_complex = ("x",), True
+    numpy, expression = {FLOAT + COMPLEX: "true_divide"}, "x / y"
     def bprop(self, x: Any, y: Any, out: Any, dout: Any) -> Any:
         dx = dout / y
         # 1 / y may overflow where x / y^2 does not, such as at x = 0.
@@ -137,7 +154,8 @@ class Div(FloatBinary):
 
 class Reciprocal(WideUnary):
     """1 / x."""
-    numpy, expression, onnx = "reciprocal", "T(1) / x", ("Reciprocal", 6)
+    takes_complex = True
+    numpy, expression, onnx = {FLOAT + COMPLEX: "reciprocal"}, "T(1) / x", ("Reciprocal", 6)
     def bprop(self, x: Any, out: Any, dout: Any) -> Any: return (-(dout * out * out),)
 
 class FloorDiv(NumberBinary):
@@ -175,17 +193,22 @@ class Minimum(Binary):
 
 class Neg(NumberUnary):
     """-x; bools are refused."""
-    linear = ("x",)
-    numpy = "negative"
+    linear, takes_complex = ("x",), True
+    numpy = {NUMBER + COMPLEX: "negative"}
     expression, onnx = {FLOAT: "-x", INT: "T(U(0) - U(x))"}, ("Neg", 6)
     def bprop(self, x: Any, out: Any, dout: Any) -> Any: return (-dout,)
 
 class Abs(Unary):
-    """|x|; its gradient at 0 is 0."""
-    numpy = "absolute"
+    """|x|, of complex numbers the float sqrt(real^2 + imag^2); its gradient at 0 is 0."""
+    takes_complex = True
+    numpy = {(*ANY, "F->f", "D->d"): "absolute"}
     expression = {FLOAT: "fabs(x)", SIGNED: "x < 0 ? T(U(0) - U(x)) : x", UNSIGNED + "?": "x"}
     onnx = "Abs", 6
-    def bprop(self, x: Any, out: Any, dout: Any) -> Any: return (dout * sign(x),)
+    def infer_dtype(self, x: DType) -> DType: return real_dtype(x)
+    def bprop(self, x: Any, out: Any, dout: Any) -> Any:
+        if is_complex(x.dtype):
+            return (dout * (_conj(x) / select(out == 0, 1, out)),)
+        return (dout * sign(x),)
 
 class Sign(NumberUnary):
     """-1, 0 or 1, as x is negative, zero or positive; NaN stays. No gradient passes."""
@@ -202,8 +225,8 @@ class Copysign(FloatBinary):
 
 class Square(NumberUnary):
     """x * x."""
-    autocast = "wide"
-    numpy = "square"
+    autocast, takes_complex = "wide", True
+    numpy = {NUMBER + COMPLEX: "square"}
     expression = {FLOAT: "x * x", INT: "T(U(x) * U(x))"}
     def bprop(self, x: Any, out: Any, dout: Any) -> Any: return (dout * x * 2,)
 
@@ -318,7 +341,8 @@ class Rsqrt(WideUnary):
 
 class Exp(WideUnary):
     """e to the x."""
-    numpy, expression, onnx = "exp", "exp(x)", ("Exp", 6)
+    takes_complex = True
+    numpy, expression, onnx = {FLOAT + COMPLEX: "exp"}, "exp(x)", ("Exp", 6)
     def bprop(self, x: Any, out: Any, dout: Any) -> Any: return (dout * out,)
 
 class Expm1(WideUnary):
@@ -661,15 +685,19 @@ def gelu(x: Any, approximate: bool | str = False) -> Tensor:
 
 # --- Comparisons and selection --------------------------------------------------------------------
 
+def _pairs(codes: str) -> tuple[str, ...]:
+    """The signatures of comparisons of two tensors of each of these dtypes."""
+    return tuple(f"{c}{c}->?" for c in codes)
+
 class Equal(Comparison):
     """x == y; NaN equals nothing."""
-    commutative = True
-    numpy, expression = "equal", "x == y"
+    commutative = takes_complex = True
+    numpy, expression = {_pairs(ANY + COMPLEX): "equal"}, "x == y"
 
 class NotEqual(Comparison):
     """x != y; NaN differs from everything."""
-    commutative = True
-    numpy, expression = "not_equal", "x != y"
+    commutative = takes_complex = True
+    numpy, expression = {_pairs(ANY + COMPLEX): "not_equal"}, "x != y"
 
 class Less(Comparison):
     """x < y."""
@@ -714,23 +742,26 @@ class LogicalNot(Unary):
     infer_dtype = rules.bools
     numpy, expression, onnx = "logical_not", "!x", ("Not", 1)
 
+_TESTED = tuple(f"{c}->?" for c in ANY + COMPLEX)
+
 class FloatKind(Unary, abstract=True):
-    """A test of the kind of float that each element is; integers and bools are finite."""
-    differentiable = False
+    """A test of the kind of float that each element is; integers and bools are finite, a complex
+    number is where both parts are."""
+    differentiable, takes_complex = False, True
     dtypes = tuple(f"{c}->?" for c in ANY)
     infer_dtype = rules.always(bool_)
 
 class IsNan(FloatKind):
     """True where x is not a number."""
-    numpy, expression, onnx = "isnan", "is_nan(x)", ("IsNaN", 9)
+    numpy, expression, onnx = {_TESTED: "isnan"}, "is_nan(x)", ("IsNaN", 9)
 
 class IsInf(FloatKind):
     """True where x is an infinity of either sign."""
-    numpy, expression = "isinf", "is_inf(x)"
+    numpy, expression = {_TESTED: "isinf"}, "is_inf(x)"
 
 class IsFinite(FloatKind):
     """True where x is neither NaN nor an infinity."""
-    numpy, expression = "isfinite", "x - x == x - x"
+    numpy, expression = {_TESTED: "isfinite"}, "x - x == x - x"
 
 class Select(Primitive):
     """x where cond is True, y where it is False; the three broadcast.
@@ -738,7 +769,7 @@ class Select(Primitive):
     cond: bool. x and y are promoted to their common dtype, which is the output's. The gradient of
     elements that were not selected is 0, even where they are NaN or infinite.
     """
-    elementwise, linear = True, ("x y",)
+    elementwise, linear, takes_complex = True, ("x y",), True
     promote = ("x", "y")
     dtypes = tuple(f"?{c}{c}->{c}" for c in ANY)
     expression, onnx = "cond ? x : y", ("Where", 9)
@@ -764,3 +795,61 @@ greater, greater_equal = Greater(), GreaterEqual()
 logical_and, logical_or, logical_xor = LogicalAnd(), LogicalOr(), LogicalXor()
 logical_not, isnan, isinf, isfinite = LogicalNot(), IsNan(), IsInf(), IsFinite()
 select = where = Select()
+
+
+# --- Complex numbers ------------------------------------------------------------------------------
+
+class Complex(Binary):
+    """re + i im, of two real tensors: the complex numbers with these parts.
+
+    float64 gives complex128, other dtypes complex64.
+    """
+    linear, promote = ("x y",), "float"
+    dtypes = (*(f"{c}{c}->F" for c in LOW + "f"), "dd->D")
+
+    def infer_dtype(self, x: DType, y: DType) -> DType: return complex_dtype(x)
+
+    @staticmethod
+    def compute(x: Any, y: Any, *, out: Any) -> None:
+        out.real, out.imag = x, y
+
+    def bprop(self, x: Any, y: Any, out: Any, dout: Any) -> Any: return _real(dout), -_imag(dout)
+
+class Real(Unary):
+    """The real parts of complex numbers."""
+    linear, takes_complex = ("x",), True
+    flops = moves
+    dtypes = "F->f", "D->d"
+    infer_dtype = rules.part
+
+    @staticmethod
+    def compute(x: Any, *, out: Any) -> None:
+        out[...] = x.real
+
+    def bprop(self, x: Any, out: Any, dout: Any) -> Any: return (cast(dout, x.dtype),)
+
+class Imag(Unary):
+    """The imaginary parts of complex numbers."""
+    linear, takes_complex = ("x",), True
+    flops = moves
+    dtypes = "F->f", "D->d"
+    infer_dtype = rules.part
+
+    @staticmethod
+    def compute(x: Any, *, out: Any) -> None:
+        out[...] = x.imag
+
+    # The pairing is Re(dout x), and Im(x) = Re(-i x).
+    def bprop(self, x: Any, out: Any, dout: Any) -> Any: return (dout * -1j,)
+
+class Conj(Unary):
+    """The complex conjugates, re - i im."""
+    linear, takes_complex = ("x",), True
+    dtypes = "FD"
+    numpy = "conjugate"
+
+    def infer_dtype(self, x: DType) -> DType: return needs_complex(self.name, x)
+    def bprop(self, x: Any, out: Any, dout: Any) -> Any: return (_conj(dout),)
+
+
+_real, _imag, _conj = Real(), Imag(), Conj()

@@ -63,6 +63,7 @@ class Gather(Primitive):
     """
 
     refuses = True
+    takes_complex = True
     linear = ("x",)
     flops = moves
     axis: int = 0
@@ -82,6 +83,7 @@ class Index(Primitive):
     """
 
     refuses = True
+    takes_complex = True
     flops = moves
     axes: tuple[int, ...]
     at: int
@@ -100,6 +102,7 @@ class IndexAdd(Primitive):
     """
 
     refuses = True
+    takes_complex = True
     axes: tuple[int, ...]
     at: int
     shape: Shape
@@ -139,6 +142,7 @@ class TakeAlongAxis(Primitive):
     """
 
     refuses = True
+    takes_complex = True
     linear = ("x",)
     flops = moves
     axis: int = -1
@@ -164,6 +168,7 @@ class PutAlongAxisAdd(Primitive):
     """
 
     refuses = True
+    takes_complex = True
     linear = ("updates",)
     axis: int
     extent: int
@@ -188,6 +193,7 @@ class ScatterAdd(Primitive):
     """
 
     refuses = True
+    takes_complex = True
     linear = ("x updates",)
     axis: int = 0
 
@@ -215,6 +221,7 @@ class Scatter(Primitive):
     """
 
     refuses = True
+    takes_complex = True
     flops = moves
     index: tuple[Any, ...]
 

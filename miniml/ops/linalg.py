@@ -38,6 +38,7 @@ class MatMul(Primitive):
     first, without a copy.
     """
 
+    takes_complex = True
     linear = ("x", "y")
     rounds = True
     autocast = "low"
@@ -94,6 +95,7 @@ class Einsum(Primitive):
     in alphabetic order, behind the axes of "...".
     """
 
+    takes_complex = True
     rounds = True
     autocast = "low"
     equation: str

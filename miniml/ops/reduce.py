@@ -50,6 +50,7 @@ class Reduction(Primitive, abstract=True):
 class Sum(Reduction):
     """The sum, 0 where there is nothing to sum. Integers and bools are summed in 64 bits."""
 
+    takes_complex = True
     autocast = "wide"
     reduces = "sum"
     linear = ("x",)
@@ -61,6 +62,7 @@ class Sum(Reduction):
 class Mean(Reduction):
     """The sum divided by the number of elements; integers are cast to float32 first."""
 
+    takes_complex = True
     autocast = "wide"
     reduces = "mean"
     linear = ("x",)

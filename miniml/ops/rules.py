@@ -18,7 +18,7 @@ from functools import wraps
 from typing import Any
 
 from ..core.abstract import Shape
-from ..core.dtype import SIGNED, UNSIGNED, DType, as_dtype, bool_, int64, uint64
+from ..core.dtype import SIGNED, UNSIGNED, DType, as_dtype, bool_, int64, real_dtype, uint64
 from ..core.dtype import promote as common
 from ..core.errors import ArityError, DeclarationError, DTypeError, ShapeError
 from ..core.primitive import Primitive
@@ -132,6 +132,11 @@ def sums(self: Primitive, /, *dtypes: DType) -> DType:
     if x in SIGNED or x == bool_:
         return int64
     return uint64 if x in UNSIGNED else x
+
+
+def part(self: Primitive, /, *dtypes: DType) -> DType:
+    """The dtype of the real and imaginary parts of x, which is complex; DTypeError otherwise."""
+    return real_dtype(checks.needs_complex(self.name, dtypes[0]))
 
 
 def one_of(*dtypes: DType) -> Rule:

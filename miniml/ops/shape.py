@@ -41,6 +41,7 @@ __all__ = [
 class Reshape(Primitive):
     """The elements of x, in row-major order, in another `shape`, of which one extent may be -1."""
 
+    takes_complex = True
     view = "reshape"
     shape: Shape
 
@@ -51,6 +52,7 @@ class Reshape(Primitive):
 class Transpose(Primitive):
     """The axes in another order: axis i of the result is axis `axes[i]` of x."""
 
+    takes_complex = True
     view = "transpose"
     axes: tuple[int, ...]
 
@@ -61,6 +63,7 @@ class Transpose(Primitive):
 class BroadcastTo(Primitive):
     """x repeated to `shape` by NumPy's broadcasting rule."""
 
+    takes_complex = True
     view = "broadcast"
     elementwise = True
     shape: Shape
@@ -77,6 +80,7 @@ class BroadcastTo(Primitive):
 class SumTo(Primitive):
     """x summed down to `shape`, which broadcasts to x's: the transpose of BroadcastTo."""
 
+    takes_complex = True
     reduces = "sum"
     linear = ("x",)
     images = ("x",)
@@ -119,6 +123,7 @@ class Convert(Primitive):
 class ExpandDims(Primitive):
     """x with axes of extent 1 inserted; `axis` counts in the result's axes."""
 
+    takes_complex = True
     view = "reshape"
     axis: int | tuple[int, ...]
 
@@ -133,6 +138,7 @@ class ExpandDims(Primitive):
 class Squeeze(Primitive):
     """x without the axes `axis`, each of extent 1, or without all such axes for None."""
 
+    takes_complex = True
     view = "reshape"
     axis: Axes = None
 
@@ -152,6 +158,7 @@ class Squeeze(Primitive):
 class Flip(Primitive):
     """x with the order of its elements reversed along `axis`, along all axes for None."""
 
+    takes_complex = True
     linear = ("x",)
     flops = moves
     axis: Axes = None
@@ -308,6 +315,7 @@ Ends = tuple[int | None, ...]
 class Concat(Primitive):
     """Any number of tensors one after the other along `axis`; their other extents are equal."""
 
+    takes_complex = True
     flops = moves
     axis: int = 0
     promote = True
@@ -329,6 +337,7 @@ class Concat(Primitive):
 class Split(Primitive):
     """x cut along `axis` into `sections` equal parts, or into parts of the extents `sections`."""
 
+    takes_complex = True
     linear = ("x",)
     flops = moves
     axis: int
@@ -368,6 +377,7 @@ class Slice(Primitive):
     with one element taken, which the output lacks.
     """
 
+    takes_complex = True
     linear = ("x",)
     flops = moves
     begin: tuple[int, ...]
@@ -387,6 +397,7 @@ class Slice(Primitive):
 class SliceGrad(Primitive):
     """Zeros of `shape` with x at the elements that Slice takes: the transpose of Slice."""
 
+    takes_complex = True
     linear = ("x",)
     flops = moves
     shape: Shape
@@ -432,6 +443,7 @@ class SlidingWindow(Primitive):
 class Pad(Primitive):
     """x with padding[i] = (before, after) elements of `value` around it along axis i."""
 
+    takes_complex = True
     flops = moves
     padding: tuple[tuple[int, int], ...]
     value: bool | int | float = 0

@@ -22,7 +22,7 @@ from ..core.abstract import Abstract, Kind
 from ..core.access import claim
 from ..core.errors import DeclarationError, GraphError, point_at, user_location
 from ..core.hints import hide_frames
-from ..core.infer import Weak, arguments, infer, interleave, weak_tensor, written
+from ..core.infer import Weak, arguments, infer, interleave, refuse_complex, weak_tensor, written
 from ..core.parameter import Parameter, Reading, default_generator, publish, read
 from ..core.primitive import Primitive
 from ..core.primitive import key as attribute_key
@@ -171,6 +171,7 @@ def _run_dynamic(
     if device != "cpu":
         arrays = tuple(map(get_device(device).to_host, arrays))
     inputs = [Abstract(a.shape, a.dtype) for a in arrays]
+    refuse_complex(primitive, inputs)
     selection = target_for("cpu").select(primitive.name, inputs)
     if selection.cast is not None:
         arrays = tuple(a.astype(selection.cast) for a in arrays)

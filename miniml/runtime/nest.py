@@ -21,7 +21,7 @@ from ..backends.selection import Target
 from ..backends.signature import ArraySpec, parse
 from ..core import epoch
 from ..core.abstract import FORMATS, moves
-from ..core.dtype import DType, type_code
+from ..core.dtype import DType, is_complex, type_code
 from ..core.errors import PerformanceWarning, warn_user
 from ..graph.ir import Graph, Node, Var
 from ..ops.checks import normal_axes
@@ -287,7 +287,7 @@ REDUCTIONS: dict[str | None, str] = {
 def kind_of(node: Node) -> Kind:
     """Kind of a node in a loop nest; "" if loops cannot compute it."""
     name, facts = node.primitive.name, type(node.primitive)
-    if not all(map(_whole_blocks, (*node.inputs, *node.outputs))):
+    if not all(map(_in_loops, (*node.inputs, *node.outputs))):
         return ""
     if facts.view or (name == "Convert" and not _moves(node)):
         return "view"
@@ -303,8 +303,11 @@ def kind_of(node: Node) -> Kind:
     return "elements" if node.inputs else "created"
 
 
-def _whole_blocks(var: Var) -> bool:
-    """False for images whose last block of channels is not full."""
+def _in_loops(var: Var) -> bool:
+    """False for complex numbers, of which no C is written, and for images whose last block of
+    channels is not full."""
+    if is_complex(var.abstract.dtype):
+        return False
     format, shape = var.abstract.format, var.abstract.shape
     return format is None or shape[1] % (FORMATS[format].block or 1) == 0
 

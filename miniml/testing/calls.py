@@ -25,7 +25,7 @@ from ..backends.registry import BUILTIN, NATIVE
 from ..backends.selection import Target
 from ..backends.signature import ArraySpec
 from ..core.abstract import PLAIN, Abstract, Shape, typed
-from ..core.dtype import ALL, DType, float64, from_type_code, is_float
+from ..core.dtype import REAL, DType, float64, from_type_code, is_float
 from ..core.errors import MinimlError, OutOfRangeError, ShapeError
 from ..core.infer import arguments, infer, interleave
 from ..core.primitive import Primitive
@@ -196,7 +196,7 @@ def dtypes_of(info: OpInfo) -> tuple[DType, ...]:
         return tuple(map(from_type_code, info.dtypes))
     entries = registry.table.get((info.primitive.name, "cpu"), [])
     found = {(e.signature.inputs or e.signature.outputs)[0] for e in entries}
-    return tuple(d for d in ALL if d in found)
+    return tuple(d for d in REAL if d in found)
 
 
 def calls(info: OpInfo, dtype: DType, rng: np.random.Generator) -> Iterator[Call]:

@@ -14,7 +14,7 @@ from miniml.backends.devices import get_device
 from miniml.backends.selection import Target
 from miniml.backends.signature import ArraySpec
 from miniml.core import epoch
-from miniml.core.dtype import ALL, bfloat16, float16, float32, float64, int32
+from miniml.core.dtype import REAL, bfloat16, float16, float32, float64, int32
 from miniml.core.errors import ShapeError
 from tests.device.conftest import DEVICES
 from tests.device.gemm import with_cublas
@@ -22,7 +22,7 @@ from tests.device.products import BATCHES, ODD, TURNS, check, operands, run
 from tests.opinfo.draws import numbers
 from tests.opinfo.linalg import VECTORS, matmul
 
-TILED = [(RegisterTiles, d) for d in ALL] + [(TensorCoreTiles, d) for d in (float16, bfloat16)]
+TILED = [(RegisterTiles, d) for d in REAL] + [(TensorCoreTiles, d) for d in (float16, bfloat16)]
 
 
 @pytest.mark.parametrize(("kernel", "dtype"), TILED, ids=[f"{k.__name__}-{d}" for k, d in TILED])

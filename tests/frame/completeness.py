@@ -11,7 +11,7 @@ from miniml import ops
 from miniml.backends import registry
 from miniml.core.abstract import Abstract
 from miniml.core.bprop import bprop_getters
-from miniml.core.dtype import ALL, DType, float32, is_float, promote
+from miniml.core.dtype import ALL, COMPLEX, DType, float32, is_inexact, promote
 from miniml.core.errors import DTypeError
 from miniml.core.infer import infer, interleave
 from miniml.core.primitive import Primitive, primitives
@@ -74,7 +74,7 @@ def lacks(primitive: type[Primitive], rows: Iterable[OpInfo]) -> list[str]:
     for row in own[:1]:
         found += _kernels(row)
         graded = primitive.differentiable and primitive.name not in NO_GRADIENT
-        if graded and not any(is_float(d) for d in dtypes_of(row)):
+        if graded and not any(is_inexact(d) for d in dtypes_of(row)):
             found.append("is differentiable, but its row tests no float dtype")
     return [f"{primitive.name} {what}" for what in found]
 
@@ -130,7 +130,7 @@ def _kernels(row: OpInfo) -> list[str]:
         entries = registry.table.get((row.primitive.name, "cpu"), [])
         if not any(e.signature.accepts(dtypes) for e in entries):
             missing.append(dtype.name)
-        elif dtype not in tested and dtype in dtypes and not row.dtypes:
+        elif dtype not in (*tested, *COMPLEX) and dtype in dtypes and not row.dtypes:
             untested.append(dtype.name)
     found = [f"has no CPU kernel for {', '.join(missing)}, which its rules accept"] * bool(missing)
     return found + [f"has a row that leaves out {', '.join(untested)}"] * bool(untested)
@@ -143,7 +143,7 @@ def _accepted(call: Call, working: DType, dtype: DType) -> tuple[DType, ...] | N
     try:
         if primitive.promote and dtypes:
             common = promote(*dtypes)
-            if primitive.promote == "float" and not is_float(common):
+            if primitive.promote == "float" and not is_inexact(common):
                 common = float32
             dtypes = (common,) * len(dtypes)
         abstracts = [Abstract(a.shape, d) for a, d in zip(call.arrays, dtypes)]

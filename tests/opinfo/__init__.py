@@ -1,4 +1,5 @@
-"""One OpInfo row per primitive, a module per family; ROWS has them all.
+"""One OpInfo row per primitive, a module per family; ROWS has them all, but for the primitives that
+take or give complex numbers alone, which are COMPLEX_ROWS.
 
 A new module here is found by itself: give it `ROWS = (OpInfo(...), ...)`.
 """
@@ -7,6 +8,8 @@ from importlib import import_module
 from pkgutil import iter_modules
 
 from miniml.testing import OpInfo
+
+from .fourier import COMPLEX_ROWS as COMPLEX_ROWS
 
 MODULES = tuple(
     import_module(f"{__name__}.{name}") for name in sorted(m.name for m in iter_modules(__path__))

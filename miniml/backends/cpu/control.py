@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from ..kernel import Array
 from ..registry import view_kernel
-from ..signature import ANY, FLOAT, pairs, same
+from ..signature import COMPLEX, FLOAT, HELD, pairs, same
 
 
-@view_kernel("Assign", "cpu", *same(2, ANY), of=1)
+@view_kernel("Assign", "cpu", *same(2, HELD), of=1)
 def assign(parameter: Array, value: Array) -> Array:
     return value  # the runtime publishes it in the parameter's buffer when the step is done
 
@@ -19,6 +19,6 @@ def stop_gradient(x: Array) -> Array:
 view_kernel("StopGradient", "cpu")(stop_gradient)
 
 
-@view_kernel("Barrier", "cpu", *pairs(FLOAT))
+@view_kernel("Barrier", "cpu", *pairs(FLOAT + COMPLEX))
 def barrier(x: Array, after: Array) -> Array:
     return x

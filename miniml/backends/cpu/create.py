@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..kernel import Array
-from ..signature import ANY, FLOAT, INT
+from ..signature import ANY, FLOAT, HELD, INT
 from .registering import register
 
 
@@ -51,10 +51,10 @@ def one_hot(indices: Array, *, depth: int, dtype: Any, out: Array) -> None:
     rows[inside, flat[inside]] = 1
 
 
-register("Full", full, *[f"->{c}" for c in ANY])
+register("Full", full, *[f"->{c}" for c in HELD])
 register("Arange", count, *[f"->{c}" for c in INT])
 register("Arange", arange, *[f"->{c}" for c in FLOAT])
 register("Linspace", steps, *[f"->{c}" for c in INT])
 register("Linspace", linspace, *[f"->{c}" for c in FLOAT])
-register("Eye", eye, *[f"->{c}" for c in ANY])
+register("Eye", eye, *[f"->{c}" for c in HELD])
 register("OneHot", one_hot, *[f"{i}->{c}" for i in INT for c in ANY])

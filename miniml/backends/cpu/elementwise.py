@@ -16,7 +16,7 @@ import numpy as np
 from ...core.dtype import float32, float64, from_type_code
 from ...core.errors import DTypeError
 from ..kernel import Array, Kernel, KernelNode
-from ..signature import ANY, FLOAT, INT, LOW, NUMBER, WIDE, same
+from ..signature import ANY, COMPLEX, FLOAT, HELD, INT, LOW, NUMBER, WIDE, same
 from .registering import in_float32, register, register_floats
 
 register("Sign", in_float32(np.sign), *same(1, "E"), inplace=(0,))  # ml_dtypes' keeps -0
@@ -68,6 +68,7 @@ for _name in ("Floor", "Ceil", "Round", "Trunc"):  # of integers, the identity
     register(_name, copy, *same(1, "?" + INT), inplace=(0,))
 register("Cast", whole, *[f"{a}->{b}" for a in FLOAT for b in INT])
 register("Cast", cast, *[f"{a}->{b}" for a in ANY for b in ANY if a not in FLOAT or b not in INT])
+register("Cast", cast, *[f"{a}->{c}" for a in HELD for c in COMPLEX])
 register("Clip", clip, *same(1, NUMBER), inplace=(0,))
 
 
@@ -149,6 +150,14 @@ register("Rsqrt", in_float32(rsqrt), *same(1, LOW))
 
 
 # --- Selection ------------------------------------------------------------------------------------
+
+
+def select_complex(cond: Array, x: Array, y: Array, *, out: Array) -> None:
+    np.copyto(out, y)
+    np.copyto(out, x, where=cond)
+
+
+register("Select", select_complex, *[f"?{c}{c}->{c}" for c in COMPLEX])
 
 
 def select_of(bits: str) -> Callable[..., None]:

@@ -11,7 +11,7 @@ import numpy as np
 from ...core.errors import OutOfRangeError
 from ..expressions.table import identity
 from ..kernel import Array
-from ..signature import ANY, INT, LOW, WIDE
+from ..signature import ANY, COMPLEX, HELD, INT, LOW, WIDE
 from .registering import in_float32, register
 
 # From this many elements on, a product with a sparse matrix beats add.at and repays its import.
@@ -204,15 +204,20 @@ def nonzero(x: Array) -> Array:
 
 NAMED = "il"
 register("NonZero", nonzero, *[f"{c}->l" for c in ANY])
-register("Gather", gather, *[f"{c}{i}->{c}" for c in ANY for i in NAMED])
-register("Index", index, *[f"{c}{i}*->{c}" for c in ANY for i in NAMED])
-register("IndexAdd", index_add, *[f"{c}{i}*->{c}" for c in INT + WIDE for i in NAMED])
+register("Gather", gather, *[f"{c}{i}->{c}" for c in HELD for i in NAMED])
+register("Index", index, *[f"{c}{i}*->{c}" for c in HELD for i in NAMED])
+register("IndexAdd", index_add, *[f"{c}{i}*->{c}" for c in INT + WIDE + COMPLEX for i in NAMED])
 register("IndexAdd", in_float32(index_add), *[f"{c}{i}*->{c}" for c in LOW for i in NAMED])
 register("IndexReduce", index_reduce, *[f"{c}{i}*->{c}" for c in INT + WIDE for i in NAMED])
 register("IndexReduce", in_float32(index_reduce), *[f"{c}{i}*->{c}" for c in LOW for i in NAMED])
-register("TakeAlongAxis", take_along_axis, *[f"{c}{i}->{c}" for c in ANY for i in NAMED])
-for _fn, _codes in ((put_along_axis_add, INT + WIDE), (in_float32(put_along_axis_add), LOW)):
+register("TakeAlongAxis", take_along_axis, *[f"{c}{i}->{c}" for c in HELD for i in NAMED])
+for _fn, _codes in (
+    (put_along_axis_add, INT + WIDE + COMPLEX),
+    (in_float32(put_along_axis_add), LOW),
+):
     register("PutAlongAxisAdd", _fn, *[f"{c}{i}->{c}" for c in _codes for i in NAMED])
-register("ScatterAdd", scatter_add, *[f"{c}{i}{c}->{c}" for c in INT + WIDE for i in NAMED])
+register(
+    "ScatterAdd", scatter_add, *[f"{c}{i}{c}->{c}" for c in INT + WIDE + COMPLEX for i in NAMED]
+)
 register("ScatterAdd", in_float32(scatter_add), *[f"{c}{i}{c}->{c}" for c in LOW for i in NAMED])
-register("Scatter", scatter, *[f"{c}{c}{i}*->{c}" for c in ANY for i in NAMED])
+register("Scatter", scatter, *[f"{c}{c}{i}*->{c}" for c in HELD for i in NAMED])

@@ -17,7 +17,7 @@ import numpy as np
 from ...core.dtype import float32
 from ..kernel import Array, Arrays, Kernel, KernelNode
 from ..product import openblas, spelt_out
-from ..signature import INT, LOW, WIDE, ArraySpec, same
+from ..signature import COMPLEX, INT, LOW, WIDE, ArraySpec, same
 from .registering import in_float32, register
 
 Shape = tuple[int, ...]
@@ -78,9 +78,9 @@ class EinsumInFloat32(ContractionKernel):
         outputs[0][...] = workspace[0]
 
 
-register("MatMul", MatMulKernel, *same(2, "?" + INT + WIDE))
+register("MatMul", MatMulKernel, *same(2, "?" + INT + WIDE + COMPLEX))
 register("MatMul", in_float32(matmul_kernel), *same(2, LOW))
-register("Einsum", ContractionKernel, *[f"{c}*->{c}" for c in "?" + INT + WIDE])
+register("Einsum", ContractionKernel, *[f"{c}*->{c}" for c in "?" + INT + WIDE + COMPLEX])
 register("Einsum", EinsumInFloat32, *[f"{c}*->{c}" for c in LOW])
 
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from ...core.dtype import DType, bfloat16, float32, float64
 from ..kernel import Array, Kernel, KernelNode
-from ..signature import ANY, BF16, INT, LOW, WHOLE, WIDE, same
+from ..signature import ANY, BF16, COMPLEX, INT, LOW, WHOLE, WIDE, same
 from . import linalg
 from .registering import in_float32, register, register_floats
 
@@ -54,6 +54,11 @@ def sum_whole_to(x: Array, *, shape: Shape, out: Array) -> None:
     np.add.reduce(x, axis=axes, out=out.reshape(without(x.shape, axes)), dtype=out.dtype)
 
 
+def mean_whole(x: Array, *, axis: Axes, keepdims: bool, out: Array) -> None:
+    np.add.reduce(x, axis=axis, keepdims=keepdims, out=out)
+    np.divide(out, x.size / out.size if out.size else 1, out=out)
+
+
 def prod(x: Array, *, axis: Axes, keepdims: bool, out: Array) -> None:
     np.multiply.reduce(x, axis=axis, keepdims=keepdims, out=out, dtype=out.dtype)
 
@@ -81,8 +86,9 @@ def logsumexp(x: Array, *, axis: Axes, keepdims: bool, out: Array) -> None:
 for _name, _fn in (("Sum", sum), ("SumTo", sum_to), ("Mean", mean)):
     register(_name, Planned, *same(1, WIDE))
     register(_name, in_float32(_fn), *same(1, LOW))
-register("Sum", sum_whole, *WHOLE)
-register("SumTo", sum_whole_to, *same(1, INT))
+register("Sum", sum_whole, *WHOLE, *same(1, COMPLEX))
+register("Mean", mean_whole, *same(1, COMPLEX))
+register("SumTo", sum_whole_to, *same(1, INT + COMPLEX))
 register_floats("Prod", prod)
 register("Prod", prod, *WHOLE)
 register("Max", reducing(np.maximum.reduce), *same(1, ANY))

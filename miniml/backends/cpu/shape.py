@@ -14,7 +14,7 @@ from numpy.lib.stride_tricks import as_strided
 
 from ..kernel import Array, Kernel, KernelNode
 from ..registry import view_kernel
-from ..signature import ANY, same
+from ..signature import HELD, same
 from .registering import register
 
 
@@ -125,9 +125,9 @@ def pad(x: Array, *, padding: Any, value: Any, out: Array) -> None:
     out[tuple(slice(a, a + n) for n, (a, _) in zip(x.shape, padding, strict=True))] = x
 
 
-register("Concat", concat, *[f"{c}*->{c}" for c in ANY])
-register("Split", split, *[f"{c}->{c}*" for c in ANY])
+register("Concat", concat, *[f"{c}*->{c}" for c in HELD])
+register("Split", split, *[f"{c}->{c}*" for c in HELD])
 view_kernel("Slice", "cpu")(SliceKernel)
 view_kernel("SlidingWindow", "cpu")(sliding_window)
-register("SliceGrad", slice_grad, *same(1, ANY))
-register("Pad", pad, *same(1, ANY))
+register("SliceGrad", slice_grad, *same(1, HELD))
+register("Pad", pad, *same(1, HELD))

@@ -15,7 +15,7 @@ from weakref import WeakSet
 import numpy as np
 
 from ...core.dtype import DType, bfloat16, float16
-from ...core.errors import CompileError
+from ...core.errors import CompileError, DTypeError
 from ..kernel import Expression, Kernel, KernelEntry, KernelNode, RawSource
 from ..product import Shape
 from ..selection import Target
@@ -57,6 +57,11 @@ class Cuda:
         self.arenas: WeakSet[Any] = WeakSet()  # memory that is reused; for Watched
 
     def empty(self, shape: Shape, dtype: DType) -> DeviceArray:
+        if dtype.kind == "c":
+            raise DTypeError(
+                f"{self.name} holds no {dtype.name}; complex numbers are on the cpu alone: "
+                "move the tensors with .to('cpu'), or real and imaginary parts as two tensors"
+            )
         return DeviceArray(self, self._block(prod(shape) * dtype.itemsize), 0, shape, dtype)
 
     def arena(self, nbytes: int) -> Any:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ...core.dtype import ALL, FLOATS, INTEGERS, float64, int64, type_code, uint64
+from ...core.dtype import FLOATS, INTEGERS, REAL, float64, int64, type_code, uint64
 from .table import TypedCall, computed, express
 
 
@@ -53,8 +53,8 @@ _COUNT, _COUNTED = (
 _STEPS, _STEPPED = "T(start + double(index) * step)", (("start", float64), ("step", float64))
 _LINE = "T(index == end ? stop : (start + double(index) * step) * scale)"
 _ROWS = (
-    *(("Full", "value", d, (("value", computed(d)),), filled) for d in ALL),
-    *(("Eye", "T(index / m == index % m)", d, (("m", int64),), given) for d in ALL),
+    *(("Full", "value", d, (("value", computed(d)),), filled) for d in REAL),
+    *(("Eye", "T(index / m == index % m)", d, (("m", int64),), given) for d in REAL),
     *(("Arange", _COUNT, d, _COUNTED, counted) for d in INTEGERS),
     *(("Arange", _STEPS, d, _STEPPED, given) for d in FLOATS),
     *(("Linspace", _COUNT, d, _COUNTED, whole_steps) for d in INTEGERS),

@@ -14,7 +14,7 @@ import optree
 
 from ... import ops
 from ...core.bprop import Bprop, bprop_getters, rule
-from ...core.dtype import is_float
+from ...core.dtype import is_inexact
 from ...core.errors import BpropError, BpropNotFoundError
 from ...core.settings import current
 from ...core.tensor import Tensor
@@ -40,7 +40,7 @@ def get_bprop_barrier(self: ops.Barrier) -> Bprop:
 def get_bprop_cond(self: ops.Cond) -> Bprop:
     def bprop(pred: Any, *rest: Any) -> tuple[Any, ...]:
         *operands, _, dout = rest
-        positions = [i for i, x in enumerate(operands) if is_float(x.dtype)]
+        positions = [i for i, x in enumerate(operands) if is_inexact(x.dtype)]
 
         def pull(graph: Any, takes: tuple[int, ...]) -> Callable[[], list[Any]]:
             def branch() -> list[Any]:
@@ -125,7 +125,7 @@ def _step(scan: ops.Scan, reached: list[int], device: str) -> _Step:
 
 
 def _floats(variables: Sequence[Var]) -> list[int]:
-    return [i for i, v in enumerate(variables) if is_float(v.abstract.dtype)]
+    return [i for i, v in enumerate(variables) if is_inexact(v.abstract.dtype)]
 
 
 def _kept(body: Graph, varying: int) -> list[Var]:

@@ -78,11 +78,16 @@ def _width(a: Any, x: Any, lower: Any, cut: float) -> Any:
     return sign * ops.minimum(straight, curved)
 
 
+_STREAMS = (
+    "a draw from a stream of each example; ops.gamma and ops.poisson draw for all in one call"
+)
+
+
 @batches(ops.Gamma, ops.Poisson)
 def batch_draw(self: Any, batched: Batched, state: Any, given: Any) -> Any:
     """Each example draws for itself, or all share the stream, whatever their parameters."""
     if batched[0]:
-        return looped(self, batched, (state, given))[0]
+        return looped(self, batched, (state, given), _STREAMS)[0]
     given = given if batched[1] else in_front(given, batched.size)
     if batched.mapped.randomness != "different":
         return self(state, given)

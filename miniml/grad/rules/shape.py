@@ -9,7 +9,7 @@ import numpy as np
 from ... import ops
 from ...core.abstract import PLAIN
 from ...core.bprop import Bprop, bprop_getters, rule
-from ...core.dtype import is_float
+from ...core.dtype import is_inexact
 from ...core.primitive import Primitive
 from ...ops.checks import normal_axis
 from ...ops.shape import filled_shape, sliced_shape
@@ -184,4 +184,4 @@ def jvp_pad(self: ops.Pad, primals: Any, tangents: Any, out: Any) -> Any:
 
 @moves_along(ops.Cast)
 def jvp_cast(self: ops.Cast, primals: Any, tangents: Any, out: Any) -> Any:
-    return self(*tangents) if is_float(out.dtype) else None
+    return self(*tangents) if is_inexact(out.dtype) else None

@@ -35,7 +35,7 @@ from .rewrite import SMALL, Rewriter
 
 Call = tuple[Primitive | Graph, *tuple[Var, ...]]
 Proposal = Var | Call | None
-Number = bool | int | float
+Number = bool | int | float | complex
 Kind = type[Primitive] | tuple[str, object]  # a class, or those of which a fact has this value
 
 
@@ -174,8 +174,10 @@ class Sight:
                 if value.tobytes() == first.tobytes() * value.size:
                     self._numbers[var] = first.item()
 
-    def is_all(self, var: Var, number: Number) -> bool:
+    def is_all(self, var: Var, number: float) -> bool:
         known = self._numbers.get(var)
+        if known is None or isinstance(known, complex):  # there even x * 1 may make inf a NaN
+            return False
         return known == number and copysign(1.0, known) == copysign(1.0, number)
 
     def scalar(self, var: Var) -> Var | None:

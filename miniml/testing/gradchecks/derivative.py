@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...core.dtype import is_float
+from ...core.dtype import is_inexact, real_dtype
 from ...core.primitive import Primitive
 from ...core.tensor import Tensor
 from ...core.trace import current_trace
@@ -413,16 +413,23 @@ class Rounding(ForwardingTrace):
         rounds = type(primitive).rounds
         if primitive.effect != "pure" or rounds is False:
             return outs
-        given = [np.abs(np.asarray(a)).reshape(-1) for a in args if _is_float(a)]
+        given = [np.abs(_reals(a)) for a in args if _varies(a)]
         known = np.concatenate(given) if given else np.zeros(0)
-        return tuple(self._rounded(o, known, bool(rounds)) if _is_float(o) else o for o in outs)
+        return tuple(self._rounded(o, known, bool(rounds)) if _varies(o) else o for o in outs)
 
     def _rounded(self, out: Tensor, known: Array, always: bool) -> Tensor:
-        array = np.asarray(out)
-        if not known.size or (not always and np.isin(np.abs(array), known).all()):
+        reals = _reals(out)
+        if not known.size or (not always and np.isin(np.abs(reals), known).all()):
             return out
-        return Tensor(self.by.of(array, self.rng), device=out.device)
+        rounded = self.by.of(reals, self.rng).view(out.dtype).reshape(out.shape)
+        return Tensor(rounded, device=out.device)
 
 
-def _is_float(value: Any) -> bool:
-    return isinstance(value, (Tensor, np.ndarray)) and is_float(value.dtype)
+def _varies(value: Any) -> bool:
+    return isinstance(value, (Tensor, np.ndarray)) and is_inexact(value.dtype)
+
+
+def _reals(value: Any) -> Array:
+    """The elements as one array of floats: of complex numbers the two parts of each."""
+    array = np.ascontiguousarray(value).reshape(-1)
+    return array.view(real_dtype(array.dtype))

@@ -17,8 +17,9 @@ from typing import Any, cast
 import numpy as np
 import optree
 
+from ... import ops
 from ...core.abstract import typed
-from ...core.dtype import DType, float64, is_float
+from ...core.dtype import DType, complex128, float64, is_complex, is_float, is_inexact
 from ...core.errors import BpropError, GradientArgumentError, MinimlError
 from ...core.parameter import Parameter, default_generator, logged
 from ...core.primitive import Primitive
@@ -73,23 +74,76 @@ def of_miniml(
     name = name_of(fn)
     args = [as_array(a) for a in args] if isinstance(fn, Primitive) else args
     leaves, names, filled = _chosen(fn, args, argnums, weights)
-    point = [np.array(leaf, dtype=dtype_of(leaf)) for leaf in leaves]
+    parts = _Parts.of(leaves)
+    point = parts.apart([np.array(leaf, dtype=dtype_of(leaf)) for leaf in leaves])
+    names = parts.named(names)
     if not sum(a.size for a in point):
         every = optree.tree_leaves(cast(Any, tuple(args)), none_is_leaf=True)
         raise nothing_in(f"gradcheck of {name}", every, "array or Tensor")
-    devices = [leaf.device if isinstance(leaf, Tensor) else None for leaf in leaves]
+    devices = [leaves[i].device if isinstance(leaves[i], Tensor) else None for i in parts.of_leaf]
     held, out_names = _held_of(fn, args), list[str]()
 
-    def outputs(*xs: Any) -> tuple[Any, ...]:
+    def outputs(*reals: Any) -> tuple[Any, ...]:
+        xs = parts.together(reals)
         replaced = [(p, x) for p, x in zip(leaves, xs) if isinstance(p, Parameter)]
-        wide = all(x.dtype == float64 for x in xs)
+        wide = all(x.dtype == float64 for x in reals)
         result = _run_with(fn, filled(xs), replaced, held, wide)
         found, spec = optree.tree_flatten(result, none_is_leaf=True)
-        floats = [p for p, leaf in zip(spec.paths(), found, strict=True) if is_float_leaf(leaf)]
-        out_names[:] = [f"output{_inner(p)}" for p in floats]
-        return tuple(floats_of(name, found))
+        shown = [f"output{_inner(p)}" for p in spec.paths()]
+        split = _Parts.of(found)
+        floats, kinds = split.apart(found), [shown[i] + part for i, part in split.shown()]
+        out_names[:] = [k for k, leaf in zip(kinds, floats, strict=True) if is_float_leaf(leaf)]
+        return tuple(floats_of(name, floats))
 
     return _map(name, outputs, tuple(names), out_names, len(args), devices), point
+
+
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    """Leaves of which the complex ones are two: their real and their imaginary part. A gradient
+    df/dx - i df/dy is checked by both derivatives.
+
+    of_leaf: the leaf of each part. complex: True for each leaf that is complex.
+    """
+
+    of_leaf: tuple[int, ...]
+    complex: tuple[bool, ...]
+
+    @staticmethod
+    def of(leaves: Sequence[Any]) -> _Parts:
+        split = tuple([is_complex_leaf(leaf) for leaf in leaves])
+        return _Parts(tuple([i for i, two in enumerate(split) for _ in range(1 + two)]), split)
+
+    def apart(self, leaves: Sequence[Any]) -> list[Any]:
+        """The parts of all leaves, of tensors or of arrays."""
+        return [
+            part
+            for leaf, two in zip(leaves, self.complex, strict=True)
+            for part in (_real_and_imag(leaf) if two else (leaf,))
+        ]
+
+    def together(self, parts: Sequence[Any]) -> list[Any]:
+        """The leaves, of tensors."""
+        left = iter(parts)
+        return [ops.complex(next(left), next(left)) if two else next(left) for two in self.complex]
+
+    def shown(self) -> list[tuple[int, str]]:
+        """The leaf of each part, and what it is of a complex one."""
+        return [
+            (i, part)
+            for i, two in enumerate(self.complex)
+            for part in ((", real part", ", imaginary part") if two else ("",))
+        ]
+
+    def named(self, names: Sequence[Name]) -> list[Name]:
+        """The names of the parts, for those of the leaves."""
+        return [(*names[i][:2], names[i][2] + part) for i, part in self.shown()]
+
+
+def _real_and_imag(leaf: Any) -> tuple[Any, Any]:
+    if isinstance(leaf, Tensor):
+        return ops.real(leaf), ops.imag(leaf)
+    return np.ascontiguousarray(leaf.real), np.ascontiguousarray(leaf.imag)
 
 
 def device_of(args: Sequence[Any], weights: Sequence[Parameter]) -> str:
@@ -111,7 +165,7 @@ def _chosen(
     tree: Any = tuple(args)
     leaves, spec = optree.tree_flatten(tree, none_is_leaf=True)
     paths, numbers = spec.paths(), _numbers(fn, len(args), argnums)
-    positions = [i for i, a in enumerate(leaves) if paths[i][0] in numbers and is_float_leaf(a)]
+    positions = [i for i, a in enumerate(leaves) if paths[i][0] in numbers and _varies(a)]
     for n in numbers - {paths[i][0] for i in positions} if argnums is not None else ():
         raise GradientArgumentError(
             f"gradcheck of {name_of(fn)} got argnums {argnums!r}, and argument {n} is "
@@ -226,7 +280,9 @@ def _run_with(
         return fn(*args)
     tensors = {id(p): t for p, t in replaced}
     for p, value in held:
-        dtype = float64 if wide and is_float(p.dtype) else p.dtype
+        dtype = p.dtype
+        if wide and is_inexact(dtype):
+            dtype = complex128 if is_complex(dtype) else float64
         tensors.setdefault(id(p), Tensor(value.astype(dtype), device=p.device))
     with use_trace(SubstitutingTrace(tensors)):
         return fn(*args)
@@ -289,9 +345,22 @@ def is_float_leaf(leaf: Any) -> bool:
     return isinstance(leaf, float)
 
 
+def is_complex_leaf(leaf: Any) -> bool:
+    """True for complex tensors, arrays and Python scalars."""
+    if isinstance(leaf, (Tensor, np.ndarray, np.generic)):
+        return is_complex(leaf.dtype)
+    return isinstance(leaf, complex)
+
+
+def _varies(leaf: Any) -> bool:
+    return is_float_leaf(leaf) or is_complex_leaf(leaf)
+
+
 def dtype_of(leaf: Any) -> DType:
-    """The dtype in which a leaf is differentiated: Python floats in float64."""
-    return float64 if isinstance(leaf, float) and not isinstance(leaf, np.generic) else leaf.dtype
+    """The dtype in which a leaf is differentiated: Python's numbers in 64 bits a part."""
+    if isinstance(leaf, (float, complex)) and not isinstance(leaf, np.generic):
+        return complex128 if isinstance(leaf, complex) else float64
+    return leaf.dtype  # type: ignore[no-any-return]
 
 
 def floats_of(name: str, leaves: Sequence[Any]) -> list[Any]:

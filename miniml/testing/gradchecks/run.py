@@ -84,13 +84,13 @@ def gradcheck(
     fn: a function of trees of tensors to a tree of tensors, a Primitive or a Cell. args: Tensors,
     NumPy arrays, Python floats, or trees of these; everything else in them, including const inputs
     of a Primitive, is passed on unchanged. With torch tensors or JAX arrays among them fn is a
-    function of such, also a torch.nn.Module or a class of torch.autograd.Function. argnums: the
-    arguments to differentiate, all by default.
-    weights: Parameters that fn reads, to differentiate too: a Cell, a Parameter, a list or a dict;
-    fn's own where fn is a Cell; no Parameter is changed. order: derivatives up to this one
-    are checked; 2 by default for a Primitive, else 1. mode: PYNATIVE_MODE or GRAPH_MODE, by
-    default the context's. seed: of the random directions. budget: seconds, after which elements not
-    yet judged are listed as such.
+    function of such, also a torch.nn.Module or a class of torch.autograd.Function. A complex number
+    counts as two, its real and its imaginary part, by both of which the gradient df/dx - i df/dy is
+    checked. argnums: the arguments to differentiate, all by default. weights: Parameters that fn
+    reads, to differentiate too: a Cell, a Parameter, a list or a dict; fn's own where fn is a Cell;
+    no Parameter is changed. order: derivatives up to this one are checked; 2 by default for a
+    Primitive, else 1. mode: PYNATIVE_MODE or GRAPH_MODE, by default the context's. seed: of the
+    random directions. budget: seconds, after which elements not yet judged are listed as such.
 
     Differences run in float64, with an error bar of their own; a backward pass in a narrower
     dtype is compared with the float64 one, element by element. Raises GradientError, which has

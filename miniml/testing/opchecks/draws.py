@@ -21,7 +21,7 @@ import numpy as np
 from ...backends import registry
 from ...backends.kernel import KernelEntry
 from ...core.abstract import Shape
-from ...core.dtype import DType, float32, float64, is_float
+from ...core.dtype import DType, float32, float64, is_complex, is_float
 from ...core.primitive import Primitive
 from .. import layouts
 from ..budget import go_on
@@ -89,12 +89,15 @@ def drawn(primitive: Primitive, seed: int | None, keep: Keep) -> Iterator[Call]:
 
 
 def signatures(primitive: Primitive) -> list[Dtypes]:
-    """The dtypes of inputs that CPU kernels take, the widest floats first."""
+    """The dtypes of inputs that CPU kernels take, the widest floats first; complex ones are not
+    drawn."""
     found: dict[Dtypes, None] = {}
     for entry in registry.table.get((primitive.name, "cpu"), ()):
         if not ON_CPU.supports(entry):
             continue
         s = entry.signature
+        if any(d is not None and is_complex(d) for d in (*s.inputs, *s.outputs)):
+            continue
         counts = (2, 1, 3) if s.repeats_input else (len(s.inputs),)
         free = any(d is None for d in s.inputs)  # not `None in`: NumPy calls float64 == None true
         for any_dtype in (float64, float32) if free else (float64,):

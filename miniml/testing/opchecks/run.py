@@ -22,7 +22,7 @@ from ...backends import registry
 from ...backends.cc.units import absence
 from ...core.bprop import bprop_getters
 from ...core.dtype import float64, int64, is_float
-from ...core.errors import ArityError, MinimlError
+from ...core.errors import ArityError, DeclarationError, MinimlError
 from ...core.primitive import Primitive
 from ...runtime.launch import in_c, program_target
 from ..budget import TimeIsUpError, go_on, lasting, lasting_until, time_is_up
@@ -105,11 +105,13 @@ def opcheck(
     "contiguous". draws: "samples" uses only those of `info`, few of them in slow checks, and
     shrinks no example: for daily tests.
 
-    Raises OpCheckError, with the OpReport as its `report`, if `raise_error` is true and there is a
-    fault, or nothing could be judged: no call that the rules accept was found.
+    Complex numbers are not drawn; DeclarationError for a primitive whose kernels take or give them
+    alone. Raises OpCheckError, with the OpReport as its `report`, if `raise_error` is true and
+    there is a fault, or nothing could be judged: no call that the rules accept was found.
     """
     _refuse_arguments(info, draws)
     subject = _instance(primitive, info)
+    _refuse_complex(subject)
     session = Session(BUDGET if budget is None else budget, draws == "samples")
     chosen = CHECKS if checks is None else _known(checks)
     found: list[OpFinding] = []
@@ -135,6 +137,14 @@ def opcheck(
     if raise_error and not report.ok:
         raise OpCheckError(report)
     return report
+
+
+def _refuse_complex(subject: Primitive) -> None:
+    if registry.table.get((subject.name, "cpu")) and not signatures(subject):
+        raise DeclarationError(
+            f"opcheck of {subject.name} draws real numbers, and all of its kernels take or give "
+            "complex ones; gradcheck checks its gradient, by real and imaginary parts"
+        )
 
 
 def _refuse_arguments(info: object, draws: str) -> None:
