@@ -579,8 +579,8 @@ def contradictions(
             "axis in front of every input is one in front of every output; take the fact out, or "
             f"register a batch rule: @batch_rules.register({cls.__name__})"
         )
-    integers = [o.dtype.name for o in outs if not is_float(o.dtype)]
-    if cls.linear and integers and all(is_float(i.dtype) for i in inputs):
+    integers = [o.dtype.name for o in outs if not is_inexact(o.dtype)]
+    if cls.linear and integers and all(is_inexact(i.dtype) for i in inputs):
         found["linear"] = (
             f"{cls.name} has linear = {cls.linear!r}; its infer_dtype of {inputs[0].dtype.name} "
             f"gives {integers[0]}, and a linear function of floats gives floats; take the fact out"

@@ -288,7 +288,7 @@ def _refusing(graph: Graph) -> Iterator[Node]:
     """The nodes, inner ones too, that raise for some values, if these may differ by example."""
     fixed = set(graph.constants)
     for node in graph.nodes:
-        whole = [v for v in node.inputs if not is_float(v.abstract.dtype)]
+        whole = [v for v in node.inputs if not is_inexact(v.abstract.dtype)]
         if node.primitive.refuses and not fixed.issuperset(whole or node.inputs):
             yield node
         for value in node.primitive.attributes.values():
