@@ -125,6 +125,7 @@ _ANY = (bool_, *INTEGERS, *_REAL)
 _TYPES = {
     "polygamma": _REAL, "polygamma_above": (float64,), "digamma_near_root": (float64,),
     "float_mod": _REAL, "float_floor_div": _REAL, "gaussian": _REAL, "scaled_sum": _REAL,
+    "log_add": _REAL, "shifted_left": INTEGERS, "shifted_right": INTEGERS,
     "int_floor_div": INTEGERS, "int_mod": INTEGERS, "int_pow": INTEGERS,
     "wrapped_quotient": INTEGERS,
 }  # fmt: skip
