@@ -35,21 +35,21 @@ class BitwiseAnd(Bits):
     """The bits that are 1 in x and in y."""
 
     commutative = True
-    numpy, expression = "bitwise_and", "x & y"
+    numpy, expression, onnx = "bitwise_and", "x & y", ("BitwiseAnd", 18)
 
 
 class BitwiseOr(Bits):
     """The bits that are 1 in x, in y or in both."""
 
     commutative = True
-    numpy, expression = "bitwise_or", "x | y"
+    numpy, expression, onnx = "bitwise_or", "x | y", ("BitwiseOr", 18)
 
 
 class BitwiseXor(Bits):
     """The bits that are 1 in one of x and y."""
 
     commutative = True
-    numpy, expression = "bitwise_xor", "x ^ y"
+    numpy, expression, onnx = "bitwise_xor", "x ^ y", ("BitwiseXor", 18)
 
 
 class BitwiseNot(Unary):
@@ -58,7 +58,7 @@ class BitwiseNot(Unary):
     differentiable = False
     dtypes = INT
     infer_dtype = rules.integers
-    numpy, expression = "bitwise_not", "T(~x)"
+    numpy, expression, onnx = "bitwise_not", "T(~x)", ("BitwiseNot", 18)
 
 
 class LeftShift(Bits):

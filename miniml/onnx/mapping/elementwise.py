@@ -137,11 +137,6 @@ def bit_shift(x: Any, y: Any, *, direction: str) -> Any:
     return ops.where(inside, ops.floor_div(x, factor), sign)
 
 
-@register_operator("", "BitwiseNot", (18, None))
-def bitwise_not(x: Any) -> Any:
-    return ops.sub(ops.full((), np.array(-1).astype(x.dtype).item(), as_dtype(x.dtype)), x)
-
-
 # --- Powers and comparisons -----------------------------------------------------------------------
 
 

@@ -1,4 +1,6 @@
-"""ONNX out: what a file holds is computed by onnxruntime and by miniml as it was computed before."""
+"""ONNX out: onnxruntime computes of a file, and miniml again, what was computed before."""
+
+from contextlib import nullcontext
 
 import numpy as np
 import optree
@@ -18,8 +20,8 @@ ort.set_default_logger_severity(4)
 # Primitives that no file can hold: what they compute has no operator, and no composition is known.
 UNWRITTEN = set(
     """AvgPool2DGrad Cholesky Conv2DWeightGrad Convert CrossEntropyGrad Eigh ErfInv Fused LGamma
-    MaxPool2DGather MaxPool2DGrad Pinv Polygamma QR SVD ScaledDotProductAttentionGrad
-    ScaledDotProductAttentionMaskGrad SlogDet Solve TriangularSolve TruncatedNormal""".split()
+    LeftShift MaxPool2DGather MaxPool2DGrad Pinv Polygamma QR RightShift SVD
+    ScaledDotProductAttentionGrad ScaledDotProductAttentionMaskGrad SlogDet Solve TriangularSolve TruncatedNormal""".split()
 )
 DRAWN = {"Bernoulli", "Gumbel", "Normal", "Uniform"}
 INPUTS = {"OneHot": "l"} | {f"Logical{name}": "?" for name in ("And", "Or", "Xor", "Not")}
@@ -91,18 +93,17 @@ def test_every_primitive_is_written(row, path):
             with pytest.raises(OnnxError, match=f"{name} cannot be written"):
                 ml.onnx.save(primitive, path, *case.arrays)
             return
-        try:
-            ml.onnx.save(primitive, path, *case.arrays)
-        except OnnxError as refusal:
-            assert "is not written" in str(refusal) or "no operator" in str(refusal), refusal
+        if getattr(primitive, "dropout", 0.0):
+            with pytest.raises(OnnxError, match="attention with dropout is not written"):
+                ml.onnx.save(primitive, path, *case.arrays)
             continue
-        except OnnxWarning:
-            pass
+        with nullcontext() if name not in DRAWN else pytest.warns(OnnxWarning, match="draws"):
+            ml.onnx.save(primitive, path, *case.arrays)
         onnx.checker.check_model(path, full_check=True)
         if 0 in [n for a in case.arrays for n in a.shape] and name in EMPTY:
             continue
         want = expected(primitive, case.arrays)
-        if name in DRAWN and any(w.dtype.itemsize == 2 and w.dtype.char not in "e" for w in want):
+        if name in DRAWN and any(w.dtype.name == "bfloat16" for w in want):
             continue  # onnxruntime has no arrays of bfloat16
         got = run(path, *case.arrays)
         if name in DRAWN:
@@ -115,6 +116,17 @@ COMPLEX = set()  # primitives of complex numbers, which ONNX's operators do not 
 
 
 DTYPES = "edil?"
+
+
+def lacking(path, arrays):
+    """True where onnxruntime says that it has no kernel, or none for what is empty."""
+    onnx.checker.check_model(path, full_check=True)
+    try:
+        run(path, *arrays)
+    except Exception as error:  # it has classes of its own
+        words = "NOT_IMPLEMENTED", "CPU execution provider", "unsupported type", "Invalid rank"
+        return any(w in str(error) for w in words) or 0 in [n for a in arrays for n in a.shape]
+    return False
 
 
 @pytest.mark.deep
@@ -135,14 +147,9 @@ def test_every_primitive_in_other_dtypes(row, code, path):
             want = expected(case.primitive, case.arrays)
         except ml.core.errors.MinimlError:
             continue
-        try:
-            got = run(path, *case.arrays)
-        except Exception as error:  # onnxruntime has classes of its own
-            lacks = "NOT_IMPLEMENTED", "CPU execution provider", "has unsupported type", "size 0"
-            assert any(word in str(error) for word in lacks) or 0 in [
-                n for a in case.arrays for n in a.shape
-            ], error
+        if lacking(path, case.arrays):
             continue
+        got = run(path, *case.arrays)
         same(got, want, {"e": 2e-2, "f": 1e-4}.get(want[0].dtype.char, 1e-9))
 
 
@@ -218,7 +225,7 @@ FUNCTIONS = {
     "divided": (lambda x: ops.var(x, 0, correction=1), (3, 3), (4, 5)),
     "rolled": (lambda x: ops.concat([x[1:], x[:1]]), (2, 3), (4, 3)),
     "causal": (
-        lambda x: ops.scaled_dot_product_attention(x, x, x, is_causal=True), (5, 3), (7, 2),
+        lambda x: ops.scaled_dot_product_attention(x, x, x, is_causal=True), (5, 3), (7, 3),
     ),
     "ones": (lambda x: x + ops.ones(x.shape), (2, 3), (3, 5)),
     "flipped": (lambda x: x[::-1, 1:], (2, 3), (3, 5)),
@@ -229,7 +236,7 @@ FUNCTIONS = {
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_numbers_that_follow_extents(name, path):
     fn, shape, other = FUNCTIONS[name]
-    dynamic = {"x": {0: "n", 1: "m"}}
+    dynamic = {"x": {0: "n"} if other[1] == shape[1] else {0: "n", 1: "m"}}
     holds(fn, path, numbers(*shape), others=[(numbers(*other),)], dynamic=dynamic)
 
 
@@ -259,7 +266,8 @@ def test_branches_and_loops(path):
 
 def test_products_take_their_bias_and_layers_name_their_nodes(path):
     model = holds(classifier(), path, numbers(2, 1, 9, 9))
-    assert types(model)[0] == "Conv" and len(model.graph.node[0].input) == 3
+    assert types(model)[0] == "Conv"
+    assert len(model.graph.node[0].input) == 3
     assert types(model)[-1] == "Gemm"
     assert model.graph.node[0].doc_string == "layer 0 (Conv2d)"
     assert [t.name for t in model.graph.initializer][:2] == ["0.weight", "0.bias"]
@@ -341,7 +349,8 @@ def test_large_arrays_stand_beside_the_file(path, monkeypatch):
 def test_a_graph_and_a_saved_one(path, tmp_path, capsys):
     x = numbers(2, 3)
     graph = ml.trace(lambda x: ops.softmax(x * 2.0), x)
-    holds(graph, path, x)
+    ml.onnx.save(graph, path)
+    same(run(path, x), expected(graph, [x]))
     ml.save_graph(graph, tmp_path / "graph.json")
     assert cli.main(["onnx", "save", str(tmp_path / "graph.json"), path]) == 0
     same(run(path, x), expected(graph, [x]))
