@@ -6,8 +6,15 @@ import scipy.linalg
 
 import miniml as ml
 from miniml import ops
-from miniml.core.errors import DTypeError, NonFiniteError, ShapeError
+from miniml.core.errors import (
+    AttributeRefusedError,
+    DTypeError,
+    NonFiniteError,
+    ShapeError,
+    ValueRefusedError,
+)
 from miniml.grad import grad, hessian, jvp, vjp
+from miniml.testing import gradcheck
 
 RNG = np.random.default_rng(12)
 SINGULAR = np.array([[1.0, 2.0], [2.0, 4.0]])

@@ -346,7 +346,9 @@ def test_equal_extrema_share_the_gradient():
     ids, value = np.array([0, 0, 0, 1]), np.array([3.0, 3.0, 1.0, 2.0])
     shared = grad(lambda v: ops.sum(ops.segment_max(v, ids, 3)[:2] * [6.0, 10.0]))(value)
     assert shared.tolist() == [3.0, 3.0, 0.0, 10.0]
-    dx, dv = grad(lambda x, v: ops.sum(ops.scatter(x, ids, v, "max")), (0, 1))(np.array([3.0, 5.0]), value)
+    dx, dv = grad(lambda x, v: ops.sum(ops.scatter(x, ids, v, "max")), (0, 1))(
+        np.array([3.0, 5.0]), value
+    )
     assert (dx.tolist(), dv.tolist()) == ([0.5, 1.0], [0.25, 0.25, 0.0, 0.0])
 
 

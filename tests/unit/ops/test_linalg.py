@@ -9,6 +9,7 @@ import miniml as ml
 from miniml import ops
 from miniml.core.errors import ShapeError
 from miniml.grad import grad, vjp
+from miniml.testing import gradcheck
 
 RNG = np.random.default_rng(0)
 
@@ -179,7 +180,7 @@ def test_products_are_numpys(fn, reference, x, y):
         (lambda: ops.inner(A, B), "whose last extents differ"),
         (lambda: ops.cross(A, A), "both have 3 elements along that axis"),
         (lambda: ops.cross(A, A, 3), "cross got axis 3"),
-        (lambda: ops.cross(1.0, A), "a tensor of shape \\(\\) has none"),
+        (lambda: ops.cross(1.0, A), "a tensor of shape .. has none"),
         (lambda: ops.trace(A[0, 0]), "it takes two axes at least"),
     ],
 )

@@ -9,6 +9,7 @@ import miniml as ml
 from miniml import ops
 from miniml.core.errors import ArityError, DTypeError, ShapeError
 from miniml.grad import grad, vjp
+from miniml.testing import gradcheck
 
 X = np.arange(24.0).reshape(2, 3, 4)
 
