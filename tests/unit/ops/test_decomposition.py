@@ -301,7 +301,7 @@ def test_matrix_norms_and_condition_numbers_are_numpys(ord):
     assert gradcheck(lambda m: ops.cond_number(m, ord), a).ok
     special = np.array([[[1.0, 2], [2, 4]], [[np.nan, 1], [1, 1]], [[0, 0], [0, 0]]])
     found = ops.cond_number(special, ord).asnumpy()
-    assert found[0] > 1e15
+    assert found[0] < 1e-15 if ord == -2 else found[0] > 1e15
     assert np.isnan(found[1])
     assert found[2] == np.inf
 
@@ -334,13 +334,14 @@ def test_powers_of_matrices(n):
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_exponentials_of_matrices_are_scipys(dtype, size):
     a = (np.random.default_rng(2).normal(size=(3, 5, 5)) * size).astype(dtype)
-    expected = scipy.linalg.expm(a.astype(np.float64))
-    # Each squaring may double the relative error of the approximant.
-    bound = 16 * np.finfo(dtype).eps * max(1.0, np.abs(a).sum(-2).max())
+    expected = np.stack([scipy.linalg.expm(m.astype(np.float64)) for m in a])
+    # Rounding of the input alone changes the result by eps times its condition number.
+    condition = np.array([scipy.linalg.expm_cond(m.astype(np.float64)) for m in a])
+    bound = 16 * np.finfo(dtype).eps * np.maximum(condition, 1)[:, None, None]
     for run in (ops.expm, ml.jit(ops.expm), ml.vmap(ops.expm)):
         got = run(a)
         assert got.dtype.name == dtype
-        sizes = np.abs(expected).max((-2, -1), keepdims=True)
+        sizes = np.linalg.norm(expected, axis=(-2, -1), keepdims=True)
         assert np.all(np.abs(got.asnumpy() - expected) <= bound * sizes)
 
 
@@ -373,15 +374,15 @@ def test_exponentials_of_what_has_none_and_of_nothing():
     ("call", "error", "message"),
     [
         (lambda: ops.matrix_norm(np.ones(3)), ShapeError, "matrix_norm got shape"),
-        (lambda: ops.matrix_norm(np.eye(2), 3), ValueRefusedError, "matrix_norm got ord=3; expected"),
+        (lambda: ops.matrix_norm(np.eye(2), 3), ValueRefusedError, "norm got ord=3; expected"),
         (lambda: ops.matrix_norm(np.eye(2), True), ValueRefusedError, "ord=True"),
         (lambda: ops.matrix_norm(np.eye(2, dtype=np.float16), 2), DTypeError, "SVD got float16"),
         (lambda: ops.cond_number(np.ones((2, 3)), 1), ShapeError, "it takes square matrices"),
         (lambda: ops.cond_number(np.eye(2), "max"), ValueRefusedError, "ord='max'"),
         (lambda: ops.matrix_power(np.ones((2, 3)), 1), ShapeError, "it takes square matrices"),
-        (lambda: ops.matrix_power(np.eye(2), 0.5), AttributeRefusedError, "matrix_power got n=0.5"),
+        (lambda: ops.matrix_power(np.eye(2), 0.5), AttributeRefusedError, "power got n=0.5"),
         (lambda: ops.expm(np.ones((2, 3))), ShapeError, "expm got shape"),
-        (lambda: ops.expm(np.eye(2, dtype=np.float16)), DTypeError, "expm needs float32 or float64"),
+        (lambda: ops.expm(np.eye(2, dtype=np.float16)), DTypeError, "expm needs float32 or"),
     ],
 )  # fmt: skip
 def test_refusals_of_functions_of_matrices(call, error, message):
