@@ -195,8 +195,8 @@ def reshape(x: Any, shape: int | Shape) -> Tensor:
 def flatten(x: Any, start_dim: int = 0, end_dim: int = -1) -> Tensor:
     """x with the axes start_dim to end_dim, both included, as one; by default all of them.
 
-    >>> flatten(np.zeros((2, 3, 4)), 1).shape
-    (2, 12)
+    >>> flatten([[[1, 2], [3, 4]]], 1).tolist()
+    [[1, 2, 3, 4]]
     """
     shape = shape_of(x) or (1,)
     start, end = (normal_axis("flatten", axis, len(shape)) for axis in (start_dim, end_dim))
