@@ -439,6 +439,7 @@ def _combined(
 ) -> Tensor:
     """The copy of x whose elements at an index are combined with values."""
     shape = shape_of(x)
+    check_equal(name, needs_number(name, dtype_of(x)), dtype_of(values))
     basic = analyse(name, items, shape)
     region = basic.region(tuple([shape_of(i) for i in named]))
     if not broadcasts_to(shape_of(values), region):
@@ -460,7 +461,8 @@ def _combined(
         spread = reshape(spread, -1)
     kind = IndexAdd(axes, at, whole) if mode == "add" else IndexReduce(axes, at, whole, mode)
     reduced = kind(spread, *named)
-    return _COMBINE[mode](x, reduced if whole == shape else reshape(reduced, shape))
+    out: Tensor = _COMBINE[mode](x, reduced if whole == shape else reshape(reduced, shape))
+    return out
 
 
 def _is_cut(taken: range, extent: int) -> bool:

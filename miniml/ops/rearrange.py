@@ -216,16 +216,19 @@ def rot90(x: Any, k: int = 1, axes: tuple[int, int] = (0, 1)) -> Tensor:
     return flip(swapaxes(x, a, b), a if turns == 1 else b)
 
 
+@on_one_device
 def atleast_1d(*xs: Any) -> Any:
     """x with one axis at least: numbers as (1,). A tuple for several arguments."""
     return _at_least(1, xs)
 
 
+@on_one_device
 def atleast_2d(*xs: Any) -> Any:
     """x with two axes at least: vectors as rows (1, n). A tuple for several arguments."""
     return _at_least(2, xs)
 
 
+@on_one_device
 def atleast_3d(*xs: Any) -> Any:
     """x with three axes at least, as NumPy's: vectors as (1, n, 1) and matrices as (m, n, 1).
 
@@ -237,7 +240,6 @@ def atleast_3d(*xs: Any) -> Any:
     return _at_least(3, xs)
 
 
-@on_one_device
 def _at_least(ndim: int, xs: tuple[Any, ...]) -> Any:
     grown = []
     for x in xs:

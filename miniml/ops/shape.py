@@ -202,13 +202,17 @@ def reshape(x: Any, shape: int | Shape) -> Tensor:
 def flatten(x: Any, start_dim: int = 0, end_dim: int = -1) -> Tensor:
     """x with the axes start_dim to end_dim, both included, as one; by default all of them.
 
-    >>> flatten(np.zeros((2, 3, 4)), 1).shape
-    (2, 12)
+    >>> flatten([[[1, 2], [3, 4]]], 1).tolist()
+    [[1, 2, 3, 4]]
     """
     shape = shape_of(x) or (1,)
     start, end = (normal_axis("flatten", axis, len(shape)) for axis in (start_dim, end_dim))
-    merged = prod(shape[start : end + 1])
-    return reshape(x, (*shape[:start], merged, *shape[max(start, end) + 1 :]))
+    if start > end:
+        raise ShapeError(
+            f"flatten got start_dim {start_dim} behind end_dim {end_dim} of shape {shape}; "
+            "exchange them"
+        )
+    return reshape(x, (*shape[:start], prod(shape[start : end + 1]), *shape[end + 1 :]))
 
 
 def transpose(x: Any, axes: tuple[int, ...] | None = None) -> Tensor:

@@ -147,9 +147,9 @@ SHAPE_ROWS = (
         refused=(
             refused("size 4 for axis 1 of shape", axis=1, size=4),
             refused("axis 2 of a tensor of rank 2", axis=2, size=1),
-            Refusal((np.ones(3),), "size=0; expected an int of at least 1",
+            Refusal((np.ones(3),), "size=0; expected an int >= 1",
                     {"axis": 0, "size": 0}, ValueRefusedError),
-            Refusal((np.ones(3),), "step=0; expected an int of at least 1",
+            Refusal((np.ones(3),), "step=0; expected an int >= 1",
                     {"axis": 0, "size": 1, "step": 0}, ValueRefusedError),
         ),
     ),

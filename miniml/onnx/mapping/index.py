@@ -82,38 +82,10 @@ def scatter_nd(x: Any, indices: Any, updates: Any, *, reduction: str = "none") -
 
 
 def _scattered(x: Any, places: tuple[Any, ...], updates: Any, reduction: str) -> Any:
-    """x with updates at the given indices, put there or combined one after another with its
-    elements."""
-    if reduction == "none":
-        return ops.scatter(x, places, updates)
-    flat, count = ops.reshape(x, -1), len(places)
-    shape = tuple(x.shape)
-    rows = _flattened(places, shape[:count])
-    if reduction == "add":
-        slices = [ops.reshape(v, (-1, *shape[count:])) for v in (x, updates)]
-        return ops.reshape(ops.scatter_add(slices[0], ops.reshape(rows, -1), slices[1]), shape)
-    combine = {"mul": ops.mul, "max": ops.maximum, "min": ops.minimum}.get(reduction)
-    if combine is None:
+    """x with updates at the given indices, put there or combined with its elements."""
+    if reduction not in ("none", "add", "mul", "max", "min"):
         raise OnnxError(f"reduction {reduction!r} is not none, add, mul, max or min")
-    inner = int(np.prod(shape[count:], dtype=np.int64))
-    flat_indices = ops.reshape(
-        ops.add(ops.mul(ops.expand_dims(rows, -1), inner), counted(inner)), -1
-    )
-
-    def put(carry: Any, item: Any) -> Any:
-        place, value = (ops.reshape(v, (1,)) for v in item)
-        return ops.scatter(carry, (place,), combine(ops.gather(carry, place), value)), None
-
-    _, flat = ops.scan(put, flat, (flat_indices, ops.reshape(updates, -1)))
-    return ops.reshape(flat, shape)
-
-
-def _flattened(places: tuple[Any, ...], extents: tuple[int, ...]) -> Any:
-    """One row-major index for the indices of several axes."""
-    flat: Any = np.zeros((), np.int64)
-    for place, n in zip(places, extents, strict=True):
-        flat = ops.add(ops.mul(flat, n), positions(place, n))
-    return flat
+    return ops.scatter(x, places, updates, "set" if reduction == "none" else reduction)
 
 
 def positions(indices: Any, n: int) -> Any:

@@ -431,3 +431,14 @@ def test_a_value_that_outlives_it_is_refused():
     ml.vmap(lambda x: kept.append(x) or x)(X)
     with pytest.raises(MinimlError, match="outlived"):
         _ = kept[0] + 1
+
+
+def test_a_loop_with_a_bound_under_vmap():
+    def doubled(x):
+        return ops.while_loop(lambda v: ops.any(v < 10), lambda v: v * 2.0, x, 5)
+
+    x = np.array([[1.0, 2.0], [3.0, 40.0], [0.1, 99.0]])
+    for run in (ml.vmap(doubled), ml.jit(ml.vmap(doubled))):
+        np.testing.assert_array_equal(
+            run(x).asnumpy(), [doubled(ml.Tensor(row)).asnumpy() for row in x]
+        )

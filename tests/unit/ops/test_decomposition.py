@@ -6,8 +6,15 @@ import scipy.linalg
 
 import miniml as ml
 from miniml import ops
-from miniml.core.errors import DTypeError, NonFiniteError, ShapeError
+from miniml.core.errors import (
+    AttributeRefusedError,
+    DTypeError,
+    NonFiniteError,
+    ShapeError,
+    ValueRefusedError,
+)
 from miniml.grad import grad, hessian, jvp, vjp
+from miniml.testing import gradcheck
 
 RNG = np.random.default_rng(12)
 SINGULAR = np.array([[1.0, 2.0], [2.0, 4.0]])
@@ -272,3 +279,112 @@ def test_determinants_that_no_float_holds():
     sign, log = ops.slogdet(big)
     np.testing.assert_allclose([sign.item(), log.item()], [1, 800 * np.log(10)])
     np.testing.assert_allclose(grad(lambda a: ops.slogdet(a)[1])(big).asnumpy(), 1e-200 * np.eye(4))
+
+
+# Functions of matrices
+
+ORDERS = ("fro", "nuc", 1, -1, 2, -2, np.inf, -np.inf)
+
+
+@pytest.mark.parametrize("ord", ORDERS)
+def test_matrix_norms_and_condition_numbers_are_numpys(ord):
+    rng = np.random.default_rng(0)
+    a, wide = rng.normal(size=(2, 3, 3)), rng.normal(size=(2, 3, 4))
+    for keepdims in (False, True):
+        expected = np.linalg.norm(wide, ord, (-2, -1), keepdims)
+        for run in (ops.matrix_norm, ml.jit(ops.matrix_norm)):
+            np.testing.assert_allclose(run(wide, ord, keepdims).asnumpy(), expected, 1e-12)
+    np.testing.assert_allclose(ops.cond_number(a, ord).asnumpy(), np.linalg.cond(a, ord), 1e-10)
+    each = ml.vmap(lambda m: ops.cond_number(m, ord))(a)
+    np.testing.assert_allclose(each.asnumpy(), np.linalg.cond(a, ord), 1e-10)
+    assert gradcheck(lambda m: ops.matrix_norm(m, ord), wide).ok
+    assert gradcheck(lambda m: ops.cond_number(m, ord), a).ok
+    special = np.array([[[1.0, 2], [2, 4]], [[np.nan, 1], [1, 1]], [[0, 0], [0, 0]]])
+    found = ops.cond_number(special, ord).asnumpy()
+    assert found[0] < 1e-15 if ord == -2 else found[0] > 1e15
+    assert np.isnan(found[1])
+    assert found[2] == np.inf
+
+
+def test_norms_of_other_dtypes():
+    assert ops.matrix_norm(np.array([[3, 4]], np.int32)).item() == 5
+    for dtype in ("float16", "bfloat16"):
+        x = ml.Tensor([[3.0, 4.0]]).astype(dtype)
+        for ord, expected in (("fro", 5), (1, 4), (np.inf, 7)):
+            norm = ops.matrix_norm(x, ord)
+            assert (norm.item(), norm.dtype) == (expected, x.dtype)
+
+
+@pytest.mark.parametrize("n", [-3, -1, 0, 1, 2, 7, 12])
+def test_powers_of_matrices(n):
+    a = np.random.default_rng(1).normal(size=(2, 3, 3))
+    expected = np.linalg.matrix_power(a, n)
+    for run in (lambda m: ops.matrix_power(m, n), ml.jit(lambda m: ops.matrix_power(m, n))):
+        np.testing.assert_allclose(run(a).asnumpy(), expected, 1e-9, 1e-12)
+    if n:
+        assert gradcheck(lambda m: ops.matrix_power(m, n), a[0]).ok
+    if n >= 0:
+        whole = np.array([[1, 1], [1, 0]])
+        power = ops.matrix_power(whole, n)
+        assert power.dtype == ml.int64
+        assert power.tolist() == np.linalg.matrix_power(whole, n).tolist()
+
+
+@pytest.mark.parametrize("size", [0.0, 1e-3, 1.0, 5.0, 30.0])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_exponentials_of_matrices_are_scipys(dtype, size):
+    a = (np.random.default_rng(2).normal(size=(3, 5, 5)) * size).astype(dtype)
+    expected = np.stack([scipy.linalg.expm(m.astype(np.float64)) for m in a])
+    # Rounding of the input alone changes the result by eps times its condition number.
+    condition = np.array([scipy.linalg.expm_cond(m.astype(np.float64)) for m in a])
+    bound = 16 * np.finfo(dtype).eps * np.maximum(condition, 1)[:, None, None]
+    for run in (ops.expm, ml.jit(ops.expm), ml.vmap(ops.expm)):
+        got = run(a)
+        assert got.dtype.name == dtype
+        sizes = np.linalg.norm(expected, axis=(-2, -1), keepdims=True)
+        assert np.all(np.abs(got.asnumpy() - expected) <= bound * sizes)
+
+
+def test_gradients_of_exponentials():
+    a = np.random.default_rng(3).normal(size=(2, 3, 3)) * np.array([0.1, 4.0])[:, None, None]
+    assert gradcheck(ops.expm, a, order=2).ok
+    assert gradcheck(ml.jit(ops.expm), a).ok
+    direction = np.sin(np.arange(18.0)).reshape(a.shape)
+    expected = [scipy.linalg.expm_frechet(m, d)[1] for m, d in zip(a, direction)]
+    for run in (jvp, ml.jit(lambda *args: jvp(ops.expm, *args))):
+        args = ((a,), (direction,))
+        _, tangent = run(ops.expm, *args) if run is jvp else run(*args)
+        np.testing.assert_allclose(tangent.asnumpy(), expected, 1e-9)
+    zero = vjp(ops.expm, np.zeros((2, 2)))[1](np.ones((2, 2)))[0]
+    np.testing.assert_allclose(zero.asnumpy(), np.ones((2, 2)), 1e-12)
+
+
+def test_exponentials_of_what_has_none_and_of_nothing():
+    bad = np.array([[[np.nan, 0], [0, 1]], [[np.inf, 0], [0, 1]], [[1e30, 0], [0, 1]],
+                    [[-1e3, 0], [0, 0]]])  # fmt: skip
+    found = ops.expm(bad).asnumpy()
+    assert np.isnan(found[:3]).all()
+    np.testing.assert_allclose(found[3], [[0, 0], [0, 1]], atol=1e-12)
+    assert ops.expm(np.zeros((0, 2, 2))).shape == (0, 2, 2)
+    assert ops.expm(np.zeros((2, 0, 0))).shape == (2, 0, 0)
+    assert ops.expm([[0, 0], [0, 0]]).dtype == ml.float32
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda: ops.matrix_norm(np.ones(3)), ShapeError, "matrix_norm got shape"),
+        (lambda: ops.matrix_norm(np.eye(2), 3), ValueRefusedError, "norm got ord=3; expected"),
+        (lambda: ops.matrix_norm(np.eye(2), True), ValueRefusedError, "ord=True"),
+        (lambda: ops.matrix_norm(np.eye(2, dtype=np.float16), 2), DTypeError, "SVD got float16"),
+        (lambda: ops.cond_number(np.ones((2, 3)), 1), ShapeError, "it takes square matrices"),
+        (lambda: ops.cond_number(np.eye(2), "max"), ValueRefusedError, "ord='max'"),
+        (lambda: ops.matrix_power(np.ones((2, 3)), 1), ShapeError, "it takes square matrices"),
+        (lambda: ops.matrix_power(np.eye(2), 0.5), AttributeRefusedError, "power got n=0.5"),
+        (lambda: ops.expm(np.ones((2, 3))), ShapeError, "expm got shape"),
+        (lambda: ops.expm(np.eye(2, dtype=np.float16)), DTypeError, "expm needs float32 or"),
+    ],
+)  # fmt: skip
+def test_refusals_of_functions_of_matrices(call, error, message):
+    with pytest.raises(error, match=message):
+        call()

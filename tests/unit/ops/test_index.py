@@ -8,8 +8,15 @@ from hypothesis.extra import numpy as hnp
 
 import miniml as ml
 from miniml import ops
-from miniml.core.errors import DTypeError, OutOfRangeError, ShapeError, TracedValueError
-from miniml.grad import grad
+from miniml.core.errors import (
+    DTypeError,
+    OutOfRangeError,
+    ShapeError,
+    TracedValueError,
+    ValueRefusedError,
+)
+from miniml.grad import grad, jvp, vjp
+from miniml.testing import gradcheck
 
 SHAPES = hnp.array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=4)
 X = np.arange(24.0).reshape(2, 3, 4)
@@ -282,3 +289,163 @@ def test_gradients_follow_the_values():
     assert grad(lambda x: ops.sum(ops.topk(x, 2)[0] ** 2))(x).tolist() == [6, 0, 4]
     second = grad(lambda x: ops.sum(grad(lambda x: ops.sum(ops.topk(x, 2)[0] ** 3))(x)))
     assert second(x).tolist() == [18, 0, 12]
+
+
+# Scatter by mode
+
+MODES = {"add": np.add, "mul": np.multiply, "min": np.minimum, "max": np.maximum}
+ROWS, TWOS = np.array([[0, 1], [1, -1]]), np.array([2, 2])
+PLACES = (
+    (ROWS,), (slice(None), TWOS), (ROWS, slice(None), TWOS), (slice(1, 2), TWOS), (0, TWOS),
+    (0, slice(None), TWOS), (..., TWOS), (None, ROWS), (slice(None, None, -1), slice(0, 2)), (1,),
+    X[:, 0, 0] > 5, (ROWS, TWOS), ([],), (),
+)  # fmt: skip
+
+
+def combined(x, index, value, mode):
+    out = x.copy()
+    MODES[mode].at(out, index, np.broadcast_to(value, x[index].shape))
+    return out
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("index", PLACES, ids=str)
+def test_scatter_combines_as_numpys_at(mode, index):
+    rng = np.random.default_rng(0)
+    x, value = rng.normal(size=X.shape), rng.normal(size=X[index].shape)
+    expected = combined(x, index, value, mode)
+
+    def fn(x, value):
+        return ops.scatter(x, index, value, mode)
+
+    for run in (fn, ml.jit(fn)):
+        np.testing.assert_allclose(run(x, value).asnumpy(), expected, 1e-12)
+    spread = ops.scatter(x, index, 0.5, mode).asnumpy()
+    np.testing.assert_allclose(spread, combined(x, index, 0.5, mode), 1e-12)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_gradients_of_scatter_by_mode(mode):
+    rng = np.random.default_rng(1)
+    x, value = rng.normal(size=(3, 4)), rng.normal(size=(2, 2, 4))
+    assert gradcheck(lambda x, v: ops.scatter(x, ROWS, v, mode), x, value, order=2).ok
+    x, value = rng.normal(size=(3, 4)), rng.normal(size=(2,))
+    assert gradcheck(lambda x, v: ops.scatter(x, (slice(1, 3), TWOS), v, mode), x, value).ok
+
+
+def test_products_have_gradients_where_factors_are_zero():
+    x = np.array([1.0, 2.0, 3.0])
+    value = np.array([0.0, 4.0, 0.0, 5.0, 0.0, 7.0])
+    at = np.array([0, 0, 1, 2, 1, 0])
+    got = grad(lambda v: ops.sum(ops.scatter(x, at, v, "mul")))(value)
+    assert got.tolist() == [28.0, 0.0, 0.0, 3.0, 0.0, 0.0]
+    assert gradcheck(lambda v: ops.scatter(x, at, v, "mul"), value, order=2).ok
+
+
+def test_equal_extrema_share_the_gradient():
+    ids, value = np.array([0, 0, 0, 1]), np.array([3.0, 3.0, 1.0, 2.0])
+    shared = grad(lambda v: ops.sum(ops.segment_max(v, ids, 3)[:2] * [6.0, 10.0]))(value)
+    assert shared.tolist() == [3.0, 3.0, 0.0, 10.0]
+    dx, dv = grad(lambda x, v: ops.sum(ops.scatter(x, ids, v, "max")), (0, 1))(
+        np.array([3.0, 5.0]), value
+    )
+    assert (dx.tolist(), dv.tolist()) == ([0.5, 1.0], [0.25, 0.25, 0.0, 0.0])
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "int8", "uint8", "int64"])
+@pytest.mark.parametrize("mode", ["add", "mul", "min", "max"])
+def test_dtypes_of_scatter_by_mode(mode, dtype):
+    x = ml.Tensor([[1, 2], [3, 4]]).astype(dtype)
+    out = ops.scatter(x, [0, 0], x, mode)
+    expected = {"add": [[5, 8], [3, 4]], "mul": [[3, 16], [3, 4]],
+                "min": [[1, 2], [3, 4]], "max": [[3, 4], [3, 4]]}[mode]  # fmt: skip
+    assert (out.dtype, out.tolist()) == (x.dtype, expected)
+
+
+def test_nan_stays_in_products_and_extrema():
+    for mode in MODES:
+        out = ops.scatter([1.0, 2.0], [0, 0], [np.nan, 5.0], mode).tolist()
+        assert np.isnan(out[0])
+        assert out[1] == 2
+
+
+@pytest.mark.parametrize("mode", ["set", *MODES])
+@pytest.mark.parametrize(
+    ("shape", "index", "value"),
+    [
+        ((4,), ("tensor",), (6,)), ((4,), ("tensor",), ()), ((3, 5), ("tensor", "tensor"), (6,)),
+        ((2, 3, 5), ("tensor", slice(1, 3), "tensor"), (6, 1)),
+        ((2, 3, 5), (slice(None), 1, "tensor"), (2, 6)), ((2, 3), (None, "tensor"), (1, 6, 3)),
+        ((2, 3, 5), (0, slice(None), "tensor"), (6, 3)), ((2, 3), (..., "tensor"), (2, 6)),
+    ],
+    ids=str,
+)  # fmt: skip
+@pytest.mark.parametrize("mapped", [(True, True), (False, True), (True, False), (False, False)])
+def test_scatter_at_other_indices_for_each_example(mode, shape, index, value, mapped):
+    rng = np.random.default_rng(2)
+    x, v = (rng.normal(size=(3,) * on + s) for on, s in zip(mapped, (shape, value)))
+    named = rng.integers(-2, 2, (3, 6))
+
+    def fn(x, v, named):
+        items = tuple(named if item == "tensor" else item for item in index)
+        return ops.scatter(x, items, v, mode)
+
+    axes = tuple(0 if on else None for on in mapped)
+    whole = ml.vmap(fn, (*axes, 0))(x, v, named).asnumpy()
+    for i in range(3):
+        each = [a[i] if on else a for a, on in zip((x, v), mapped)]
+        np.testing.assert_allclose(whole[i], fn(*each, named[i]).asnumpy(), 1e-12)
+
+
+def test_tangents_of_scatter_by_mode():
+    rng = np.random.default_rng(3)
+    x, v, at = rng.normal(size=(3, 4)), rng.normal(size=(5, 4)), np.array([0, 2, 0, 0, 2])
+    for mode in MODES:
+        fn = lambda x, v, m=mode: ops.scatter(x, at, v, m)  # noqa: E731
+        _, tangent = jvp(fn, (x, v), (np.sin(x), np.cos(v)))
+        _, pull = vjp(fn, x, v)
+        dx, dv = pull(np.ones_like(x))
+        both = np.sum(dx.asnumpy() * np.sin(x)) + np.sum(dv.asnumpy() * np.cos(v))
+        np.testing.assert_allclose(np.sum(tangent.asnumpy()), both, 1e-12)
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda: ops.scatter(X, 0, 1, "sum"), ValueRefusedError, "scatter got mode='sum'; expected"
+         " one of 'set', 'add', 'mul', 'min', 'max'"),
+        (lambda: ops.scatter(X, [0], np.ones(5), "max"), ShapeError, r"a value of shape \(5,\) for "
+         r"a place of shape \(1, 3, 4\)"),
+        (lambda: ops.scatter(X > 1, [0], True, "max"), DTypeError, "scatter has no meaning for"),
+        (lambda: ops.scatter([1, 2], [0], [0.5], "add"), DTypeError, "float32 values for a int64"),
+        (lambda: ops.scatter(X, [2], 1, "mul"), OutOfRangeError, "index 2 for axis 0 of extent 2"),
+        (lambda: ops.scatter_nd(X, [[0, 0, 0, 0]], 1), ShapeError, "scatter_nd got indices of"),
+        (lambda: ops.scatter_nd(X, [[]], 1), ShapeError, "names no axis of x"),
+        (lambda: ops.scatter_nd(X, [[0.5]], 1), DTypeError, "scatter_nd needs integer indices"),
+        (lambda: ops.scatter_nd(X, [[0]], 1, "no"), ValueRefusedError, "scatter_nd got mode='no'"),
+    ],
+)  # fmt: skip
+def test_refusals_of_scatter_by_mode(call, error, message):
+    with pytest.raises(error, match=message):
+        call()
+
+
+@pytest.mark.parametrize("mode", ["set", *MODES])
+@pytest.mark.parametrize("k", [1, 2, 3])
+def test_scatter_nd_puts_what_gather_nd_takes(mode, k):
+    rng = np.random.default_rng(k)
+    at = rng.integers(0, 2, (3, 2, k))
+    value = rng.normal(size=(3, 2, *X.shape[k:]))
+    index = tuple(np.moveaxis(at, -1, 0))
+    expected = X.copy()
+    if mode == "set":
+        for place in np.ndindex(3, 2):
+            expected[tuple(at[place])] = value[place]
+    else:
+        expected = combined(X, index, value, mode)
+
+    def fn(x, at, value):
+        return ops.scatter_nd(x, at, value, mode)
+
+    for run in (fn, ml.jit(fn)):
+        np.testing.assert_allclose(run(X, at, value).asnumpy(), expected, 1e-12)

@@ -9,6 +9,7 @@ import miniml as ml
 from miniml import ops
 from miniml.core.errors import ShapeError
 from miniml.grad import grad, vjp
+from miniml.testing import gradcheck
 
 RNG = np.random.default_rng(0)
 
@@ -138,3 +139,52 @@ def test_empty_stacks_have_products_and_gradients(shapes):
     out, pull = vjp(ops.matmul, x, y)
     assert np.array_equal(out.asnumpy(), np.matmul(x, y))
     assert [g.shape for g in pull(ops.ones_like(out))] == list(shapes)
+
+
+# Products composed of others
+
+A, B = np.sin(np.arange(24.0)).reshape(2, 3, 4), np.cos(np.arange(40.0)).reshape(5, 4, 2)
+PRODUCTS = (
+    (ops.dot, np.dot, A, B), (ops.dot, np.dot, A, B[0, :, 0]), (ops.dot, np.dot, A[0, 0], B),
+    (ops.dot, np.dot, A[0, 0], A[0, 1]), (ops.dot, np.dot, 2.0, A), (ops.dot, np.dot, A, 2.0),
+    (ops.dot, np.dot, np.zeros((2, 0)), np.zeros((0, 3))),
+    (ops.inner, np.inner, A, A[0]), (ops.inner, np.inner, A[0, 0], A),
+    (ops.inner, np.inner, A, 2.0),
+    (ops.kron, np.kron, A, B), (ops.kron, np.kron, A[0], B), (ops.kron, np.kron, A[0, 0], B[0]),
+    (ops.kron, np.kron, 3.0, A), (ops.kron, np.kron, np.zeros((0, 2)), A),
+    (ops.cross, np.cross, A[..., :3], A[..., 1:]), (ops.cross, np.cross, A[..., :3], A[0, 1, :3]),
+    (lambda x, y: ops.cross(x, y, 1), lambda x, y: np.cross(x, y, axis=1), A, A[::-1] + 1),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(("fn", "reference", "x", "y"), PRODUCTS)
+def test_products_are_numpys(fn, reference, x, y):
+    expected = reference(x, y)
+    for run in (fn, ml.jit(fn)):
+        np.testing.assert_allclose(run(x, y).asnumpy(), expected, 1e-12, 1e-15)
+    stacked = np.stack([x, np.asarray(x) * 2])
+    each = ml.vmap(fn, (0, None))(stacked, y).asnumpy()
+    np.testing.assert_allclose(each, [expected, 2 * expected], 1e-12, 1e-15)
+    whole = [np.rint(np.multiply(v, 3)).astype(np.int32) for v in (x, y)]
+    got = fn(*whole)
+    assert got.dtype == ml.int32
+    np.testing.assert_array_equal(got.asnumpy(), reference(*whole))
+    assert fn(np.float16(x), np.float16(y)).dtype == ml.float16
+    if np.size(x) and np.size(y):
+        assert gradcheck(lambda x, y: ops.square(fn(x, y)), np.asarray(x), np.asarray(y)).ok
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: ops.dot(A, A), r"rows of x have 4 elements, columns of y 3"),
+        (lambda: ops.inner(A, B), "whose last extents differ"),
+        (lambda: ops.cross(A, A), "both have 3 elements along that axis"),
+        (lambda: ops.cross(A, A, 3), "cross got axis 3"),
+        (lambda: ops.cross(1.0, A), "a tensor of shape .. has none"),
+        (lambda: ops.trace(A[0, 0]), "it takes two axes at least"),
+    ],
+)
+def test_refusals_of_products(call, message):
+    with pytest.raises(ShapeError, match=message):
+        call()

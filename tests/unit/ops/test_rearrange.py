@@ -5,7 +5,14 @@ import pytest
 
 import miniml as ml
 from miniml import ops
-from miniml.core.errors import AttributeRefusedError, DTypeError, ShapeError, ValueRefusedError
+from miniml.core.errors import (
+    AttributeRefusedError,
+    DTypeError,
+    OutOfRangeError,
+    ShapeError,
+    TracedValueError,
+    ValueRefusedError,
+)
 from miniml.grad import grad
 from miniml.testing import gradcheck
 
@@ -171,3 +178,138 @@ def test_norm_of_zeros_of_nothing_and_of_other_dtypes():
         ops.norm(np.zeros(0), np.inf)
     with pytest.raises(AttributeRefusedError, match="norm got ord='fro'"):
         ops.norm(M, "fro")
+
+
+# Turns, diagonals, axes
+
+
+def turned():
+    """(function, the same in NumPy)."""
+    for k in (-1, 0, 1, 2, 7):
+        for axes in ((0, 1), (2, 0), (-1, 1)):
+            yield (
+                lambda x, k=k, a=axes: ops.rot90(x, k, a),
+                lambda x, k=k, a=axes: np.rot90(x, k, a),
+            )
+    for offset in (-5, -1, 0, 2, 9):
+        for axes in ((0, 1), (2, 0), (-1, 1)):
+            given = (offset, *axes)
+            yield lambda x, g=given: ops.diagonal(x, *g), lambda x, g=given: np.diagonal(x, *g)
+            yield lambda x, g=given: ops.trace(x, *g), lambda x, g=given: np.trace(x, *g)
+
+
+@pytest.mark.parametrize(("fn", "reference"), list(turned()))
+def test_turns_and_diagonals_are_numpys(fn, reference):
+    for run in (fn, ml.jit(fn)):
+        np.testing.assert_array_equal(run(X).asnumpy(), reference(X))
+    np.testing.assert_array_equal(
+        ml.vmap(fn)(np.stack([X, X + 1])).asnumpy(), np.stack([reference(X), reference(X + 1)])
+    )
+    assert fn(X.astype(np.float16)).dtype == ml.float16
+    assert fn(np.zeros((0, 3, 4))).shape == reference(np.zeros((0, 3, 4))).shape
+    if np.any(reference(X)):
+        assert gradcheck(lambda x: ops.square(fn(x)), X).ok
+
+
+@pytest.mark.parametrize("x", [np.array(5), M[0], M, X], ids=np.ndim)
+def test_axes_are_added_as_numpy_adds_them(x):
+    for name in ("atleast_1d", "atleast_2d", "atleast_3d"):
+        np.testing.assert_array_equal(getattr(ops, name)(x).asnumpy(), getattr(np, name)(x))
+        one, two = getattr(ops, name)(x, 2)
+        assert (one.shape, two.shape) == tuple(a.shape for a in getattr(np, name)(x, 2))
+    assert ops.atleast_1d() == ()
+
+
+def test_masked_select_takes_elements_and_sends_gradients_to_them():
+    for x, mask in ((X, X > 5), (X, M[0] > 2), (M[0], np.ones((2, 1), bool)), (5.0, True)):
+        expected = np.broadcast_arrays(x, mask)[0][np.broadcast_arrays(x, mask)[1]]
+        got = ops.masked_select(x, mask)
+        np.testing.assert_array_equal(got.asnumpy(), expected)
+        known = ml.jit(lambda x, mask=mask: ops.masked_select(x, mask))(x)
+        np.testing.assert_array_equal(known.asnumpy(), expected)
+    assert ops.masked_select(X, X > 99).shape == (0,)
+    dx = grad(lambda x: ops.sum(ops.square(ops.masked_select(x, x > 5))))(X)
+    np.testing.assert_array_equal(dx.asnumpy(), np.where(X > 5, 2 * X, 0))
+    rows = ml.vmap(lambda x: ops.masked_select(x, [True, False, True, True]))(M)
+    np.testing.assert_array_equal(rows.asnumpy(), M[:, [0, 2, 3]])
+
+
+# Segments
+
+IDS = np.array([2, 0, 2, 2, 0, 4, -1])
+STARTS = {"sum": (0, np.add), "prod": (1, np.multiply), "max": (-np.inf, np.maximum),
+          "min": (np.inf, np.minimum)}  # fmt: skip
+
+
+def segments(name, x, ids, count):
+    if name == "mean":
+        n = segments("sum", np.ones(ids.shape), ids, count)
+        each = np.maximum(n, 1).reshape(-1, *[1] * (x.ndim - ids.ndim))
+        return segments("sum", x, ids, count) / each
+    start, combine = STARTS[name]
+    out = np.full((count, *x.shape[ids.ndim :]), float(start))
+    combine.at(out, ids, x)
+    return out
+
+
+@pytest.mark.parametrize("name", ["sum", "mean", "prod", "max", "min"])
+@pytest.mark.parametrize(
+    ("shape", "ids"), [((7,), IDS), ((7, 3), IDS), ((1, 7, 2), IDS[None]), ((7, 0), IDS),
+                       ((0, 3), IDS[:0]), ((7, 3), np.sort(IDS % 5).astype(np.int32))]
+)  # fmt: skip
+def test_segments(name, shape, ids):
+    fn = getattr(ops, f"segment_{name}")
+    x = np.random.default_rng(0).normal(size=shape)
+    expected = segments(name, x, ids, 5)
+    for run in (lambda x, i: fn(x, i, 5), ml.jit(lambda x, i: fn(x, i, 5))):
+        np.testing.assert_allclose(run(x, ids).asnumpy(), expected, 1e-12)
+    for narrow in (np.float16, ml.bfloat16):
+        low = fn(x.astype(narrow), ids, 5)
+        assert low.dtype == ml.Tensor(x.astype(narrow)).dtype
+        np.testing.assert_allclose(low.astype("float64").asnumpy(), expected, 0.03, 0.03)
+    stacked = np.stack([x, 2 * x])
+    both = np.stack([ids, ids[::-1]])
+    each = ml.vmap(lambda x, i: fn(x, i, 5))(stacked, both).asnumpy()
+    for i in range(2):
+        np.testing.assert_allclose(each[i], segments(name, stacked[i], both[i], 5), 1e-12)
+    if x.size:
+        finite = np.isfinite(expected)
+        assert gradcheck(lambda v: ops.where(finite, fn(v, ids, 5), 0.0), x, order=2).ok
+
+
+def test_segments_of_integers_and_of_sixteen_bits():
+    x = np.array([3, -7, 5], np.int8)
+    assert ops.segment_max(x, [0, 0, 2], 3).tolist() == [3, -128, 5]
+    assert ops.segment_min(x, [0, 0, 2], 3).tolist() == [-7, 127, 5]
+    assert ops.segment_prod(x, [0, 0, 2], 3).tolist() == [-21, 1, 5]
+    assert ops.segment_mean(x, [0, 0, 2], 3).dtype == ml.float32
+    many = np.full(4000, 40, np.float16)  # a sum beyond float16
+    assert ops.segment_mean(many, np.zeros(4000, int), 1).tolist() == [40]
+    assert ops.segment_sum(np.zeros((0, 3)), np.zeros(0, int), 0).shape == (0, 3)
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda: ops.rot90(X, 1, (0, 3)), ShapeError, "rot90 got axis 3"),
+        (lambda: ops.rot90(X, 1, (0, -3)), ShapeError, "names one axis twice"),
+        (lambda: ops.rot90(X, 1, (0, 1, 2)), ShapeError, "it takes two axes"),
+        (lambda: ops.rot90(X, 0.5), AttributeRefusedError, "rot90 got k=0.5"),
+        (lambda: ops.diagonal(M[0]), ShapeError, "it takes two axes at least"),
+        (lambda: ops.diagonal(X, 0, 1, -2), ShapeError, "names one axis twice"),
+        (lambda: ops.diagonal(X, 0.5), AttributeRefusedError, "diagonal got offset=0.5"),
+        (lambda: ops.masked_select(X, X), DTypeError, "needs a bool mask; got float64"),
+        (lambda: ops.masked_select(X, [True, False]), ShapeError, "masked_select cannot"),
+        (lambda: ml.jit(lambda x: ops.masked_select(x, x > 1))(X), TracedValueError,
+         "masked_select got a traced boolean mask"),
+        (lambda: ops.segment_sum(X, [0], 2), ShapeError, r"segment_ids of shape \(1,\) for x of"),
+        (lambda: ops.segment_sum(X, 0, 2), ShapeError, r"segment_ids of shape \(\) for x of"),
+        (lambda: ops.segment_max(X, [0, 2], 2), OutOfRangeError, "index 2 for axis 0 of extent 2"),
+        (lambda: ops.segment_min(X, [0, 1], 2.5), AttributeRefusedError, "num_segments=2.5"),
+        (lambda: ops.segment_mean(X, [0.0, 1.0], 2), DTypeError, "needs integer indices"),
+        (lambda: ops.segment_sum(X > 1, [0, 1], 2), DTypeError, "no meaning for bool"),
+    ],
+)  # fmt: skip
+def test_refusals_of_turns_and_segments(call, error, message):
+    with pytest.raises(error, match=message):
+        call()

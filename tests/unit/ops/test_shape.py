@@ -9,6 +9,7 @@ import miniml as ml
 from miniml import ops
 from miniml.core.errors import ArityError, DTypeError, ShapeError
 from miniml.grad import grad, vjp
+from miniml.testing import gradcheck
 
 X = np.arange(24.0).reshape(2, 3, 4)
 
@@ -239,3 +240,80 @@ def test_pad():
         ops.pad(X, [(1, 1, 1)])
     with pytest.raises(ShapeError, match="numbers >= 0"):
         ops.pad(X, -1)
+
+
+# Windows, flattened and broadcast
+
+
+@pytest.mark.parametrize(
+    ("size", "axis", "step"), [(2, -1, 1), (3, 0, 2), (5, 1, 1), ((2, 3), (1, 0), 1),
+                               ((2, 2), (0, -1), (2, 3)), ((1, 4), (-1, 1), 2)]
+)  # fmt: skip
+def test_windows_are_numpys(size, axis, step):
+    x = np.sin(np.arange(6 * 5 * 7.0)).reshape(6, 5, 7)
+    expected = np.lib.stride_tricks.sliding_window_view(x, size, axis)
+    axes = axis if isinstance(axis, tuple) else (axis,)
+    steps = step if isinstance(step, tuple) else (step,) * len(axes)
+    for a, by in zip(axes, steps):
+        index = [slice(None)] * expected.ndim
+        index[a % 3] = slice(None, None, by)
+        expected = expected[tuple(index)]
+
+    def fn(x):
+        return ops.sliding_window(x, size, axis, step)
+
+    for run in (fn, ml.jit(fn)):
+        np.testing.assert_array_equal(run(x).asnumpy(), expected)
+    for moved in (x[::-1], x.transpose(2, 0, 1).copy().transpose(1, 2, 0)):
+        again = np.asarray(fn(ml.Tensor(moved)))
+        np.testing.assert_array_equal(fn(moved).asnumpy(), again)
+    np.testing.assert_array_equal(ml.vmap(fn)(x[None]).asnumpy()[0], expected)
+    small = x[:, :, :5]
+    assert gradcheck(lambda x: ops.square(fn(x)), small).ok
+    loss = lambda x: ops.sum(ops.max(ops.square(fn(x)) + 1.0, -1))  # noqa: E731
+    dx = [run(small).asnumpy() for run in (grad(loss), ml.jit(grad(loss)))]
+    np.testing.assert_allclose(*dx, 1e-12)
+
+
+def test_windows_share_memory_and_are_not_written():
+    x = ml.Tensor(np.arange(1000.0))
+    windows = ops.sliding_window(x, 100)
+    assert np.shares_memory(windows._data, x._data)
+    doubled = ml.jit(lambda x: ops.mul(ops.sliding_window(x * 1.0, 3), 2.0) + 1.0)(x)
+    expected = np.lib.stride_tricks.sliding_window_view(np.arange(1000.0), 3) * 2 + 1
+    np.testing.assert_array_equal(doubled.asnumpy(), expected)
+
+
+def test_flattened_and_broadcast():
+    x = np.arange(24.0).reshape(2, 3, 4)
+    for given in ((), (1,), (0, 1), (-2, -1), (1, 1)):
+        assert ops.flatten(x, *given).shape == ml.Tensor(x).flatten(*given).shape
+    assert ops.flatten(x, 1).tolist() == x.reshape(2, 12).tolist()
+    assert ops.flatten(5.0).shape == (1,)
+    assert ops.swap_axes(x, 0, 2).tolist() == np.swapaxes(x, 0, 2).tolist()
+    for got, expected in zip(
+        ops.broadcast_arrays(x, [1, 2, 3, 4], True), np.broadcast_arrays(x, [1, 2, 3, 4], True)
+    ):
+        assert (got.dtype, got.tolist()) == (expected.dtype, expected.tolist())
+    assert ops.broadcast_arrays() == ()
+    assert ml.Tensor(x).mT.tolist() == np.swapaxes(x, -1, -2).tolist()
+    traced = ml.jit(lambda t: t.mT @ t)(x).asnumpy()
+    np.testing.assert_allclose(traced, np.swapaxes(x, -1, -2) @ x)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: ops.sliding_window(np.ones(3), 4), "size 4 for axis 0 of shape"),
+        (lambda: ops.sliding_window(np.ones((3, 3)), (1, 2)), "give one for each axis"),
+        (lambda: ops.sliding_window(np.ones((3, 3)), (1, 2), (0, -2)), "names one axis twice"),
+        (lambda: ops.sliding_window(1.0, 1), "has none"),
+        (lambda: ops.flatten(np.ones(3), 1), "flatten got axis 1"),
+        (lambda: ops.flatten(np.ones((3, 3)), 1, 0), "start_dim 1 behind end_dim 0"),
+        (lambda: ops.broadcast_arrays(np.ones(2), np.ones(3)), "broadcast_arrays cannot"),
+        (lambda: ml.Tensor([1.0]).mT, "mT of a tensor of shape"),
+    ],
+)
+def test_refusals_of_windows(call, message):
+    with pytest.raises(ShapeError, match=message):
+        call()
