@@ -483,6 +483,8 @@ def smooth_l1_loss(x: Any, y: Any, reduction: str = "mean", beta: float = 1.0) -
 
 @calls("nn.functional.gaussian_nll_loss")
 def gaussian_nll_loss(x: Any, y: Any, variance: Any, **named: Any) -> Any:
+    if x.shape != y.shape:
+        raise LacksError("a target that broadcasts")
     if len(variance.shape) == len(x.shape) - 1:
         variance = ops.expand_dims(variance, -1)
     return ops.gaussian_nll_loss(x, y, variance, **named)
@@ -513,7 +515,7 @@ def embedding_bag(
     weight: Any, indices: Any, offsets: Any = None, padding_idx: Any = None,
     per_sample_weights: Any = None, mode: str = "mean", **rest: Any,
 ) -> Any:  # fmt: skip
-    if any(value for name, value in rest.items() if name != "sparse"):
+    if any(rest.values()):
         raise LacksError(", ".join(rest))
     return ops.embedding_bag(weight, indices, offsets, mode, per_sample_weights, padding_idx)
 

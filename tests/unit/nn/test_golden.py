@@ -33,6 +33,12 @@ INPUTS = {
     "probabilities": PROBS,
     "logs": (np.log(PROBS[0]), PROBS[1]),
     "signs": (PAIR[0], np.sign(fill((3, 4), 7))),
+    "bits": (PAIR[0], np.maximum(np.sign(fill((3, 4), 7)), 0)),
+    "ranks": (*PAIR, np.sign(fill((3, 4), 7))),
+    "angles": (*PAIR, np.sign(fill((3,), 7))),
+    "three": (*PAIR, fill((3, 4), 9)),
+    "spread": (*PAIR, np.abs(fill((3, 4), 8)) + 0.1),
+    "counts": (PAIR[0], np.round(np.abs(fill((3, 4), 6)) * 2)),
     "labels": (fill((2, 4, 3), 3), np.array([[0, 3, 1], [2, 3, 3]])),
     "paths": (
         special.log_softmax(fill((5, 2, 4), 4), 2),
@@ -103,6 +109,14 @@ GOLDEN = {
         "labels", 2.51825337, -0.529109343, 0
     ),
     "nn.NLLLoss(ignore_index=3)": ("labels", 0.722645052, -0.247264814, 0),
+    "nn.SmoothL1Loss('mean', 0.8)": ("pair", 1.80452968, -1.12554119, 0),
+    "nn.FocalLoss('sum', 1.5, 0.25)": ("bits", 0.278098233, -0.120777099, 0),
+    "nn.GaussianNLLLoss('sum', True)": ("spread", 36.6640126, -22.8798119, 0),
+    "nn.PoissonNLLLoss(full=True)": ("counts", 3.51450608, -2.1166243, 0),
+    "nn.TripletMarginLoss(margin=2.0, swap=True)": ("three", 2.50906738, -2.34082688, 0),
+    "nn.CosineEmbeddingLoss('sum', -0.5)": ("angles", 1.63016849, -0.482678721, 0),
+    "nn.MarginRankingLoss('mean', 0.5)": ("ranks", 0.341552289, -0.252417497, 0),
+    "nn.BCEWithLogitsLoss('mean', [1, 2, 3, 4], [0.5])": ("bits", 0.452689166, 0.12457429, 0),
     "nn.CTCLoss()": ("paths", 2.15242979, -3.85725111, 0),
 }  # fmt: skip
 # In training they draw; in evaluation they are the identity.
