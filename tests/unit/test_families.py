@@ -10,15 +10,15 @@ from miniml.core.families import FAMILIES
 from miniml.core.primitive import primitives
 
 ROOT = Path(__file__).parents[2]
-COMPOSED = {"convolution", "losses", "rearrange"}
+COMPOSED = {"convolution", "distributions", "loops", "losses", "rearrange"}
 # What stands beside the families on a floor, and the families that have nothing there.
 FLOORS = {
     "miniml/ops": (
-        {"bases", "checks", "composed", "convolution", "custom", "losses", "rearrange", "rules",
-         "validator"},
+        {"bases", "checks", "composed", "convolution", "custom", "distributions", "loops", "losses",
+         "rearrange", "rules", "validator"},
         set(),
     ),
-    "miniml/grad/rules": (set(), {"create", "elementwise", "random"}),
+    "miniml/grad/rules": (set(), {"create", "elementwise"}),
     "miniml/backends/cpu": ({"formats", "registering"}, set()),
     "miniml/backends/expressions": (
         {"functions", "rows", "table"}, {*FAMILIES} - {"create", "reduce"}
