@@ -19,7 +19,7 @@ from ..core.errors import DTypeError, ShapeError, ValueRefusedError
 from ..core.options import number
 from ..core.trace import Stream
 from . import reduce
-from .checks import broadcast, broadcasts_to, dtype_of, on_one_device, shape_of
+from .checks import as_array, broadcast, broadcasts_to, dtype_of, on_one_device, shape_of
 from .control import known_truth
 from .create import full
 from .elementwise import abs as magnitude
@@ -179,9 +179,8 @@ def dirichlet(
             f"dirichlet got alpha of shape {rows}; its last axis has one number or more for each "
             "draw"
         )
-    given = np.asarray(alpha, np.float32) if isinstance(alpha, (list, tuple)) else alpha
     whole = (*extents_of("dirichlet", shape), *rows)
-    call = _call("dirichlet", whole, dtype, alpha=(given, 0.0, True))
+    call = _call("dirichlet", whole, dtype, alpha=(alpha, 0.0, True))
     logs = drawn_of(Gamma, call.shape, float64, generator, call.wide("alpha"), True)
     return cast(softmax(logs, -1), call.dtype)
 
@@ -291,8 +290,8 @@ def _sound(who: str, name: str, value: Any, low: float | None, excluded: bool) -
         return (
             number(who, name, value, above=least) if excluded else number(who, name, value, least)
         )
-    if isinstance(value, (list, tuple, np.generic)):
-        value = np.asarray(value, getattr(value, "dtype", np.float32))
+    if isinstance(value, np.generic) or not hasattr(value, "dtype"):
+        value = np.asarray(as_array(value), dtype_of(value))
     if dtype_of(value) == bool_:
         raise DTypeError(f"{who} got {name} of bool; it is a number, so cast it")
     if low is None:

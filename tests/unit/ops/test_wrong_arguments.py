@@ -28,12 +28,14 @@ USUAL = [
 ]  # fmt: skip
 OWN = {
     "affine_grid": (np.ones((1, 2, 3), np.float32), (1, 1, 2, 2)),
+    "associative_scan": (ops.add, ROWS),
     "assign": (ml.Parameter(ROWS), ROWS),
     "batch_norm": (IMAGE, *[np.ones(4, np.float32)] * 4),
     "cond": (True, lambda: 1.0, lambda: 2.0),
     "ctc_loss": (np.zeros((4, 1, 3), np.float32), [[1]], [4], [1]),
     "einsum": ("ij,kj", ROWS, ROWS),
     "embedding_bag": (ROWS, INDICES, INDICES),
+    "fori_loop": (0, 3, lambda i, x: x, 0.0),
     "fold": (np.ones((1, 4, 4), np.float32), (3, 3), 2),
     "group_norm": (IMAGE, 2),
     "grid_sample": (SIGNAL, np.ones((2, 3, 1), np.float32)),
@@ -42,6 +44,8 @@ OWN = {
     "lp_pool3d": (VOLUME, 2, 2),
     "pack_attribute": (3, "<i4"),
     "resize": (IMAGE, 8),
+    "map": (lambda x: x, ROWS),
+    "switch": (0, [lambda x: x], ROWS),
     "scan": (lambda carry, x: (carry, x), 0.0, ROWS),
     "unpack_attribute": ({"a": b"\1"}, "a", "u1"),
     "while_loop": (lambda x: ops.less(x, 3), lambda x: ops.add(x, 1), 0, 4),
