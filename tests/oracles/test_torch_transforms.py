@@ -98,7 +98,7 @@ def towards_of(x, draws):
     """A tangent, symmetric where the point is."""
     t = draws.standard_normal(x.shape)
     square = x.ndim > 1 and x.shape[-1] == x.shape[-2]
-    return t + np.swapaxes(t, -1, -2) if square and np.array_equal(x, np.swapaxes(x, -1, -2)) else t
+    return t + np.swapaxes(t, -1, -2) if square and np.allclose(x, np.swapaxes(x, -1, -2)) else t
 
 
 def compare(info, call, sample):
