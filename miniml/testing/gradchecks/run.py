@@ -34,13 +34,14 @@ from ..report import (
     KINK,
     UNKNOWN,
     WRONG,
+    Agreement,
     Arrays,
     GradFinding,
     GradientError,
     GradReport,
     Verdict,
 )
-from ..tolerance import Array, Perturbation
+from ..tolerance import Array, Perturbation, of_one_size
 from .linearity import blind, check_linearity, check_narrow, not_finite, unseen
 from .others import adapted, framework_of, wide
 from .probe import ties
@@ -62,7 +63,6 @@ from .problem import (
     of_miniml,
 )
 from .search import Search, diagnosed
-from .tangents import check_forward
 
 Function = Callable[..., Any]
 
@@ -193,7 +193,7 @@ def _check_orders(
         if subject.raised:
             report.notes.append(f"the function raises near the point: {subject.raised}")
         if not report.findings and map_.forward is not None and not subject.unlike:
-            check_forward(subject, highest, report)
+            _check_forward(subject, highest, report)
         given = tuple(a.dtype for a in point)
         if not report.wrong and subject.dtypes != given:
             if time_is_up():
@@ -261,6 +261,42 @@ def _check_order(subject: Subject, report: GradReport, fixed: Array) -> Array:
     report.judged += judged.size
     unknown = np.setdiff1d(np.arange(subject.x.size), judged)
     return np.union1d(unknown, _elements(verdicts, KINK))
+
+
+FORWARD = "forward mode"
+
+
+def _check_forward(subject: Subject, highest: int, report: GradReport) -> None:
+    """Compare <dout, J t> of forward mode with <pull(dout), t>, for one random dout and t.
+
+    Where something is not finite nothing is compared; a refusal of forward mode becomes a note.
+    highest: the order up to which derivatives are checked. A tangent that is the transpose of a
+    bprop, which loses the gradient of its cotangent, is left to order 2.
+    """
+    rng = np.random.default_rng(0)  # its own, so that other checks see the same numbers
+    along, dout = of_one_size(rng, subject.x.size), of_one_size(rng, subject.y.size)
+    try:
+        moved = subject.tangent(along)
+    except MinimlError as error:
+        report.notes.append(f"{FORWARD} was not compared: {str(error).splitlines()[0]}")
+        return
+    terms, others = dout * moved, along * subject.pull(dout)
+    if not np.isfinite(terms).all() or not np.isfinite(others).all():
+        return
+    tolerance = float(np.sqrt(subject.roundoff))
+    bar = tolerance * float(np.abs(terms).sum() + np.abs(others).sum())
+    analytic, numeric = float(terms.sum()), float(others.sum())
+    if abs(analytic - numeric) <= bar:
+        what = f"{FORWARD}, the tangent along one direction against the pull-back"
+        report.checks.append(Agreement(1, what, analytic, numeric, bar, tolerance))
+        return
+    assert subject.map.forward is not None
+    why = subject.map.forward.fault(subject.arrays(subject.x), rng, tolerance)
+    if why or highest == 1:
+        why = why or "the tangent is not what the pull-back gives"
+        report.findings.append(
+            GradFinding(WRONG, 1, why, FORWARD, analytic=analytic, numeric=numeric, error_bar=bar)
+        )
 
 
 def _elements(verdicts: list[Verdict], *kinds: str) -> Array:

@@ -1,15 +1,12 @@
-"""Forward mode beside reverse mode: tangents of a function against its pull-back.
-
-`check_forward` compares them along a random direction, in which the pull-back has been compared
-with differences already. Where they differ, `Forward.fault` looks for the call whose jvp rule, or
-whose fact, gives another tangent than the transpose of its bprop.
+"""Tangents of a function, and the call at fault where they are not what its pull-back gives: one
+whose jvp rule, or whose fact, gives another tangent than the transpose of its bprop.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -20,14 +17,10 @@ from ...grad.forward import joint, jvp_rules, push, transposed
 from ...grad.reverse import linearize
 from ...grad.transforms import jvp
 from ...graph.record import Call
-from ..report import WRONG, Agreement, Arrays, GradFinding, GradReport
+from ..report import Arrays
 from ..tolerance import of_one_size
 
-if TYPE_CHECKING:
-    from .problem import Subject
-
 Function = Callable[..., Any]
-WHAT = "forward mode"
 
 
 @dataclass(frozen=True)
@@ -90,36 +83,3 @@ def _agree(got: Tensor | None, expected: Tensor | None, tolerance: float) -> boo
     known = np.isfinite(a) & np.isfinite(b)
     scale = np.abs(b[known]).max(initial=0.0)
     return bool(np.all(np.abs(a - b)[known] <= tolerance * scale))
-
-
-def check_forward(subject: Subject, highest: int, report: GradReport) -> None:
-    """Compare <dout, J t> of forward mode with <pull(dout), t>, for one random dout and t.
-
-    Where something is not finite nothing is compared; a refusal of forward mode becomes a note.
-    highest: the order up to which derivatives are checked. A tangent that is the transpose of a
-    bprop, which loses the gradient of its cotangent, is left to order 2.
-    """
-    rng = np.random.default_rng(0)  # its own, so that other checks see the same numbers
-    along, dout = of_one_size(rng, subject.x.size), of_one_size(rng, subject.y.size)
-    try:
-        moved = subject.tangent(along)
-    except MinimlError as error:
-        report.notes.append(f"{WHAT} was not compared: {str(error).splitlines()[0]}")
-        return
-    terms, others = dout * moved, along * subject.pull(dout)
-    if not np.isfinite(terms).all() or not np.isfinite(others).all():
-        return
-    tolerance = float(np.sqrt(subject.roundoff))
-    bar = tolerance * float(np.abs(terms).sum() + np.abs(others).sum())
-    analytic, numeric = float(terms.sum()), float(others.sum())
-    if abs(analytic - numeric) <= bar:
-        what = f"{WHAT}, the tangent along one direction against the pull-back"
-        report.checks.append(Agreement(1, what, analytic, numeric, bar, tolerance))
-        return
-    assert subject.map.forward is not None
-    why = subject.map.forward.fault(subject.arrays(subject.x), rng, tolerance)
-    if why or highest == 1:
-        why = why or "the tangent is not what the pull-back gives"
-        report.findings.append(
-            GradFinding(WRONG, 1, why, WHAT, analytic=analytic, numeric=numeric, error_bar=bar)
-        )
