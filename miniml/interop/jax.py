@@ -299,7 +299,8 @@ class Imported:
         self._made: dict[Any, tuple[_FromJax, Any]] = {}
 
     def __call__(self, *args: Any, **named: Any) -> Any:
-        leaves, spec = optree.tree_flatten((args, named), none_is_leaf=True)
+        tree: Any = (args, named)
+        leaves, spec = optree.tree_flatten(tree, none_is_leaf=True)
         plain = (*_NUMBERS, jax.Array)
         arrays = [isinstance(x, plain) and not isinstance(x, (bool, Tensor)) for x in leaves]
         given = [_as_ours(x) if is_one else x for x, is_one in zip(leaves, arrays, strict=True)]

@@ -31,6 +31,8 @@ from .operator import Operator, Traced, known, of_primitive, owned, refuse_param
 
 torch = package("torch", "miniml.interop with PyTorch")
 _fake_of = torch.empty
+_Function: Any = torch.autograd.Function
+_Module: Any = torch.nn.Module
 _interpreter = torch._C._functorch.peek_interpreter_stack
 _dispatch_modes = torch._C._len_torch_dispatch_stack
 _function_modes = torch._C._len_torch_function_stack
@@ -351,7 +353,7 @@ def computed(operator: Operator, tensors: Sequence[Any]) -> Any:
     return tuple(map(tensor_out, arrays))
 
 
-class _Recorded(torch.autograd.Function):  # type: ignore[misc]
+class _Recorded(_Function):  # type: ignore[misc]
     """A call that autograd sees and nothing else of torch does."""
 
     @staticmethod
@@ -366,10 +368,10 @@ class _Recorded(torch.autograd.Function):  # type: ignore[misc]
 
 
 # Past the look for transforms, of which there are none here: a quarter of the time of a call.
-_record = super(torch.autograd.Function, _Recorded).apply
+_record = super(_Function, _Recorded).apply
 
 
-class _Transformed(torch.autograd.Function):  # type: ignore[misc]
+class _Transformed(_Function):  # type: ignore[misc]
     """A call inside a transform of torch.func, which looks for rules here, not in the library."""
 
     @staticmethod
@@ -632,7 +634,7 @@ class _Spec:
         return _pytree.tree_unflatten(leaves, self.spec)
 
 
-class _Layer(torch.nn.Module):  # type: ignore[misc]
+class _Layer(_Module):  # type: ignore[misc]
     """A Cell below the one that was given: its parameters, buffers and mode."""
 
     def __init__(self, cell: Cell):

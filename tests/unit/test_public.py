@@ -37,6 +37,7 @@ CONTRACT = {
         TensorBoard LivePlot Metric accuracy
         top_k confusion_matrix f1 perplexity mean_absolute_error mean_squared_error""",
     "miniml.onnx": "load coverage register_operator Constant Setting",
+    "miniml.interop": """to_torch from_torch to_jax from_jax to_scipy Classifier Regressor""",
     "miniml.viz": """draw to_html to_dot to_mermaid activations gradients histograms gradient_flow
         feature_maps confusion_matrix""",
 }
