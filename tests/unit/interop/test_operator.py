@@ -107,7 +107,9 @@ def test_network_as_a_function_of_its_state():
     first, again = values(found.operator.run(*given)), values(found.operator.run(*given))
     for a, b in zip(first, again, strict=True):  # the state is an input: equal draws
         np.testing.assert_array_equal(a, b)
-    hidden = x @ before["0.weight"].T if before["0.weight"].shape == (4, 3) else x @ before["0.weight"]
+    hidden = (
+        x @ before["0.weight"].T if before["0.weight"].shape == (4, 3) else x @ before["0.weight"]
+    )
     np.testing.assert_allclose(first[1], 0.1 * (hidden + before["0.bias"]).mean(0), rtol=1e-4)
     for name, value in net.state_dict().items():  # nothing was written
         np.testing.assert_array_equal(value, before[name])
@@ -124,16 +126,20 @@ def test_results_are_handed_out_only_where_nobody_else_holds_them():
 
 
 def test_refusals():
-    with pytest.raises(GraphError, match="to_x refuses Assign, which updates a parameter; give a"):
+    with pytest.raises(GraphError, match=r"to_x refuses Assign, which updates a parameter; give a"):
         operator.known("to_x", ops.Assign())
-    with pytest.raises(MinimlError, match="to_x got 3; it takes a primitive, an nn.Cell, or a fun"):
+    with pytest.raises(
+        MinimlError, match=r"to_x got 3; it takes a primitive, an nn.Cell, or a fun"
+    ):
         operator.known("to_x", 3)
-    with pytest.raises(MinimlError, match="f returned a str; it returns trees of tensors"):
+    with pytest.raises(MinimlError, match=r"f returned a str; it returns trees of tensors"):
         traced(lambda x: "no", X)
     weight = ml.Parameter(X, "w")
-    with pytest.raises(GraphError, match="reads 'w', which would be a constant there, without a"):
+    with pytest.raises(GraphError, match=r"reads 'w', which would be a constant there, without a"):
         operator.refuse_parameters("to_x", np.sin, traced(lambda x: x * weight, X))
-    with pytest.raises(MinimlError, match="to_x needs the package nowhere, which is not installed"):
+    with pytest.raises(
+        MinimlError, match=r"to_x needs the package nowhere, which is not installed"
+    ):
         package("nowhere", "to_x")
 
 
@@ -184,5 +190,5 @@ def test_a_shared_parameter_is_the_array():
     array[0] = 7.0
     assert shared.tolist()[0] == 7.0
     array.setflags(write=False)
-    with pytest.raises(MinimlError, match="'w' needs memory that it may write to"):
+    with pytest.raises(MinimlError, match=r"'w' needs memory that it may write to"):
         shared_parameter(array, "w")

@@ -13,7 +13,7 @@ from miniml.testing import gradcheck
 
 torch = pytest.importorskip("torch", reason="no torch")
 interop = pytest.importorskip("miniml.interop.pytorch")
-from miniml.interop import from_torch, torch_functions, to_torch  # noqa: E402
+from miniml.interop import from_torch, to_torch, torch_functions  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:torch")
 
@@ -56,7 +56,9 @@ def test_examples_of_the_docstrings(module):
 
 
 def test_schema_and_instances_of_a_class():
-    assert str(SNAKE.overload._schema) == "miniml::InteropSnake(Tensor x, *, float alpha=1.) -> Tensor"
+    assert (
+        str(SNAKE.overload._schema) == "miniml::InteropSnake(Tensor x, *, float alpha=1.) -> Tensor"
+    )
     assert torch.equal(to_torch(InteropSnake)(X, alpha=0.5), SNAKE(X))
     assert torch.equal(torch.ops.miniml.InteropSnake(X, alpha=0.5), SNAKE(X))
     assert to_torch(InteropSnake(0.25)).overload is SNAKE.overload
@@ -95,9 +97,8 @@ def test_transforms_of_torch_func():
     assert torch.allclose(per_row, torch.func.vmap(torch.func.grad(g))(rows))
     assert torch.allclose(torch.func.hessian(f)(X), torch.func.hessian(g)(X))
     assert torch.allclose(torch.func.jacrev(torch.func.grad(f))(X), torch.func.hessian(g)(X))
-    outer = torch.func.vmap(torch.func.vmap(to_torch(ops.Mul()), (0, None)), (None, 0))
-    assert torch.allclose(outer(rows, rows), rows[:, None] * rows[None].transpose(0, 0) if False
-                          else torch.stack([rows * r for r in rows]))
+    twice = torch.func.vmap(torch.func.vmap(to_torch(ops.Mul()), (0, None)), (None, 0))
+    assert torch.allclose(twice(rows, rows), rows * rows[:, None])
 
 
 def test_export():
@@ -173,7 +174,8 @@ def test_network_shares_memory_both_ways():
     torch.nn.functional.cross_entropy(module(x), y).backward()
     optimizer.step()
     after = net.state_dict()
-    assert all(not np.array_equal(after[n], before[n]) for n in after)  # statistics too
+    same = {n for n in after if np.array_equal(after[n], before[n])}
+    assert same <= {"0.bias"}  # which the normalization takes out; statistics have moved, too
     step = ml.train_step(net, nn.CrossEntropyLoss(), optim.SGD(net.trainable_params(), lr=0.1))
     step(x.numpy(), y.numpy())
     for name, value in module.state_dict().items():
@@ -211,16 +213,18 @@ def test_network_compiled():
 
 def test_refusals():
     neg = to_torch(ops.Neg())
-    with pytest.raises(DTypeError, match="Neg got a float; it takes torch tensors, as torch.as_te"):
+    with pytest.raises(
+        DTypeError, match=r"Neg got a float; it takes torch tensors, as torch.as_te"
+    ):
         neg(1.0)
     with pytest.raises(ArityError, match=r"Neg takes 1 tensors \(x\); got 0"):
         neg()
-    with pytest.raises(DTypeError, match="of layout torch.sparse_coo; it takes dense tensors of"):
+    with pytest.raises(DTypeError, match=r"of layout torch.sparse_coo; it takes dense tensors of"):
         neg(torch.ones(2).to_sparse())
     weight = ml.Parameter(np.ones(7), "w")
-    with pytest.raises(GraphError, match="reads 'w', which would be a constant there"):
+    with pytest.raises(GraphError, match=r"reads 'w', which would be a constant there"):
         to_torch(lambda x: x * weight)(X)
-    with pytest.raises(ArityError, match="attributes of the class"):
+    with pytest.raises(ArityError, match=r"attributes of the class"):
         SNAKE(X, alpha=0.5)
 
 
@@ -274,15 +278,15 @@ def test_module_trains_here():
 
 
 def test_from_torch_refuses_effects():
-    with pytest.raises(GraphError, match="Dropout, which draws random numbers: .*module.eval"):
+    with pytest.raises(GraphError, match=r"Dropout, which draws random numbers: .*module.eval"):
         from_torch(torch.nn.Dropout(), torch.ones(3))
     norm = torch.nn.BatchNorm1d(3)
-    with pytest.raises(GraphError, match="BatchNorm1d, which writes to the buffer running_"):
+    with pytest.raises(GraphError, match=r"BatchNorm1d, which writes to the buffer running_"):
         from_torch(norm, torch.ones(4, 3))
     assert not norm.running_mean.any()
-    with pytest.raises(GraphError, match="writes to argument 0: .*return the values"):
+    with pytest.raises(GraphError, match=r"writes to argument 0: .*return the values"):
         from_torch(lambda t: t.add_(1))(np.ones(3))
-    with pytest.raises(DTypeError, match="returned a int; from_torch takes functions that return"):
+    with pytest.raises(DTypeError, match=r"returned a int; from_torch takes functions that return"):
         from_torch(lambda t: 3)(np.ones(3))
-    with pytest.raises(MinimlError, match="from_torch got 3; it takes a function of tensors"):
+    with pytest.raises(MinimlError, match=r"from_torch got 3; it takes a function of tensors"):
         from_torch(3)
