@@ -149,11 +149,11 @@ def test_a_missing_package_is_named(name, monkeypatch):
     monkeypatch.setitem(sys.modules, module, None)
     for loaded in ("pytorch", "torch_functions", "jax"):
         monkeypatch.delitem(sys.modules, f"miniml.interop.{loaded}", raising=False)
-    namespace = vars(ml.interop) if hasattr(ml, "interop") else vars(sys.modules["miniml.interop"])
+    namespace = vars(ml.interop)
     asked = {"pytorch": "to_torch", "jax": "to_jax"}[name]
     monkeypatch.delitem(namespace, asked, raising=False)
     with pytest.raises(MinimlError, match=f"needs the package {module}, which is not installed"):
-        getattr(sys.modules["miniml.interop"], asked)
+        getattr(ml.interop, asked)
 
 
 class _Cubes(Foreign):
@@ -192,3 +192,13 @@ def test_a_shared_parameter_is_the_array():
     array.setflags(write=False)
     with pytest.raises(MinimlError, match=r"'w' needs memory that it may write to"):
         shared_parameter(array, "w")
+
+
+def test_names_of_the_wing():
+    names = "Classifier Regressor from_jax from_torch to_jax to_scipy to_torch"
+    assert dir(ml.interop) == names.split()
+    taken: dict[str, object] = {}
+    exec("from miniml.interop import *", taken)  # whatever is installed
+    assert {"to_scipy", "Classifier"} <= set(taken) <= {*dir(ml.interop), "__builtins__"}
+    with pytest.raises(AttributeError, match=r"miniml.interop' has no attribute 'to_torhc'"):
+        _ = ml.interop.to_torhc
