@@ -200,5 +200,5 @@ def test_names_of_the_wing():
     taken: dict[str, object] = {}
     exec("from miniml.interop import *", taken)  # whatever is installed
     assert {"to_scipy", "Classifier"} <= set(taken) <= {*dir(ml.interop), "__builtins__"}
-    with pytest.raises(AttributeError, match=r"miniml.interop' has no attribute 'to_torhc'"):
+    with pytest.raises(AttributeError, match=r"interop'? has no attribute 'to_torhc'"):
         _ = ml.interop.to_torhc
