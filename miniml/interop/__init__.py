@@ -29,7 +29,7 @@ _OF = {
 }  # fmt: skip
 _NEEDS = {"pytorch": "torch", "torch_functions": "torch", "jax": "jax", "estimators": "sklearn"}
 # What `import *` takes: names whose package is installed. The others say what is missing.
-__all__ = [n for n, module in _OF.items() if find_spec(_NEEDS.get(module, "numpy")) is not None]  # noqa: PLE0604, PLE0605
+__all__ = [n for n, module in _OF.items() if find_spec(_NEEDS.get(module, "numpy")) is not None]
 
 
 def __dir__() -> list[str]:
