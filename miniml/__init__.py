@@ -72,6 +72,7 @@ _install_eager(_EagerTrace())
 if typing.TYPE_CHECKING:  # checkers read the imports
     from . import data as data
     from . import grad as grad
+    from . import interop as interop
     from . import nn as nn
     from . import onnx as onnx
     from . import optim as optim
@@ -86,7 +87,7 @@ if typing.TYPE_CHECKING:  # checkers read the imports
     from .train import train_step as train_step
     from .viz import draw as draw
 else:  # imported where they are first used: whoever runs a graph needs none of them
-    _LATER = ("data", "grad", "nn", "onnx", "optim", "testing", "train", "viz")
+    _LATER = ("data", "grad", "interop", "nn", "onnx", "optim", "testing", "train", "viz")
     _OF = {"recompute": "nn.container", "draw": "viz", "vmap": "grad.batching"}
     _OF["elementwise"] = "grad.formula"
     _OF |= dict.fromkeys(("load_checkpoint", "save_checkpoint", "train_step"), "train")

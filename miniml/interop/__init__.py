@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib
 import sys
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from ..core.hints import unknown
@@ -26,14 +27,13 @@ _OF = {
     "to_torch": "pytorch", "from_torch": "torch_functions", "to_jax": "jax", "from_jax": "jax",
     "to_scipy": "scipy", "Classifier": "estimators", "Regressor": "estimators",
 }  # fmt: skip
-__all__ = [
-    "Classifier", "Regressor",
-    "from_jax", "from_torch", "to_jax", "to_scipy", "to_torch",
-]  # fmt: skip
+_NEEDS = {"pytorch": "torch", "torch_functions": "torch", "jax": "jax", "estimators": "sklearn"}
+# What `import *` takes: names whose package is installed. The others say what is missing.
+__all__ = [n for n, module in _OF.items() if find_spec(_NEEDS.get(module, "numpy")) is not None]
 
 
 def __dir__() -> list[str]:
-    return list(__all__)
+    return sorted(_OF)
 
 
 if not TYPE_CHECKING:

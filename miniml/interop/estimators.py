@@ -116,7 +116,7 @@ class Classifier(ClassifierMixin, _Network):  # type: ignore[misc]
         check_classification_targets(labels)
         self.classes_, index = np.unique(labels, return_inverse=True)
         if len(self.classes_) < 2:
-            raise ValueError(f"Classifier got one class, {self.classes_[0]!r}; it needs two")
+            raise ValueError(f"Classifier got one class, {self.classes_[0]}; it needs two")
         found: Classifier = self._trained(x, index, len(self.classes_), nn.CrossEntropyLoss())
         return found
 

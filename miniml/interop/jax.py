@@ -46,8 +46,8 @@ def to_jax(obj: Any) -> Any:
 
     >>> import jax
     >>> from miniml import ops
-    >>> float(jax.grad(jax.grad(to_jax(ops.Sin())))(0.0))
-    -0.0
+    >>> float(jax.grad(jax.grad(to_jax(ops.Exp())))(0.0))
+    1.0
     """
     kind = known("to_jax", obj)
     if kind == "primitive":
@@ -299,7 +299,8 @@ class Imported:
         self._made: dict[Any, tuple[_FromJax, Any]] = {}
 
     def __call__(self, *args: Any, **named: Any) -> Any:
-        leaves, spec = optree.tree_flatten((args, named), none_is_leaf=True)
+        tree: Any = (args, named)
+        leaves, spec = optree.tree_flatten(tree, none_is_leaf=True)
         plain = (*_NUMBERS, jax.Array)
         arrays = [isinstance(x, plain) and not isinstance(x, (bool, Tensor)) for x in leaves]
         given = [_as_ours(x) if is_one else x for x, is_one in zip(leaves, arrays, strict=True)]

@@ -31,6 +31,8 @@ from .operator import Operator, Traced, known, of_primitive, owned, refuse_param
 
 torch = package("torch", "miniml.interop with PyTorch")
 _fake_of = torch.empty
+_Function: Any = torch.autograd.Function
+_Module: Any = torch.nn.Module
 _interpreter = torch._C._functorch.peek_interpreter_stack
 _dispatch_modes = torch._C._len_torch_dispatch_stack
 _function_modes = torch._C._len_torch_function_stack
@@ -80,7 +82,10 @@ def to_torch(obj: Any, name: str | None = None) -> Any:
 
 def tensor_in(x: Any) -> Tensor:
     """The Tensor around the memory of a torch tensor of the CPU; DTypeError for another one."""
-    return around(array_in(x))
+    try:  # as `array_in` does, without the call
+        return around(x.detach().numpy() if x.requires_grad else x.numpy())
+    except (TypeError, RuntimeError):
+        return around(_unusual(x.detach()))
 
 
 def array_in(x: Any) -> Array:
@@ -246,7 +251,7 @@ class Library:
         if len(tensors) != self.inputs:
             raise _arity(self.name, self.example.inputs, tensors)
         if recorded and _grad_enabled():
-            return _record(self, operator, attributes, *tensors)
+            return _record((self, operator, attributes), *tensors)
         return computed(operator, tensors)
 
     def _dispatched(self, attributes: dict[str, Any], tensors: Sequence[Any]) -> Any:
@@ -296,7 +301,9 @@ class Library:
 
     def _keep(self, ctx: Any, inputs: Any, output: Any, keyword_only_inputs: Any = None) -> None:
         outs = (output,) if self.count == 1 else tuple(output)
-        _save(ctx, self, keyword_only_inputs or {}, inputs, outs)
+        given = keyword_only_inputs or {}
+        ctx.call = self, self.operator_of(**given), given
+        _save(ctx, self, inputs, outs)
 
     def _backward(self, ctx: Any, *douts: Any) -> Any:
         return _gradients(ctx, douts)
@@ -347,29 +354,31 @@ def computed(operator: Operator, tensors: Sequence[Any]) -> Any:
         hide_frames(error)
         raise
     if len(arrays) == 1:
-        return tensor_out(arrays[0])
+        return tensor_out(arrays[0])  # the common case
     return tuple(map(tensor_out, arrays))
 
 
-class _Recorded(torch.autograd.Function):  # type: ignore[misc]
-    """A call that autograd sees and nothing else of torch does."""
+class _Recorded(_Function):  # type: ignore[misc]
+    """A call that autograd sees and nothing else of torch does. call: the Library, the Operator and
+    the attributes, in one argument, as torch takes time for each."""
 
     @staticmethod
-    def forward(ctx: Any, library: Library, operator: Operator, attributes: Any, *xs: Any) -> Any:
-        found = computed(operator, xs)
-        _save(ctx, library, attributes, xs, (found,) if library.count == 1 else found)
+    def forward(ctx: Any, call: tuple[Library, Operator, Any], *xs: Any) -> Any:
+        found = computed(call[1], xs)
+        ctx.call = call
+        _save(ctx, call[0], xs, (found,) if call[0].count == 1 else found)
         return found
 
     @staticmethod
     def backward(ctx: Any, *douts: Any) -> Any:
-        return (None, None, None, *_gradients(ctx, douts))
+        return (None, *_gradients(ctx, douts))
 
 
 # Past the look for transforms, of which there are none here: a quarter of the time of a call.
-_record = super(torch.autograd.Function, _Recorded).apply
+_record = super(_Function, _Recorded).apply
 
 
-class _Transformed(torch.autograd.Function):  # type: ignore[misc]
+class _Transformed(_Function):  # type: ignore[misc]
     """A call inside a transform of torch.func, which looks for rules here, not in the library."""
 
     @staticmethod
@@ -378,9 +387,9 @@ class _Transformed(torch.autograd.Function):  # type: ignore[misc]
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        library, _, attributes, *xs = inputs
-        outs = (output,) if library.count == 1 else output
-        _save(ctx, library, attributes, xs, outs)
+        library, _, _, *xs = inputs
+        ctx.call = inputs[:3]
+        _save(ctx, library, xs, (output,) if library.count == 1 else output)
         ctx.save_for_forward(*xs)
 
     @staticmethod
@@ -397,28 +406,27 @@ class _Transformed(torch.autograd.Function):  # type: ignore[misc]
 
     @staticmethod
     def jvp(ctx: Any, *tangents: Any) -> Any:
-        library, attributes, _ = ctx.call
+        library, _, attributes = ctx.call
         xs, pushed = ctx.saved_tensors[: len(tangents) - 3], library.pushed
         given = [torch.zeros_like(x) if t is None else t for x, t in zip(xs, tangents[3:])]
         return pushed.call(pushed.operator_of(**attributes), attributes, (*xs, *given))
 
 
-def _save(ctx: Any, library: Library, attributes: Any, xs: Any, outs: tuple[Any, ...]) -> None:
+def _save(ctx: Any, library: Library, xs: Any, outs: tuple[Any, ...]) -> None:
     """Keep what the pull-back takes."""
-    ctx.call = library, attributes, len(outs)
     ctx.save_for_backward(*xs, *outs)
-    if not library.example.differentiable:
-        ctx.mark_non_differentiable(*outs)
-        return
+    follows = library.example.differentiable
     for out in outs:
-        if not out.dtype.is_floating_point:
-            ctx.mark_non_differentiable(*[o for o in outs if not o.dtype.is_floating_point])
+        if not (follows and out.is_floating_point()):
+            fixed = [o for o in outs if not (follows and o.is_floating_point())]
+            ctx.mark_non_differentiable(*fixed)
             return
 
 
 def _gradients(ctx: Any, douts: Sequence[Any]) -> tuple[Any, ...]:
     """The gradients of the inputs of a call, None for those that are not floats."""
-    saved, (library, attributes, count) = ctx.saved_tensors, ctx.call
+    saved, (library, _, attributes) = ctx.saved_tensors, ctx.call
+    count = library.count
     xs, outs = saved[:-count], saved[-count:]
     given = [torch.zeros_like(o) if d is None else d for o, d in zip(outs, douts, strict=True)]
     pulled = library.pulled
@@ -632,7 +640,7 @@ class _Spec:
         return _pytree.tree_unflatten(leaves, self.spec)
 
 
-class _Layer(torch.nn.Module):  # type: ignore[misc]
+class _Layer(_Module):  # type: ignore[misc]
     """A Cell below the one that was given: its parameters, buffers and mode."""
 
     def __init__(self, cell: Cell):

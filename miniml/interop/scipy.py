@@ -46,8 +46,9 @@ class Problem:
 
     def __init__(self, fn: Callable[..., Any], template: Any, compiled: bool):
         self.weights = _weights(template)
-        tree = template if self.weights is None else list(self.weights)
-        leaves, self._spec = optree.tree_flatten(tree, none_is_leaf=True)
+        tree: Any = template if self.weights is None else list(self.weights)
+        leaves, spec = optree.tree_flatten(tree, none_is_leaf=True)
+        self._spec: Any = spec
         self._leaves = [leaf if isinstance(leaf, Tensor) else Tensor(leaf) for leaf in leaves]
         bad = next((leaf for leaf in self._leaves if not is_float(leaf.dtype)), None)
         if bad is not None or not self._leaves:
@@ -55,7 +56,7 @@ class Problem:
             raise GradientArgumentError(
                 f"to_scipy got a template with {what}; give a tree of floats, a Cell or Parameters"
             )
-        run = jit if compiled else (lambda f: f)
+        run: Any = jit if compiled else _itself
         if self.weights is None:
             self._both = run(value_and_grad(fn))
             self._product = run(lambda x, v: hvp(fn, (x,), (v,)))
@@ -87,7 +88,8 @@ class Problem:
 
     def tree(self, x: Any) -> Any:
         """A vector as a tree like the template; ShapeError for another length."""
-        return self._spec.unflatten(self._parts(x))
+        leaves: Any = self._parts(x)
+        return self._spec.unflatten(leaves)
 
     def assign(self, x: Any) -> None:
         """Give the parameters the values in a vector."""
@@ -108,6 +110,10 @@ class Problem:
     def _vector(self, tree: Any) -> Array:
         leaves = self._spec.flatten_up_to(tree)
         return np.concatenate([leaf.asnumpy().ravel().astype(np.float64) for leaf in leaves])
+
+
+def _itself(fn: Any) -> Any:
+    return fn
 
 
 def _weights(template: Any) -> Sequence[Parameter] | None:

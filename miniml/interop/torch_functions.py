@@ -60,7 +60,8 @@ class Imported:
         self._made: dict[Any, tuple[_FromTorch, Any]] = {}
 
     def __call__(self, *args: Any, **named: Any) -> Any:
-        leaves, spec = optree.tree_flatten((args, named), none_is_leaf=True)
+        tree: Any = (args, named)
+        leaves, spec = optree.tree_flatten(tree, none_is_leaf=True)
         given = [_as_ours(leaf) for leaf in leaves]
         positions = [i for i, leaf in enumerate(given) if isinstance(leaf, Tensor)]
         fixed = tuple([leaf for leaf in given if not isinstance(leaf, Tensor)])

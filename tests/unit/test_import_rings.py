@@ -18,6 +18,8 @@ import miniml
 ROOT = Path(miniml.__file__).parent
 # import_module of a name that is made when the program runs: lazy subpackages, a user's module.
 BY_ANY_NAME = {
+    "miniml.interop",
+    "miniml.interop.foreign",
     "miniml",
     "miniml.cli",
     "miniml.cli.named",

@@ -18,7 +18,7 @@ CONTRACT = {
         uint64 PYNATIVE_MODE GRAPH_MODE set_context context Tensor Parameter jit manual_seed
         save_checkpoint load_checkpoint save_graph load_graph train_step trace explain
         Primitive PrimitiveWithInfer PrimitiveWithCheck prim_attr_register infer_rule KernelAttr
-        Kernel kernel ArraySpec elementwise_kernel raw_kernel Launch recompute hooks profile
+        Kernel kernel ArraySpec elementwise_kernel raw_kernel Launch recompute hooks profile interop
         debug_nans register_pass schedule_pass unregister_pass register_rule draw nn onnx ops
         optim grad testing errors data viz train""",
     "miniml.nn": """Cell CellList Sequential Dense ReLU LSTM GRU RNN MultiHeadAttention
@@ -54,6 +54,7 @@ def test_dir_shows_the_contract_and_no_inner_module(package):
         "errors",
         "grad",
         "init",
+        "interop",
         "nn",
         "onnx",
         "ops",

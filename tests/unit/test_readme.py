@@ -15,7 +15,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 GUIDES = (
     "checking", "training", "sequences", "transforms", "compiling", "looking-inside", "passes",
-    "graphs", "onnx",
+    "graphs", "onnx", "interop",
 )  # fmt: skip
 PAGES = (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(ROOT.glob("docs/**/*.md")))
 DOCUMENTS = (ROOT / "README.md", *(ROOT / f"docs/{name}.md" for name in GUIDES))
@@ -100,6 +100,9 @@ def test_section_runs(document, section, tmp_path):
         pytest.skip("no C++ compiler here")
     if any("from onnx" in b.code for b in blocks) and find_spec("onnx") is None:
         pytest.skip("no onnx here")
+    for package in ("torch", "jax"):
+        if any(f"import {package}\n" in b.code for b in blocks) and find_spec(package) is None:
+            pytest.skip(f"no {package} here")
     path = tmp_path / f"page_{Path(document).stem}.py"  # not onnx.py, which it imports
     path.write_text(script([b for b in blocks if b.language == "python"]))
     run = subprocess.run(

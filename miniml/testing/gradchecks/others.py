@@ -48,7 +48,7 @@ def adapted(fn: Function, args: Sequence[Any], framework: str) -> tuple[Function
         from ...interop.torch_functions import from_torch  # noqa: PLC0415
 
         if isinstance(fn, type) and issubclass(fn, torch.autograd.Function):
-            fn = fn.apply
+            fn = fn.apply  # type: ignore[attr-defined]
         taken, convert, kind = from_torch(fn), array_in, torch.Tensor
         given = optree.tree_map(
             lambda x: Tensor(convert(x)) if isinstance(x, kind) else x,

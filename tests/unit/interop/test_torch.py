@@ -1,0 +1,292 @@
+"""Primitives, functions and networks in PyTorch, and its functions and modules here."""
+
+import doctest
+
+import numpy as np
+import pytest
+
+import miniml as ml
+from miniml import Primitive, nn, ops, optim
+from miniml.errors import ArityError, DTypeError, GraphError, MinimlError
+from miniml.grad import grad, hessian
+from miniml.testing import gradcheck
+
+torch = pytest.importorskip("torch", reason="no torch")
+interop = pytest.importorskip("miniml.interop.pytorch")
+from miniml.interop import from_torch, to_torch, torch_functions  # noqa: E402
+
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:torch")
+
+
+class InteropSnake(Primitive):
+    """x + sin(alpha x)^2 / alpha."""
+
+    alpha: float = 1.0
+    elementwise = True
+    expression = "x + sin(alpha * x) * sin(alpha * x) / alpha"
+
+    def infer_shape(self, x):
+        return x
+
+    def infer_dtype(self, x):
+        return x
+
+    def bprop(self, x, out, dout):
+        return (dout * (1.0 + ops.sin(2.0 * self.alpha * x)),)
+
+    def compute(self, x, *, alpha, out):
+        np.add(x, np.sin(alpha * x) ** 2 / alpha, out=out)
+
+
+def expected(x, alpha=0.5):
+    return x + torch.sin(alpha * x) ** 2 / alpha
+
+
+SNAKE = to_torch(InteropSnake(0.5))
+X = torch.linspace(-2, 2, 7, dtype=torch.float64)
+
+
+def wanted(x=X):
+    return x.clone().requires_grad_()
+
+
+@pytest.mark.parametrize("module", [interop, torch_functions])
+def test_examples_of_the_docstrings(module):
+    assert doctest.testmod(module, optionflags=doctest.ELLIPSIS).failed == 0
+
+
+def test_schema_and_instances_of_a_class():
+    assert (
+        str(SNAKE.overload._schema) == "miniml::InteropSnake(Tensor x, *, float alpha=1.) -> Tensor"
+    )
+    assert torch.equal(to_torch(InteropSnake)(X, alpha=0.5), SNAKE(X))
+    assert torch.equal(torch.ops.miniml.InteropSnake(X, alpha=0.5), SNAKE(X))
+    assert to_torch(InteropSnake(0.25)).overload is SNAKE.overload
+
+
+def test_torchs_own_checkers_pass():
+    torch.library.opcheck(SNAKE.overload, (wanted(),), {"alpha": 0.5})
+    assert torch.autograd.gradcheck(SNAKE, wanted())
+    assert torch.autograd.gradgradcheck(SNAKE, wanted())
+    assert torch.autograd.gradgradcheck(
+        lambda v: torch.ops.miniml.InteropSnake(v, alpha=0.5), wanted()
+    )
+
+
+@pytest.mark.parametrize("dynamic", [None, True])
+def test_compile(dynamic):
+    def f(x):
+        return (SNAKE(x) ** 2).sum()
+
+    x, y = wanted(), wanted()
+    torch.compile(f, fullgraph=True, backend="aot_eager", dynamic=dynamic)(x).backward()
+    (expected(y) ** 2).sum().backward()
+    assert torch.allclose(x.grad, y.grad)
+
+
+def test_transforms_of_torch_func():
+    def f(x):
+        return (SNAKE(x) ** 2).sum()
+
+    def g(x):
+        return (expected(x) ** 2).sum()
+
+    rows = torch.randn(3, 7, dtype=torch.float64)
+    assert torch.allclose(torch.func.vmap(SNAKE)(rows), expected(rows))
+    per_row = torch.func.vmap(torch.func.grad(f))(rows)
+    assert torch.allclose(per_row, torch.func.vmap(torch.func.grad(g))(rows))
+    assert torch.allclose(torch.func.hessian(f)(X), torch.func.hessian(g)(X))
+    assert torch.allclose(torch.func.jacrev(torch.func.grad(f))(X), torch.func.hessian(g)(X))
+    twice = torch.func.vmap(torch.func.vmap(to_torch(ops.Mul()), (0, None)), (None, 0))
+    assert torch.allclose(twice(rows, rows), rows * rows[:, None])
+
+
+def test_export():
+    class Net(torch.nn.Module):
+        def forward(self, x):
+            return SNAKE(x)
+
+    program = torch.export.export(Net(), (X,))
+    names = [str(n.target) for n in program.graph.nodes if n.op == "call_function"]
+    assert names == ["miniml.InteropSnake.default"]
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32", "float64", "int32", "int64"])
+def test_dtypes_strides_and_shapes(dtype):
+    neg, x = to_torch(ops.Neg()), torch.arange(6).reshape(2, 3).to(getattr(torch, dtype))
+    for given in (x, x.T, x[:, ::2], x[:0], x[0, 0], x.expand(4, 2, 3)):
+        found = neg(given)
+        assert found.dtype == x.dtype
+        assert torch.equal(found, -given)
+    assert torch.equal(to_torch(ops.LogicalNot())(x > 2), ~(x > 2))
+
+
+def test_memory_is_shared_on_the_way_in_and_owned_on_the_way_out():
+    x = torch.arange(6.0)
+    assert interop.tensor_in(x)._data.ctypes.data == x.data_ptr()
+    y = to_torch(ops.Reshape((2, 3)))(x)
+    y[0, 0] = 7.0
+    assert x[0] == 0.0
+    constant = ml.Tensor(np.ones(3))
+    to_torch(lambda x: constant)(X).zero_()
+    assert constant.tolist() == [1.0, 1.0, 1.0]
+
+
+def test_several_outputs_and_integers():
+    top = to_torch(lambda x: ops.topk(x, 2))
+    x = wanted()
+    values, indices = top(x)
+    assert indices.tolist() == [6, 5]
+    assert not indices.requires_grad
+    values.sum().backward()
+    assert x.grad.tolist() == [0, 0, 0, 0, 0, 1, 1]
+
+
+def test_function_of_trees():
+    f = to_torch(lambda a, b: {"s": ops.sin(a) @ b["m"], "t": (a * 2.0).sum()}, name="tree_of_two")
+    a, b = torch.randn(3, 4).double().requires_grad_(), torch.randn(4, 2).double().requires_grad_()
+    assert torch.allclose(f(a, {"m": b})["s"], torch.sin(a) @ b)
+
+    def flat(a, b):
+        return tuple(f(a, {"m": b}).values())
+
+    assert torch.autograd.gradcheck(flat, (a, b))
+    assert torch.autograd.gradgradcheck(flat, (a, b))
+    compiled = torch.compile(lambda a, b: f(a, {"m": b})["s"], fullgraph=True, backend="aot_eager")
+    assert torch.allclose(compiled(a, b), torch.sin(a) @ b)
+
+
+def small_net():
+    ml.manual_seed(1)
+    return nn.Sequential(
+        nn.Dense(3, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Dropout(0.3), nn.Dense(8, 2)
+    )
+
+
+def test_network_shares_memory_both_ways():
+    net = small_net()
+    module = to_torch(net)
+    assert list(module.state_dict()) == list(net.parameters_dict())
+    assert [n for n, _ in module.named_parameters()] == [p.name for p in net.trainable_params()]
+    x, y = torch.randn(16, 3), torch.randint(0, 2, (16,))
+    optimizer = torch.optim.SGD(module.parameters(), lr=0.1)
+    before = net.state_dict()
+    torch.nn.functional.cross_entropy(module(x), y).backward()
+    optimizer.step()
+    after = net.state_dict()
+    same = {n for n in after if np.array_equal(after[n], before[n])}
+    assert same <= {"0.bias"}  # which the normalization takes out; statistics have moved, too
+    step = ml.train_step(net, nn.CrossEntropyLoss(), optim.SGD(net.trainable_params(), lr=0.1))
+    step(x.numpy(), y.numpy())
+    for name, value in module.state_dict().items():
+        np.testing.assert_array_equal(value.numpy(), net.state_dict()[name])
+
+
+def test_mode_and_gradients_of_a_network():
+    net = small_net()
+    module = to_torch(net).eval()
+    assert not any(c.training for c in net.cells())
+    x = torch.randn(4, 3)
+    np.testing.assert_allclose(module(x).detach().numpy(), net(x.numpy()).asnumpy(), rtol=1e-6)
+    module(x).sum().backward()
+    ours = grad(lambda: ops.sum(net(x.numpy())), None, weights=net)()
+    for theirs, mine in zip(module.parameters(), ours, strict=True):
+        np.testing.assert_allclose(theirs.grad.numpy(), mine.asnumpy(), rtol=1e-5, atol=1e-6)
+    module.train()
+    assert net.training
+    assert not torch.equal(module(x), module(x))  # dropout
+    zeros = {n: torch.zeros_like(p) for n, p in module.named_parameters()}
+    module.eval()
+    assert not torch.func.functional_call(module, zeros, (x,)).any()
+
+
+def test_network_compiled():
+    module = to_torch(small_net())
+    compiled = torch.compile(module, fullgraph=True, backend="aot_eager")
+    x = torch.randn(5, 3)
+    before = module.state_dict()["1.running_mean"].clone()
+    assert not torch.equal(compiled(x), compiled(x))
+    assert not torch.equal(module.state_dict()["1.running_mean"], before)
+    module.eval()
+    assert torch.allclose(compiled(x), module(x))
+
+
+def test_refusals():
+    neg = to_torch(ops.Neg())
+    with pytest.raises(
+        DTypeError, match=r"Neg got a float; it takes torch tensors, as torch.as_te"
+    ):
+        neg(1.0)
+    with pytest.raises(ArityError, match=r"Neg takes 1 tensors \(x\); got 0"):
+        neg()
+    with pytest.raises(DTypeError, match=r"of layout torch.sparse_coo; it takes dense tensors of"):
+        neg(torch.ones(2).to_sparse())
+    weight = ml.Parameter(np.ones(7), "w")
+    with pytest.raises(GraphError, match=r"reads 'w', which would be a constant there"):
+        to_torch(lambda x: x * weight)(X)
+    with pytest.raises(ArityError, match=r"attributes of the class"):
+        SNAKE(X, alpha=0.5)
+
+
+# --- from_torch -----------------------------------------------------------------------------------
+
+
+def test_function_of_torch_here():
+    f = from_torch(lambda x, y: (torch.sin(x) @ y["m"], {"s": (x * x).sum()}))
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(2, 3)), rng.normal(size=(3, 2))
+    first, rest = f(x, {"m": y})
+    np.testing.assert_allclose(first.asnumpy(), np.sin(x) @ y)
+    np.testing.assert_allclose(float(rest["s"]), (x * x).sum())
+    assert gradcheck(lambda a, b: f(a, {"m": b})[0], x, y, order=2).ok
+    compiled = ml.jit(lambda a: f(a, {"m": y})[1]["s"] * 2.0)
+    np.testing.assert_allclose(float(compiled(x)), 2 * (x * x).sum())
+    assert len(ml.trace(lambda a: f(a, {"m": y})[0], x).nodes) == 1
+
+
+def test_second_derivatives_and_own_functions_of_autograd():
+    cube = from_torch(lambda t: (t**3).sum())
+    np.testing.assert_allclose(hessian(cube)(np.array([1.0, 2.0])).asnumpy(), [[6, 0], [0, 12]])
+
+    class Square(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.save_for_backward(x)
+            return x * x
+
+        @staticmethod
+        def backward(ctx, d):
+            return 2 * ctx.saved_tensors[0] * d
+
+    found = grad(lambda v: from_torch(Square.apply)(v).sum())(np.array([1.0, 2.0]))
+    np.testing.assert_allclose(found.asnumpy(), [2.0, 4.0])
+    both = grad(lambda v: from_torch(to_torch(ops.Tanh()))(v).sum())(np.zeros(2))
+    np.testing.assert_allclose(both.asnumpy(), [1.0, 1.0])
+
+
+def test_module_trains_here():
+    module = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Tanh(), torch.nn.Linear(4, 2))
+    net = from_torch(module, torch.ones(5, 3))
+    assert list(net.parameters_dict()) == list(module.state_dict())
+    step = ml.train_step(net, nn.CrossEntropyLoss(), optim.SGD(net.trainable_params(), lr=0.5))
+    x = np.random.default_rng(0).normal(size=(20, 3)).astype(np.float32)
+    losses = [float(step(x, (x[:, 0] > 0).astype(int))) for _ in range(5)]
+    assert losses == sorted(losses, reverse=True)
+    np.testing.assert_allclose(
+        module(torch.from_numpy(x)).detach().numpy(), net(x).asnumpy(), rtol=1e-5, atol=1e-6
+    )
+
+
+def test_from_torch_refuses_effects():
+    with pytest.raises(GraphError, match=r"Dropout, which draws random numbers: .*module.eval"):
+        from_torch(torch.nn.Dropout(), torch.ones(3))
+    norm = torch.nn.BatchNorm1d(3)
+    with pytest.raises(GraphError, match=r"BatchNorm1d, which writes to the buffer running_"):
+        from_torch(norm, torch.ones(4, 3))
+    assert not norm.running_mean.any()
+    with pytest.raises(GraphError, match=r"writes to argument 0: .*return the values"):
+        from_torch(lambda t: t.add_(1))(np.ones(3))
+    with pytest.raises(DTypeError, match=r"returned a int; from_torch takes functions that return"):
+        from_torch(lambda t: 3)(np.ones(3))
+    with pytest.raises(MinimlError, match=r"from_torch got 3; it takes a function of tensors"):
+        from_torch(3)
