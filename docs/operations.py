@@ -97,7 +97,8 @@ def rows() -> Iterator[Row]:
     known = {row.name for row in listed}
     for name, function in sorted(vars(ops).items()):
         if isinstance(function, Primitive) and name not in known:
-            by_dtypes = function.numpy if isinstance(function.numpy, dict) else {"": function.numpy}
+            said = function.numpy
+            by_dtypes = said if isinstance(said, dict) else {"": said}
             ufunc = (
                 f"np.{by}" if len(by_dtypes) == 1 and (by := next(iter(by_dtypes.values()))) else ""
             )

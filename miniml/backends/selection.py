@@ -158,8 +158,8 @@ def _selected(
         return exact
     if target.home != "cpu" and any(map(is_complex, (*takes, *(gives or ())))):
         raise KernelNotFoundError(
-            f"{name} has no kernel for complex numbers on {target.device.name}; they are on the cpu "
-            "alone: move the tensors with .to('cpu'), or real and imaginary parts as two tensors"
+            f"{name} has no kernel for complex numbers on {target.device.name}; they are on the "
+            "cpu alone: move the tensors with .to('cpu'), or real and imaginary parts as two tensors"
         )
     other = _best(request._replace(gives=None)) if gives is not None else None
     if other is not None:
