@@ -98,10 +98,8 @@ def rows() -> Iterator[Row]:
     for name, function in sorted(vars(ops).items()):
         if isinstance(function, Primitive) and name not in known:
             said = function.numpy
-            by_dtypes = said if isinstance(said, dict) else {"": said}
-            ufunc = (
-                f"np.{by}" if len(by_dtypes) == 1 and (by := next(iter(by_dtypes.values()))) else ""
-            )
+            ufuncs = [said] if isinstance(said, str) else list(said.values()) if said else []
+            ufunc = f"np.{ufuncs[0]}" if len(ufuncs) == 1 else ""
             example = f"{name}({', '.join(function.input_names or 'x')})"
             yield Row("Further", name, example, (ufunc, "", "", ""))
 

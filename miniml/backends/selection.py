@@ -159,7 +159,7 @@ def _selected(
     if target.home != "cpu" and any(map(is_complex, (*takes, *(gives or ())))):
         raise KernelNotFoundError(
             f"{name} has no kernel for complex numbers on {target.device.name}; they are on the "
-            "cpu alone: move the tensors with .to('cpu'), or real and imaginary parts as two tensors"
+            "cpu alone: move the tensors with .to('cpu'), or real and imaginary parts as two"
         )
     other = _best(request._replace(gives=None)) if gives is not None else None
     if other is not None:
