@@ -58,7 +58,7 @@ What to know beforehand; the docstrings have the details:
 - Sums of numbers of both signs next to the ends of the range (float32 of 1e38) overflow or not as
   the order of their terms has it, which is not the same eagerly, compiled, and in NumPy.
 - `lgamma(-inf)` is inf as in C and PyTorch (SciPy: -inf), and `erfinv(-0.0)` is -0.0 (SciPy: 0.0).
-- Complex numbers are refused.
+- Complex numbers are on the CPU alone, for the linear part: [complex.md](complex.md).
 """
 
 
@@ -99,7 +99,9 @@ def rows() -> Iterator[Row]:
     known = {row.name for row in listed}
     for name, function in sorted(vars(ops).items()):
         if isinstance(function, Primitive) and name not in known:
-            ufunc = f"np.{function.numpy}" if isinstance(function.numpy, str) else ""
+            said = function.numpy
+            ufuncs = [said] if isinstance(said, str) else list(said.values()) if said else []
+            ufunc = f"np.{ufuncs[0]}" if len(ufuncs) == 1 else ""
             example = f"{name}({', '.join(function.input_names or 'x')})"
             yield Row("Further", name, example, (ufunc, "", "", ""))
 
@@ -197,7 +199,8 @@ def gradient(row: Row) -> str:
 
     def total(*at: Any) -> Any:
         parts = optree.tree_leaves(call(row, given)(**dict(zip(x, at))))
-        return ops.sum(ops.stack([(p * p).sum() for p in parts if p.dtype == ml.float64]))
+        reals = [abs(p) if p.dtype == ml.complex128 else p for p in parts]
+        return ops.sum(ops.stack([(p * p).sum() for p in reals if p.dtype == ml.float64]))
 
     def slope(*at: Any) -> Any:
         return ops.sum(ops.stack([(g * g).sum() for g in every(total)(*at)]))

@@ -17,6 +17,8 @@ from .core import errors as errors
 from .core import hints
 from .core.dtype import bfloat16 as bfloat16
 from .core.dtype import bool_ as bool_
+from .core.dtype import complex64 as complex64
+from .core.dtype import complex128 as complex128
 from .core.dtype import float16 as float16
 from .core.dtype import float32 as float32
 from .core.dtype import float64 as float64

@@ -16,7 +16,7 @@ import numpy as np
 
 from ..core import epoch
 from ..core.abstract import PLAIN
-from ..core.dtype import DType, bool_, holds, type_code
+from ..core.dtype import DType, bool_, holds, is_complex, type_code
 from ..core.errors import DeclarationError, KernelNotFoundError
 from . import registry
 from .device import Device
@@ -156,6 +156,11 @@ def _selected(
     exact = _best(request)
     if exact is not None:
         return exact
+    if target.home != "cpu" and any(map(is_complex, (*takes, *(gives or ())))):
+        raise KernelNotFoundError(
+            f"{name} has no kernel for complex numbers on {target.device.name}; they are on the "
+            "cpu alone: move the tensors with .to('cpu'), or real and imaginary parts as two"
+        )
     other = _best(request._replace(gives=None)) if gives is not None else None
     if other is not None:
         raise DeclarationError(

@@ -92,8 +92,8 @@ def angle(x: Any) -> Tensor:
 
     Integers are cast to float32. The gradient at 0 is NaN, as it does not exist.
 
-    >>> angle([1 + 1j, -2.0]).tolist()
-    [0.7853981852531433, 3.1415927410125732]
+    >>> angle([1j, -2.0]).tolist()
+    [1.5707963705062866, 3.1415927410125732]
     """
     return atan2(imag(x), real(x))
 

@@ -23,12 +23,12 @@ FLOORS = {
         set(),
     ),
     "miniml/grad/rules": (set(), {"create", "elementwise"}),
-    "miniml/backends/cpu": ({"formats", "registering"}, set()),
+    "miniml/backends/cpu": ({"formats", "registering"}, {"fourier"}),
     "miniml/backends/expressions": (
         {"functions", "rows", "table"}, {*FAMILIES} - {"create", "reduce"}
     ),
-    "miniml/backends/cuda/kernels": (set(), {"control", "elementwise"}),
-    "miniml/onnx/mapping": (set(), {"decomposition"}),
+    "miniml/backends/cuda/kernels": (set(), {"control", "elementwise", "fourier"}),
+    "miniml/onnx/mapping": (set(), {"decomposition", "fourier"}),
     "tests/opinfo": ({"draws"}, set()),
 }  # fmt: skip
 

@@ -31,7 +31,7 @@ class TestSignatures:
     def test_text_round_trips(self, text):
         assert str(parse(text)) == text
 
-    @pytest.mark.parametrize("text", ["ff", "f->", "f**->f", "*->f", "f*f->f", "x->f", "F->F", ""])
+    @pytest.mark.parametrize("text", ["ff", "f->", "f**->f", "*->f", "f*f->f", "x->f", "G->G", ""])
     def test_bad_text_is_refused(self, text):
         with pytest.raises(DeclarationError, match="signature"):
             parse(text)
@@ -50,8 +50,8 @@ class TestSignatures:
     def test_kernel_attr_needs_an_output(self):
         with pytest.raises(DeclarationError, match="KernelAttr has no output"):
             kernel("KerOne", "cpu", KernelAttr().add_input_attr(ml.float32))
-        with pytest.raises(DTypeError, match="complex"):
-            KernelAttr().add_input_attr("complex64")
+        with pytest.raises(DTypeError, match="complex256"):
+            KernelAttr().add_input_attr("complex256")
 
     def test_letters_are_spelling_only(self):
         assert parse("q->q") == parse("l->l")

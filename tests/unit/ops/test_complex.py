@@ -285,6 +285,9 @@ def test_real_operations_on_the_simulator_are_as_before():
         assert (ml.Tensor([1.0, 2.0]) * 2).tolist() == [2, 4]
         with pytest.raises(DTypeError, match="holds no complex64"):
             ml.Tensor([1.0]) * 1j
+        for call in (ops.fft, ops.rfft, ml.jit(ops.rfft), ml.jit(lambda x: abs(x * 1j))):
+            with pytest.raises(MinimlError, match="cpu alone"):
+                call(ml.Tensor([1.0, 2.0]))
 
 
 def test_a_primitive_of_ones_own():
