@@ -431,6 +431,13 @@ COMPOSED: dict[Any, Callable[..., Any]] = {
     ops.ExpNegSquare: lambda self, x: ops.exp(
         ops.mul(ops.mul(x, x), -0.5 if self.halved else -1.0)
     ),
+    ops.Copysign: lambda _, x, y: ops.mul(
+        ops.abs(x),
+        ops.cast(
+            ops.where(ops.less(ops.where(ops.equal(y, 0.0), ops.reciprocal(y), y), 0.0), -1.0, 1.0),
+            x.dtype,
+        ),
+    ),
     ops.IsFinite: lambda _, x: ops.equal(ops.sub(x, x), 0.0),
     ops.Atan2: _atan2,
 }

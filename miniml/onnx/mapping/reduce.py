@@ -231,3 +231,19 @@ def search_sorted_of(self: Any, x: Any, values: Any) -> Any:
     if len(x.shape) > 1:
         x = ops.expand_dims(x, -2)
     return ops.sum(ops.cast(before(x, ops.expand_dims(values, -1)), np.int64), -1)
+
+
+@register_composition(ops.LogCumSumExp)
+def log_cumsum_exp_of(self: Any, x: Any) -> Any:
+    """A scan along the axis of logaddexp, which nothing overflows."""
+    if not x.shape[self.axis]:
+        return x
+    rows = ops.moveaxis(x, self.axis, 0)
+
+    def step(before: Any, row: Any) -> Any:
+        after = ops.logaddexp(before, row)
+        return after, after
+
+    first = ops.full(rows.shape[1:], -np.inf, rows.dtype)
+    ys, _ = ops.scan(step, first, rows, reverse=self.reverse)
+    return ops.moveaxis(ys, 0, self.axis)

@@ -342,3 +342,14 @@ def write_flip(emit: Any, node: Any, x: Any) -> Any:
         return emit("Identity", x)
     minus, least = (np.full(len(axes), n, np.int64) for n in (-1, -WHOLE))
     return emit("Slice", x, minus, least, np.array(axes, np.int64), minus)
+
+
+@register_writer(ops.SlidingWindow)
+def write_sliding_window(emit: Any, node: Any, x: Any) -> Any:
+    """As Gather of the positions of every window, whose axis then comes last."""
+    p, (out,) = node.primitive, [v.abstract.shape for v in node.outputs]
+    axis, rank = p.axis % (len(out) - 1), len(out)
+    starts = np.arange(out[axis], dtype=np.int64)[:, None] * p.step
+    taken = emit("Gather", x, starts + np.arange(p.size), axis=axis)
+    order = [a for a in range(rank) if a != axis + 1] + [axis + 1]
+    return emit("Transpose", taken, perm=tuple(order))

@@ -19,9 +19,10 @@ ort.set_default_logger_severity(4)
 
 # Primitives that no file can hold: what they compute has no operator, and no composition is known.
 UNWRITTEN = set(
-    """AvgPool2DGrad Cholesky Conv2DWeightGrad Convert CrossEntropyGrad Eigh ErfInv Fused LGamma
-    LeftShift MaxPool2DGather MaxPool2DGrad Pinv Polygamma QR RightShift SVD
-    ScaledDotProductAttentionGrad ScaledDotProductAttentionMaskGrad SlogDet Solve TriangularSolve TruncatedNormal""".split()
+    """AvgPool2DGrad Cholesky Conv2DWeightGrad Convert CrossEntropyGrad Eigh ErfInv Fused Gamma
+    IndexReduce LGamma LeftShift MaxPool2DGather MaxPool2DGrad Pinv Poisson Polygamma QR RightShift
+    SVD ScaledDotProductAttentionGrad ScaledDotProductAttentionMaskGrad SlogDet Solve
+    TriangularSolve TruncatedNormal""".split()
 )
 DRAWN = {"Bernoulli", "Gumbel", "Normal", "Uniform"}
 INPUTS = {"OneHot": "l"} | {f"Logical{name}": "?" for name in ("And", "Or", "Xor", "Not")}

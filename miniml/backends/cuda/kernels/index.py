@@ -250,7 +250,8 @@ class Take(Indexed):
 class AddAt(Indexed):
     """Base of kernels that add at indices, in sums of a type that has atomics, rounded once."""
 
-    kernels, entries = ADD, ("add", "round_sums", "widen")
+    kernels = ADD
+    entries: tuple[str, ...] = ("add", "round_sums", "widen")
     moves = False
 
     def workspace(self) -> tuple[ArraySpec, ...]:
