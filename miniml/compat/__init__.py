@@ -290,9 +290,7 @@ INSTEAD = {
     "ml.load_checkpoint(path, obj)": "load",
     "ml.context(device_target=name)": "device set_default_device",
     "ml.vmap(f)": "pmap vectorize",
-    "not available: ONNX is read, not written; ml.save_graph(f, path, x) writes a graph": (
-        "miniml.onnx.save miniml.onnx.export"
-    ),
+    "ml.onnx.save(net, path, *example_args)": "miniml.onnx.export",
     "np, for what is not to be differentiated; ops for what is": "jnp np",
 }
 # Keyed by what to write here: keywords that people try. Where the key begins with a parameter, it
