@@ -103,7 +103,8 @@ ATTRIBUTES = {
     "ELU": [{}, {"alpha": 0.3}],
 }
 # Those of floats alone; of even order > 0 polygamma cancels below 0, as its docstring says.
-NOT_HERE = {"Clip", "LogicalAnd", "LogicalNot", "LogicalOr", "LogicalXor", "StopGradient"}
+NOT_HERE = {"Complex", "Conj", "Imag", "Real"}  # which take or give complex numbers
+NOT_HERE |= {"Clip", "LogicalAnd", "LogicalNot", "LogicalOr", "LogicalXor", "StopGradient"}
 CALLS = [
     (p, attrs)
     for p in library()
