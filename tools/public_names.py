@@ -43,8 +43,9 @@ INTERNAL = (
     Internal(
         "miniml.core",
         "device faults frame opinfo unit/cc unit/grad unit/graph unit/ops unit/runtime unit/train "
-        "unit/data unit/onnx unit/testing unit/test_checkpoint.py unit/test_completeness.py "
-        "unit/test_families.py unit/test_mistakes.py",
+        "unit/data unit/interop unit/onnx unit/testing unit/test_checkpoint.py "
+        "unit/test_completeness.py unit/test_families.py unit/test_mistakes.py "
+        "unit/test_settings_page.py",
         "settings in force, kinds of dtypes, the table of primitives: no user asks for them",
     ),
     Internal("miniml.core.hints miniml.compat", "unit/test_hints.py", "the tables of spellings"),
@@ -69,20 +70,24 @@ INTERNAL = (
         "graphs are built, verified and passed through single passes",
     ),
     Internal("miniml.grad.reverse", "unit/core", "what a pull-back holds on to"),
-    Internal("miniml.ops", "unit/cc unit/backends", "numbers that kernels share with definitions"),
+    Internal(
+        "miniml.ops",
+        "unit/cc unit/backends unit/grad",
+        "numbers that kernels share with definitions",
+    ),
     Internal("miniml.ops.attention", "device", "its module is replaced to see which path is taken"),
     Internal(
         "miniml.ops.checks", "faults kinds", "primitives of users in the style of the library's"
     ),
     Internal(
         "miniml.testing",
-        "device faults frame kinds unit/cc unit/core unit/test_ops.py",
+        "device faults frame kinds unit/cc unit/core unit/grad unit/onnx unit/ops unit/test_ops.py",
         "the calls that opcheck draws and how far numbers may lie apart serve other tests, too",
     ),
     Internal("miniml.onnx.operators", "unit/core", "the table of operators is compared"),
     Internal(
         "miniml.cli",
-        "device unit/core unit/test_cli.py unit/test_run.py unit/test_show.py",
+        "device unit/core unit/onnx unit/test_cli.py unit/test_run.py unit/test_show.py",
         "commands are run in this process",
     ),
     Internal("miniml.viz", "unit/test_viz.py unit/test_draw.py", "pages are measured"),

@@ -9,7 +9,7 @@ import pytest
 
 import miniml as ml
 from miniml import ops
-from miniml.ops.bases import Binary, Unary
+from miniml.ops import Binary, Unary
 from tests.conftest import DEEP, HAS_CC
 from tests.frame.completeness import library
 
