@@ -23,6 +23,7 @@ from .elementwise import (
     logical_and,
     logical_or,
     maximum,
+    minimum,
     mul,
     not_equal,
     select,
@@ -31,9 +32,10 @@ from .elementwise import (
 )
 from .index import as_indices, gather, scatter_add, take_along_axis
 from .losses import checked
+from .rearrange import segment_max, segment_min
 from .reduce import all as all_of
 from .reduce import argmax, searchsorted, sum
-from .shape import broadcast_to, concat, expand_dims, squeeze
+from .shape import expand_dims, squeeze
 
 if TYPE_CHECKING:
     from ..core.tensor import Tensor
@@ -152,9 +154,7 @@ def _by_offsets(rows: Any, offsets: Any, mode: str, factors: Any, kept: Any) -> 
     number = expand_dims(scatter_add(zeros(bags, int64), bag, cast(counted, int64)), 1)
     if mode == "max":
         rows = _masked(rows, counted, -float("inf"))
-        ends = concat([begins[1:], np.array([n])])
-        out = _last(rows, select(ahead, -1, bag), ends)
-        out = select(greater(number, 0), out, 0.0)
+        out = select(greater(number, 0), _largest(rows, bag, counted, bags), 0.0)
     else:
         rows = _masked(_times(rows, factors), counted, 0.0)
         out = scatter_add(zeros((bags, features), rows.dtype), bag, rows)
@@ -163,25 +163,16 @@ def _by_offsets(rows: Any, offsets: Any, mode: str, factors: Any, kept: Any) -> 
     return select(ascending, out, float("nan"))
 
 
-def _last(rows: Any, bag: Any, ends: Any) -> Tensor:
-    """The largest elements of each bag of rows (n, F), of which bag b ends ahead of row ends[b].
-
-    A running argmax by doubling: after k steps each row has looked back at 2^k rows of its bag.
-    """
-    n, features = rows.shape
+def _largest(rows: Any, bag: Any, counted: Any, bags: int) -> Tensor:
+    """The largest elements of each bag of rows (n, F): the first of equal ones, by its position."""
+    n = rows.shape[0]
     if not n:
-        return zeros((ends.shape[0], features), rows.dtype)
-    best, at = stop_gradient(rows), broadcast_to(np.arange(n)[:, None], (n, features))
-    step = 1
-    while step < n:
-        before, where = (concat([v[:step], v[:-step]]) for v in (best, at))
-        same = concat([np.zeros(step, bool), equal(bag[step:], bag[:-step])])
-        wins = logical_or(greater_equal(before, best), isnan(before))  # the first of equal ones
-        wins = logical_and(expand_dims(same, 1), wins)
-        best, at = select(wins, before, best), select(wins, where, at)
-        step *= 2
-    final = gather(at, maximum(sub(ends, 1), 0), 0)
-    return take_along_axis(rows, final, 0)
+        return zeros((bags, rows.shape[1]), rows.dtype)
+    values = stop_gradient(rows)
+    top = gather(segment_max(values, bag, bags), bag, 0)
+    first = logical_and(expand_dims(counted, 1), logical_or(equal(values, top), isnan(values)))
+    at = segment_min(select(first, np.arange(n)[:, None], n - 1), bag, bags)
+    return take_along_axis(rows, minimum(at, n - 1), 0)
 
 
 def _times(rows: Any, factors: Any) -> Any:
