@@ -84,10 +84,12 @@ lint: $(STAMP) ## Style, types and import floors
 	@echo "==> Format: ruff format (make format repairs what it reports)"
 	@$(PY) -m ruff format --quiet --check . || { $(PY) -m ruff format --check . | grep -v already; exit 1; }
 	@echo "==> Types: mypy, strict, on miniml/"
-	@$(PY) -m mypy --no-error-summary
 	@echo "==> Import floors: the contracts under [tool.importlinter] in pyproject.toml"
-	@$(VENV)/bin/lint-imports --no-logo --cache-dir .cache/import-linter > $(VENV)/.floors.txt 2>&1 \
-		|| { cat $(VENV)/.floors.txt; exit 1; }
+	@echo "==> What tests import: tools/public_names.py"
+	@$(PY) -m mypy --no-error-summary & types=$$!; \
+		{ $(VENV)/bin/lint-imports --no-logo --cache-dir .cache/import-linter > $(VENV)/.floors.txt 2>&1 \
+			|| { cat $(VENV)/.floors.txt; false; }; } && $(PY) -m tools.public_names || failed=1; \
+		wait $$types && [ -z "$$failed" ]
 
 unit: $(CUDA_STAMP) ## Doctests, README code and tests, with small budgets (ARGS go to pytest)
 	@echo "==> Tests, doctests and README code in $(JOBS) processes"

@@ -17,12 +17,15 @@ import sys
 from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
+from types import ModuleType
 from typing import NamedTuple
+
+from miniml.errors import MinimlError
 
 ROOT = Path(__file__).parents[1]
 PUBLIC = (
     "miniml", "miniml.errors", "miniml.ops", "miniml.nn", "miniml.optim", "miniml.data",
-    "miniml.train", "miniml.grad", "miniml.testing", "miniml.onnx", "miniml.viz",
+    "miniml.train", "miniml.grad", "miniml.testing", "miniml.onnx", "miniml.interop", "miniml.viz",
     "miniml.ops.rules", "miniml.ops.validator",
 )  # fmt: skip
 
@@ -40,8 +43,9 @@ INTERNAL = (
     Internal(
         "miniml.core",
         "device faults frame opinfo unit/cc unit/grad unit/graph unit/ops unit/runtime unit/train "
-        "unit/data unit/onnx unit/testing unit/test_checkpoint.py unit/test_completeness.py "
-        "unit/test_families.py unit/test_mistakes.py",
+        "unit/data unit/interop unit/onnx unit/testing unit/test_checkpoint.py "
+        "unit/test_completeness.py unit/test_families.py unit/test_mistakes.py "
+        "unit/test_settings_page.py",
         "settings in force, kinds of dtypes, the table of primitives: no user asks for them",
     ),
     Internal("miniml.core.hints miniml.compat", "unit/test_hints.py", "the tables of spellings"),
@@ -66,20 +70,24 @@ INTERNAL = (
         "graphs are built, verified and passed through single passes",
     ),
     Internal("miniml.grad.reverse", "unit/core", "what a pull-back holds on to"),
-    Internal("miniml.ops", "unit/cc unit/backends", "numbers that kernels share with definitions"),
+    Internal(
+        "miniml.ops",
+        "unit/cc unit/backends unit/grad",
+        "numbers that kernels share with definitions",
+    ),
     Internal("miniml.ops.attention", "device", "its module is replaced to see which path is taken"),
     Internal(
         "miniml.ops.checks", "faults kinds", "primitives of users in the style of the library's"
     ),
     Internal(
         "miniml.testing",
-        "device faults frame kinds unit/cc unit/core unit/test_ops.py",
+        "device faults frame kinds unit/cc unit/core unit/grad unit/onnx unit/ops unit/test_ops.py",
         "the calls that opcheck draws and how far numbers may lie apart serve other tests, too",
     ),
     Internal("miniml.onnx.operators", "unit/core", "the table of operators is compared"),
     Internal(
         "miniml.cli",
-        "device unit/core unit/test_cli.py unit/test_run.py unit/test_show.py",
+        "device unit/core unit/onnx unit/test_cli.py unit/test_run.py unit/test_show.py",
         "commands are run in this process",
     ),
     Internal("miniml.viz", "unit/test_viz.py unit/test_draw.py", "pages are measured"),
@@ -119,21 +127,43 @@ def _own(module: str) -> bool:
 
 @cache
 def exported(module: str) -> dict[str, int]:
-    """The public names of a module, with the identity of what they stand for."""
+    """The public names of a module, with the identity of what they stand for; 0 where that needs
+    an absent package."""
     found = importlib.import_module(module)
-    names = getattr(found, "__all__", None) or [n for n in vars(found) if not n.startswith("_")]
-    return {name: id(getattr(found, name)) for name in names}
+    if "__dir__" in vars(found):
+        names = [name for name in dir(found) if not name.startswith("_")]
+    else:
+        names = [n for n, v in vars(found).items() if n[0] != "_" and _defined(v, found)]
+    return {name: _identity(found, name) for name in names}
+
+
+def _defined(value: object, module: ModuleType) -> bool:
+    """True for what a module without a list of names defines; of errors, those that are raised."""
+    if module.__name__ == "miniml.core.errors":
+        return isinstance(value, type) and issubclass(value, MinimlError | Warning)
+    return getattr(value, "__module__", None) == module.__name__
+
+
+def _identity(module: ModuleType, name: str) -> int:
+    try:
+        return id(getattr(module, name))
+    except MinimlError:
+        return 0
 
 
 @cache
 def public_path(module: str, name: str) -> str | None:
-    """The first public module that has the same object by this name; None for an internal one."""
-    home = importlib.import_module(module)
-    if not hasattr(home, name):
-        importlib.import_module(f"{module}.{name}")  # a submodule
-    value = id(getattr(home, name))
+    """The first public module that has the same object by this name; None for an internal one, and
+    where a package that it needs is absent."""
     if module in PUBLIC and name in exported(module):
         return module
+    try:
+        home = importlib.import_module(module)
+        if not hasattr(home, name):
+            importlib.import_module(f"{module}.{name}")  # a submodule
+    except MinimlError:
+        return None
+    value = _identity(home, name)
     return next((m for m in PUBLIC if exported(m).get(name) == value), None)
 
 

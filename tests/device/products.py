@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
+from miniml import ArraySpec, bool_
 from miniml.backends import registry
 from miniml.backends.devices import get_device
 from miniml.backends.kernel import KernelNode
 from miniml.backends.selection import Target
-from miniml.backends.signature import ArraySpec
-from miniml.core.dtype import bool_, is_float
+from miniml.core.dtype import is_float
 from miniml.testing.tolerance import mismatch, unit_roundoff
 from tests.opinfo.draws import numbers
 from tests.opinfo.linalg import matmul, turned

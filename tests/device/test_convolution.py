@@ -7,9 +7,8 @@ import pytest
 
 import miniml as ml
 from miniml import ops
-from miniml.backends.cuda.kernels.images import FORWARD, INPUT, WEIGHT, tiled
+from miniml.backends.cuda.kernels.images import FORWARD, INPUT, WEIGHT, WINDOW, tiled
 from miniml.backends.cuda.sim.memory import SCHEDULES, using
-from miniml.backends.cuda.text.windows import WINDOW
 
 # images, channels, rows, columns; outputs, taps; stride, padding, dilation, groups
 CASES = {

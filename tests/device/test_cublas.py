@@ -3,13 +3,12 @@
 import numpy as np
 import pytest
 
+from miniml import ArraySpec, bfloat16, float16, float32, float64
 from miniml.backends.cuda.kernels import linalg
 from miniml.backends.cuda.kernels.linalg import CuBLAS, EinsumKernel
 from miniml.backends.devices import get_device
 from miniml.backends.kernel import KernelNode
-from miniml.backends.signature import ArraySpec
-from miniml.core.dtype import bfloat16, float16, float32, float64
-from miniml.core.errors import ShapeError
+from miniml.errors import ShapeError
 from miniml.testing.tolerance import mismatch, unit_roundoff
 from tests.device.gemm import with_cublas
 from tests.device.products import BATCHES, ODD, TURNS, check, made, operands, run

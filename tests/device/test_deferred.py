@@ -6,7 +6,7 @@ import pytest
 import miniml as ml
 from miniml import nn, optim
 from miniml.backends.cuda.sim import memory
-from miniml.core.errors import KernelFaultError
+from miniml.errors import KernelFaultError
 
 from .test_users_kernels import broken
 

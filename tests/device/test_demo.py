@@ -6,7 +6,7 @@ import pytest
 
 from miniml import cli
 from miniml.cli import demo
-from miniml.core.errors import MinimlError
+from miniml.errors import MinimlError
 
 
 @pytest.fixture

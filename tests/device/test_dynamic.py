@@ -8,7 +8,7 @@ import pytest
 import miniml as ml
 from miniml import Kernel, kernel, ops
 from miniml.backends.kernel import _made
-from miniml.ops.bases import Unary
+from miniml.ops import Unary
 
 EVENTS = []
 

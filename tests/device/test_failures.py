@@ -11,7 +11,7 @@ import miniml as ml
 from miniml import Launch, ops
 from miniml.backends import devices
 from miniml.backends.cuda import driver
-from miniml.core.errors import (
+from miniml.errors import (
     CompileError,
     DeviceError,
     DeviceLostError,

@@ -6,7 +6,7 @@ import pytest
 import miniml as ml
 from miniml import Launch, Primitive, elementwise_kernel, nn, ops, raw_kernel
 from miniml.grad import bprop_getters
-from miniml.ops.bases import Unary
+from miniml.ops import Unary
 from miniml.testing import gradcheck
 
 X = np.array([[0.3, -1.2, 0.7], [2.0, -0.4, 1.1]])

@@ -14,8 +14,8 @@ from miniml.backends.cuda.sim import memory as sim_settings
 from miniml.backends.cuda.sim import module
 from miniml.backends.cuda.sim.module import SimKernel
 from miniml.backends.devices import get_device
-from miniml.core.errors import CaptureError, KernelFaultError, MinimlError
-from miniml.ops.bases import Unary
+from miniml.errors import CaptureError, KernelFaultError, MinimlError
+from miniml.ops import Unary
 from tests.device.test_programs import numbers
 from tests.device.test_users_kernels import Swish2, broken
 

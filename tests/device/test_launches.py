@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 
 import miniml as ml
-from miniml import Launch
+from miniml import Launch, bfloat16
 from miniml.backends.cuda.text.source import check, parameters
-from miniml.core.dtype import bfloat16
-from miniml.core.errors import DeclarationError, LaunchError
+from miniml.errors import DeclarationError, LaunchError
 from tests.device import emucupy as cp
 from tests.device.as_gpu import CUDADriverError, first_line, raising
 from tests.device.test_users_kernels import MATRIX, broken

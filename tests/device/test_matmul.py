@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import miniml as ml
-from miniml import ops
+from miniml import ArraySpec, bfloat16, float16, float32, float64, int32, ops
 from miniml.backends import registry
 from miniml.backends.cuda.kernels import linalg
 from miniml.backends.cuda.kernels.linalg import CuBLAS, RegisterTiles, TensorCoreTiles
@@ -12,10 +12,9 @@ from miniml.backends.cuda.sim.memory import using
 from miniml.backends.device import CPU
 from miniml.backends.devices import get_device
 from miniml.backends.selection import Target
-from miniml.backends.signature import ArraySpec
 from miniml.core import epoch
-from miniml.core.dtype import REAL, bfloat16, float16, float32, float64, int32
-from miniml.core.errors import ShapeError
+from miniml.core.dtype import REAL
+from miniml.errors import ShapeError
 from tests.device.conftest import DEVICES
 from tests.device.gemm import with_cublas
 from tests.device.products import BATCHES, ODD, TURNS, check, operands, run

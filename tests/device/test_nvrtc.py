@@ -16,7 +16,7 @@ from miniml.backends import cuda
 from miniml.backends.cuda import nvrtc
 from miniml.backends.cuda.text.source import OPTIONS, STATIC_SHARED
 from miniml.backends.kernel import Expression
-from miniml.core.errors import CompileError, DeviceError
+from miniml.errors import CompileError, DeviceError
 from tests.device.gate import compiled, runs_on
 from tests.device.units import ROWS, all_units, units
 from tests.unit.cc.programs import function, inputs_for

@@ -5,7 +5,7 @@ import pytest
 
 import miniml as ml
 from miniml import nn, ops, optim
-from miniml.core.errors import DeviceError, NonFiniteError, OutOfRangeError
+from miniml.errors import DeviceError, NonFiniteError, OutOfRangeError
 from miniml.grad import GradOperation, grad, value_and_grad
 
 

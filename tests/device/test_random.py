@@ -5,7 +5,7 @@ import pytest
 
 import miniml as ml
 from miniml import ops
-from miniml.core.errors import OutOfRangeError
+from miniml.errors import OutOfRangeError
 from miniml.grad import grad
 
 X = np.linspace(-1.0, 1.0, 12).astype(np.float32).reshape(4, 3)

@@ -5,7 +5,7 @@ import pytest
 
 import miniml as ml
 from miniml import ops
-from miniml.core.errors import OutOfRangeError
+from miniml.errors import OutOfRangeError
 from miniml.grad import grad
 
 X = np.array([[3, 0, 1, 3, 2], [0, 0, 4, 1, 1]])

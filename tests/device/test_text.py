@@ -5,9 +5,9 @@ from pathlib import Path
 
 import numpy as np
 
+from miniml import bfloat16, float16
 from miniml.backends import cuda
 from miniml.backends.cuda.text.source import unit
-from miniml.core.dtype import bfloat16, float16
 
 FOLDER = Path(cuda.__file__).parent
 

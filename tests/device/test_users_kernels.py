@@ -7,10 +7,9 @@ import numpy as np
 import pytest
 
 import miniml as ml
-from miniml import Kernel, Launch, Primitive, elementwise_kernel, kernel, raw_kernel
+from miniml import ArraySpec, Kernel, Launch, Primitive, elementwise_kernel, kernel, raw_kernel
 from miniml.backends.cuda import driver
-from miniml.backends.signature import ArraySpec
-from miniml.core.errors import (
+from miniml.errors import (
     CompileError,
     DeclarationError,
     DeviceError,
@@ -19,7 +18,7 @@ from miniml.core.errors import (
     LaunchError,
     ShapeError,
 )
-from miniml.ops.bases import Unary
+from miniml.ops import Unary
 
 ROW_SUM = """
 extern "C" __global__ void row_sum(const T* x, T_OUT0* out, long long n) {

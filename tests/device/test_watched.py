@@ -4,10 +4,9 @@ import numpy as np
 import pytest
 
 import miniml as ml
-from miniml import Launch, ops, raw_kernel
-from miniml.backends.signature import ArraySpec
-from miniml.core.errors import KernelFaultError, LaunchError
-from miniml.ops.bases import Unary
+from miniml import ArraySpec, Launch, ops, raw_kernel
+from miniml.errors import KernelFaultError, LaunchError
+from miniml.ops import Unary
 
 
 class _Same(Unary):

@@ -15,16 +15,16 @@ from typing import Any
 
 import numpy as np
 
+from miniml import ArraySpec, int8, uint64
 from miniml.backends import registry
 from miniml.backends.cuda import kernels as kernels
 from miniml.backends.cuda.device import FEATURES, Cuda
 from miniml.backends.cuda.driver import Simulator
 from miniml.backends.kernel import Expression, KernelEntry, KernelNode, RawSource
 from miniml.backends.selection import Target
-from miniml.backends.signature import ArraySpec
-from miniml.core.dtype import FLOATS, DType, int8, uint64
-from miniml.core.errors import MinimlError
+from miniml.core.dtype import FLOATS, DType
 from miniml.core.primitive import primitives
+from miniml.errors import MinimlError
 from miniml.runtime.program import Composed
 from miniml.testing import OpInfo
 from miniml.testing.calls import Call, calls

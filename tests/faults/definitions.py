@@ -7,11 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from miniml import kernel, ops
-from miniml.core.bprop import bprop_getters
-from miniml.core.dtype import float32
-from miniml.core.errors import ShapeError
-from miniml.core.primitive import Primitive
+from miniml import Primitive, float32, kernel, ops
+from miniml.errors import ShapeError
+from miniml.grad import bprop_getters
 from miniml.ops.checks import normal_axis
 
 from .planted import (

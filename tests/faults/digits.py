@@ -6,8 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from miniml import ops
-from miniml.core.dtype import bool_, float64, int64
+from miniml import bool_, float64, int64, ops
 from miniml.ops.checks import broadcast
 from miniml.testing import Sample
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from miniml.core.errors import MinimlError
+from miniml.errors import MinimlError
 from miniml.testing import OpInfo, gradcheck, gradcheck_vjp, opcheck
 from miniml.testing.opchecks import OpFinding, OpReport
 

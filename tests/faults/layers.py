@@ -3,7 +3,7 @@
 import numpy as np
 
 from miniml import Primitive, kernel, ops
-from miniml.core.errors import ShapeError
+from miniml.errors import ShapeError
 from miniml.grad import bprop_getters
 
 

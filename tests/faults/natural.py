@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from miniml.core.errors import ShapeError
-from miniml.core.primitive import Primitive
+from miniml import Primitive
+from miniml.errors import ShapeError
 from miniml.ops.checks import broadcast, needs_float
 
 from .planted import Planted, Subject, bprop_of

@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from miniml import kernel, ops, view_kernel
+from miniml import Primitive, kernel, ops, view_kernel
 from miniml.backends import registry
-from miniml.core.bprop import bprop_getters
-from miniml.core.primitive import Primitive, primitives
+from miniml.core.primitive import primitives
+from miniml.grad import bprop_getters
 from miniml.ops.checks import broadcast, needs_float, normal_axis
 from miniml.testing import OpInfo, Sample
 from tests.opinfo.draws import SHAPES, numbers

@@ -4,10 +4,10 @@ from contextlib import contextmanager
 
 import numpy as np
 
-from miniml import kernel, ops
+from miniml import Primitive, kernel, ops
 from miniml.backends import registry
-from miniml.core.bprop import bprop_getters
-from miniml.core.primitive import Primitive, primitives
+from miniml.core.primitive import primitives
+from miniml.grad import bprop_getters
 
 
 def snake(x, *, alpha, out):

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from miniml.core.errors import MinimlError
+from miniml.errors import MinimlError
 from miniml.testing import gradcheck, gradcheck_vjp
 from miniml.testing.opchecks import CHECKS
 from miniml.testing.opchecks.devices import available

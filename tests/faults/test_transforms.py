@@ -5,9 +5,8 @@ from contextlib import contextmanager
 import numpy as np
 import pytest
 
-from miniml import ops
-from miniml.core.dtype import float64, int64
-from miniml.core.errors import MinimlError
+from miniml import float64, int64, ops
+from miniml.errors import MinimlError
 from miniml.grad import batch_rules, jvp_rules
 from miniml.testing.calls import calls
 from miniml.testing.opchecks.facts import as_batch, as_linear, as_tangent

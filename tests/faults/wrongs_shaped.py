@@ -7,9 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from miniml import kernel, ops
-from miniml.core.bprop import bprop_getters
-from miniml.core.primitive import Primitive
+from miniml import Primitive, kernel, ops
+from miniml.grad import bprop_getters
 
 from .natural import (
     attention,

@@ -7,14 +7,14 @@ import re
 from collections import Counter
 from collections.abc import Iterable
 
-from miniml import ops
+from miniml import Primitive, float32, ops
 from miniml.backends import registry
 from miniml.core.abstract import Abstract
-from miniml.core.bprop import bprop_getters
-from miniml.core.dtype import ALL, COMPLEX, DType, float32, is_inexact, promote
-from miniml.core.errors import DTypeError
+from miniml.core.dtype import ALL, COMPLEX, DType, is_inexact, promote
 from miniml.core.infer import infer, interleave
-from miniml.core.primitive import Primitive, primitives
+from miniml.core.primitive import primitives
+from miniml.errors import DTypeError
+from miniml.grad import bprop_getters
 from miniml.testing import OpInfo
 from miniml.testing.calls import Call, calls, dtypes_of
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from miniml.core.dtype import float64
+from miniml import float64
 from miniml.grad import vjp
 from miniml.testing import OpInfo
 from miniml.testing.calls import Arrays, calls

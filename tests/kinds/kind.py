@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from miniml.core.errors import GradientArgumentError, KernelFaultError, KernelWarning
+from miniml.errors import GradientArgumentError, KernelFaultError, KernelWarning
 from miniml.testing import gradcheck, gradcheck_vjp, opcheck
 from miniml.testing.opchecks import CHECKS
 

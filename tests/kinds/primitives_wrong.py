@@ -11,8 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from miniml import ops
-from miniml.core.dtype import int64
+from miniml import int64, ops
 from miniml.ops.checks import normal_axis
 
 from ..faults.natural import Natural, alike, both, natural, numbers, reduced, rows, same

@@ -3,7 +3,7 @@
 import numpy as np
 
 from miniml import ops
-from miniml.core.errors import DTypeError, ShapeError, ValueRefusedError
+from miniml.errors import DTypeError, ShapeError, ValueRefusedError
 from miniml.testing import OpInfo, Refusal, Sample
 
 from .draws import numbers

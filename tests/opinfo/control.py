@@ -6,7 +6,7 @@ import numpy as np
 
 import miniml as ml
 from miniml import ops
-from miniml.core.errors import DTypeError, ShapeError
+from miniml.errors import DTypeError, ShapeError
 from miniml.testing import OpInfo, Refusal, Sample
 
 from .draws import SHAPES, apart, numbers

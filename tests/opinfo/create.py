@@ -2,9 +2,8 @@
 
 import numpy as np
 
-from miniml import ops
-from miniml.core.dtype import float32, int8, int64
-from miniml.core.errors import DTypeError, ShapeError
+from miniml import float32, int8, int64, ops
+from miniml.errors import DTypeError, ShapeError
 from miniml.testing import OpInfo, Refusal, Sample
 
 from .draws import SHAPES

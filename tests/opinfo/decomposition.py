@@ -10,7 +10,7 @@ import numpy as np
 import scipy.linalg
 
 from miniml import ops
-from miniml.core.errors import DTypeError, ShapeError, ValueRefusedError
+from miniml.errors import DTypeError, ShapeError, ValueRefusedError
 from miniml.testing import OpInfo, Refusal, Sample
 
 from .draws import numbers

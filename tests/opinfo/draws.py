@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from miniml.core.dtype import bool_, is_float
+from miniml import bool_
+from miniml.core.dtype import is_float
 
 ROWS = ()
 

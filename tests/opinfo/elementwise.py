@@ -10,7 +10,7 @@ from scipy.special import erfinv, expit, ndtr
 
 from miniml import ops
 from miniml.core.dtype import INTEGERS, REAL, is_float, type_code
-from miniml.core.errors import AttributeRefusedError, DTypeError, ShapeError, ValueRefusedError
+from miniml.errors import AttributeRefusedError, DTypeError, ShapeError, ValueRefusedError
 from miniml.testing import OpInfo, Refusal, Sample
 
 from .draws import SHAPES, apart, numbers

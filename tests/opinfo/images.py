@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from miniml import ops
-from miniml.core.errors import AttributeRefusedError, DTypeError, ShapeError, ValueRefusedError
+from miniml.errors import AttributeRefusedError, DTypeError, ShapeError, ValueRefusedError
 from miniml.testing import OpInfo, Refusal, Sample
 
 from .draws import apart, numbers

@@ -5,7 +5,7 @@ from itertools import product
 import numpy as np
 
 from miniml import ops
-from miniml.core.errors import DTypeError, OutOfRangeError, ShapeError, ValueRefusedError
+from miniml.errors import DTypeError, OutOfRangeError, ShapeError, ValueRefusedError
 from miniml.testing import OpInfo, Refusal, Sample
 
 from .draws import apart, numbers

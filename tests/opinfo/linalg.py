@@ -3,7 +3,7 @@
 import numpy as np
 
 from miniml import ops
-from miniml.core.errors import ShapeError
+from miniml.errors import ShapeError
 from miniml.testing import OpInfo, Refusal, Sample
 
 from .draws import numbers

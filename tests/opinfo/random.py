@@ -6,9 +6,8 @@ import math
 import numpy as np
 from scipy import stats
 
-from miniml import ops
-from miniml.core.dtype import bfloat16
-from miniml.core.errors import DTypeError, ShapeError, ValueRefusedError
+from miniml import bfloat16, ops
+from miniml.errors import DTypeError, ShapeError, ValueRefusedError
 from miniml.testing import OpInfo, Refusal, Sample
 
 FLOATS = (np.float16, bfloat16, np.float32, np.float64)

@@ -6,7 +6,7 @@ import numpy as np
 
 from miniml import ops
 from miniml.core.dtype import is_float
-from miniml.core.errors import (
+from miniml.errors import (
     ArityError,
     AttributeRefusedError,
     DTypeError,

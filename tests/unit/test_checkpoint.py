@@ -12,9 +12,9 @@ import pytest
 import safetensors.numpy
 
 import miniml as ml
-from miniml import nn, optim
-from miniml.core.dtype import ALL, bfloat16, complex128
-from miniml.core.errors import CheckpointError
+from miniml import bfloat16, complex128, nn, optim
+from miniml.core.dtype import ALL
+from miniml.errors import CheckpointError
 from miniml.train import load_checkpoint, save_checkpoint
 
 

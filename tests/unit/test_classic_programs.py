@@ -13,7 +13,7 @@ from miniml import (
     ops,
     prim_attr_register,
 )
-from miniml.core.errors import (
+from miniml.errors import (
     ConstInputError,
     DTypeError,
     KernelNotFoundError,

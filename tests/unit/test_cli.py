@@ -15,7 +15,7 @@ import safetensors.numpy
 from miniml import cli
 from miniml.backends import compiled as kept
 from miniml.cli import bench, cache, demo, doctor, show
-from miniml.core.errors import MinimlError
+from miniml.errors import MinimlError
 from tests.frame.compilers import put
 
 ROOT = Path(__file__).resolve().parents[2]

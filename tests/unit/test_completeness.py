@@ -2,8 +2,9 @@
 
 import pytest
 
-from miniml.core.bprop import bprop_getters
-from miniml.core.primitive import Primitive, primitives
+from miniml import Primitive
+from miniml.core.primitive import primitives
+from miniml.grad import bprop_getters
 from miniml.testing import OpInfo
 from tests.faults.planted import binary_samples
 from tests.frame.completeness import lacks, library, unclaimed

@@ -9,7 +9,7 @@ import pytest
 
 import miniml as ml
 from miniml import nn, ops, viz
-from miniml.core.errors import MinimlError
+from miniml.errors import MinimlError
 from miniml.viz.stages import new_in, stages
 from tests.conftest import BROWSERS
 from tests.frame.native import needs_compiler

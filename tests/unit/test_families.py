@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 import miniml
-from miniml.core.bprop import bprop_getters
 from miniml.core.families import FAMILIES
 from miniml.core.primitive import primitives
+from miniml.grad import bprop_getters
 
 ROOT = Path(__file__).parents[2]
 COMPOSED = {

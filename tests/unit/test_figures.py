@@ -7,7 +7,7 @@ import pytest
 
 import miniml as ml
 from miniml import nn, ops, viz
-from miniml.core.errors import MinimlError
+from miniml.errors import MinimlError
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(4, 1, 4, 4)).astype(np.float32)

@@ -9,8 +9,8 @@ import pytest
 import miniml as ml
 from miniml import data, nn, ops, optim, train
 from miniml.compat import INSTEAD, KEYWORDS, TUPLES
-from miniml.core.errors import ArityError, DeviceError, DTypeError
 from miniml.core.hints import ARGUMENTS, HINTS, hint_for
+from miniml.errors import ArityError, DeviceError, DTypeError
 
 T = ml.Tensor(np.ones((2, 3), np.float32))
 NET = nn.Sequential(nn.Dense(3, 2))

@@ -5,7 +5,8 @@ import pytest
 
 import miniml as ml
 from miniml import Primitive, kernel, nn, ops, optim
-from miniml.core.errors import (
+from miniml.core.primitive import primitives
+from miniml.errors import (
     ArityError,
     AttributeRefusedError,
     BpropError,
@@ -18,7 +19,6 @@ from miniml.core.errors import (
     ShapeError,
     TracedValueError,
 )
-from miniml.core.primitive import primitives
 from miniml.grad import bprop_getters, grad, jvp, vjp
 
 X = np.ones((2, 3), np.float32)

@@ -9,7 +9,7 @@ import pytest
 
 from docs import operations
 from miniml import ops
-from miniml.core.errors import MinimlError
+from miniml.errors import MinimlError
 
 ROWS = list(operations.rows())
 ROOTS = {"np": "numpy", "jnp": "jax.numpy", "F": "torch.nn.functional", "lax": "jax.lax"}

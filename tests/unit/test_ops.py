@@ -6,7 +6,7 @@ As a user would ask:      opcheck(ops.Add(), row)
 
 import pytest
 
-from miniml.core.dtype import float64
+from miniml import float64
 from miniml.testing import opcheck
 from miniml.testing.calls import dtypes_of
 from tests.frame.calls import rng_of

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from miniml.cli.show import describe, find
-from miniml.core.errors import MinimlError
+from miniml.errors import MinimlError
 from miniml.ops import LeakyReLU
 from tests.frame.completeness import library
 

@@ -12,7 +12,7 @@ import pytest
 
 import miniml as ml
 from miniml import Primitive, ops
-from miniml.core.errors import ArityError
+from miniml.errors import ArityError
 from tests.unit.typed import own_code
 
 ROOT = Path(__file__).parents[2]

@@ -12,9 +12,9 @@ import pytest
 
 import miniml as ml
 from miniml import nn, ops, optim, viz
-from miniml.core.errors import MinimlError
+from miniml.errors import MinimlError
 from miniml.graph.ir import Graph
-from miniml.ops.bases import Unary
+from miniml.ops import Unary
 from miniml.viz.page import BOX_HEIGHT, box_width, drawing_of, fold, layout_of
 
 X = np.ones((2, 3), np.float32)

@@ -12,7 +12,7 @@ import pytest
 
 from miniml.backends import compiled
 from miniml.backends.cuda.sim import unit
-from miniml.core.errors import CompileError
+from miniml.errors import CompileError
 
 TEXT = 'extern "C" __global__ void k(float* y) { y[threadIdx.x] = 3; }'
 SMALL = f"""

@@ -10,7 +10,7 @@ import pytest
 from miniml.backends.cuda.device import Cuda
 from miniml.backends.cuda.driver import Cupy, Simulator
 from miniml.backends.cuda.sim.memory import using
-from miniml.core.errors import CaptureError, KernelFaultError
+from miniml.errors import CaptureError, KernelFaultError
 from tests.device import emucupy
 from tests.device.as_gpu import CUDARuntimeError
 

@@ -14,7 +14,7 @@ import pytest
 
 from miniml.backends.cuda.sim.memory import SCHEDULES, using
 from miniml.backends.cuda.sim.unit import TOOLS
-from miniml.core.errors import KernelFaultError, KernelWarning
+from miniml.errors import KernelFaultError, KernelWarning
 from tests.device import emucupy as cp
 
 TEXT = """

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from miniml.backends.cuda.sim.memory import SCHEDULES, using
-from miniml.core.errors import KernelFaultError
+from miniml.errors import KernelFaultError
 from tests.device import emucupy as cp
 
 from .corpus import CASES, Case

@@ -13,7 +13,7 @@ import pytest
 
 from miniml.backends.cuda import driver as drivers
 from miniml.backends.cuda.sim.memory import MODES, occupied, set_limit, using
-from miniml.core.errors import DeviceMemoryError, KernelFaultError, LaunchError
+from miniml.errors import DeviceMemoryError, KernelFaultError, LaunchError
 from tests.device import emucupy as cp
 
 BACKEND = Path(drivers.__file__).parent

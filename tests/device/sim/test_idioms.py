@@ -15,7 +15,7 @@ from miniml.backends.cuda.driver import placed
 from miniml.backends.cuda.sim import unit as dialect
 from miniml.backends.cuda.sim.memory import using
 from miniml.backends.cuda.text.source import prelude
-from miniml.core.errors import CompileError, KernelFaultError, LaunchError
+from miniml.errors import CompileError, KernelFaultError, LaunchError
 from tests.device import emucupy as cp
 
 i32, u32, f16, f32, f64 = np.int32, np.uint32, np.float16, np.float32, np.float64

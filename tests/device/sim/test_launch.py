@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from miniml.backends.cuda.sim.memory import SimSettings, current, using
-from miniml.core.errors import CompileError, KernelFaultError, LaunchError
+from miniml.errors import CompileError, KernelFaultError, LaunchError
 from tests.device import emucupy as cp
 
 i32, f32 = np.int32, np.float32

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from miniml.backends.cuda.sim.memory import MODES, using
-from miniml.core.errors import KernelFaultError
+from miniml.errors import KernelFaultError
 from tests.device import emucupy as cp
 
 TEXT = """

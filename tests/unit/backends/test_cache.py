@@ -13,7 +13,7 @@ import pytest
 
 from miniml.backends import compiled
 from miniml.backends.compiled import Cache
-from miniml.core.errors import DeviceError
+from miniml.errors import DeviceError
 
 CONTENT = np.random.default_rng(0).bytes(10_000)
 

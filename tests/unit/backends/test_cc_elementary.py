@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from scipy import special
 
+from miniml import bool_, float32, float64
 from miniml.backends.cc import units
 from miniml.backends.cc.units import unit
-from miniml.core.dtype import bool_, float32, float64
 
 from .loops import loop
 

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from scipy import special
 
+from miniml import ArraySpec, Kernel, bfloat16, bool_, float16, float32, float64
 from miniml.backends import registry
 from miniml.backends.cc import units
 from miniml.backends.cc.scalars import in_c, literal, names
@@ -15,10 +16,9 @@ from miniml.backends.devices import get_device
 from miniml.backends.expressions import functions
 from miniml.backends.expressions.reduce import ROWS
 from miniml.backends.expressions.table import C_TYPES, Expression, accumulation, ends, table
-from miniml.backends.kernel import Kernel, KernelNode
+from miniml.backends.kernel import KernelNode
 from miniml.backends.selection import Target
-from miniml.backends.signature import ArraySpec, parse
-from miniml.core.dtype import bfloat16, bool_, float16, float32, float64
+from miniml.backends.signature import parse
 from tests.conftest import DEEP, HAS_CC
 
 from .loops import loop

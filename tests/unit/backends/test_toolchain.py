@@ -15,7 +15,7 @@ import pytest
 
 from miniml.backends.cc import units
 from miniml.backends.compiled import Cache, Job, Toolchain
-from miniml.core.errors import CompileError, DeviceError
+from miniml.errors import CompileError, DeviceError
 from tests.conftest import DEEP
 from tests.frame.compilers import FAKE_LIBRARY, own_folders, put
 from tests.frame.moments import Moments, drawn

@@ -5,12 +5,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from miniml import ArraySpec
 from miniml.backends.cc import units
 from miniml.backends.cc.convolution import BATCH_INNERMOST as BATCH_INNERMOST
 from miniml.backends.cc.convolution import BLOCKS as BLOCKS
 from miniml.backends.cpu.formats import convert
 from miniml.backends.kernel import KernelNode
-from miniml.backends.signature import ArraySpec
 from miniml.core.abstract import padding, stored
 
 UNWRITTEN = 77  # what memory holds that a kernel has yet to fill

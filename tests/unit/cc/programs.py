@@ -8,10 +8,9 @@ from typing import Any
 import numpy as np
 
 import miniml as ml
-from miniml import ops
+from miniml import ArraySpec, ops
 from miniml.backends.cc import units
 from miniml.backends.cc.player import NativeKernel
-from miniml.backends.signature import ArraySpec
 from miniml.core.dtype import is_float
 from miniml.runtime.program import Program
 

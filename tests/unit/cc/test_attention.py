@@ -5,13 +5,12 @@ from functools import cache, partial
 import numpy as np
 
 import miniml as ml
-from miniml import ops
+from miniml import ArraySpec, ops
 from miniml.backends.cc import units
 from miniml.backends.cc.attention import Attention, AttentionGrad, AttentionMaskGrad
 from miniml.backends.cc.text import header
 from miniml.backends.cc.units import Source
 from miniml.backends.kernel import KernelNode
-from miniml.backends.signature import ArraySpec
 from miniml.grad import value_and_grad
 from miniml.ops import attention as limits
 from tests.frame.native import needs_compiler

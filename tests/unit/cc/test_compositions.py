@@ -7,7 +7,7 @@ import pytest
 
 import miniml as ml
 from miniml import ops
-from miniml.core.errors import OutOfRangeError
+from miniml.errors import OutOfRangeError
 from miniml.runtime.jit import Jit
 from tests.frame.native import needs_compiler
 

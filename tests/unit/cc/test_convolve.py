@@ -6,11 +6,11 @@ from itertools import product
 import numpy as np
 import pytest
 
+from miniml import ArraySpec
 from miniml.backends.cc import convolution
 from miniml.backends.cc.convolution import tile
 from miniml.backends.cc.units import load
 from miniml.backends.cpu import images as window
-from miniml.backends.signature import ArraySpec
 from tests.frame.native import needs_compiler
 from tests.opinfo import images as rows
 from tests.unit.cc.fences import FENCES, first_to_fail, ignores_forks, needs_fences

@@ -14,7 +14,7 @@ import miniml as ml
 from miniml import nn, optim
 from miniml.backends import compiled
 from miniml.backends.cc import units
-from miniml.core.errors import PerformanceWarning
+from miniml.errors import PerformanceWarning
 from tests.frame.compilers import CUT_LIBRARY, own_folders, put
 from tests.frame.native import needs_compiler
 

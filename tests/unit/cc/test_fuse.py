@@ -12,7 +12,7 @@ from miniml.backends.cc.units import run
 from miniml.backends.devices import get_device
 from miniml.backends.selection import Target
 from miniml.core.abstract import Abstract
-from miniml.core.errors import GraphError, OutOfRangeError
+from miniml.errors import GraphError, OutOfRangeError
 from miniml.graph.ir import Node, Var, verify
 from miniml.graph.passes import run_passes
 from miniml.runtime.explain import explain_program

@@ -7,16 +7,14 @@ import numpy as np
 import pytest
 
 import miniml as ml
-from miniml import ops
+from miniml import ArraySpec, kernel, ops
 from miniml.backends import registry
 from miniml.backends.cc.moves import AddRows, Concat, Lookup, Place, PutRows
 from miniml.backends.cc.player import Call as NativeCall
 from miniml.backends.cpu import index
 from miniml.backends.cpu import shape as join
-from miniml.backends.registry import kernel
-from miniml.backends.signature import ArraySpec
 from miniml.core import epoch
-from miniml.core.errors import OutOfRangeError
+from miniml.errors import OutOfRangeError
 from miniml.runtime.executor import Natives, RunOfCalls
 from miniml.runtime.memory import KernelLaunch, Memory, View
 from tests.frame.native import needs_compiler

@@ -8,7 +8,7 @@ import pytest
 import miniml as ml
 from miniml import ops
 from miniml.backends.cc import units
-from miniml.core.errors import CompileError, DeviceError, MinimlError, PerformanceWarning
+from miniml.errors import CompileError, DeviceError, MinimlError, PerformanceWarning
 from miniml.runtime import launch, program
 from tests.frame.native import NatPlus, NatTwice, native, needs_compiler
 

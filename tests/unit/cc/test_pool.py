@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from miniml import ArraySpec
 from miniml.backends.cc.pool import Pooling
-from miniml.backends.signature import ArraySpec
 from tests.frame.native import needs_compiler
 from tests.opinfo import images as rows
 from tests.unit.cc.native import BATCH_INNERMOST, BLOCKS, Call, prepared, results

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import miniml as ml
+from miniml import ArraySpec
 from miniml.backends import product as products
 from miniml.backends.cc import product as native
 from miniml.backends.cc.product import ProductKernel, pack_text, packed_size, product_text, stored
@@ -13,7 +14,6 @@ from miniml.backends.cc.units import Source, load, run
 from miniml.backends.device import machine_features
 from miniml.backends.kernel import KernelNode
 from miniml.backends.product import Product
-from miniml.backends.signature import ArraySpec
 from tests.frame.native import needs_compiler
 from tests.unit.cc.fences import FENCES, first_to_fail, ignores_forks, needs_fences
 

@@ -16,7 +16,7 @@ import pytest
 from miniml.backends import compiled as cache
 from miniml.backends.cc import units
 from miniml.backends.cc.units import Source
-from miniml.core.errors import CompileError, DeviceError, PerformanceWarning
+from miniml.errors import CompileError, DeviceError, PerformanceWarning
 from tests.conftest import HAS_CC
 from tests.frame.compilers import CUT_LIBRARY, FAKE_LIBRARY, own_folders, put
 

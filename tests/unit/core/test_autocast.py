@@ -5,8 +5,8 @@ import pytest
 
 import miniml as ml
 from miniml import nn, ops
-from miniml.core.errors import DeclarationError, DTypeError
 from miniml.core.primitive import primitives
+from miniml.errors import DeclarationError, DTypeError
 from miniml.grad import grad, value_and_grad, vjp
 
 LOW = pytest.mark.parametrize("low", [ml.float16, ml.bfloat16], ids=str)

@@ -6,7 +6,7 @@ import pytest
 import miniml as ml
 from miniml import Primitive, kernel, nn, ops, view_kernel
 from miniml.backends.registry import table
-from miniml.core.errors import (
+from miniml.errors import (
     BpropError,
     BpropNotFoundError,
     DeclarationError,

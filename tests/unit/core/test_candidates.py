@@ -7,15 +7,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import miniml as ml
-from miniml import kernel, ops
+from miniml import ArraySpec, kernel, ops
 from miniml.backends import registry
 from miniml.backends.cuda.device import FEATURES
 from miniml.backends.devices import get_device
 from miniml.backends.selection import Target
-from miniml.backends.signature import ArraySpec, parse
-from miniml.core.errors import DeviceError, KernelNotFoundError
+from miniml.backends.signature import parse
 from miniml.core.options import CPU, GPU
 from miniml.core.settings import masking
+from miniml.errors import DeviceError, KernelNotFoundError
 from tests.unit.core.kernels import constant, primitive
 
 PRESENT, OTHER = [f for f, on in CPU.items() if on][:2]

@@ -8,9 +8,9 @@ import pytest
 import miniml as ml
 from miniml import Primitive, kernel, ops
 from miniml.backends import registry
-from miniml.core.bprop import bprop_getters
-from miniml.core.errors import DuplicateError, PerformanceWarning
 from miniml.core.primitive import primitives
+from miniml.errors import DuplicateError, PerformanceWarning
+from miniml.grad import bprop_getters
 from miniml.testing import opcheck
 from tests.frame.native import needs_compiler
 

@@ -6,7 +6,7 @@ import pytest
 import miniml as ml
 from miniml import Kernel, Primitive, PrimitiveWithCheck, infer_rule, kernel
 from miniml.core.abstract import Abstract
-from miniml.core.errors import DeclarationError, ShapeError
+from miniml.errors import DeclarationError, ShapeError
 
 
 class TestPrimitiveWithCheck:

@@ -8,7 +8,7 @@ import pytest
 
 import miniml as ml
 from miniml import infer_rule, kernel, ops
-from miniml.core.errors import (
+from miniml.errors import (
     ArityError,
     AttributeRefusedError,
     BpropNotFoundError,

@@ -8,7 +8,7 @@ import pytest
 
 import miniml as ml
 from miniml import nn, ops
-from miniml.core.errors import BpropError, DeclarationError, GraphError
+from miniml.errors import BpropError, DeclarationError, GraphError
 from miniml.grad import GradOperation, custom_bprop, grad, hvp, jvp, value_and_grad, vjp
 from miniml.testing import gradcheck
 

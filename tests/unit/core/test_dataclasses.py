@@ -8,7 +8,7 @@ import pytest
 
 import miniml as ml
 from miniml import ops
-from miniml.core.errors import GradientArgumentError, GraphError
+from miniml.errors import GradientArgumentError, GraphError
 from miniml.grad import grad, value_and_grad, vjp
 
 X = np.array([1.0, -2.0, 3.0])

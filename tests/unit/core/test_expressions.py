@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from miniml import Primitive, elementwise_kernel, ops
+from miniml import Primitive, bfloat16, elementwise_kernel, ops
 from miniml.backends import registry
 from miniml.backends.expressions import functions
 from miniml.backends.expressions.table import accumulation, computed, table, unsigned
-from miniml.core.dtype import ALL, bfloat16
-from miniml.core.errors import DeclarationError
+from miniml.core.dtype import ALL
+from miniml.errors import DeclarationError
 
 LIBRARY = [key for key, expression in table.items() if expression.unit]
 

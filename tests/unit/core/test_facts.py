@@ -11,10 +11,10 @@ from miniml.backends import registry
 from miniml.backends.selection import follows
 from miniml.cli.show import describe
 from miniml.core.abstract import OTHERS, Abstract
-from miniml.core.errors import DeclarationError
 from miniml.core.infer import contradictions
 from miniml.core.primitive import primitives
 from miniml.core.trace import use_trace
+from miniml.errors import DeclarationError
 from miniml.graph.passes import run_passes
 from miniml.runtime.program import Program
 from miniml.testing import opcheck

@@ -5,16 +5,15 @@ import pytest
 
 import miniml as ml
 from miniml import Primitive, kernel, ops
-from miniml.core.bprop import bprop_getters
-from miniml.core.errors import (
+from miniml.errors import (
     BpropError,
     BpropNotFoundError,
     DuplicateError,
     GradientArgumentError,
     TraceEndedError,
 )
-from miniml.grad import grad, jacobian, stop_gradient, value_and_grad
-from miniml.ops.bases import Unary
+from miniml.grad import bprop_getters, grad, jacobian, stop_gradient, value_and_grad
+from miniml.ops import Unary
 
 
 class GradTwice(Unary):

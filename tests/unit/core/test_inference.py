@@ -6,10 +6,10 @@ import pytest
 import miniml as ml
 from miniml import Primitive, kernel, ops
 from miniml.core.abstract import Abstract
-from miniml.core.bprop import bprop_getters
-from miniml.core.errors import DeclarationError, ShapeError
 from miniml.core.infer import infer
-from miniml.ops.bases import Unary
+from miniml.errors import DeclarationError, ShapeError
+from miniml.grad import bprop_getters
+from miniml.ops import Unary
 
 SEEN = {}
 

@@ -7,6 +7,7 @@ import pytest
 
 import miniml as ml
 from miniml import (
+    ArraySpec,
     Kernel,
     KernelAttr,
     Launch,
@@ -18,9 +19,9 @@ from miniml import (
 )
 from miniml.backends import registry
 from miniml.backends.cc.player import NativeKernel
-from miniml.backends.signature import ArraySpec, parse
-from miniml.core.errors import DeclarationError, DTypeError, DuplicateError
-from miniml.ops.bases import Unary
+from miniml.backends.signature import parse
+from miniml.errors import DeclarationError, DTypeError, DuplicateError
+from miniml.ops import Unary
 from tests.unit.core.kernels import constant, primitive
 
 pytestmark = pytest.mark.usefixtures("tables_as_before")

@@ -5,7 +5,7 @@ import pytest
 
 import miniml as ml
 from miniml import nn, ops
-from miniml.core.errors import GradientArgumentError
+from miniml.errors import GradientArgumentError
 from miniml.grad import GradOperation, custom_bprop, grad, hessian, jacobian, value_and_grad, vjp
 
 X = np.array([1.0, -2.0, 3.0])

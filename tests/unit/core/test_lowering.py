@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 import miniml as ml
-from miniml import kernel
+from miniml import kernel, register_pass, unregister_pass
 from miniml.backends.selection import Target
-from miniml.core.errors import DuplicateError, GraphError, KernelNotFoundError
-from miniml.graph.passes import pipeline, register_pass, unregister_pass
+from miniml.errors import DuplicateError, GraphError, KernelNotFoundError
+from miniml.graph.passes import pipeline
 from miniml.runtime.lowering import LOWERING
 from tests.unit.core.kernels import primitive
 

@@ -6,7 +6,7 @@ import pytest
 import miniml as ml
 from miniml import Kernel, KernelAttr, kernel, nn, ops, optim
 from miniml.core.abstract import FORMATS, stored
-from miniml.core.errors import DeclarationError, KernelNotFoundError, MinimlError
+from miniml.errors import DeclarationError, KernelNotFoundError, MinimlError
 from miniml.grad import grad
 from tests.unit.core.kernels import primitive
 

@@ -8,7 +8,8 @@ import pytest
 
 import miniml as ml
 from miniml import ops
-from miniml.core.errors import (
+from miniml.core.settings import current
+from miniml.errors import (
     DeviceError,
     ImmutableError,
     MinimlError,
@@ -16,7 +17,6 @@ from miniml.core.errors import (
     TracedValueError,
     TraceEndedError,
 )
-from miniml.core.settings import current
 
 X = np.array([1.0, -2.0], np.float32)
 

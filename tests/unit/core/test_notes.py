@@ -7,9 +7,8 @@ import numpy as np
 import pytest
 
 import miniml as ml
-from miniml import nn, ops
+from miniml import nn, ops, register_pass, unregister_pass
 from miniml.grad import grad
-from miniml.graph.passes import register_pass, unregister_pass
 from miniml.graph.passes.rewrite import Rewriter
 from tests.frame.native import needs_compiler
 

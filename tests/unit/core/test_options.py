@@ -12,7 +12,7 @@ import pytest
 import miniml as ml
 from miniml import data, nn, ops, optim, train
 from miniml.core import options
-from miniml.core.errors import AttributeRefusedError, MinimlError, ValueRefusedError
+from miniml.errors import AttributeRefusedError, MinimlError, ValueRefusedError
 
 
 class Kind(NamedTuple):

@@ -5,7 +5,7 @@ import pytest
 
 import miniml as ml
 from miniml import Primitive, ops
-from miniml.core.errors import ConstInputError, GraphError, TracedValueError
+from miniml.errors import ConstInputError, GraphError, TracedValueError
 from miniml.grad import stop_gradient, value_and_grad
 
 

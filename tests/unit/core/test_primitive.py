@@ -9,14 +9,14 @@ import pytest
 
 import miniml as ml
 from miniml import Primitive, PrimitiveWithInfer, ops, prim_attr_register
-from miniml.core.errors import (
+from miniml.core.primitive import primitives
+from miniml.errors import (
     ArityError,
     AttributeRefusedError,
     DeclarationError,
     DuplicateError,
     ImmutableError,
 )
-from miniml.core.primitive import primitives
 
 
 class CoreScale(Primitive):

@@ -10,7 +10,7 @@ from miniml import kernel
 from miniml.backends import registry
 from miniml.backends.kernel import refuse_rebinding
 from miniml.core import epoch
-from miniml.core.errors import DeclarationError
+from miniml.errors import DeclarationError
 
 # What a kernel of x and out may say, and the line of it that rebinds out.
 REBINDING = [

@@ -10,14 +10,12 @@ import pytest
 
 import miniml as ml
 from docs import operations
-from miniml import Primitive, elementwise_kernel, jit, kernel, ops
+from miniml import Primitive, elementwise_kernel, jit, kernel, ops, prim_attr_register
 from miniml.backends import registry
 from miniml.backends.expressions.table import table as expressions
 from miniml.cli.show import describe
-from miniml.core.bprop import bprop_getters
-from miniml.core.errors import DeclarationError, DuplicateError
-from miniml.core.primitive import prim_attr_register
-from miniml.grad import grad
+from miniml.errors import DeclarationError, DuplicateError
+from miniml.grad import bprop_getters, grad
 from miniml.onnx import operators
 from miniml.testing import gradcheck, opcheck
 

@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 import miniml as ml
-from miniml import nn, ops
-from miniml.core import errors, parameter
+from miniml import errors, nn, ops
+from miniml.core import parameter
 from miniml.core.access import Access
 from miniml.core.scope import Scoped
 from miniml.core.settings import current

@@ -4,13 +4,12 @@ import numpy as np
 import pytest
 
 import miniml as ml
-from miniml import elementwise_kernel, kernel
+from miniml import ArraySpec, elementwise_kernel, kernel
 from miniml.backends.devices import get_device
 from miniml.backends.selection import Target, widenings
-from miniml.backends.signature import ArraySpec
 from miniml.core.dtype import ALL, FLOATS, INTEGERS
-from miniml.core.errors import DeclarationError, KernelNotFoundError
 from miniml.core.options import CPU
+from miniml.errors import DeclarationError, KernelNotFoundError
 from tests.unit.core.kernels import constant, primitive
 
 ABSENT = next(f for f, on in CPU.items() if not on)

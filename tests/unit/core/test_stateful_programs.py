@@ -5,7 +5,7 @@ import pytest
 
 import miniml as ml
 from miniml import nn, ops, optim
-from miniml.core.errors import GraphError
+from miniml.errors import GraphError
 from miniml.grad import stop_gradient, value_and_grad, vjp
 from tests.conftest import DEEP
 from tests.stateful.gradients import (

@@ -10,7 +10,7 @@ import pytest
 import miniml as ml
 from miniml import ops
 from miniml.backends import device, devices
-from miniml.core.errors import DeviceError, DTypeError, ImmutableError, ShapeError
+from miniml.errors import DeviceError, DTypeError, ImmutableError, ShapeError
 
 
 class TestData:

@@ -23,8 +23,8 @@ from miniml.core.dtype import (
     scalar_dtype,
     type_code,
 )
-from miniml.core.errors import DTypeError
 from miniml.core.infer import infer
+from miniml.errors import DTypeError
 
 SHORT = {
     "?": "bool", "i8": "int8", "i16": "int16", "i32": "int32", "i64": "int64", "u8": "uint8",

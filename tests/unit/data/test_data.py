@@ -8,7 +8,6 @@ import pytest
 
 import miniml as ml
 from miniml import ops
-from miniml.core.errors import AttributeRefusedError, MinimlError, ShapeError, ValueRefusedError
 from miniml.data import (
     DataLoader,
     chain,
@@ -21,6 +20,7 @@ from miniml.data import (
     split,
     stratified_split,
 )
+from miniml.errors import AttributeRefusedError, MinimlError, ShapeError, ValueRefusedError
 from miniml.runtime import executor
 from tests.frame.native import needs_compiler
 

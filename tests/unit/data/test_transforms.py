@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from miniml import data
-from miniml.core.errors import MinimlError, ShapeError, ValueRefusedError
+from miniml.errors import MinimlError, ShapeError, ValueRefusedError
 
 IMAGES = np.arange(2 * 3 * 4 * 5, dtype=np.float32).reshape(2, 3, 4, 5)
 PIXELS = np.zeros((1, 1, 2, 2), np.uint8)

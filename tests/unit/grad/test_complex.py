@@ -5,7 +5,7 @@ import pytest
 
 import miniml as ml
 from miniml import ops
-from miniml.core.errors import MinimlError
+from miniml.errors import MinimlError
 from miniml.grad import (
     GradOperation,
     custom_bprop,

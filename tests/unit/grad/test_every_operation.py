@@ -15,7 +15,7 @@ import pytest
 import miniml as ml
 from miniml import ops
 from miniml.core.dtype import is_float
-from miniml.core.errors import MinimlError
+from miniml.errors import MinimlError
 from miniml.grad import grad, jvp, vjp
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "transforms.md"

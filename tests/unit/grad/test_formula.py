@@ -8,8 +8,8 @@ from scipy import special
 
 import miniml as ml
 from miniml import nn, ops, optim
-from miniml.core.errors import DeclarationError, MinimlError
 from miniml.core.primitive import primitives
+from miniml.errors import DeclarationError, MinimlError
 from miniml.grad import grad, jvp
 from miniml.testing import gradcheck, opcheck
 from tests.frame.native import needs_compiler

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 import miniml as ml
-from miniml import Primitive, kernel, nn, ops
-from miniml.core.dtype import float64, is_float
-from miniml.core.errors import (
+from miniml import Primitive, float64, kernel, nn, ops
+from miniml.core.dtype import is_float
+from miniml.errors import (
     BpropNotFoundError,
     DeclarationError,
     GradientArgumentError,

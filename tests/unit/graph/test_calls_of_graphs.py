@@ -8,7 +8,7 @@ import pytest
 
 import miniml as ml
 from miniml import nn, ops
-from miniml.core.errors import ArityError, DTypeError, ShapeError
+from miniml.errors import ArityError, DTypeError, ShapeError
 from miniml.grad import grad, value_and_grad
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3)

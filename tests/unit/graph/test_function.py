@@ -8,7 +8,7 @@ import pytest
 import miniml as ml
 from miniml import ops
 from miniml.core.abstract import Abstract
-from miniml.core.errors import DeviceError, GraphError, TracedValueError
+from miniml.errors import DeviceError, GraphError, TracedValueError
 from miniml.graph.ir import flatten_arguments
 from miniml.graph.tracing import trace_call
 

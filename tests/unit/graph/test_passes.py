@@ -14,7 +14,7 @@ from miniml.graph.ir import Graph, verify
 from miniml.graph.passes import PIPELINE, run_passes
 from miniml.graph.passes.rewrite import everywhere, fold, prune, share
 from miniml.graph.passes.simplify import RULES, by_kind, simplify
-from miniml.ops.bases import Unary
+from miniml.ops import Unary
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3)
 ONE = np.ones((2, 3), np.float32)

@@ -9,17 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import miniml as ml
-from miniml import ops
+from miniml import ops, register_pass, unregister_pass
 from miniml.core.abstract import Abstract
-from miniml.core.errors import DuplicateError, GraphError
+from miniml.errors import DuplicateError, GraphError
 from miniml.graph.ir import Var, text, verify
-from miniml.graph.passes import (
-    PIPELINE,
-    pipeline,
-    register_pass,
-    run_passes,
-    unregister_pass,
-)
+from miniml.graph.passes import PIPELINE, pipeline, run_passes
 from miniml.graph.record import replay
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3) / 4 - 0.5

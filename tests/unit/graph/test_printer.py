@@ -8,7 +8,7 @@ import pytest
 import miniml as ml
 from miniml import Primitive, ops
 from miniml.graph.ir import Graph, text
-from miniml.ops.bases import Unary
+from miniml.ops import Unary
 
 X = np.zeros((2, 3), np.float32)
 

@@ -16,8 +16,8 @@ import pytest
 
 import miniml as ml
 from miniml import Primitive, infer_rule, kernel, nn, ops, optim
-from miniml.core.errors import CheckpointError, GraphError
 from miniml.core.primitive import primitives
+from miniml.errors import CheckpointError, GraphError
 from miniml.grad import grad, jacobian, value_and_grad
 from miniml.graph import saved as saving
 from miniml.graph.saved import signed

@@ -8,7 +8,7 @@ import miniml as ml
 from miniml import ops
 from miniml.core.infer import written
 from miniml.graph.ir import versions
-from miniml.ops.control import Assign
+from miniml.ops import Assign
 
 X = np.ones(3, np.float32)
 

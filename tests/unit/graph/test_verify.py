@@ -8,9 +8,9 @@ import pytest
 import miniml as ml
 from miniml import ops
 from miniml.core.abstract import Abstract
-from miniml.core.errors import GraphError
+from miniml.errors import GraphError
 from miniml.graph.ir import Graph, Node, Var, verify
-from miniml.ops.bases import Unary
+from miniml.ops import Unary
 
 X = np.zeros((2, 3), np.float32)
 

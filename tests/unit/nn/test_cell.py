@@ -8,7 +8,7 @@ import pytest
 
 import miniml as ml
 from miniml import nn, ops
-from miniml.core.errors import AttributeRefusedError, DeviceError, MinimlError, ShapeError
+from miniml.errors import AttributeRefusedError, DeviceError, MinimlError, ShapeError
 from miniml.runtime.jit import compiled
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3)

@@ -5,7 +5,7 @@ import pytest
 
 import miniml as ml
 from miniml import nn, ops
-from miniml.core.errors import AttributeRefusedError, GraphError, ShapeError
+from miniml.errors import AttributeRefusedError, GraphError, ShapeError
 from miniml.grad import custom_bprop, grad, jvp, value_and_grad
 
 RNG = np.random.default_rng(0)

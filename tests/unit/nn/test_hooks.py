@@ -7,7 +7,7 @@ import pytest
 
 import miniml as ml
 from miniml import nn, ops, optim
-from miniml.core.errors import BpropError, DeclarationError, MinimlError
+from miniml.errors import BpropError, DeclarationError, MinimlError
 from miniml.grad import grad, hook_gradient, value_and_grad
 
 X = np.array([[1.0, -2.0, 3.0], [0.5, 4.0, -1.0]], np.float32)

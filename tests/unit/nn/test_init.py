@@ -5,7 +5,7 @@ import pytest
 
 import miniml as ml
 from miniml import nn
-from miniml.core.errors import AttributeRefusedError, ShapeError
+from miniml.errors import AttributeRefusedError, ShapeError
 from miniml.nn import init
 
 # The standard deviation for a weight (400, 300) of a Dense, and the bound if there is one.

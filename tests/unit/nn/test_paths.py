@@ -5,7 +5,7 @@ import pytest
 
 import miniml as ml
 from miniml import nn, ops, optim
-from miniml.core.errors import DTypeError, OutOfRangeError, ShapeError
+from miniml.errors import DTypeError, OutOfRangeError, ShapeError
 from miniml.grad import value_and_grad
 
 X = np.ones((2, 3), np.float32)

@@ -5,7 +5,7 @@ import pytest
 
 import miniml as ml
 from miniml import nn, ops
-from miniml.core.errors import (
+from miniml.errors import (
     AttributeRefusedError,
     DTypeError,
     OutOfRangeError,

@@ -8,7 +8,7 @@ import pytest
 
 import miniml as ml
 from miniml import nn, ops, optim
-from miniml.core.errors import DeclarationError, GraphError
+from miniml.errors import DeclarationError, GraphError
 from miniml.grad import grad, jvp, stop_gradient, value_and_grad, vjp
 from miniml.testing import gradcheck
 

@@ -5,7 +5,7 @@ import pytest
 
 import miniml as ml
 from miniml import nn, ops
-from miniml.core.errors import DTypeError, OutOfRangeError, ShapeError, ValueRefusedError
+from miniml.errors import DTypeError, OutOfRangeError, ShapeError, ValueRefusedError
 from miniml.grad import grad, value_and_grad
 
 LAYERS = pytest.mark.parametrize("kind", [nn.RNN, nn.LSTM, nn.GRU], ids=lambda k: k.__name__)

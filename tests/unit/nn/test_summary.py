@@ -10,7 +10,7 @@ import pytest
 
 import miniml as ml
 from miniml import nn, ops
-from miniml.core.errors import DTypeError, ShapeError
+from miniml.errors import DTypeError, ShapeError
 from miniml.nn.summary import _short, flops
 
 

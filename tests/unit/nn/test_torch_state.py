@@ -6,7 +6,7 @@ from safetensors.numpy import save_file
 
 import miniml as ml
 from miniml import nn, ops
-from miniml.core.errors import CheckpointError
+from miniml.errors import CheckpointError
 
 RNG = np.random.default_rng(0)
 

@@ -5,7 +5,7 @@ import pytest
 
 import miniml as ml
 from miniml import nn, ops
-from miniml.core.errors import AttributeRefusedError, ShapeError, ValueRefusedError
+from miniml.errors import AttributeRefusedError, ShapeError, ValueRefusedError
 from miniml.grad import value_and_grad
 
 from .test_recurrent import fill

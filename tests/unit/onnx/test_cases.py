@@ -16,7 +16,7 @@ pytest.importorskip("onnx", reason="no onnx")
 import onnx
 from onnx.backend.test.case.node import collect_testcases
 
-from miniml.core.errors import OnnxError
+from miniml.errors import OnnxError
 from miniml.onnx import operators
 from miniml.onnx.tensors import array_of
 

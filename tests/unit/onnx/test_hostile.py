@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import miniml as ml
-from miniml.core.errors import OnnxError, OnnxWarning
+from miniml.errors import OnnxError, OnnxWarning
 from miniml.graph.ir import Graph
 
 pytest.importorskip("onnx", reason="no onnx")

@@ -11,7 +11,7 @@ import pytest
 
 import miniml as ml
 from miniml import nn, ops, optim
-from miniml.core.errors import OnnxError, OnnxWarning, ShapeError
+from miniml.errors import OnnxError, OnnxWarning, ShapeError
 from miniml.grad import value_and_grad
 from miniml.testing import gradcheck
 

@@ -10,14 +10,14 @@ import pytest
 import miniml as ml
 from miniml import cli, kernel, ops
 from miniml.backends import registry
-from miniml.core.errors import (
+from miniml.core.primitive import primitives
+from miniml.errors import (
     DeclarationError,
     DuplicateError,
     KernelNotFoundError,
     OnnxError,
     OnnxWarning,
 )
-from miniml.core.primitive import primitives
 from miniml.onnx import operators
 
 pytest.importorskip("onnx", reason="no onnx")

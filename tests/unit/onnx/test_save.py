@@ -8,7 +8,7 @@ import pytest
 
 import miniml as ml
 from miniml import Primitive, cli, kernel, nn, ops
-from miniml.core.errors import CheckpointError, OnnxError, OnnxWarning
+from miniml.errors import CheckpointError, OnnxError, OnnxWarning
 from miniml.onnx import operators, writer
 from miniml.testing.calls import calls
 from tests.opinfo import ROWS

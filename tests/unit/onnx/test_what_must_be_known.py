@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import miniml as ml
-from miniml.core.errors import OnnxError
+from miniml.errors import OnnxError
 
 pytest.importorskip("onnx", reason="no onnx")
 

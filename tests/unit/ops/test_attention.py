@@ -8,7 +8,7 @@ import pytest
 import miniml as ml
 from miniml import ops
 from miniml.backends.cpu import attention as kernels
-from miniml.core.errors import AttributeRefusedError, DTypeError, ShapeError, ValueRefusedError
+from miniml.errors import AttributeRefusedError, DTypeError, ShapeError, ValueRefusedError
 from miniml.grad import grad, value_and_grad
 from miniml.ops import attention
 from miniml.testing import gradcheck

@@ -7,7 +7,7 @@ import pytest
 
 import miniml as ml
 from miniml import ops
-from miniml.core.errors import DTypeError
+from miniml.errors import DTypeError
 
 INTEGERS = [np.dtype(c) for c in "bhilBHIL"]
 PAIRS = {

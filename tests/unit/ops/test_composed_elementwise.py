@@ -7,12 +7,7 @@ from scipy import special
 
 import miniml as ml
 from miniml import ops
-from miniml.core.errors import (
-    AttributeRefusedError,
-    DTypeError,
-    ShapeError,
-    ValueRefusedError,
-)
+from miniml.errors import AttributeRefusedError, DTypeError, ShapeError, ValueRefusedError
 from miniml.grad import grad
 from miniml.testing import gradcheck
 

@@ -5,16 +5,16 @@ import pytest
 
 import miniml as ml
 from miniml import ops
-from miniml.core.errors import (
+from miniml.core.parameter import default_generator
+from miniml.errors import (
     BpropNotFoundError,
     DTypeError,
     GraphError,
     KernelNotFoundError,
     ShapeError,
 )
-from miniml.core.parameter import default_generator
 from miniml.grad import grad, hvp, value_and_grad
-from miniml.ops.bases import Unary
+from miniml.ops import Unary
 
 X = ml.Tensor(np.array([0.1, 0.2, 0.3]))
 YES, NO = ml.Tensor(True), ml.Tensor(False)

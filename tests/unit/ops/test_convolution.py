@@ -10,7 +10,7 @@ from scipy import signal
 
 import miniml as ml
 from miniml import ops
-from miniml.core.errors import ShapeError, ValueRefusedError
+from miniml.errors import ShapeError, ValueRefusedError
 from miniml.grad import grad, value_and_grad
 from miniml.ops import convolution
 from miniml.testing import gradcheck

@@ -5,7 +5,7 @@ import pytest
 
 import miniml as ml
 from miniml import ops
-from miniml.core.errors import AttributeRefusedError, DTypeError, ShapeError
+from miniml.errors import AttributeRefusedError, DTypeError, ShapeError
 from miniml.grad import grad
 
 NAN, INF = np.nan, np.inf

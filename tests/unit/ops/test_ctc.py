@@ -8,7 +8,7 @@ from scipy import special
 
 import miniml as ml
 from miniml import ops
-from miniml.core.errors import DTypeError, OutOfRangeError, ShapeError, ValueRefusedError
+from miniml.errors import DTypeError, OutOfRangeError, ShapeError, ValueRefusedError
 from miniml.grad import grad
 from miniml.testing import gradcheck
 

@@ -6,7 +6,7 @@ import scipy.linalg
 
 import miniml as ml
 from miniml import ops
-from miniml.core.errors import (
+from miniml.errors import (
     AttributeRefusedError,
     DTypeError,
     NonFiniteError,

@@ -6,12 +6,7 @@ from scipy import special, stats
 
 import miniml as ml
 from miniml import ops
-from miniml.core.errors import (
-    AttributeRefusedError,
-    DTypeError,
-    ShapeError,
-    ValueRefusedError,
-)
+from miniml.errors import AttributeRefusedError, DTypeError, ShapeError, ValueRefusedError
 from miniml.grad import grad, jacobian, jvp
 
 N = 20_000

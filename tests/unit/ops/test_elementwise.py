@@ -5,9 +5,8 @@ import numpy as np
 import pytest
 
 import miniml as ml
-from miniml import ops
-from miniml.core.errors import AttributeRefusedError, DeclarationError, DTypeError
-from miniml.core.primitive import Primitive
+from miniml import Primitive, ops
+from miniml.errors import AttributeRefusedError, DeclarationError, DTypeError
 
 NAN, INF = np.nan, np.inf
 INTEGERS = np.array([1, 2], np.int64)

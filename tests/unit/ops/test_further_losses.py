@@ -8,7 +8,7 @@ from scipy import special, stats
 
 import miniml as ml
 from miniml import nn, ops
-from miniml.core.errors import AttributeRefusedError, ShapeError, ValueRefusedError
+from miniml.errors import AttributeRefusedError, ShapeError, ValueRefusedError
 from miniml.grad import grad
 from miniml.testing import gradcheck
 

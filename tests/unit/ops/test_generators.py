@@ -7,8 +7,8 @@ import pytest
 
 import miniml as ml
 from miniml import nn, ops, optim
-from miniml.core.errors import DTypeError, GraphError
 from miniml.core.parameter import default_generator
+from miniml.errors import DTypeError, GraphError
 from miniml.grad import grad
 from miniml.testing import gradcheck
 

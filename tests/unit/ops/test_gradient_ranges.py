@@ -19,8 +19,10 @@ FUNCTIONS["normal_cdf"] = ops.NormalCDF()
 FUNCTIONS["polygamma"] = ops.digamma
 FUNCTIONS["gelu_tanh"] = lambda x: ops.gelu(x, "tanh")
 
-# Elementwise primitives that are not here: they hand dout on as it is, or times an attribute.
-MOVING = {"Cast", "Clip", "LeakyReLUGrad", "ReLUGrad", "Select"}
+# Elementwise primitives that are not here: they hand dout on as it is, a part of it, or times an
+# attribute.
+OF_COMPLEX = {"Complex", "Conj", "Imag", "Real"}
+MOVING = {"Cast", "Clip", "LeakyReLUGrad", "ReLUGrad", "Select", *OF_COMPLEX}
 
 COTANGENTS = (1.0, 1024.0, 2.0**-10)  # as losses are scaled, and as means of many share
 UNITS = 6  # of rounding: a rule is a few operations

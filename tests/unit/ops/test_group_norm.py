@@ -5,7 +5,7 @@ import pytest
 
 import miniml as ml
 from miniml import ops
-from miniml.core.errors import DTypeError, ShapeError
+from miniml.errors import DTypeError, ShapeError
 from miniml.testing import gradcheck
 
 X = np.random.default_rng(0).normal(2, 3, size=(2, 4, 3))

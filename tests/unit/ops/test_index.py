@@ -8,7 +8,7 @@ from hypothesis.extra import numpy as hnp
 
 import miniml as ml
 from miniml import ops
-from miniml.core.errors import (
+from miniml.errors import (
     DTypeError,
     OutOfRangeError,
     ShapeError,

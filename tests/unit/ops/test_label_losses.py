@@ -9,7 +9,7 @@ from scipy import special
 
 import miniml as ml
 from miniml import ops
-from miniml.core.errors import (
+from miniml.errors import (
     AttributeRefusedError,
     DTypeError,
     OutOfRangeError,

@@ -5,12 +5,7 @@ import pytest
 
 import miniml as ml
 from miniml import ops
-from miniml.core.errors import (
-    AttributeRefusedError,
-    DTypeError,
-    OutOfRangeError,
-    ShapeError,
-)
+from miniml.errors import AttributeRefusedError, DTypeError, OutOfRangeError, ShapeError
 from miniml.grad import grad, jvp
 from miniml.testing import gradcheck
 

@@ -7,7 +7,7 @@ import pytest
 
 import miniml as ml
 from miniml import ops
-from miniml.core.errors import OutOfRangeError, ShapeError
+from miniml.errors import OutOfRangeError, ShapeError
 from miniml.grad import grad, value_and_grad, vjp
 
 RNG = np.random.default_rng(0)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from miniml import ops
-from miniml.core.errors import AttributeRefusedError, ValueRefusedError
+from miniml.errors import AttributeRefusedError, ValueRefusedError
 
 X, IMAGE, TAPS = np.ones((2, 3)), np.ones((2, 4, 6, 6)), np.ones((4, 4, 3, 3))
 FRAMES, ONES = np.zeros((5, 2, 3)), [[1], [1]]

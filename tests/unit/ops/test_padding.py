@@ -5,7 +5,7 @@ import pytest
 
 import miniml as ml
 from miniml import ops
-from miniml.core.errors import DTypeError, ShapeError
+from miniml.errors import DTypeError, ShapeError
 from miniml.grad import grad
 from miniml.testing import gradcheck
 

@@ -5,7 +5,7 @@ import pytest
 
 import miniml as ml
 from miniml import ops
-from miniml.core.errors import DTypeError, ShapeError, ValueRefusedError
+from miniml.errors import DTypeError, ShapeError, ValueRefusedError
 from miniml.grad import grad, value_and_grad
 from miniml.ops.convolution import average, largest
 from miniml.ops.images import Axis

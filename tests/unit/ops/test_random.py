@@ -9,16 +9,16 @@ import pytest
 from scipy import stats
 
 import miniml as ml
-from miniml import ops
+from miniml import Generator, ops
 from miniml.backends.cpu import random
-from miniml.core.errors import (
+from miniml.core.parameter import default_generator
+from miniml.errors import (
     AttributeRefusedError,
     DTypeError,
     OutOfRangeError,
     ShapeError,
     ValueRefusedError,
 )
-from miniml.core.parameter import Generator, default_generator
 from miniml.grad import grad, vjp
 from miniml.ops.random import block_count
 

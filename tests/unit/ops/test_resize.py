@@ -5,7 +5,7 @@ import pytest
 
 import miniml as ml
 from miniml import ops
-from miniml.core.errors import AttributeRefusedError, ShapeError, ValueRefusedError
+from miniml.errors import AttributeRefusedError, ShapeError, ValueRefusedError
 from miniml.grad import grad
 from miniml.testing import gradcheck
 

@@ -6,8 +6,8 @@ import pytest
 import miniml as ml
 from miniml import Primitive, PrimitiveWithCheck, PrimitiveWithInfer, kernel
 from miniml.core.abstract import Abstract
-from miniml.core.errors import ArityError, DeclarationError, DTypeError, ShapeError
 from miniml.core.infer import infer
+from miniml.errors import ArityError, DeclarationError, DTypeError, ShapeError
 from miniml.ops import rules
 
 F = ml.float32

@@ -10,11 +10,10 @@ import pytest
 
 import miniml as ml
 from miniml import ops, optim
-from miniml.core.bprop import bprop_getters
-from miniml.core.errors import BpropNotFoundError, DTypeError, GraphError, ShapeError
 from miniml.core.parameter import default_generator
-from miniml.grad import grad, hvp, jvp, value_and_grad, vjp
-from miniml.ops.bases import Unary
+from miniml.errors import BpropNotFoundError, DTypeError, GraphError, ShapeError
+from miniml.grad import bprop_getters, grad, hvp, jvp, value_and_grad, vjp
+from miniml.ops import Unary
 
 RNG = np.random.default_rng(3)
 WEIGHT, BIAS = RNG.normal(size=(3, 3)) * 0.5, RNG.normal(size=3)

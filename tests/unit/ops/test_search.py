@@ -5,13 +5,7 @@ import pytest
 
 import miniml as ml
 from miniml import ops
-from miniml.core.errors import (
-    DTypeError,
-    GraphError,
-    OutOfRangeError,
-    ShapeError,
-    ValueRefusedError,
-)
+from miniml.errors import DTypeError, GraphError, OutOfRangeError, ShapeError, ValueRefusedError
 from miniml.grad import grad
 from miniml.testing import gradcheck
 

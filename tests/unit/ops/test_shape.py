@@ -7,7 +7,7 @@ import pytest
 
 import miniml as ml
 from miniml import ops
-from miniml.core.errors import ArityError, DTypeError, ShapeError
+from miniml.errors import ArityError, DTypeError, ShapeError
 from miniml.grad import grad, vjp
 from miniml.testing import gradcheck
 

@@ -5,7 +5,7 @@ import pytest
 
 import miniml as ml
 from miniml import ops
-from miniml.core.errors import ValueRefusedError
+from miniml.errors import ValueRefusedError
 from miniml.grad import grad
 from miniml.testing import gradcheck
 from tests.conftest import HAS_CC

@@ -7,12 +7,7 @@ import pytest
 
 import miniml as ml
 from miniml import ops
-from miniml.core.errors import (
-    AttributeRefusedError,
-    ShapeError,
-    TracedValueError,
-    ValueRefusedError,
-)
+from miniml.errors import AttributeRefusedError, ShapeError, TracedValueError, ValueRefusedError
 from miniml.grad import grad
 from miniml.testing import gradcheck
 

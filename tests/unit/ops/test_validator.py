@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import miniml as ml
-from miniml.core.errors import (
+from miniml.errors import (
     AttributeRefusedError,
     ConstInputError,
     DeclarationError,

@@ -5,7 +5,7 @@ import pytest
 
 import miniml as ml
 from miniml import ops
-from miniml.core.errors import ShapeError, ValueRefusedError
+from miniml.errors import ShapeError, ValueRefusedError
 from miniml.grad import grad, value_and_grad
 
 RNG = np.random.default_rng(0)

@@ -7,7 +7,7 @@ import pytest
 
 import miniml as ml
 from miniml import ops
-from miniml.core.errors import MinimlError
+from miniml.errors import MinimlError
 
 ROWS = np.arange(6, dtype=np.float32).reshape(2, 3)
 SQUARE = np.eye(3, dtype=np.float32)

@@ -5,7 +5,7 @@ import pytest
 
 import miniml as ml
 from miniml import optim
-from miniml.core.errors import MinimlError
+from miniml.errors import MinimlError
 
 A = np.diag([1.0, 3.0, 10.0, 30.0, 2.0]) + 0.3
 START = np.linspace(-1, 1, 5)

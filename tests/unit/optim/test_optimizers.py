@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 
 import miniml as ml
-from miniml import optim
-from miniml.core.dtype import bfloat16
-from miniml.core.errors import (
+from miniml import bfloat16, optim
+from miniml.errors import (
     ArityError,
     AttributeRefusedError,
     GradientArgumentError,

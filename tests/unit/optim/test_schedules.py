@@ -8,7 +8,7 @@ import pytest
 
 import miniml as ml
 from miniml import nn, ops, optim
-from miniml.core.errors import MinimlError
+from miniml.errors import MinimlError
 
 
 def cosine(t, steps, lr=0.1, end=0.0):

@@ -8,7 +8,7 @@ import pytest
 
 import miniml as ml
 from miniml import nn, optim
-from miniml.core.errors import GradientArgumentError, GraphError, MinimlError, ValueRefusedError
+from miniml.errors import GradientArgumentError, GraphError, MinimlError, ValueRefusedError
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(8, 3)).astype(np.float32)

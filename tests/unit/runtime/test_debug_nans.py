@@ -8,7 +8,7 @@ import pytest
 
 import miniml as ml
 from miniml import nn, ops, optim
-from miniml.core.errors import NonFiniteError
+from miniml.errors import NonFiniteError
 from miniml.grad import grad
 from miniml.runtime.program import Program
 from tests.frame.native import needs_compiler

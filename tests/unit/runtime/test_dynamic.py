@@ -11,7 +11,7 @@ import pytest
 
 import miniml as ml
 from miniml import Kernel, Primitive, kernel, nn, ops
-from miniml.core.errors import GraphError, InUseError, ShapeError
+from miniml.errors import GraphError, InUseError, ShapeError
 from miniml.runtime.jit import SIZES
 
 

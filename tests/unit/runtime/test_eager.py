@@ -8,9 +8,9 @@ import pytest
 import miniml as ml
 from benchmarks.eager import CALLS, frames
 from miniml import kernel, ops
-from miniml.core.errors import DTypeError, NonFiniteError, OutOfRangeError
+from miniml.errors import DTypeError, NonFiniteError, OutOfRangeError
 from miniml.grad import grad
-from miniml.ops.bases import Unary
+from miniml.ops import Unary
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3)
 

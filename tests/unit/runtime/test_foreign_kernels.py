@@ -13,7 +13,7 @@ import miniml as ml
 from miniml import Kernel, Primitive, kernel, ops
 from miniml.backends.kernel import KernelEntry
 from miniml.core.settings import Settings, current
-from miniml.ops.bases import Unary
+from miniml.ops import Unary
 from miniml.runtime.program import Program
 
 ARMED = [False]

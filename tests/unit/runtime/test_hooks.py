@@ -7,7 +7,7 @@ import pytest
 
 import miniml as ml
 from miniml import nn, ops, optim
-from miniml.core.errors import DeclarationError, NonFiniteError
+from miniml.errors import DeclarationError, NonFiniteError
 from miniml.grad import grad
 
 X = np.random.default_rng(0).normal(size=(8, 3)).astype(np.float32)

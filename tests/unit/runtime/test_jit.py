@@ -12,11 +12,10 @@ import optree
 import pytest
 
 import miniml as ml
-from miniml import nn, ops
-from miniml.core.errors import BpropNotFoundError, GraphError, TracedValueError
+from miniml import nn, ops, register_pass, unregister_pass
+from miniml.errors import BpropNotFoundError, GraphError, TracedValueError
 from miniml.grad import grad
-from miniml.graph.passes import register_pass, unregister_pass
-from miniml.ops.bases import Unary
+from miniml.ops import Unary
 from miniml.runtime.jit import Jit, compiled
 
 Array = np.ndarray[Any, Any]

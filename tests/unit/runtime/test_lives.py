@@ -12,7 +12,7 @@ import pytest
 import miniml as ml
 from miniml import Kernel, Primitive, kernel, ops, view_kernel
 from miniml.backends.kernel import _made
-from miniml.core.errors import DeclarationError, KernelNotFoundError
+from miniml.errors import DeclarationError, KernelNotFoundError
 
 EVENTS = []
 

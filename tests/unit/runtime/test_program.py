@@ -16,8 +16,8 @@ import pytest
 
 import miniml as ml
 from miniml import nn, ops, optim
-from miniml.core.errors import NonFiniteError
-from miniml.ops.bases import Unary
+from miniml.errors import NonFiniteError
+from miniml.ops import Unary
 from miniml.runtime.program import Program
 
 Array = np.ndarray[Any, Any]

@@ -8,7 +8,7 @@ import pytest
 
 import miniml as ml
 from miniml import ops
-from miniml.core.errors import GradientArgumentError
+from miniml.errors import GradientArgumentError
 from miniml.testing import GradientError, gradcheck
 from tests.faults.planted import WAVE, Planted, bprop_of, planted
 

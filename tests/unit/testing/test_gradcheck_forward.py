@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from miniml import Primitive, ops
-from miniml.core.errors import GraphError
+from miniml.errors import GraphError
 from miniml.grad import jvp_rules
 from miniml.testing import GradientError, gradcheck
 

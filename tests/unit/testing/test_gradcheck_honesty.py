@@ -7,9 +7,9 @@ import pytest
 
 import miniml as ml
 from miniml import ops
-from miniml.core.errors import GradientArgumentError
-from miniml.testing import gradcheck, gradcheck_vjp
-from miniml.testing.report import KINK, NEAR_KINK, UNKNOWN, WRONG, GradFinding, GradReport
+from miniml.errors import GradientArgumentError
+from miniml.testing import GradReport, gradcheck, gradcheck_vjp
+from miniml.testing.report import KINK, NEAR_KINK, UNKNOWN, WRONG, GradFinding
 from tests.faults.planted import planted
 from tests.faults.rights import RIGHTS
 

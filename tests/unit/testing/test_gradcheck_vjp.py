@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from miniml.core.errors import GradientArgumentError
+from miniml.errors import GradientArgumentError
 from miniml.testing import gradcheck_vjp
 
 RNG = np.random.default_rng(0)

@@ -5,7 +5,7 @@ import pytest
 
 import miniml as ml
 from miniml import nn, ops
-from miniml.core.errors import GradientArgumentError
+from miniml.errors import GradientArgumentError
 from miniml.testing import gradcheck
 from tests.faults.planted import PRODUCT, Planted, planted
 

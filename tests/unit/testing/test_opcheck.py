@@ -12,7 +12,7 @@ import pytest
 
 import miniml as ml
 from miniml import ops
-from miniml.core.errors import ArityError
+from miniml.errors import ArityError
 from miniml.testing import OpCheckError, OpInfo, Sample, assert_op, opcheck
 from miniml.testing.calls import Call, launched
 from miniml.testing.opchecks import CHECKS, devices, reproduce

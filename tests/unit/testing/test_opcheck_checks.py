@@ -9,13 +9,21 @@ import numpy as np
 import pytest
 
 import miniml as ml
-from miniml import Kernel, KernelAttr, Primitive, kernel, ops, prim_attr_register, view_kernel
+from miniml import (
+    ArraySpec,
+    Kernel,
+    KernelAttr,
+    Primitive,
+    float64,
+    kernel,
+    ops,
+    prim_attr_register,
+    view_kernel,
+)
 from miniml.backends import registry
-from miniml.backends.signature import ArraySpec
-from miniml.core.bprop import bprop_getters
-from miniml.core.dtype import float64
-from miniml.core.errors import ShapeError
 from miniml.core.primitive import primitives, spec_of
+from miniml.errors import ShapeError
+from miniml.grad import bprop_getters
 from miniml.testing import OpInfo, Sample, opcheck
 from miniml.testing.calls import Call, poisoned, run_entry
 from miniml.testing.opchecks import devices, reproduce

@@ -7,8 +7,8 @@ import pytest
 
 from miniml import Primitive, kernel, ops
 from miniml.backends import registry
-from miniml.core.bprop import bprop_getters
 from miniml.core.primitive import primitives
+from miniml.grad import bprop_getters
 from miniml.testing import opcheck
 
 

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from miniml import ops
-from miniml.core.errors import ShapeError
+from miniml.errors import ShapeError
 from miniml.testing import opcheck
 from tests.faults.planting import plant, snake
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from miniml import ops
-from miniml.core.errors import ShapeError
+from miniml.errors import ShapeError
 from miniml.testing import opcheck
 from miniml.testing.opchecks.draws import drawn
 from miniml.testing.opchecks.rules import variations

@@ -4,9 +4,8 @@ sound primitive, and the second witness of gradients sees those of gradients."""
 import numpy as np
 import pytest
 
-from miniml import ops
-from miniml.core.dtype import float64
-from miniml.core.errors import ArityError, ShapeError
+from miniml import float64, ops
+from miniml.errors import ArityError, ShapeError
 from miniml.testing import OpInfo, Refusal, Sample, opcheck
 from tests.faults import judging
 from tests.faults.planted import PRODUCT, REFERENCE, Planted, bprop_of, planted

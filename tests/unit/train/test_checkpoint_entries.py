@@ -9,7 +9,7 @@ import safetensors.numpy
 
 import miniml as ml
 from miniml import nn, optim
-from miniml.core.errors import CheckpointError
+from miniml.errors import CheckpointError
 
 PLAIN = [True, False, 3, -(2**63), 2**63 - 1, 0.1, float("inf"), -0.0]
 

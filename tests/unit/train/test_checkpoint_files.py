@@ -19,7 +19,7 @@ import safetensors.numpy
 import miniml as ml
 from miniml import nn, optim
 from miniml.core import files
-from miniml.core.errors import CheckpointError
+from miniml.errors import CheckpointError
 from miniml.train import Snapshot
 from tests.conftest import DEEP
 

@@ -5,7 +5,7 @@ import pytest
 
 import miniml as ml
 from miniml import nn, ops, train
-from miniml.core.errors import ShapeError
+from miniml.errors import ShapeError
 
 KINDS = {
     "array": (lambda a, b: a, lambda x: x),

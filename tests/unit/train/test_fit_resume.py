@@ -13,8 +13,8 @@ import pytest
 
 import miniml as ml
 from miniml import nn, ops, optim, train
-from miniml.core.errors import CheckpointError
 from miniml.data import DataLoader, random_flip
+from miniml.errors import CheckpointError
 from tests.conftest import DEEP
 
 DRAW = np.random.default_rng(0)

@@ -7,7 +7,7 @@ import pytest
 
 import miniml as ml
 from miniml import nn, optim
-from miniml.core.errors import MinimlError, TrainingWarning
+from miniml.errors import MinimlError, TrainingWarning
 
 X = np.random.default_rng(0).normal(size=(8, 4)).astype(np.float32)
 Y = np.arange(8) % 3

@@ -8,7 +8,7 @@ import pytest
 
 import miniml as ml
 from miniml import nn, ops, optim
-from miniml.core.errors import MinimlError
+from miniml.errors import MinimlError
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(64, 8)).astype(np.float32)

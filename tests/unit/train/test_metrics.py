@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from miniml import train
-from miniml.core.errors import DTypeError, MinimlError, OutOfRangeError, ShapeError
+from miniml.errors import DTypeError, MinimlError, OutOfRangeError, ShapeError
 
 sklearn = pytest.importorskip("sklearn.metrics")
 DRAW = np.random.default_rng(0)

@@ -9,8 +9,8 @@ import pytest
 
 import miniml as ml
 from miniml import nn, ops, optim, train
-from miniml.core.errors import ArityError, MinimlError, NonFiniteError, OutOfRangeError, ShapeError
 from miniml.data import DataLoader
+from miniml.errors import ArityError, MinimlError, NonFiniteError, OutOfRangeError, ShapeError
 
 DRAW = np.random.default_rng(0)
 X, Y = DRAW.normal(size=(70, 4)).astype(np.float32), np.arange(70) % 3

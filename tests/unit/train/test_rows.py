@@ -7,8 +7,8 @@ import pytest
 
 import miniml as ml
 from miniml import nn, ops, optim, train
-from miniml.core.errors import MinimlError
 from miniml.data import DataLoader
+from miniml.errors import MinimlError
 
 DRAW = np.random.default_rng(0)
 X = DRAW.normal(size=(50, 4)).astype(np.float32)

@@ -7,7 +7,7 @@ import pytest
 
 import miniml as ml
 from miniml import nn, ops, optim
-from miniml.core.errors import GradientArgumentError, MinimlWarning, PerformanceWarning
+from miniml.errors import GradientArgumentError, MinimlWarning, PerformanceWarning
 from miniml.grad import grad, value_and_grad
 
 X = np.ones((4, 3), np.float32)

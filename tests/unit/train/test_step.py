@@ -5,9 +5,9 @@ import pytest
 
 import miniml as ml
 from miniml import nn, ops, optim
-from miniml.core.errors import NonFiniteError
+from miniml.errors import NonFiniteError
 from miniml.grad import bprop_getters
-from miniml.ops.bases import Unary
+from miniml.ops import Unary
 from miniml.train import Snapshot, locate_nonfinite
 
 rng = np.random.default_rng(0)

@@ -14,8 +14,8 @@ from safetensors.numpy import load_file
 import miniml as ml
 from miniml import nn, ops, optim
 from miniml.core.access import Access
-from miniml.core.errors import InUseError
-from miniml.ops.bases import Unary
+from miniml.errors import InUseError
+from miniml.ops import Unary
 
 SHAPE = (64, 257)  # large enough for NumPy to let other threads run while it computes
 

@@ -10,8 +10,8 @@ import pytest
 
 import miniml as ml
 from miniml import nn, optim, train
-from miniml.core.errors import MinimlError
 from miniml.data import DataLoader
+from miniml.errors import MinimlError
 
 X, Y = np.random.default_rng(0).normal(size=(32, 4)).astype(np.float32), np.arange(32) % 3
 
