@@ -102,15 +102,9 @@ ATTRIBUTES = {
     "LeakyReLU": [{}, {"slope": 1.5}],
     "ELU": [{}, {"alpha": 0.3}],
 }
-<<<<<<< HEAD
-# Those of floats alone; of even order > 0 polygamma cancels below 0, as its docstring says.
-NOT_HERE = {"Complex", "Conj", "Imag", "Real"}  # which take or give complex numbers
-NOT_HERE |= {"Clip", "LogicalAnd", "LogicalNot", "LogicalOr", "LogicalXor", "StopGradient"}
-=======
 # Those of real floats alone; of even order > 0 polygamma cancels below 0, as its docstring says.
 NOT_HERE = {"Clip", "LogicalAnd", "LogicalNot", "LogicalOr", "LogicalXor", "StopGradient"}
 NOT_HERE |= {"Complex", "Conj", "Imag", "Real"}
->>>>>>> mine
 CALLS = [
     (p, attrs)
     for p in library()
