@@ -164,7 +164,7 @@ def register_class(primitive: type[Primitive]) -> None:
 # --- The way back ---------------------------------------------------------------------------------
 
 
-# (emit, node, *inputs) to a value or a tuple of them: see `miniml.onnx.writer.Tape`.
+# (emit, node, *inputs) to a value or a tuple of them: see `miniml.onnx.tape.Tape`.
 Writer = Callable[..., Any]
 _writers: dict[type, Writer] = {}
 

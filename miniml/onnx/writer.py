@@ -1,40 +1,28 @@
-"""The ONNX exporter: the nodes of a graph, written one by one by the writers of their primitives.
+"""The ONNX exporter: graphs as files.
 
-Parts: saving; the tape, on which the writers put nodes of ONNX; extents that a file leaves open,
-found by writing the graph at several sizes and comparing what is written; the parts as protobuf.
+Parts: saving; the tapes of a graph, one for each size at which it was traced, as protobuf.
 """
 
 from __future__ import annotations
 
 import sys
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from fractions import Fraction
+from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
-from itertools import chain
-from math import prod
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ..core.abstract import Abstract
-from ..core.dtype import bool_, canonical, int32, uint64
-from ..core.errors import MinimlError, OnnxError, OnnxWarning, point_at, warn_user
+from ..core.dtype import bool_, canonical
+from ..core.errors import OnnxError, OnnxWarning, warn_user
 from ..core.files import writable, write
-from ..core.parameter import Parameter
-from ..core.settings import current
-from ..graph.ir import Graph, Node, Var, flatten_arguments
-from ..graph.passes.pipeline import run_passes
-from ..graph.tracing import trace, trace_graph
+from ..graph.ir import Graph
 from . import operators
+from .extents import Formula, Sizes
 from .model import flattened
-from .operators import Operator, writer_of
+from .tape import Array, Block, Function, Tape, Value, Written, same
 from .tensors import NEWEST, code_of, wheel
-
-Array = np.ndarray[Any, Any]
 
 # --- Saving ---------------------------------------------------------------------------------------
 
@@ -81,7 +69,7 @@ def save(
     """
     target = writable(path, CALLS)
     _check_opset(opset)
-    sizes = _Sizes.of(obj, example_args, dynamic or {})
+    sizes = Sizes.of(obj, example_args, dynamic or {})
     tapes = [Tape.of(graph, opset) for graph in sizes.graphs()]
     model = _Protobuf(tapes, sizes, names or {}).model()
     _put(model, target, path)
@@ -124,563 +112,13 @@ def _put(model: Any, target: Path, path: Any) -> None:
 INSIDE = 2**31 - 2**24  # bytes of arrays that stand in the file itself: protobuf holds 2 GB
 
 
-# --- The tape -------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Value:
-    """A value in the file: its name, and its type where it is a value of the graph."""
-
-    name: str
-    abstract: Abstract | None = None
-
-
-@dataclass(frozen=True)
-class Written:
-    """A node in the file. parameters: of the operator's row, from which its attributes are packed.
-    blocks: the attributes that are graphs."""
-
-    row: Operator | Function
-    inputs: tuple[str, ...]
-    outputs: tuple[str, ...]
-    parameters: Any
-    blocks: tuple[tuple[str, Block], ...] = ()
-    doc: str = ""
-
-
-@dataclass
-class Block:
-    """The nodes of a graph in the file, with its inputs and outputs."""
-
-    name: str
-    inputs: list[Value] = field(default_factory=list)
-    nodes: list[Written] = field(default_factory=list)
-    outputs: list[Value] = field(default_factory=list)
-
-
-@dataclass(frozen=True)
-class Function:
-    """A function in the file: what a primitive that ONNX lacks is made of."""
-
-    domain: str
-    type: str
-    block: Block
-    constants: Mapping[str, Array]
-
-
-class Tape:
-    """What is written of one graph at one size. Writers of primitives get it as `emit`, and call it
-    to put a node down: `emit("Add", x, y)` is the node's output.
-
-    Inputs are Values, None for absent ones, NumPy arrays and `emit.extents(...)`, which become
-    initializers. Attributes are those of the operator's row, by which files are read.
-    """
-
-    def __init__(self, opset: int):
-        self.opset = opset
-        self.block = Block("graph")
-        self.constants: dict[str, Array] = {}
-        self.extent_lists: dict[str, tuple[int, ...]] = {}
-        self.functions: dict[object, Function] = {}
-        self.parameters: dict[str, Parameter] = {}
-        self.updates: dict[str, Value] = {}
-        self.types: dict[str, Abstract] = {}
-        self.draws = False
-        self._taken: dict[str, int] = {}
-        self._env: dict[Var, Value] = {}
-        self._versions: dict[str, str] = {}  # parameters, by the names of their new values
-        self._moved: dict[str, str] = {}  # values that outputs of blocks gave their names
-        self._layer = ""
-
-    @staticmethod
-    def of(graph: Graph, opset: int) -> Tape:
-        """The tape of a whole graph."""
-        tape = Tape(opset)
-        tape.block.name = graph.name
-        for name, var in zip(graph.input_names or _numbered("in", graph.inputs), graph.inputs):
-            tape.block.inputs.append(tape._bound(var, name))
-        for parameter, var in graph.state:
-            value = tape._bound(var, parameter.name or "parameter")
-            tape.parameters[value.name] = parameter
-        tape.run(graph)
-        for name, var in zip(graph.output_names or _numbered("out", graph.outputs), graph.outputs):
-            tape.block.outputs.append(tape._output(tape.value(var), tape.name(name)))
-        for name, value in tape.updates.items():
-            tape.block.outputs.append(tape._output(value, tape.name(f"{name}_next")))
-        tape.block.nodes = tape._biased(
-            _used(tape.block.nodes, [v.name for v in tape.block.outputs])
-        )
-        return tape
-
-    def __call__(self, type: str, *inputs: Any, domain: str = "", **attributes: Any) -> Value:
-        """The output of a node of this operator; OnnxError where its row lacks an attribute."""
-        return self.several(1, type, *inputs, domain=domain, **attributes)[0]
-
-    def several(
-        self, count: int, type: str, *inputs: Any, domain: str = "", **attributes: Any
-    ) -> tuple[Value, ...]:
-        """The outputs of a node that has `count` of them."""
-        row = operators.find(domain, type, self.opset if not domain else 1)
-        if row is None:
-            raise OnnxError(f"has no operator {type} in opset {self.opset}; give a later one")
-        accepted, back = self._accepted(row, inputs)
-        if back is not None:
-            made = self.several(count, type, *accepted, domain=domain, **attributes)
-            return tuple(self("Cast", v, to=code_of(back)) if i == 0 else v
-                         for i, v in enumerate(made))  # fmt: skip
-        blocks = {k: v for k, v in attributes.items() if isinstance(v, Block)}
-        rest = {k: v for k, v in attributes.items() if k not in blocks}
-        struct = row.parameters(**rest, **dict.fromkeys(blocks))
-        outputs = tuple([Value(self.name(type.lower())) for _ in range(count)])
-        names = [self._input(v) for v in accepted]
-        while names and not names[-1]:
-            names.pop()
-        self.block.nodes.append(
-            Written(row, tuple(names), tuple(v.name for v in outputs), struct,
-                    tuple(blocks.items()), self._layer)
-        )  # fmt: skip
-        return outputs
-
-    def _accepted(self, row: Operator, inputs: Sequence[Any]) -> tuple[Sequence[Any], Any]:
-        """The inputs, with bools as integers where the operator takes no bools; and the dtype to
-        which its first output is cast back, if that is so."""
-        if row.domain or not any(
-            isinstance(v, Value) and (t := self.types.get(v.name)) is not None and t.dtype == bool_
-            for v in inputs
-        ):
-            return inputs, None
-        schema = wheel().defs.get_schema(row.type, self.opset)
-        changed = list(inputs)
-        for i, value in enumerate(inputs):
-            declared = schema.inputs[min(i, len(schema.inputs) - 1)]
-            known = self.types.get(value.name) if isinstance(value, Value) else None
-            if known is not None and known.dtype == bool_ and "tensor(bool)" not in declared.types:
-                changed[i] = self("Cast", value, to=code_of(int32))
-        if changed == list(inputs):
-            return inputs, None
-        alike = schema.outputs[0].type_str == schema.inputs[0].type_str
-        return changed, bool_ if alike else None
-
-    def _input(self, value: Any) -> str:
-        if value is None:
-            return ""
-        return value.name if isinstance(value, Value) else self.constant(np.asarray(value)).name
-
-    def constant(self, array: Array) -> Value:
-        """An initializer with this value."""
-        for name, other in self.constants.items():
-            if not array.shape and _same(array, other):
-                return Value(name, Abstract((), canonical(array.dtype)))
-        value = Value(self.name("constant"), Abstract(array.shape, canonical(array.dtype)))
-        self.constants[value.name] = array
-        return value
-
-    def extents(self, *numbers: int) -> Value:
-        """Whole numbers that follow the extents of the inputs: a list of int64."""
-        value = Value(self.name("extents"))
-        self.extent_lists[value.name] = tuple(map(int, numbers))
-        return value
-
-    def name(self, wish: str) -> str:
-        """A name that nothing has yet."""
-        count = self._taken[wish] = self._taken.get(wish, 0) + 1
-        return wish if count == 1 else self.name(f"{wish}_{count - 1}")
-
-    def value(self, var: Var) -> Value:
-        """The value of a Var."""
-        if var not in self._env:
-            known = var.abstract.value
-            if known is None:
-                raise OnnxError(f"a value of type {var.abstract} has no definition")
-            value = self.constant(np.asarray(known, var.abstract.dtype))
-            self._env[var] = replace(value, abstract=var.abstract)
-        return self._env[var]
-
-    def _bound(self, var: Var, name: str) -> Value:
-        value = self._env[var] = Value(self.name(name), var.abstract)
-        self.types[value.name] = var.abstract
-        return value
-
-    def _output(self, value: Value, name: str) -> Value:
-        """The value under a name of its own, as an output of a graph needs it: that of its node,
-        unless it is an input, a constant, or another output."""
-        value = replace(value, name=self._moved.get(value.name, value.name))
-        nodes, out = self.block.nodes, replace(value, name=name)
-        given = {v.name for v in self.block.outputs}
-        if value.name not in given and any(value.name in n.outputs for n in nodes):
-            self.block.nodes = [_renamed(n, value.name, name) for n in nodes]
-            self._moved[value.name] = name
-            self.types[name] = self.types.get(value.name, value.abstract)  # type: ignore[assignment]
-            self._env.update({k: out for k, v in self._env.items() if v.name == value.name})
-            return out
-        self("Identity", value)
-        nodes.append(replace(nodes.pop(), outputs=(name,), doc=""))
-        return out
-
-    def run(self, graph: Graph) -> None:
-        """Write the nodes of a graph whose inputs have values."""
-        for node in graph.nodes:
-            self._layer = node.where.layer if node.where is not None else ""
-            try:
-                self._node(node)
-            except MinimlError as error:
-                point_at(error, node.where)
-                raise
-
-    def _node(self, node: Node) -> None:
-        primitive = node.primitive
-        if primitive.effect == "state":
-            self._update(node)
-            return
-        write = writer_of(type(primitive))
-        if write is None:
-            raise OnnxError(
-                f"{primitive.name} cannot be written: ONNX has no operator of which it is known to "
-                f"be made; @ml.onnx.register_writer({type(primitive).__name__}) registers a "
-                "function (emit, node, *inputs) that puts its nodes down, or one of `ops` that "
-                "says what it is made of"
-            )
-        made = write(self, node, *map(self.value, node.inputs))
-        values = made if isinstance(made, tuple) else (made,)
-        for var, value in zip(node.outputs, values, strict=True):
-            self._env[var] = replace(value, abstract=var.abstract)
-            self.types[value.name] = var.abstract
-
-    def _update(self, node: Node) -> None:
-        """An assignment: its value is an output under the parameter's name. The state of random
-        streams is not part of a model."""
-        parameter, value = map(self.value, node.inputs)
-        if node.primitive.name != "Assign":
-            raise OnnxError(f"{node.primitive.name} changes parameters, which ONNX does not know")
-        name = self._versions.get(parameter.name, parameter.name)
-        self._env[node.outputs[0]] = value
-        self._versions[value.name] = name
-        if name in self.parameters and self.parameters[name].dtype != uint64:
-            self.updates[name] = value
-
-    def _biased(self, nodes: list[Written]) -> list[Written]:
-        """The nodes with each sum of a product and a bias that nothing else reads as one: Conv has
-        an input for that, and Gemm is both."""
-        readers = Counter(chain((v.name for v in self.block.outputs), *map(_reads, nodes)))
-        made = {name: n for n in nodes for name in n.outputs}
-        merged: dict[str, Written] = {}
-        gone = set()
-        for node in nodes:
-            first = made.get(node.inputs[0]) if node.row.type == "Add" else None
-            if first is None or readers[node.inputs[0]] != 1 or len(first.inputs) != 2:
-                continue
-            bias = self._bias(first, node.inputs[1], made)
-            if bias:
-                row, parameters = first.row, first.parameters
-                if row.type == "MatMul":
-                    row = operators.find("", "Gemm", self.opset)  # type: ignore[assignment]
-                    parameters = row.parameters()  # type: ignore[union-attr]
-                both = (*first.inputs, bias)
-                merged[node.outputs[0]] = replace(
-                    first, row=row, inputs=both, outputs=node.outputs, parameters=parameters
-                )
-                gone.add(first.outputs[0])
-        rest = [merged.get(n.outputs[0], n) for n in nodes if n.outputs[0] not in gone]
-        return _used(rest, [v.name for v in self.block.outputs])
-
-    def _bias(self, node: Written, name: str, made: Mapping[str, Written]) -> str:
-        """The name of a vector that is added to each channel or column of a product; "" where what
-        is added is another thing."""
-        types = [self.types.get(n) for n in (*node.inputs, name)]
-        if any(t is None for t in types):
-            return ""
-        left, right, added = (t.shape for t in types)  # type: ignore[union-attr]
-        if node.row.type == "MatMul" and len(left) == len(right) == 2 and added == right[1:]:
-            return name
-        shaped = made.get(name)
-        channels = (right[0], *(1,) * (len(right) - 2))
-        if node.row.type != "Conv" or shaped is None or added != channels:
-            return ""
-        source = self.types.get(shaped.inputs[0])
-        fits = shaped.row.type == "Reshape" and source is not None and source.shape == right[:1]
-        return shaped.inputs[0] if fits else ""
-
-    # What writers are made of ------------------------------------------------------------------
-
-    def inline(self, graph: Graph, inputs: Sequence[Value]) -> tuple[Value, ...]:
-        """Write the nodes of another graph here, for these inputs; its outputs."""
-        self._env.update(zip(graph.inputs, inputs, strict=True))
-        self.run(graph)
-        return tuple(map(self.value, graph.outputs))
-
-    def made_of(self, fn: Callable[..., Any], *inputs: Value) -> Any:
-        """Write `fn`, a function of `ops`, for values whose types are known."""
-        types = [v.abstract for v in inputs]
-        if None in types:
-            raise OnnxError("a composition needs values of known types")
-        graph = _composed(fn, types)  # type: ignore[arg-type]
-        made = self.inline(graph, inputs)
-        return made if len(made) > 1 else made[0]
-
-    def function(
-        self, domain: str, name: str, fn: Callable[..., Any], key: object, *inputs: Value
-    ) -> Value:
-        """Call a function of elements, made of `ops`, which the file defines once for each key."""
-        types = [Abstract((), v.abstract.dtype) for v in inputs if v.abstract is not None]
-        whole = domain, name, key, *[t.dtype for t in types]
-        if whole not in self.functions:
-            self.functions[whole] = self._defined(domain, name, _composed(fn, types))
-        found = self.functions[whole]
-        made = Value(self.name(name.lower()))
-        self.block.nodes.append(
-            Written(found, tuple([v.name for v in inputs]), (made.name,), None, (), self._layer)
-        )
-        return made
-
-    def _defined(self, domain: str, name: str, graph: Graph) -> Function:
-        inner = Tape(self.opset)
-        inner.functions = self.functions
-        inner.block.inputs = [inner._bound(v, f"x{i}") for i, v in enumerate(graph.inputs)]
-        inner.run(graph)
-        inner.block.outputs = [inner._output(inner.value(graph.outputs[0]), inner.name("y"))]
-        same = sum(f.domain == domain and f.type.split("_")[0] == name
-                   for f in self.functions.values())  # fmt: skip
-        called = f"{name}_{same + 1}" if same else name
-        return Function(domain, called, inner.block, inner.constants)
-
-    def subgraph(
-        self, name: str, body: Callable[..., Sequence[Value]], types: Sequence[Abstract] = ()
-    ) -> Block:
-        """A graph as an attribute, with inputs of these types, from which `body` puts its nodes
-        down and gives its outputs; it may use values from outside."""
-        outer, self.block = self.block, Block(self.name(name))
-        try:
-            self.block.inputs = [Value(self.name("input"), t) for t in types]
-            outputs = body(*self.block.inputs)
-            for value in outputs:
-                self.block.outputs.append(self._output(value, self.name("output")))
-            return self.block
-        finally:
-            self.block = outer
-
-
-def _composed(fn: Callable[..., Any], types: Sequence[Abstract]) -> Graph:
-    """The graph of a function of `ops` for tensors of these types."""
-
-    def body(*tensors: Any) -> Sequence[Any]:
-        made = fn(*tensors)
-        return made if isinstance(made, tuple) else (made,)
-
-    return _cleaned(trace_graph(body, types, current().device_target, "composition")[0])
-
-
-def _cleaned(graph: Graph, fold: bool = True) -> Graph:
-    """The graph without what is computed twice or for nothing; no node becomes another."""
-    kept = ["loops", "simplify", "scale", "stack", "lookups"]
-    return run_passes(graph, kept if fold else ["fold", *kept])
-
-
-def _used(nodes: Sequence[Written], outputs: Sequence[str]) -> list[Written]:
-    """The nodes that others, or these outputs, need, without last outputs that nothing reads."""
-    kept, needed = [], {*outputs}
-    for node in reversed(nodes):
-        if needed.isdisjoint(node.outputs):
-            continue
-        count = max(i for i, name in enumerate(node.outputs, 1) if name in needed)
-        kept.append(node if node.row.type in FIXED else replace(node, outputs=node.outputs[:count]))
-        needed |= set(_reads(node))
-    return kept[::-1]
-
-
-FIXED = "If", "Loop", "Scan", "Split", "TopK"  # all outputs of these are declared
-
-
-def _renamed(node: Written, old: str, new: str) -> Written:
-    """The node with another name for a value, in its blocks too."""
-    inputs, outputs = (
-        tuple([new if name == old else name for name in names])
-        for names in (node.inputs, node.outputs)
-    )
-    blocks = [
-        (key, replace(block, nodes=[_renamed(n, old, new) for n in block.nodes]))
-        for key, block in node.blocks
-    ]
-    return replace(node, inputs=inputs, outputs=outputs, blocks=tuple(blocks))
-
-
-def _reads(node: Written) -> Iterator[str]:
-    """The names that a node reads, those that its blocks read included."""
-    yield from node.inputs
-    for _, block in node.blocks:
-        yield from chain.from_iterable(map(_reads, block.nodes))
-
-
-def _same(a: Array, b: Array) -> bool:
-    return a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
-
-
-def _numbered(name: str, values: Sequence[object]) -> list[str]:
-    return [name] if len(values) == 1 else [f"{name}{i}" for i in range(len(values))]
-
-
-# --- Extents that stay open -----------------------------------------------------------------------
-
-
-@dataclass
-class _Sizes:
-    """The sizes at which a function is traced: the example's, then others for each symbol alone,
-    then others for all together, against which what was found is checked."""
-
-    fn: Any
-    leaves: Sequence[Any]
-    rebuild: Callable[[Sequence[Any]], Any]
-    axes: dict[tuple[int, int], str]  # (input, axis): symbol
-    runs: list[dict[str, int]]
-    first: Graph
-
-    @staticmethod
-    def of(obj: Any, args: Sequence[Any], dynamic: Any) -> _Sizes:
-        if isinstance(obj, Graph):
-            if args or dynamic:
-                raise OnnxError(
-                    "save got a Graph and "
-                    + ("arguments" if args else "dynamic extents")
-                    + "; a Graph has its types already: give the function it was traced from"
-                )
-            return _Sizes(obj, [], lambda leaves: leaves, {}, [{}], _cleaned(obj))
-        leaves, _, rebuild = flatten_arguments((args, {}))
-        sizes = _Sizes(obj, leaves, rebuild, {}, [{}], trace(obj, *args))
-        if dynamic:
-            sizes.vary(dynamic)
-        else:
-            sizes.first = _cleaned(sizes.first)
-        return sizes
-
-    @property
-    def symbols(self) -> list[str]:
-        return list(dict.fromkeys(self.axes.values()))
-
-    def vary(self, dynamic: Any) -> None:
-        """Choose the extents of all runs; OnnxError for axes that are not there."""
-        names = self.first.input_names
-        base: dict[str, int] = {}
-        if not isinstance(dynamic, Mapping):
-            raise OnnxError(f"dynamic is {dynamic!r:.200}; give a dict, {{'x': {{0: 'batch'}}}}")
-        for name, axes in dynamic.items():
-            if name not in names or not isinstance(axes, Mapping):
-                raise OnnxError(
-                    f"dynamic has {name!r}: {axes!r:.200}; give {{input: {{axis: symbol}}}}; the "
-                    f"inputs are {', '.join(names) or 'none'}"
-                )
-            shape = self.leaves[names.index(name)].shape
-            for axis, symbol in axes.items():
-                if type(axis) is not int or not -len(shape) <= axis < len(shape):
-                    raise OnnxError(f"dynamic names axis {axis!r} of {name}, of shape {shape}")
-                if not isinstance(symbol, str) or not symbol.isidentifier():
-                    raise OnnxError(f"dynamic calls axis {axis} of {name} {symbol!r}; give a name")
-                extent = shape[axis]
-                if base.setdefault(symbol, extent) != extent:
-                    raise OnnxError(
-                        f"dynamic calls two axes {symbol!r}, of extents {base[symbol]} and "
-                        f"{extent}; give axes that differ names that differ"
-                    )
-                self.axes[names.index(name), axis % len(shape)] = symbol
-        self.runs = [base]  # so that each is traced where it is chosen
-        for symbol, extent in base.items():
-            if extent < 2:  # an axis of extent 1 broadcasts, and one of 0 has no elements
-                base[symbol] = self._tried(symbol, extent, (2, 3, 4, 8))
-        others = {s: self._tried(s, n, (n + 1, n - 1, 2 * n, n // 2)) for s, n in base.items()}
-        together = {
-            s: self._tried(s, n, (n + 2, 2 * n, n - 1, 3 * n, n + 1)) for s, n in base.items()
-        }
-        self.runs += [{**base, s: n} for s, n in others.items()] + [together]
-
-    def _tried(self, symbol: str, extent: int, candidates: Sequence[int]) -> int:
-        """The first of these extents at which the function can be traced."""
-        error: Exception | None = None
-        for candidate in candidates:
-            if candidate < 2 or candidate == extent:
-                continue
-            try:
-                self._traced({**self.runs[0], symbol: candidate})
-            except MinimlError as refusal:
-                error = error or refusal
-            else:
-                return candidate
-        raise OnnxError(
-            f"{symbol!r} cannot stay open: the function takes extent {extent}, and refuses "
-            f"{', '.join(map(str, candidates))}"
-        ) from error
-
-    def _traced(self, run: Mapping[str, int]) -> Graph:
-        shapes = [list(leaf.shape) for leaf in self.leaves]
-        for (i, axis), symbol in self.axes.items():
-            shapes[i][axis] = run[symbol]
-        given = [np.zeros(s, leaf.dtype) for s, leaf in zip(shapes, self.leaves, strict=True)]
-        args, _ = self.rebuild(given)
-        return trace(self.fn, *args)
-
-    def graphs(self) -> Iterator[Graph]:
-        """The graph at each of the sizes."""
-        if not self.axes:
-            yield self.first
-            return
-        for run in self.runs:
-            yield _cleaned(self._traced(run), fold=False)
-
-    def follow(self, values: Sequence[int]) -> _Formula:
-        """The formula in the symbols that has these values in the runs; OnnxError without one."""
-        base, *others, _ = [*zip(self.runs, values, strict=True)]
-        moved = {
-            s: (run[s], value)
-            for s, (run, value) in zip(self.symbols, others, strict=True)
-            if value != base[1]
-        }
-        slopes = {s: Fraction(value - base[1], at - base[0][s]) for s, (at, value) in moved.items()}
-        start = Fraction(base[1])
-        start -= sum((f * base[0][s] for s, f in slopes.items()), Fraction(0))
-        sums = _Formula(start, slopes, product=False)
-        power = Fraction(base[1], prod(base[0][s] for s in moved))
-        products = _Formula(power, dict.fromkeys(moved, Fraction(1)), product=True)
-        for formula in (sums, products):
-            if formula.whole and all(formula.at(r) == v for r, v in zip(self.runs, values)):
-                return formula
-        raise OnnxError(
-            f"a number is {', '.join(map(str, values))} where the open extents are "
-            f"{', '.join(map(str, self.runs))}: neither a sum of them with whole factors nor a "
-            "product; give that axis a fixed extent"
-        )
-
-
-@dataclass(frozen=True)
-class _Formula:
-    """start + sum of factor * symbol, or, as a product, start * product of symbols."""
-
-    start: Fraction
-    factors: Mapping[str, Fraction]
-    product: bool
-
-    @property
-    def whole(self) -> bool:
-        """True where only whole numbers occur."""
-        return all(n.denominator == 1 for n in (self.start, *self.factors.values()))
-
-    def at(self, run: Mapping[str, int]) -> Fraction:
-        """Its value at these extents."""
-        if self.product:
-            return self.start * prod(run[s] for s in self.factors)
-        return self.start + sum(f * run[s] for s, f in self.factors.items())
-
-    def __str__(self) -> str:
-        start = int(self.start)
-        if self.product:
-            return "*".join([str(start)] * (start != 1) + list(self.factors))
-        terms = [s if f == 1 else f"{f}*{s}" for s, f in self.factors.items()]
-        return "+".join(terms + [str(start)] * (start != 0 or not terms))
-
-
 # --- The parts as protobuf ------------------------------------------------------------------------
 
 
 class _Protobuf:
     """The model of a graph's tapes, one for each size."""
 
-    def __init__(self, tapes: Sequence[Tape], sizes: _Sizes, names: Mapping[str, str]):
+    def __init__(self, tapes: Sequence[Tape], sizes: Sizes, names: Mapping[str, str]):
         self.tape, self.others, self.sizes = tapes[0], tapes[1:], sizes
         self.onnx = wheel()
         self.computed: list[Any] = []  # nodes that compute open extents, in front of all others
@@ -745,7 +183,7 @@ class _Protobuf:
         """The name of a constant: an initializer, or, where its shape follows open extents and its
         elements are equal, a node."""
         first, *others = arrays
-        if all(_same(first, a) for a in others):
+        if all(same(first, a) for a in others):
             self.arrays[name] = first
             return name
         if all(a.size == 1 and float(a.item()).is_integer() for a in arrays):
@@ -797,7 +235,7 @@ class _Protobuf:
             self.arrays[self.made[key]] = np.array(numbers, np.int64)
         return self.made[key]
 
-    def _extent(self, formula: _Formula) -> str:
+    def _extent(self, formula: Formula) -> str:
         """The name of one number that follows the open extents, as a list of one."""
         terms = []
         for symbol, factor in formula.factors.items():

@@ -334,19 +334,18 @@ def write_take_along_axis(emit: Any, node: Any, x: Any, indices: Any) -> Any:
 def write_index(emit: Any, node: Any, x: Any, *indices: Any) -> Any:
     """As GatherND of a tensor whose indexed axes are in front."""
     p, (source, *at) = node.primitive, [v.abstract.shape for v in node.inputs]
-    rank, count = len(source), len(p.axes)
+    rank = len(source)
     axes = [a % rank for a in p.axes]
     rest = [a for a in range(rank) if a not in axes]
     if axes + rest != list(range(rank)):
         x = emit("Transpose", x, perm=(*axes, *rest))
-    taken = emit("GatherND", x, stacked_indices(emit, node, indices, [source[a] for a in axes]))
+    taken = emit("GatherND", x, stacked_indices(emit, node, indices))
     depth = len(np.broadcast_shapes(*at))
     order = [*range(depth, depth + p.at), *range(depth), *range(depth + p.at, depth + len(rest))]
-    assert count
     return taken if order == sorted(order) else emit("Transpose", taken, perm=tuple(order))
 
 
-def stacked_indices(emit: Any, node: Any, indices: Any, extents: Any) -> Any:
+def stacked_indices(emit: Any, node: Any, indices: Any) -> Any:
     """Index tensors, broadcast to one shape, as the last axis of one of int64."""
     given = node.inputs[-len(indices) :]
     whole = np.broadcast_shapes(*(v.abstract.shape for v in given))
@@ -420,7 +419,7 @@ def write_index_add(emit: Any, node: Any, updates: Any, *indices: Any) -> Any:
     ]
     if front != sorted(front):
         updates = emit("Transpose", updates, perm=tuple(front))
-    at = stacked_indices(emit, node, indices, [out.shape[a] for a in axes])
+    at = stacked_indices(emit, node, indices)
     put = emit("ScatterND", zeros, at, updates, reduction="add")
     if order == sorted(order):
         return put
