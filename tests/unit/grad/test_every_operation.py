@@ -72,7 +72,20 @@ CALLS = {
     "gumbel": ((3, 4),), "uniform": ((3, 4),), "truncated_normal": ((3, 4),),
     "broadcast_to": (X, (2, 3, 4)), "cast": (X, "float32"), "expand_dims": (X, 1),
     "moveaxis": (X, 0, 1), "swapaxes": (X, 0, 1), "roll": (X, 1), "masked_fill": (X, X > 0.5, 0.0),
-    "sinusoidal_positions": (3, 4),
+    "sinusoidal_positions": (3, 4), "affine_grid": (RNG.normal(size=(2, 2, 3)), (2, 1, 3, 4)),
+    "associative_scan": lambda x: ops.associative_scan(ops.mul, x),
+    "cosine_embedding_loss": (X, Y, np.array([1, -1, 1])), "embedding_bag": (X, INDEX),
+    "fftfreq": (5,), "rfftfreq": (5,), "map": lambda x: ops.map(ops.sin, x),
+    "fori_loop": lambda x: ops.fori_loop(0, 3, lambda i, v: ops.sin(v) + i, x),
+    "grid_sample": (IMAGE, RNG.uniform(-0.9, 0.9, size=(2, 3, 3, 2))),
+    "lp_pool1d": (IMAGES + 2.0, 2, 2), "lp_pool2d": (np.abs(IMAGE), 2, 2),
+    "lp_pool3d": (np.abs(IMAGE[None, :, :2]), 2, 2),
+    "masked_select": lambda x: ops.masked_select(x, X > 0.5), "percentile": (X, 30.0),
+    "poisson": ((3,), 2.0), "quantile": (X, 0.3),
+    "scatter_nd": (X, np.array([[0, 1], [2, 3]]), Y[0, :2]), "segment_max": (X, LABELS, 4),
+    "segment_mean": (X, LABELS, 4), "segment_min": (X, LABELS, 4), "segment_prod": (X, LABELS, 4),
+    "segment_sum": (X, LABELS, 4), "swap_axes": (X, 0, 1),
+    "switch": lambda x: ops.switch(1, [ops.sin, ops.cos], x),
 }  # fmt: skip
 # No functions of tensors.
 OTHERS = {"custom", "pack_attribute", "unpack_attribute"}

@@ -89,7 +89,9 @@ def test_one_node_more_is_one_line_more(path, tmp_path):
     assert len({*before} ^ {*after}) == 3  # the new node, and the one that reads it
 
 
-INPUTS = {"OneHot": "l"} | {f"Logical{name}": "?" for name in ("And", "Or", "Xor", "Not")}
+LOGICAL = "And", "Or", "Xor", "Not"
+INPUTS = dict.fromkeys(["OneHot", "LeftShift", "RightShift"], "l")
+INPUTS |= {f"Logical{name}": "?" for name in LOGICAL} | {f"Bitwise{name}": "l" for name in LOGICAL}
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.primitive.__name__)

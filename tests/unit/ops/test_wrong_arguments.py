@@ -46,6 +46,18 @@ OWN = {
     "resize": (IMAGE, 8),
     "map": (lambda x: x, ROWS),
     "switch": (0, [lambda x: x], ROWS),
+    "masked_select": (ROWS, ROWS > 0),
+    "scatter_nd": (ROWS, np.array([[0, 1]]), ROWS[0, :1]),
+    **{
+        f"segment_{of}": (ROWS, INDICES[: len(ROWS)], 9)
+        for of in (
+            "max",
+            "mean",
+            "min",
+            "prod",
+            "sum",
+        )
+    },
     "scan": (lambda carry, x: (carry, x), 0.0, ROWS),
     "unpack_attribute": ({"a": b"\1"}, "a", "u1"),
     "while_loop": (lambda x: ops.less(x, 3), lambda x: ops.add(x, 1), 0, 4),
