@@ -13,12 +13,17 @@ from tests.frame.device import check_device, check_device_layouts, chosen
 from tests.opinfo import ROWS
 
 SWEEP = os.environ.get("MINIML_SWEEP", "") not in ("", "0")  # every dtype: half an hour
-CASES = [(row, dtype) for row in ROWS for dtype in chosen(row, SWEEP)]
 
 
-@pytest.mark.parametrize(
-    ("row", "dtype"), CASES, ids=[f"{row.primitive.name}-{dtype}" for row, dtype in CASES]
-)
+def cases():
+    """Rows with dtypes: the first of each is tried every day, further ones of every second row."""
+    for i, row in enumerate(ROWS):
+        for k, dtype in enumerate(chosen(row, SWEEP)):
+            marks = [pytest.mark.deep] * (k > 0 and i % 2)
+            yield pytest.param(row, dtype, marks=marks, id=f"{row.primitive.name}-{dtype}")
+
+
+@pytest.mark.parametrize(("row", "dtype"), list(cases()))
 def test_kernel(row, dtype, device):
     name = row.primitive.name
     check_device(row, dtype, rng_of(name, dtype), device)
