@@ -12,7 +12,8 @@ import optree
 
 import miniml as ml
 from miniml import Primitive, ops
-from miniml.grad import grad
+from miniml.grad import grad, jvp_rules
+from miniml.grad.forward import joint
 
 PAGE = Path(__file__).with_name("operations.md")
 TABLE = Path(__file__).with_name("operations.txt")
@@ -27,6 +28,10 @@ prints a primitive's definition, gradient, kernels and tests.
   integers (int8 to int64 and uint8), h float16 and bfloat16, f float32, d float64.
 - **gradient**: how many derivatives were taken; *zero* where it is zero everywhere, *none* where
   the result is no float or is drawn.
+- **vmap**: *one call* where it batches by facts and rules, *loop* where a part of it runs one
+  example at a time, *refused* where the shape depends on values.
+- **jvp**: *rules* where all of its parts have a tangent by a fact or a rule, *bprop* where some
+  tangent is the transpose of a bprop; *none* where there is no gradient.
 - **devices**: those with kernels for the example, compiled: CPU, and CUDA, on a GPU or in the
   simulator; "op by op" where a graph refuses it, as the shape depends on values.
 - The names are those of `numpy`, `torch` (F is `torch.nn.functional`), `jax` (jnp is `jax.numpy`)
@@ -69,7 +74,9 @@ KINDS = {
     "f": ("float32",),
     "d": ("float64",),
 }
-HEAD = "function formula dtypes gradient devices NumPy PyTorch JAX MindSpore example".split()
+HEAD = (
+    "function formula dtypes gradient vmap jvp devices NumPy PyTorch JAX MindSpore example".split()
+)
 DEVICES = {"CPU": "cpu", "CUDA": "cuda-sim"}
 SHORT = {1: ("F.",), 2: ("lax.", "nn.", "scipy.", "jax.")}  # as they are
 PLACES = {0: "np.", 1: "torch.", 2: "jnp.", 3: ""}
@@ -222,6 +229,42 @@ def gradient(row: Row) -> str:
     return str(found or "none")
 
 
+def batched(row: Row) -> str:
+    """The way it runs under vmap, with two examples of its numbers."""
+    given = given_to(row)
+    x = numbers(row, given)
+    mapped = ml.vmap(lambda *at: call(row, given)(**dict(zip(x, at))))
+    if not x:
+        return "-"
+    try:
+        with ml.context(providers=("miniml",)):
+            looped = ml.explain(mapped, *(ops.stack([v, v]) for v in x.values())).looped
+    except ml.errors.MinimlError:
+        return "refused"
+    return "loop" if looped else "one call"
+
+
+def tangent(row: Row) -> str:
+    """What its tangents are made by."""
+    given = values("float64")
+    x = numbers(row, given)
+    try:
+        graph = ml.trace(call(row, given), **x)
+    except ml.errors.MinimlError:
+        return "none"
+    kinds = {
+        type(node.primitive)
+        for node in graph.nodes
+        if node.primitive.differentiable
+        and any(v.abstract.dtype.kind in "fc" for v in (*node.inputs, *node.outputs))
+    }
+    stated = [
+        jvp_rules.find(k) is not None or k in joint or k.view or k.linear or k.elementwise
+        for k in kinds
+    ]
+    return "rules" if all(stated) else "bprop"
+
+
 def devices(row: Row) -> str:
     """Those that have kernels for all that the example's program consists of, or run it eagerly."""
     given = given_to(row)
@@ -262,7 +305,11 @@ def page() -> str:
 
 
 def _line(row: Row) -> str:
-    measured = (dtypes(row), gradient(row), devices(row)) if row.example else ("-",) * 3
+    measured = ["-"] * 5
+    if row.example:
+        derivatives = gradient(row)
+        tangents = tangent(row) if derivatives.isdigit() else "none"
+        measured = [dtypes(row), derivatives, batched(row), tangents, devices(row)]
     others = (f"`{name}`" if name else "-" for name in row.others)
     example = f"`{row.example}`" if row.example else "-"
     cells = (f"`{row.name}`", row.formula.replace("|", "\\|"), *measured, *others, example)
