@@ -23,7 +23,7 @@ def cases():
             yield pytest.param(row, dtype, marks=marks, id=f"{row.primitive.name}-{dtype}")
 
 
-@pytest.mark.parametrize(("row", "dtype"), cases())
+@pytest.mark.parametrize(("row", "dtype"), list(cases()))
 def test_kernel(row, dtype, device):
     name = row.primitive.name
     check_device(row, dtype, rng_of(name, dtype), device)
