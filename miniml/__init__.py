@@ -98,7 +98,8 @@ if typing.TYPE_CHECKING:  # checkers read the imports
     from .train import train_step as train_step
     from .viz import draw as draw
 else:  # imported where they are first used: whoever runs a graph needs none of them
-    _LATER = ("array_api", "data", "grad", "interop", "nn", "onnx", "optim", "testing", "train", "viz")
+    _LATER = ("array_api", "data", "grad", "interop", "nn", "onnx", "optim", "testing", "train")
+    _LATER += ("viz",)
     _OF = {"recompute": "nn.container", "draw": "viz", "vmap": "grad.batching"}
     _OF |= {"elementwise": "grad.formula", "from_dlpack": "array_api.creation"}
     _OF |= dict.fromkeys(("load_checkpoint", "save_checkpoint", "train_step"), "train")

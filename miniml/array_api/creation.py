@@ -58,7 +58,7 @@ def asarray(
 
 def _has_tensors(rows: Any) -> bool:
     return any(
-        [isinstance(x, Tensor) or (type(x) in (list, tuple) and _has_tensors(x)) for x in rows]
+        isinstance(x, Tensor) or (type(x) in (list, tuple) and _has_tensors(x)) for x in rows
     )
 
 

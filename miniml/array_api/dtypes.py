@@ -75,7 +75,7 @@ def isdtype(dtype: object, kind: Any) -> bool:
     True
     """
     if isinstance(kind, tuple):
-        return any([isdtype(dtype, one) for one in kind])
+        return any(isdtype(dtype, one) for one in kind)
     if isinstance(kind, str):
         if kind not in _KINDS:
             raise ValueRefusedError(

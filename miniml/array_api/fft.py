@@ -10,8 +10,22 @@ from ..core.options import choice
 from ..core.tensor import Tensor
 from .creation import on
 
-__all__ = """fft ifft fftn ifftn rfft irfft rfftn irfftn hfft ihfft fftfreq rfftfreq fftshift
-    ifftshift""".split()
+__all__ = [
+    "fft",
+    "ifft",
+    "fftn",
+    "ifftn",
+    "rfft",
+    "irfft",
+    "rfftn",
+    "irfftn",
+    "hfft",
+    "ihfft",
+    "fftfreq",
+    "rfftfreq",
+    "fftshift",
+    "ifftshift",
+]
 
 _SWAPPED = {"backward": "forward", "ortho": "ortho", "forward": "backward"}
 

@@ -21,9 +21,31 @@ from .functions import sum as _sum
 from .functions import tensordot as tensordot
 from .functions import vecdot as vecdot
 
-__all__ = """cholesky cross det diagonal eigh eigvalsh inv matmul matrix_norm matrix_power
-    matrix_rank matrix_transpose outer pinv qr slogdet solve svd svdvals tensordot trace vecdot
-    vector_norm""".split()
+__all__ = [
+    "cholesky",
+    "cross",
+    "det",
+    "diagonal",
+    "eigh",
+    "eigvalsh",
+    "inv",
+    "matmul",
+    "matrix_norm",
+    "matrix_power",
+    "matrix_rank",
+    "matrix_transpose",
+    "outer",
+    "pinv",
+    "qr",
+    "slogdet",
+    "solve",
+    "svd",
+    "svdvals",
+    "tensordot",
+    "trace",
+    "vecdot",
+    "vector_norm",
+]
 
 
 class EighResult(NamedTuple):
