@@ -105,7 +105,7 @@ def result_type(*arrays_and_dtypes: Any) -> DType:
 
 
 def _dtype_of(x: Any) -> DType:
-    return x.dtype if isinstance(x, Tensor) else as_dtype(getattr(x, "dtype", x))
+    return x.dtype if isinstance(x, Tensor) else as_dtype(x)
 
 
 # --- Limits ---------------------------------------------------------------------------------------

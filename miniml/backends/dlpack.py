@@ -41,8 +41,8 @@ def imported(producer: Any, copy: bool | None, move: bool) -> Array:
     """The memory of an object with `__dlpack__` as an array; the array keeps it alive.
 
     copy: True for memory of its own, False to refuse where there would be a copy. move: whether
-    the producer may bring the data to the CPU. DeviceError for memory of another device else;
-    DTypeError for one that NumPy does not know, and for bits that are not bfloat16.
+    the producer may bring the data to the CPU; DeviceError for memory of another device otherwise.
+    DTypeError where the producer refuses, and for a dtype that NumPy does not know.
     """
     kind, number = (int(n) for n in producer.__dlpack_device__())
     if kind not in _HOSTS and not move:
@@ -52,13 +52,11 @@ def imported(producer: Any, copy: bool | None, move: bool) -> Array:
         )
     lent = _Lent(producer, kind)
     try:
-        array = np.from_dlpack(lent, copy=copy, device="cpu" if kind not in _HOSTS else None)
+        array = np.from_dlpack(lent, copy=copy, device=None if kind in _HOSTS else "cpu")
     except (BufferError, RuntimeError) as error:
-        if copy is False or kind not in _HOSTS:
-            raise
-        raise DTypeError(
-            f"from_dlpack refuses a {type(producer).__name__}: {error}; cast it first"
-        ) from error
+        named = f"{type(producer).__module__}.{type(producer).__name__}"
+        refusal = DTypeError if kind in _HOSTS else DeviceError
+        raise refusal(f"from_dlpack was refused the memory of a {named}: {error}") from error
     return array.view(bfloat16) if lent.narrow else array
 
 
