@@ -30,7 +30,7 @@ STANDARD = {
         __array_api_version__ __array_namespace_info__""",
     "xp.linalg": """cholesky cross det diagonal eigh eigvalsh inv matmul matrix_norm matrix_power
         matrix_rank matrix_transpose outer pinv qr slogdet solve svd svdvals tensordot trace vecdot
-        vector_norm eig eigvals""",
+        vector_norm""",
     "xp.fft": """fft ifft fftn ifftn rfft irfft rfftn irfftn hfft ihfft fftfreq rfftfreq fftshift
         ifftshift""",
     "Tensor": """dtype device mT ndim shape size T __abs__ __add__ __and__ __array_namespace__
@@ -69,8 +69,6 @@ def test_every_name_is_there_or_in_the_list(owner):
         for name in STANDARD[owner].split()
         if not hasattr(space, name) or prefix + name in refused
     }
-    own = {"", "xp", "Tensor", "xp.linalg", "xp.fft"}
-    assert owner in own
     assert missing == {n for n in listed() if n.startswith(prefix) and ("." in n) == bool(prefix)}
 
 

@@ -52,7 +52,7 @@ SAMPLES = {
     "broadcast_arrays": [case(A, V[:4]), case(A, A[:, :1])],
     "broadcast_shapes": [case((3, 1), (4,)), case((), (2, 0))],
     "broadcast_to": [case(V, (2, 5))],
-    "can_cast": [case(np.int8, np.float32), case(np.float64, np.float32), case(I, np.complex128)],
+    "can_cast": [case(np.int8, np.float32), case(np.float64, np.float32), case(I.astype(np.int32), np.complex128)],
     "isdtype": [case(np.dtype(np.int8), k) for k in ("bool", "integral", "signed integer")]
     + [case(np.dtype(np.complex64), ("real floating", "numeric"))]
     + [case(np.dtype(np.uint8), np.uint8), case(np.dtype(np.uint8), "unsigned integer")],
@@ -91,7 +91,7 @@ SAMPLES = {
     "take_along_axis": [case(A, np.argsort(A, 1), axis=1), case(A, np.argsort(A, 0), axis=0)],
     "matmul": [case(A, B.T), case(S, V[:3]), case(I, J.T), case(C, A.T)],
     "matrix_transpose": each(A, S),
-    "tensordot": [case(S, S, axes=((1, 2), (1, 2))), case(S[0], S, axes=1), case(A, B, axes=((0, 1), (0, 1))), case(V, W, axes=0),
+    "tensordot": [case(S, S, axes=((1, 2), (1, 2))), case(S[0], S[1], axes=1), case(A, B, axes=((0, 1), (0, 1))), case(V, W, axes=0),
                   case(S, A, axes=((-1,), (0,))), case(A, B, axes=((-2, 1), (0, -1)))],
     "vecdot": [case(A, B), case(C, C), case(A, B[:1], axis=-1), case(A, B, axis=-2)],
     "concat": [case([A, B]), case([A, B], axis=1), case([A, V], axis=None), case([I, A])],
