@@ -72,11 +72,11 @@ for _name in ("abstract", "dtype", "errors", "infer", "parameter", "primitive", 
 _install_eager(_EagerTrace())
 
 
-def _array_namespace(version: str | None) -> object:
+def _array_namespace(version: str | None) -> typing.Any:
     return importlib.import_module(f"{__name__}.array_api").namespace(version)
 
 
-Tensor._namespace = staticmethod(_array_namespace)
+Tensor._namespace = _array_namespace
 
 if typing.TYPE_CHECKING:  # checkers read the imports
     from . import array_api as array_api

@@ -129,9 +129,9 @@ _OWN = """arange asarray empty empty_like eye from_dlpack full full_like linspac
     sum take take_along_axis tensordot unique_all unique_counts unique_inverse unique_values unstack
     var vecdot""".split()
 
-_MORE = ("e", "inf", "nan", "newaxis", "pi", "linalg", "fft")
-_MORE += ("__array_api_version__", "__array_namespace_info__")
-__all__ = list((*_OWN, *SAME, *RENAMED, *_DTYPES, *_MORE))
+_MORE = "e inf nan newaxis pi linalg fft __array_api_version__ __array_namespace_info__".split()
+_NAMES = _OWN + SAME + list(RENAMED) + _DTYPES + _MORE
+__all__ = list(_NAMES)
 
 # Versions of the standard whose names and meanings this namespace has.
 _VERSIONS = "2021.12", "2022.12", "2023.12", "2024.12", "2025.12"

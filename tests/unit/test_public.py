@@ -19,8 +19,8 @@ CONTRACT = {
         save_checkpoint load_checkpoint save_graph load_graph train_step trace explain
         Primitive PrimitiveWithInfer PrimitiveWithCheck prim_attr_register infer_rule KernelAttr
         Kernel kernel ArraySpec elementwise_kernel raw_kernel Launch recompute hooks profile interop
-        from_dlpack array_api debug_nans register_pass schedule_pass unregister_pass register_rule draw nn onnx ops
-        optim grad testing errors data viz train""",
+        from_dlpack array_api debug_nans register_pass schedule_pass unregister_pass register_rule
+        draw nn onnx ops optim grad testing errors data viz train""",
     "miniml.nn": """Cell CellList Sequential Dense ReLU LSTM GRU RNN MultiHeadAttention
         TransformerEncoderLayer TransformerDecoderLayer LearnedPositions RotaryPositions
         SinusoidalPositions load_torch_state CrossEntropyLoss MSELoss init""",

@@ -30,7 +30,7 @@ STANDARD = {
         __array_api_version__ __array_namespace_info__""",
     "xp.linalg": """cholesky cross det diagonal eigh eigvalsh inv matmul matrix_norm matrix_power
         matrix_rank matrix_transpose outer pinv qr slogdet solve svd svdvals tensordot trace vecdot
-        vector_norm""",
+        vector_norm eig eigvals""",
     "xp.fft": """fft ifft fftn ifftn rfft irfft rfftn irfftn hfft ihfft fftfreq rfftfreq fftshift
         ifftshift""",
     "Tensor": """dtype device mT ndim shape size T __abs__ __add__ __and__ __array_namespace__
@@ -43,8 +43,10 @@ STANDARD = {
 KEYWORDS = {
     "arange": "dtype device", "asarray": "dtype device copy", "astype": "copy device",
     "argmax": "axis keepdims", "argsort": "axis descending stable", "clip": "min max",
-    "concat": "axis", "cumulative_sum": "axis dtype include_initial", "diff": "axis n prepend append",
-    "eye": "k dtype device", "from_dlpack": "device copy", "full_like": "dtype device",
+    "concat": "axis", "cumulative_sum": "axis dtype include_initial",
+    "diff": "axis n prepend append",
+    "eye": "k dtype device",
+    "from_dlpack": "device copy", "full_like": "dtype device",
     "isin": "invert", "linspace": "dtype device endpoint", "meshgrid": "indexing",
     "reshape": "copy", "roll": "axis", "searchsorted": "side sorter", "sort": "axis descending",
     "std": "axis correction keepdims", "sum": "axis dtype keepdims", "take": "axis",
@@ -122,7 +124,7 @@ def test_asarray_shares_copies_or_refuses():
     assert np.shares_memory(np.asarray(xp.asarray(owner, copy=False)), owner)
     assert xp.asarray([x, 2 * x]).tolist() == [[1.0], [2.0]]
     for taken, named in (([1.0], {}), (x, {"dtype": "int8"}), (owner, {"dtype": "int8"})):
-        with pytest.raises(ValueRefusedError, match="copy=False refuses a .*; leave copy out"):
+        with pytest.raises(ValueRefusedError, match=r"copy=False refuses a .*; leave copy out"):
             xp.asarray(taken, copy=False, **named)
 
 
@@ -168,7 +170,7 @@ def test_inspection():
             r"got \(2,\), \(3,\), which do not",
         ),
         (lambda x: xp.take(x, xp.asarray([0])), ShapeError, "no axis; give axis="),
-        (lambda x: xp.cumulative_sum(x), ShapeError, "cumulative_sum got x of shape"),
+        (xp.cumulative_sum, ShapeError, "cumulative_sum got x of shape"),
         (lambda x: xp.nonzero(x[0, 0]), ShapeError, "one axis at least"),
         (lambda x: xp.tensordot(x, x, axes=3), ValueRefusedError, "expected 0 to 2"),
         (lambda x: xp.tensordot(x, x, axes=1), ShapeError, "must agree in pairs"),
@@ -184,4 +186,4 @@ def test_refusals(call, error, message):
 
 def test_shapes_that_depend_on_values_are_refused_in_graphs():
     with pytest.raises(ml.errors.MinimlError, match="depend"):
-        ml.jit(lambda x: xp.unique_values(x))(np.ones(3))
+        ml.jit(xp.unique_values)(np.ones(3))
