@@ -71,7 +71,15 @@ for _name in ("abstract", "dtype", "errors", "infer", "parameter", "primitive", 
 
 _install_eager(_EagerTrace())
 
+
+def _array_namespace(version: str | None) -> typing.Any:
+    return importlib.import_module(f"{__name__}.array_api").namespace(version)
+
+
+Tensor._namespace = _array_namespace
+
 if typing.TYPE_CHECKING:  # checkers read the imports
+    from . import array_api as array_api
     from . import data as data
     from . import grad as grad
     from . import interop as interop
@@ -81,6 +89,7 @@ if typing.TYPE_CHECKING:  # checkers read the imports
     from . import testing as testing
     from . import train as train
     from . import viz as viz
+    from .array_api.creation import from_dlpack as from_dlpack
     from .grad.batching import vmap as vmap
     from .grad.formula import elementwise as elementwise
     from .nn.container import recompute as recompute
@@ -89,9 +98,10 @@ if typing.TYPE_CHECKING:  # checkers read the imports
     from .train import train_step as train_step
     from .viz import draw as draw
 else:  # imported where they are first used: whoever runs a graph needs none of them
-    _LATER = ("data", "grad", "interop", "nn", "onnx", "optim", "testing", "train", "viz")
+    _LATER = ("array_api", "data", "grad", "interop", "nn", "onnx", "optim", "testing", "train")
+    _LATER += ("viz",)
     _OF = {"recompute": "nn.container", "draw": "viz", "vmap": "grad.batching"}
-    _OF["elementwise"] = "grad.formula"
+    _OF |= {"elementwise": "grad.formula", "from_dlpack": "array_api.creation"}
     _OF |= dict.fromkeys(("load_checkpoint", "save_checkpoint", "train_step"), "train")
     __all__, __dir__, _missing = hints.names(globals(), "errors", "ops", *_LATER, *_OF)
 

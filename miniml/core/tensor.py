@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from inspect import isfunction
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from .. import ops
+from ..backends import dlpack
 from ..backends.devices import get_device
 from ..backends.kernel import once
 from . import hints
@@ -219,6 +221,8 @@ class Tensor(Operators):
         "tensors do not change: use ops.scatter(t, index, value) or ops.where(mask, value, t) for "
         "a new one"
     )
+    # Given by the package, which knows the wing: the namespace for a version of the standard.
+    _namespace: ClassVar[Callable[[str | None], ModuleType]]
     _data: Any
     _kind: Kind
 
@@ -315,6 +319,18 @@ class Tensor(Operators):
             return self
         return Tensor.wrap(get_device(name).from_host(self._host("to()")), name)
 
+    def to_device(self, device: str, /, *, stream: None = None) -> Tensor:
+        """`to`, by the array API standard's name; streams are miniml's own."""
+        if stream is not None:
+            raise DeviceError(
+                f"to_device got stream={stream!r}; miniml orders its streams itself: leave it out"
+            )
+        return self.to(device)
+
+    def __array_namespace__(self, /, *, api_version: str | None = None) -> ModuleType:
+        """`miniml.array_api`, the functions of the array API standard."""
+        return Tensor._namespace(api_version)
+
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
         array = self._host("np.asarray")
         if dtype is not None and np.dtype(dtype) != array.dtype:
@@ -332,7 +348,7 @@ class Tensor(Operators):
         """
         array = self._host("DLPack")
         shared = options.get("copy") is False
-        return array.__dlpack__(**(options if shared else options | {"copy": True}))
+        return dlpack.exported(array, options if shared else options | {"copy": True})
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return self._host("DLPack").__dlpack_device__()
@@ -410,7 +426,7 @@ def host_array(data: Any, dtype: DType | None, operation: str = "Tensor") -> Arr
             )
         array = np.asarray(data)
     elif hasattr(data, "__dlpack__"):
-        array = np.from_dlpack(data)
+        array = dlpack.imported(data, copy=None, move=False)
     else:
         array = _from_python(data)
     known = canonical(array.dtype)  # refuses dtypes that miniml does not compute with

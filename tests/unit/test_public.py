@@ -19,8 +19,8 @@ CONTRACT = {
         save_checkpoint load_checkpoint save_graph load_graph train_step trace explain
         Primitive PrimitiveWithInfer PrimitiveWithCheck prim_attr_register infer_rule KernelAttr
         Kernel kernel ArraySpec elementwise_kernel raw_kernel Launch recompute hooks profile interop
-        debug_nans register_pass schedule_pass unregister_pass register_rule draw nn onnx ops
-        optim grad testing errors data viz train""",
+        from_dlpack array_api debug_nans register_pass schedule_pass unregister_pass register_rule
+        draw nn onnx ops optim grad testing errors data viz train""",
     "miniml.nn": """Cell CellList Sequential Dense ReLU LSTM GRU RNN MultiHeadAttention
         TransformerEncoderLayer TransformerDecoderLayer LearnedPositions RotaryPositions
         SinusoidalPositions load_torch_state CrossEntropyLoss MSELoss init""",
@@ -50,6 +50,7 @@ def test_dir_shows_the_contract_and_no_inner_module(package):
     assert all(hasattr(module, name) and not name.startswith("_") for name in shown)
     modules = {name for name in shown if isinstance(getattr(module, name), ModuleType)}
     assert modules <= {
+        "array_api",
         "data",
         "errors",
         "grad",

@@ -1,0 +1,395 @@
+"""Functions whose signature or name the array API standard has otherwise than `ops`.
+
+In order: elements; shapes; elements by index; sets; sums and statistics; products. Each is a call
+or two of `ops`, so that gradients, graphs and vmap pass as there.
+"""
+
+from __future__ import annotations
+
+import builtins
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from .. import ops
+from ..core.abstract import Shape
+from ..core.dtype import (
+    UNSIGNED,
+    bool_,
+    int64,
+    is_complex,
+    is_float,
+    is_inexact,
+    uint64,
+)
+from ..core.errors import DTypeError, ShapeError, ValueRefusedError
+from ..core.options import integer
+from ..core.tensor import Tensor
+
+Axes = int | tuple[int, ...] | None
+
+
+# --- Elements -------------------------------------------------------------------------------------
+
+
+def positive(x: Tensor, /) -> Tensor:
+    """x itself."""
+    return +x
+
+
+def signbit(x: Tensor, /) -> Tensor:
+    """True where a float has a minus sign, also of -0.0 and NaN; DTypeError for other dtypes."""
+    if not is_float(x.dtype):
+        raise DTypeError(f"signbit got {x.dtype.name}; it takes floats: use x < 0")
+    return ops.less(ops.copysign(ops.ones_like(x), x), 0)
+
+
+def sign(x: Tensor, /) -> Tensor:
+    """-1, 0 or 1; of complex numbers x / |x|, and 0 at 0."""
+    if not is_complex(x.dtype):
+        return ops.sign(x)
+    size = ops.abs(x)
+    return ops.where(ops.equal(size, 0), ops.zeros_like(x), ops.div(x, size))
+
+
+def clip(x: Tensor, /, min: Any = None, max: Any = None) -> Tensor:
+    """x kept within [min, max], in x's dtype; bounds are numbers, tensors or None."""
+    found = ops.clip(x, min, max)
+    return found if found.dtype == x.dtype else ops.cast(found, x.dtype)
+
+
+# --- Shapes ---------------------------------------------------------------------------------------
+
+
+def broadcast_shapes(*shapes: Shape) -> Shape:
+    """The shape to which tensors of these shapes broadcast together; ShapeError for none.
+
+    >>> broadcast_shapes((3, 1), (4,))
+    (3, 4)
+    """
+    try:
+        return np.broadcast_shapes(*shapes)
+    except ValueError:
+        given = ", ".join(map(str, shapes))
+        raise ShapeError(
+            f"broadcast_shapes got {given}, which do not broadcast; extents must agree or be 1"
+        ) from None
+
+
+def broadcast_arrays(*arrays: Tensor) -> list[Tensor]:
+    """Each repeated to the shape that they broadcast to together."""
+    return list(ops.broadcast_arrays(*arrays))
+
+
+def concat(arrays: Any, /, *, axis: int | None = 0) -> Tensor:
+    """Tensors one after the other along `axis`; for None each is flattened first."""
+    if axis is None:
+        return ops.concat([ops.reshape(x, (-1,)) for x in arrays], 0)
+    return ops.concat(arrays, axis)
+
+
+def stack(arrays: Any, /, *, axis: int = 0) -> Tensor:
+    """Tensors of one shape joined along a new axis."""
+    return ops.stack(arrays, axis)
+
+
+def unstack(x: Tensor, /, *, axis: int = 0) -> tuple[Tensor, ...]:
+    """The slices of x along `axis`, without that axis."""
+    return ops.unstack(x, axis)
+
+
+def expand_dims(x: Tensor, /, *, axis: int | tuple[int, ...] = 0) -> Tensor:
+    """x with axes of extent 1 at these positions of the result."""
+    return ops.expand_dims(x, axis)
+
+
+def squeeze(x: Tensor, /, axis: int | tuple[int, ...]) -> Tensor:
+    """x without these axes, each of extent 1."""
+    return ops.squeeze(x, axis)
+
+
+def flip(x: Tensor, /, *, axis: Axes = None) -> Tensor:
+    """x with the order of its elements reversed along `axis`, along all for None."""
+    return ops.flip(x, axis)
+
+
+def roll(x: Tensor, /, shift: int | tuple[int, ...], *, axis: Axes = None) -> Tensor:
+    """x with its elements moved by `shift`; those beyond the end re-enter in front."""
+    return ops.roll(x, shift, axis)
+
+
+def reshape(x: Tensor, /, shape: Shape, *, copy: bool | None = None) -> Tensor:
+    """The elements in another shape. copy changes nothing: nobody can write to a tensor."""
+    return ops.reshape(x, shape)
+
+
+def repeat(x: Tensor, repeats: Any, /, *, axis: int | None = None) -> Tensor:
+    """Each slice repeated; repeats: an int, or a tensor of one for each slice, known as a value."""
+    if isinstance(repeats, Tensor):
+        repeats = tuple(repeats.tolist()) if repeats.shape else int(repeats)
+    if isinstance(repeats, tuple) and len(repeats) == 1:
+        repeats = repeats[0]
+    return ops.repeat(x, repeats, axis)
+
+
+def permute_dims(x: Tensor, /, axes: tuple[int, ...]) -> Tensor:
+    """x with its axes in this order."""
+    return ops.transpose(x, axes)
+
+
+def matrix_transpose(x: Tensor, /) -> Tensor:
+    """The last two axes exchanged."""
+    return x.mT
+
+
+# --- Elements by index ----------------------------------------------------------------------------
+
+
+def take(x: Tensor, indices: Tensor, /, *, axis: int | None = None) -> Tensor:
+    """The slices of x along `axis` selected by integers; the axis may be left out for a vector."""
+    if axis is None and len(x.shape) != 1:
+        raise ShapeError(f"take got x of shape {x.shape} and no axis; give axis=")
+    return ops.gather(x, indices, 0 if axis is None else axis)
+
+
+def take_along_axis(x: Tensor, indices: Tensor, /, *, axis: int = -1) -> Tensor:
+    """One element of x per entry of `indices`, which index `axis`."""
+    return ops.take_along_axis(x, indices, axis)
+
+
+def nonzero(x: Tensor, /) -> tuple[Tensor, ...]:
+    """For each axis the indices of the elements that are not 0, in row-major order.
+
+    It runs eagerly only, since the shape depends on values. ShapeError for a single value.
+    """
+    if not x.shape:
+        raise ShapeError("nonzero got a tensor of shape (); it takes one axis at least")
+    return ops.unstack(ops.nonzero(x), 1)
+
+
+def searchsorted(
+    x1: Tensor, x2: Any, /, *, side: str = "left", sorter: Tensor | None = None
+) -> Tensor:
+    """The number of elements of sorted x1 that are < each of x2; with side="right" <=.
+
+    sorter: the indices that sort x1.
+    """
+    return ops.searchsorted(x1 if sorter is None else ops.gather(x1, sorter, 0), x2, side)
+
+
+def argsort(
+    x: Tensor, /, *, axis: int = -1, descending: bool = False, stable: bool = True
+) -> Tensor:
+    """The indices that sort x along `axis`; every sort here is stable."""
+    return ops.argsort(x, axis, descending)
+
+
+def sort(x: Tensor, /, *, axis: int = -1, descending: bool = False, stable: bool = True) -> Tensor:
+    """x sorted along `axis`."""
+    return ops.sort(x, axis, descending)
+
+
+# --- Sets -----------------------------------------------------------------------------------------
+
+
+class UniqueAll(NamedTuple):
+    """Distinct values, where each comes first, where each element's is, how many there are."""
+
+    values: Tensor
+    indices: Tensor
+    inverse_indices: Tensor
+    counts: Tensor
+
+
+class UniqueCounts(NamedTuple):
+    """Distinct values, and how many there are of each."""
+
+    values: Tensor
+    counts: Tensor
+
+
+class UniqueInverse(NamedTuple):
+    """Distinct values, and the index of each element's."""
+
+    values: Tensor
+    inverse_indices: Tensor
+
+
+def unique_all(x: Tensor, /) -> UniqueAll:
+    """All four of `UniqueAll`, of the sorted distinct elements. Eagerly only; all NaN are one."""
+    return UniqueAll(*ops.unique_all(x))
+
+
+def unique_counts(x: Tensor, /) -> UniqueCounts:
+    """The sorted distinct elements and their numbers. Eagerly only; all NaN are one."""
+    found = unique_all(x)
+    return UniqueCounts(found.values, found.counts)
+
+
+def unique_inverse(x: Tensor, /) -> UniqueInverse:
+    """The sorted distinct elements, and where each element's is. Eagerly only; all NaN are one."""
+    found = unique_all(x)
+    return UniqueInverse(found.values, found.inverse_indices)
+
+
+def unique_values(x: Tensor, /) -> Tensor:
+    """The sorted distinct elements. Eagerly only; all NaN are one."""
+    return ops.unique(x)
+
+
+def isin(x1: Any, x2: Any, /, *, invert: bool = False) -> Tensor:
+    """True where an element of x1 is one of x2; NaN is none. It compares each with each."""
+    candidates = ops.reshape(x2, (-1,))
+    found = ops.any(ops.equal(ops.expand_dims(x1, -1), candidates), -1)
+    return ops.logical_not(found) if invert else found
+
+
+# --- Sums and statistics --------------------------------------------------------------------------
+
+
+def sum(x: Tensor, /, *, axis: Axes = None, dtype: object = None, keepdims: bool = False) -> Tensor:
+    """The sum over `axis`, in `dtype`: by default 64 bits for integers, x's own for others."""
+    return ops.sum(_summed(x, dtype), axis, keepdims)
+
+
+def prod(
+    x: Tensor, /, *, axis: Axes = None, dtype: object = None, keepdims: bool = False
+) -> Tensor:
+    """The product over `axis`, in `dtype`, as for `sum`."""
+    return ops.prod(_summed(x, dtype), axis, keepdims)
+
+
+def cumulative_sum(
+    x: Tensor, /, *, axis: int | None = None, dtype: object = None, include_initial: bool = False
+) -> Tensor:
+    """x_0 + ... + x_i along `axis`, which only a vector leaves out; include_initial: 0 in front."""
+    along = _only_axis("cumulative_sum", x, axis)
+    found = ops.cumsum(_summed(x, dtype), along)
+    return _with_first(found, along, 0) if include_initial else found
+
+
+def cumulative_prod(
+    x: Tensor, /, *, axis: int | None = None, dtype: object = None, include_initial: bool = False
+) -> Tensor:
+    """x_0 * ... * x_i along `axis`, which only a vector leaves out; include_initial: 1 in front."""
+    along = _only_axis("cumulative_prod", x, axis)
+    found = ops.cumprod(_summed(x, dtype), along)
+    return _with_first(found, along, 1) if include_initial else found
+
+
+def _summed(x: Tensor, dtype: object) -> Tensor:
+    """x in the dtype in which it is summed."""
+    if dtype is not None:
+        return ops.cast(x, dtype)
+    if is_inexact(x.dtype):
+        return x
+    return ops.cast(x, uint64 if x.dtype in UNSIGNED else int64)
+
+
+def _only_axis(who: str, x: Tensor, axis: int | None) -> int:
+    if axis is None and len(x.shape) != 1:
+        raise ShapeError(f"{who} got x of shape {x.shape} and no axis; give axis=")
+    return 0 if axis is None else axis
+
+
+def _with_first(x: Tensor, axis: int, value: int) -> Tensor:
+    shape = list(x.shape)
+    shape[axis] = 1
+    return ops.concat([ops.broadcast_to(ops.cast(value, x.dtype), tuple(shape)), x], axis)
+
+
+def _statistic(name: str) -> Any:
+    function = getattr(ops, name)
+
+    def statistic(x: Tensor, /, *, axis: Axes = None, keepdims: bool = False) -> Tensor:
+        return function(x, axis, keepdims)  # type: ignore[no-any-return]
+
+    statistic.__name__ = statistic.__qualname__ = name
+    statistic.__doc__ = f"`ops.{name}`, with the standard's keywords."
+    return statistic
+
+
+max, min, mean, all, any, count_nonzero, argmax, argmin = map(
+    _statistic, ("max", "min", "mean", "all", "any", "count_nonzero", "argmax", "argmin")
+)
+
+
+def std(
+    x: Tensor, /, *, axis: Axes = None, correction: float = 0.0, keepdims: bool = False
+) -> Tensor:
+    """The standard deviation: the square root of `var`."""
+    return ops.std(x, axis, keepdims, correction)
+
+
+def var(
+    x: Tensor, /, *, axis: Axes = None, correction: float = 0.0, keepdims: bool = False
+) -> Tensor:
+    """The sum of |x - mean|^2, divided by n - correction."""
+    return ops.var(x, axis, keepdims, correction)
+
+
+def diff(
+    x: Tensor,
+    /,
+    *,
+    axis: int = -1,
+    n: int = 1,
+    prepend: Tensor | None = None,
+    append: Tensor | None = None,
+) -> Tensor:
+    """x[i + 1] - x[i] along `axis`, n times; of bools where they differ.
+
+    >>> from miniml import Tensor
+    >>> diff(Tensor([1, 4, 9])).tolist()
+    [3, 5]
+    """
+    times = integer("diff", "n", n, 0)
+    ends = [end for end in (prepend, x, append) if end is not None]
+    found = x if len(ends) == 1 else ops.concat(ends, axis)
+    for _ in range(times):
+        extent = found.shape[axis]
+        later = ops.gather(found, ops.arange(1, builtins.max(extent, 1)), axis)
+        earlier = ops.gather(found, ops.arange(builtins.max(extent - 1, 0)), axis)
+        found = (ops.not_equal if found.dtype == bool_ else ops.sub)(later, earlier)
+    return found
+
+
+# --- Products -------------------------------------------------------------------------------------
+
+
+def vecdot(x1: Tensor, x2: Tensor, /, *, axis: int = -1) -> Tensor:
+    """The sum of conj(x1) x2 along `axis`, a negative one; the other axes broadcast."""
+    return ops.sum(ops.mul(ops.conj(x1), x2), axis)
+
+
+def tensordot(x1: Tensor, x2: Tensor, /, *, axes: Any = 2) -> Tensor:
+    """The sum of products over axes: the last of x1 and first of x2 for a number, else two lists.
+
+    >>> from miniml import ops
+    >>> tensordot(ops.ones((2, 3, 4)), ops.ones((3, 4, 5))).shape
+    (2, 5)
+    """
+    rank1, rank2 = len(x1.shape), len(x2.shape)
+    if isinstance(axes, int):
+        if axes < 0 or axes > rank1 or axes > rank2:
+            raise ValueRefusedError(
+                f"tensordot got axes={axes} for shapes {x1.shape} and {x2.shape}; expected 0 to "
+                f"{builtins.min(rank1, rank2)}"
+            )
+        first, second = list(range(rank1 - axes, rank1)), list(range(axes))
+    else:
+        first, second = ([a] if isinstance(a, int) else list(a) for a in axes)
+        first, second = [a % rank1 for a in first], [a % rank2 for a in second]
+    extents = [x1.shape[a] for a in first]
+    if len(first) != len(second) or extents != [x2.shape[a] for a in second]:
+        raise ShapeError(
+            f"tensordot got axes={axes} for shapes {x1.shape} and {x2.shape}; the extents of the "
+            "axes must agree in pairs"
+        )
+    kept1 = [a for a in range(rank1) if a not in first]
+    kept2 = [a for a in range(rank2) if a not in second]
+    summed = int(np.prod(extents))
+    out1, out2 = [x1.shape[a] for a in kept1], [x2.shape[a] for a in kept2]
+    left = ops.reshape(ops.transpose(x1, (*kept1, *first)), (int(np.prod(out1)), summed))
+    right = ops.reshape(ops.transpose(x2, (*second, *kept2)), (summed, int(np.prod(out2))))
+    return ops.reshape(ops.matmul(left, right), (*out1, *out2))
