@@ -1,135 +1,42 @@
 """opcheck of operators of torch.library: what the schema, the fake and the gradient promise.
 
-In order: `check_operator`; calls, and their tensors in other layouts, sizes and dtypes; the checks,
-each of which yields what is wrong with one call; programs that show a finding. The operator is
-called by itself, never through a wrapper, so that no finding is one of the wrapper's.
+In order: `check_operator`; the checks, each of which yields what is wrong with one call. The
+operator is called by itself, never through a wrapper, so that no finding is one of the wrapper's.
 """
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 from ...core.errors import ArityError
 from ..budget import Stopwatch, lasting_until, time_is_up
 from ..gradchecks.run import gradcheck
 from ..report import WRONG, OpFinding, OpReport, Severity, in_order
+from .operator_calls import (
+    LAYOUTS,
+    Call,
+    bits_equal,
+    called,
+    laid_out,
+    name_at,
+    near,
+    operator_of,
+    outputs,
+    program,
+    put,
+    resized,
+    retyped,
+    samples_of,
+    shown_type,
+    torch,
+    variants,
+)
 
-
-class _Torch:
-    """torch, which is imported wherever there is an operator of it to check."""
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(sys.modules["torch"], name)
-
-
-torch: Any = _Torch()
 Remark = tuple[Severity, str, str]  # what is wrong, and what to do about it
 _RERUNS = 3
-
-
-@dataclass(frozen=True)
-class Operator:
-    """One overload of an operator of torch.library. shown: how a program names it."""
-
-    overload: Any
-    shown: str
-    home: str
-
-    @property
-    def name(self) -> str:
-        """As "namespace::name"."""
-        return str(self.overload._schema.name)
-
-    @property
-    def arguments(self) -> Sequence[Any]:
-        """What the schema says of each argument."""
-        return tuple(self.overload._schema.arguments)
-
-    def writes(self, i: int) -> bool:
-        """True where the schema declares that it writes to argument i."""
-        info = self.arguments[i].alias_info if i < len(self.arguments) else None
-        return info is not None and bool(info.is_write)
-
-    @property
-    def pure(self) -> bool:
-        """True where the schema declares no writes."""
-        return not any(map(self.writes, range(len(self.arguments))))
-
-    @property
-    def random(self) -> bool:
-        """True where a tag says that equal calls may differ."""
-        return torch.Tag.nondeterministic_seeded in self.overload.tags
-
-    def __call__(self, inputs: Sequence[Any]) -> Any:
-        return self.overload(*inputs)
-
-
-@dataclass(frozen=True)
-class Call:
-    """One call. what: how it differs from the one that was given, in words."""
-
-    operator: Operator
-    inputs: tuple[Any, ...]
-    what: str = ""
-    given: bool = True
-
-    @property
-    def tensors(self) -> list[int]:
-        """The positions of tensors among the inputs."""
-        return [i for i, x in enumerate(self.inputs) if isinstance(x, torch.Tensor)]
-
-    @property
-    def floats(self) -> list[int]:
-        """The positions of tensors that have gradients."""
-        return [i for i in self.tensors if self.inputs[i].is_floating_point()]
-
-    def fresh(self) -> tuple[Any, ...]:
-        """The inputs, with memory of their own and the same strides."""
-        return tuple([copied(x) if isinstance(x, torch.Tensor) else x for x in self.inputs])
-
-    def changed(self, change: Callable[[Any], Any], what: str, at: Sequence[int]) -> Call:
-        """The call with other tensors at these positions."""
-        inputs = [change(x) if i in at else x for i, x in enumerate(self.inputs)]
-        return Call(self.operator, tuple(inputs), what, given=False)
-
-    def runs(self) -> Any:
-        """The outputs as a list, or None where it raises."""
-        try:
-            with torch.no_grad():
-                return outputs(self.operator(self.fresh()))
-        except Exception:
-            return None
-
-
-def is_operator(value: object) -> bool:
-    """True for an operator of torch.library: an overload, a packet of them, or what
-    `torch.library.custom_op` returns."""
-    loaded: Any = sys.modules.get("torch")
-    if loaded is None or not hasattr(loaded, "_ops"):
-        return False
-    known = loaded._ops.OpOverload, loaded._ops.OpOverloadPacket
-    return isinstance(value, known) or type(value).__name__ == "CustomOpDef"
-
-
-def operator_of(value: Any) -> Operator:
-    """The operator; of a packet its only overload. ArityError where it has several."""
-    home = ""
-    if type(value).__name__ == "CustomOpDef":
-        home = str(getattr(value._init_fn, "__module__", ""))
-        value = value._opoverload
-    if isinstance(value, torch._ops.OpOverloadPacket):
-        overloads = value.overloads()
-        if len(overloads) != 1:
-            raise ArityError(
-                f"opcheck takes one overload; {value} has {', '.join(overloads)}; give one, as "
-                f"{value}.{overloads[0]}"
-            )
-        value = getattr(value, overloads[0])
-    return Operator(value, f"torch.ops.{value}", home)
+NAN = float("nan")
 
 
 def check_operator(
@@ -141,7 +48,7 @@ def check_operator(
 ) -> OpReport:
     """The report on an operator; inputs: those of one call, a tuple, or a list of such."""
     operator = operator_of(value)
-    calls = [Call(operator, one) for one in _samples(operator, inputs)]
+    calls = [Call(operator, one) for one in samples_of(operator, inputs)]
     chosen = tuple(CHECKS) if checks is None else _known(checks)
     watch, counts, notes = Stopwatch(), dict.fromkeys(chosen, 0), []
     found: dict[tuple[str, str], OpFinding] = {}
@@ -182,149 +89,6 @@ def _known(checks: Sequence[str]) -> tuple[str, ...]:
     return tuple(checks)
 
 
-def _samples(operator: Operator, inputs: Any) -> list[tuple[Any, ...]]:
-    """The calls that were given."""
-    samples = inputs if isinstance(inputs, list) else [inputs]
-    if not samples or not all(isinstance(one, tuple) for one in samples):
-        raise ArityError(
-            f"opcheck of {operator.name} takes inputs of its calls; got {inputs!r}; give "
-            "inputs=(x, y) for one call, or a list of such tuples"
-        )
-    for one in samples:
-        tensors = [x for x in one if isinstance(x, torch.Tensor)]
-        if any(x.device.type != "cpu" or x.is_complex() for x in tensors):
-            raise ArityError(f"opcheck of {operator.name} takes real tensors of the CPU")
-    return [
-        tuple([x.detach() if isinstance(x, torch.Tensor) else x for x in one]) for one in samples
-    ]
-
-
-# --- Tensors in other layouts, sizes and dtypes ---------------------------------------------------
-
-
-def outputs(out: Any) -> list[Any]:
-    """The tensors among what an operator returned."""
-    leaves = out if isinstance(out, (tuple, list)) else (out,)
-    flat = [y for x in leaves for y in (x if isinstance(x, (tuple, list)) else (x,))]
-    return [x for x in flat if isinstance(x, torch.Tensor)]
-
-
-def copied(x: Any) -> Any:
-    """A tensor with memory of its own and the same strides and offset."""
-    memory = torch.empty(x.untyped_storage().nbytes() // x.element_size(), dtype=x.dtype)
-    whole = torch.as_strided(x, (memory.numel(),), (1,), 0)
-    return torch.as_strided(memory.copy_(whole), x.shape, x.stride(), x.storage_offset())
-
-
-def bits_equal(a: Any, b: Any) -> bool:
-    """True for tensors of the same type and numbers; NaN is equal to NaN."""
-    same = a.shape == b.shape and a.dtype == b.dtype
-    return same and bool(torch.allclose(a, b, rtol=0, atol=0, equal_nan=True))
-
-
-def near(a: Any, b: Any, rtol: float | None = None) -> bool:
-    """True for tensors equal to a few roundings of the largest number among them."""
-    if a.shape != b.shape or a.dtype != b.dtype:
-        return False
-    if not a.is_floating_point():
-        return bits_equal(a, b)
-    eps = torch.finfo(a.dtype).eps if rtol is None else rtol
-    a, b = a.double(), b.double()
-    finite = torch.nan_to_num(b.abs(), nan=0.0, posinf=0.0, neginf=0.0)
-    scale = float(finite.max()) if b.numel() else 0.0
-    return bool(torch.allclose(a, b, rtol=256 * eps, atol=64 * eps * scale, equal_nan=True))
-
-
-LAYOUTS: dict[str, Callable[[Any], Any]] = {
-    "transposed": lambda x: x.mT.contiguous().mT if x.ndim > 1 else x,
-    "sliced": lambda x: _sliced(x) if x.ndim else x,
-    "offset": lambda x: torch.cat([x.new_zeros(3), x.reshape(-1)])[3:].reshape(x.shape),
-    "expanded": lambda x: _expanded(x, 0),
-    "expanded along the last axis": lambda x: _expanded(x, -1),
-}
-
-
-def _sliced(x: Any) -> Any:
-    wide = x.new_zeros((*x.shape[:-1], 2 * x.shape[-1] + 1))
-    wide[..., 1::2] = x
-    return wide[..., 1::2]
-
-
-def _expanded(x: Any, axis: int) -> Any:
-    if not x.ndim or x.shape[axis] < 2 or not x.is_floating_point():
-        return x
-    return x.narrow(axis, 0, 1).contiguous().expand(x.shape)
-
-
-def laid_out(call: Call) -> Iterator[Call]:
-    """The call with its inputs in other layouts, together and one by one."""
-    at = [i for i in call.tensors if not call.operator.writes(i)]
-    for what, change in LAYOUTS.items():
-        for chosen in [at] if len(at) < 2 else [at, *([i] for i in at)]:
-            made = call.changed(change, f"with {_names(call, chosen)} {what}", chosen)
-            if any(made.inputs[i] is not call.inputs[i] for i in chosen):
-                yield made
-
-
-def resized(call: Call) -> Iterator[Call]:
-    """The call with other extents: each extent becomes another one wherever it stands."""
-    shapes = [tuple(call.inputs[i].shape) for i in call.tensors]
-    extents = sorted({n for shape in shapes for n in shape})
-    maps = [("", {n: n + 3 for n in extents if n > 1}), ("", {n: 2 * n + 1 for n in extents if n})]
-    maps += [(f" (extent {n} is 0)", {n: 0}) for n in extents if n]
-    maps += [(f" (extent {n} is 1)", {n: 1}) for n in extents if n > 1]
-    for what, sizes in maps:
-        if sizes:
-            made = call.changed(lambda x, s=sizes: _of_sizes(x, s), "", call.tensors)
-            yield Call(made.operator, made.inputs, f"of {_shapes(made)}{what}", given=False)
-    if shapes and len(set(shapes)) == 1 and shapes[0]:
-        yield call.changed(lambda x: x.reshape(-1)[:1].reshape(()), "of 0-d tensors", call.tensors)
-
-
-def _of_sizes(x: Any, sizes: dict[int, int]) -> Any:
-    shape = [sizes.get(n, n) for n in x.shape]
-    count = 1
-    for n in shape:
-        count *= n
-    flat = x.reshape(-1)
-    if not flat.numel():
-        return x.new_zeros(shape)
-    return flat.repeat(count // flat.numel() + 1)[:count].reshape(shape)
-
-
-def _shapes(call: Call) -> str:
-    return " and ".join(str(tuple(call.inputs[i].shape)) for i in call.tensors)
-
-
-def _names(call: Call, at: Sequence[int]) -> str:
-    return ", ".join(_name(call, i) for i in at)
-
-
-def _name(call: Call, i: int) -> str:
-    arguments = call.operator.arguments
-    return str(arguments[i].name) if i < len(arguments) else f"input {i}"
-
-
-def _typed(x: Any) -> str:
-    return f"{str(x.dtype).removeprefix('torch.')}{tuple(x.shape)}"
-
-
-def variants(call: Call) -> Iterator[Call]:
-    """The call itself, and then in other layouts, sizes and dtypes."""
-    yield call
-    yield from laid_out(call)
-    yield from resized(call)
-    yield from retyped(call)
-
-
-def retyped(call: Call) -> Iterator[Call]:
-    """The call with its floats in other dtypes."""
-    for dtype in (torch.float64, torch.float32, torch.float16, torch.bfloat16):
-        if any(call.inputs[i].dtype != dtype for i in call.floats):
-            what = f"of {str(dtype).removeprefix('torch.')}"
-            yield call.changed(lambda x, d=dtype: x.to(d), what, call.floats)
-
-
 # --- Checks ---------------------------------------------------------------------------------------
 
 
@@ -341,7 +105,7 @@ def runs(call: Call, _: int) -> Iterator[Remark]:
         advice = "give inputs that the operator takes, or correct it"
         if "alias" in text:
             advice = "return a clone: an output must not share an input's memory"
-        yield "fault", f"{_called(call)} raises {type(error).__name__}: {text[:300]}", advice
+        yield "fault", f"{called(call)} raises {type(error).__name__}: {text[:300]}", advice
 
 
 def schema(call: Call, _: int) -> Iterator[Remark]:
@@ -357,14 +121,14 @@ def schema(call: Call, _: int) -> Iterator[Remark]:
         for i in made.tensors:
             wrote = not bits_equal(inputs[i], before[i]) or _form(inputs[i]) != forms[i]
             if wrote and not call.operator.writes(i):
-                name = _name(call, i)
+                name = name_at(call, i)
                 yield (
-                    "fault", f"{_called(made)} writes to {name}, and the schema says that it does "
+                    "fault", f"{called(made)} writes to {name}, and the schema says that it does "
                     "not", f"declare it: mutates_args=({name!r},), or write to a clone",
                 )  # fmt: skip
             if made.given and not wrote and call.operator.writes(i) and inputs[i].numel():
                 yield (
-                    "warning", f"{_called(made)} declares that it writes to {_name(call, i)}, and "
+                    "warning", f"{called(made)} declares that it writes to {name_at(call, i)}, and "
                     "leaves it as it was", "leave it out of mutates_args, if it never does",
                 )  # fmt: skip
         yield from _shared(made, inputs, outs)
@@ -383,11 +147,11 @@ def _shared(call: Call, inputs: Sequence[Any], outs: Sequence[Any]) -> Iterator[
             continue
         for i in call.tensors:
             if _memory(out) == _memory(inputs[i]):
-                text = f"{_called(call)}: output {j} shares the memory of {_name(call, i)}"
+                text = f"{called(call)}: output {j} shares the memory of {name_at(call, i)}"
                 yield "fault", text, "return a clone, or declare the alias in the schema"
         for k in range(j):
             if _memory(out) == _memory(outs[k]):
-                text = f"{_called(call)}: outputs {k} and {j} share memory"
+                text = f"{called(call)}: outputs {k} and {j} share memory"
                 yield "fault", text, "return a clone of one of them"
 
 
@@ -408,7 +172,7 @@ def fake(call: Call, _: int) -> Iterator[Remark]:
                 continue
             text = " ".join(str(error).split())[:300]
             yield (
-                "fault", f"the fake of {_called(made)} raises {type(error).__name__}: {text}",
+                "fault", f"the fake of {called(made)} raises {type(error).__name__}: {text}",
                 "register a fake that takes what the operator takes",
             )  # fmt: skip
             return
@@ -427,20 +191,20 @@ def _faked(call: Call) -> Any:
 def _compared(call: Call, seen: Sequence[Any], real: Sequence[Any]) -> Iterator[Remark]:
     """What fake outputs promise and real ones do not keep."""
     if len(seen) != len(real):
-        text = f"the fake of {_called(call)} returns {len(seen)} tensors, the call {len(real)}"
+        text = f"the fake of {called(call)} returns {len(seen)} tensors, the call {len(real)}"
         yield "fault", text, "let the fake return what the operator returns"
     for j, (a, b) in enumerate(zip(seen, real)):
         promised = [n for n in a.shape if type(n) is int]
         if len(promised) < a.ndim:  # an extent that depends on numbers
             if a.ndim != b.ndim or a.dtype != b.dtype:
-                text = f"the fake of {_called(call)} gives output {j} rank {a.ndim}, not {b.ndim}"
+                text = f"the fake of {called(call)} gives output {j} rank {a.ndim}, not {b.ndim}"
                 yield "fault", text, "correct the shape of the fake"
         elif (tuple(a.shape), a.dtype, a.device) != (tuple(b.shape), b.dtype, b.device):
-            text = f"the fake of {_called(call)} gives output {j} as {_typed(a)}, and it is "
+            text = f"the fake of {called(call)} gives output {j} as {shown_type(a)}, and it is "
             advice = "correct the shape of the fake" if a.dtype == b.dtype else "correct its dtype"
-            yield "fault", f"{text}{_typed(b)}", advice
+            yield "fault", f"{text}{shown_type(b)}", advice
         elif not _same_strides(a, b):
-            text = f"the fake of {_called(call)} gives output {j} strides {tuple(a.stride())}, "
+            text = f"the fake of {called(call)} gives output {j} strides {tuple(a.stride())}, "
             advice = "make both contiguous, or let the fake follow the layout"
             yield "fault", f"{text}and they are {tuple(b.stride())}", advice
 
@@ -472,7 +236,7 @@ def _symbolic(call: Call) -> Iterator[Remark]:
             return
         text = " ".join(str(error).split())[:300]
         yield (
-            "fault", f"the fake of {_called(call)} with symbols as extents raises "
+            "fault", f"the fake of {called(call)} with symbols as extents raises "
             f"{type(error).__name__}: {text}", "use extents as they are, without int() or numpy",
         )  # fmt: skip
 
@@ -486,12 +250,12 @@ def layouts(call: Call, _: int) -> Iterator[Remark]:
             continue
         if got is None:
             yield (
-                "fault", f"{_called(made)} raises, and with contiguous inputs it does not",
+                "fault", f"{called(made)} raises, and with contiguous inputs it does not",
                 "make inputs contiguous first, or read them by their strides",
             )  # fmt: skip
         elif not all(map(near, got, wanted)):
             yield (
-                "fault", f"{_called(made)} gives other numbers than with contiguous inputs",
+                "fault", f"{called(made)} gives other numbers than with contiguous inputs",
                 "make inputs contiguous first, or read them by their strides",
             )  # fmt: skip
 
@@ -509,10 +273,10 @@ def determinism(call: Call, _: int) -> Iterator[Remark]:
         made.runs()
     again = [x for x in (call.runs() for _ in range(_RERUNS)) if x is not None]
     if not all(map(bits_equal, first, kept)):
-        text = f"{_called(call)}: its outputs change when it is called again"
+        text = f"{called(call)}: its outputs change when it is called again"
         yield "fault", text, "return memory of its own with each call"
     if any(not all(map(near, outs, kept)) for outs in again):
-        text = f"{_called(call)} gives other outputs when it is called again"
+        text = f"{called(call)} gives other outputs when it is called again"
         yield "fault", text, "let it depend on its inputs alone, or give it a tag for random ones"
         return
     for made in (call, *resized(call)):
@@ -527,7 +291,7 @@ def _unwritten(call: Call) -> Iterator[Remark]:
     with _filled():
         filled = call.runs()
     if filled is not None and not all(map(near, filled, plain)):
-        text = f"{_called(call)}: an output has elements that were never written"
+        text = f"{called(call)}: an output has elements that were never written"
         yield "fault", text, "write every element of what torch.empty gives, or use torch.zeros"
 
 
@@ -558,7 +322,7 @@ def sizes(call: Call, _: int) -> Iterator[Remark]:
         except Exception as error:
             text = " ".join(str(error).split())[:200]
             yield (
-                "warning", f"{_called(made)} raises {type(error).__name__}: {text}; its fake "
+                "warning", f"{called(made)} raises {type(error).__name__}: {text}; its fake "
                 "takes them", "take them, or refuse them in the fake too",
             )  # fmt: skip
 
@@ -581,7 +345,7 @@ def dtypes(call: Call, _: int) -> Iterator[Remark]:
             if not torch.isfinite(b.to(a.dtype)).all():
                 continue  # too large for that dtype
             if not near(a.double(), b.double(), loss):
-                text = f"{_called(made)} gives other numbers than in float64, beyond rounding"
+                text = f"{called(made)} gives other numbers than in float64, beyond rounding"
                 yield "fault", text, "compute in the dtype of the inputs, or refuse it"
 
 
@@ -595,7 +359,7 @@ def special(call: Call, _: int) -> Iterator[Remark]:
         if not x.numel() or any(s == 0 for s in x.stride()):
             continue
         place = (0,) * x.ndim
-        moved, gone = (_put(call, i, place, v).runs() for v in (float(x[place]) + 0.125, NAN))
+        moved, gone = (put(call, i, place, v).runs() for v in (float(x[place]) + 0.125, NAN))
         if moved is None or gone is None:
             continue
         for a, b, c in zip(moved, plain, gone, strict=True):
@@ -603,27 +367,16 @@ def special(call: Call, _: int) -> Iterator[Remark]:
                 continue
             depends = (a != b) & torch.isfinite(b)
             if depends.any() and not torch.isnan(c[depends]).any():
-                text = f"{_called(call)}: a NaN in {_name(call, i)}{list(place)} becomes a number"
+                text = f"{called(call)}: a NaN in {name_at(call, i)}{list(place)} becomes a number"
                 yield "warning", text, "let NaN pass, if that is not meant"
-
-
-NAN = float("nan")
-
-
-def _put(call: Call, i: int, place: tuple[int, ...], value: float) -> Call:
-    def change(x: Any) -> Any:
-        x = copied(x)
-        x[place] = value
-        return x
-
-    return call.changed(change, f"with {value} in {_name(call, i)}", [i])
 
 
 def gradient(call: Call, seed: int) -> Iterator[Remark]:
     """Gradients against differences, at the inputs and other sizes; then in other forms."""
     state = _differentiable(call)
     if state:
-        yield from ([("warning", state, _NOTE)] if state != "none" else [])
+        if state != "none":
+            yield "warning", state, _NOTE
         return
     others = [made for made in resized(call) if made.runs() is not None and _small(made)]
     for made in (call, *others[:2], *(made for made in others if "0-d" in made.what)):
@@ -672,16 +425,16 @@ def _judged(call: Call, seed: int) -> Iterator[Remark]:
         if "returned None" in text or "no float" in text:
             return
         yield (
-            "fault", f"{_called(call)}: its gradient raises {type(error).__name__}: {text}",
+            "fault", f"{called(call)}: its gradient raises {type(error).__name__}: {text}",
             "correct the function given to register_autograd",
         )  # fmt: skip
         return
     for found in report.findings:
         if found.verdict == WRONG:
-            name = _name(call, numbers[found.argnum]) if found.argnum is not None else "an input"
+            name = name_at(call, numbers[found.argnum]) if found.argnum is not None else "an input"
             index = f"{list(found.index)}" if found.index else ""
             yield (
-                "fault", f"{_called(call)}: the gradient of {name}{index} is {found.analytic:.8g}, "
+                "fault", f"{called(call)}: the gradient of {name}{index} is {found.analytic:.8g}, "
                 f"and differences give {found.numeric:.8g} ({found.diagnosis})",
                 "correct the function given to register_autograd",
             )  # fmt: skip
@@ -714,26 +467,31 @@ def _forms(call: Call) -> Iterator[Remark]:
         return
     advice = "let the backward read cotangents and inputs by their strides, and write to neither"
     for what, change in LAYOUTS.items():
-        same = _got(call, lambda d, f=change: f(d).contiguous().clone())
+        same = _got(call, _then_contiguous(change))
         got = _got(call, change)
         if same is not None and (got is None or not all(map(near, got, same))):
-            text = f"{_called(call)}: with the cotangent {what}, its gradient is another one"
+            text = f"{called(call)}: with the cotangent {what}, its gradient is another one"
             yield "fault", text if got is not None else f"{text}: it raises", advice
     for made in laid_out(call):
         plain = made.changed(lambda x: x.contiguous().clone(), "", made.tensors)
         got, same = _got(made), _got(plain)
         if same is not None and (got is None or not all(map(near, got, same))):
-            yield "fault", f"{_called(made)}: its gradient differs from contiguous inputs'", advice
+            yield "fault", f"{called(made)}: its gradient differs from contiguous inputs'", advice
     for k, i in enumerate(call.floats) if len(call.floats) > 1 else ():
         got = _got(call, at=[i])
         if got is None or not near(got[0], wanted[k]):
-            text = f"{_called(call)}: the gradient of {_name(call, i)} alone is another one"
+            text = f"{called(call)}: the gradient of {name_at(call, i)} alone is another one"
             yield "fault", text, "return the gradients by needs_input_grad, None for the others"
     yield from _written(call)
     again = _got(call)
     if again is not None and not all(map(near, again, wanted)):
-        text = f"{_called(call)}: its gradient is another one when it is asked for again"
+        text = f"{called(call)}: its gradient is another one when it is asked for again"
         yield "fault", text, "let the backward depend on cotangents and saved tensors alone"
+
+
+def _then_contiguous(change: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """The numbers of a tensor in another layout, in the usual one."""
+    return lambda d: change(d).contiguous().clone()
 
 
 def _got(
@@ -758,7 +516,7 @@ def _written(call: Call) -> Iterator[Remark]:
     except Exception:
         return
     if not all(bits_equal(x.detach(), old) for x, old in kept):
-        text = f"{_called(call)}: the backward writes to a cotangent or to a saved tensor"
+        text = f"{called(call)}: the backward writes to a cotangent or to a saved tensor"
         yield "fault", text, "write to memory of its own"
 
 
@@ -766,45 +524,3 @@ CHECKS: dict[str, Callable[[Call, int], Iterator[Remark]]] = {
     "runs": runs, "schema": schema, "fake": fake, "layouts": layouts, "determinism": determinism,
     "sizes": sizes, "dtypes": dtypes, "special values": special, "gradient": gradient,
 }  # fmt: skip
-
-
-# --- Programs -------------------------------------------------------------------------------------
-
-
-_LONG = 400
-
-
-def _called(call: Call) -> str:
-    shapes = ", ".join(_typed(x) if isinstance(x, torch.Tensor) else repr(x) for x in call.inputs)
-    what = f" {call.what}" if call.what else ""
-    return f"{call.operator.name}({shapes}){what}"
-
-
-def program(name: str, call: Call) -> str:
-    """The text of a program that runs one check on one call, as it was given."""
-    operator = call.operator
-    where = f"# from the module {operator.home}" if operator.home else "# as it was defined"
-    lines = [
-        "import torch", "from miniml.testing import opcheck", "",
-        f"# define {operator.name} here, {where[2:]}",
-    ]  # fmt: skip
-    given = []
-    for i, x in enumerate(call.inputs):
-        if isinstance(x, torch.Tensor):
-            lines.append(f"x{i} = {_literal(x)}")
-            given.append(f"x{i}")
-        else:
-            given.append(repr(x))
-    each = f"({', '.join(given)},)"
-    lines.append(f"opcheck({operator.shown}, inputs={each}, checks=({name!r},))")
-    return "\n".join(lines)
-
-
-def _literal(x: Any) -> str:
-    """An expression that gives the tensor; long ones are numbers of the same type and shape."""
-    if x.numel() > _LONG:
-        return f"torch.rand({tuple(x.shape)}).to({x.dtype})  # as it was given"
-    text = repr(x.tolist()).replace("nan", "float('nan')").replace("inf", "float('inf')")
-    made = f"torch.tensor({text}, dtype={x.dtype}).reshape({tuple(x.shape)})"
-    plain = x.is_contiguous() and not x.storage_offset()
-    return made if plain else f"{made}  # strides {tuple(x.stride())}"

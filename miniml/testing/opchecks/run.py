@@ -63,7 +63,8 @@ from .gradients import (
 )
 from .kernels import follow, kernels, memory, remembered, sizes, state
 from .numbers import isolated_values, overflow, own_numbers, precision, special
-from .operators import check_operator, is_operator
+from .operator_calls import is_operator
+from .operators import check_operator
 from .relations import check_in_c, compile_all, related
 from .reproduce import an_opinfo, program
 from .rules import (
