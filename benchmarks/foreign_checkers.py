@@ -95,7 +95,10 @@ GROUPS: dict[str, tuple[Any, Sequence[tuple[str, Any]]]] = {
 
 def table() -> str:
     """The table, and under it what each checker missed or complained about, by name."""
-    lines = ["| planted in | checker | found | missed | alarms on right ones |", "|---|---|---|---|---|"]
+    lines = [
+        "| planted in | checker | found | missed | alarms on right ones |",
+        "|---|---|---|---|---|",
+    ]
     named = []
     for group, (corpus, checkers) in GROUPS.items():
         for name, says in checkers:

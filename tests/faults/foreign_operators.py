@@ -213,6 +213,22 @@ def of_shape(shape):
     return lambda torch, x: torch.empty(shape(x), dtype=x.dtype)
 
 
+def _of_float64(torch, x):
+    if x.dtype != torch.float64:
+        raise TypeError("it takes float64")
+    return sine(torch, x)
+
+
+def _softmax_back(ctx, torch, d):
+    out = ctx.saved_tensors[0].softmax(-1)
+    return out * (d - (d * out).sum(-1, keepdim=True))
+
+
+def _logistic_back(ctx, torch, d):
+    out = torch.sigmoid(ctx.saved_tensors[0])
+    return d * out * (1 - out)
+
+
 WRONG = [
     OperatorRow("fake: turned shape", sine, "fake", of_shape(lambda x: x.shape[::-1])),
     OperatorRow("fake: the sample's shape", sine, "fake", of_shape(lambda x: (3, 4))),
@@ -240,7 +256,8 @@ WRONG = [
     OperatorRow("gives the same memory again", same_memory, "determinism"),
     OperatorRow("last element unwritten", unwritten, "determinism"),
     OperatorRow("unwritten after 12", unwritten_if_long, "determinism"),
-    OperatorRow("float32 inside", lambda torch, x: sine(torch, x.float()).to(x.dtype), "dtypes"),
+    OperatorRow("float32 inside", lambda torch, x: sine(torch, x.float()).to(x.dtype), "dtypes",
+                warns=True),
     OperatorRow("NaN becomes 0", lambda torch, x: torch.where(x > -9.0, x, 0.0).contiguous(),
                 "special values", warns=True),
     OperatorRow("fails for no rows", by_rows, "sizes", warns=True),
@@ -275,9 +292,9 @@ RIGHT = [
                 backward=lambda ctx, t, d: d * (1 - t.tanh(ctx.saved_tensors[0]) ** 2)),
     OperatorRow("square", lambda torch, x: (x * x).contiguous(),
                 backward=lambda ctx, t, d: 2 * d * ctx.saved_tensors[0]),
-    OperatorRow("turned matrix", lambda torch, x: x.mT.contiguous().clone(),
+    OperatorRow("turned matrix", lambda torch, x: x.transpose(0, 1).contiguous().clone(),
                 fake=of_shape(lambda x: (x.shape[1], x.shape[0])),
-                backward=lambda ctx, t, d: d.mT),
+                backward=lambda ctx, t, d: d.transpose(0, 1)),
     OperatorRow("absolute value", lambda torch, x: x.abs().contiguous(),
                 backward=lambda ctx, t, d: d * ctx.saved_tensors[0].sign()),
     OperatorRow("signs of a comparison", lambda torch, x: (x > 0).contiguous(),
@@ -286,30 +303,14 @@ RIGHT = [
                 backward=lambda ctx, t, d: d.flip(0).cumsum(0).flip(0)),
     OperatorRow("largest of rows", lambda torch, x: x.amax(-1).contiguous(),
                 fake=lambda torch, x: x.amax(-1)),
-    OperatorRow("only float64", lambda torch, x: _of_float64(torch, x), backward=cosine),
+    OperatorRow("only float64", _of_float64, backward=cosine),
     OperatorRow("softmax", lambda torch, x: x.softmax(-1).contiguous(),
-                backward=lambda ctx, t, d: _softmax_back(ctx, t, d)),
+                backward=_softmax_back),
     OperatorRow("square matrices alone", lambda torch, x: (x @ x).contiguous(), shape=(3, 3),
                 backward=lambda ctx, t, d: d @ ctx.saved_tensors[0].mT
                 + ctx.saved_tensors[0].mT @ d),
     OperatorRow("logistic", lambda torch, x: torch.sigmoid(x).contiguous(),
-                backward=lambda ctx, t, d: _logistic_back(ctx, t, d)),
+                backward=_logistic_back),
     OperatorRow("sum of all", lambda torch, x: x.sum(), fake=lambda torch, x: x.sum(),
                 backward=lambda ctx, t, d: d.expand(ctx.saved_tensors[0].shape)),
 ]  # fmt: skip
-
-
-def _of_float64(torch, x):
-    if x.dtype != torch.float64:
-        raise TypeError("it takes float64")
-    return sine(torch, x)
-
-
-def _softmax_back(ctx, torch, d):
-    out = ctx.saved_tensors[0].softmax(-1)
-    return out * (d - (d * out).sum(-1, keepdim=True))
-
-
-def _logistic_back(ctx, torch, d):
-    out = torch.sigmoid(ctx.saved_tensors[0])
-    return d * out * (1 - out)

@@ -14,6 +14,7 @@ from operator import methodcaller
 from typing import Any
 
 from ...core.errors import ArityError
+from ..report import Severity
 
 
 class _Torch:
@@ -71,6 +72,11 @@ class Call:
     inputs: tuple[Any, ...]
     what: str = ""
     given: bool = True
+
+    @property
+    def severity(self) -> Severity:
+        """Of what raises: an operator may well be for tensors of some ranks alone."""
+        return "warning" if "0-d" in self.what else "fault"
 
     @property
     def tensors(self) -> list[int]:
@@ -222,8 +228,14 @@ def resized(call: Call) -> Iterator[Call]:
         if sizes:
             made = call.changed(partial(_of_sizes, sizes=sizes), "", call.tensors)
             yield Call(made.operator, made.inputs, f"of {_shapes(made)}{what}", given=False)
-    if shapes and len(set(shapes)) == 1 and shapes[0]:
+    if shapes and shapes[0] and _by_element(call, shapes):
         yield call.changed(lambda x: x.reshape(-1)[:1].reshape(()), "of 0-d tensors", call.tensors)
+
+
+def _by_element(call: Call, shapes: Sequence[Any]) -> bool:
+    """True for an operator that seems to work element by element, and so on tensors of any rank."""
+    outs = call.runs()
+    return bool(outs) and len({*shapes, *(tuple(x.shape) for x in outs or ())}) == 1
 
 
 def _of_sizes(x: Any, sizes: dict[int, int]) -> Any:

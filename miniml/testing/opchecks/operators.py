@@ -6,6 +6,7 @@ operator is called by itself, never through a wrapper, so that no finding is one
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -17,6 +18,7 @@ from ..report import WRONG, OpFinding, OpReport, Severity, in_order
 from .operator_calls import (
     LAYOUTS,
     Call,
+    Operator,
     bits_equal,
     called,
     laid_out,
@@ -36,6 +38,7 @@ from .operator_calls import (
 
 Remark = tuple[Severity, str, str]  # what is wrong, and what to do about it
 _RERUNS = 3
+_SEVERAL = 4
 NAN = float("nan")
 
 
@@ -65,9 +68,17 @@ def check_operator(
                         continue
                     finding = OpFinding(name, severity, text, advice, program(name, call))
                     found.setdefault((name, advice), finding)
-    findings = in_order(tuple(found.values()))
+    findings = in_order([*found.values(), *_nothing(operator, counts, calls[0])])
     shown = tuple(dict.fromkeys(notes))
     return OpReport(operator.name, findings, counts, shown, watch.seconds())
+
+
+def _nothing(operator: Operator, counts: dict[str, int], call: Call) -> list[OpFinding]:
+    """The finding that the budget ended before anything was checked."""
+    text = f"{operator.name}: nothing was checked before the budget was used up"
+    advice = "give more seconds: opcheck(op, inputs=(x,), budget=60)"
+    found = OpFinding("budget", "cannot judge", text, advice, program("runs", call))
+    return [] if any(counts.values()) else [found]
 
 
 @contextmanager
@@ -172,7 +183,7 @@ def fake(call: Call, _: int) -> Iterator[Remark]:
                 continue
             text = " ".join(str(error).split())[:300]
             yield (
-                "fault", f"the fake of {called(made)} raises {type(error).__name__}: {text}",
+                made.severity, f"the fake of {called(made)} raises {type(error).__name__}: {text}",
                 "register a fake that takes what the operator takes",
             )  # fmt: skip
             return
@@ -329,7 +340,7 @@ def sizes(call: Call, _: int) -> Iterator[Remark]:
 
 def dtypes(call: Call, _: int) -> Iterator[Remark]:
     """In other dtypes the outputs are those of float64, rounded."""
-    if call.operator.random:
+    if call.operator.random or not call.floats:
         return
     for made in retyped(call):
         got = made.runs()
@@ -347,6 +358,23 @@ def dtypes(call: Call, _: int) -> Iterator[Remark]:
             if not near(a.double(), b.double(), loss):
                 text = f"{called(made)} gives other numbers than in float64, beyond rounding"
                 yield "fault", text, "compute in the dtype of the inputs, or refuse it"
+    yield from _narrow_inside(call)
+
+
+def _narrow_inside(call: Call) -> Iterator[Remark]:
+    """The remark that float64 outputs are those of float32, though the inputs are not."""
+    made = call.changed(_of_many_digits, "", call.floats)
+    for x in made.runs() or ():
+        if x.dtype == torch.float64:
+            kept = x[torch.isfinite(x) & (x != x.round())]
+            if kept.unique().numel() > _SEVERAL and bool((kept.float().double() == kept).all()):
+                text = f"{called(made)}: all of its float64 numbers are those of float32"
+                yield "warning", text, "compute in the dtype of the inputs"
+
+
+def _of_many_digits(x: Any) -> Any:
+    """The tensor in float64, its numbers moved a little, to those that float32 has not."""
+    return x.double() * (1.0 + 2.0**-32 * math.sqrt(2.0))
 
 
 def special(call: Call, _: int) -> Iterator[Remark]:
@@ -390,7 +418,8 @@ def _small(call: Call) -> bool:
 
 def _differentiable(call: Call) -> str:
     """Why gradients are not checked; "none" where nothing is to be said."""
-    if not call.floats or call.runs() is None:
+    outs = call.runs() if call.floats else None
+    if not any(x.is_floating_point() for x in outs or ()):
         return "none"
     if not call.operator.pure or call.operator.random:
         return "gradient: not checked for an operator that writes to an input or draws numbers"
@@ -425,7 +454,7 @@ def _judged(call: Call, seed: int) -> Iterator[Remark]:
         if "returned None" in text or "no float" in text:
             return
         yield (
-            "fault", f"{called(call)}: its gradient raises {type(error).__name__}: {text}",
+            call.severity, f"{called(call)}: its gradient raises {type(error).__name__}: {text}",
             "correct the function given to register_autograd",
         )  # fmt: skip
         return
