@@ -14,6 +14,7 @@ from operator import methodcaller
 from typing import Any
 
 from ...core.errors import ArityError
+from ..budget import go_on
 from ..report import Severity
 
 
@@ -98,7 +99,8 @@ class Call:
         return Call(self.operator, tuple(inputs), what, given=False)
 
     def runs(self) -> Any:
-        """The outputs as a list, or None where it raises."""
+        """The outputs as a list, or None where it raises; TimeIsUpError when time is up."""
+        go_on()
         try:
             with torch.no_grad():
                 return outputs(self.operator(self.fresh()))

@@ -9,10 +9,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import product
 from typing import Any
 
 from ...core.errors import ArityError
-from ..budget import Stopwatch, lasting_until, time_is_up
+from ..budget import Stopwatch, TimeIsUpError, go_on, lasting_until
 from ..gradchecks.run import gradcheck
 from ..report import WRONG, OpFinding, OpReport, Severity, in_order
 from .operator_calls import (
@@ -37,6 +38,7 @@ from .operator_calls import (
 )
 
 Remark = tuple[Severity, str, str]  # what is wrong, and what to do about it
+BUDGET = 30.0  # seconds: the first call of a fake takes two, to import what it needs
 _RERUNS = 3
 _SEVERAL = 4
 NAN = float("nan")
@@ -45,29 +47,34 @@ NAN = float("nan")
 def check_operator(
     value: Any,
     inputs: Any,
-    budget: float,
+    budget: float | None = None,
     seed: int | None = None,
     checks: Sequence[str] | None = None,
 ) -> OpReport:
-    """The report on an operator; inputs: those of one call, a tuple, or a list of such."""
+    """The report on an operator; inputs: those of one call, a tuple, or a list of such.
+
+    Each fault is told once, in the first call that shows it.
+    """
     operator = operator_of(value)
     calls = [Call(operator, one) for one in samples_of(operator, inputs)]
     chosen = tuple(CHECKS) if checks is None else _known(checks)
-    watch, counts, notes = Stopwatch(), dict.fromkeys(chosen, 0), []
-    found: dict[tuple[str, str], OpFinding] = {}
-    with lasting_until(lambda: watch.elapsed() > budget), _as_it_was():
-        for name in chosen:
-            for call in calls:
-                if time_is_up():
-                    notes.append(f"the budget was used up before {name}; give more")
-                    break
+    watch, counts = Stopwatch(), dict.fromkeys(chosen, 0)
+    notes: list[str] = []
+    found: dict[tuple[str, ...], OpFinding] = {}
+    seconds = BUDGET if budget is None else budget
+    with lasting_until(lambda: watch.elapsed() >= seconds), _as_it_was():
+        for name, call in product(chosen, calls):
+            try:
+                go_on()
                 counts[name] += 1
                 for severity, text, advice in CHECKS[name](call, seed or 0):
-                    if severity == "warning" and advice == _NOTE:
+                    if advice == _NOTE:
                         notes.append(text)
                         continue
                     finding = OpFinding(name, severity, text, advice, program(name, call))
-                    found.setdefault((name, advice), finding)
+                    found.setdefault((name, severity, advice), finding)
+            except TimeIsUpError:
+                notes.append(f"the budget was used up in {name}; give more")
     findings = in_order([*found.values(), *_nothing(operator, counts, calls[0])])
     shown = tuple(dict.fromkeys(notes))
     return OpReport(operator.name, findings, counts, shown, watch.seconds())

@@ -119,7 +119,7 @@ def opcheck(
     if is_operator(primitive):
         if info is not None or layouts or draws != "all":
             raise ArityError("opcheck of an operator of torch takes inputs, budget, seed, checks")
-        return _raised(check_operator(primitive, inputs, budget or 30.0, seed, checks), raise_error)
+        return _raised(check_operator(primitive, inputs, budget, seed, checks), raise_error)
     if isinstance(inputs, list):
         raise ArityError("opcheck of a primitive takes the inputs of one call, a tuple; got a list")
     _refuse_arguments(info, draws)

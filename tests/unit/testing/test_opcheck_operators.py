@@ -89,9 +89,9 @@ def test_a_finding_has_words_and_a_program_that_shows_it():
         opcheck(op, inputs=(point(),))
     (found,) = caught.value.report.findings
     assert found.check == "gradient"
-    assert found.message.startswith(f"{name}(float64(3, 4)): the gradient of x is")
+    assert found.message.startswith(f"{name}(float64(3, 4)): the gradient of x[0, 0] is")
     assert "register_autograd" in found.advice
-    with pytest.raises(OpCheckError, match="the gradient of x is"):
+    with pytest.raises(OpCheckError, match="the gradient of x"):
         exec(found.example, {})
 
 
@@ -105,9 +105,10 @@ def test_strides_of_a_fake():
 
 
 def test_the_budget_is_kept():
-    report = opcheck(sine()[0], inputs=(point(),), budget=1e-9)
+    report = opcheck(sine()[0], inputs=(point(),), budget=0.0, raise_error=False)
     assert any("the budget was used up" in note for note in report.notes)
     assert not report.ok
+    assert report.findings[0].severity == "cannot judge"
 
 
 class TestRefused:
@@ -136,8 +137,3 @@ class TestRefused:
     def test_what_primitives_take(self):
         info = OpInfo(ops.Sin, lambda rng, dtype: ())
         self.refused("takes inputs, budget, seed, checks", sine()[0], info, inputs=(point(),))
-
-
-def test_a_primitive_takes_one_call():
-    with pytest.raises(ArityError, match="takes the inputs of one call, a tuple; got a list"):
-        opcheck(ops.Sin(), inputs=[(1.0,)])
