@@ -77,6 +77,16 @@ def by_torch_of_operators(row: OperatorRow) -> bool:
     return complains(lambda: torch.library.opcheck(operator(row), inputs) and None)
 
 
+def by_both_of_torch(row: OperatorRow) -> bool:
+    import torch  # noqa: PLC0415
+
+    if by_torch_of_operators(row):
+        return True
+    inputs = [torch.tensor(x, requires_grad=True) for x in row.point()]
+    op = operator(row)
+    return row.backward is not None and complains(lambda: torch.autograd.gradcheck(op, inputs))
+
+
 GROUPS: dict[str, tuple[Any, Sequence[tuple[str, Any]]]] = {
     "`torch.autograd.Function`": (
         foreign_functions,
@@ -88,7 +98,11 @@ GROUPS: dict[str, tuple[Any, Sequence[tuple[str, Any]]]] = {
     ),
     "`torch.library` operator": (
         foreign_operators,
-        [("miniml opcheck", by_us_of_operators), ("torch.library.opcheck", by_torch_of_operators)],
+        [
+            ("miniml opcheck", by_us_of_operators),
+            ("torch.library.opcheck", by_torch_of_operators),
+            ("torch.library.opcheck and torch.autograd.gradcheck", by_both_of_torch),
+        ],
     ),
 }
 

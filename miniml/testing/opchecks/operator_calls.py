@@ -147,6 +147,12 @@ def samples_of(operator: Operator, inputs: Any) -> list[tuple[Any, ...]]:
         tensors = [x for x in one if isinstance(x, torch.Tensor)]
         if any(x.device.type != "cpu" or x.is_complex() for x in tensors):
             raise ArityError(f"opcheck of {operator.name} takes real tensors of the CPU")
+        lists = [x for x in one if isinstance(x, (list, tuple))]
+        if any(isinstance(x, torch.Tensor) for each in lists for x in each):
+            raise ArityError(
+                f"opcheck of {operator.name} takes tensors as arguments of their own; got a list "
+                "of tensors; check an operator of two or three tensors that computes the same"
+            )
     return [
         tuple([x.detach() if isinstance(x, torch.Tensor) else x for x in one]) for one in samples
     ]

@@ -111,6 +111,17 @@ def test_the_budget_is_kept():
     assert report.findings[0].severity == "cannot judge"
 
 
+@pytest.mark.parametrize("name", ["exp", "sum", "relu", "floor", "isnan", "t"])
+def test_operators_of_torch_pass(name):
+    report = opcheck(getattr(torch.ops.aten, name).default, inputs=(point(),))
+    assert not report.findings, report
+
+
+def test_a_layout_that_the_fake_refuses_too_is_no_fault():
+    report = opcheck(torch.ops.aten.view.default, inputs=(point(), [12]))
+    assert report.ok, report
+
+
 class TestRefused:
     def refused(self, match, *args, **named):
         with pytest.raises(ArityError, match=match):
@@ -127,6 +138,10 @@ class TestRefused:
 
     def test_complex_tensors(self):
         self.refused("takes real tensors of the CPU", sine()[0], inputs=(point() * 1j,))
+
+    def test_lists_of_tensors(self):
+        inputs = ([point(), point()], 0)
+        self.refused("got a list of tensors", torch.ops.aten.cat.default, inputs=inputs)
 
     def test_unknown_checks(self):
         self.refused(
