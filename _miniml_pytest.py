@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 
 def pytest_addoption(parser: Any) -> None:
     group = parser.getgroup("miniml", "checks of primitives")
@@ -29,3 +31,21 @@ def pytest_configure(config: Any) -> None:
         from miniml.testing.pytest_plugin import Primitives
 
         config.pluginmanager.register(Primitives(config), "miniml-opcheck")
+
+
+@pytest.fixture
+def gradcheck() -> Any:
+    """miniml.testing.gradcheck: `gradcheck(f, *inputs)` raises GradientError for a wrong
+    gradient of a function of miniml's tensors, torch's or JAX's arrays."""
+    from miniml.testing import gradcheck as check
+
+    return check
+
+
+@pytest.fixture
+def opcheck() -> Any:
+    """miniml.testing.opcheck: `opcheck(Op())`, or `opcheck(op, inputs=(x,))` for an operator of
+    torch.library, raises OpCheckError where it finds a fault."""
+    from miniml.testing import opcheck as check
+
+    return check

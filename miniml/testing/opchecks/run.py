@@ -63,6 +63,8 @@ from .gradients import (
 )
 from .kernels import follow, kernels, memory, remembered, sizes, state
 from .numbers import isolated_values, overflow, own_numbers, precision, special
+from .operator_calls import is_operator
+from .operators import check_operator
 from .relations import check_in_c, compile_all, related
 from .reproduce import an_opinfo, program
 from .rules import (
@@ -83,14 +85,14 @@ BUDGET = 8.0
 
 
 def opcheck(
-    primitive: Primitive | type[Primitive],
+    primitive: Primitive | type[Primitive] | Any,
     info: OpInfo | None = None,
     budget: float | None = None,
     raise_error: bool = True,
     *,
     seed: int | None = None,
     checks: Sequence[str] | None = None,
-    inputs: tuple[Any, ...] | None = None,
+    inputs: tuple[Any, ...] | list[tuple[Any, ...]] | None = None,
     layouts: Sequence[str] = (),
     draws: Literal["all", "samples"] = "all",
 ) -> OpReport:
@@ -105,10 +107,21 @@ def opcheck(
     "contiguous". draws: "samples" uses only those of `info`, few of them in slow checks, and
     shrinks no example: for daily tests.
 
+    primitive may be an operator of torch.library too: an overload, a packet of one, or what
+    `torch.library.custom_op` returns; then inputs are required, a tuple for one call or a list of
+    them, and schema, fake, layouts, determinism, sizes, dtypes, special values and gradient are
+    checked; info, layouts and draws do not go with it.
+
     Complex numbers are not drawn; DeclarationError for a primitive whose kernels take or give them
     alone. Raises OpCheckError, with the OpReport as its `report`, if `raise_error` is true and
     there is a fault, or nothing could be judged: no call that the rules accept was found.
     """
+    if is_operator(primitive):
+        if info is not None or layouts or draws != "all":
+            raise ArityError("opcheck of an operator of torch takes inputs, budget, seed, checks")
+        return _raised(check_operator(primitive, inputs, budget, seed, checks), raise_error)
+    if isinstance(inputs, list):
+        raise ArityError("opcheck of a primitive takes the inputs of one call, a tuple; got a list")
     _refuse_arguments(info, draws)
     subject = _instance(primitive, info)
     _refuse_complex(subject)
@@ -134,6 +147,11 @@ def opcheck(
             tuple(notes(subject, info, beyond, session)), session.watch.seconds(),
             an_opinfo(subject, doubtful),
         )  # fmt: skip
+    return _raised(report, raise_error)
+
+
+def _raised(report: OpReport, raise_error: bool) -> OpReport:
+    """The report; OpCheckError instead, where that is asked for and it is not ok."""
     if raise_error and not report.ok:
         raise OpCheckError(report)
     return report

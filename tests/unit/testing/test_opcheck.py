@@ -254,3 +254,8 @@ def test_a_reproduction_spells_dtypes_as_numpy_takes_them():
     call = Call(ops.Cast(np.dtype(np.int8)), (np.ones(2, np.float32),))
     program = reproduce.program("kernels", call, call.primitive)
     assert "Cast(dtype=np.dtype('int8'))" in program
+
+
+def test_a_primitive_takes_one_call():
+    with pytest.raises(ArityError, match="takes the inputs of one call, a tuple; got a list"):
+        opcheck(ops.Sin(), inputs=[(1.0,)])

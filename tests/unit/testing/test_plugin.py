@@ -57,6 +57,20 @@ def test_what_cannot_be_found_is_said(tmp_path):
         assert "Traceback" not in ran.stdout
 
 
+def test_both_checkers_are_fixtures(tmp_path):
+    (tmp_path / "test_it.py").write_text(
+        "from miniml import ops\n"
+        "def test_right(gradcheck, opcheck):\n"
+        "    assert gradcheck(ops.sin, 0.5)\n"
+        "    assert opcheck(ops.Sin(), checks=('rules',))\n"
+        "def test_wrong(gradcheck):\n"
+        "    gradcheck(lambda x: ops.stop_gradient(x) * x, 0.5)\n"
+    )
+    ran = pytest_on("test_it.py", cwd=tmp_path)
+    assert "1 failed, 1 passed" in ran.stdout, ran.stdout + ran.stderr
+    assert "GradientError" in ran.stdout
+
+
 def test_pytest_does_not_load_miniml_unless_asked(tmp_path):
     (tmp_path / "test_it.py").write_text(
         "import sys\ndef test_it(): assert 'miniml' not in sys.modules\n"
