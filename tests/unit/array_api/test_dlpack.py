@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import miniml as ml
-from miniml.core.errors import DeviceError, DTypeError, ValueRefusedError
+from miniml.errors import DeviceError, DTypeError, ValueRefusedError
 
 SHAPES = {
     "plain": lambda a: a,

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import miniml as ml
-from miniml.core.errors import DTypeError, ShapeError, ValueRefusedError
+from miniml.errors import DTypeError, ShapeError, ValueRefusedError
 
 xp = ml.array_api
 ROOT = Path(ml.__file__).parents[1]
