@@ -22,6 +22,8 @@ class _Torch:
     """torch, which is imported wherever there is an operator of it to check."""
 
     def __getattr__(self, name: str) -> Any:
+        if "torch" not in sys.modules:  # tools that look at modules ask for `__wrapped__`
+            raise AttributeError(name)
         return getattr(sys.modules["torch"], name)
 
 

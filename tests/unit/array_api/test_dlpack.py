@@ -139,7 +139,7 @@ def test_a_capsule_is_taken_once():
 @pytest.mark.parametrize("dtype", "float32 bfloat16 bool complex64 int8 float16".split())
 @pytest.mark.parametrize("shape", ["plain", "strided", "single", "empty"])
 def test_tensors_of_torch_both_ways(dtype, shape):
-    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+    torch = pytest.importorskip("torch", reason="no torch")
     owner = SHAPES[shape](torch.arange(24).reshape(4, 6).to(getattr(torch, dtype)))
     x = ml.from_dlpack(owner)
     assert x.dtype.name == dtype
@@ -154,7 +154,7 @@ def test_tensors_of_torch_both_ways(dtype, shape):
 
 @pytest.mark.parametrize("dtype", "float32 bfloat16 bool complex64 int8".split())
 def test_arrays_of_jax_both_ways(dtype):
-    jnp = pytest.importorskip("jax.numpy", reason="JAX is not installed")
+    jnp = pytest.importorskip("jax.numpy", reason="no jax")
     owner = jnp.arange(6).reshape(2, 3).astype(dtype)
     x = ml.from_dlpack(owner)
     assert x.dtype.name == dtype

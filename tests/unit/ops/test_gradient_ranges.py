@@ -235,7 +235,6 @@ def test_every_elementwise_rule_is_held_to_a_closed_form():
         if p.__module__ == "miniml.ops.elementwise"
         and p.differentiable
         and p.name.lower() not in known
-        and p.name not in {"Complex", "Conj", "Imag", "Real"}  # linear, of complex numbers
     ]
     assert set(missing) == MOVING
 
