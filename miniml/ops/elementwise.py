@@ -2,7 +2,7 @@
 
 A row has its formula; `numpy`, the ufunc that is its kernel on the CPU (longer ones stand in
 `backends/cpu/elementwise.py`); `expression`, the C of one element, for CUDA and fused loops;
-`onnx`; and `bprop`. `ops/composed.py` has the functions that are made of several of them.
+`onnx`; and `bprop`. `ops/composed` has the functions that are made of several of them.
 
 In order: casts, arithmetic, rounding and clipping; powers, exponentials and logarithms, with the
 gamma functions; trigonometric functions; activations and the error function; comparisons, logic

@@ -13,24 +13,24 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import optree
 
-from ..core.dtype import INTEGERS, int64
-from ..core.errors import (
+from ...core.dtype import INTEGERS, int64
+from ...core.errors import (
     AttributeRefusedError,
     DTypeError,
     OutOfRangeError,
     ShapeError,
     TracedValueError,
 )
-from ..core.options import flag
-from .checks import dtype_of, function, normal_axis, on_one_device, shape_of
-from .control import Tree, agree, cond, keeps, kept, outcome, scan, tensors, typed, while_loop
-from .create import arange
-from .elementwise import add, cast, less
-from .index import gather, getitem
-from .shape import concat, flip, moveaxis, reshape, stack
+from ...core.options import flag
+from ..checks import dtype_of, function, normal_axis, on_one_device, shape_of
+from ..control import Tree, agree, cond, keeps, kept, outcome, scan, tensors, typed, while_loop
+from ..create import arange
+from ..elementwise import add, cast, less
+from ..index import gather, getitem
+from ..shape import concat, flip, moveaxis, reshape, stack
 
 if TYPE_CHECKING:
-    from ..core.tensor import Tensor
+    from ...core.tensor import Tensor
 
 __all__ = ["associative_scan", "fori_loop", "map", "switch"]
 
