@@ -335,9 +335,10 @@ class BatchTrace(ForwardingTrace):
         return BatchedTensor(Var(abstract), self, whole.device, whole)
 
     def front(self, value: Any, axis: int | None) -> Any:
-        """An argument, mapped along an axis, or as it is."""
+        """An argument, mapped along an axis; or as it is, an array as a tensor, which indices
+        that differ between examples can index."""
         if axis is None:
-            return value
+            return as_tensor(value) if isinstance(value, np.ndarray) else value
         known = self.parent.stand_in(value) if isinstance(value, Parameter) else value
         whole = as_tensor(known)
         if axis:
