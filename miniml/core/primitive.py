@@ -110,10 +110,11 @@ class Primitive(Facts):
     out, **attributes)`, a CPU kernel that fills `out`, by way of float32 for floats of 16 bits, or
     numpy = "tanh", a ufunc that is the kernel; expression = "x + sin(alpha * x)", the C of one
     element, as in `elementwise_kernel`. With an expression or a ufunc, inputs that no rule names
-    are those of compute or bprop, and broadcast. dtypes: what they are for, type codes as in "fd",
-    by default all floats, or a tuple of signatures; expression and numpy may also be a dictionary
-    of texts by type codes. onnx: ("Tanh", 6), the operator that is this primitive, and since which
-    version. What an annotation declares under one of these names is an attribute.
+    are those of compute or bprop, and broadcast: the class is elementwise. dtypes: what they are
+    for, type codes as in "fd", by default all floats, or a tuple of signatures; expression and
+    numpy may also be a dictionary of texts by type codes. onnx: ("Tanh", 6), the operator that is
+    this primitive, and since which version. What an annotation declares under one of these names is
+    an attribute.
 
     Calling one gives a Tensor, or a tuple of them where there are several outputs; to a type
     checker this too is a Tensor, which unpacks into Tensors. Inputs may be given by name.

@@ -18,6 +18,7 @@ import numpy as np
 from ..backends.registry import LOW, Expression, Row, in_float32, parse
 from .abstract import Shape, broadcast
 from .errors import ArityError, DeclarationError
+from .facts import Facts
 
 _SHAPE_RULES = ("infer_shape", "__infer__", "check_shape", "__check__")
 
@@ -141,12 +142,15 @@ def _bound(cls: type[Any], method: str) -> Any:
 
 def complete(cls: type[Any]) -> None:
     """Give a class with an expression or a ufunc, and without a rule, the shape that its inputs
-    broadcast to; their names are those of `compute` or `bprop`, else x, or x and y, of a ufunc."""
+    broadcast to; their names are those of `compute` or `bprop`, else x, or x and y, of a ufunc.
+    Such a class is elementwise, unless it or a base of it says otherwise."""
     if not (cls.expression or cls.numpy) or cls.like or any(hasattr(cls, n) for n in _SHAPE_RULES):
         return
     names = cls.inputs or tuple(_input_names(cls))
     if names:
         cls.inputs, cls.infer_shape = names, _broadcast
+        if not any("elementwise" in vars(base) for base in cls.__mro__ if base is not Facts):
+            cls.elementwise = True
 
 
 def _broadcast(self: Any, /, *shapes: Shape) -> Shape:

@@ -27,6 +27,7 @@ def command(device: str, report: Path) -> list[str]:
     several = device == "cuda" and importlib.util.find_spec("xdist") is not None
     processes = ["-n", str(min(8, os.cpu_count() or 1))] if several else []
     options = ["-q", "-p", "no:cacheprovider", f"--maxfail={MOST_FAILURES}", *processes]
+    options += ["-p", "no:benchmark"]  # pytest-benchmark, where it is, warns of several processes
     return [sys.executable, "-m", "pytest", *options, f"--junitxml={report}", *TESTS[device]]
 
 

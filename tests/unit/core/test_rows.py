@@ -107,8 +107,8 @@ class TestOneOperationInOneClass:
         (row,) = [r for r in operations.rows() if r.name == "row_snake"]
         monkeypatch.setattr(operations, "values", lambda dtype: {"x": ml.Tensor(X).astype(dtype)})
         assert operations._line(row) == (
-            "| `row_snake` | x + sin(alpha x)^2 / alpha, for periodic data. | hfd | 2 | CPU, CUDA "
-            "| - | - | - | - | `row_snake(x)` |"
+            "| `row_snake` | x + sin(alpha x)^2 / alpha, for periodic data. | hfd | 2 | one call "
+            "| rules | CPU, CUDA | - | - | - | - | `row_snake(x)` |"
         )
 
     def test_show_prints_it_whole(self, module):
