@@ -296,12 +296,9 @@ class Generator:
         return Access("a random draw", (self.state,)).run(self._take, blocks)
 
     def _take(self, blocks: int) -> Tensor:
-        before = Tensor(
-            self.state._buffer.copy()
-        )  # not as of a trace, which an eager draw precedes
-        if blocks:
-            before_write(self.state)
-            self.state._buffer[1] += np.uint64(blocks)
+        before = Tensor(self.state.asnumpy())
+        before_write(self.state)
+        self.state._buffer[1] += np.uint64(blocks)
         return before
 
 

@@ -350,7 +350,8 @@ class GraphTrace:
         # A body draws from the outer trace's state; the caller of `graph_of` reserves the blocks.
         stream = generator or default_generator
         if self.outer is not None and stream not in self.streams:
-            self.streams[stream] = self.outer.reserve(0, stream)
+            with use_trace(self.outer):  # an eager one reads the state now
+                self.streams[stream] = self.outer.reserve(0, stream)
         state, start = self.streams.get(stream, (stream.state, 0))
         taken = self.blocks.get(stream, 0)
         self.blocks[stream] = taken + self.blocks_for(blocks)
