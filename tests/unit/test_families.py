@@ -28,7 +28,7 @@ FLOORS = {
         {"functions", "rows", "table"}, {*FAMILIES} - {"create", "reduce"}
     ),
     "miniml/backends/cuda/kernels": (set(), {"control", "elementwise", "fourier"}),
-    "miniml/onnx/mapping": (set(), {"decomposition", "fourier"}),
+    "miniml/onnx/mapping": ({"quantized"}, {"decomposition", "fourier"}),
     "tests/opinfo": ({"draws"}, set()),
 }  # fmt: skip
 
