@@ -279,7 +279,7 @@ def while_loop(
 
     max_iterations: the loop ends after so many, whatever cond_fn says. With it the loop has a
     gradient in a graph too: it is a scan over that many steps; those after the end compute
-    next to nothing, but keep a row of values each.
+    next to nothing, but keep a row of values each. Without a gradient it ends there.
 
     >>> while_loop(lambda x: x < 100.0, lambda x: x * 2.0, 3.0)
     Tensor(192., shape=(), dtype=float32)

@@ -441,7 +441,7 @@ REFUSED = {
     "mask": (lambda: ml.vmap(lambda x: x[x > 0])(X), MinimlError, "mask"),
     "function": (lambda: ml.vmap(3), MinimlError, "vmap got 3"),
     "axis_size": (lambda: ml.vmap(ops.sin, axis_size=3.0)(X), MinimlError, "axis_size=3.0"),
-    "no size": (lambda: ml.vmap(lambda: 1, axis_size=-1)(), MinimlError, "axis_size=-1"),
+    "no size": (ml.vmap(lambda: 1, axis_size=-1), MinimlError, "axis_size=-1"),
     "randomness": (lambda: ml.vmap(ops.sin, randomness="all"), MinimlError, "randomness"),
 }
 

@@ -13,14 +13,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import optree
 
-from ..core.dtype import INTEGERS, int64
-from ..core.errors import (
+from ...core.dtype import INTEGERS, int64
+from ...core.errors import (
     AttributeRefusedError,
     DTypeError,
     OutOfRangeError,
     ShapeError,
     TracedValueError,
 )
+<<<<<<< HEAD:miniml/ops/loops.py
 from ..core.options import flag
 from .checks import dtype_of, function, normal_axis, on_one_device, shape_of
 from .control import Tree, agree, cond, keeps, kept, outcome, scan, tensors, typed, while_loop
@@ -29,9 +30,18 @@ from .elementwise import add, cast, less
 from .index import getitem
 from .norm import CheckedLabels
 from .shape import concat, flip, moveaxis, reshape, stack
+=======
+from ...core.options import flag
+from ..checks import dtype_of, function, normal_axis, on_one_device, shape_of
+from ..control import Tree, agree, cond, keeps, kept, outcome, scan, tensors, typed, while_loop
+from ..create import arange
+from ..elementwise import add, cast, less
+from ..index import gather, getitem
+from ..shape import concat, flip, moveaxis, reshape, stack
+>>>>>>> main:miniml/ops/composed/loops.py
 
 if TYPE_CHECKING:
-    from ..core.tensor import Tensor
+    from ...core.tensor import Tensor
 
 __all__ = ["associative_scan", "fori_loop", "map", "switch"]
 
