@@ -322,7 +322,8 @@ def batch_while_loop(self: ops.WhileLoop, batched: Batched, *values: Any) -> Any
         v if flag else in_front(v, batched.size)
         for v, flag in zip(values[:count], batched[:count], strict=True)
     ]
-    return ops.while_loop(lambda carried: ops.any(goes_on(carried)), step, tuple(first))
+    going = lambda carried: ops.any(goes_on(carried))  # noqa: E731
+    return ops.while_loop(going, step, tuple(first), self.most)
 
 
 @batches(ops.Scan)
@@ -401,7 +402,7 @@ def dual_while_loop(self: ops.WhileLoop, primals: Any, tangents: Any) -> Pair:
 
     first = list(primals[:count]), list(map(moved_or_zeros, tangents[:count], primals[:count]))
     step = lambda carried: of_duals(self.body, taken(carried, self.body_takes))  # noqa: E731
-    return ops.while_loop(goes_on, step, first)  # type: ignore[no-any-return]
+    return ops.while_loop(goes_on, step, first, self.most)  # type: ignore[no-any-return]
 
 
 @jointly(ops.Scan)

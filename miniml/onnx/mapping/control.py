@@ -426,7 +426,8 @@ def write_while(emit: Any, node: Any, *inputs: Any) -> Any:
 
     types = [Abstract((), int64), Abstract((), bool_), *(v.abstract for v in node.outputs)]
     loop = emit.subgraph(p.body.name, body, types)
-    return emit.several(count, "Loop", None, *going(inputs), *inputs[:count], body=loop)
+    most = None if p.most is None else np.array(p.most, np.int64)
+    return emit.several(count, "Loop", most, *going(inputs), *inputs[:count], body=loop)
 
 
 @register_writer(ops.Scan)
