@@ -164,13 +164,14 @@ def _choice(name: str, parameters: Sequence[str], by: str, types: Sequence[DType
 
 # Functions of float32 and float64 by header and parameters, of which n is an int.
 _REALS = (
-    ("exp", "x", "exp exp2 expm1"), ("log", "x", "log log2 log1p"), ("tanh", "x", "tanh"),
-    ("erf", "x", "erf erfc normcdf"), ("erfinv", "x", "erfinv"), ("circular", "x", "sin cos"),
-    ("pow", "xy", "pow"), ("hardware", "x", "sqrt rsqrt fabs floor ceil rint round trunc"),
+    ("exp", "x", "exp exp2 expm1"), ("log", "x", "log log2 log10 log1p"), ("tanh", "x", "tanh"),
+    ("erf", "x", "erf erfc normcdf"), ("erfinv", "x", "erfinv"), ("circular", "x", "sin cos tan"),
+    ("arc", "x", "atan asin acos"), ("arc", "xy", "atan2"), ("fmod", "xy", "fmod"),
+    ("hyperbolic", "x", "sinh cosh asinh acosh atanh"), ("pow", "xy", "pow"), ("pow", "x", "cbrt"),
+    ("hardware", "x", "sqrt rsqrt fabs floor ceil rint round trunc"),
     ("hardware", "x", "isnan isinf isfinite signbit"), ("hardware", "xy", "copysign fmin fmax"),
     ("hardware", "xyz", "fma"), ("library", "xn", "ldexp"),
-    ("library", "xy", "atan2 hypot fmod nextafter"), ("library", "x", "tan sinh cosh log10 cbrt"),
-    ("library", "x", "asin acos atan asinh acosh atanh lgamma tgamma"),
+    ("library", "xy", "hypot nextafter"), ("library", "x", "lgamma tgamma"),
 )  # fmt: skip
 # C++'s functions of numbers of any type, as those of `expressions.functions` are written.
 _NUMBERS = """

@@ -365,12 +365,14 @@ class _Services(ctypes.Structure):
 
 
 class Player(NamedTuple):
-    """Addresses in player.c: the definitions of two methods, and two kernels."""
+    """Addresses in player.c: the definitions of two methods, and the kernels."""
 
     unusable: int
     run: int
     copy: int
     loop: int
+    branch: int
+    call_back: int
 
 
 def load_with_services(sources: Sequence[Source]) -> None:
@@ -380,7 +382,11 @@ def load_with_services(sources: Sequence[Source]) -> None:
     player()
 
 
-_PYTHON = ("PyEval_SaveThread", "PyEval_RestoreThread", "PyLong_FromLong")
+_PYTHON = (
+    "PyEval_SaveThread", "PyEval_RestoreThread", "PyLong_FromLong", "PyObject_CallFunctionObjArgs",
+    "Py_DecRef", "PyErr_CheckSignals", "PyErr_Fetch", "PyErr_NormalizeException", "PyErr_Restore",
+    "PyErr_Clear",
+)  # fmt: skip
 
 
 @cache
@@ -397,7 +403,7 @@ def player() -> Player:
         ],
         np.int64,
     )
-    made = np.zeros(7, np.int64)
+    made = np.zeros(3 + len(Player._fields), np.int64)
     run(source(), (given, made))
     provide(_Services(*made[:3].tolist()))
     return Player(*made[3:].tolist())

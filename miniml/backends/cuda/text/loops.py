@@ -198,8 +198,8 @@ class Text:
         """The lines, after the definitions of those indices of element `source` that they name."""
         found: dict[str, str] = {}
         for axis in reversed(axes[1:]):
-            found[f"x{axis}"] = f"{source} % {self.extent(axis)}"
-            found[f"above{axis}"] = f"{source} / {self.extent(axis)}"
+            found[f"above{axis}"] = f"quotient({source}, {self.extent(axis)})"
+            found[f"x{axis}"] = f"{source} - above{axis} * {self.extent(axis)}"
             source = f"above{axis}"
         if axes:
             found[f"x{axes[0]}"] = source
@@ -469,7 +469,7 @@ class Columns(Text):
     def body(self) -> Iterator[str]:
         width, count = self.number("width", self.width), self.number("parts", self.parts)
         yield f"  MINIML_FOR(t, {width} * {count}) {{"
-        yield f"    const long long column = t % {width}, part = t / {width};"
+        yield f"    const long long part = quotient(t, {width}), column = t - part * {width};"
         lines = self.located(self.across, "column", [*self._column()])
         yield from (f"    {line}" for line in lines)
         yield "  }"
