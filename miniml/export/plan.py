@@ -24,7 +24,7 @@ from ..core.settings import current
 from ..core.tensor import Array
 from ..graph.ir import Graph, Node, Var
 from ..graph.passes import run_passes
-from ..ops.control import Scan
+from ..ops.control import Cond, Scan, WhileLoop
 from ..runtime.launch import BoundKernel
 from ..runtime.memory import Copy, KernelLaunch, Memory, Publish, Stage, Step, View, rounded
 from ..runtime.program import Program
@@ -78,15 +78,27 @@ class Row(NamedTuple):
 
 
 class Repeat(NamedTuple):
-    """A loop. rows: pointers that each step sets first."""
+    """A loop of at most `length` steps, None for any number. rows: pointers that each step sets
+    first. condition: steps before each, which compute the bool `flag`: whether it is made."""
 
-    length: int
+    length: int | None
     rows: tuple[Row, ...]
     steps: tuple[Planned, ...]
     node: Node
+    condition: tuple[Planned, ...] = ()
+    flag: Address | None = None
 
 
-Planned = Run | Move | Repeat
+class Choice(NamedTuple):
+    """One of two branches, by a bool."""
+
+    flag: Address
+    on_true: tuple[Planned, ...]
+    on_false: tuple[Planned, ...]
+    node: Node
+
+
+Planned = Run | Move | Repeat | Choice
 
 
 @dataclass(slots=True)
@@ -116,7 +128,8 @@ def plan(program: Program, place: Callable[[Parameter], str], prefix: str) -> Pl
     arena = Region("arena", "a", shared)
     inputs = [Region("input", f"(char *)in{i}", _like(v)) for i, v in enumerate(graph.inputs)]
     outputs = [Region("output", f"(char *)out{i}", _like(v)) for i, v in enumerate(graph.outputs)]
-    planner = _Planner(program, common, arena, 0, inputs, [Address(r) for r in outputs])
+    given, targets = [*map(Address, inputs)], [*map(Address, outputs)]
+    planner = _Planner(program, common, arena, 0, given, targets)
     steps = [*planner.planned()]
     written = tuple(dict.fromkeys(p for p, _ in program.schedule.writes))
     read = set(_read(steps))
@@ -134,7 +147,10 @@ def _read(steps: Sequence[Planned]) -> Iterator[Region]:
                 yield from (step.target.region, step.source.region)
             case Repeat():
                 yield from (row.start.region for row in step.rows)
-                yield from _read(step.steps)
+                yield from _read((*step.condition, *step.steps))
+            case Choice():
+                yield step.flag.region
+                yield from _read((*step.on_true, *step.on_false))
 
 
 def _like(var: Var) -> Array:
@@ -184,7 +200,7 @@ class _Common:
 class _Planner:
     """The steps of one program.
 
-    inputs: their regions. outputs: where copies of the outputs go. begin: of its arena, in the
+    inputs: where they are. outputs: where copies of the outputs go. begin: of its arena, in the
     arena of the whole.
     """
 
@@ -194,7 +210,7 @@ class _Planner:
         common: _Common,
         arena: Region,
         begin: int,
-        inputs: Sequence[Region],
+        inputs: Sequence[Address],
         outputs: Sequence[Address],
     ):
         self.program, self.common, self.arena = program, common, arena
@@ -204,8 +220,8 @@ class _Planner:
         self._cut: list[int] = []
         self._dense: set[Var] = set()
         self._add(memory.arena, Address(arena, begin))
-        for var, region in zip(program.graph.inputs, inputs, strict=True):
-            self._add(memory.arrays[var], Address(region))
+        for var, address in zip(program.graph.inputs, inputs, strict=True):
+            self._add(memory.arrays[var], address)
         for parameter, _ in program.graph.state:
             self._add(parameter._buffer, Address(common.parameter(parameter)))
         for var in program.graph.constants:
@@ -236,10 +252,17 @@ class _Planner:
                 yield self._copied(parameter._buffer, memory.arrays[source])
 
     def _launch(self, node: Node, kernel: BoundKernel) -> Iterator[Planned]:
-        primitive = node.primitive
-        if isinstance(primitive, Scan):
-            yield from self._scan(node)
-            return
+        match node.primitive:
+            case Scan():
+                yield from self._scan(node)
+            case WhileLoop():
+                yield from self._while(node)
+            case Cond():
+                yield from self._choice(node)
+            case _:
+                yield from self._kernel(node, kernel)
+
+    def _kernel(self, node: Node, kernel: BoundKernel) -> Iterator[Planned]:
         check = check_of(node)
         if check is not None:
             outs = [self.memory.targets[v] for v in node.outputs]
@@ -322,61 +345,90 @@ class _Planner:
     def _copied(self, target: Array, source: Array) -> Move:
         return _moved(self.address(target), self.address(source), source)
 
-    # Loops.
+    # Control flow.
 
-    def _scan(self, node: Node) -> Iterator[Planned]:
-        """A loop over the body's steps: carried values have a place of their own, and a second one
-        for the next values, since one may be made of another's old value."""
-        attrs, common = node.attrs, self.common
-        carried, scanned, length = attrs["carried"], attrs["scanned"], attrs["length"]
-        body = _compiled(attrs["body"], self.program)
-        common.loops += 1
-        prefix = f"s{common.loops}"
+    def _inner(
+        self, graph: Graph, inputs: Sequence[Address], outputs: Sequence[Address]
+    ) -> tuple[Planned, ...]:
+        """The steps of a branch, condition or body, which copy its outputs at their end."""
+        settings = current().bare
+        passed = run_passes(graph, settings.disabled_passes, settings.verify_passes)
+        program = Program(passed, self.program.target)
+        begin = self.common.room(program.plan.size)
+        inner = _Planner(program, self.common, self.arena, begin, inputs, outputs)
+        return tuple(inner.planned())
+
+    def _places(
+        self, node: Node
+    ) -> Generator[Planned, None, tuple[list[Address], list[Address], list[int]]]:
+        """Where the inputs and outputs are, and the bytes of the inputs."""
         given = yield from self._operands(node)
         outs = [self.memory.targets[v] for v in node.outputs]
-        starts = [self.address(a) for a in (*given, *outs)]
-        now = [Address(self.arena, common.room(a.nbytes)) for a in given[:carried]]
-        after = [Address(self.arena, common.room(a.nbytes)) for a in given[:carried]]
+        return [*map(self.address, given)], [*map(self.address, outs)], [a.nbytes for a in given]
+
+    def _carried(
+        self, sizes: Sequence[int], first: Sequence[Address]
+    ) -> tuple[list[Address], list[Address], list[Planned], list[Planned]]:
+        """Where carried values are now, and where the next ones go, since one may be made of
+        another's old value; the copies before the loop, and those at the end of each step."""
+        now, after = ([Address(self.arena, self.common.room(n)) for n in sizes] for _ in range(2))
+        begin = [_whole(*move) for move in zip(now, first, sizes, strict=True)]
+        end = [_whole(*move) for move in zip(now, after, sizes, strict=True)]
+        return now, after, [*begin], [*end]
+
+    def _scan(self, node: Node) -> Iterator[Planned]:
+        attrs, body = node.attrs, node.attrs["body"]
+        carried, scanned, length = attrs["carried"], attrs["scanned"], attrs["length"]
         order = range(length)[::-1] if attrs["reverse"] else range(length)
-        rows: list[Row] = []
-        regions: list[Region] = []
-        for i, array in enumerate(given):
-            region = Region("room", f"{prefix}_in{i}", _like(body.graph.inputs[i]))
-            regions.append(region)
-            moves = carried <= i < carried + scanned
-            start = now[i] if i < carried else starts[i]
-            rows.append(_row(region, start, array, order) if moves else Row(region, start, 0))
-        targets = [*after]
-        for i, array in enumerate(outs[carried:]):
-            region = Region("room", f"{prefix}_out{i}", array)
-            rows.append(_row(region, starts[len(given) + carried + i], array, order))
-            targets.append(Address(region))
-        begin = common.room(body.plan.size)
-        inner = _Planner(body, common, self.arena, begin, regions, targets)
-        steps = [*inner.planned()]
-        steps += [_whole(now[i], after[i], given[i].nbytes) for i in range(carried)]
-        yield from (_whole(now[i], starts[i], given[i].nbytes) for i in range(carried))
+        given, outs, sizes = yield from self._places(node)
+        now, after, begin, end = self._carried(sizes[:carried], given[:carried])
+        self.common.loops += 1
+        prefix = f"s{self.common.loops}"
+        rows = [
+            _row(f"{prefix}_x{i}", at, var, order)
+            for i, (at, var) in enumerate(zip(given, body.inputs, strict=True))
+            if carried <= i < carried + scanned
+        ]
+        made = zip(outs[carried:], body.outputs[carried:], strict=True)
+        rows_out = [_row(f"{prefix}_y{i}", at, var, order) for i, (at, var) in enumerate(made)]
+        inputs = [*now, *(Address(r.region) for r in rows), *given[carried + scanned :]]
+        steps = self._inner(body, inputs, [*after, *(Address(r.region) for r in rows_out)])
+        yield from begin
         if length:
-            yield Repeat(length, tuple(rows), tuple(steps), node)
-        firsts = starts[len(given) : len(given) + carried]
-        yield from (_whole(t, now[i], given[i].nbytes) for i, t in enumerate(firsts))
+            yield Repeat(length, (*rows, *rows_out), (*steps, *end), node)
+        yield from (_whole(*m) for m in zip(outs[:carried], now, sizes[:carried], strict=True))
+
+    def _while(self, node: Node) -> Iterator[Planned]:
+        attrs, count = node.attrs, len(node.outputs)
+        given, outs, sizes = yield from self._places(node)
+        now, after, begin, end = self._carried(sizes[:count], given[:count])
+        values, flag = [*now, *given[count:]], Address(self.arena, self.common.room(1))
+        tested = [values[i] for i in attrs["condition_takes"]]
+        condition = self._inner(attrs["condition"], tested, [flag])
+        steps = self._inner(attrs["body"], [values[i] for i in attrs["body_takes"]], after)
+        yield from begin
+        yield Repeat(attrs["most"], (), (*steps, *end), node, condition, flag)
+        yield from (_whole(*move) for move in zip(outs, now, sizes[:count], strict=True))
+
+    def _choice(self, node: Node) -> Iterator[Planned]:
+        attrs = node.attrs
+        (flag, *given), outs, _ = yield from self._places(node)
+        branches = [
+            self._inner(attrs[name], [given[i] for i in attrs[takes]], outs)
+            for name, takes in (("on_true", "true_takes"), ("on_false", "false_takes"))
+        ]
+        yield Choice(flag, branches[0], branches[1], node)
 
 
-def _row(region: Region, start: Address, whole: Array, order: range) -> Row:
-    """The pointer to one row after another of an array in row-major order."""
-    nbytes = whole.nbytes // max(1, len(order))
-    first = Address(start.region, start.offset + nbytes * order.start)
-    return Row(region, first, nbytes * order.step)
+def _row(name: str, start: Address, var: Var, order: range) -> Row:
+    """The pointer to one row after another of an array in row-major order. var: of a row."""
+    region = Region("room", name, _like(var))
+    first = Address(start.region, start.offset + region.array.nbytes * order.start)
+    return Row(region, first, region.array.nbytes * order.step)
 
 
 def _whole(target: Address, source: Address, nbytes: int) -> Move:
     return Move(target, source, 1, (nbytes,), (1,))
-
-
-def _compiled(body: Graph, outer: Program) -> Program:
-    settings = current().bare
-    passed = run_passes(body, settings.disabled_passes, settings.verify_passes)
-    return Program(passed, outer.target)
 
 
 def _moved(target: Address, source: Address, like: Array) -> Move:

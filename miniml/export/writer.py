@@ -20,7 +20,7 @@ from ..core.dtype import DType
 from ..core.errors import ExportError
 from ..core.tensor import Array
 from ..graph.ir import Node
-from .plan import Address, Move, Plan, Planned, Region, Repeat, Run
+from .plan import Address, Choice, Move, Plan, Planned, Region, Repeat, Run
 
 # --- Texts ----------------------------------------------------------------------------------------
 
@@ -115,6 +115,7 @@ def source(plan: Plan, about: About, include: str) -> str:
         _comment(plan, about),
         f'#include "{include}"',
         "",
+        "#include <stdbool.h>",
         _PRAGMAS,
         DECLARATIONS,
         _SERVICES if serves else "",
@@ -235,7 +236,9 @@ def _runs(steps: Sequence[Planned]) -> Iterator[Run]:
         if isinstance(step, Run):
             yield step
         elif isinstance(step, Repeat):
-            yield from _runs(step.steps)
+            yield from _runs((*step.condition, *step.steps))
+        elif isinstance(step, Choice):
+            yield from _runs((*step.on_true, *step.on_false))
 
 
 def _operation(node: Node) -> str:
@@ -305,12 +308,26 @@ def _statements(steps: Sequence[Planned], named: Named, refused: str, depth: int
             case Move():
                 yield from (indent + line for line in _move(step))
             case Repeat():
-                yield f"{indent}for (long t = 0; t < {step.length}; ++t) {{"
-                for region, start, stride in step.rows:
-                    moves = f" + t * {stride}L" if stride else ""
-                    yield f"{indent}  char *const {region.text} = {text(start)}{moves};"
-                yield from _statements(step.steps, named, refused, depth + 1)
+                yield from _loop(step, named, refused, depth)
+            case Choice():
+                yield f"{indent}if (*(const bool *)({text(step.flag)})) {{"
+                yield from _statements(step.on_true, named, refused, depth + 1)
+                yield f"{indent}}} else {{"
+                yield from _statements(step.on_false, named, refused, depth + 1)
                 yield f"{indent}}}"
+
+
+def _loop(step: Repeat, named: Named, refused: str, depth: int) -> Iterator[str]:
+    indent = "  " * depth
+    ends = "" if step.length is None else f" t < {step.length}"
+    yield f"{indent}for (long t = 0;{ends}; ++t) {{"
+    for region, start, stride in step.rows:
+        yield f"{indent}  char *const {region.text} = {text(start)} + t * {stride}L;"
+    yield from _statements(step.condition, named, refused, depth + 1)
+    if step.flag is not None:
+        yield f"{indent}  if (!*(const bool *)({text(step.flag)})) break;"
+    yield from _statements(step.steps, named, refused, depth + 1)
+    yield f"{indent}}}"
 
 
 def _call(run: Run, name: str, refused: str, indent: str) -> str:

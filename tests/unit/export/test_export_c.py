@@ -182,6 +182,20 @@ def test_a_scan_that_swaps_what_it_carries(rng, tmp_path, compiler):
     same(*ran(compiler, fibonacci, tmp_path, floats(rng, 6, 3)), compiler)
 
 
+def test_branches_and_loops_whose_end_is_found_on_the_way(rng, tmp_path, compiler):
+    def newton(x):
+        def step(guess, far):
+            better = (guess + x / guess) / 2
+            return better, ops.max(ops.abs(better - guess))
+
+        root, far = ops.while_loop(lambda guess, far: far > 1e-3, step, (x, ops.max(x)))
+        return ops.cond(far > 1, lambda: (root, x), lambda: (x, root))
+
+    outs, expected = ran(compiler, newton, tmp_path, np.abs(floats(rng, 3, 4)) + 1)
+    same(outs, expected, compiler)
+    np.testing.assert_allclose(outs[1], np.sqrt(outs[0]), 1e-5)
+
+
 def test_a_saved_graph_needs_no_arguments(rng, tmp_path, compiler):
     net, x = evaluated(mlp()), floats(rng, 1, 8)
     ml.save_graph(net, tmp_path / "net.json", x)
