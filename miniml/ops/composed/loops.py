@@ -21,24 +21,14 @@ from ...core.errors import (
     ShapeError,
     TracedValueError,
 )
-<<<<<<< HEAD:miniml/ops/loops.py
-from ..core.options import flag
-from .checks import dtype_of, function, normal_axis, on_one_device, shape_of
-from .control import Tree, agree, cond, keeps, kept, outcome, scan, tensors, typed, while_loop
-from .create import arange
-from .elementwise import add, cast, less
-from .index import getitem
-from .norm import CheckedLabels
-from .shape import concat, flip, moveaxis, reshape, stack
-=======
 from ...core.options import flag
 from ..checks import dtype_of, function, normal_axis, on_one_device, shape_of
 from ..control import Tree, agree, cond, keeps, kept, outcome, scan, tensors, typed, while_loop
 from ..create import arange
 from ..elementwise import add, cast, less
-from ..index import gather, getitem
+from ..index import getitem
+from ..norm import CheckedLabels
 from ..shape import concat, flip, moveaxis, reshape, stack
->>>>>>> main:miniml/ops/composed/loops.py
 
 if TYPE_CHECKING:
     from ...core.tensor import Tensor
