@@ -184,11 +184,11 @@ def test_a_scan_that_swaps_what_it_carries(rng, tmp_path, compiler):
 
 def test_branches_and_loops_whose_end_is_found_on_the_way(rng, tmp_path, compiler):
     def newton(x):
-        def step(guess, far):
-            better = (guess + x / guess) / 2
-            return better, ops.max(ops.abs(better - guess))
+        def step(state):
+            better = (state[0] + x / state[0]) / 2
+            return better, ops.max(ops.abs(better - state[0]))
 
-        root, far = ops.while_loop(lambda guess, far: far > 1e-3, step, (x, ops.max(x)))
+        root, far = ops.while_loop(lambda state: state[1] > 1e-3, step, (x, ops.max(x)))
         return ops.cond(far > 1, lambda: (root, x), lambda: (x, root))
 
     outs, expected = ran(compiler, newton, tmp_path, np.abs(floats(rng, 3, 4)) + 1)
