@@ -18,9 +18,6 @@ FLOORS = {
     ),
     "miniml/grad/rules": (set(), {"create", "elementwise"}),
     "miniml/backends/cpu": ({"formats", "registering"}, {"fourier"}),
-    "miniml/backends/expressions": (
-        {"functions", "rows", "table"}, {*FAMILIES} - {"create", "reduce"}
-    ),
     "miniml/backends/cuda/kernels": (set(), {"control", "elementwise", "fourier"}),
     "miniml/onnx/mapping": ({"quantized"}, {"decomposition", "fourier"}),
     "tests/opinfo": ({"draws"}, set()),

@@ -166,6 +166,10 @@ DECLARATIONS = """\
 #include <stddef.h>
 #include <string.h>
 
+/* Inlined in units of any size, where compilers would stop at some growth: a loop that calls a
+   function of one element is no vector code. */
+#define MINIML_INLINE inline __attribute__((always_inline))
+
 /* parallel: calls part(data, i) for every i < parts, perhaps on several threads, and returns when
    all have returned. sgemm, dgemm: a Fortran BLAS. */
 typedef struct {
