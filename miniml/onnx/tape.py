@@ -359,6 +359,7 @@ class Tape:
         outer, self.block = self.block, Block(self.name(name))
         try:
             self.block.inputs = [Value(self.name("input"), t) for t in types]
+            self.types.update(zip((v.name for v in self.block.inputs), types))
             outputs = body(*self.block.inputs)
             for value in outputs:
                 self.block.outputs.append(self._output(value, self.name("output")))
