@@ -32,7 +32,7 @@ def steps(device: str) -> list[Step]:
     on = ("--device", device)
     speed = [
         Step(f"speed {name}", module("benchmarks.gpu.speed", *on, "--library", name), seconds)
-        for name, seconds in (("miniml", 110), ("torch", 70), ("cupy", 45), ("jax", 70))
+        for name, seconds in (("miniml", 110), ("torch", 70), ("cupy", 45), ("jax", 110))
     ]
     return [
         Step("machine", module("tools.gpu.machine", *on), 60),

@@ -73,6 +73,16 @@ def scaled_erfc(k):
     return f
 
 
+def far_erfinv(s):
+    """erfinv(x) / x as a function of s, with s^2 = -log2(1 - x^2)."""
+    rest = mp.mpf(2) ** (-s * s)  # 1 - x^2
+    x = mp.sqrt(1 - rest)
+    y = mp.sqrt(s * s * mp.log(2) / 2)
+    for _ in range(12):  # Newton's method for erfc, as 1 - x = rest / (1 + x) is exact
+        y += (mp.erfc(y) - rest / (1 + x)) * mp.sqrt(mp.pi) / 2 * mp.exp(y * y)
+    return y / x
+
+
 def rows():
     """Name, function, degree, range, weight of the error, type."""
     f, d, half = np.float32, np.float64, mp.log(2) / 2
@@ -109,6 +119,16 @@ def rows():
            squared(lambda x: x**2 / mp.cos(x)), d)  # fmt: skip
     yield ("cos", squared(lambda x: (mp.cos(x) - 1 + x * x / 2) / x**4), 5, TINY, eighth,
            squared(lambda x: x**4 / mp.cos(x)), d)  # fmt: skip
+    eighth_tan = mp.tan(mp.pi / 8)
+    arc = squared(lambda x: (mp.atan(x) - x) / x**3)
+    for name, degree in (("atan of float32", 5), ("atan", 12)):
+        yield (name, arc, degree, TINY, eighth_tan**2, squared(lambda x: x**3 / mp.atan(x)), d)
+    for name, degree in (("sinh of float32", 3), ("sinh", 7)):
+        yield (name, squared(lambda x: (mp.sinh(x) - x) / x**3), degree, TINY, 1,
+               squared(lambda x: x**3 / mp.sinh(x)), d)  # fmt: skip
+    near = lambda w: mp.erfinv(mp.sqrt(1 - mp.mpf(2) ** -w)) / mp.sqrt(1 - mp.mpf(2) ** -w)  # noqa: E731
+    yield "erfinv of float32, near", near, 11, TINY, 7, lambda w: 1 / near(w), d
+    yield "erfinv of float32, far", far_erfinv, 11, 2.6, 4.85, lambda s: 1 / far_erfinv(s), d
 
 
 if __name__ == "__main__":

@@ -57,7 +57,13 @@ def walked(walk: Walk) -> dict[str, int]:
     """Calls, functions and files of a walk, in this process."""
     names: dict[str, Any] = {}
     exec(IMPORTS + walk.prepared, names)
-    call = compile(walk.call, "<walk>", "exec")
+    passed = passed_by(compile(walk.call, "<walk>", "exec"), names)
+    files = {code.co_filename for code in passed}
+    return {"calls": sum(passed.values()), "functions": len(passed), "files": len(files)}
+
+
+def passed_by(call: CodeType, names: dict[str, Any]) -> dict[CodeType, int]:
+    """The package's functions that a call enters, with how often."""
     passed: dict[CodeType, int] = {}
 
     def note(frame: FrameType, event: str, argument: object) -> None:
@@ -69,8 +75,7 @@ def walked(walk: Walk) -> dict[str, int]:
         exec(call, names)
     finally:
         sys.setprofile(None)
-    files = {code.co_filename for code in passed}
-    return {"calls": sum(passed.values()), "functions": len(passed), "files": len(files)}
+    return passed
 
 
 def count(walk: Walk) -> dict[str, int]:

@@ -26,13 +26,20 @@ SECONDS = 0.3  # of one library's turn
 
 
 class Process:
-    """A worker in a process of its own, which ends with the block."""
+    """A worker in a process of its own, which ends with the block. module: that answers requests;
+    interpreter: that runs it."""
 
-    def __init__(self, library: str, threads: int):
+    def __init__(
+        self,
+        library: str,
+        threads: int,
+        module: str = "benchmarks.networks.worker",
+        interpreter: str = sys.executable,
+    ):
         self.library = library
         limits = {f"{n}_NUM_THREADS": str(threads) for n in ("OMP", "OPENBLAS", "MKL")}
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "benchmarks.networks.worker", library, str(threads)],
+            [interpreter, "-m", module, library, str(threads)],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=os.environ | limits, text=True,
         )  # fmt: skip
 

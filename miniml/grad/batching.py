@@ -34,7 +34,7 @@ from ..core.errors import (
 )
 from ..core.hints import hide_frames
 from ..core.infer import arguments, infer, interleave, written
-from ..core.options import choice
+from ..core.options import choice, count
 from ..core.parameter import Parameter
 from ..core.primitive import Primitive, PrimitiveWithCheck
 from ..core.tensor import Tensor
@@ -223,7 +223,7 @@ def _size(name: str, taken: Sequence[_Taken], axis_size: int | None) -> int:
     """The number of examples, on which all mapped leaves agree."""
     sizes = {t.where: t.value.shape[t.axis] for t in taken if t.axis is not None}
     if axis_size is not None:
-        sizes["axis_size"] = index(axis_size)
+        sizes["axis_size"] = count(name, "axis_size", axis_size, 0)
     if not sizes:
         raise ShapeError(f"{name} maps no argument; give it an axis in in_axes, or axis_size=")
     if len(set(sizes.values())) > 1:
@@ -335,9 +335,10 @@ class BatchTrace(ForwardingTrace):
         return BatchedTensor(Var(abstract), self, whole.device, whole)
 
     def front(self, value: Any, axis: int | None) -> Any:
-        """An argument, mapped along an axis, or as it is."""
+        """An argument, mapped along an axis; or as it is, an array as a tensor, which indices
+        that differ between examples can index."""
         if axis is None:
-            return value
+            return as_tensor(value) if isinstance(value, np.ndarray) else value
         known = self.parent.stand_in(value) if isinstance(value, Parameter) else value
         whole = as_tensor(known)
         if axis:

@@ -8,10 +8,12 @@ and of CUDA.
 from __future__ import annotations
 
 import inspect
+import keyword
 import operator
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from math import isfinite
 from typing import Any, NoReturn
 
 import numpy as np
@@ -39,9 +41,10 @@ def elementwise(
     The names in it that are no attributes are the inputs, in the order in which they come first;
     they broadcast, and integers are cast to a float. attributes: numbers with their defaults, as in
     Snake(alpha=0.5). Its gradient is derived, for any order, unless `bprop(self, *inputs, out,
-    dout)` gives it; kinks have the conventions of `ops`. dtypes: type codes of floats. The
-    expression has + - * /, comparisons, && || !, a ? b : c, and the functions of `FORMULAS`.
-    DeclarationError, with the place in the text, for anything else.
+    dout)` gives it; kinks have the conventions of `ops`: a tie of fmin or fmax halves it. dtypes:
+    type codes of floats. The expression has + - * /, comparisons, && || !, a ? b : c, and the
+    functions of `FORMULAS`. Numbers have the dtype of the inputs, whole ones too, and a truth is
+    1 or 0 where a number is due. DeclarationError, with the place in the text, for anything else.
 
     >>> Cube = elementwise("DocCube", "scale * x * x * x", scale=1.0)
     >>> Cube(scale=2.0)(3.0)
@@ -51,6 +54,11 @@ def elementwise(
     for key, value in attributes.items():
         number(name, key, value)
     used = list(dict.fromkeys(_names(tree)))
+    for key in (name, *used):
+        if not key.isidentifier() or keyword.iskeyword(key) or key in _TAKEN:
+            raise DeclarationError(
+                f"{name} got the name {key!r}; give one that is no word of Python or of C"
+            )
     inputs = tuple([n for n in used if n not in attributes])
     for key in attributes:
         if key not in used:
@@ -63,7 +71,7 @@ def elementwise(
         "__module__": frame.f_globals.get("__name__", __name__),
         "__annotations__": dict.fromkeys(attributes, float),
         **attributes,
-        "expression": expression,
+        "expression": _in_c(tree, inputs),
         "inputs": inputs,
         "dtypes": dtypes,
         "elementwise": True,
@@ -76,11 +84,25 @@ def elementwise(
     return made
 
 
+def _in_c(node: Node, inputs: tuple[str, ...]) -> str:
+    """A tree in C: numbers and attributes have the type of the inputs, T."""
+    if isinstance(node, float):
+        return f"T({node!r})"
+    if isinstance(node, str):
+        return node if node in inputs else f"T({node})"
+    function, *parts = node[0], *[_in_c(part, inputs) for part in node[1:]]
+    if function.isidentifier() and function != "negative":
+        return f"{function}({', '.join(parts)})"
+    forms = {1: "{0}({1})", 2: "({1} {0} {2})", 3: "({1} ? {2} : {3})"}
+    special = {"negative": "(-{1})", "of truth": "({1} ? T(1) : T(0))"}
+    return special.get(function, forms[len(parts)]).format(function, *parts)
+
+
 def _computing(tree: Node, inputs: tuple[str, ...], attributes: tuple[str, ...]) -> Any:
     """The CPU kernel: the tree in NumPy."""
 
     def compute(self: Any, *arrays: Any, out: Any, **given: Any) -> None:
-        values = {**dict(zip(inputs, arrays, strict=True)), **given}
+        values = {**dict(zip(inputs, arrays, strict=True)), **given, "T": out.dtype}
         with np.errstate(all="ignore"):
             out[...] = _value(tree, values, 1)
 
@@ -99,7 +121,8 @@ def _derived(tree: Node, inputs: tuple[str, ...]) -> Any:
         *xs, _, dout = given
 
         def formula(*xs: Any) -> Any:
-            return _value(tree, {**self.attributes, **dict(zip(inputs, xs, strict=True))}, 0)
+            values = {**self.attributes, **dict(zip(inputs, xs, strict=True)), "T": dout.dtype}
+            return ops.cast(_value(tree, values, 0), dout.dtype)  # of numbers alone it is another
 
         gradients: tuple[Any, ...] = vjp(formula, *xs)[1](dout)
         return gradients
@@ -111,16 +134,25 @@ def formula(name: str, expression: str) -> Callable[..., Any]:
     """(attributes and inputs by name) to the value of an expression in `ops`; DeclarationError for
     one with words that `FORMULAS` lacks."""
     tree = _Parser(name, expression).parsed()
-    return lambda values: _value(tree, values, 0)
+
+    def value(values: Mapping[str, Any]) -> Any:
+        dtype = next(v.dtype for v in values.values() if hasattr(v, "dtype"))
+        return _value(tree, {**values, "T": dtype}, 0)
+
+    return value
 
 
 def _value(node: Node, values: Mapping[str, Any], language: int) -> Any:
-    """The value of a tree: language 0 is `ops`, 1 is NumPy."""
+    """The value of a tree: language 0 is `ops`, 1 is NumPy. values: of names, and of "T" the dtype
+    of numbers that are made of truths."""
     if isinstance(node, float):
         return node
     if isinstance(node, str):
         return values[node]
-    return FORMULAS[node[0]][language](*[_value(n, values, language) for n in node[1:]])
+    parts = [_value(n, values, language) for n in node[1:]]
+    if node[0] == "of truth":
+        return (ops.cast, np.asarray)[language](parts[0], values["T"])
+    return FORMULAS[node[0]][language](*parts)
 
 
 def _names(node: Node) -> Iterator[str]:
@@ -143,20 +175,20 @@ def _special(name: str) -> Callable[..., Any]:
     return call
 
 
-def _fmin(x: Any, y: Any) -> Any:
-    """The smaller one, as C says: a number beside NaN."""
-    return ops.where(ops.logical_or(ops.isnan(y), x <= y), x, y)
+def _beside_nan(least: Callable[..., Any]) -> Callable[..., Any]:
+    """The smaller or larger one, as C says: a number beside NaN."""
 
+    def call(x: Any, y: Any) -> Any:
+        return ops.where(ops.isnan(y), x, ops.where(ops.isnan(x), y, least(x, y)))
 
-def _fmax(x: Any, y: Any) -> Any:
-    return ops.where(ops.logical_or(ops.isnan(y), x >= y), x, y)
+    return call
 
 
 # By the name in C: the function in `ops`, and the one in NumPy or SciPy.
 FORMULAS: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
     "+": (ops.add, operator.add), "-": (ops.sub, operator.sub),
     "*": (ops.mul, operator.mul), "/": (ops.div, operator.truediv),
-    "negative": (ops.neg, operator.neg),
+    "negative": (ops.neg, operator.neg), "T": (lambda x: x, lambda x: x),
     "<": (ops.less, operator.lt), "<=": (ops.less_equal, operator.le),
     ">": (ops.greater, operator.gt), ">=": (ops.greater_equal, operator.ge),
     "==": (ops.equal, operator.eq), "!=": (ops.not_equal, operator.ne),
@@ -170,7 +202,7 @@ FORMULAS: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
     ).split()},
     "fabs": (ops.abs, np.abs), "abs": (ops.abs, np.abs), "rint": (ops.round, np.rint),
     "pow": (ops.pow, np.power), "rsqrt": (ops.rsqrt, lambda x: 1 / np.sqrt(x)),
-    "fmin": (_fmin, np.fmin), "fmax": (_fmax, np.fmax),
+    "fmin": (_beside_nan(ops.minimum), np.fmin), "fmax": (_beside_nan(ops.maximum), np.fmax),
     "nan_min": (ops.minimum, np.minimum), "nan_max": (ops.maximum, np.maximum),
     "isnan": (ops.isnan, np.isnan), "isinf": (ops.isinf, np.isinf),
     "isfinite": (ops.isfinite, np.isfinite),
@@ -180,12 +212,42 @@ FORMULAS: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
 _TAKES = dict.fromkeys("pow hypot atan2 fmin fmax nan_min nan_max".split(), 2)
 
 
+_TRUTHS = frozenset("< <= > >= == != && || ! isnan isinf isfinite".split())
+
+
+def _typed(node: Node) -> tuple[Node, bool]:
+    """The tree with C's conversions between numbers and truths, and True where it is a truth."""
+    if not isinstance(node, tuple):
+        return node, False
+    function, *given = node
+    logical = len(given) if function in ("&&", "||", "!") else int(function == "?")
+    parts = [
+        (_as_truth if i < logical else _as_number)(*_typed(part)) for i, part in enumerate(given)
+    ]
+    return (function, *parts), function in _TRUTHS
+
+
+def _as_truth(node: Node, truth: bool) -> Node:
+    return node if truth else ("!=", node, 0.0)
+
+
+def _as_number(node: Node, truth: bool) -> Node:
+    return ("of truth", node) if truth else node
+
+
 # --- The parser -----------------------------------------------------------------------------------
 
 _TOKEN = re.compile(
     r"\s*(?:(?P<number>(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?[fF]?)|(?P<name>[A-Za-z_]\w*)"
     r"|(?P<sign>&&|\|\||[<>=!]=|[-+*/<>!?:(),]))"
 )
+_TAKEN = frozenset(  # words of C and C++, and names in the code around an expression
+    "auto bool case catch char const default delete do double enum explicit extern float friend"
+    " goto inline int long mutable namespace new operator private protected public register"
+    " restrict short signed sizeof static struct switch template this throw typedef typename union"
+    " unsigned using virtual void volatile self out index T U".split()
+)
+_CONSTANT = re.compile("M_[A-Z0-9_]+|NAN|INFINITY|HUGE_VALF?")
 _BINARY = (("||",), ("&&",), ("==", "!="), ("<", "<=", ">", ">="), ("+", "-"), ("*", "/"))
 
 
@@ -209,11 +271,11 @@ class _Parser:
         self.tokens.append(("end", "", len(text)))
 
     def parsed(self) -> Node:
-        """The whole expression."""
+        """The whole expression, of which truths are numbers where C makes them numbers."""
         tree = self._choice()
         if self._next != "":
             self._refuse(self.tokens[self.at][2], f"{self._next!r} follows a whole expression")
-        return tree
+        return _as_number(*_typed(tree))
 
     @property
     def _next(self) -> str:
@@ -262,13 +324,16 @@ class _Parser:
             return tree if sign == "+" else ("negative" if sign == "-" else "!", tree)
         kind, text, at = self._take()
         if kind == "number":
-            return float(text.rstrip("fF"))
+            value = float(text.rstrip("fF"))
+            return value if isfinite(value) else self._refuse(at, f"{text} is no float64")
         if text == "(":
             tree = self._choice()
             self._take(")")
             return tree
         if kind != "name":
             self._refuse(at, f"a number, a name or ( is due, not {text!r}" if text else "it ends")
+        if _CONSTANT.fullmatch(text):
+            self._refuse(at, f"{text} is a constant of C, not of this language; write the number")
         return self._call(text, at) if self._next == "(" else text
 
     def _call(self, function: str, at: int) -> Node:

@@ -196,6 +196,7 @@ class GraphTrace:
         self.guards: dict[int, tuple[Any, object]] = {}
         self.remarks: dict[tuple[Any, str], None] = {}  # in order, each once
         self.blocks: dict[Generator, int] = {}
+        self.streams: dict[Generator, tuple[Any, int]] = {}  # of a body: where each one begins
 
     def input(self, abstract: Abstract) -> TracedTensor:
         """One more input of the graph."""
@@ -241,7 +242,12 @@ class GraphTrace:
                 raise two_devices(primitive.name, self.device, t.device)
 
     def _of_stream(self, tensor: Tensor) -> bool:
-        return any(tensor is s.state for s in (default_generator, *self.blocks))
+        own = any(tensor is s.state for s in (default_generator, *self.blocks))
+        return own or self._begins(tensor)
+
+    def _begins(self, tensor: Tensor) -> bool:
+        """True for the state in which a stream is where this body begins."""
+        return any(tensor is state for state, _ in self.streams.values())
 
     def _known(
         self, primitive: Primitive, tensors: list[Tensor], consts: dict[str, Any]
@@ -270,7 +276,7 @@ class GraphTrace:
             return self._capture(value)
         if isinstance(value, Parameter):
             return self._capture(value) if self.outer is not None else self._read(value)
-        return self.constant(value)
+        return self._capture(value) if self._begins(value) else self.constant(value)
 
     def constant(self, value: Tensor) -> TracedTensor:
         """A constant of the graph; equal small constants are shared."""
@@ -343,7 +349,10 @@ class GraphTrace:
     def reserve(self, blocks: int, generator: Any = None) -> tuple[Any, int]:
         # A body draws from the outer trace's state; the caller of `graph_of` reserves the blocks.
         stream = generator or default_generator
-        state, start = (stream.state, 0) if self.outer is None else self.outer.reserve(0, stream)
+        if self.outer is not None and stream not in self.streams:
+            with use_trace(self.outer):  # an eager one reads the state now
+                self.streams[stream] = self.outer.reserve(0, stream)
+        state, start = self.streams.get(stream, (stream.state, 0))
         taken = self.blocks.get(stream, 0)
         self.blocks[stream] = taken + self.blocks_for(blocks)
         return state, start + taken

@@ -22,10 +22,12 @@ if TYPE_CHECKING:
     from .pytorch import to_torch as to_torch
     from .scipy import to_scipy as to_scipy
     from .torch_functions import from_torch as from_torch
+    from .torch_functions import import_torch as import_torch
 
 _OF = {
-    "to_torch": "pytorch", "from_torch": "torch_functions", "to_jax": "jax", "from_jax": "jax",
-    "to_scipy": "scipy", "Classifier": "estimators", "Regressor": "estimators",
+    "to_torch": "pytorch", "from_torch": "torch_functions", "import_torch": "torch_functions",
+    "to_jax": "jax", "from_jax": "jax", "to_scipy": "scipy",
+    "Classifier": "estimators", "Regressor": "estimators",
 }  # fmt: skip
 _NEEDS = {"pytorch": "torch", "torch_functions": "torch", "jax": "jax", "estimators": "sklearn"}
 # What `import *` takes: names whose package is installed. The others say what is missing.

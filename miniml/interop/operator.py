@@ -21,7 +21,7 @@ import optree
 from .. import ops
 from ..core.abstract import Abstract
 from ..core.dtype import float32, is_float
-from ..core.errors import DTypeError, GraphError, MinimlError
+from ..core.errors import DTypeError, GraphError, Layer, MinimlError, layers
 from ..core.infer import as_they_are, interleave
 from ..core.parameter import Parameter, default_generator
 from ..core.primitive import Primitive
@@ -268,7 +268,8 @@ class Traced:
                 )
             return found
 
-        graph = trace_graph(flat, types, "cpu", name)[0]
+        with layers.use(lambda: Layer(name)):  # parameters may yet get values of other dtypes
+            graph = trace_graph(flat, types, "cpu", name)[0]
         self.state = tuple([p for p, _ in graph.state])
         self.updated = _updated(name, graph)
         self.count = len(graph.outputs)

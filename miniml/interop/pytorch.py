@@ -134,12 +134,13 @@ DTYPES: dict[Any, Any] = {
 _BACK = {theirs: ours for ours, theirs in DTYPES.items()}
 
 
-def type_of(x: Any) -> Abstract:
-    """The type of a torch tensor, real or fake; DTypeError for a dtype that miniml lacks."""
+def type_of(x: Any, shape: tuple[int, ...] | None = None) -> Abstract:
+    """The type of a torch tensor, real or fake, or one of another shape with its dtype; DTypeError
+    for a dtype that miniml lacks."""
     dtype = _BACK.get(x.dtype)
     if dtype is None:
         raise DTypeError(f"miniml does not compute with {x.dtype}; cast it")
-    return Abstract(tuple([int(n) for n in x.shape]), dtype)
+    return Abstract(tuple([int(n) for n in x.shape]) if shape is None else shape, dtype)
 
 
 # --- Calls that torch.compile does not look into --------------------------------------------------
@@ -276,11 +277,14 @@ class Library:
                 for x in map(tensors.__getitem__, operator.likes)
             ]
         else:
-            types = operator.types(tuple(map(type_of, tensors)))
-            device = tensors[0].device if tensors else "cpu"
-            shapes: list[Any] = [t.shape for t in types]
-            if operator.broadcasts:
+            shapes: list[Any]
+            if operator.broadcasts:  # the same; the dtypes do not depend on extents
+                types = operator.types(tuple([type_of(x, (1,) * x.dim()) for x in tensors]))
                 shapes = [torch.broadcast_shapes(*[x.shape for x in tensors])]
+            else:
+                types = operator.types(tuple(map(type_of, tensors)))
+                shapes = [t.shape for t in types]
+            device = tensors[0].device if tensors else "cpu"
             outs = [
                 _fake_of(shape, dtype=DTYPES[t.dtype], device=device)
                 for shape, t in zip(shapes, types, strict=True)
@@ -714,6 +718,31 @@ class CellModule(_Layer, Opaque):
             zip([str(every[id(p)]) for p in traced.updated], outs[traced.count :], strict=True)
         )
         return traced.rebuild(outs), updates
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Copies and pickles are modules around a copy of the Cell, with which they share memory
+        in turn, but for what this module no longer shares."""
+        ours, theirs = self.cell.parameters_dict(), self.state_dict(keep_vars=True)
+        moved = {path: x for path, x in theirs.items() if not _shares(x, ours[path])}
+        learned = [path for path, x in self.named_parameters() if x.requires_grad]
+        return _copied, (self.cell, self._function.name, moved, learned)
+
+
+def _shares(x: Any, parameter: Parameter) -> bool:
+    memory = memory_of(parameter)
+    return bool(x.data_ptr() == memory.ctypes.data and _BACK.get(x.dtype) == memory.dtype)
+
+
+def _copied(cell: Cell, name: str, moved: dict[str, Any], learned: Sequence[str]) -> Any:
+    module = CellModule(cell, name)
+    for path, value in moved.items():
+        above, _, last = path.rpartition(".")
+        layer = module.get_submodule(above)
+        held = layer._parameters if last in layer._parameters else layer._buffers
+        held[last] = value
+    for path, parameter in module.named_parameters():
+        parameter.requires_grad_(path in learned)
+    return module
 
 
 def _module(cell: Cell, name: str | None) -> Any:

@@ -1,12 +1,15 @@
-"""Functions and modules of PyTorch as functions and networks here: `from_torch`.
+"""Functions and modules of PyTorch as functions and networks here: `from_torch`, `import_torch`.
 
 In order: `from_torch`; functions of trees; what is refused; flat functions, which torch computes;
-modules as Cells, with shared memory.
+modules as Cells, with shared memory; `import_torch`, modules as graphs by way of ONNX.
 """
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
+from importlib.util import find_spec
+from io import BytesIO
 from typing import Any
 
 import numpy as np
@@ -16,9 +19,14 @@ from ..core.abstract import Abstract
 from ..core.errors import DTypeError, GraphError, MinimlError
 from ..core.tensor import Array, Tensor
 from ..core.trace import current_trace
+from ..graph.ir import Graph
 from ..nn.cell import Cell
+from ..onnx.reader import load
+from ..onnx.tensors import wheel
 from .foreign import Foreign, gradient_types, shared_parameter
 from .pytorch import DTYPES, array_in, tensor_in, tensor_out, torch, type_of
+
+_Module: Any = torch.nn.Module
 
 
 def from_torch(fn: Any, *example: Any) -> Any:
@@ -263,3 +271,83 @@ def _part(parts: dict[str, Cell], path: str) -> Cell:
         parts[path] = _Part()
         setattr(_part(parts, above), last, parts[path])
     return parts[path]
+
+
+# --- Modules as graphs ----------------------------------------------------------------------------
+
+
+def import_torch(module: Any, *example: Any) -> Graph:
+    """A torch.nn.Module as a Graph of miniml's own operations, by way of ONNX.
+
+    torch is needed for this call alone: the graph computes, trains and compiles here, for arguments
+    of the types of `example`, tensors or arrays. Its Parameters are copies, under the module's
+    names; what the module does not train, buffers and frozen parameters, is not trained here
+    either. The module is taken in the mode in which it is: call `module.eval()` for inference.
+    torch's newer exporter is used where the package onnxscript is installed, else the older one.
+
+    MinimlError: no module, no example, a module that torch cannot export, or torch or onnx are
+    not installed. OnnxError: an operator that miniml does not read.
+
+    >>> import torch
+    >>> graph = import_torch(torch.nn.Linear(3, 2).eval(), torch.ones(4, 3))
+    >>> [p.name for p in graph.trainable_params()], graph(np.ones((4, 3), np.float32)).shape
+    (['weight', 'bias'], (4, 2))
+    """
+    if not isinstance(module, torch.nn.Module) or not example:
+        raise MinimlError(
+            f"import_torch got {type(module).__name__} and {len(example)} arguments; the call is "
+            "import_torch(module, *example), with arguments of the types that the graph will take"
+        )
+    exported = _Exported(module)
+    graph = load(exported.model(tuple(map(_as_theirs, example))), train_constants=False)
+    every = module.named_parameters(remove_duplicate=False)
+    fixed = {name for name, p in every if not p.requires_grad}
+    fixed |= {name for name, _ in module.named_buffers(remove_duplicate=False)}
+    for parameter in graph.trainable_params():
+        parameter.name = parameter.name.removeprefix("module.")
+        parameter.requires_grad = parameter.name not in fixed
+    return graph
+
+
+def _as_theirs(value: Any) -> Any:
+    return value if isinstance(value, torch.Tensor) else tensor_out(np.array(value))
+
+
+class _Exported(_Module):  # type: ignore[misc]
+    """A module as torch's exporters take it, so that each of its tensors is in the file by name.
+
+    The older exporter makes one initializer of tensors that are equal, as new norms have them, but
+    where the outermost module trains: this one does, around the other, which keeps its own mode.
+    """
+
+    def __init__(self, module: Any):
+        super().__init__()
+        self.module = module
+        self.training = True
+
+    def forward(self, *args: Any) -> Any:
+        """The module's output."""
+        return self.module(*args)
+
+    def model(self, example: tuple[Any, ...]) -> Any:
+        """The ModelProto."""
+        onnx, new = wheel(), find_spec("onnxscript") is not None
+        file = BytesIO()
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # about the exporters' own future
+                if new:
+                    return torch.onnx.export(
+                        self, example, dynamo=True, optimize=False, verbose=False
+                    ).model_proto
+                torch.onnx.export(
+                    self, example, file, dynamo=False, do_constant_folding=False,
+                    training=torch.onnx.TrainingMode.PRESERVE,
+                )  # fmt: skip
+        except Exception as error:  # whatever it meets in a module
+            more = "" if new else "; torch has a newer exporter: pip install onnxscript"
+            raise MinimlError(
+                f"import_torch cannot export {type(self.module).__name__}: torch's exporter says "
+                f"{type(error).__name__}: {error}{more}"
+            ) from error
+        return onnx.load_from_string(file.getvalue())

@@ -13,7 +13,7 @@ from ..core.errors import AttributeRefusedError, DTypeError, ShapeError, ValueRe
 from ..core.options import choice, count, counts, flag, integer, number
 from ..graph.tracing import as_tensor
 from ..ops.checks import is_one_integer, on_device_of
-from ..ops.losses import checked
+from ..ops.composed.losses import checked
 from . import init
 from .arguments import beside, refuse_shape, shape_of
 from .cell import Cell, differing

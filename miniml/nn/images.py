@@ -10,6 +10,7 @@ from .. import ops
 from ..core.errors import ValueRefusedError
 from ..core.options import count, counts, flag, integer, number
 from ..core.parameter import Parameter
+from ..ops.composed.rearrange import padding_mode as check_padding_mode
 from ..ops.images import (
     EXTENTS,
     Lengths,
@@ -20,7 +21,6 @@ from ..ops.images import (
     paddings,
     same_padding,
 )
-from ..ops.rearrange import padding_mode as check_padding_mode
 from . import init
 from .arguments import beside, refuse_shape, shape_of, shape_of_images
 from .cell import Cell, differing

@@ -13,7 +13,7 @@ from ..core.errors import DTypeError
 from ..core.options import counts, flag, probability
 from ..core.parameter import Parameter
 from ..core.tensor import Tensor
-from ..ops.losses import checked
+from ..ops.composed.losses import checked
 from . import init
 from .arguments import beside, refuse_shape, shape_of
 from .cell import Cell, differing

@@ -69,8 +69,9 @@ def load(
     {"batch": 1}, which a graph must know. values: arrays or numbers for inputs that become
     constants, as shapes that were made inputs. train_constants: True makes Parameters of the float
     tensors in Constant nodes, too, where some exporters put all weights (named as the node's
-    output; single numbers stay); the default leaves them alone, and warns with OnnxWarning where
-    the graph has then nothing to train, False does not warn.
+    output; single numbers stay), and of the coefficients of linear models; the default leaves them
+    alone, and warns with OnnxWarning where the graph has then nothing to train, False does not
+    warn.
 
     Operators that have no row (see `register_operator`) stay in it as `ops.Custom`, with an
     OnnxWarning where no kernel computes them yet. OnnxError for a file that is damaged, leaves its
@@ -132,7 +133,7 @@ def _warn_of_constant_weights(name: str, reading: Reading) -> None:
         warn_user(
             OnnxWarning(
                 f"{name} has nothing to train: {len(sizes)} tensors of floats, {sum(sizes):,} "
-                "numbers, stand in Constant nodes, and are constants; train_constants=True makes "
+                "numbers, stand in nodes, and are constants; train_constants=True makes "
                 "Parameters of them, train_constants=False leaves them without this warning"
             )
         )
@@ -158,6 +159,16 @@ class Node:
     outputs: tuple[str, ...]
     parameters: Any
     scope: Scope
+    proto: Any = None
+
+    def learned(self, attribute: str, shape: Sequence[int]) -> Any:
+        """The numbers of an attribute that stand for weights, as an array of this shape, or as a
+        Parameter where those of Constant nodes become Parameters."""
+        numbers = np.array(getattr(self.parameters, attribute), np.float32)
+        if numbers.size != prod(shape):
+            raise OnnxError(f"has {numbers.size} {attribute}; it takes {prod(shape)}")
+        name = f"{self.outputs[0]}.{attribute}"
+        return _tensor(self.scope.reading.literal(self.proto, name, numbers.reshape(shape)))
 
     def run(self, graph: Any, inputs: Sequence[Value] = ()) -> tuple[Any, ...]:
         """The outputs of one of its subgraphs, which sees the values around the node."""
@@ -263,6 +274,7 @@ class Scope:
         for tensor in graph.initializer:
             weight = self.reading.initializer(graph, tensor)
             fixed = weight.array.dtype.kind in "?biu" or tensor.name in self.constants
+            fixed = fixed or tensor.name in self.reading.model.fixed
             self.define(tensor.name, weight.array if fixed else weight)
 
     def run(self, nodes: Sequence[Any], outputs: Sequence[str]) -> tuple[Any, ...]:
@@ -302,7 +314,7 @@ class Scope:
     def _node(self, proto: Any) -> Node:
         domain = domain_of(proto)
         names = proto.op_type, domain, self.opsets.get(domain, 1), proto.name
-        return Node(*names, tuple(proto.input), tuple(proto.output), None, self)
+        return Node(*names, tuple(proto.input), tuple(proto.output), None, self, proto)
 
     def _results(self, node: Node, proto: Any) -> Sequence[Any]:
         inputs = [self.find(name) for name in node.inputs]
@@ -499,7 +511,7 @@ class Reading:
         return self._weight(graph, tensor.name, lambda: array_of(tensor, self.model.folder))
 
     def literal(self, node: Any, name: str, array: np.ndarray[Any, Any]) -> Value:
-        """The value of a Constant node of floats: its one weight, where these are trained."""
+        """The value of floats that stand in a node: its one weight, where these are trained."""
         if array.ndim > 1:
             self.literals[id(node)] = node, array.size
         return self._weight(node, name, lambda: array) if self.train_constants else array

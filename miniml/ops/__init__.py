@@ -12,28 +12,28 @@ from .bases import FloatBinary as FloatBinary
 from .bases import FloatUnary as FloatUnary
 from .bases import Unary as Unary
 from .bits import *  # noqa: F403
-from .composed import *  # noqa: F403
+from .composed.convolution import *  # noqa: F403
+from .composed.distributions import *  # noqa: F403
+from .composed.elementwise import *  # noqa: F403
+from .composed.embedding import *  # noqa: F403
+from .composed.loops import *  # noqa: F403
+from .composed.losses import *  # noqa: F403
+from .composed.rearrange import *  # noqa: F403
+from .composed.sampling import *  # noqa: F403
+from .composed.statistics import *  # noqa: F403
 from .control import *  # noqa: F403
-from .convolution import *  # noqa: F403
 from .create import *  # noqa: F403
 from .custom import *  # noqa: F403
 from .decomposition import *  # noqa: F403
-from .distributions import *  # noqa: F403
 from .elementwise import *  # noqa: F403
-from .embedding import *  # noqa: F403
 from .fourier import *  # noqa: F403
 from .images import *  # noqa: F403
 from .index import *  # noqa: F403
 from .linalg import *  # noqa: F403
-from .loops import *  # noqa: F403
-from .losses import *  # noqa: F403
 from .norm import *  # noqa: F403
 from .random import *  # noqa: F403
-from .rearrange import *  # noqa: F403
 from .reduce import *  # noqa: F403
-from .sampling import *  # noqa: F403
 from .shape import *  # noqa: F403
-from .statistics import *  # noqa: F403
 
 if not typing.TYPE_CHECKING:  # checkers read the imports; what `import *` leaves out is public too
     __all__, __dir__, __getattr__ = hints.names(globals(), "rules", "validator")

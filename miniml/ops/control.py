@@ -226,7 +226,8 @@ class WhileLoop(Primitive):
 
     Inputs: the loop's first values, one per output of `body`, then what the two graphs capture;
     each gets those at the positions `condition_takes` or `body_takes`. `condition` gives
-    one bool of shape (); `body` gives values of the same shapes and dtypes.
+    one bool of shape (); `body` gives values of the same shapes and dtypes. most: the loop ends
+    after so many runs of the body, whatever the condition says; None if it does not.
     """
 
     takes_complex = True
@@ -235,6 +236,7 @@ class WhileLoop(Primitive):
     body: Any
     condition_takes: tuple[int, ...]
     body_takes: tuple[int, ...]
+    most: int | None = None
 
     def infer_shape(self, *values: Shape) -> tuple[Shape, ...]:
         feeds(self.name, "condition", self.condition, self.condition_takes, values)
@@ -277,7 +279,7 @@ def while_loop(
 
     max_iterations: the loop ends after so many, whatever cond_fn says. With it the loop has a
     gradient in a graph too: it is a scan over that many steps; those after the end compute
-    next to nothing, but keep a row of values each.
+    next to nothing, but keep a row of values each. Without a gradient it ends there.
 
     >>> while_loop(lambda x: x < 100.0, lambda x: x * 2.0, 3.0)
     Tensor(192., shape=(), dtype=float32)
@@ -331,8 +333,8 @@ def _unbounded(cond_fn: Callable[[Tree], Any], step: Callable[[Tree], Tree], val
     condition = traced(lambda *xs: truth(cond_fn(given.filled(xs))), leaves, "condition")
     body = traced(lambda *xs: step(given.filled(xs)), leaves, "body")
     _refuse_draws(condition.blocks | body.blocks)
-    inputs, takes = merged(leaves, condition, body)
-    outs = WhileLoop(condition.graph, body.graph, *takes)(*inputs)
+    inputs, (condition_takes, body_takes) = merged(leaves, condition, body)
+    outs = WhileLoop(condition.graph, body.graph, condition_takes, body_takes)(*inputs)
     return given.filled(tuple(outs))
 
 

@@ -26,7 +26,7 @@ from ..core.primitive import Primitive
 from . import reduce, rules
 from .bases import factors
 from .checks import broadcast, dtype_of, matrices, on_one_device, right_side, shape_of, square
-from .composed import as_float
+from .composed.elementwise import as_float
 from .control import while_loop
 from .create import eye, zeros
 from .elementwise import (

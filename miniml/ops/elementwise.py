@@ -2,7 +2,7 @@
 
 A row has its formula; `numpy`, the ufunc that is its kernel on the CPU (longer ones stand in
 `backends/cpu/elementwise.py`); `expression`, the C of one element, for CUDA and fused loops;
-`onnx`; and `bprop`. `ops/composed.py` has the functions that are made of several of them.
+`onnx`; and `bprop`. `ops/composed` has the functions that are made of several of them.
 
 In order: casts, arithmetic, rounding and clipping; powers, exponentials and logarithms, with the
 gamma functions; trigonometric functions; activations and the error function; comparisons, logic
@@ -408,12 +408,18 @@ _pow = Pow()
 
 
 def pow(x: Any, y: Any) -> Tensor:
-    """x to the power y, in the common dtype; the Python exponent 2 makes it `square(x)`.
+    """x to the power y, in the common dtype; the Python exponents 2, 3 and 4 make it products.
 
     (-2.0)^y is a number for whole y only, NaN for others. Integers give integers and refuse
-    negative powers. The gradient with respect to y is 0 where x <= 0.
+    negative powers. The gradient with respect to y is 0 where x <= 0. A product of three or four is
+    within two units in the last digit; without them, say `pow(x, 3.0)`.
     """
-    return square(x) if type(y) is int and y == 2 else _pow(x, y)
+    if type(y) is int and y == 2:
+        return square(x)
+    if type(y) is not int or y not in (3, 4) or getattr(x, "dtype", None) == bool_:
+        return _pow(x, y)
+    squared = square(x)
+    return squared * x if y == 3 else square(squared)
 
 
 def polygamma(n: int, x: Any) -> Tensor:

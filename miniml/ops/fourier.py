@@ -30,9 +30,9 @@ from .checks import (
     on_one_device,
     shape_of,
 )
+from .composed.rearrange import roll
 from .create import zeros_like
 from .elementwise import Complex, Conj, Imag, Real, atan2, cast
-from .rearrange import roll
 from .shape import Pad, Slice, broadcast_to
 
 if TYPE_CHECKING:

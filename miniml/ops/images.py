@@ -24,9 +24,9 @@ from ..core.primitive import Primitive, freeze
 from . import rules
 from .bases import moves
 from .checks import as_shape, dtype_of, needs_float, on_one_device, shape_of
+from .composed.rearrange import pad
 from .elementwise import add, cast, mul
 from .index import IndexAdd, gather
-from .rearrange import pad
 from .shape import reshape, slice, transpose
 
 if TYPE_CHECKING:

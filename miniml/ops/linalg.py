@@ -17,8 +17,8 @@ from ..core.abstract import Abstract, Shape
 from ..core.errors import ShapeError
 from ..core.primitive import Primitive
 from .checks import broadcast, normal_axis, on_one_device, shape_of, strong
+from .composed.rearrange import diagonal, roll
 from .elementwise import mul, sub
-from .rearrange import diagonal, roll
 from .reduce import sum
 from .shape import moveaxis, reshape
 

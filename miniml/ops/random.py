@@ -45,7 +45,7 @@ from .checks import (
     on_one_device,
     shape_of,
 )
-from .composed import as_float
+from .composed.elementwise import as_float
 from .control import known_truth
 from .create import arange
 from .elementwise import add, cast, floor, greater_equal, isfinite, log, logical_and, mul, select

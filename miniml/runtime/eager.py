@@ -203,8 +203,8 @@ def _kernel_plan(primitive: Primitive, tensors: list[Tensor], consts: dict[str, 
     view = prepared.entry.view is not None
     if view and any(isinstance(t, (Parameter, Reading)) for t in tensors):  # others write to it
         return _launching(lambda arrays: (prepared.function(*arrays).copy(),), device)
-    if view and len(tensors) == 1 and prepared.owned is None:
-        return _viewing(prepared.function, kinds[0])
+    if view and len(tensors) == 1:
+        return _viewing(prepared, kinds[0])
     if prepared.calls_function and prepared.single:
         return _calling(prepared, kinds[0])
     return _launching(prepared.into_fresh, device, () if view else kinds)
@@ -264,11 +264,12 @@ def _calling(kernel: BoundKernel, kind: Kind) -> Plan:
     return plan
 
 
-def _viewing(look: Callable[[Array], Array], kind: Kind) -> Plan:
+def _viewing(kernel: BoundKernel, kind: Kind) -> Plan:
     """A plan for a view of the one input, which computes nothing that NumPy could warn about."""
     of_kind, shape, dtype = Tensor.of_kind, kind.abstract.shape, kind.abstract.dtype
+    look = kernel.function
 
-    def plan(tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    def plan(tensors: Sequence[Tensor], owned: object = kernel.owned) -> tuple[Tensor, ...]:
         (x,) = tensors
         out = look(x._data)
         if out.shape != shape or out.dtype is not dtype:  # of a user's kernel

@@ -22,20 +22,22 @@ import numpy as np
 from ..backends.cc.player import (
     Call,
     Moving,
-    NativeKernel,
     Run,
+    call_back,
     copy,
     made_usable,
     native_run,
     note_times,
+    shown,
     unusable,
 )
 from ..backends.device import Array, Device, start_of
 from ..core.access import consume, is_native, uninterrupted
+from ..core.errors import point_at
 from ..core.settings import Settings, enter
 from ..graph.ir import Node, Var
-from .launch import BoundKernel, ignore_errors
-from .memory import Copy, KernelLaunch, Look, Memory, Publish, Stage, Step, Steps, View
+from .launch import BoundKernel, ignore_errors, note_kernel
+from .memory import Copy, KernelLaunch, Look, Memory, Publish, Stage, Step, Steps, View, read_only
 
 # --- Writer ---------------------------------------------------------------------------------------
 
@@ -48,20 +50,22 @@ def write(
     filled: Sequence[Var] = (),
     threads: int = 0,
     marks: Marks | None = None,
+    whole: bool = False,
 ) -> Function:
     """Compile the steps to a function.
 
     inputs: those whose values are its arguments; None if they, and parameters of the host, are in
     the memory already. filled: the outputs that it fills, as arrays among its arguments, instead of
     returning them. threads: the most that a native kernel may use; 0 for all. marks: notes when
-    each step was done, if given.
+    each step was done, if given. whole: the steps are a part of control flow, to be one native run
+    if they can, which calls back into Python for kernels that are not in C.
     """
     copies = sum(isinstance(step, Copy) for step in steps.compute)
     given = [f"x{i}" for i in range(len(inputs or ()))]
     targets = [f"y{i}" for i in range(len(filled))]
     made = [f"out{i}" for i in range(copies - len(filled))]
-    native = has_native((*steps.compute, *steps.publish))
-    natives = Natives(memory, inputs or (), filled) if native else None
+    native = whole or has_native((*steps.compute, *steps.publish))
+    natives = Natives(memory, inputs or (), filled, whole) if native else None
     parts, publish = joined(steps, [*targets, *made], natives)
     writer = _Writer(memory, filled, made, threads, marks)
     if inputs is not None:
@@ -78,8 +82,8 @@ def write(
         marks.finish()
     run = values.pop("program")  # no reference cycle: a dropped program frees its memory at once
     alone = parts[0] if len(parts) == 1 and not steps.publish else None
-    whole = alone if isinstance(alone, RunOfCalls) else None
-    return Function(run, source, writer.nodes, writer.native_runs, whole)
+    only = alone if isinstance(alone, RunOfCalls) else None
+    return Function(run, source, writer.nodes, writer.native_runs, only)
 
 
 class Function(NamedTuple):
@@ -538,10 +542,9 @@ class RunOfCalls:
         """True if any of the calls is a kernel: copies alone are as well made by Python."""
         return any(call.kernel != "copy" for call in self.calls)
 
-    @property
-    def parts(self) -> Sequence[Part]:
-        """The run, or its steps where it launches nothing."""
-        return [self] if self.launches else self.steps
+    def parts(self, always: bool = False) -> Sequence[Part]:
+        """The run, or its steps where it launches nothing. always: the run all the same."""
+        return [self] if self.launches or (always and self.steps) else self.steps
 
     def argument(self, name: str, offset: int = 0) -> Moving:
         """The operand in an array that the source has under that name."""
@@ -573,14 +576,21 @@ class Natives:
     same offset from the start of an input, in every call.
 
     used: the inputs, with the names of their arguments, that runs read; these must be dense, as
-    the outputs that the caller gives to be filled are.
+    the outputs that the caller gives to be filled are. calls_back: as `whole` in `write`.
     """
 
-    def __init__(self, memory: Memory, inputs: Sequence[Var], filled: Sequence[Var] = ()):
-        self.memory, self.device = memory, memory.device
+    def __init__(
+        self,
+        memory: Memory,
+        inputs: Sequence[Var],
+        filled: Sequence[Var] = (),
+        calls_back: bool = False,
+    ):
+        self.memory, self.device, self.calls_back = memory, memory.device, calls_back
         self.used: dict[Var, str] = {}
         self._inputs = set(inputs)
-        given = [(i, v) for i, v in enumerate(filled) if memory.is_given(v)]
+        whole = memory.buffers.whole  # an output that is a view of another is copied from there
+        given = [(i, v) for i, v in enumerate(filled) if memory.is_given(v) and v in whole]
         self._names = {var: f"y{i}" for i, var in reversed(given)}
         self._names |= {var: f"x{i}" for i, var in enumerate(inputs)}
         self._addresses: dict[Var, _Address] = {}
@@ -622,7 +632,9 @@ class Natives:
     def _calls(self, step: Step, run: RunOfCalls, out: str) -> list[Call] | None:
         match step:
             case KernelLaunch(node, kernel) if kernel.native is not None:
-                return self._launch(node, kernel, kernel.native, run)
+                return self._launch(node, kernel, run)
+            case KernelLaunch(node, kernel) if self.calls_back:
+                return self._launch(node, kernel, run)
             case View(node) if node in self.memory.copies:
                 target, array = self.memory.copies[node]
                 return [copy(target, array, array)]
@@ -641,23 +653,29 @@ class Natives:
             case _:
                 return None
 
-    def _launch(
-        self, node: Node, kernel: BoundKernel, native: NativeKernel, run: RunOfCalls
-    ) -> list[Call] | None:
+    def _launch(self, node: Node, kernel: BoundKernel, run: RunOfCalls) -> list[Call] | None:
         if any(self.address(var) is None for var in node.inputs):
             return None
-        calls, operands = [], []
+        calls, inputs = list[Call](), list[_Operand]()
         for var, strides in zip_longest(node.inputs, kernel.node.strides):
             address = self.address(var)
             assert address is not None
-            operand = self._operand(address, run)
-            if not address.dense and strides is None:
-                operand = self.memory.dense(var)
-                calls.append(copy(operand, self._operand(address, run), address.layout))
-            operands.append(operand)
-        targets = [self._target(var, run) for var in node.outputs]
-        operands += [*targets, *self.memory.scratch(node)]
-        return [*calls, *native.calls_on(tuple(operands))]
+            operand, strided = self._operand(address, run), strides is not None
+            if not address.dense and not (strided or (kernel.native is None and kernel.strided)):
+                dense = self.memory.dense(var)
+                calls.append(copy(dense, operand, address.layout))
+                operand, address = dense, _Address(read_only(dense))
+            inputs.append(_Operand(operand, address.layout))
+        targets = [_Operand(self._target(v, run), self._layout(v)) for v in node.outputs]
+        scratch = self.memory.scratch(node)
+        if kernel.native is None:
+            return [*calls, _called_back(node, kernel, inputs, scratch, targets)]
+        operands = *(o.operand for o in (*inputs, *targets)), *scratch
+        return [*calls, *kernel.native.calls_on(operands)]
+
+    def _layout(self, var: Var) -> Array:
+        array = self.memory.targets.get(var)
+        return self._addresses[var].layout if array is None else array
 
     def _target(self, var: Var, run: RunOfCalls) -> Array | Moving:
         array = self.memory.targets.get(var)
@@ -678,6 +696,45 @@ class Natives:
         return run.argument(name, address.offset)
 
 
+class _Operand(NamedTuple):
+    """An operand of a call, and an array with its shape, strides and dtype."""
+
+    operand: Array | Moving
+    layout: Array
+
+    def shown(self, writeable: bool, moving: list[tuple[Array, Array | Moving]]) -> Array:
+        """The array that a Python function gets; one that shows a moving operand joins `moving`."""
+        if not isinstance(self.operand, Moving):
+            return self.layout
+        array = shown(self.layout, writeable)
+        moving.append((array, self.operand))
+        return array
+
+
+def _called_back(
+    node: Node,
+    kernel: BoundKernel,
+    inputs: Sequence[_Operand],
+    scratch: tuple[Any, ...],
+    targets: Sequence[_Operand],
+) -> Call:
+    """The call of a kernel that is not in C. Its errors point at the node."""
+    moving: list[tuple[Array, Array | Moving]] = []
+    given = tuple([o.shown(False, moving) for o in inputs])
+    outs = tuple([o.shown(True, moving) for o in targets])
+    function, taken, named = kernel.call(given, scratch, outs, None)
+
+    def launch() -> None:
+        try:
+            function(*taken, **named)
+        except Exception as error:
+            note_kernel(error, kernel)
+            point_at(error, node.where)
+            raise
+
+    return call_back(launch, moving)
+
+
 def has_native(steps: Sequence[Step]) -> bool:
     """True if a step is a native kernel."""
     return any(isinstance(s, KernelLaunch) and s.kernel.native is not None for s in steps)
@@ -696,7 +753,8 @@ def joined(
     if join and whole.launches:
         return [*compute, whole], []
     publish, end = _joined(steps.publish, (), natives)
-    return [*compute, *last.parts], [*publish, *end.parts]
+    always = natives is not None and natives.calls_back
+    return [*compute, *last.parts(always)], [*publish, *end.parts()]
 
 
 def _joined(
@@ -708,6 +766,6 @@ def _joined(
     for step in steps:
         out = next(names) if isinstance(step, Copy) else ""
         if natives is None or not natives.add(step, run, out):
-            parts += [*run.parts, Single(step, out)]
+            parts += [*run.parts(), Single(step, out)]
             run = RunOfCalls()
     return parts, run

@@ -156,7 +156,7 @@ class BoundKernel:
         """True for views, which are resolved ahead of time, and kernels that never raise."""
         entry = self.entry
         declared = entry.built_in and (entry.view is not None or entry.total)
-        return declared or self.native is not None
+        return declared or (self.native is not None and not self.native.stops)
 
     @property
     def calls_function(self) -> bool:

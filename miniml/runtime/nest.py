@@ -26,6 +26,9 @@ from ..core.errors import PerformanceWarning, warn_user
 from ..graph.ir import Graph, Node, Var
 from ..ops.checks import normal_axes
 
+_SHORT = 16  # elements of a row that takes as long to begin as to compute
+_RESULTS = 256  # results, for each element that one of them takes, that would be many partial ones
+
 
 class Nest:
     """The loops in which all `nodes` (in program order) are computed; Apart if there are none.
@@ -138,14 +141,26 @@ class Nest:
 
     def _row(self, order: Compound) -> Compound:
         """The loops that form the row: those of reductions whose results are read, else the last
-        loops that all reductions treat alike."""
+        loops that all reductions treat alike, or those over which all of them run."""
         over = {a for n in self.inner for a in self.reduced[n]}
-        if over:
-            return tuple(a for a in order if a in over)
-        count = len(order)
-        alike = [self._treated(a) for a in order]
-        first = next((i for i in range(count) if len(set(alike[i:])) == 1), count)
-        return order[first:]
+        if not over:
+            count = len(order)
+            alike = [self._treated(a) for a in order]
+            first = next((i for i in range(count) if len(set(alike[i:])) == 1), count)
+            over = self._instead_of(order, order[first:])
+        return tuple(a for a in order if a in over)
+
+    def _instead_of(self, order: Compound, row: Compound) -> set[Axis]:
+        """The loops over which all reductions run, if these make better rows than `row`: where
+        partial results for several parts of the input would be as large as the input, or rows
+        too short to pay for their start; else those of `row`."""
+        loops = {*map(frozenset, self.reduced.values())}
+        over = next(iter(loops), frozenset())
+        if len(loops) > 1 or not over:
+            return {*row}
+        kept = extent([a for a in order if a not in over])
+        few = extent([*over]) <= max(_SHORT, kept // _RESULTS)
+        return {*over} if few or (extent(row) <= _SHORT and kept >= _RESULTS) else {*row}
 
     def _treated(self, axis: Axis) -> tuple[tuple[bool, bool], ...]:
         return tuple(

@@ -1,47 +1,39 @@
 """Compiled programs: kernel selection, buffer assignment and execution of a graph.
 
 Layouts: the strides of views of the program's memory, which kernels in C read without a copy. CUDA
-graphs: an executor that captures launches once and replays them with one call. Kernels that run
-programs: of control flow, and of fused and composed primitives.
+graphs: an executor that captures launches once and replays them with one call.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any
 
 import numpy as np
 
-from ..backends.cc.player import Argument, Call, Carried, Moving, NativeKernel, loop
+from ..backends.cc.player import Call
 from ..backends.cc.units import load_with_services, warn_without
-from ..backends.device import CPU, Device
-from ..backends.kernel import Array, Arrays, Expression, Kernel, KernelEntry, KernelNode, RawSource
-from ..backends.registry import NATIVE, kernel
+from ..backends.device import CPU
+from ..backends.kernel import Array, Expression, KernelEntry, RawSource
+from ..backends.registry import NATIVE
 from ..backends.selection import Target
-from ..backends.signature import FLOAT, INT, ArraySpec
-from ..core.abstract import Abstract
 from ..core.access import Access, uninterrupted
 from ..core.errors import (
     CompileError,
     DeviceError,
-    GraphError,
     KernelNotFoundError,
     PerformanceWarning,
-    note_step,
     point_at,
     warn_user,
 )
 from ..core.parameter import keep_readings
-from ..core.primitive import primitives
 from ..core.settings import current, in_context
 from ..graph.ir import Graph, Node, Var
-from ..graph.passes import run_passes
 from ..ops.control import Fused
-from .codegen import FusedCuda
-from .executor import Executable, Executor, Function, bound, write
+from .executor import Executable, Executor, Function, RunOfCalls, bound, write
 from .launch import (
     BoundKernel,
     Sharing,
@@ -52,7 +44,7 @@ from .launch import (
     prepare,
     program_target,
 )
-from .lowering import WHY, composition, lower, too_small
+from .lowering import WHY, lower, too_small
 from .memory import (
     BufferAssignment,
     Copy,
@@ -100,13 +92,24 @@ class Program:
         target = target or program_target("cpu")
         # A step of a loop runs many times, and in C the whole loop is one call.
         self._small = not (fills or settings.providers) and too_small(graph, target)
+        self._fills = fills
         self._lower(graph, target.without(NATIVE) if self._small else target)
         self.device = self.target.device
         # Built-in kernels write to no input; users' functions must not be able to.
         on_cpu = self.device.name == "cpu"
         kept = [p.entry.built_in or p.native is not None for p in self.prepared.values()]
         self._guarded = on_cpu and not all(kept)
-        self._direct = fills and on_cpu and not self._guarded
+        self._direct = fills and on_cpu and (self._in_c or not self._guarded)
+        self._arrange()
+        if self._direct and self._guarded and self._whole(self._idle[0]) is None:
+            self._direct = False  # Python would give users' functions the caller's arrays
+            self._arrange()
+        self._others = None  # they may be dropped before this one
+        self._watched: dict[bool, list[Executable]] = {}  # idle, by whether watchers see values
+
+    def _arrange(self) -> None:
+        """Order the nodes, assign memory, and make the first executable."""
+        settings = self.settings
         self.schedule, self.buffers = self.arranged(settings.check_nan)
         self.steps: Steps = steps(self.buffers, after=self.checks)
         why_not = obstacle(self.steps, self.graph, self.device.name, settings.cuda_graphs)
@@ -116,8 +119,11 @@ class Program:
         self._written = tuple(p for p, _ in self.schedule.writes)
         self._access = self._accessed()
         self._idle: list[Executable] = [self._executable()]
-        self._others = None  # they may be dropped before this one
-        self._watched: dict[bool, list[Executable]] = {}  # idle, by whether watchers see values
+
+    @property
+    def _in_c(self) -> bool:
+        """True for a part of control flow in C, which calls back what has no kernel there."""
+        return self._fills and in_c(self.target)
 
     @property
     def sibling(self) -> Sibling:
@@ -167,7 +173,7 @@ class Program:
         self.shared, self._objects = sharing.sentence, sharing.objects
         natives = [p.native for p in self.prepared.values() if p.native is not None]
         sources = [native.source for native in natives if native.source is not None]
-        if sources:
+        if sources or self._in_c:
             try:
                 load_with_services(sources)
             except (CompileError, DeviceError) as error:
@@ -219,7 +225,8 @@ class Program:
         if self.capture.why_not:
             memory, graph = Memory(self.buffers, self.device), self.graph
             threads = self.settings.threads
-            executor = write(self.steps, memory, graph.name, graph.inputs, self.filled, threads)
+            steps, filled, in_c = self.steps, self.filled, self._in_c and self._direct
+            executor = write(steps, memory, graph.name, graph.inputs, filled, threads, whole=in_c)
         else:
             memory = Memory(self.buffers, self.device, own_inputs=True)
             executor = CudaGraph(self.steps, memory, self.graph, self.capture)
@@ -270,13 +277,19 @@ class Program:
         if not self._direct:
             return None
         executable = self._idle.pop() if self._idle else self._executable()
-        executor = executable.executor
-        if not isinstance(executor, Function) or executor.whole is None:
+        whole = self._whole(executable)
+        if whole is None:
             self._idle.append(executable)
             return None
         count, filled = len(self.graph.inputs), len(self.graph.outputs)
         names = [*(f"x{i}" for i in range(count)), *(f"y{i}" for i in range(filled))]
-        return executor.whole.calls_on(names)
+        return whole.calls_on(names)
+
+    @staticmethod
+    def _whole(executable: Executable) -> RunOfCalls | None:
+        """The native run that does everything, if there is one."""
+        executor = executable.executor
+        return executor.whole if isinstance(executor, Function) else None
 
     def _executor(self) -> Executor:
         """One of the executors, to look at."""
@@ -289,7 +302,8 @@ class Program:
 
     def _run(self, arrays: tuple[Array, ...]) -> list[Array]:
         if self._guarded:
-            arrays = tuple(map(read_only, arrays))
+            count = len(self.graph.inputs)  # behind them are arrays to be filled
+            arrays = (*map(read_only, arrays[:count]), *arrays[count:])
         by = current().watchers if in_context() is not None else ()
         idle = self._watched.setdefault(by.see_values, []) if by else self._idle
         try:
@@ -517,195 +531,3 @@ class CudaGraph:
         array = self.device.empty(var.abstract.shape, var.abstract.dtype)
         self.memory.targets[kept] = self.memory.arrays[kept] = array
         return kept
-
-
-# --- Kernels that run programs --------------------------------------------------------------------
-
-
-_LABELLED = [(c, i) for c in FLOAT for i in INT]
-
-
-@kernel("Cond", "cuda", "?.*->.*", strided=True)
-@kernel("Cond", "cpu", "?.*->.*")
-class CondKernel(Kernel):
-    """Kernel of a branch: it runs one of two programs."""
-
-    capturable = False  # the host decides which
-
-    def prepare(self, node: KernelNode) -> None:
-        attrs = node.attrs
-        self.device = node.device
-        self.on_true = program(attrs["on_true"], node.target), attrs["true_takes"]
-        self.on_false = program(attrs["on_false"], node.target), attrs["false_takes"]
-
-    def launch(self, inputs: Arrays, workspace: Arrays, outputs: Arrays, stream: object) -> None:
-        truth = self.device.to_host(inputs[0])
-        run, takes = self.on_true if truth else self.on_false
-        copy_results(self.device, outputs, run(*[inputs[1 + i] for i in takes]))
-
-
-@kernel("WhileLoop", "cuda", ".*->.*", strided=True)
-@kernel("WhileLoop", "cpu", ".*->.*")
-class WhileLoopKernel(Kernel):
-    """Kernel of a while loop: it runs two programs alternately until the first gives False."""
-
-    capturable = False  # the host decides how often
-
-    def prepare(self, node: KernelNode) -> None:
-        attrs = node.attrs
-        self.device = node.device
-        self.condition = program(attrs["condition"], node.target)
-        self.condition_takes = attrs["condition_takes"]
-        self.body, self.body_takes = program(attrs["body"], node.target), attrs["body_takes"]
-
-    def launch(self, inputs: Arrays, workspace: Arrays, outputs: Arrays, stream: object) -> None:
-        values, done = list(inputs), 0
-        try:
-            while self._goes_on(values):
-                values[: len(outputs)] = self.body(*[values[i] for i in self.body_takes])
-                done += 1
-        except Exception as error:
-            note_step(error, "loop", done)
-            raise
-        copy_results(self.device, outputs, values[: len(outputs)])
-
-    def _goes_on(self, values: list[Array]) -> bool:
-        operands = [values[i] for i in self.condition_takes]
-        return bool(self.device.to_host(self.condition(*operands)[0]))
-
-
-@kernel("Scan", "cuda", ".*->.*", strided=True)
-@kernel("Scan", "cpu", ".*->.*")
-class ScanKernel(NativeKernel):
-    """Kernel of a scan: it runs one program for each row, which writes to rows of the outputs.
-
-    A carried value that is a row as well is read from there; for others there are two arrays. If
-    the program is one native run, the loop is a native call.
-    """
-
-    capturable = False  # a graph of its body is not one of the whole loop
-
-    def prepare(self, node: KernelNode) -> None:
-        attrs = node.attrs
-        self.node, self.device = node, node.device
-        self.carried, self.scanned = attrs["carried"], attrs["scanned"]
-        steps = range(attrs["length"])
-        self.order = steps[::-1] if attrs["reverse"] else steps
-        body: Graph = attrs["body"]
-        rows = body.outputs[self.carried :]
-        spare = [v for v in dict.fromkeys(body.outputs) if v not in rows]
-        made = [*rows, *spare]  # outputs of a step: rows, then values that it only carries
-        self.body = program(replace(body, outputs=tuple(made)), node.target, fills=True)
-        self.after = [made.index(v) for v in body.outputs[: self.carried]]
-        self.specs = [ArraySpec((2, *v.abstract.shape), v.abstract.dtype) for v in spare]
-        self._ready = [calls] if (calls := self.body.calls()) else []
-        self.native = bool(self._ready)
-        self.reason = "a loop in C" if self.native else self._in_python()
-
-    def _in_python(self) -> str:
-        """Reason why the loop is in Python although some kernels are in C."""
-        launched = [p for p in self.body.prepared.values() if p.entry.view is None and not p.empty]
-        others = dict.fromkeys(p.node.name for p in launched if p.native is None)
-        return f"a loop in Python, for {', '.join(others)}" if len(others) < len(launched) else ""
-
-    def workspace(self) -> tuple[ArraySpec, ...]:
-        return tuple(self.specs)
-
-    def launch(self, inputs: Arrays, workspace: Arrays, outputs: Arrays, stream: object) -> None:
-        first, last = self.carried, self.carried + self.scanned
-        carry, xs, rest = inputs[:first], inputs[first:last], inputs[last:]
-        for number, t in enumerate(self.order):  # a step reads half of the workspace
-            targets = [*[y[t, ...] for y in outputs[first:]]]
-            targets += [spare[number % 2, ...] for spare in workspace]
-            try:
-                self.body.fill((*carry, *[x[t, ...] for x in xs], *rest), targets)
-            except Exception as error:
-                note_step(error, "scan", t)
-                raise
-            carry = tuple([targets[i] for i in self.after])
-        copy_results(self.device, outputs[:first], carry)
-
-    def calls_on(self, operands: tuple[Array | Moving, ...]) -> list[Call]:
-        try:
-            calls = self._ready.pop()
-        except IndexError:
-            calls = self.body.calls() or []
-        first, last = self.carried, self.carried + self.scanned
-        taken, given = len(self.node.inputs), len(self.node.inputs) + len(self.node.outputs)
-        arguments = [
-            *map(Argument, range(first)),
-            *map(self._row, range(first, last)),
-            *map(Argument, range(last, taken)),
-            *map(self._row, range(taken + first, given)),
-            *(Argument(given + i, 0, s.nbytes // 2, True) for i, s in enumerate(self.specs)),
-        ]
-        carried = [
-            Carried(taken + after, taken + i, spec.nbytes)
-            for i, (after, spec) in enumerate(zip(self.after, self.node.outputs, strict=False))
-        ]
-        return loop(len(self.order), calls, arguments, carried, operands)
-
-    def _row(self, operand: int) -> Argument:
-        """Argument for the rows of an input or output."""
-        spec = (*self.node.inputs, *self.node.outputs)[operand]
-        nbytes = spec.nbytes // max(1, len(self.order))
-        return Argument(operand, self.order.start * nbytes, self.order.step * nbytes)
-
-
-@kernel("Fused", "cuda", ".*->.*", strided=True)
-@kernel("Fused", "cpu", ".*->.*")
-class FusedKernel(Kernel):
-    """Reference kernel of a fused node: it runs the body node by node."""
-
-    capturable = False  # a program copies its results
-
-    def prepare(self, node: KernelNode) -> None:
-        target: Target = node.target
-        plain = tuple(p for p in target.providers if p != "cc")
-        self.device = node.device
-        self.body = program(node.attrs["body"], target._replace(providers=plain))
-
-    def launch(self, inputs: Arrays, workspace: Arrays, outputs: Arrays, stream: object) -> None:
-        copy_results(self.device, outputs, self.body(*inputs))
-
-
-@kernel("Softmax", "cuda", *[f"{c}->{c}" for c in FLOAT])
-@kernel("LogSoftmax", "cuda", *[f"{c}->{c}" for c in FLOAT])
-@kernel("LayerNorm", "cuda", *[f"{c * 3}->{c * 3}" for c in FLOAT])
-@kernel("CrossEntropy", "cuda", *[f"{c}{i}->{c}{c}" for c, i in _LABELLED])
-@kernel("CrossEntropyGrad", "cuda", *[f"{c}{i}{c}->{c}" for c, i in _LABELLED])
-class Composed(FusedCuda):
-    """CUDA kernel of a primitive by its composition, fused: a row program, or a program if it is no
-    single loop, as for empty arrays, or if the compiler rejects its text."""
-
-    def prepare(self, node: KernelNode) -> None:
-        abstracts = tuple(Abstract(x.shape, x.dtype) for x in node.inputs)
-        body = composition(primitives[node.name](**node.attrs), abstracts, "cuda")
-        self.whole: Program | None = None
-        try:
-            super().prepare(replace(node, attrs={"body": body}))
-        except (CompileError, GraphError):
-            self.inplace = ()
-            self.whole = program(body, node.target._replace(providers=(NATIVE,)))
-
-    def workspace(self) -> tuple[ArraySpec, ...]:
-        return super().workspace() if self.whole is None else ()
-
-    def launch(self, inputs: Any, workspace: Any, outputs: Any, stream: object) -> None:
-        if self.whole is None:
-            super().launch(inputs, workspace, outputs, stream)
-        else:
-            copy_results(self.node.device, outputs, self.whole(*inputs))
-
-
-def program(graph: Graph, target: Target, fills: bool = False) -> Program:
-    """The graph of a branch or body, compiled for a target and the settings in force."""
-    settings = current().bare
-    passed = run_passes(graph, settings.disabled_passes, settings.verify_passes)
-    return Program(passed, target, fills)
-
-
-def copy_results(device: Device, outputs: Sequence[Array], results: Sequence[Array]) -> None:
-    """Copy the results of a program into the outputs of a kernel."""
-    for out, result in zip(outputs, results, strict=True):
-        device.copy_into(out, result)

@@ -7,10 +7,6 @@ class CUDADriverError(CUDARuntimeError):
     """The same for the driver's interface."""
 
 
-class CUBLASError(RuntimeError):
-    """What cuBLAS refuses."""
-
-
 class OutOfMemoryError(MemoryError):
     """cupy's pool has no more."""
 

@@ -124,6 +124,7 @@ class Stream:
 
     def __init__(self, null=False, non_blocking=False):
         self.null, self.captured = null, None
+        self.ptr = 0 if null else id(self)
 
     def begin_capture(self):
         if self.null:

@@ -5,47 +5,84 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import ml_dtypes
 import numpy as np
 
 from miniml.backends.cuda.device import Cuda
-from miniml.backends.cuda.driver import Cupy
+from miniml.backends.cuda.driver import CublasLibrary, Cupy
 from miniml.backends.cuda.sim.memory import using
-from tests.device.emucupy import double
+from tests.device.emucupy import current_stream, double
 
 NUMBERS = {0: np.float32, 1: np.float64, 2: np.float16, 14: ml_dtypes.bfloat16}
 SUMS = {68: np.float32, 70: np.float64}
-HANDLE, TF32, EXACT = 77, 3, 16
+HANDLE, EXACT, BAD = 77, 16, 13
 
 
-@dataclass
-class Gemm:
-    """The functions of cupy.cuda.cublas that the backend calls.
+class Library:
+    """The functions of libcublas that the backend calls, with ctypes' conversions of numbers.
 
     ranges: the memory that may be touched, as (address, bytes); calls: what was asked for.
+    status: what gemm gives back, for failures.
     """
 
-    mode: int = TF32  # somebody else's choice, which must come back
-    ranges: list[tuple[int, int]] = field(default_factory=list)
-    calls: list[tuple[int, ...]] = field(default_factory=list)
+    def __init__(self):
+        self.ranges: list[tuple[int, int]] = []
+        self.calls: list[tuple[int, ...]] = []
+        self.stream = self.workspace = None
+        self.mode, self.status = 0, 0
+        for name in (
+            "GetStatusName", "Create_v2", "SetMathMode", "SetStream_v2", "SetWorkspace_v2",
+            "GemmStridedBatchedEx",
+        ):  # fmt: skip
+            setattr(self, f"cublas{name}", partial(getattr(self, name)))
 
-    def getMathMode(self, handle: int) -> int:
-        assert handle == HANDLE
-        return self.mode
+    def GetStatusName(self, status):
+        assert status == BAD
+        return b"CUBLAS_STATUS_EXECUTION_FAILED"
 
-    def setMathMode(self, handle: int, mode: int) -> None:
-        assert handle == HANDLE
+    def Create_v2(self, at):
+        at._obj.value = HANDLE
+        return 0
+
+    def SetMathMode(self, handle, mode):
+        assert handle.value == HANDLE
         self.mode = mode
+        return 0
 
-    def gemmStridedBatchedEx(
-        self, handle, transa, transb, m, n, k, alpha, A, Atype, lda, strideA, B, Btype, ldb,
+    def SetStream_v2(self, handle, stream):
+        assert handle.value == HANDLE
+        assert stream == current_stream().ptr
+        self.stream, self.workspace = stream, None  # as NVIDIA's: back to its own memory
+        return 0
+
+    def SetWorkspace_v2(self, handle, address, nbytes):
+        assert handle.value == HANDLE
+        view(address, np.uint8, (nbytes,), (1,))[...] = 0xFE  # it is there, and no array
+        self.workspace = address
+        return 0
+
+    def GemmStridedBatchedEx(self, handle, *arguments):
+        """Checks what holds when it is called; the product is computed when the stream is there."""
+        assert (handle.value, self.mode) == (HANDLE, EXACT)
+        assert self.workspace is not None
+        if self.status:
+            return self.status
+        captured = current_stream().captured
+        if captured is None:
+            self.product(*arguments)
+        else:
+            captured.append(partial(self.product, *arguments))
+        return 0
+
+    def product(
+        self, transa, transb, m, n, k, alpha, A, Atype, lda, strideA, B, Btype, ldb,
         strideB, beta, C, Ctype, ldc, strideC, batchCount, computeType, algo,
     ):  # fmt: skip
         """C[i] = alpha op(A[i]) op(B[i]) + beta C[i], all of them by columns."""
-        assert (handle, self.mode, algo) == (HANDLE, EXACT, -1)
+        assert algo == -1
         assert Atype == Btype == Ctype
         assert computeType == (70 if Ctype == 1 else 68)
         assert min(m, n, k, batchCount) > 0
@@ -69,7 +106,7 @@ class Gemm:
         assert ld >= max(1, rows)
         size = np.dtype(NUMBERS[kind]).itemsize
         last = (count - 1) * stride + (columns - 1) * ld + rows
-        assert any(
+        assert not self.ranges or any(
             start <= address and address + last * size <= start + nbytes
             for start, nbytes in self.ranges
         ), "outside the arrays"
@@ -86,10 +123,9 @@ def view(address, dtype, shape, steps):
 
 
 @contextmanager
-def with_cublas() -> Iterator[tuple[Any, Gemm]]:
+def with_cublas() -> Iterator[tuple[Any, Library]]:
     """A device of the simulator that has cuBLAS besides."""
-    gemm, module = Gemm(), double()
-    module.cuda.cublas, module.cuda.get_cublas_handle = gemm, lambda: HANDLE
+    library, driver = Library(), Cupy(double())
+    driver.cublas = CublasLibrary(library, 80)
     with using(mode="fast"):
-        yield Cuda(Cupy(module)), gemm
-    assert gemm.mode == TF32
+        yield Cuda(driver), library

@@ -32,7 +32,8 @@ def made(kernel, device, name, attrs, inputs, shape, ready=None):
     filled = device.empty(out.shape, out.dtype)
     if ready is not None:
         ready([*arrays, filled])
-    instance.launch(arrays, (), (filled,), device.stream)
+    scratch = tuple(device.empty(s.shape, s.dtype) for s in instance.workspace())
+    instance.launch(arrays, scratch, (filled,), device.stream)
     return device.to_host(filled), instance
 
 

@@ -11,6 +11,7 @@ import miniml as ml
 from miniml import Launch, ops
 from miniml.backends import devices
 from miniml.backends.cuda import driver
+from miniml.backends.cuda.driver import CublasLibrary
 from miniml.errors import (
     CompileError,
     DeviceError,
@@ -23,13 +24,13 @@ from tests.device import emucupy
 from tests.device.as_gpu import (
     ILLEGAL,
     CompileException,
-    CUBLASError,
     CUDADriverError,
     CUDARuntimeError,
     OutOfMemoryError,
     first_line,
     raising,
 )
+from tests.device.gemm import BAD, Library
 from tests.device.test_users_kernels import MATRIX, broken
 
 
@@ -203,13 +204,9 @@ class TestFaults:
             gpu_device.synchronize() if where == "synchronize" else ops.exp(ml.Tensor([2.0]) + x)
 
     def test_from_cublas(self, gpu):
-        refusal = CUBLASError("CUBLAS_STATUS_EXECUTION_FAILED")
-        gpu.cuda.get_cublas_handle = lambda: 1
-        gpu.cuda.cublas = SimpleNamespace(
-            getMathMode=lambda handle: 0,
-            setMathMode=lambda handle, mode: None,
-            gemmStridedBatchedEx=raising(refusal),
-        )
+        library = Library()
+        library.status = BAD
+        devices.get_device("cuda").driver.cublas = CublasLibrary(library, 80)
         x = ml.Tensor(MATRIX)
         with pytest.raises(DeviceError, match="failed at a product by cuBLAS: CUBLAS_STATUS_EXEC"):
             ops.matmul(x, x.T)

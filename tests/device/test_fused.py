@@ -71,7 +71,8 @@ def test_packs_where_arrays_are_aligned(on_device, begin):
     with ml.context(providers=("cc",)):
         got = ml.jit(elements)(ml.Tensor(x)[begin : begin + 64], ml.Tensor(y))
     for one, two in zip(got, elements(ml.Tensor(x[begin : begin + 64]), ml.Tensor(y)), strict=True):
-        np.testing.assert_allclose(one.asnumpy(), two.asnumpy(), rtol=1e-6)
+        # a GPU rounds the product and the sum at once
+        np.testing.assert_allclose(one.asnumpy(), two.asnumpy(), 1e-6, 2.0**-23 * np.abs(y).max())
 
 
 def test_a_column_of_many_rows_is_summed_in_parts(on_device):

@@ -25,7 +25,7 @@ from miniml.backends.selection import Target
 from miniml.core.dtype import FLOATS, DType
 from miniml.core.primitive import primitives
 from miniml.errors import MinimlError
-from miniml.runtime.program import Composed
+from miniml.runtime.control import Composed
 from miniml.testing import OpInfo
 from miniml.testing.calls import Call, calls
 from tests import opinfo

@@ -3,10 +3,12 @@
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
+import miniml as ml
 from tools import walks
-from tools.walks import WALKS, count
+from tools.walks import WALKS, count, passed_by
 
 # Files at most, with one or two for what a cold cache adds; the functions of the second call of
 # x + y are its speed.
@@ -31,6 +33,22 @@ def test_a_walk_passes_no_more_files_than_before(walk):
     assert counted["files"] <= MOST[walk.name]
     if walk.name == "x + y, second call":
         assert counted["calls"] == counted["functions"] == 8
+
+
+# Python calls of an eager call whose plan is known: at most, since each takes 50 to 100 ns.
+CALLS = {"x + y": 8, "x + 1.0": 17, "x[2]": 9, "x @ y": 9, "x + parameter": 8}
+
+
+@pytest.mark.parametrize(("text", "most"), CALLS.items())
+def test_a_planned_eager_call_passes_no_more_functions_than_before(text, most):
+    x, y = (ml.Tensor(np.full((8, 8), value, np.float32)) for value in (1.0, 2.0))
+    names = {"x": x, "y": y, "parameter": ml.Parameter(np.ones((8, 8), np.float32))}
+    call = compile(text, "<call>", "eval")
+    for _ in range(2):
+        eval(call, names)
+    passed = passed_by(call, names)
+    assert sum(passed.values()) <= most, [f"{c.co_qualname} x {n}" for c, n in passed.items()]
+    assert passed  # the package's own functions were seen
 
 
 def test_the_table_shows_every_walk(monkeypatch, capsys):

@@ -1,7 +1,8 @@
 """The native executor: runs of native kernels as one function that releases the GIL.
 
 A run is a table of calls for player.c, with the addresses of fixed arrays and the offsets of those
-that are arguments. Further on, loops of calls, and the base class of native kernels.
+that are arguments. Further on, loops of calls and branches; calls back into Python, for kernels
+that are not in C; and the base class of native kernels.
 """
 
 from __future__ import annotations
@@ -27,6 +28,9 @@ class Moving(NamedTuple):
     offset: int = 0
 
 
+Own = Literal["copy", "loop", "branch", "call_back"]
+
+
 class Packing(NamedTuple):
     """A kernel that reads one operand in another order, and the kernel that packs the operand in
     that order: `size` elements of a dtype."""
@@ -41,12 +45,14 @@ class Packing(NamedTuple):
 class Call(NamedTuple):
     """A kernel, or one of the player's own, and its inputs, outputs and workspace.
 
-    packing: gives a replacement for where an operand is the same in many calls.
+    packing: gives a replacement for where an operand is the same in many calls. stops: it may raise
+    an error, after which the run makes no more calls.
     """
 
-    kernel: Source | Literal["copy", "loop"]
+    kernel: Source | Own
     operands: tuple[Array | Moving, ...]
     packing: Callable[[], Packing | None] | None = None
+    stops: bool = False
 
 
 Run = Callable[..., int]
@@ -120,7 +126,8 @@ def _table(calls: Sequence[Call]) -> tuple[list[int], list[Array]]:
     moving = [(o.argument, o.offset, i) for i, o in enumerate(operands) if isinstance(o, Moving)]
     known = dict(zip(map(id, fixed), addresses_of(fixed), strict=True))
     begins = np.cumsum([0, *(len(call.operands) for call in calls)])
-    words = [len(calls), len(moving), 3 + 2 * len(calls) + 3 * len(moving)]
+    words = [len(calls), len(moving), 4 + 2 * len(calls) + 3 * len(moving)]
+    words.append(any(call.stops for call in calls))
     for call, begin in zip(calls, begins, strict=False):
         words += [_address(call.kernel), int(begin)]
     words += [word for move in moving for word in move]
@@ -128,9 +135,10 @@ def _table(calls: Sequence[Call]) -> tuple[list[int], list[Array]]:
     return words, fixed
 
 
-def _address(kernel: Source | Literal["copy", "loop"]) -> int:
+def _address(kernel: Source | Own) -> int:
     if not isinstance(kernel, Source):
-        return player().copy if kernel == "copy" else player().loop
+        address: int = getattr(player(), kernel)
+        return address
     (function,) = units.load([kernel])
     return ctypes.cast(function, ctypes.c_void_p).value or 0  # type: ignore[arg-type]
 
@@ -179,28 +187,47 @@ class Carried(NamedTuple):
 
 
 PAYS = 4  # steps from which on packing pays: it takes as long as a quarter of one product
+_FOREVER = 2**63 - 1
+
+
+class Condition(NamedTuple):
+    """Calls before each step that compute whether it is made: the argument that holds it then."""
+
+    calls: Sequence[Call]
+    flag: int
 
 
 def loop(
-    steps: int,
+    steps: int | None,
     calls: Sequence[Call],
     arguments: Sequence[Argument],
     carried: Sequence[Carried],
     operands: tuple[Array | Moving, ...],
+    note: Callable[[BaseException, int], None],
+    condition: Condition | None = None,
 ) -> list[Call]:
-    """All steps of a loop, each of which makes the calls.
+    """All steps of a loop, each of which makes the calls; None steps: as long as a condition holds.
 
     Moving operands of the calls are positions in `arguments`, which begin with the initial carried
     values. Loop-invariant operands are packed before the loop for kernels that read them faster so.
+    note: is told the step of an error that leaves the loop. With a condition it hears signals,
+    whose handlers may raise.
     """
     same = {i: operands[a.operand] for i, a in enumerate(arguments) if not a.stride}
     fixed = {i: operand for i, operand in same.items() if i >= len(carried)}
-    before, calls = _packed(calls, fixed) if steps >= PAYS else ([], calls)
+    before, calls = _packed(calls, fixed) if steps is None or steps >= PAYS else ([], calls)
     words, kept = _table(calls)
-    about = [steps, len(carried), len(arguments), *(word for value in carried for word in value)]
+    about = [word for value in carried for word in value]
     for operand, offset, stride, alternates in arguments:
         about += [operand, offset, stride, 1 if alternates else -1]
-    return [*before, Call("loop", (_owning([*about, *words], kept), *operands))]
+    tested, held = ([], []) if condition is None else _table(condition.calls)
+    head = [
+        _FOREVER if steps is None else steps, len(carried), len(arguments),
+        -1 if condition is None else condition.flag, id(note), 6 + len(about) + len(words),
+    ]  # fmt: skip
+    table = _owning([*head, *about, *words, *tested], (note, *kept, *held))
+    stops = condition is not None or any(call.stops for call in calls)
+    return [*before, Call("loop", (table, *operands), stops=stops)]
 
 
 def _packed(
@@ -230,6 +257,50 @@ def _packed(
     return [*before.values()], after
 
 
+# --- Branches and calls back into Python ----------------------------------------------------------
+
+
+class Branch(NamedTuple):
+    """The calls of one branch. arguments: the operand that each of their arguments is."""
+
+    calls: Sequence[Call]
+    arguments: Sequence[int]
+
+
+def branch(
+    on_true: Branch, on_false: Branch, chosen: Array | Moving, operands: tuple[Array | Moving, ...]
+) -> Call:
+    """The calls of one of two branches, by the bool `chosen`; operand 0 is the first after it."""
+    tables = [_table(b.calls) for b in (on_true, on_false)]
+    parts = [
+        [len(b.arguments), *(1 + i for i in b.arguments), *words]
+        for b, (words, _) in zip((on_true, on_false), tables, strict=True)
+    ]
+    kept = [array for _, arrays in tables for array in arrays]
+    table = _owning([2, 2 + len(parts[0]), *parts[0], *parts[1]], kept)
+    stops = any(call.stops for b in (on_true, on_false) for call in b.calls)
+    return Call("branch", (table, chosen, *operands), stops=stops)
+
+
+def shown(like: Array, writeable: bool) -> Array:
+    """An array of the shape, strides and dtype of `like` that owns no memory: `call_back` lets it
+    show an operand."""
+    array = np.lib.stride_tricks.as_strided(np.empty(1, like.dtype), like.shape, like.strides)
+    if not writeable:
+        array.flags.writeable = False
+    return array
+
+
+def call_back(
+    function: Callable[[], object], moving: Sequence[tuple[Array, Array | Moving]]
+) -> Call:
+    """A call of a Python function, with the GIL. moving: arrays made by `shown`, which the function
+    reads and fills, and the operands that they show."""
+    arrays = [array for array, _ in moving]
+    table = _owning([id(function), len(arrays), *map(id, arrays)], (function, *arrays))
+    return Call("call_back", (table, *(operand for _, operand in moving)), stops=True)
+
+
 # --- Kernels that a player calls without Python ---------------------------------------------------
 
 
@@ -239,12 +310,15 @@ class NativeKernel(Kernel):
 
     A player calls the C function itself, for a run of native kernels at once; `launch` calls it
     alone. strided: the answer of `bakes` for every input. native: False for one that only `launch`
-    can run. packing: as of a Call. own: arrays that its C gets after the workspace, for whatever
+    can run. stops: its calls may raise. called_back: operations for which its calls go back into
+    Python. packing: as of a Call. own: arrays that its C gets after the workspace, for whatever
     differs between kernels that are to share one text.
     """
 
     strided: ClassVar[bool] = False
     native: bool = True
+    stops: bool = False
+    called_back: Sequence[str] = ()
     source: Source | None = None
     packing: Callable[[], Packing | None] | None = None
     own: Arrays = ()

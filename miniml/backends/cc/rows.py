@@ -130,10 +130,12 @@ class Loops(ABC):
     def _split(self) -> tuple[int, int]:
         """The number of parts, and rows (or elements) of each: the same for any number of
         threads."""
-        work = prod(self.program.extents) * sum(1 for _ in self.program.statements())
-        parts = max(min(work // _PART, _PARTS), 1)
-        if self.gathers:
-            parts = max(parts, -(-self.rows // _GATHERED))
+        size = prod(self.program.extents)
+        parts = min(size * sum(1 for _ in self.program.statements()) // _PART, _PARTS)
+        if self.gathers:  # partial results are not to be more than what is reduced
+            results = max(map(self.program.size, self.gathers))
+            parts = min(max(parts, -(-self.rows // _GATHERED)), size // results)
+        parts = max(parts, 1)
         chunk = -(-self.range // min(parts, self.range))
         return -(-self.range // chunk), chunk
 
@@ -305,18 +307,21 @@ class Loops(ABC):
             c, found = value_type(dtype), reducer(gather.row, dtype)
             array = self.program.arrays[gather.array]
             slot = len(self.program.arrays) + g
-            divided = f"a / {gather.over}" if gather.over != 1 else "a"
+            divided = f"w[i] / {gather.over}" if gather.over != 1 else "w[i]"
             number = f"({value_type(gather.dtype)})({divided})"
             yield "  {"
-            yield f"    const {c} *w = (const {c} *)at[{slot}];"
+            yield f"    {c} *restrict w = ({c} *)at[{slot}];"
             yield f"    {STORED[array.dtype]} *out = ({STORED[array.dtype]} *)at[{gather.array}];"
-            yield f"    for (long i = 0; i < {size}; ++i) {{"
-            yield f"      {c} a = w[i];"
             if self.parts > 1:
-                yield f"      for (long p = 1; p < {self.parts}; ++p) {{"
+                yield f"    for (long p = 1; p < {self.parts}; ++p) {{"
+                yield "MINIML_APART"
+                yield f"      for (long i = 0; i < {size}; ++i) {{"
                 yield f"        const {c} b = w[p * {size}L + i];"
-                yield f"        a = {found.combine('a', 'b')};"
+                yield f"        w[i] = {found.combine('w[i]', 'b')};"
                 yield "      }"
+                yield "    }"
+            yield "MINIML_APART"
+            yield f"    for (long i = 0; i < {size}; ++i) {{"
             yield f"      out[i] = {stored(array.dtype, number)};"
             yield "    }"
             yield "  }"
@@ -602,10 +607,12 @@ class Reducer(NamedTuple):
         return self.combination.format(a=a, b=b)
 
 
+# Choices by | and not by ||, of which GCC makes branches; b is the new element, so that its test
+# for NaN does not wait for the others.
 REDUCERS = {
     "Sum": Reducer("0", "x", "{a} + {b}"),
-    "Max": Reducer("LOWEST", "x", "({a} > {b} || {a} != {a}) ? {a} : {b}"),
-    "Min": Reducer("HIGHEST", "x", "({a} < {b} || {a} != {a}) ? {a} : {b}"),
+    "Max": Reducer("LOWEST", "x", "(({b} > {a}) | ({b} != {b})) ? {b} : {a}"),
+    "Min": Reducer("HIGHEST", "x", "(({b} < {a}) | ({b} != {b})) ? {b} : {a}"),
     "Any": Reducer("0", "x != 0", "{a} | {b}"),
     "All": Reducer("1", "x != 0", "{a} & {b}"),
 }
@@ -623,17 +630,18 @@ def _accumulator(row: str, dtype: DType) -> DType:
     return uint64 if row == "Sum" and dtype.kind in "iu" else dtype
 
 
-# 16 lanes, so that compilers use vectors: they keep the order of a sum that is written plainly.
+# In lanes, so that compilers use vectors: they keep the order of a sum that is written plainly. A
+# sum has 16, and what takes longer to combine more.
 _BLOCK_TEXT = """\
 static inline TYPE NAME_of(TYPE a, TYPE b) { return COMBINE; }
 static __attribute__((noinline)) TYPE NAME(const TYPE *x, long n) {
-  TYPE lane[16];
+  TYPE lane[LANES];
   long i = 0;
-  for (int l = 0; l < 16; ++l) lane[l] = IDENTITY;
-  for (; i + 16 <= n; i += 16)
-    for (int l = 0; l < 16; ++l) lane[l] = NAME_of(lane[l], x[i + l]);
+  for (int l = 0; l < LANES; ++l) lane[l] = IDENTITY;
+  for (; i + LANES <= n; i += LANES)
+    for (int l = 0; l < LANES; ++l) lane[l] = NAME_of(lane[l], x[i + l]);
   for (int l = 0; i + l < n; ++l) lane[l] = NAME_of(lane[l], x[i + l]);
-  for (int w = 8; w; w /= 2)
+  for (int w = LANES / 2; w; w /= 2)
     for (int l = 0; l < w; ++l) lane[l] = NAME_of(lane[l], lane[l + w]);
   return lane[0];
 }
@@ -644,5 +652,6 @@ def block(row: str, dtype: DType) -> tuple[str, str]:
     """The function that reduces a block of elements: its name and its text."""
     name, found = f"miniml_block_{row.lower()}_{dtype.name}", reducer(row, dtype)
     text = _BLOCK_TEXT.replace("IDENTITY", found.identity)
+    text = text.replace("LANES", "16" if row == "Sum" else "64")
     text = text.replace("COMBINE", found.combine("a", "b"))
     return name, text.replace("NAME", name).replace("TYPE", value_type(dtype))

@@ -160,11 +160,15 @@ def provide(services: ctypes.Structure) -> None:
 # --- Source text ----------------------------------------------------------------------------------
 
 
-# The beginning of every unit. `miniml_start` gives it the services of the process that loads it.
-SERVICES = """\
+# What every kernel may use: `parallel` and a BLAS are services of the process that loads it.
+DECLARATIONS = """\
 #include <stdint.h>
 #include <stddef.h>
 #include <string.h>
+
+/* Inlined in units of any size, where compilers would stop at some growth: a loop that calls a
+   function of one element is no vector code. */
+#define MINIML_INLINE inline __attribute__((always_inline))
 
 /* parallel: calls part(data, i) for every i < parts, perhaps on several threads, and returns when
    all have returned. sgemm, dgemm: a Fortran BLAS. */
@@ -176,8 +180,11 @@ typedef struct {
 static void miniml_serial(void (*part)(void *, long), void *data, long parts) {
   for (long i = 0; i < parts; ++i) part(data, i);
 }
-static miniml_services miniml = {miniml_serial, 0, 0};
-void miniml_start(const miniml_services *given) { miniml = *given; }
+"""
+# The beginning of every unit. `miniml_start` gives it the services.
+SERVICES = f"""\
+{DECLARATIONS}static miniml_services miniml = {{miniml_serial, 0, 0}};
+void miniml_start(const miniml_services *given) {{ miniml = *given; }}
 """
 KERNEL = "KERNEL"  # stands for the kernel's own name in its text
 
@@ -362,12 +369,14 @@ class _Services(ctypes.Structure):
 
 
 class Player(NamedTuple):
-    """Addresses in player.c: the definitions of two methods, and two kernels."""
+    """Addresses in player.c: the definitions of two methods, and the kernels."""
 
     unusable: int
     run: int
     copy: int
     loop: int
+    branch: int
+    call_back: int
 
 
 def load_with_services(sources: Sequence[Source]) -> None:
@@ -377,7 +386,11 @@ def load_with_services(sources: Sequence[Source]) -> None:
     player()
 
 
-_PYTHON = ("PyEval_SaveThread", "PyEval_RestoreThread", "PyLong_FromLong")
+_PYTHON = (
+    "PyEval_SaveThread", "PyEval_RestoreThread", "PyLong_FromLong", "PyObject_CallFunctionObjArgs",
+    "Py_DecRef", "PyErr_CheckSignals", "PyErr_Fetch", "PyErr_NormalizeException", "PyErr_Restore",
+    "PyErr_Clear",
+)  # fmt: skip
 
 
 @cache
@@ -394,7 +407,7 @@ def player() -> Player:
         ],
         np.int64,
     )
-    made = np.zeros(7, np.int64)
+    made = np.zeros(3 + len(Player._fields), np.int64)
     run(source(), (given, made))
     provide(_Services(*made[:3].tolist()))
     return Player(*made[3:].tolist())

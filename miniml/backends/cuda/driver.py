@@ -1,13 +1,16 @@
 """The drivers of a CUDA device: all that it asks of a GPU, through cupy, or of the simulator.
 
-Parts: the driver; cupy's; translation of cupy's and the CUDA driver's errors into miniml's; the
-simulator's driver.
+Parts: the driver; cupy's; cuBLAS; translation of cupy's and the CUDA driver's errors into miniml's;
+the simulator's driver.
 """
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import cached_property
+from threading import Lock
 from types import SimpleNamespace
 from typing import Any, NoReturn, Protocol
 
@@ -33,7 +36,7 @@ class Driver(Protocol):
 
     Memory is what kernels are given: flat arrays `a`, of which the backend uses a[low:high],
     a.view(dtype), a.fill(number) and a.dtype. name: the device's. module: what kernels of users
-    may use besides: cupy. cublas: cupy's, or None. checks: launches are synchronous and checked.
+    may use besides: cupy. checks: launches are synchronous and checked.
     """
 
     name: str
@@ -53,8 +56,8 @@ class Driver(Protocol):
         """Bytes of shared memory that a block may have."""
 
     @property
-    def cublas(self) -> Any:
-        """The functions of cuBLAS; None where it is absent."""
+    def cublas(self) -> CublasLibrary | None:
+        """cuBLAS; None where it is absent."""
 
     def allocate(self, nbytes: int) -> Any:
         """Memory of bytes, at a multiple of 256. DeviceMemoryError: there is no room."""
@@ -108,12 +111,14 @@ class Cupy:
     def shared_limit(self) -> int:
         return int(self.module.cuda.Device().attributes["MaxSharedMemoryPerBlockOptin"])
 
-    @property
-    def cublas(self) -> Any:
-        """cupy's raises ImportError where the library is absent."""
+    @cached_property
+    def cublas(self) -> CublasLibrary | None:
+        """The library that cupy has loaded; cupy raises ImportError where there is none."""
         try:
-            return self.module.cuda.cublas
-        except (AttributeError, ImportError):
+            _ = self.module.cuda.cublas
+            version = self.module.cuda.runtime.runtimeGetVersion() // 1000
+            return CublasLibrary(ctypes.CDLL(f"libcublas.so.{version}"), int(self.capability))
+        except (AttributeError, ImportError, OSError):
             return None
 
     def allocate(self, nbytes: int) -> Any:
@@ -254,6 +259,62 @@ def check_architecture(cupy: Any) -> None:
             f"{capability / 10}, and CUDA {toolkit} compiles for {oldest / 10} and newer; "
             "pip install 'miniml[cuda12]', or use device_target='cuda-sim'"
         )
+
+
+# --- cuBLAS ---------------------------------------------------------------------------------------
+
+
+class CUBLASError(RuntimeError):
+    """A call that cuBLAS refused, by the name of its status."""
+
+
+class CublasLibrary:
+    """cuBLAS by its C interface, since cupy lets none of its calls be recorded in a CUDA graph.
+
+    All threads share one handle behind a lock, as a call only launches: a handle of each thread
+    would be made, which takes memory of the device, when that thread records for the first time.
+    library: the loaded library. scratch: the bytes of memory that a call is given, those that
+    NVIDIA recommends for the architecture; cuBLAS's own are allocated where a graph is recorded.
+    """
+
+    # No TensorFloat-32, and no sums in 16 bits where work is split: float32 means float32.
+    EXACT = 16  # CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION, without any other mode
+
+    def __init__(self, library: Any, capability: int):
+        self.scratch = (32 if capability >= 90 else 4) * 2**20
+        self._library, self._lock = library, Lock()
+        self._handle: ctypes.c_void_p | None = None
+        pointer, number, size, step = (
+            ctypes.c_void_p, ctypes.c_int, ctypes.c_size_t, ctypes.c_longlong,
+        )  # fmt: skip
+        library.cublasGetStatusName.restype = ctypes.c_char_p
+        library.cublasSetStream_v2.argtypes = pointer, pointer
+        library.cublasSetWorkspace_v2.argtypes = pointer, pointer, size
+        matrix = pointer, number, number, step
+        library.cublasGemmStridedBatchedEx.argtypes = (
+            pointer, number, number, number, number, number, pointer, *matrix, *matrix, pointer,
+            *matrix, number, number, number,
+        )  # fmt: skip
+
+    def gemm(self, stream: int, scratch: int, *arguments: int) -> None:
+        """cublasGemmStridedBatchedEx on a stream, with memory at an address of its own; after the
+        handle come its arguments. CUBLASError, where it is refused."""
+        with self._lock:
+            handle = self._handle = self._handle or self._made()
+            self._call("cublasSetStream_v2", handle, stream)
+            self._call("cublasSetWorkspace_v2", handle, scratch, self.scratch)
+            self._call("cublasGemmStridedBatchedEx", handle, *arguments)
+
+    def _made(self) -> ctypes.c_void_p:
+        handle = ctypes.c_void_p()
+        self._call("cublasCreate_v2", ctypes.byref(handle))
+        self._call("cublasSetMathMode", handle, self.EXACT)
+        return handle
+
+    def _call(self, name: str, *arguments: Any) -> None:
+        status = getattr(self._library, name)(*arguments)
+        if status:
+            raise CUBLASError(self._library.cublasGetStatusName(status).decode())
 
 
 # --- Errors of CUDA -------------------------------------------------------------------------------

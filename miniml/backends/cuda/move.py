@@ -37,9 +37,10 @@ extern "C" __global__ void turn(const E* x, E* out, Layout<2> where, Turn s) {
   __shared__ WORD tile[32][33];
   const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
   for (long long g = blockIdx.x; g < s.batch * s.tiles_a * s.tiles_b; g += gridDim.x) {
-    const long long a = g % s.tiles_a * 32, b = g / s.tiles_a % s.tiles_b * 32;
+    const long long row = quotient(g, s.tiles_a), number = quotient(row, s.tiles_b);
+    const long long a = (g - row * s.tiles_a) * 32, b = (row - number * s.tiles_b) * 32;
     long long at[2];
-    locate(where, g / (s.tiles_a * s.tiles_b), at);
+    locate(where, number, at);
     for (int r = warp; r < 32; r += 8)
       if (a + lane < s.a && b + r < s.b) tile[r][lane] = x[at[0] + a + lane + (b + r) * s.x_step];
     __syncthreads();

@@ -38,19 +38,17 @@ A int_mod(A x, A y) {
   return r != A(0) && ((r < A(1)) != (y < A(1))) ? A(r + y) : r;
 }
 
+// Of floats: the remainder, or what is left of y, has the sign of y.
 A float_mod(A x, A y) {
-  A r = fmod(x, y);
-  if (r == A(0)) return copysign(A(0), y);
-  return (r < A(0)) != (y < A(0)) ? r + y : r;
+  A r = fmod(x, y), turned = copysign(r, y) == r ? r : r + y;
+  return copysign(turned, y);
 }
 
 A float_floor_div(A x, A y) {
-  if (y == A(0)) return x / y;
-  A r = fmod(x, y), q = (x - r) / y;
-  if (r != A(0) && (r < A(0)) != (y < A(0))) q -= A(1);
-  if (q == A(0)) return copysign(A(0), x / y);
-  A whole = floor(q);
-  return q - whole > A(0.5) ? whole + A(1) : whole;
+  A r = fmod(x, y), q = (x - r) / y, lower = copysign(r, y) == r ? q : q - A(1);
+  A whole = floor(lower), near = lower - whole > A(0.5) ? whole + A(1) : whole;
+  A made = lower == A(0) ? copysign(A(0), x / y) : near;
+  return y == A(0) ? x / y : made;
 }
 
 // Integers to integer powers, modulo 2^bits; 0 where the power is negative, but for 1 and -1.

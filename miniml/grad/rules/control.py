@@ -21,7 +21,8 @@ from ...core.tensor import Tensor
 from ...graph.ir import Graph, Node, Var
 from ...graph.passes import run_passes
 from ...graph.tracing import Called, trace_graph
-from ..batching import Batched, batched_graph, batches, in_front, looped, of_graph, padded
+from ...ops.checks import on_device_of
+from ..batching import Batched, batched_graph, batches, in_front, of_graph, padded
 from ..forward import jointly, moved_or_zeros, moves_along, of_duals
 from ..reverse import pull_graph, pull_values, used
 
@@ -256,32 +257,54 @@ def batch_barrier(self: ops.Barrier, batched: Batched, x: Any, after: Any) -> An
 
 @batches(ops.Cond)
 def batch_cond(self: ops.Cond, batched: Batched, pred: Any, *operands: Any) -> Any:
-    """A condition that differs between examples computes both branches, and selects; but where a
-    branch refuses some values, each example computes its own alone."""
-    refusing = next((n for g in (self.on_true, self.on_false) for n in _refusing(g)), None)
-    if batched[0] and refusing is not None:
-        why = (
-            f"Cond has a branch that calls {refusing.primitive.name}, which raises for some "
-            "values, perhaps for those of examples that take the other branch; bring its inputs "
-            "into range, and ops.where(condition, x, y) computes both branches for all at once"
-        )
-        return looped(self, batched, (pred, *operands), why)
+    """A condition that differs between examples computes both branches, and selects."""
     flags, device = batched[1:], operands[0].device if operands else pred.device
     branches = (self.on_true, self.true_takes), (self.on_false, self.false_takes)
-    if batched[0]:
-        yes, no = (
-            of_graph(graph, [flags[i] for i in takes], [operands[i] for i in takes], batched.mapped)
+    if not batched[0]:
+        spread = [True] * len(self.on_true.outputs)
+        on_true, on_false = (
+            batched_graph(graph, [flags[i] for i in takes], batched.mapped, device, spread)[0]
             for graph, takes in branches
         )
-        return tuple([
-            ops.where(padded(pred, len(a.shape) - 1), a, b) for a, b in zip(yes, no, strict=True)
-        ])  # fmt: skip
-    spread = [True] * len(self.on_true.outputs)
-    on_true, on_false = (
-        batched_graph(graph, [flags[i] for i in takes], batched.mapped, device, spread)[0]
-        for graph, takes in branches
+        return ops.Cond(on_true, on_false, self.true_takes, self.false_takes)(pred, *operands)
+    yes, no = (
+        _branch(graph, [flags[i] for i in takes], [operands[i] for i in takes], taken, batched)
+        for (graph, takes), taken in zip(branches, (pred, ops.logical_not(pred)), strict=True)
     )
-    return ops.Cond(on_true, on_false, self.true_takes, self.false_takes)(pred, *operands)
+    return tuple([
+        ops.where(padded(pred, len(a.shape) - 1), a, b) for a, b in zip(yes, no, strict=True)
+    ])  # fmt: skip
+
+
+def _branch(
+    graph: Graph, flags: Sequence[bool], values: Sequence[Any], taken: Any, batched: Batched
+) -> Any:
+    """The outputs of a branch for all examples; `taken` is True for those that take it. One that
+    may raise is computed at their values alone, and not at all if none takes it."""
+    if not batched.size or not any(_refusing(graph)):
+        return of_graph(graph, flags, values, batched.mapped)
+
+    def zeros() -> list[Any]:
+        with on_device_of(taken):
+            types = [out.abstract for out in graph.outputs]
+            return [ops.zeros((batched.size, *t.shape), t.dtype) for t in types]
+
+    def outs() -> list[Any]:
+        given = _of_taking(taken, flags, values, batched)
+        return of_graph(graph, flags, given, batched.mapped)
+
+    return ops.cond(ops.any(taken), outs, zeros)
+
+
+def _of_taking(
+    taken: Any, flags: Sequence[bool], values: Sequence[Any], batched: Batched
+) -> list[Any]:
+    """The values of the examples for which `taken` is True, and in place of the others those of
+    the first such example: theirs may be ones for which the computation raises."""
+    with on_device_of(taken):
+        own = ops.arange(batched.size)
+    rows = ops.where(taken, own, ops.argmax(ops.cast(taken, own.dtype), 0))
+    return [ops.gather(v, rows, 0) if f else v for v, f in zip(values, flags, strict=True)]
 
 
 def _refusing(graph: Graph) -> Iterator[Node]:
@@ -299,20 +322,23 @@ def _refusing(graph: Graph) -> Iterator[Node]:
 @batches(ops.WhileLoop)
 def batch_while_loop(self: ops.WhileLoop, batched: Batched, *values: Any) -> Any:
     """The loop goes on until it is over for every example; those that are done keep their
-    values."""
+    values. A body that may raise for these computes another example's step in their place."""
     count, mapped = len(self.body.outputs), batched.mapped
     flags = [True] * count + list(batched[count:])
     captured = values[count:]
+    refuses = batched.size > 0 and any(_refusing(self.body))
 
-    def run(graph: Graph, takes: tuple[int, ...], carried: Sequence[Any]) -> list[Any]:
-        known = (*carried, *captured)
+    def run(graph: Graph, takes: tuple[int, ...], known: Sequence[Any]) -> list[Any]:
         return of_graph(graph, [flags[i] for i in takes], [known[i] for i in takes], mapped)
 
     def goes_on(carried: Sequence[Any]) -> Any:
-        return run(self.condition, self.condition_takes, carried)[0]
+        return run(self.condition, self.condition_takes, (*carried, *captured))[0]
 
     def step(carried: Sequence[Any]) -> tuple[Any, ...]:
-        going, after = goes_on(carried), run(self.body, self.body_takes, carried)
+        going, known = goes_on(carried), [*carried, *captured]
+        if refuses:
+            known = _of_taking(going, flags, known, batched)
+        after = run(self.body, self.body_takes, known)
         return tuple([
             ops.where(padded(going, len(a.shape) - 1), a, b)
             for a, b in zip(after, carried, strict=True)
@@ -322,7 +348,8 @@ def batch_while_loop(self: ops.WhileLoop, batched: Batched, *values: Any) -> Any
         v if flag else in_front(v, batched.size)
         for v, flag in zip(values[:count], batched[:count], strict=True)
     ]
-    return ops.while_loop(lambda carried: ops.any(goes_on(carried)), step, tuple(first))
+    going = lambda carried: ops.any(goes_on(carried))  # noqa: E731
+    return ops.while_loop(going, step, tuple(first), self.most)
 
 
 @batches(ops.Scan)
@@ -401,7 +428,7 @@ def dual_while_loop(self: ops.WhileLoop, primals: Any, tangents: Any) -> Pair:
 
     first = list(primals[:count]), list(map(moved_or_zeros, tangents[:count], primals[:count]))
     step = lambda carried: of_duals(self.body, taken(carried, self.body_takes))  # noqa: E731
-    return ops.while_loop(goes_on, step, first)  # type: ignore[no-any-return]
+    return ops.while_loop(goes_on, step, first, self.most)  # type: ignore[no-any-return]
 
 
 @jointly(ops.Scan)

@@ -1,7 +1,7 @@
 """Loop optimization: equal scans are fused, invariant code is hoisted, and dead values are dropped.
 
-Code motion: work that a Scan need not do at each step is done for all steps at once, before or
-after it.
+Early exit: a Scan whose steps change nothing from some step on becomes a loop that ends there. Code
+motion: work that a Scan need not do at each step is done for all steps at once, before or after it.
 """
 
 from __future__ import annotations
@@ -10,12 +10,15 @@ from collections.abc import Callable, Collection
 from dataclasses import replace
 from typing import NamedTuple
 
+import numpy as np
+
 from ...core.abstract import Abstract
+from ...core.dtype import bool_
 from ...core.infer import infer
 from ...core.primitive import Primitive
-from ...ops.control import Scan
+from ...ops.control import Cond, Scan, WhileLoop
 from ...ops.create import Full
-from ...ops.elementwise import Add
+from ...ops.elementwise import Add, LogicalAnd
 from ...ops.index import Gather, IndexAdd
 from ...ops.linalg import MatMul
 from ...ops.shape import Reshape, SumTo
@@ -29,11 +32,12 @@ def loops(graph: Graph) -> Graph:
     Scans with equal inputs and steps become one with the outputs of all: the rule of their
     gradient needs a second one that keeps more. Invariant nodes, products of rows and a captured
     matrix, and sums of products over time are computed before or after the loop. Dead outputs,
-    carried values and inputs are dropped.
+    carried values and inputs are dropped. A scan that no longer changes anything once a flag that
+    it carries is False, and keeps no rows, becomes a while loop.
     """
     if not any(isinstance(n.primitive, Scan) for n in graph.nodes):
         return graph
-    return share(_trimmed(_moved(_merged(graph))))
+    return share(_ending(_trimmed(_moved(_merged(graph)))))
 
 
 def _merged(graph: Graph) -> Graph:
@@ -107,6 +111,79 @@ def _trimmed(graph: Graph) -> Graph:
         needed.update(node.inputs)
         nodes.append(node)
     return replace(graph, nodes=tuple(reversed(nodes)))
+
+
+# --- Early exit -----------------------------------------------------------------------------------
+
+
+def _ending(graph: Graph) -> Graph:
+    """Make while loops of scans that may end early: those of a bounded while loop of which no
+    gradient is asked."""
+    read = {*graph.outputs, *(v for node in graph.nodes for v in node.inputs)}
+    nodes = [_until(n, graph, read) if isinstance(n.primitive, Scan) else n for n in graph.nodes]
+    return graph if nodes == [*graph.nodes] else replace(graph, nodes=tuple(nodes))
+
+
+def _until(node: Node, graph: Graph, read: Collection[Var]) -> Node:
+    """The scan as a while loop of at most as many steps, or as it is."""
+    loop = Loop(node)
+    flags = [c for c in loop.carried if c.last not in read and _is_true(c.first, graph)]
+    if loop.scanned or loop.rows or not flags:
+        return node
+    values = [c for c in loop.carried if c is not flags[0]]
+    test, step = _test(loop, flags[0]), _only_step(loop, flags[0], values)
+    if test is None or step is None or step in test.nodes:
+        return node
+    cond, given = step.primitive, [*(c.before for c in values), *loop.captured]
+    assert isinstance(cond, Cond)
+    taken = [step.inputs[1 + i] for i in cond.true_takes]
+    if not {*test.inputs, *taken}.issubset(given):
+        return node
+    after = tuple([cond.on_true.outputs[step.outputs.index(c.after)] for c in values])
+    body = replace(cond.on_true, name="body", outputs=after)
+    takes = [tuple(map(given.index, v)) for v in (test.inputs, taken)]
+    until = WhileLoop(test, body, takes[0], takes[1], loop.scan.length)
+    inputs = *(c.first for c in values), *loop.captured.values()
+    return replace(node, primitive=until, inputs=inputs, outputs=tuple([c.last for c in values]))
+
+
+def _is_true(var: Var, graph: Graph) -> bool:
+    """True for a constant bool that holds."""
+    value = var.abstract.value
+    return var in graph.constants and var.abstract.dtype == bool_ and bool(np.all(value))
+
+
+def _test(loop: Loop, flag: Carried) -> Graph | None:
+    """What a step adds to the flag by a logical and, as a graph of what it reads."""
+    both = loop.maker(flag.after)
+    if both is None or not isinstance(both.primitive, LogicalAnd) or flag.before not in both.inputs:
+        return None
+    more = both.inputs[both.inputs[0] is flag.before]
+    needed, nodes = {more}, list[Node]()
+    for node in reversed(loop.nodes):
+        if not needed.isdisjoint(node.outputs):
+            needed.update(node.inputs)
+            nodes.append(node)
+    inputs = tuple([v for v in loop.body.inputs if v in needed])
+    constants = tuple([v for v in loop.body.constants if v in needed])
+    nodes.reverse()
+    return replace(
+        loop.body, name="condition", inputs=inputs, nodes=tuple(nodes), outputs=(more,),
+        constants=constants,
+    )  # fmt: skip
+
+
+def _only_step(loop: Loop, flag: Carried, values: Collection[Carried]) -> Node | None:
+    """The branch that changes all these values if the flag holds, and none if it does not."""
+    made = {loop.maker(c.after) for c in values}
+    node = made.pop() if len(made) == 1 else None
+    if node is None or not isinstance(node.primitive, Cond) or node.inputs[0] is not flag.after:
+        return None
+    cond = node.primitive
+    same = dict(zip(cond.on_false.inputs, (node.inputs[1 + i] for i in cond.false_takes)))
+    left = [same.get(v) for v in cond.on_false.outputs]
+    kept = all(left[node.outputs.index(c.after)] is c.before for c in values)
+    return node if kept else None
 
 
 # --- Code motion ----------------------------------------------------------------------------------

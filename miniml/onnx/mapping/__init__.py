@@ -9,3 +9,4 @@ for _primitive in list(primitives.values()):
     register_class(_primitive)
 definition_checks.append(register_class)
 load(__name__, __path__)
+from . import quantized as quantized  # noqa: E402 - its rows call those of the families

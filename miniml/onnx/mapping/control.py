@@ -239,13 +239,26 @@ def lstm(
 ) -> Any:  # fmt: skip
     """c' = f c + i n and h' = o tanh(c'), with gates input, output, forget and cell n, in this
     order; peepholes add p c to the gates."""
+    return lstm_of(
+        x, w, r, b, sequence_lens, initial_h, initial_c, peepholes, activation_alpha,
+        activation_beta, activations, clip, direction, hidden_size, input_forget, layout,
+    )  # fmt: skip
+
+
+def lstm_of(
+    x: Any, w: Any, r: Any, b: Any, sequence_lens: Any, initial_h: Any, initial_c: Any,
+    peepholes: Any, alpha: Floats | None, beta: Floats | None, activations: Strings | None,
+    clip: float | None, direction: str, hidden_size: int | None, input_forget: int, layout: int,
+    seen: Callable[[Any], Any] = lambda h: h,
+) -> tuple[Any, ...]:  # fmt: skip
+    """An LSTM. seen: what its products take the hidden state for."""
     _checked(hidden_size, r)
 
     def step(row: Any, states: Any, weights: Any, functions: list[Function]) -> Any:
         (h, c), (wx, wh, bias, peep) = states, weights
         bx, bh = _biases(bias)
         f, g, last = functions
-        total = ops.add(_product(row, wx, bx), _product(h, wh, bh))
+        total = ops.add(_product(row, wx, bx), _product(seen(h), wh, bh))
         i, o, forget, new = ops.split(total, 4, -1)
         pi, po, pf = (None,) * 3 if peep is None else ops.split(peep, 3, 0)
         i = f(_clipped(_peeped(i, pi, c), clip))
@@ -254,7 +267,7 @@ def lstm(
         return ops.mul(f(_clipped(_peeped(o, po, after), clip)), last(after)), after
 
     names = activations or ("Sigmoid", "Tanh", "Tanh") * r.shape[0]
-    functions = _functions(names, activation_alpha, activation_beta)
+    functions = _functions(names, alpha, beta)
     states = [_zeros(x, r, layout) if s is None else s for s in (initial_h, initial_c)]
     weights = [w, r, b, peepholes]
     return _directions(step, x, weights, states, sequence_lens, functions, direction, layout)
@@ -413,7 +426,8 @@ def write_while(emit: Any, node: Any, *inputs: Any) -> Any:
 
     types = [Abstract((), int64), Abstract((), bool_), *(v.abstract for v in node.outputs)]
     loop = emit.subgraph(p.body.name, body, types)
-    return emit.several(count, "Loop", None, *going(inputs), *inputs[:count], body=loop)
+    most = None if p.most is None else np.array(p.most, np.int64)
+    return emit.several(count, "Loop", most, *going(inputs), *inputs[:count], body=loop)
 
 
 @register_writer(ops.Scan)

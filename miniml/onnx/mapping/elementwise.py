@@ -17,6 +17,7 @@ from ... import ops
 from ...core.dtype import UNSIGNED, as_dtype, float32, float64, is_float
 from ...core.errors import OnnxError
 from ..operators import (
+    Floats,
     Setting,
     register_all,
     register_composition,
@@ -168,6 +169,13 @@ def isinf(x: Any, *, detect_negative: int = 1, detect_positive: int = 1) -> Any:
 @register_operator("ai.onnx.ml", "Binarizer", (1, None))
 def binarizer(x: Any, *, threshold: float = 0.0) -> Any:
     return ops.cast(ops.greater(x, np.array(threshold).astype(x.dtype)), x.dtype)
+
+
+@register_operator("ai.onnx.ml", "Scaler", (1, None))
+def scaler(x: Any, *, offset: Floats | None = None, scale: Floats | None = None) -> Any:
+    """(x - offset) scale, with one number each or one for each column."""
+    shift, factor = (np.array(v, np.float32) for v in (offset or (0.0,), scale or (1.0,)))
+    return ops.mul(ops.sub(ops.cast(x, float32), shift), factor)
 
 
 # --- Quantization ---------------------------------------------------------------------------------

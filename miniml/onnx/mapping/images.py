@@ -15,7 +15,7 @@ import numpy as np
 from ... import ops
 from ...core.dtype import as_dtype, float64, int32, is_float
 from ...core.errors import OnnxError
-from ...ops.convolution import (
+from ...ops.composed.convolution import (
     average,
     biased,
     convolved,

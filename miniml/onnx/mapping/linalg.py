@@ -1,15 +1,27 @@
-"""ONNX's products of matrices, those of quantized ones included; determinants."""
+"""ONNX's products of matrices, those of quantized ones included; linear models; determinants."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from ... import ops
 from ...core.dtype import float32, int32
-from ..operators import Constant, Setting, register_all, register_operator, register_writer
-from ..tensors import counted, ints
+from ...core.errors import OnnxError
+from ..operators import (
+    Constant,
+    Floats,
+    Ints,
+    Setting,
+    Strings,
+    register_all,
+    register_operator,
+    register_writer,
+)
+from ..reader import Node
+from ..tensors import counted, extent, ints
 from .elementwise import quantized
 from .images import along
 
@@ -83,6 +95,53 @@ def qlinear_matmul(
     scales = [ops.cast(s, float32) for s in (a_scale, b_scale, y_scale)]
     scaled = ops.mul(product, ops.div(ops.mul(scales[0], scales[1]), scales[2]))
     return quantized(scaled, np.float32(1), y_zero_point, y_zero_point.dtype)
+
+
+def _scored(x: Any, count: int, intercepts: Floats | None, node: Node) -> Any:
+    """x times the coefficients of `count` linear models, and their intercepts."""
+    weights = node.learned("coefficients", (count, extent(x, -1)))
+    scores = ops.matmul(ops.cast(x, float32), weights, transpose_y=True)
+    return scores if not intercepts else ops.add(scores, node.learned("intercepts", (count,)))
+
+
+_TRANSFORMS: dict[str, Callable[[Any], Any]] = {
+    "NONE": lambda scores: scores, "LOGISTIC": ops.sigmoid, "SOFTMAX": ops.softmax
+}  # fmt: skip
+
+
+def _transformed(scores: Any, name: str) -> Any:
+    if name not in _TRANSFORMS:
+        raise OnnxError(f"post_transform {name!r:.50} is not there; {', '.join(_TRANSFORMS)} are")
+    return _TRANSFORMS[name](scores)
+
+
+@register_operator("ai.onnx.ml", "LinearRegressor", (1, None))
+def linear_regressor(
+    x: Any, *, coefficients: Floats, intercepts: Floats | None = None, targets: int = 1,
+    post_transform: str = "NONE", node: Node,
+) -> Any:  # fmt: skip
+    return _transformed(_scored(x, targets, intercepts, node), post_transform)
+
+
+@register_operator("ai.onnx.ml", "LinearClassifier", (1, None))
+def linear_classifier(
+    x: Any, *, coefficients: Floats, intercepts: Floats | None = None, multi_class: int = 0,
+    classlabels_ints: Ints | None = None, classlabels_strings: Strings | None = None,
+    post_transform: str = "NONE", node: Node,
+) -> Any:  # fmt: skip
+    """The labels of the largest scores, and the scores; of one score for two classes the first
+    class has what is left to 1, as onnxruntime has it."""
+    if classlabels_strings or not classlabels_ints:
+        raise OnnxError("has labels that are text, which miniml lacks; number the classes")
+    count = len(intercepts or classlabels_ints)
+    scores = _scored(x, count, intercepts, node)
+    out = _transformed(scores, post_transform)
+    if count == 1 and len(classlabels_ints) == 2:
+        best = ops.cast(ops.greater(scores, np.float32(0)), np.int64)[:, 0]
+        out = ops.concat([1.0 - out, out], 1)
+    else:
+        best = ops.argmax(scores, 1)
+    return ops.gather(np.array(classlabels_ints, np.int64), best), out
 
 
 @register_operator("", "AffineGrid", (20, None))

@@ -5,6 +5,8 @@ from __future__ import annotations
 from functools import partial, reduce
 from typing import Any
 
+import numpy as np
+
 from ... import ops
 from ...core.dtype import as_dtype, bfloat16, float16, float32, float64, int32, int64
 from ...core.errors import OnnxError
@@ -161,6 +163,20 @@ def nll_loss(
     reduction: str = "mean",
 ) -> Any:  # fmt: skip
     return ops.nll_loss(x, target, reduction, weight, ignore_index)
+
+
+@register_operator("ai.onnx.ml", "Normalizer", (1, None))
+def normalizer(x: Any, *, norm: str = "MAX") -> Any:
+    """Each row by its largest number, or its norm; a row whose norm is 0 stays."""
+    x = ops.cast(x, float32)
+    if norm not in ("MAX", "L1", "L2"):
+        raise OnnxError(f"norm {norm!r:.50} is not there; MAX, L1 and L2 are")
+    sizes = {
+        "MAX": lambda: ops.max(x, -1, True),
+        "L1": lambda: ops.sum(ops.abs(x), -1, True),
+        "L2": lambda: ops.sqrt(ops.sum(ops.square(x), -1, True)),
+    }[norm]()
+    return ops.where(ops.equal(sizes, np.float32(0)), x, ops.div(x, sizes))
 
 
 @register_operator("", "SoftmaxCrossEntropyLoss", (12, None))

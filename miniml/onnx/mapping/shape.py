@@ -10,7 +10,7 @@ import numpy as np
 from ... import ops
 from ...core.dtype import as_dtype
 from ...core.errors import OnnxError
-from ..operators import Constant, Ints, register_operator, register_writer
+from ..operators import Constant, Ints, Strings, register_operator, register_writer
 from ..reader import Node
 from ..tensors import extent, ints, number, table
 
@@ -106,6 +106,14 @@ def space_to_depth(x: Any, *, blocksize: int, mode: str = "DCR") -> Any:
 @register_operator("", "Concat", (4, None))
 def concat(*xs: Any, axis: int) -> Any:
     return ops.concat(list(xs), axis)
+
+
+@register_operator("ai.onnx.ml", "ZipMap", (1, None))
+def zip_map(
+    x: Any, *, classlabels_int64s: Ints | None = None, classlabels_strings: Strings | None = None
+) -> Any:
+    """x itself: a column for each label, in their order, in place of a map for each row."""
+    return x
 
 
 @register_operator("", "Split", (2, 12))

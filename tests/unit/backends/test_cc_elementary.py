@@ -21,7 +21,6 @@ pytestmark = [
 ]
 CHUNK = 1 << 20
 LONG = np.finfo(np.longdouble).nmant >= 63  # x86's long double
-ULPS = 2
 
 
 def gauss(x, rate=1):
@@ -68,12 +67,17 @@ def long_normcdf(x):
     return np.where(a > 2, tail, long_erfc(a)) / 2
 
 
+ULPS = 2
+# The float64 functions that are made of others, whose errors add up.
+MORE = dict.fromkeys(("asin", "acos", "acosh", "atan2"), 3)
 ROOT_PI = np.sqrt(2 * np.arctan2(np.longdouble(1), np.longdouble(0)))
 # The reference in float64 for float32, and in long double for float64.
 WIDE = {
     "exp": np.exp, "exp2": np.exp2, "expm1": np.expm1, "log": np.log, "log2": np.log2,
     "log1p": np.log1p, "tanh": np.tanh, "sin": np.sin, "cos": np.cos, "erf": special.erf,
-    "erfc": special.erfc, "normcdf": special.ndtr,
+    "erfc": special.erfc, "normcdf": special.ndtr, "tan": np.tan, "log10": np.log10,
+    "asin": np.arcsin, "acos": np.arccos, "atan": np.arctan, "sinh": np.sinh, "cosh": np.cosh,
+    "asinh": np.arcsinh, "acosh": np.arccosh, "atanh": np.arctanh, "cbrt": np.cbrt,
 }  # fmt: skip
 LONGER = WIDE | {"erf": long_erf, "erfc": long_erfc, "normcdf": long_normcdf}
 
@@ -154,10 +158,10 @@ def points(rng, n=20000):
 
 @pytest.mark.skipif(not LONG, reason="long double is float64 here")
 @pytest.mark.parametrize("name", WIDE)
-def test_a_sample_of_float64_is_within_two_ulps(name):
+def test_a_sample_of_float64_is_within_its_bound(name):
     x = points(np.random.default_rng(0))
     got = values(loop_of(name, float64), x)
-    assert ulps(got, LONGER[name](x.astype(np.longdouble))) <= ULPS
+    assert ulps(got, LONGER[name](x.astype(np.longdouble))) <= MORE.get(name, ULPS)
 
 
 def test_the_number_nearest_to_a_multiple_of_half_pi():
@@ -175,6 +179,62 @@ def test_powers_are_within_two_ulps(dtype, wide):
     y = np.where(x < 0, np.rint(y), y)
     got = values(loop("pow(x, y)", [("x", dtype), ("y", dtype)], dtype), x, y)
     assert ulps(got, np.power(x.astype(wide), y.astype(wide))) <= ULPS
+
+
+# Numbers at which functions of two change their way.
+SPECIAL = [0.0, -0.0, 1, -1, np.inf, -np.inf, np.nan, 1e-45, 3e38, 2.5, 2.0**-126]
+
+
+def pairs(dtype, rng, n=50000):
+    """Two arrays: all pairs of special numbers, and of numbers of all sizes and of near ones."""
+    x, y = (side.ravel() for side in np.meshgrid(*[np.array(SPECIAL, dtype)] * 2))
+    size = n * np.dtype(dtype).itemsize
+    some = [(np.frombuffer(rng.bytes(size), dtype), rng.normal(size=n).astype(dtype)) for _ in "xy"]
+    return np.concatenate([x, *some[0]]), np.concatenate([y, *some[1]])
+
+
+@pytest.mark.skipif(not LONG, reason="long double is float64 here")
+@pytest.mark.parametrize(("dtype", "wide"), [(float32, np.float64), (float64, np.longdouble)])
+def test_angles_of_points(dtype, wide):
+    y, x = pairs(dtype, np.random.default_rng(2))
+    got = values(loop("atan2(y, x)", [("y", dtype), ("x", dtype)], dtype), y, x)
+    expected = np.arctan2(y.astype(wide), x.astype(wide))
+    assert ulps(got, expected) <= (MORE["atan2"] if dtype == float64 else ULPS)
+    numbers = ~np.isnan(expected)
+    np.testing.assert_array_equal(np.signbit(got)[numbers], np.signbit(expected)[numbers])
+
+
+@pytest.mark.parametrize("dtype", [float32, float64])
+@pytest.mark.parametrize(
+    ("text", "reference"),
+    [
+        ("fmod(x, y)", np.fmod),
+        ("float_mod(x, y)", np.remainder),
+        ("float_floor_div(x, y)", np.floor_divide),
+    ],
+)
+def test_remainders_have_numpys_bits(text, reference, dtype):
+    x, y = pairs(dtype, np.random.default_rng(3))
+    got = values(loop(text, [("x", dtype), ("y", dtype)], dtype), x, y)
+    expected = reference(x, y)
+    np.testing.assert_array_equal(got, expected)
+    numbers = ~np.isnan(expected)
+    np.testing.assert_array_equal(np.signbit(got)[numbers], np.signbit(expected)[numbers])
+
+
+@pytest.mark.parametrize("dtype", [float32, float64])
+def test_logarithms_of_powers_of_ten_are_whole(dtype):
+    n = np.arange(*((-37, 39) if dtype == float32 else (-307, 309)))
+    x = np.array([float(f"1e{k}") for k in n], dtype)
+    np.testing.assert_array_equal(values(loop_of("log10", dtype), x), n)
+
+
+def test_every_hundredth_inverse_of_erf_in_float32_is_within_two_ulps():
+    low, one = (np.array([x], np.float32).view(np.uint32)[0] for x in (1e-9, 1))
+    x = np.concatenate([floats(int(low), int(one) + 1, 97), np.float32([1, 2, 0, np.nan])])
+    got = values(loop_of("erfinv", float32), np.concatenate([x, -x]))
+    expected = special.erfinv(x.astype(np.float64))
+    assert ulps(got, np.concatenate([expected, -expected])) <= ULPS
 
 
 def test_inverse_of_erf():
@@ -199,13 +259,18 @@ def tuning():
     return ["-mtune=haswell"] if gcc else []
 
 
-def assembly(sources, tmp_path):
-    """The assembly of kernels, by name."""
+def assembled(text, tmp_path, *more):
+    """The assembly of a unit's text, with more flags."""
     out = tmp_path / "unit.s"
     flags = [flag for flag in units.FLAGS if flag != "-shared"]
-    command = [*COMPILER, *flags, *tuning(), "-S", "-x", "c", "-", "-o", str(out)]
-    subprocess.run(command, input=unit(sources).encode(), check=True, capture_output=True)
-    text = out.read_text("latin-1")
+    command = [*COMPILER, *flags, *tuning(), *more, "-S", "-x", "c", "-", "-o", str(out)]
+    subprocess.run(command, input=text.encode(), check=True, capture_output=True)
+    return out.read_text("latin-1")
+
+
+def assembly(sources, tmp_path):
+    """The assembly of kernels, by name."""
+    text = assembled(unit(sources), tmp_path)
     ends = ("\n" + text).split("\n.LFE") if ".LFE" in text else text.split(".Lfunc_end")
     return {s: next(part.partition(f"\n{s.name}:")[2] for part in ends if f"\n{s.name}:" in part)
             for s in sources}  # fmt: skip
@@ -218,7 +283,11 @@ def test_compilers_vectorise_them(tmp_path):
         loops[loop("pow(x, y)", [("x", d), ("y", d)], d)] = "pow", d
         loops[loop("T(1) / (T(1) + exp(-x))", [("x", d)], d)] = "sigmoid", d
         loops[loop("c ? x * T(2) : x", [("x", d), ("c", bool_)], d)] = "a mask", d
-    slow = [loop_of("tan", float32), loop("float_mod(x, T(3))", [("x", float32)], float32)]
+        loops[loop("atan2(x, y)", [("x", d), ("y", d)], d)] = "atan2", d
+    loops[loop_of("erfinv", float32)] = "erfinv", float32
+    for name in ("float_mod", "float_floor_div"):
+        loops[loop(f"{name}(x, T(3))", [("x", float32)], float32)] = name, float32
+    slow = [loop_of("lgamma", float32), loop("float_mod(x, T(3))", [("x", float64)], float64)]
     found = assembly([*loops, *slow], tmp_path)
     for source in slow:  # what is looked for below is seen where it is not so
         assert CALLS.findall(found[source])
@@ -226,3 +295,24 @@ def test_compilers_vectorise_them(tmp_path):
     for source, text in found.items():
         assert VECTORS.search(text), loops[source]
         assert not CALLS.findall(text), loops[source]
+
+
+FUNCTION = re.compile(r"\.type\s+(miniml_\S+),\s*[@%]function")
+
+
+@pytest.mark.parametrize("uses", [1, 4])
+def test_no_unit_keeps_a_function_of_one_element(tmp_path, uses):
+    """In units of every size: by -O1, where a compiler inlines next to nothing by its own choice,
+    as it does by -O3 in a unit that has grown."""
+    names = [*WIDE, "sqrt", "rsqrt", "floor", "abs", "max"]
+    texts = [
+        (f"{name}(x * T({i})" + ", x" * (name == "max") + ")", dtype)
+        for name in names for dtype in (float32, float64) for i in range(uses)
+    ]  # fmt: skip
+    texts += [(f"pow(x, T({i}))", dtype) for dtype in (float32, float64) for i in range(uses)]
+    text = unit([loop(text, [("x", dtype)], dtype) for text, dtype in texts])
+    kept = {*FUNCTION.findall(assembled(text, tmp_path, "-O1"))}
+    assert kept <= {"miniml_serial", "miniml_start"}
+    if kept and uses > 1:  # the assembler knows functions, and would show one that is called
+        text = text.replace("inline __attribute__((always_inline))", "inline")
+        assert "miniml_tanh_float32" in FUNCTION.findall(assembled(text, tmp_path, "-O1"))

@@ -13,7 +13,7 @@ import miniml as ml
 from miniml import ops
 from miniml.backends.cc import player
 from miniml.grad import grad, value_and_grad
-from miniml.runtime.program import ScanKernel
+from miniml.runtime.control import ScanKernel
 from tests.frame.native import NatPlus, NatSlow, NatTwice, needs_compiler
 from tests.unit.cc.test_player import calls, numbers
 
@@ -113,6 +113,26 @@ def test_a_loop_in_a_loop(in_python):
     assert calls(program.compiled(x, ys).program.source) == (1, [])
 
 
+def test_rows_that_are_views_of_each_other_and_of_carried_values():
+    def step(h, x):
+        y = ops.tanh(h + x)
+        return y, (y[0], y.T, ops.reshape(y, (-1,)), y[:, ::2], x[1], h[0])
+
+    h, xs = numbers(3, 4), numbers(5, 3, 4, seed=1)
+    expected = [[] for _ in range(6)]
+    last = h
+    for x in xs:
+        y = np.tanh(last + x)
+        for rows, row in zip(
+            expected, (y[0], y.T, y.reshape(-1), y[:, ::2], x[1], last[0]), strict=True
+        ):
+            rows.append(row)
+        last = y
+    found = ml.jit(lambda h, xs: ops.scan(step, h, xs))(h, xs)
+    for rows, right in zip((*found[0], found[1]), (*map(np.array, expected), last), strict=True):
+        np.testing.assert_allclose(rows.asnumpy(), right, 1e-5, 1e-6)
+
+
 def lstm(w, h, xs):
     def step(carry, x):
         h, c = carry
@@ -143,7 +163,7 @@ def test_the_gradient_is_a_loop_in_c(in_python):
         np.testing.assert_allclose(out, right, 1e-4, 1e-5)
 
 
-def test_one_node_without_a_kernel_in_c_makes_it_a_loop_in_python():
+def test_one_node_without_a_kernel_in_c_is_called_back():
     def fn(x, ys):
         return ops.scan(lambda c, y: (ops.sort(plus(c, y)), twice(c)), x, ys)[1]
 
@@ -152,8 +172,8 @@ def test_one_node_without_a_kernel_in_c_makes_it_a_loop_in_python():
     with ml.context(providers=("miniml",)):
         expected = ml.jit(fn)(x, ys)
     same(program(x, ys), expected)
-    assert "Scan" in program.compiled(x, ys).program.source
-    assert "a loop in Python, for Sort" in str(ml.explain(program, x, ys))
+    assert calls(program.compiled(x, ys).program.source) == (1, [])
+    assert "a loop in C, which calls back for Sort" in str(ml.explain(program, x, ys))
 
 
 def recurrence(w, h, xs):

@@ -1,6 +1,7 @@
 """Draws in C are those of NumPy's kernels, bit for bit."""
 
 import numpy as np
+import pytest
 
 import miniml as ml
 from miniml import nn, ops
@@ -44,3 +45,50 @@ def test_dropout_in_a_compiled_step_drops_what_it_drops_op_by_op():
         compiled = ml.jit(layer)
         for wanted in expected:
             np.testing.assert_array_equal(compiled(x).asnumpy(), wanted)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("shape", [(257, 131), (7,), (), (64,)])
+def test_uniform_numbers_are_the_same_as_by_numpy(shape, dtype):
+    """A block that is cut, counters that run over, and bounds next to each other."""
+    after = float(np.nextafter(dtype(1), dtype(2)))
+    draws = [ops.Uniform(shape, np.dtype(dtype), *ends, 3) for ends in ((-1.3, 2.7), (1.0, after))]
+    for state in STATES:
+        given = np.array(state, np.uint64)
+        for draw in draws:
+            with ml.context(providers=("cc",)):
+                got = ml.jit(draw)(given).asnumpy()
+            np.testing.assert_array_equal(got, draw(given).asnumpy())
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_normal_numbers_are_numpys_up_to_the_rounding_of_functions(dtype):
+    draw = ops.Normal((257, 131), np.dtype(dtype), 0.0, 1.0, 3)
+    for state in STATES:
+        given = np.array(state, np.uint64)
+        with ml.context(providers=("cc",)):
+            got = ml.jit(draw)(given).asnumpy()
+        units = 8 * np.finfo(dtype).eps  # of the radius, at most 8 or 9, which the sine multiplies
+        np.testing.assert_allclose(got, draw(given).asnumpy(), rtol=0, atol=units)
+
+
+def test_integers_and_permutations_are_the_same_as_op_by_op():
+    def drawn():
+        return ops.randint((50, 3), -4, 9), ops.permutation(300)
+
+    ml.manual_seed(5)
+    expected = [x.asnumpy() for x in drawn()]
+    ml.manual_seed(5)
+    with ml.context(providers=("cc", "miniml")):
+        got = [x.asnumpy() for x in ml.jit(drawn)()]
+    for one, other in zip(got, expected, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_draws_have_the_same_bits_on_two_threads():
+    found = []
+    for threads in (1, 2):
+        with ml.context(providers=("cc",), threads=threads):
+            draw = ops.Normal((70_001,), np.dtype(np.float32), 0.0, 1.0, 0)
+            found.append(ml.jit(draw)(np.array((7, 5), np.uint64)).asnumpy())
+    np.testing.assert_array_equal(*found)

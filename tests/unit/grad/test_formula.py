@@ -1,6 +1,8 @@
 """ml.elementwise: a primitive from one expression, on every device, with every gradient."""
 
 import math
+import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,6 +13,7 @@ from miniml import nn, ops, optim
 from miniml.core.primitive import primitives
 from miniml.errors import DeclarationError, MinimlError
 from miniml.grad import grad, jvp
+from miniml.grad.formula import FORMULAS
 from miniml.testing import gradcheck, opcheck
 from tests.frame.native import needs_compiler
 
@@ -72,6 +75,24 @@ CASES = {
         + x * (1 - np.tanh(np.logaddexp(0, x)) ** 2) / (1 + np.exp(-x)),
     ),
     "floor(x) + x": ({}, lambda x: np.floor(x) + x, lambda x: 1 + 0 * x),
+    # Numbers are floats where C would have ints, and truths are numbers where these are due.
+    "nan_max(0, x) + 7 / (x > 0 ? 2 : 3)": (
+        {},
+        lambda x: np.maximum(x, 0) + np.where(x > 0, 3.5, 7 / 3),
+        lambda x: 1.0 * (x > 0),
+    ),
+    "((x > 0) + (x > 1)) * x + -(x < 0) / 2": (
+        {},
+        lambda x: x * (1.0 * (x > 0) + (x > 1)) - (x < 0) / 2,
+        lambda x: 1.0 * (x > 0) + (x > 1),
+    ),
+    "x ? !x + (x && 1) * x : 0": ({}, lambda x: x, lambda x: 1 + 0 * x),
+    "x > 0.5": ({}, lambda x: 1.0 * (x > 0.5), lambda x: 0 * x),
+    "exp(x > 0) * T(2) * x": (
+        {},
+        lambda x: np.where(x > 0, np.e, 1) * 2 * x,
+        lambda x: np.where(x > 0, np.e, 1) * 2,
+    ),
 }  # fmt: skip
 MADE = {
     text: ml.elementwise(f"Formula{i}", text, **case[0])
@@ -107,7 +128,7 @@ def test_fused_in_c_they_are_the_same():
     np.testing.assert_allclose(slopes.asnumpy(), total, rtol=1e-11)
 
 
-@pytest.mark.parametrize("text", [*CASES][4:12:3])
+@pytest.mark.parametrize("text", [*CASES][4:12:3] + [*CASES][15:19])
 def test_on_the_simulator_of_cuda(text):
     with ml.context(device_target="cuda-sim"):
         got = MADE[text]()(X).asnumpy()
@@ -154,10 +175,27 @@ def test_it_passes_the_checkers_and_trains():
     assert last < 0.5 * begin
 
 
+def test_ties_halve_the_gradient_and_a_number_wins_over_nan():
+    x, y = np.array([1.0, np.nan, 2.0, 3.0]), np.array([1.0, 3.0, np.nan, 2.0])
+    for name, low, slopes in (("fmin", True, [0.5, 0, 1, 0]), ("fmax", False, [0.5, 0, 1, 1])):
+        op = ml.elementwise(f"FormulaOf{name}", f"{name}(x, y)")()
+        np.testing.assert_array_equal(op(x, y).asnumpy(), (np.fmin if low else np.fmax)(x, y))
+        dx, dy = grad(lambda x, y, op=op: ops.sum(op(x, y)), (0, 1))(x, y)
+        np.testing.assert_array_equal(dx.asnumpy(), slopes)
+        np.testing.assert_array_equal(dy.asnumpy(), 1 - np.array(slopes))
+
+
 def test_a_bprop_of_ones_own_is_used():
     text = "x > 0 ? 1.0 : -1.0 + 0.0 * x"
     op = ml.elementwise("FormulaSign", text, bprop=lambda self, x, out, dout: (dout,))
     np.testing.assert_array_equal(grad(lambda x: ops.sum(op()(x)))(X).asnumpy(), np.ones(7))
+
+
+def test_the_page_lists_the_language():
+    page = Path(__file__).parents[3] / "docs" / "transforms.md"
+    table = page.read_text().split("## The language of")[1].split("\n## ")[0]
+    listed = set(re.findall(r"`([a-z]\w*)`", table.replace("ml.elementwise", "")))
+    assert listed == {name for name in FORMULAS if name.isidentifier()} - {"negative", "T"}
 
 
 REFUSED = {
@@ -171,6 +209,10 @@ REFUSED = {
     "x y": ("'y' follows a whole expression", {}),
     "": ("it ends", {}),
     "1.0 + 2.0": ("names no input", {}),
+    "x * out": ("got the name 'out'", {}),
+    "double + x": ("got the name 'double'; give one that is no word of Python or of C", {}),
+    "M_PI * x": (r"M_PI is a constant of C.*\n  M_PI \* x\n  \^", {}),
+    "x * 1e999": (r"1e999 is no float64", {}),
     "x": ("has the attribute beta, which 'x' lacks", {"beta": 1.0}),
     "x * k": ("number", {"k": "a"}),
 }
@@ -182,5 +224,7 @@ def test_refusals_name_the_place(text):
     with pytest.raises(MinimlError, match=match):
         ml.elementwise("FormulaRefused", text, **attributes)
     assert "FormulaRefused" not in primitives
+    with pytest.raises(DeclarationError, match="got the name 'not a name'"):
+        ml.elementwise("not a name", "x")
     with pytest.raises(DeclarationError, match="its expression is a string"):
         ml.elementwise("FormulaRefused", 3)

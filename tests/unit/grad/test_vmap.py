@@ -14,6 +14,7 @@ from miniml.errors import (
     DuplicateError,
     GraphError,
     MinimlError,
+    OutOfRangeError,
     ShapeError,
     TracedValueError,
 )
@@ -232,8 +233,14 @@ def test_an_ensemble_of_networks_and_gradients_of_each_example():
         lambda x: x + ops.normal((4,), dtype="float64"),
         lambda x: ops.dropout(ops.ones_like(x), 0.5),
         lambda x: ops.scan(lambda c, v: (c, v + ops.uniform((), dtype="float64")), 0.0, x)[0],
+        lambda x: ops.cond(x[0] < 0, ops.exp, lambda v: v, x) + ops.uniform((4,), dtype="float64"),
+        lambda x: ops.cond(
+            x[0] < 0,
+            lambda: ops.normal((4,), dtype="float64"),
+            lambda: ops.normal((4,), dtype="float64") + ops.gather(x, ops.argmax(x), 0),
+        ),
     ],
-    ids=["normal", "dropout", "scan"],
+    ids=["normal", "dropout", "scan", "beside a cond", "in a branch"],
 )
 def test_examples_draw_for_themselves_or_share_or_refuse(fn, compiled):
     x = np.zeros((64, 4)) + (1.0 if "dropout" in str(fn) else 0.0)
@@ -357,14 +364,46 @@ def test_a_branch_that_refuses_values_is_computed_for_those_that_take_it(compile
         return ops.cond(i < 3, found, lambda: ops.zeros((), "float64"))
 
     made = ml.jit if compiled else lambda fn: fn
-    out = made(ml.vmap(picked, (None, 0)))(row, np.arange(5))
-    np.testing.assert_array_equal(out.asnumpy(), [9, 25, 49, 0, 0])
+    mapped = made(ml.vmap(picked, (None, 0)))
+    np.testing.assert_array_equal(mapped(row, np.arange(5)).asnumpy(), [9, 25, 49, 0, 0])
+    np.testing.assert_array_equal(mapped(row, np.arange(5) + 3).asnumpy(), np.zeros(5))
     slopes = made(ml.vmap(grad(picked), (None, 0)))(row, np.arange(5))
     np.testing.assert_array_equal(slopes.asnumpy(), np.vstack([np.diag(2 * row), np.zeros((2, 3))]))
-    told = str(ml.explain(ml.vmap(picked, (None, 0)), row, np.arange(5)))
-    assert "Cond has a branch that calls Gather, which raises for some values" in told
-    plain = ml.vmap(lambda x: ops.cond(ops.sum(x) > 0, lambda: x[[0]], lambda: x[[1]]))
-    assert "one example at a time" not in str(ml.explain(plain, X))  # of constant indices
+    twice = made(ml.vmap(ml.vmap(picked, (None, 0))))(np.stack([row, -row]), np.array([[4, 1]] * 2))
+    np.testing.assert_array_equal(twice.asnumpy(), [[0, 25]] * 2)
+    assert mapped(row, np.zeros(0, np.int64)).shape == (0,)
+    assert "one example at a time" not in str(ml.explain(mapped, row, np.arange(5)))
+
+
+@pytest.mark.parametrize("compiled", [False, True], ids=["eager", "jit"])
+def test_a_loop_that_is_over_for_an_example_computes_no_step_of_it(compiled):
+    """Its step could raise: the first example would read behind the end of its row."""
+
+    def walk(row, start, count):
+        step = lambda s: (s[0] + 1, s[1] + ops.gather(row, s[0], 0))  # noqa: E731
+        return ops.while_loop(lambda s: s[0] < start + count, step, (start, ops.sum(row) * 0))[1]
+
+    mapped = ml.vmap(walk)
+    if compiled:
+        mapped = ml.jit(mapped)
+    starts, counts = np.array([3, 2, 0]), np.array([1, 2, 4])
+    expected = [X[i, s : s + n].sum() for i, (s, n) in enumerate(zip(starts, counts))]
+    np.testing.assert_allclose(mapped(X, starts, counts).asnumpy(), expected, rtol=1e-12)
+
+
+def test_a_switch_refuses_the_index_of_an_example():
+    def fn(i, x):
+        return ops.switch(i, [ops.sin, ops.cos], x)
+
+    same(ml.vmap(fn)(np.array([0, 1, 1]), X), looped(fn, (0, 0), np.array([0, 1, 1]), X))
+    for wrong in (-1, 2):
+        with pytest.raises(OutOfRangeError, match=f"Switch got branch number {wrong}"):
+            ml.vmap(fn)(np.array([0, wrong, 1]), X)
+
+
+def test_an_array_that_all_share_takes_indices_of_each():
+    index = np.array([2, 0, 1])
+    same(ml.vmap(lambda x, i: x[i], (None, 0))(X[0], index), X[0][index])
 
 
 def test_a_fact_or_a_rule_that_does_not_hold_is_named():
@@ -401,6 +440,8 @@ REFUSED = {
     "dynamic": (lambda: ml.vmap(ops.nonzero)(X), GraphError, "NonZero gives shapes"),
     "mask": (lambda: ml.vmap(lambda x: x[x > 0])(X), MinimlError, "mask"),
     "function": (lambda: ml.vmap(3), MinimlError, "vmap got 3"),
+    "axis_size": (lambda: ml.vmap(ops.sin, axis_size=3.0)(X), MinimlError, "axis_size=3.0"),
+    "no size": (ml.vmap(lambda: 1, axis_size=-1), MinimlError, "axis_size=-1"),
     "randomness": (lambda: ml.vmap(ops.sin, randomness="all"), MinimlError, "randomness"),
 }
 

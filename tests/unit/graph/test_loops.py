@@ -5,7 +5,7 @@ import pytest
 
 import miniml as ml
 from miniml import Primitive, kernel, ops
-from miniml.grad import grad
+from miniml.grad import grad, value_and_grad
 from miniml.graph.ir import verify
 from miniml.graph.passes import run_passes
 from miniml.graph.passes.loops import loops
@@ -295,3 +295,69 @@ def test_equal_loops_keep_their_own_lines():
     lines = [scan.body.nodes[0].where.line for scan in again]
     assert lines[0] == first.__code__.co_firstlineno + 1
     assert lines[1] == second.__code__.co_firstlineno + 1
+
+
+def root(x, bound=50):
+    """Newton's iteration until it is near, at most `bound` times, with the rounds that it took."""
+
+    def away(state):
+        return ops.any(ops.abs(state[1] * state[1] - x) > 1e-6)
+
+    def step(state):
+        return state[0] + 1, 0.5 * (state[1] + x / state[1])
+
+    return ops.while_loop(away, step, (ml.Tensor(0), x), max_iterations=bound)
+
+
+def root_by_hand(x, bound=50):
+    rounds, y = 0, x
+    while rounds < bound and np.any(np.abs(y * y - x) > 1e-6):
+        rounds, y = rounds + 1, 0.5 * (y + x / y)
+    return rounds, y
+
+
+def kinds(fn, *args):
+    return [n.primitive.name for n in run_passes(ml.trace(fn, *args), verified=True).nodes]
+
+
+@pytest.mark.parametrize("bound", [0, 1, 3, 50])
+@pytest.mark.parametrize("first", [1.0, 90.0, np.nan])
+def test_a_bounded_loop_without_a_gradient_ends_when_its_condition_does(bound, first):
+    x = np.array([first, 4.0])
+    rounds, y = ml.jit(root)(x, bound)
+    expected = root_by_hand(x, bound)
+    assert rounds.item() == expected[0]
+    np.testing.assert_allclose(y.asnumpy(), expected[1], 1e-12)
+    if bound > 1:
+        assert "WhileLoop" in kinds(lambda x: root(x, bound), x)
+        assert "Scan" not in kinds(lambda x: root(x, bound), x)
+
+
+def test_the_gradient_of_a_bounded_loop_is_still_that_of_the_scan():
+    x = np.array([90.0, 4.0])
+    value, slope = ml.jit(value_and_grad(lambda x: ops.sum(root(x)[1])))(x)
+    np.testing.assert_allclose(value.item(), np.sqrt(x).sum(), 1e-9)
+    np.testing.assert_allclose(slope.asnumpy(), 0.5 / np.sqrt(x), 1e-6)
+
+
+def test_a_scan_whose_flag_or_values_go_on_stays_a_scan():
+    def flagged(kept, more):
+        def step(carry, _):
+            going = ops.logical_and(carry[0], ops.sum(carry[1]) < 10.0)
+            return (more(going), ops.cond(going, lambda v: v * 2.0, kept, carry[1])), None
+
+        return lambda flag, x: ops.scan(step, (flag, x), length=6)[1][1]
+
+    same = lambda x: x  # noqa: E731
+    x = np.ones(3)
+    ending = flagged(same, same)
+    others = {
+        "a flag that is set again": (lambda x: flagged(same, ops.logical_not)(True, x), 4.0),
+        "a value that goes on": (lambda x: flagged(lambda v: v + 1.0, same)(True, x), 8.0),
+        "a flag that is computed": (lambda x: ending(ops.sum(x) > 0.0, x), 4.0),
+    }
+    assert "WhileLoop" in kinds(lambda x: ending(True, x), x)
+    assert ml.jit(lambda x: ending(True, x))(x).tolist() == [4.0] * 3
+    for why, (fn, expected) in others.items():
+        assert "WhileLoop" not in kinds(fn, x), why
+        assert ml.jit(fn)(x).tolist() == [expected] * 3, why

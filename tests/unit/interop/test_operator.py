@@ -195,7 +195,7 @@ def test_a_shared_parameter_is_the_array():
 
 
 def test_names_of_the_wing():
-    names = "Classifier Regressor from_jax from_torch to_jax to_scipy to_torch"
+    names = "Classifier Regressor from_jax from_torch import_torch to_jax to_scipy to_torch"
     assert dir(ml.interop) == names.split()
     taken: dict[str, object] = {}
     exec("from miniml.interop import *", taken)  # whatever is installed

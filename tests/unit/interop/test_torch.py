@@ -1,6 +1,8 @@
 """Primitives, functions and networks in PyTorch, and its functions and modules here."""
 
+import copy
 import doctest
+import pickle
 
 import numpy as np
 import pytest
@@ -8,12 +10,12 @@ import pytest
 import miniml as ml
 from miniml import Primitive, nn, ops, optim
 from miniml.errors import ArityError, DTypeError, GraphError, MinimlError
-from miniml.grad import grad, hessian
+from miniml.grad import grad, hessian, value_and_grad
 from miniml.testing import gradcheck
 
 torch = pytest.importorskip("torch", reason="no torch")
 interop = pytest.importorskip("miniml.interop.pytorch")
-from miniml.interop import from_torch, to_torch, torch_functions  # noqa: E402
+from miniml.interop import from_torch, import_torch, to_torch, torch_functions  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:torch")
 
@@ -111,6 +113,23 @@ def test_export():
     assert names == ["miniml.InteropSnake.default"]
 
 
+@pytest.mark.parametrize("name", ["Neg", "Add"])
+def test_export_with_open_extents(name):
+    """The operators of elementwise primitives do not fix the extents that torch leaves open."""
+    operator = to_torch(getattr(ops, name)())
+    count = 1 if name == "Neg" else 2
+
+    class Net(torch.nn.Module):
+        def forward(self, x):
+            return operator(*[x] * count) + 1
+
+    program = torch.export.export(
+        Net(), (torch.ones(4, 3),), dynamic_shapes={"x": {0: torch.export.Dim("n")}}
+    )
+    x = torch.randn(9, 3)
+    assert torch.equal(program.module()(x), Net()(x))
+
+
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32", "float64", "int32", "int64"])
 def test_dtypes_strides_and_shapes(dtype):
     neg, x = to_torch(ops.Neg()), torch.arange(6).reshape(2, 3).to(getattr(torch, dtype))
@@ -198,6 +217,28 @@ def test_mode_and_gradients_of_a_network():
     zeros = {n: torch.zeros_like(p) for n, p in module.named_parameters()}
     module.eval()
     assert not torch.func.functional_call(module, zeros, (x,)).any()
+
+
+@pytest.mark.parametrize("moved", [False, True])
+@pytest.mark.parametrize("how", ["copy", "pickle"])
+def test_copies_of_a_network_share_with_a_cell_of_their_own(how, moved):
+    module = to_torch(nn.Sequential(nn.Dense(3, 4), nn.BatchNorm1d(4), nn.Tanh(), nn.Dense(4, 2)))
+    module.get_parameter("0.bias").requires_grad_(False)
+    if moved:
+        module.double()
+    other = copy.deepcopy(module) if how == "copy" else pickle.loads(pickle.dumps(module))
+    assert other.cell is not module.cell
+    assert [(n, p.requires_grad) for n, p in other.named_parameters()] == [
+        (n, p.requires_grad) for n, p in module.named_parameters()
+    ]
+    x = torch.randn(5, 3, dtype=torch.float64 if moved else torch.float32)
+    module.eval(), other.eval()
+    assert torch.equal(other(x), module(x))
+    with torch.no_grad():
+        other.get_parameter("3.weight").zero_()
+    assert other(x).eq(other.get_parameter("3.bias")).all()
+    assert module(x).ne(other(x)).any()
+    assert (other.cell[3].weight.asnumpy() == 0).all() is np.bool_(not moved)
 
 
 def test_network_compiled():
@@ -290,3 +331,79 @@ def test_from_torch_refuses_effects():
         from_torch(lambda t: 3)(np.ones(3))
     with pytest.raises(MinimlError, match=r"from_torch got 3; it takes a function of tensors"):
         from_torch(3)
+
+
+# --- Modules as graphs ----------------------------------------------------------------------------
+
+
+class _Tied(torch.nn.Module):
+    """One matrix that is both ends, and a constant one."""
+
+    def __init__(self):
+        super().__init__()
+        self.first = torch.nn.Embedding(10, 4)
+        self.last = torch.nn.Linear(4, 10, bias=False)
+        self.last.weight = self.first.weight
+        self.register_buffer("shift", torch.ones(10))
+
+    def forward(self, i):
+        return self.last(self.first(i)) + self.shift
+
+
+MODULES = {
+    "mlp": lambda: (
+        torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.GELU(), torch.nn.Linear(8, 2)),
+        torch.randn(3, 4),
+    ),
+    "cnn": lambda: (
+        torch.nn.Sequential(
+            torch.nn.Conv2d(1, 4, 3), torch.nn.BatchNorm2d(4), torch.nn.ReLU(), torch.nn.Flatten()
+        ),
+        torch.randn(2, 1, 5, 5),
+    ),
+    "gru": lambda: (torch.nn.GRU(3, 4, bidirectional=True), torch.randn(5, 2, 3)),
+    "tied": lambda: (_Tied(), torch.randint(0, 10, (2, 3))),
+}
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_a_module_becomes_a_graph_that_trains(name):
+    pytest.importorskip("onnx", reason="no onnx")
+    module, x = MODULES[name]()
+    module.eval()
+    graph = import_torch(module, x)
+    names = [p.name for p in graph.trainable_params()]
+    assert len(names) == len([*module.parameters()])  # tied ones have one of their names
+    assert {*names} <= {n for n, _ in module.named_parameters(remove_duplicate=False)}
+
+    def first(out):
+        return out[0] if isinstance(out, tuple) else out
+
+    def loss(values):
+        return ops.mean(ops.square(first(graph(values))))
+
+    value, gradients = ml.jit(value_and_grad(loss, None, weights=graph))(x.numpy())
+    wanted_value = first(module(x)).square().mean()
+    wanted_value.backward()
+    assert float(value) == pytest.approx(float(wanted_value.detach()), rel=1e-5)
+    for parameter, gradient in zip(graph.trainable_params(), gradients, strict=True):
+        theirs = module.get_parameter(parameter.name)
+        np.testing.assert_array_equal(parameter.asnumpy(), theirs.detach().numpy())
+        np.testing.assert_allclose(gradient.asnumpy(), theirs.grad.numpy(), 1e-4, 1e-6)
+    assert not module.training
+
+
+def test_what_a_module_does_not_train_is_not_trained_here():
+    pytest.importorskip("onnx", reason="no onnx")
+    module = torch.nn.Linear(3, 2).eval()
+    module.bias.requires_grad_(False)
+    graph = import_torch(module, np.ones((4, 3), np.float32))
+    assert [p.name for p in graph.trainable_params()] == ["weight"]
+
+
+def test_import_torch_says_what_it_lacks():
+    pytest.importorskip("onnx", reason="no onnx")
+    with pytest.raises(MinimlError, match="got Linear and 0 arguments; the call is import_torch"):
+        import_torch(torch.nn.Linear(3, 2))
+    with pytest.raises(MinimlError, match="cannot export Linear: torch's exporter says"):
+        import_torch(torch.nn.Linear(3, 2), torch.ones(4, 5))

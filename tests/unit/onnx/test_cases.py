@@ -113,9 +113,15 @@ def compare(got, expected, case):
 
 # Operators of which the wheel has no case, or none whose numbers can be compared.
 WITHOUT = {
-    *"Bernoulli GlobalLpPool RandomNormal RandomNormalLike RandomUniform RandomUniformLike".split()
+    *"Bernoulli GlobalLpPool RandomNormal RandomNormalLike RandomUniform RandomUniformLike".split(),
+    *"LinearClassifier LinearRegressor Normalizer Scaler ZipMap".split(),  # test_linear_models.py
 }
-ROWS = sorted({(r.domain, r.type) for r in operators.rows() if r.type not in WITHOUT})
+ROWS = sorted(
+    {
+        (r.domain, r.type) for r in operators.rows()
+        if r.type not in WITHOUT and r.domain != "com.microsoft"  # see test_quantized.py
+    }
+)  # fmt: skip
 
 
 @pytest.mark.parametrize(("domain", "type_"), ROWS, ids=[t for _, t in ROWS])

@@ -12,7 +12,7 @@ import miniml as ml
 from miniml import ops
 from miniml.errors import ShapeError, ValueRefusedError
 from miniml.grad import grad, value_and_grad
-from miniml.ops import convolution
+from miniml.ops.composed import convolution
 from miniml.testing import gradcheck
 
 from .windows import conv, conv_transpose
@@ -174,7 +174,7 @@ def test_refusals(call, says):
 @pytest.mark.parametrize("name", convolution.__all__)
 def test_functions_of_one_to_three_axes_are_functions_of_their_own(name):
     f, n = getattr(ops, name), int(name[-2])
-    assert (f.__name__, f.__module__) == (name, "miniml.ops.convolution")
+    assert (f.__name__, f.__module__) == (name, "miniml.ops.composed.convolution")
     assert pickle.loads(pickle.dumps(f)) is f
     assert next(iter(inspect.signature(f).parameters)) == "x"
     assert set(f.__annotations__) == {*inspect.signature(f).parameters, "return"}

@@ -100,6 +100,24 @@ def test_pow_has_finite_gradients_where_the_formula_has_none():
         np.testing.assert_allclose(pulled(ops.pow, x, y), [dx, dy])
 
 
+@pytest.mark.parametrize("power", [2, 3, 4])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int32, np.uint8, np.bool_])
+def test_small_whole_powers_are_numpys(power, dtype):
+    x = (np.random.default_rng(0).standard_normal(200) * 3).astype(dtype)
+    if dtype == np.bool_:
+        if power > 2:
+            np.testing.assert_array_equal(ops.pow(ml.Tensor(x), power), x.astype(np.int64))
+        return
+    out, expected = ops.pow(ml.Tensor(x), power).asnumpy(), np.power(x, power)
+    assert out.dtype == expected.dtype
+    if x.dtype.kind in "iu":
+        np.testing.assert_array_equal(out, expected)
+    else:
+        np.testing.assert_array_max_ulp(out, expected, 2)
+        dx = grad(lambda x: ops.sum(ops.pow(x, power)))(ml.Tensor(x))
+        np.testing.assert_allclose(dx, power * x ** (power - 1), rtol=1e-5)
+
+
 def test_pow_has_its_second_derivative_at_zero():
     for y, wanted in ((0.0, 0.0), (1.0, 0.0), (2.0, 2.0), (3.0, 0.0)):
         second = grad(grad(lambda x, y=y: ops.pow(x, t(y))))

@@ -7,7 +7,7 @@ import miniml as ml
 from miniml import ops
 from miniml.errors import DTypeError, ShapeError, ValueRefusedError
 from miniml.grad import grad, value_and_grad
-from miniml.ops.convolution import average, largest
+from miniml.ops.composed.convolution import average, largest
 from miniml.ops.images import Axis
 from miniml.testing import gradcheck
 

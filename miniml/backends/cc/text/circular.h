@@ -1,4 +1,4 @@
-/* sin, cos of any number: x in quarter turns, less the nearest integer n, is in [-1/2, 1/2]. */
+/* sin, cos, tan of any number: x in quarter turns, less the nearest integer n, is in [-1/2, 1/2]. */
 #include "bits.h"
 
 /* 2/pi times 2^(8 j), modulo 4, in two parts: that of which a float, which is an integer below 2^32
@@ -27,18 +27,26 @@ static inline uint64_t miniml_quarters32(float x, double *r) {
   *r = (turns - (n - MINIML_ROUND64) + low) * 0x1.921fb54442d18p+0;
   return miniml_bits64(n);
 }
-/* sin(r + quarter pi / 2): r + r^3 s(r^2) to 2^-37, or 1 + r^2 c(r^2) to 2^-33. */
-static inline float miniml_wave32(double r, uint64_t quarter) {
+/* sin(r) = r + r^3 s(r^2) to 2^-37, cos(r) = 1 + r^2 c(r^2) to 2^-33. */
+static inline double miniml_sine32(double r) {
   const double z = r * r;
   double s = 0x1.6cd1b66fb147cp-19;
   s = miniml_madd64(s, z, -0x1.a00f7e3053206p-13);
   s = miniml_madd64(s, z, 0x1.1111086933175p-7);
   s = miniml_madd64(s, z, -0x1.5555554c70378p-3);
+  return miniml_madd64(r * z, s, r);
+}
+static inline double miniml_cosine32(double r) {
+  const double z = r * r;
   double c = 0x1.99164910a9d14p-16;
   c = miniml_madd64(c, z, -0x1.6c07eff8d8acap-10);
   c = miniml_madd64(c, z, 0x1.55553c74f2339p-5);
   c = miniml_madd64(c, z, -0x1.ffffffcb7871bp-2);
-  const double y = quarter & 1 ? miniml_madd64(z, c, 1) : miniml_madd64(r * z, s, r);
+  return miniml_madd64(z, c, 1);
+}
+/* sin(r + quarter pi / 2). */
+static inline float miniml_wave32(double r, uint64_t quarter) {
+  const double y = quarter & 1 ? miniml_cosine32(r) : miniml_sine32(r);
   return (float)(quarter & 2 ? -y : y);
 }
 static inline float miniml_sin_float32(float x) {
@@ -51,6 +59,13 @@ static inline float miniml_cos_float32(float x) {
   double r;
   const uint64_t quarter = miniml_quarters32(x, &r);
   return miniml_wave32(r, quarter + 1);
+}
+static inline float miniml_tan_float32(float x) {
+  double r;
+  const uint64_t odd = miniml_quarters32(x, &r) & 1;
+  const double sine = miniml_sine32(r), cosine = miniml_cosine32(r);
+  const float y = (float)((odd ? cosine : sine) / (odd ? -sine : cosine));
+  return miniml_bits32(x) >> 31 ? -y : y;
 }
 
 /* The same in four parts for steps of 32 bits: a double comes as near to a multiple of pi / 2 as
@@ -132,23 +147,28 @@ static inline uint64_t miniml_quarters64(double x, double *r, double *r_low) {
   return miniml_bits64(n);
 }
 /* sin(r): r + r^3 s(r^2) to 2^-57. cos(r): 1 - r^2 / 2 + r^4 c(r^2) to 2^-63. `low` adds to r. */
-static inline double miniml_wave64(double r, double low, uint64_t quarter) {
-  const double z = r * r, half = 0.5 * z, top = 1 - half;
+static inline double miniml_sine64(double r, double low) {
+  const double z = r * r, top = 1 - 0.5 * z;
   double s = 0x1.5d8b55af16375p-33;
   s = miniml_madd64(s, z, -0x1.ae5e4b8541c31p-26);
   s = miniml_madd64(s, z, 0x1.71de35552d723p-19);
   s = miniml_madd64(s, z, -0x1.a01a019be9232p-13);
   s = miniml_madd64(s, z, 0x1.111111110f73p-7);
   s = miniml_madd64(s, z, -0x1.5555555555548p-3);
+  return r + miniml_madd64(r * z, s, low * top);
+}
+static inline double miniml_cosine64(double r, double low) {
+  const double z = r * r, half = 0.5 * z, top = 1 - half;
   double c = -0x1.8fa8dcbf9f6a5p-37;
   c = miniml_madd64(c, z, 0x1.1ee9e0133e30ap-29);
   c = miniml_madd64(c, z, -0x1.27e4f7f71d5bbp-22);
   c = miniml_madd64(c, z, 0x1.a01a019c952fap-16);
   c = miniml_madd64(c, z, -0x1.6c16c16c1503ap-10);
   c = miniml_madd64(c, z, 0x1.555555555554bp-5);
-  const double sin = r + miniml_madd64(r * z, s, low * top);
-  const double cos = top + ((1 - top - half) + miniml_madd64(z * z, c, -r * low));
-  const double y = quarter & 1 ? cos : sin;
+  return top + ((1 - top - half) + miniml_madd64(z * z, c, -r * low));
+}
+static inline double miniml_wave64(double r, double low, uint64_t quarter) {
+  const double y = quarter & 1 ? miniml_cosine64(r, low) : miniml_sine64(r, low);
   return quarter & 2 ? -y : y;
 }
 static inline double miniml_sin_float64(double x) {
@@ -162,4 +182,12 @@ static inline double miniml_cos_float64(double x) {
   double r, low;
   const uint64_t quarter = miniml_quarters64(x, &r, &low);
   return miniml_wave64(r, low, quarter + 1);
+}
+static inline double miniml_tan_float64(double x) {
+  double r, low;
+  const uint64_t odd = miniml_quarters64(x, &r, &low) & 1;
+  const double sine = miniml_sine64(r, low), cosine = miniml_cosine64(r, low);
+  const double y = (odd ? cosine : sine) / (odd ? -sine : cosine);
+  const double made = miniml_bits64(x) >> 63 ? -y : y;
+  return __builtin_fabs(x) < 0x1p-27 ? x : made;
 }

@@ -1,5 +1,6 @@
 /* log, log2, log1p of x = m 2^e: e log(2) and a polynomial of f = m - 1. */
 #include "bits.h"
+#include "rough.h"
 
 /* log(1 + f) + e log(2), f in [-1/3, 1/3]: f - f^2 / 2 + f^3 q(f), to 2^-27 of itself. */
 static inline float miniml_log_sum32(float f, float e) {
@@ -89,5 +90,21 @@ static inline double miniml_log2_float64(double x) {
   const double exact = high * 0x1.7154765p+0;  /* 21 bits times 29 */
   const double rest = low * 0x1.71547652b82fep+0 + high * 0x1.5c17f0bbbe88p-31;
   const double sum = e + exact, lost = exact - (sum - e);
+  return miniml_log_end64(x, sum + (lost + rest));
+}
+
+static inline float miniml_log10_float32(float x) {
+  return (float)(miniml_rough_log2(x) * 0x1.34413509f79ffp-2);
+}
+/* e log10(2) and log(m) log10(e), each factor in two parts, so that integers come out exactly. */
+static inline double miniml_log10_float64(double x) {
+  double e;
+  const double f = miniml_mantissa64(x, &e) - 1, bend = 0.5 * f * f;
+  const double high = miniml_real64(miniml_bits64(f - bend) & ~0xffffffffULL);
+  const double low = (f - high) - bend + miniml_log_tail64(f);
+  const double whole = e * 0x1.34413509f78p-2, part = high * 0x1.bcb7b15p-2;
+  const double rest = low * 0x1.bcb7b1526e50ep-2 +
+                      (high * 0x1.37287195355bbp-33 + e * 0x1.fef311f12b358p-46);
+  const double sum = whole + part, lost = part - (sum - whole);
   return miniml_log_end64(x, sum + (lost + rest));
 }

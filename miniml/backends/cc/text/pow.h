@@ -1,4 +1,4 @@
-/* pow: exp2(y log2|x|), then the rules of C for signs, zeros and infinities. */
+/* pow, by exp2(y log2|x|) and the rules of C for signs, zeros and infinities; cbrt. */
 #include "rough.h"
 #include "exp.h"
 
@@ -61,4 +61,22 @@ static inline double miniml_pow_float64(double x, double y) {
   const double n = held + MINIML_ROUND64 - MINIML_ROUND64;
   const double r = miniml_madd64(t_low, 0x1.62e42fefa39efp-1, (held - n) * 0x1.62e42fefa39efp-1);
   return miniml_pow_end64(x, y, miniml_scaled64(1 + miniml_expm1_rest64(r), n));
+}
+
+/* 0, infinities and NaN are their own roots. */
+static inline double miniml_cbrt_end(double x, double root) {
+  const double a = __builtin_fabs(x);
+  return (a > 0) & (a < INFINITY) ? __builtin_copysign(root, x) : x;
+}
+static inline float miniml_cbrt_float32(float x) {
+  const double log2 = miniml_rough_log2(__builtin_fabsf(x));
+  return (float)miniml_cbrt_end(x, miniml_rough_exp2(log2 * 0x1.5555555555555p-2));
+}
+/* A step of Newton's method from there, of a number whose cube has all its digits. */
+static inline double miniml_cbrt_float64(double x) {
+  const double wide = __builtin_fabs(x), a = wide < 0x1p-900 ? wide * 0x1p150 : wide;
+  const double y = miniml_rough_exp2(miniml_rough_log2(a) * 0x1.5555555555555p-2), square = y * y;
+  const double low = __builtin_fma(y, y, -square);
+  const double over = __builtin_fma(square, y, -a) + low * y, root = y - over / (3 * square);
+  return miniml_cbrt_end(x, wide < 0x1p-900 ? root * 0x1p-50 : root);
 }

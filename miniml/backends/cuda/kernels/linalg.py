@@ -1,6 +1,6 @@
 """CUDA products of matrices: by cuBLAS, by tensor cores, and by tiles in shared memory.
 
-Parts: cuBLAS, through cupy; tiles, with and without tensor cores; the kernels of MatMul for the
+Parts: cuBLAS; tiles, with and without tensor cores; the kernels of MatMul for the
 products of other primitives; Einstein sums, as matrix products or with each output by itself.
 """
 
@@ -38,8 +38,6 @@ _AS_IT_LIES, _TRANSPOSED = 0, 1
 _ANY_ALGORITHM = -1
 _TYPES = {"f": 0, "d": 1, "e": 2, BF16: 14}
 _FLOAT32_SUMS, _FLOAT64_SUMS = 68, 70
-# No TensorFloat-32, and no sums in 16 bits where work is split: float32 means float32.
-_EXACT = 16
 LIMIT = 2**31 - 1
 
 
@@ -112,7 +110,7 @@ def lying(rows: int, columns: int, steps: tuple[int, int]) -> Operand | None:
 
 
 class CuBLAS(Kernel):
-    """A product by gemmStridedBatchedEx on the current stream."""
+    """A product by cublasGemmStridedBatchedEx."""
 
     def prepare(self, node: KernelNode) -> None:
         super().prepare(node)
@@ -128,37 +126,34 @@ class CuBLAS(Kernel):
         gemm = gemm_of(product)
         if gemm is None:
             return False
-        self.gemm, self.module = gemm, device.module
+        self.gemm, self.device, self.cublas = gemm, device, device.driver.cublas
         wide = dtype == np.dtype("d")
         self.type, self.itemsize = _TYPES[dtype.char], dtype.itemsize
         self.sums = _FLOAT64_SUMS if wide else _FLOAT32_SUMS
         self.one, self.zero = np.ones(1, "d" if wide else "f"), np.zeros(1, "d" if wide else "f")
         return True
 
-    def launch(self, inputs: Any, workspace: Any, outputs: Any, stream: object) -> None:
-        x, y, out = (a.flat for a in (*inputs, *outputs))
+    def workspace(self) -> tuple[ArraySpec, ...]:
+        return (ArraySpec((self.cublas.scratch,), np.dtype(np.uint8)),)
+
+    def launch(self, inputs: Any, workspace: Any, outputs: Any, stream: Any) -> None:
+        x, y, out, scratch = (a.flat for a in (*inputs, *outputs, *workspace))
         if self.gemm.exchanged:
             x, y = y, x
         if not self.gemm.k:
             out.fill(0)
             return
-        module = self.module
-        handle = module.cuda.get_cublas_handle()
-        mode = module.cuda.cublas.getMathMode(handle)
-        module.cuda.cublas.setMathMode(handle, _EXACT)
         try:
             for start in self.gemm.starts:
                 at = (a.data.ptr + s * self.itemsize for a, s in zip((x, y, out), start))
-                self._call(handle, *at)
+                self._call(stream.ptr, scratch.data.ptr, *at)
         except Exception as error:
-            raise_as(explained(error, self.node.device, "a product by cuBLAS"), error)
-        finally:
-            module.cuda.cublas.setMathMode(handle, mode)
+            raise_as(explained(error, self.device, "a product by cuBLAS"), error)
 
-    def _call(self, handle: int, x: int, y: int, out: int) -> None:
+    def _call(self, stream: int, scratch: int, x: int, y: int, out: int) -> None:
         g, kind, (x_step, y_step, out_step) = self.gemm, self.type, self.gemm.steps
-        self.module.cuda.cublas.gemmStridedBatchedEx(
-            handle, g.y.operation, g.x.operation, g.n, g.m, g.k, self.one.ctypes.data,
+        self.cublas.gemm(
+            stream, scratch, g.y.operation, g.x.operation, g.n, g.m, g.k, self.one.ctypes.data,
             y, kind, g.y.leading, y_step, x, kind, g.x.leading, x_step, self.zero.ctypes.data,
             out, kind, g.out.leading, out_step, g.batch, self.sums, _ANY_ALGORITHM,
         )  # fmt: skip

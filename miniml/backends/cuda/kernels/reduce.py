@@ -12,8 +12,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from ....core.dtype import DType, int32, int64, uint8, uint32, uint64
-from ...expressions.reduce import ROWS, Row
-from ...expressions.table import accumulation, computed, ends
+from ...expressions.table import ROWS, Row, accumulation, computed, ends
 from ...kernel import Kernel, KernelNode, Launch
 from ...product import Axis, dense_strides
 from ...registry import kernel, raw_kernel
@@ -55,7 +54,7 @@ template <bool ONE_STEP> __device__ __forceinline__ Op::A taken(
   Op::A a = Op::identity();
   if (packed && begin < end) {
     const long long rest = end - (end - begin) % WIDTH;
-#pragma unroll (ONE_STEP ? 2 : 1)
+#pragma unroll (ONE_STEP ? 8 : 1)
     for (long long i = begin + WIDTH * lane; i < rest; i += WIDTH * lanes) {
       typedef Pack<IN, WIDTH> Taken;
       const Taken pack = *(const Taken*)(x + (ONE_STEP ? i : address_of<false>(over, i)));
@@ -64,7 +63,7 @@ template <bool ONE_STEP> __device__ __forceinline__ Op::A taken(
     }
     begin = rest;
   }
-#pragma unroll (ONE_STEP ? 4 : 1)
+#pragma unroll (ONE_STEP ? 8 : 1)
   for (long long i = begin + lane; i < end; i += lanes)
     a = Op::combine(a, Op::element(load(x[address_of<ONE_STEP>(over, i)]), i));
   return a;

@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ....core.dtype import DType, int64
-from ...expressions.reduce import ROWS
 from ...expressions.rows import (
     Call,
     Gather,
@@ -30,7 +29,7 @@ from ...expressions.rows import (
     Statement,
     Store,
 )
-from ...expressions.table import accumulation, computed
+from ...expressions.table import ROWS, accumulation, computed
 from ...signature import ArraySpec
 from .elementwise import value_text
 from .source import (
@@ -198,8 +197,8 @@ class Text:
         """The lines, after the definitions of those indices of element `source` that they name."""
         found: dict[str, str] = {}
         for axis in reversed(axes[1:]):
-            found[f"x{axis}"] = f"{source} % {self.extent(axis)}"
-            found[f"above{axis}"] = f"{source} / {self.extent(axis)}"
+            found[f"above{axis}"] = f"quotient({source}, {self.extent(axis)})"
+            found[f"x{axis}"] = f"{source} - above{axis} * {self.extent(axis)}"
             source = f"above{axis}"
         if axes:
             found[f"x{axes[0]}"] = source
@@ -469,7 +468,7 @@ class Columns(Text):
     def body(self) -> Iterator[str]:
         width, count = self.number("width", self.width), self.number("parts", self.parts)
         yield f"  MINIML_FOR(t, {width} * {count}) {{"
-        yield f"    const long long column = t % {width}, part = t / {width};"
+        yield f"    const long long part = quotient(t, {width}), column = t - part * {width};"
         lines = self.located(self.across, "column", [*self._column()])
         yield from (f"    {line}" for line in lines)
         yield "  }"

@@ -18,8 +18,7 @@ import numpy as np
 from ....core.dtype import DType, bfloat16, float16
 from ....core.errors import LaunchError, ShapeError
 from ...expressions import functions, table
-from ...expressions.reduce import Row
-from ...expressions.table import accumulation, computed, ends
+from ...expressions.table import Row, accumulation, computed, ends
 from ...product import Axis, Shape, broadcast_steps
 from ...product import merged as merge
 from ..array import DeviceArray
@@ -375,6 +374,10 @@ def layout_dtype(count: int) -> np.dtype[Any]:
 
 
 LAYOUT = f"""
+// a / b where neither is negative: 32 bits are divided in a quarter of the time of 64.
+__device__ __forceinline__ long long quotient(long long a, long long b) {{
+  return ((a | b) >> 32) == 0 ? (unsigned)a / (unsigned)b : a / b;
+}}
 // V neighbours, moved by one instruction.
 template <typename A, int V> struct alignas(sizeof(A) * V) Pack {{ A at[V]; }};
 template <int K> struct Layout {{
@@ -384,7 +387,7 @@ template <int K> __device__ __forceinline__ void locate(
     const Layout<K>& at, long long i, long long* found) {{
   for (int k = 0; k < K; ++k) found[k] = at.start[k];
   for (int d = (int)at.rank - 1; d > 0; --d) {{
-    long long above = i / at.extent[d], here = i - above * at.extent[d];
+    const long long above = quotient(i, at.extent[d]), here = i - above * at.extent[d];
     for (int k = 0; k < K; ++k) found[k] += here * at.step[k][d];
     i = above;
   }}
@@ -442,19 +445,21 @@ template <typename Op> __device__ __forceinline__ typename Op::A combined(
 }
 // The number of this thread's group among all groups of the grid, and how many there are.
 __device__ __forceinline__ long long group_index(int lanes) {
-  return ((long long)blockIdx.x * blockDim.x + threadIdx.x) / lanes;
+  return quotient((long long)blockIdx.x * blockDim.x + threadIdx.x, lanes);
 }
 __device__ __forceinline__ long long group_count(int lanes) {
-  return (long long)gridDim.x * blockDim.x / lanes;
+  return quotient((long long)gridDim.x * blockDim.x, lanes);
 }
 // Group g of those that share rows of n elements, each row cut in `split` parts of `length`. Lone
 // threads that are neighbours have rows that are, so that they read along with each other.
 struct Part { long long row, number, begin, end; };
 __device__ __forceinline__ Part part_of(
     long long g, long long rows, long long n, long long split, long long length, int lanes) {
-  const long long number = lanes == 1 ? g / rows : g % split, begin = number * length;
-  return {lanes == 1 ? g % rows : g / split, number, begin,
-          begin + length < n ? begin + length : n};
+  if (split == 1) return {g, 0, 0, n};
+  const long long all = quotient(g, lanes == 1 ? rows : split);
+  const long long row = lanes == 1 ? g - all * rows : all;
+  const long long number = lanes == 1 ? all : g - all * split, begin = number * length;
+  return {row, number, begin, begin + length < n ? begin + length : n};
 }
 // Operations of `combined` on numbers; `structure` writes those with an identity and elements.
 template <typename S> struct OfNumbers {

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..core.abstract import Shape
-from ..core.dtype import bool_, float32, is_float
-from ..core.errors import AttributeRefusedError, DTypeError, OutOfRangeError, ShapeError
-from ..core.options import choice, count, integer
-from ..core.primitive import freeze
-from . import reduce
-from .checks import (
+from ...core.abstract import Shape
+from ...core.dtype import bool_, float32, is_float
+from ...core.errors import AttributeRefusedError, DTypeError, OutOfRangeError, ShapeError
+from ...core.options import choice, count, integer
+from ...core.primitive import freeze
+from .. import reduce
+from ..checks import (
     broadcast,
     broadcasts_to,
     dtype_of,
@@ -25,10 +25,10 @@ from .checks import (
     on_one_device,
     shape_of,
 )
-from .control import known_truth
-from .create import zeros
-from .elementwise import cast, div, less, maximum, select, sub
-from .index import (
+from ..control import known_truth
+from ..create import zeros
+from ..elementwise import cast, div, less, maximum, select, sub
+from ..index import (
     IndexAdd,
     IndexReduce,
     as_indices,
@@ -39,7 +39,7 @@ from .index import (
     scatter_add,
     values_like,
 )
-from .shape import (
+from ..shape import (
     Pad,
     Slice,
     SliceGrad,
@@ -55,7 +55,7 @@ from .shape import (
 )
 
 if TYPE_CHECKING:
-    from ..core.tensor import Tensor
+    from ...core.tensor import Tensor
 
 
 __all__ = [

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..core.abstract import Shape
-from ..core.dtype import is_float
-from ..core.options import choice, flag, number
-from ..core.primitive import freeze
-from .checks import (
+from ...core.abstract import Shape
+from ...core.dtype import is_float
+from ...core.options import choice, flag, number
+from ...core.primitive import freeze
+from ..checks import (
     Axes,
     as_array,
     dtype_of,
@@ -26,8 +26,7 @@ from .checks import (
     reduced_shape,
     shape_of,
 )
-from .composed import as_float, lerp, narrowed, widened
-from .elementwise import (
+from ..elementwise import (
     add,
     cast,
     div,
@@ -40,12 +39,13 @@ from .elementwise import (
     square,
     sub,
 )
-from .index import gather, getitem
-from .reduce import all, max, mean, min, refuse_nothing, root_of, sort, std, sum, var
-from .shape import reshape, transpose
+from ..index import gather, getitem
+from ..reduce import all, max, mean, min, refuse_nothing, root_of, sort, std, sum, var
+from ..shape import reshape, transpose
+from .elementwise import as_float, lerp, narrowed, widened
 
 if TYPE_CHECKING:
-    from ..core.tensor import Tensor
+    from ...core.tensor import Tensor
 
 __all__ = [
     "median", "percentile", "quantile",

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import ml_dtypes
 
-from ..core.dtype import bfloat16, float16, float32, float64, is_float, promote
-from ..core.errors import ShapeError
-from ..core.options import flag, number
-from .checks import broadcasts_to, dtype_of, on_one_device, shape_of, strong
-from .elementwise import (
+from ...core.dtype import bfloat16, float16, float32, float64, is_float, promote
+from ...core.errors import ShapeError
+from ...core.options import flag, number
+from ..checks import broadcasts_to, dtype_of, on_one_device, shape_of, strong
+from ..elementwise import (
     abs,
     add,
     cast,
@@ -54,7 +54,7 @@ from .elementwise import (
 )  # fmt: skip
 
 if TYPE_CHECKING:
-    from ..core.tensor import Tensor
+    from ...core.tensor import Tensor
 
 __all__ = [
     "divmod", "hypot", "lerp", "logaddexp", "xlog1py", "xlogy",

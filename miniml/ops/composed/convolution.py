@@ -15,14 +15,14 @@ from math import prod
 from types import FunctionType, MethodType
 from typing import TYPE_CHECKING, Any, Concatenate, NamedTuple, ParamSpec
 
-from ..core.abstract import Shape
-from ..core.dtype import float32, promote
-from ..core.errors import ShapeError
-from ..core.options import integer, number
-from ..core.primitive import freeze
-from .checks import dtype_of, needs_float, on_one_device, shape_of
-from .elementwise import abs, add, cast, equal, mul, pow, select
-from .images import (
+from ...core.abstract import Shape
+from ...core.dtype import float32, promote
+from ...core.errors import ShapeError
+from ...core.options import integer, number
+from ...core.primitive import freeze
+from ..checks import dtype_of, needs_float, on_one_device, shape_of
+from ..elementwise import abs, add, cast, equal, mul, pow, select
+from ..images import (
     EXTENTS,
     ONE,
     TAPS,
@@ -46,11 +46,11 @@ from .images import (
     same_padding,
     takes,
 )
+from ..shape import expand_dims, moveaxis, reshape, squeeze
 from .rearrange import pad
-from .shape import expand_dims, moveaxis, reshape, squeeze
 
 if TYPE_CHECKING:
-    from ..core.tensor import Tensor
+    from ...core.tensor import Tensor
 
 __all__ = [
     "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d",

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..core.abstract import Shape
-from ..core.dtype import float32, int64, promote
-from ..core.errors import ShapeError
-from ..core.options import choice, count, flag
-from .checks import as_shape, dtype_of, needs_float, on_one_device, shape_of
-from .elementwise import (
+from ...core.abstract import Shape
+from ...core.dtype import float32, int64, promote
+from ...core.errors import ShapeError
+from ...core.options import choice, count, flag
+from ..checks import as_shape, dtype_of, needs_float, on_one_device, shape_of
+from ..elementwise import (
     abs,
     add,
     cast,
@@ -37,14 +37,14 @@ from .elementwise import (
     select,
     sub,
 )
-from .images import EXTENTS, MODES, Array
-from .index import gather
-from .linalg import matmul
-from .reduce import any as any_of
-from .shape import expand_dims, reshape, split, squeeze, swapaxes, transpose
+from ..images import EXTENTS, MODES, Array
+from ..index import gather
+from ..linalg import matmul
+from ..reduce import any as any_of
+from ..shape import expand_dims, reshape, split, squeeze, swapaxes, transpose
 
 if TYPE_CHECKING:
-    from ..core.tensor import Tensor
+    from ...core.tensor import Tensor
 
 __all__ = [
     "depth_to_space", "pixel_shuffle", "pixel_unshuffle", "space_to_depth",

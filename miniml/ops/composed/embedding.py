@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..core.abstract import Shape
-from ..core.dtype import DType, int64
-from ..core.errors import AttributeRefusedError, ShapeError
-from ..core.options import choice, integer
-from .checks import dtype_of, needs_float, on_one_device, shape_of
-from .create import zeros
-from .elementwise import (
+from ...core.abstract import Shape
+from ...core.dtype import DType, int64
+from ...core.errors import AttributeRefusedError, ShapeError
+from ...core.options import choice, integer
+from ..checks import dtype_of, needs_float, on_one_device, shape_of
+from ..create import zeros
+from ..elementwise import (
     cast,
     div,
     equal,
@@ -30,15 +30,15 @@ from .elementwise import (
     stop_gradient,
     sub,
 )
-from .index import as_indices, gather, scatter_add, take_along_axis
+from ..index import as_indices, gather, scatter_add, take_along_axis
+from ..reduce import all as all_of
+from ..reduce import argmax, searchsorted, sum
+from ..shape import expand_dims, squeeze
 from .losses import checked
 from .rearrange import segment_max, segment_min
-from .reduce import all as all_of
-from .reduce import argmax, searchsorted, sum
-from .shape import expand_dims, squeeze
 
 if TYPE_CHECKING:
-    from ..core.tensor import Tensor
+    from ...core.tensor import Tensor
 
 __all__ = ["embedding_bag"]
 

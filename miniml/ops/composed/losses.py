@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from ..core.dtype import DType, float16, float32, float64, int64, is_float, promote
-from ..core.errors import AttributeRefusedError, DTypeError, ShapeError
-from ..core.options import flag, integer, number, probability
-from .checks import (
+from ...core.dtype import DType, float16, float32, float64, int64, is_float, promote
+from ...core.errors import AttributeRefusedError, DTypeError, ShapeError
+from ...core.options import flag, integer, number, probability
+from ..checks import (
     broadcast,
     broadcasts_to,
     dtype_of,
@@ -26,10 +26,9 @@ from .checks import (
     shape_of,
     strong,
 )
-from .composed import as_floats, logaddexp, xlogy
-from .control import scan
-from .create import ones_like, zeros_like
-from .elementwise import (
+from ..control import scan
+from ..create import ones_like, zeros_like
+from ..elementwise import (
     abs,
     add,
     cast,
@@ -58,13 +57,14 @@ from .elementwise import (
     stop_gradient,
     sub,
 )
-from .index import gather, take_along_axis
-from .norm import CheckedLabels, CheckedProbabilities, CrossEntropy, check_reduction, log_softmax
-from .reduce import any, mean, norm, sum
-from .shape import broadcast_to, concat, expand_dims, moveaxis, reshape, squeeze
+from ..index import gather, take_along_axis
+from ..norm import CheckedLabels, CheckedProbabilities, CrossEntropy, check_reduction, log_softmax
+from ..reduce import any, mean, norm, sum
+from ..shape import broadcast_to, concat, expand_dims, moveaxis, reshape, squeeze
+from .elementwise import as_floats, logaddexp, xlogy
 
 if TYPE_CHECKING:
-    from ..core.tensor import Tensor
+    from ...core.tensor import Tensor
 
 __all__ = [
     "bce", "bce_with_logits", "cosine_similarity", "focal_loss", "hinge", "huber_loss", "kl_div",

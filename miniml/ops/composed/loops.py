@@ -13,24 +13,25 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import optree
 
-from ..core.dtype import INTEGERS, int64
-from ..core.errors import (
+from ...core.dtype import INTEGERS, int64
+from ...core.errors import (
     AttributeRefusedError,
     DTypeError,
     OutOfRangeError,
     ShapeError,
     TracedValueError,
 )
-from ..core.options import flag
-from .checks import dtype_of, function, normal_axis, on_one_device, shape_of
-from .control import Tree, agree, cond, keeps, kept, outcome, scan, tensors, typed, while_loop
-from .create import arange
-from .elementwise import add, cast, less
-from .index import gather, getitem
-from .shape import concat, flip, moveaxis, reshape, stack
+from ...core.options import flag
+from ..checks import dtype_of, function, normal_axis, on_one_device, shape_of
+from ..control import Tree, agree, cond, keeps, kept, outcome, scan, tensors, typed, while_loop
+from ..create import arange
+from ..elementwise import add, cast, less
+from ..index import getitem
+from ..norm import CheckedLabels
+from ..shape import concat, flip, moveaxis, reshape, stack
 
 if TYPE_CHECKING:
-    from ..core.tensor import Tensor
+    from ...core.tensor import Tensor
 
 __all__ = ["associative_scan", "fori_loop", "map", "switch"]
 
@@ -113,8 +114,8 @@ def switch(index: Any, branches: Sequence[Callable[..., Tree]], *operands: Tree)
     sequence of functions, which return trees of tensors. Where the index is known, eagerly that
     is, the branch is called as it is. In a graph all are traced into a tree of `cond`s of
     logarithmic depth, and return equal structures, shapes and dtypes; under a vmap that maps the
-    index all are computed, and selected from. OutOfRangeError for any other index; in a compiled
-    function it is that of gather, and on a GPU the first branch is computed instead.
+    index all are computed, and selected from. OutOfRangeError for any other index; but a compiled
+    function on a GPU computes the nearest branch instead.
 
     >>> switch(1, [lambda x: x + 1.0, lambda x: x * 10.0], 2.0)
     Tensor(20., shape=(), dtype=float32)
@@ -166,7 +167,7 @@ def _chosen(index: Any, branches: Any) -> Any:
     try:
         known = as_int(index)
     except TracedValueError:
-        return gather(arange(count), index)
+        return CheckedLabels(count, "Switch", None, "branch number")(index)
     if not 0 <= known < count:
         raise OutOfRangeError(
             f"Switch got index {known} for {count} branches; it is from 0 to {count - 1}"

@@ -13,17 +13,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from ..core.abstract import Shape
-from ..core.dtype import DType, as_dtype, bool_, float32, float64, int64, is_float, promote
-from ..core.errors import DTypeError, ShapeError, ValueRefusedError
-from ..core.options import number
-from ..core.trace import Stream
-from . import reduce
-from .checks import as_array, broadcast, broadcasts_to, dtype_of, on_one_device, shape_of
-from .control import known_truth
-from .create import full
-from .elementwise import abs as magnitude
-from .elementwise import (
+from ...core.abstract import Shape
+from ...core.dtype import DType, as_dtype, bool_, float32, float64, int64, is_float, promote
+from ...core.errors import DTypeError, ShapeError, ValueRefusedError
+from ...core.options import number
+from ...core.trace import Stream
+from .. import reduce
+from ..checks import as_array, broadcast, broadcasts_to, dtype_of, on_one_device, shape_of
+from ..control import known_truth
+from ..create import full
+from ..elementwise import abs as magnitude
+from ..elementwise import (
     add,
     cast,
     exp,
@@ -41,11 +41,11 @@ from .elementwise import (
     sub,
     tan,
 )
-from .norm import softmax
-from .random import Gamma, Normal, Poisson, Uniform, drawn, drawn_of, extents_of
+from ..norm import softmax
+from ..random import Gamma, Normal, Poisson, Uniform, drawn, drawn_of, extents_of
 
 if TYPE_CHECKING:
-    from ..core.tensor import Tensor
+    from ...core.tensor import Tensor
 
 __all__ = [
     "beta", "cauchy", "dirichlet", "exponential", "gamma", "laplace", "poisson", "student_t",

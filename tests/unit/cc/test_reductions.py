@@ -1,0 +1,90 @@
+"""Reductions over axes that are apart, over few elements, and with NaN, against NumPy."""
+
+import numpy as np
+import pytest
+
+import miniml as ml
+from miniml import ops
+from miniml.runtime.jit import Jit
+from tests.frame.native import needs_compiler
+
+pytestmark = needs_compiler
+RNG = np.random.default_rng(3)
+
+
+def pooled(x):
+    n, c, h, w = x.shape
+    return ops.reshape(x, (n, c, h // 2, 2, w // 2, 2))
+
+
+# The shape of x, the axes, and what lies between x and the reduction.
+CASES = {
+    "pooling": ((3, 4, 12, 20), (3, 5), pooled),
+    "pooling, few columns": ((2, 3, 4, 6), (3, 5), pooled),
+    "few long rows": ((5, 3001), 0, lambda x: x),
+    "short rows": ((24, 20, 40, 10), (0, 2), lambda x: x),
+    "ends of short rows": ((6, 40, 8, 7), (1, 3), lambda x: x),
+    "one number": ((3, 5, 70), None, lambda x: x),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_reductions_are_numpys(name):
+    shape, axis, view = CASES[name]
+    x = RNG.standard_normal(shape).astype(np.float32)
+    x.reshape(-1)[[1, -3]] = np.nan, np.inf
+    given = ops.exp(ml.Tensor(np.zeros((), np.float32)))  # 1: something to compute with
+
+    def fn(x, one):
+        y = view(x) * one
+        return ops.max(y, axis), ops.min(y, axis), ops.sum(y, axis), ops.any(y > 1, axis), y
+
+    with ml.context(providers=("cc",)):
+        found = [out.asnumpy() for out in ml.jit(fn)(x, given)]
+    y = view(ml.Tensor(x)).asnumpy()
+    np.testing.assert_array_equal(found[0], y.max(axis))
+    np.testing.assert_array_equal(found[1], y.min(axis))
+    np.testing.assert_allclose(found[2], y.astype(np.float64).sum(axis), rtol=1e-5, atol=1e-4)
+    np.testing.assert_array_equal(found[3], (y > 1).any(axis))
+    np.testing.assert_array_equal(found[4], y)
+
+
+@pytest.mark.parametrize("count", [1, 15, 16, 63, 64, 65, 129, 512, 515, 1030])
+def test_a_nan_at_any_index_is_found(count):
+    x = RNG.standard_normal((count + 3, count)).astype(np.float32)
+    x[np.arange(count), np.arange(count)] = np.nan
+    with ml.context(providers=("cc",)):
+        top, low = ml.jit(lambda x: (ops.max(x, -1), ops.min(x, -1)))(x)
+    np.testing.assert_array_equal(top.asnumpy(), x.max(-1))
+    np.testing.assert_array_equal(low.asnumpy(), x.min(-1))
+
+
+@pytest.mark.parametrize(
+    "fn",
+    [
+        lambda x: ops.max(pooled(x), (3, 5)),
+        lambda x: ops.sum(x, (0, 1)),
+        ml.grad.grad(lambda x: ops.sum(ops.sin(ops.repeat(ops.repeat(x, 2, 2), 2, 3)))),
+    ],
+)
+def test_partial_results_are_not_more_than_what_is_reduced(fn):
+    x = RNG.standard_normal((8, 16, 56, 56)).astype(np.float32)
+    with ml.context(providers=("cc",)):
+        program = Jit(fn).compiled(x).program
+    made = [prepared.instance for prepared in program.prepared.values() if prepared.instance]
+    scratch = [spec for instance in made for spec in instance.workspace()]
+    bodies = [getattr(n.primitive, "body", None) for n in program.graph.nodes]
+    every = [n for body in bodies if body for n in body.nodes]
+    elements = max(np.prod(v.abstract.shape) for n in every for v in (*n.inputs, *n.outputs))
+    assert sum(np.prod(s.shape) for s in scratch) <= elements
+
+
+def test_a_maximum_has_the_same_bits_on_two_threads():
+    x = RNG.standard_normal((8, 40000)).astype(np.float32)
+    found = []
+    for threads in (1, 2):
+        with ml.context(providers=("cc",), threads=threads):
+            out = ml.jit(lambda x: (ops.sum(ops.exp(x), 0), ops.max(x, 0), ops.sum(x)))(x)
+            found.append([o.asnumpy() for o in out])
+    for one, two in zip(*found, strict=True):
+        np.testing.assert_array_equal(one, two)
