@@ -28,7 +28,7 @@ STORED = C_TYPES | dict.fromkeys(_HALVES, "uint16_t") | {bool_: C_TYPES[uint8]}
 
 
 class ScalarFunction(NamedTuple):
-    """A `static inline` C function; its unit needs the texts of `shared` before it."""
+    """A C function that is always inlined; its unit needs the texts of `shared` before it."""
 
     name: str
     text: str
@@ -55,7 +55,9 @@ def scalar_function(
         f"  const {C_TYPES[value.dtype]} {x} = {literal(value)};\n" for x, value in scalars.items()
     )
     body = f"{constants}  return {converted(out, text)};\n"
-    head = f"static inline {value_type(out)} {name}({', '.join([*takes, 'long long index'])})"
+    head = (
+        f"static MINIML_INLINE {value_type(out)} {name}({', '.join([*takes, 'long long index'])})"
+    )
     shared = (*header("convert"), *shared)
     return ScalarFunction(name, f"{head} {{\n{body}}}\n", tuple(dict.fromkeys(shared)))
 
@@ -129,6 +131,7 @@ _TYPES = {
     "int_floor_div": INTEGERS, "int_mod": INTEGERS, "int_pow": INTEGERS,
     "wrapped_quotient": INTEGERS,
 }  # fmt: skip
+_LOOPS = re.compile(r"\b(for|while)\b")
 _NAME = "\0"  # stands for the name of a function that is being defined
 
 
@@ -141,8 +144,10 @@ def definition(name: str) -> tuple[str, ...]:
         return (*header(where), _choice(name, parameters, by, _REAL))
     given, types = re.findall(r"A (\w+)", parameters), _TYPES.get(name, _ANY)
     made = [in_c(f"{where} {_NAME}({parameters}) {body}\n", {"A": dtype}) for dtype in types]
+    # Those with loops are no vector code, and long.
+    inline = "inline" if _LOOPS.search(body) else "MINIML_INLINE"
     texts = (
-        f"static inline {text.replace(_NAME, f'miniml_{name}_{dtype.name}')}"
+        f"static {inline} {text.replace(_NAME, f'miniml_{name}_{dtype.name}')}"
         for (text, _), dtype in zip(made, types, strict=True)
     )
     by = " + ".join(f"({x})" for x in given) if f" {name}(" in _NUMBERS else given[0]

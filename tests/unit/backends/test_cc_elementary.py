@@ -259,13 +259,18 @@ def tuning():
     return ["-mtune=haswell"] if gcc else []
 
 
-def assembly(sources, tmp_path):
-    """The assembly of kernels, by name."""
+def assembled(text, tmp_path, *more):
+    """The assembly of a unit's text, with more flags."""
     out = tmp_path / "unit.s"
     flags = [flag for flag in units.FLAGS if flag != "-shared"]
-    command = [*COMPILER, *flags, *tuning(), "-S", "-x", "c", "-", "-o", str(out)]
-    subprocess.run(command, input=unit(sources).encode(), check=True, capture_output=True)
-    text = out.read_text("latin-1")
+    command = [*COMPILER, *flags, *tuning(), *more, "-S", "-x", "c", "-", "-o", str(out)]
+    subprocess.run(command, input=text.encode(), check=True, capture_output=True)
+    return out.read_text("latin-1")
+
+
+def assembly(sources, tmp_path):
+    """The assembly of kernels, by name."""
+    text = assembled(unit(sources), tmp_path)
     ends = ("\n" + text).split("\n.LFE") if ".LFE" in text else text.split(".Lfunc_end")
     return {s: next(part.partition(f"\n{s.name}:")[2] for part in ends if f"\n{s.name}:" in part)
             for s in sources}  # fmt: skip
@@ -290,3 +295,24 @@ def test_compilers_vectorise_them(tmp_path):
     for source, text in found.items():
         assert VECTORS.search(text), loops[source]
         assert not CALLS.findall(text), loops[source]
+
+
+FUNCTION = re.compile(r"\.type\s+(miniml_\S+),\s*[@%]function")
+
+
+@pytest.mark.parametrize("uses", [1, 4])
+def test_no_unit_keeps_a_function_of_one_element(tmp_path, uses):
+    """In units of every size: by -O1, where a compiler inlines next to nothing by its own choice,
+    as it does by -O3 in a unit that has grown."""
+    names = [*WIDE, "sqrt", "rsqrt", "floor", "abs", "max"]
+    texts = [
+        (f"{name}(x * T({i})" + ", x" * (name == "max") + ")", dtype)
+        for name in names for dtype in (float32, float64) for i in range(uses)
+    ]  # fmt: skip
+    texts += [(f"pow(x, T({i}))", dtype) for dtype in (float32, float64) for i in range(uses)]
+    text = unit([loop(text, [("x", dtype)], dtype) for text, dtype in texts])
+    kept = {*FUNCTION.findall(assembled(text, tmp_path, "-O1"))}
+    assert kept <= {"miniml_serial", "miniml_start"}
+    if kept and uses > 1:  # the assembler knows functions, and would show one that is called
+        text = text.replace("inline __attribute__((always_inline))", "inline")
+        assert "miniml_tanh_float32" in FUNCTION.findall(assembled(text, tmp_path, "-O1"))

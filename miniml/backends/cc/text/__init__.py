@@ -12,7 +12,9 @@ _INCLUDE = re.compile(r'^#include "(\w+)\.h"\n', re.MULTILINE)
 
 @cache
 def header(name: str) -> tuple[str, ...]:
-    """The text of a header, after those that it includes."""
+    """The text of a header, after those that it includes. Its functions, which are of one element,
+    are always inlined."""
     text = (_HERE / f"{name}.h").read_text("utf-8")
+    text = text.replace("static inline", "static MINIML_INLINE")
     before = (part for other in _INCLUDE.findall(text) for part in header(other))
     return (*dict.fromkeys(before), _INCLUDE.sub("", text))

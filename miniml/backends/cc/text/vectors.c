@@ -21,7 +21,6 @@
 #define MINIML_WIDER_float double
 #define MINIML_WIDER_double long double
 #define MINIML_UNROLL _Pragma("GCC unroll 16")
-#define MINIML_INLINE inline __attribute__((always_inline))
 /* One function for all callers: no copies for their constants, which take long to compile. */
 #if defined(__clang__)
 #define MINIML_ONCE __attribute__((noinline))
