@@ -51,7 +51,8 @@ class Written:
 
 @dataclass
 class Block:
-    """The nodes of a graph in the file, with its inputs and outputs."""
+    """The nodes of one graph at one size. Writers of primitives get it as `emit`, and call it to
+    put a node down: `emit("Add", x, y)` is the node's output.
 
     name: str
     inputs: list[Value] = field(default_factory=list)
