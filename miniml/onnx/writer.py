@@ -25,7 +25,7 @@ from ..core.files import writable, write
 from ..graph.ir import Graph, flatten_arguments
 from ..graph.tracing import trace
 from . import operators
-from .model import flattened
+from .model import FIXED, flattened
 from .tape import Array, Block, Function, Tape, Value, Written, cleaned, same
 from .tensors import NEWEST, code_of, wheel
 
@@ -114,6 +114,7 @@ def _put(model: Any, target: Path, path: Any) -> None:
     write(target, iter([model.SerializeToString()]), path)
 
 
+INTS = "?biu"
 INSIDE = 2**31 - 2**24  # bytes of arrays that stand in the file itself: protobuf holds 2 GB
 
 
@@ -165,11 +166,16 @@ class _Protobuf:
         domains = {f.domain for f in functions} | {n.domain for n in flattened(nodes)}
         imports = [("", tape.opset), *((d, 1) for d in sorted(domains - {""}))]
         opsets = [helper.make_opsetid(*each) for each in imports]
-        return helper.make_model(
+        model = helper.make_model(
             graph, opset_imports=opsets, functions=functions, producer_name="miniml",
             producer_version=str(sys.modules["miniml"].__version__),
             ir_version=max(8, helper.find_min_ir_version_for(opsets[:1])),
         )  # fmt: skip
+        learned = {n for n, p in tape.parameters.items() if p.requires_grad}
+        fixed = [n for n, a in self.arrays.items() if n not in learned and a.dtype.kind not in INTS]
+        if fixed:
+            helper.set_model_props(model, {FIXED: "\n".join(fixed)})
+        return model
 
     def _name(self, name: str) -> str:
         """The name in the file of a value on the tape, which is put there if it is a constant."""
