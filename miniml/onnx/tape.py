@@ -51,8 +51,7 @@ class Written:
 
 @dataclass
 class Block:
-    """The nodes of one graph at one size. Writers of primitives get it as `emit`, and call it to
-    put a node down: `emit("Add", x, y)` is the node's output.
+    """The nodes of a graph in the file, with its inputs and outputs."""
 
     name: str
     inputs: list[Value] = field(default_factory=list)
@@ -71,8 +70,8 @@ class Function:
 
 
 class Tape:
-    """The nodes of one graph at one size. Writers of primitives get it as `emit`, and call it to put
-    a node down: `emit("Add", x, y)` is the node's output.
+    """The nodes of one graph, at one size of it. Writers of primitives get it as `emit`, and call
+    it to put a node down: `emit("Add", x, y)` is the node's output.
 
     Inputs are Values, None for absent ones, NumPy arrays and `emit.extents(...)`, which become
     initializers. Attributes are those of the operator's row, by which files are read.
