@@ -8,7 +8,7 @@ from functools import partial
 
 import numpy as np
 
-from ...core.dtype import float64, is_float
+from ...core.dtype import float64, is_float, uint64
 from ...core.tensor import Tensor
 from ...grad.batching import batch_rules, vmap
 from ...grad.forward import jvp_rules
@@ -136,7 +136,10 @@ def as_batch(call: Call) -> Iterator[Variant]:
     if not said or not compilable(call) or not call.arrays:
         return
     every = range(len(call.arrays))
-    for mapped in (every, *([i] for i in every if len(every) > 1 and not cls.elementwise)):
+    # Where examples share the state of a random stream, each draws for itself.
+    draws = any(d == uint64 for d in call.dtypes)
+    apart = len(every) > 1 and not cls.elementwise and not draws
+    for mapped in (every, *([i] for i in every if apart)):
         yield from _mapped(call, set(mapped), f"under vmap, by {said}")
 
 
