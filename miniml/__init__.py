@@ -81,6 +81,7 @@ Tensor._namespace = _array_namespace
 if typing.TYPE_CHECKING:  # checkers read the imports
     from . import array_api as array_api
     from . import data as data
+    from . import export as export
     from . import grad as grad
     from . import interop as interop
     from . import nn as nn
@@ -90,6 +91,7 @@ if typing.TYPE_CHECKING:  # checkers read the imports
     from . import train as train
     from . import viz as viz
     from .array_api.creation import from_dlpack as from_dlpack
+    from .export import export_c as export_c
     from .grad.batching import vmap as vmap
     from .grad.formula import elementwise as elementwise
     from .nn.container import recompute as recompute
@@ -98,10 +100,11 @@ if typing.TYPE_CHECKING:  # checkers read the imports
     from .train import train_step as train_step
     from .viz import draw as draw
 else:  # imported where they are first used: whoever runs a graph needs none of them
-    _LATER = ("array_api", "data", "grad", "interop", "nn", "onnx", "optim", "testing", "train")
-    _LATER += ("viz",)
+    _LATER = ("array_api", "data", "export", "grad", "interop", "nn", "onnx", "optim", "testing")
+    _LATER += ("train", "viz")
     _OF = {"recompute": "nn.container", "draw": "viz", "vmap": "grad.batching"}
     _OF |= {"elementwise": "grad.formula", "from_dlpack": "array_api.creation"}
+    _OF["export_c"] = "export"
     _OF |= dict.fromkeys(("load_checkpoint", "save_checkpoint", "train_step"), "train")
     __all__, __dir__, _missing = hints.names(globals(), "errors", "ops", *_LATER, *_OF)
 

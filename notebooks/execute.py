@@ -1,7 +1,12 @@
-"""Run notebooks: each .py beside this file becomes an executed .ipynb (make notebooks)."""
+"""Run notebooks: each .py beside this file becomes an executed .ipynb (make notebooks).
+
+One that imports a package which is not installed is left as it is, with a line that says so.
+"""
 
 import argparse
+import ast
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import jupytext
@@ -9,6 +14,18 @@ import nbclient
 import nbformat
 
 FOLDER = Path(__file__).resolve().parent
+
+
+def missing(path: Path) -> list[str]:
+    """The packages that a notebook imports and that are not installed."""
+    names = []
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        if isinstance(node, ast.Import):
+            names += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            names.append(node.module or "")
+    packages = {name.partition(".")[0] for name in names}
+    return sorted(p for p in packages if find_spec(p) is None)
 
 
 def executed(path: Path) -> nbformat.NotebookNode:
@@ -32,6 +49,9 @@ def main() -> int:
     options = parser.parse_args()
     for path in sorted(FOLDER.glob("[0-9]*.py")):
         if options.numbers and path.stem[:2] not in options.numbers:
+            continue
+        if lacking := missing(path):
+            print(f"{path.name}: not run, no {', '.join(lacking)}")
             continue
         notebook = executed(path)
         target = path.with_suffix(".ipynb")

@@ -26,7 +26,7 @@ ROOT = Path(__file__).parents[1]
 PUBLIC = (
     "miniml", "miniml.errors", "miniml.ops", "miniml.nn", "miniml.optim", "miniml.data",
     "miniml.train", "miniml.grad", "miniml.testing", "miniml.onnx", "miniml.interop", "miniml.viz",
-    "miniml.ops.rules", "miniml.ops.validator",
+    "miniml.export", "miniml.ops.rules", "miniml.ops.validator",
 )  # fmt: skip
 
 
@@ -43,7 +43,7 @@ INTERNAL = (
     Internal(
         "miniml.core",
         "device faults frame opinfo unit/cc unit/grad unit/graph unit/ops unit/runtime unit/train "
-        "unit/data unit/interop unit/onnx unit/testing unit/test_checkpoint.py "
+        "unit/data unit/export unit/interop unit/onnx unit/testing unit/test_checkpoint.py "
         "unit/test_completeness.py unit/test_families.py unit/test_mistakes.py "
         "unit/test_settings_page.py",
         "settings in force, kinds of dtypes, the table of primitives: no user asks for them",
@@ -87,7 +87,8 @@ INTERNAL = (
     Internal("miniml.onnx.operators", "unit/core", "the table of operators is compared"),
     Internal(
         "miniml.cli",
-        "device unit/core unit/onnx unit/test_cli.py unit/test_run.py unit/test_show.py",
+        "device unit/core unit/export unit/onnx unit/test_cli.py unit/test_run.py "
+        "unit/test_show.py",
         "commands are run in this process",
     ),
     Internal("miniml.viz", "unit/test_viz.py unit/test_draw.py", "pages are measured"),

@@ -21,6 +21,7 @@ COMMANDS = {
     "summary": "a network, its layers and its parameters",
     "run": "a saved graph, on arrays in files",
     "onnx": "models in ONNX: what they need",
+    "export": "a model as one C file without dependencies",
     "bench": "speed and memory, measured (in a checkout)",
 }
 

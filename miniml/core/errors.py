@@ -138,6 +138,10 @@ class OnnxError(MinimlError, ValueError):
         super().__init__(plain if short else f"{plain[:half]} [...] {plain[-half:]}")
 
 
+class ExportError(MinimlError, ValueError):
+    """A network or step has something that the other form, such as a C file, cannot hold."""
+
+
 class InUseError(MinimlError, RuntimeError):
     """Parameters are used by a step that this call interrupted, or that waits for this call."""
 

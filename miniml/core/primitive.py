@@ -43,9 +43,8 @@ from .errors import (
     point_at,
     user_location,
 )
-from .facts import Facts, check_facts
+from .facts import Facts, check_facts, complete, fill_in, row_of
 from .options import brief
-from .row import complete, fill_in, row_of
 from .trace import current_trace
 
 if TYPE_CHECKING:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
+from functools import cached_property
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,9 @@ Opsets = Mapping[str, int]  # the version of each domain
 
 
 # --- Files ----------------------------------------------------------------------------------------
+
+
+FIXED = "miniml.fixed"  # the key of metadata under which `save` names what nobody learns
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,6 +57,12 @@ class Model:
             raise OnnxError(f"{source if folder else 'the model'} holds no graph, or is damaged")
         functions = {(f.domain, f.name): f for f in proto.functions}
         return Model(proto, folder, opsets(proto.opset_import), functions)
+
+    @cached_property
+    def fixed(self) -> frozenset[str]:
+        """The initializers that nobody learned, where the writer of the file has said so."""
+        said = (p.value for p in self.proto.metadata_props if p.key == FIXED)
+        return frozenset(name for names in said for name in names.split("\n"))
 
     def nodes(self) -> Iterator[tuple[Any, Opsets]]:
         """Every node, those of subgraphs and functions included, with the versions it uses."""

@@ -274,6 +274,7 @@ class Scope:
         for tensor in graph.initializer:
             weight = self.reading.initializer(graph, tensor)
             fixed = weight.array.dtype.kind in "?biu" or tensor.name in self.constants
+            fixed = fixed or tensor.name in self.reading.model.fixed
             self.define(tensor.name, weight.array if fixed else weight)
 
     def run(self, nodes: Sequence[Any], outputs: Sequence[str]) -> tuple[Any, ...]:

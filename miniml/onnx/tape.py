@@ -109,9 +109,8 @@ class Tape:
             tape.block.outputs.append(tape._output(tape.value(var), tape.name(name)))
         for name, value in tape.updates.items():
             tape.block.outputs.append(tape._output(value, tape.name(f"{name}_next")))
-        tape.block.nodes = tape._biased(
-            _used(tape.block.nodes, [v.name for v in tape.block.outputs])
-        )
+        nodes = _used(tape.block.nodes, [v.name for v in tape.block.outputs])
+        tape.block.nodes = tape._normalised(tape._biased(nodes))
         return tape
 
     def __call__(self, type: str, *inputs: Any, domain: str = "", **attributes: Any) -> Value:
@@ -308,6 +307,54 @@ class Tape:
         fits = shaped.row.type == "Reshape" and source is not None and source.shape == right[:1]
         return shaped.inputs[0] if fits else ""
 
+    def _normalised(self, nodes: list[Written]) -> list[Written]:
+        """The nodes with each normalization of channels by known statistics as one, which other
+        runtimes fold into convolutions."""
+        readers = Counter(chain((v.name for v in self.block.outputs), *map(_reads, nodes)))
+        made = {name: n for n in nodes for name in n.outputs if readers[name] == 1}
+        merged = {n.outputs[0]: self._normalization(n, made) for n in nodes}
+        rest = [merged[n.outputs[0]] or n for n in nodes]
+        return _used(rest, [v.name for v in self.block.outputs])
+
+    def _normalization(self, last: Written, made: Mapping[str, Written]) -> Written | None:
+        """(x - mean) (gamma rsqrt(var + eps)) + beta as one node, where it ends in `last`."""
+
+        def inputs(name: str, type: str) -> tuple[str, str]:
+            node = made.get(name)
+            found = node is not None and node.row.type == type and len(node.inputs) == 2
+            return node.inputs if found else ("", "")  # type: ignore[union-attr,return-value]
+
+        scaled, shift = last.inputs if last.row.type == "Add" else ("", "")
+        centred, factor = inputs(scaled, "Mul")
+        x, mean = inputs(centred, "Sub")
+        kind = self.types.get(x)
+        if kind is None or len(kind.shape) < 2:
+            return None
+        scale, beta, mean = (self._channels(n, kind, made) for n in (factor, shift, mean))
+        gamma, root = inputs(scale, "Mul")
+        under = made.get(root)
+        var, eps = inputs(under.inputs[0] if under and under.row.type == "Rsqrt" else "", "Add")
+        number = self.constants.get(eps)
+        if number is None or number.size != 1 or "" in (beta, mean, gamma, var):
+            return None
+        row = operators.find("", "BatchNormalization", self.opset)
+        assert row is not None
+        return replace(
+            last, row=row, inputs=(x, gamma, beta, mean, var),
+            parameters=row.parameters(epsilon=float(number.item())),
+        )  # fmt: skip
+
+    def _channels(self, name: str, x: Abstract, made: Mapping[str, Written]) -> str:
+        """The vector of numbers for each channel of x that a value is, "" where it is another."""
+        count, behind = x.shape[1], len(x.shape) - 2
+        own, node = self.types.get(name), made.get(name)
+        if own is None or own.shape != (count, *(1,) * behind) or own.dtype != x.dtype:
+            return ""
+        reshaped = node is not None and node.row.type == "Reshape"
+        source = node.inputs[0] if reshaped else name  # type: ignore[union-attr]
+        kind = self.types.get(source)
+        return source if kind is not None and kind.shape == (count,) else ""
+
     # What writers are made of ------------------------------------------------------------------
 
     def inline(self, graph: Graph, inputs: Sequence[Value]) -> tuple[Value, ...]:
@@ -359,6 +406,7 @@ class Tape:
         outer, self.block = self.block, Block(self.name(name))
         try:
             self.block.inputs = [Value(self.name("input"), t) for t in types]
+            self.types.update(zip((v.name for v in self.block.inputs), types))
             outputs = body(*self.block.inputs)
             for value in outputs:
                 self.block.outputs.append(self._output(value, self.name("output")))

@@ -11,7 +11,6 @@ from .bases import Comparison as Comparison
 from .bases import FloatBinary as FloatBinary
 from .bases import FloatUnary as FloatUnary
 from .bases import Unary as Unary
-from .bits import *  # noqa: F403
 from .composed.convolution import *  # noqa: F403
 from .composed.distributions import *  # noqa: F403
 from .composed.elementwise import *  # noqa: F403
@@ -30,6 +29,7 @@ from .fourier import *  # noqa: F403
 from .images import *  # noqa: F403
 from .index import *  # noqa: F403
 from .linalg import *  # noqa: F403
+from .logic import *  # noqa: F403
 from .norm import *  # noqa: F403
 from .random import *  # noqa: F403
 from .reduce import *  # noqa: F403

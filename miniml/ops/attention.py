@@ -24,9 +24,10 @@ from ..core.settings import current
 from ..core.trace import computes_at_once, current_trace
 from .bases import Flops
 from .checks import broadcast, dtype_of, is_one_integer, needs_float, on_one_device, shape_of
-from .elementwise import add, cast, cos, equal, logical_not, mul, select, sin, sub
+from .elementwise import add, cast, cos, mul, sin, sub
 from .images import lengths
 from .linalg import matmul
+from .logic import equal, logical_not, select
 from .norm import softmax
 from .random import block_count
 from .random import dropout as dropped

@@ -31,7 +31,8 @@ from ..core.trace import Partition, computes_at_once, current_trace, partition
 from .bases import moves
 from .checks import function, needs_float
 from .create import full
-from .elementwise import add, cast, logical_and
+from .elementwise import add, cast
+from .logic import logical_and
 from .shape import reshape, split, stack
 
 if TYPE_CHECKING:

@@ -36,20 +36,15 @@ from .elementwise import (
     ceil,
     div,
     exp2,
-    greater,
-    isfinite,
-    isnan,
-    less_equal,
     log2,
-    logical_and,
     maximum,
     mul,
     neg,
-    select,
     stop_gradient,
     sub,
 )
 from .linalg import matmul
+from .logic import greater, isfinite, isnan, less_equal, logical_and, select
 from .reduce import norm
 from .shape import broadcast_to, expand_dims, reshape, squeeze, swapaxes
 

@@ -5,8 +5,8 @@ A row has its formula; `numpy`, the ufunc that is its kernel on the CPU (longer 
 `onnx`; and `bprop`. `ops/composed` has the functions that are made of several of them.
 
 In order: casts, arithmetic, rounding and clipping; powers, exponentials and logarithms, with the
-gamma functions; trigonometric functions; activations and the error function; comparisons, logic
-and selection; complex numbers.
+gamma functions; trigonometric functions; activations and the error function; complex numbers. The
+rows of comparisons, logic, bits and selection stand in `ops/logic.py`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,6 @@ from .bases import (
     SIGNED,
     UNSIGNED,
     Binary,
-    Comparison,
     FloatBinary,
     FloatUnary,
     NumberBinary,
@@ -42,6 +41,7 @@ from .bases import (
     moves,
 )
 from .checks import needs_complex, needs_number
+from .logic import isfinite, logical_and, logical_not, select
 
 if TYPE_CHECKING:
     from ..core.tensor import Tensor
@@ -67,11 +67,6 @@ __all__ = [
     "LeakyReLUGrad", "ELU", "GELU", "ExpNegSquare", "NormalCDF",
     "erf", "erfc", "erfinv", "sigmoid", "softplus", "silu", "relu", "relu_grad", "leaky_relu",
     "elu", "gelu",
-    "Equal", "NotEqual", "Less", "LessEqual", "Greater", "GreaterEqual",
-    "LogicalAnd", "LogicalOr", "LogicalXor", "LogicalNot", "IsNan", "IsInf", "IsFinite", "Select",
-    "equal", "not_equal", "less", "less_equal", "greater", "greater_equal",
-    "logical_and", "logical_or", "logical_xor", "logical_not", "isnan", "isinf", "isfinite",
-    "select", "where",
     "Complex", "Real", "Imag", "Conj",
 ]
 
@@ -687,120 +682,6 @@ def gelu(x: Any, approximate: bool | str = False) -> Tensor:
     known = {"none": False, "tanh": True}
     word: Any = known.get(approximate, approximate) if isinstance(approximate, str) else approximate
     return GELU(word)(x)
-
-
-# --- Comparisons and selection --------------------------------------------------------------------
-
-def _pairs(codes: str) -> tuple[str, ...]:
-    """The signatures of comparisons of two tensors of each of these dtypes."""
-    return tuple(f"{c}{c}->?" for c in codes)
-
-class Equal(Comparison):
-    """x == y; NaN equals nothing."""
-    commutative = takes_complex = True
-    numpy, expression = {_pairs(ANY + COMPLEX): "equal"}, "x == y"
-
-class NotEqual(Comparison):
-    """x != y; NaN differs from everything."""
-    commutative = takes_complex = True
-    numpy, expression = {_pairs(ANY + COMPLEX): "not_equal"}, "x != y"
-
-class Less(Comparison):
-    """x < y."""
-    numpy, expression = "less", "x < y"
-
-class LessEqual(Comparison):
-    """x <= y."""
-    numpy, expression, onnx = "less_equal", "x <= y", ("LessOrEqual", 12)
-
-class Greater(Comparison):
-    """x > y."""
-    numpy, expression = "greater", "x > y"
-
-class GreaterEqual(Comparison):
-    """x >= y."""
-    numpy, expression, onnx = "greater_equal", "x >= y", ("GreaterOrEqual", 12)
-
-class Logical(Binary, abstract=True):
-    """Two bool tensors, broadcast; other dtypes are refused."""
-    commutative = True
-    promote = False
-    differentiable = False
-    dtypes = "?"
-    infer_dtype = rules.bools
-
-class LogicalAnd(Logical):
-    """True where both are."""
-    numpy, expression = "logical_and", "x & y"
-
-class LogicalOr(Logical):
-    """True where at least one is."""
-    numpy, expression = "logical_or", "x | y"
-
-class LogicalXor(Logical):
-    """True where exactly one is."""
-    numpy, expression = "logical_xor", "x != y"
-
-class LogicalNot(Unary):
-    """True where x is False; other dtypes than bool are refused."""
-    differentiable = False
-    dtypes = "?"
-    infer_dtype = rules.bools
-    numpy, expression, onnx = "logical_not", "!x", ("Not", 1)
-
-_TESTED = tuple(f"{c}->?" for c in ANY + COMPLEX)
-
-class FloatKind(Unary, abstract=True):
-    """A test of the kind of float that each element is; integers and bools are finite, a complex
-    number is where both parts are."""
-    differentiable, takes_complex = False, True
-    dtypes = tuple(f"{c}->?" for c in ANY)
-    infer_dtype = rules.always(bool_)
-
-class IsNan(FloatKind):
-    """True where x is not a number."""
-    numpy, expression, onnx = {_TESTED: "isnan"}, "is_nan(x)", ("IsNaN", 9)
-
-class IsInf(FloatKind):
-    """True where x is an infinity of either sign."""
-    numpy, expression = {_TESTED: "isinf"}, "is_inf(x)"
-
-class IsFinite(FloatKind):
-    """True where x is neither NaN nor an infinity."""
-    numpy, expression = {_TESTED: "isfinite"}, "x - x == x - x"
-
-class Select(Primitive):
-    """x where cond is True, y where it is False; the three broadcast.
-
-    cond: bool. x and y are promoted to their common dtype, which is the output's. The gradient of
-    elements that were not selected is 0, even where they are NaN or infinite.
-    """
-    elementwise, linear, takes_complex = True, ("x y",), True
-    promote = ("x", "y")
-    dtypes = tuple(f"?{c}{c}->{c}" for c in ANY)
-    expression, onnx = "cond ? x : y", ("Where", 9)
-
-    if TYPE_CHECKING:
-        def __call__(self, cond: Any, x: Any, y: Any) -> Tensor: ...
-    inputs = ("cond", "x", "y")
-    infer_shape = rules.broadcast
-
-    def infer_dtype(self, cond: DType, x: DType, y: DType) -> DType:
-        if cond != bool_:
-            raise DTypeError(
-                f"Select needs a bool condition; got {cond.name}; compare first, as in cond != 0"
-            )
-        return x
-
-    def bprop(self, cond: Any, x: Any, y: Any, out: Any, dout: Any) -> Any:
-        return None, select(cond, dout, 0), select(cond, 0, dout)
-
-
-equal, not_equal, less, less_equal = Equal(), NotEqual(), Less(), LessEqual()
-greater, greater_equal = Greater(), GreaterEqual()
-logical_and, logical_or, logical_xor = LogicalAnd(), LogicalOr(), LogicalXor()
-logical_not, isnan, isinf, isfinite = LogicalNot(), IsNan(), IsInf(), IsFinite()
-select = where = Select()
 
 
 # --- Complex numbers ------------------------------------------------------------------------------

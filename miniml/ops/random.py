@@ -48,8 +48,9 @@ from .checks import (
 from .composed.elementwise import as_float
 from .control import known_truth
 from .create import arange
-from .elementwise import add, cast, floor, greater_equal, isfinite, log, logical_and, mul, select
+from .elementwise import add, cast, floor, log, mul
 from .index import gather, getitem
+from .logic import greater_equal, isfinite, logical_and, select
 from .reduce import argsort
 from .shape import reshape
 

@@ -22,7 +22,7 @@ from .bases import per_input
 from .checks import Axes, dtype_of, normal_axes, normal_axis, on_one_device, reduced_shape, shape_of
 from .composed.elementwise import as_float, isclose, narrowed, widened
 from .create import arange
-from .elementwise import equal, logical_or, not_equal, select
+from .logic import equal, logical_or, not_equal, select
 from .shape import reshape
 
 if TYPE_CHECKING:

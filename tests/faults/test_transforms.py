@@ -9,7 +9,7 @@ from miniml import float64, int64, ops
 from miniml.errors import MinimlError
 from miniml.grad import batch_rules, jvp_rules
 from miniml.testing.calls import calls
-from miniml.testing.opchecks.facts import as_batch, as_linear, as_tangent
+from miniml.testing.opchecks.relations import as_batch, as_linear, as_tangent
 
 from ..opinfo import ROWS
 

@@ -18,6 +18,7 @@ from miniml.ops.checks import normal_axis
 
 from ..faults.natural import (
     Natural,
+    alike,
     both,
     matrices,
     natural,
@@ -237,7 +238,7 @@ def a_kink(which: str) -> Natural:
     return unary(f, slope)
 
 
-@kind("floor", "sawtooth", "rounded", "sign")
+@kind("floor", "sawtooth", "rounded", "sign", level="warning")
 def a_step(which: str) -> Natural:
     f, slope = {
         "floor": (np.floor, lambda x: 0.0 * x),
@@ -420,6 +421,22 @@ def a_hole_that_is_filled(which: str) -> Natural:
         "x log x": lambda x: special.xlogy(abs(x), abs(x)),
     }[which]
     return quiet(f)
+
+
+@kind("a number", "another input", "a window", "a mask", level="warning")
+def a_factor_that_is_zero(which: str) -> Natural:
+    """An infinity times 0 is NaN, as NumPy has it: no formula is to blame."""
+    if which == "another input":
+        return natural("x", alike, np.multiply, lambda x, w, out, d: (d * w, d * x), numbers(2))
+    weigh: Any = {
+        "a number": lambda n: 0.0,
+        "a window": lambda n: np.arange(n) % 2.0,
+        "a mask": lambda n: np.arange(n) > 0,
+    }[which]
+    return row_of(
+        lambda x: x * weigh(x.shape[-1]),
+        lambda x, out, d: d * constant(np.broadcast_to(weigh(x.shape[-1]), x.shape), d),
+    )
 
 
 @kind("zeroed", "largest", "counted")

@@ -20,7 +20,7 @@ CONTRACT = {
         Primitive PrimitiveWithInfer PrimitiveWithCheck prim_attr_register infer_rule KernelAttr
         Kernel kernel ArraySpec elementwise_kernel raw_kernel Launch recompute hooks profile interop
         from_dlpack array_api debug_nans register_pass schedule_pass unregister_pass register_rule
-        draw nn onnx ops optim grad testing errors data viz train""",
+        draw nn onnx ops optim grad testing errors data viz train export_c""",
     "miniml.nn": """Cell CellList Sequential Dense ReLU LSTM GRU RNN MultiHeadAttention
         TransformerEncoderLayer TransformerDecoderLayer LearnedPositions RotaryPositions
         SinusoidalPositions load_torch_state CrossEntropyLoss MSELoss init""",
@@ -53,6 +53,7 @@ def test_dir_shows_the_contract_and_no_inner_module(package):
         "array_api",
         "data",
         "errors",
+        "export",
         "grad",
         "init",
         "interop",

@@ -21,7 +21,7 @@ def test_every_primitive_is_shown_whole(name):
     assert re.search(r"miniml/ops/\w+\.py:\d+", definition)
     assert f"class {LIBRARY[name].__name__}(" in definition
     if LIBRARY[name].differentiable:
-        assert re.search(r"miniml/(grad/rules/\w+|ops/elementwise)\.py:\d+", gradient)
+        assert re.search(r"miniml/(grad/rules/\w+|ops/elementwise|ops/logic)\.py:\d+", gradient)
     else:
         assert "by definition" in gradient
     assert "cpu, from 'miniml'" in kernels

@@ -264,7 +264,8 @@ def weight_grad_in_blocks(node: KernelNode, windows: Windows, v: Vectors) -> Wri
 
 def table(declared: str, rows: Sequence[Sequence[int]]) -> str:
     """A constant array of C, with an element even where there are no rows."""
-    elements = ", ".join("{" + ", ".join(map(str, row)) + "}" for row in rows or [(0,)])
+    words = [", ".join(map(str, row)) for row in rows or [(0,)]]
+    elements = ", ".join(f"{{{word}}}" if ", " in word else word for word in words)
     return f"static const {declared}[] = {{{elements}}};\n"
 
 

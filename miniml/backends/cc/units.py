@@ -160,8 +160,8 @@ def provide(services: ctypes.Structure) -> None:
 # --- Source text ----------------------------------------------------------------------------------
 
 
-# The beginning of every unit. `miniml_start` gives it the services of the process that loads it.
-SERVICES = """\
+# What every kernel may use: `parallel` and a BLAS are services of the process that loads it.
+DECLARATIONS = """\
 #include <stdint.h>
 #include <stddef.h>
 #include <string.h>
@@ -180,8 +180,11 @@ typedef struct {
 static void miniml_serial(void (*part)(void *, long), void *data, long parts) {
   for (long i = 0; i < parts; ++i) part(data, i);
 }
-static miniml_services miniml = {miniml_serial, 0, 0};
-void miniml_start(const miniml_services *given) { miniml = *given; }
+"""
+# The beginning of every unit. `miniml_start` gives it the services.
+SERVICES = f"""\
+{DECLARATIONS}static miniml_services miniml = {{miniml_serial, 0, 0}};
+void miniml_start(const miniml_services *given) {{ miniml = *given; }}
 """
 KERNEL = "KERNEL"  # stands for the kernel's own name in its text
 

@@ -1,7 +1,7 @@
 """The table of scalar expressions, the library's and users', by primitive and signature.
 
 Elementwise classes say theirs themselves. Then the C types in which elements are stored, computed
-and summed; at the end bounds and casts.
+and summed; bounds and casts; tensors made from numbers alone, by index; and the reductions.
 """
 
 from __future__ import annotations
@@ -10,11 +10,15 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, Protocol
+from math import isinf
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
 from ...core.dtype import (
+    FLOATS,
+    INTEGERS,
+    REAL,
     DType,
     bool_,
     float32,
@@ -24,6 +28,7 @@ from ...core.dtype import (
     int16,
     int32,
     int64,
+    type_code,
     uint8,
     uint16,
     uint32,
@@ -179,3 +184,117 @@ for _from in ANY:  # all casts from a dtype are one unit
         # Of bools to floats: GCC 12 makes the choice run ten times as fast as the conversion.
         _text = "x ? 1.0f : 0.0f" if _from == "?" and _to in FLOAT else "x"
         table["Cast", f"{_from}->{_to}"] = Expression(_text, f"cast {_from}", types=())
+
+
+# --- Tensors made from numbers alone, by the index of the element ---------------------------------
+
+
+def given(node: TypedCall) -> Mapping[str, Any]:
+    return node.attrs
+
+
+def filled(node: TypedCall) -> dict[str, Any]:
+    """The value of Full, rounded to the output's dtype."""
+    return {"value": np.asarray(node.attrs["value"]).astype(node.outputs[0].dtype)[()]}
+
+
+def spaced(node: TypedCall) -> dict[str, Any]:
+    """The start and step of Linspace, halved if the distance of the ends overflows float64."""
+    start, stop, num = (node.attrs[name] for name in ("start", "stop", "num"))
+    scale = 2.0 if isinf(float(stop) - float(start)) else 1.0
+    step = (stop / scale - start / scale) / max(num - 1, 1)
+    end = num - 1 if num > 1 else -1  # the index of the element that is `stop` itself
+    return {"start": start / scale, "stop": stop, "step": step, "scale": scale, "end": end}
+
+
+def whole_steps(node: TypedCall) -> dict[str, Any]:
+    """The start and step of Linspace of integers."""
+    start, stop, num = (int(node.attrs[name]) for name in ("start", "stop", "num"))
+    return modular(start, (stop - start) // max(num - 1, 1))
+
+
+def counted(node: TypedCall) -> dict[str, Any]:
+    """The start and step of Arange of integers."""
+    return modular(int(node.attrs["start"]), int(node.attrs["step"]))
+
+
+def modular(start: int, step: int) -> dict[str, Any]:
+    return {"start": start % 2**64, "step": step % 2**64}
+
+
+_SPACED = (*((n, float64) for n in ("start", "stop", "step", "scale")), ("end", int64))
+_COUNT, _COUNTED = (
+    "T(start + (unsigned long long)index * step)",
+    (("start", uint64), ("step", uint64)),
+)
+_STEPS, _STEPPED = "T(start + double(index) * step)", (("start", float64), ("step", float64))
+_LINE = "T(index == end ? stop : (start + double(index) * step) * scale)"
+_ROWS = (
+    *(("Full", "value", d, (("value", computed(d)),), filled) for d in REAL),
+    *(("Eye", "T(index / m == index % m)", d, (("m", int64),), given) for d in REAL),
+    *(("Arange", _COUNT, d, _COUNTED, counted) for d in INTEGERS),
+    *(("Arange", _STEPS, d, _STEPPED, given) for d in FLOATS),
+    *(("Linspace", _COUNT, d, _COUNTED, whole_steps) for d in INTEGERS),
+    *(("Linspace", _LINE, d, _SPACED, spaced) for d in FLOATS),
+)
+for _name, _text, _dtype, _types, _scalars in _ROWS:
+    express(_name, _text, f"->{type_code(_dtype)}", unit="create", types=_types, scalars=_scalars)
+
+
+# --- Reductions: their identity, element, combination and final step in C -------------------------
+
+
+class Row(NamedTuple):
+    """A reduction in C. x is an element, i its index among the n elements that are reduced; a and b
+    are accumulators: `value`, and `other` where a reduction keeps two.
+
+    identity, element, combine: value and other of an accumulator. finish: the result from a.
+    value, other: their types; "C" is that in which an element is computed, "S" that of sums.
+    LOWEST and HIGHEST are the ends of the elements' dtype.
+    """
+
+    identity: tuple[str, ...]
+    element: tuple[str, ...]
+    combine: tuple[str, ...]
+    finish: str
+    value: str = "C"
+    other: str = "int"
+
+
+_ARG = "0x7fffffffffffffffLL"
+_SUM = Row(("S(0)",), ("S(x)",), ("a.value + b.value",), "a.value", "S")
+_MAX = Row(("LOWEST",), ("x",), ("nan_max(a.value, b.value)",), "a.value")
+_MIN = Row(("HIGHEST",), ("x",), ("nan_min(a.value, b.value)",), "a.value")
+_BETTER = (
+    "(b.value {0} a.value || (is_nan(b.value) && !is_nan(a.value)) || (!(a.value {0} b.value) && "
+    "(is_nan(a.value) == is_nan(b.value)) && b.other < a.other))"
+)
+
+
+def _arg(row: Row, relation: str) -> Row:
+    wins = _BETTER.format(relation)
+    combine = (f"{wins} ? b.value : a.value", f"{wins} ? b.other : a.other")
+    return Row((*row.identity, _ARG), ("x", "i"), combine, "a.other", "C", "long long")
+
+
+ROWS: dict[str, Row] = {
+    "Sum": _SUM,
+    "SumTo": _SUM,
+    "Mean": _SUM._replace(finish="a.value / S(n)"),
+    "Prod": Row(("S(1)",), ("S(x)",), ("a.value * b.value",), "a.value", "S"),
+    "Max": _MAX,
+    "Min": _MIN,
+    "Any": Row(("0",), ("x != C(0)",), ("a.value | b.value",), "a.value != 0", "int"),
+    "All": Row(("1",), ("x != C(0)",), ("a.value & b.value",), "a.value != 0", "int"),
+    "ArgMax": _arg(_MAX, ">"),
+    "ArgMin": _arg(_MIN, "<"),
+    # value: the largest x; other: the sum of exp(x - value)
+    "LogSumExp": Row(
+        ("-INFINITY", "C(0)"),
+        ("x", "C(1)"),
+        ("nan_max(a.value, b.value)", "scaled_sum(a.value, a.other, b.value, b.other)"),
+        "is_inf(a.value) ? a.value : a.value + log(a.other)",
+        "C",
+        "C",
+    ),
+}

@@ -21,9 +21,10 @@ from ...core.abstract import Abstract, Shape
 from ...core.dtype import float32, float64
 from ...core.infer import infer
 from ...core.primitive import Primitive
-from ...ops.elementwise import Add, Select
+from ...ops.elementwise import Add
 from ...ops.index import Gather, IndexAdd, Scatter
 from ...ops.linalg import MatMul
+from ...ops.logic import Select
 from ...ops.shape import Concat, Reshape, Slice, SumTo
 from ..ir import Graph, Node, Var, in_order
 from .rewrite import Rewriter, prune

@@ -18,9 +18,10 @@ from ...core.infer import infer
 from ...core.primitive import Primitive
 from ...ops.control import Cond, Scan, WhileLoop
 from ...ops.create import Full
-from ...ops.elementwise import Add, LogicalAnd
+from ...ops.elementwise import Add
 from ...ops.index import Gather, IndexAdd
 from ...ops.linalg import MatMul
+from ...ops.logic import LogicalAnd
 from ...ops.shape import Reshape, SumTo
 from ..ir import Graph, Node, Var
 from .rewrite import Rewriter, share

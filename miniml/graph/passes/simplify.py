@@ -26,9 +26,10 @@ from ...core.errors import GraphError
 from ...core.infer import infer
 from ...core.primitive import Primitive
 from ...ops.create import Full
-from ...ops.elementwise import Add, Cast, Div, Maximum, Minimum, Mul, Neg, Pow, Select, Square, Sub
+from ...ops.elementwise import Add, Cast, Div, Maximum, Minimum, Mul, Neg, Pow, Square, Sub
 from ...ops.images import Conv2D
 from ...ops.linalg import Einsum, MatMul, parse
+from ...ops.logic import Select
 from ...ops.shape import BroadcastTo, Convert, Reshape, Transpose
 from ..ir import Graph, Node, Var
 from .rewrite import SMALL, Rewriter

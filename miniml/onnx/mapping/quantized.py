@@ -202,7 +202,8 @@ def dynamic_quantize_lstm(
     """An LSTM whose weights are levels, (directions, inputs, 4 hidden), and whose inputs become
     levels: the sequence once, the hidden state at each step."""
     return lstm_of(
-        _through_levels(x), _weights(w, w_scale, w_zero), _weights(r, r_scale, r_zero), b, sequence_lens, initial_h, initial_c, peepholes,
+        _through_levels(x), _weights(w, w_scale, w_zero), _weights(r, r_scale, r_zero), b,
+        sequence_lens, initial_h, initial_c, peepholes,
         activation_alpha, activation_beta, activations, clip, direction, hidden_size,
         input_forget, 0, _through_levels,
     )  # fmt: skip

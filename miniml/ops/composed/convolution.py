@@ -21,7 +21,7 @@ from ...core.errors import ShapeError
 from ...core.options import integer, number
 from ...core.primitive import freeze
 from ..checks import dtype_of, needs_float, on_one_device, shape_of
-from ..elementwise import abs, add, cast, equal, mul, pow, select
+from ..elementwise import abs, add, cast, mul, pow
 from ..images import (
     EXTENTS,
     ONE,
@@ -46,6 +46,7 @@ from ..images import (
     same_padding,
     takes,
 )
+from ..logic import equal, select
 from ..shape import expand_dims, moveaxis, reshape, squeeze
 from .rearrange import pad
 

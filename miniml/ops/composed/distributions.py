@@ -23,24 +23,8 @@ from ..checks import as_array, broadcast, broadcasts_to, dtype_of, on_one_device
 from ..control import known_truth
 from ..create import full
 from ..elementwise import abs as magnitude
-from ..elementwise import (
-    add,
-    cast,
-    exp,
-    greater,
-    greater_equal,
-    less,
-    log,
-    log1p,
-    logical_and,
-    mul,
-    neg,
-    select,
-    sigmoid,
-    sign,
-    sub,
-    tan,
-)
+from ..elementwise import add, cast, exp, log, log1p, mul, neg, sigmoid, sign, sub, tan
+from ..logic import greater, greater_equal, less, logical_and, select
 from ..norm import softmax
 from ..random import Gamma, Normal, Poisson, Uniform, drawn, drawn_of, extents_of
 

@@ -22,19 +22,10 @@ from ..elementwise import (
     clip,
     div,
     elu,
-    equal,
     exp,
     floor_div,
-    greater,
-    isfinite,
-    isinf,
-    isnan,
-    less,
-    less_equal,
     log,
     log1p,
-    logical_and,
-    logical_or,
     maximum,
     minimum,
     mod,
@@ -42,7 +33,6 @@ from ..elementwise import (
     neg,
     relu,
     round,
-    select,
     sin,
     softplus,
     sqrt,
@@ -51,7 +41,19 @@ from ..elementwise import (
     sub,
     tanh,
     trunc,
-)  # fmt: skip
+)
+from ..logic import (
+    equal,
+    greater,
+    isfinite,
+    isinf,
+    isnan,
+    less,
+    less_equal,
+    logical_and,
+    logical_or,
+    select,
+)
 
 if TYPE_CHECKING:
     from ...core.tensor import Tensor

@@ -12,9 +12,9 @@ from ...core.errors import AttributeRefusedError, ShapeError
 from ...core.options import choice, integer
 from ..checks import dtype_of, needs_float, on_one_device, shape_of
 from ..create import zeros
-from ..elementwise import (
-    cast,
-    div,
+from ..elementwise import cast, div, maximum, minimum, mul, stop_gradient, sub
+from ..index import as_indices, gather, scatter_add, take_along_axis
+from ..logic import (
     equal,
     greater,
     greater_equal,
@@ -22,15 +22,9 @@ from ..elementwise import (
     less,
     logical_and,
     logical_or,
-    maximum,
-    minimum,
-    mul,
     not_equal,
     select,
-    stop_gradient,
-    sub,
 )
-from ..index import as_indices, gather, scatter_add, take_along_axis
 from ..reduce import all as all_of
 from ..reduce import argmax, searchsorted, sum
 from ..shape import expand_dims, squeeze

@@ -25,8 +25,9 @@ from ...core.options import flag
 from ..checks import dtype_of, function, normal_axis, on_one_device, shape_of
 from ..control import Tree, agree, cond, keeps, kept, outcome, scan, tensors, typed, while_loop
 from ..create import arange
-from ..elementwise import add, cast, less
+from ..elementwise import add, cast
 from ..index import getitem
+from ..logic import less
 from ..norm import CheckedLabels
 from ..shape import concat, flip, moveaxis, reshape, stack
 

@@ -34,22 +34,14 @@ from ..elementwise import (
     cast,
     clip,
     div,
-    equal,
     exp,
-    greater_equal,
-    less,
-    less_equal,
     log,
-    logical_and,
-    logical_or,
     maximum,
     minimum,
     mul,
     neg,
-    not_equal,
     pow,
     relu,
-    select,
     sigmoid,
     softplus,
     sqrt,
@@ -58,6 +50,16 @@ from ..elementwise import (
     sub,
 )
 from ..index import gather, take_along_axis
+from ..logic import (
+    equal,
+    greater_equal,
+    less,
+    less_equal,
+    logical_and,
+    logical_or,
+    not_equal,
+    select,
+)
 from ..norm import CheckedLabels, CheckedProbabilities, CrossEntropy, check_reduction, log_softmax
 from ..reduce import any, mean, norm, sum
 from ..shape import broadcast_to, concat, expand_dims, moveaxis, reshape, squeeze

@@ -27,7 +27,7 @@ from ..checks import (
 )
 from ..control import known_truth
 from ..create import zeros
-from ..elementwise import cast, div, less, maximum, select, sub
+from ..elementwise import cast, div, maximum, sub
 from ..index import (
     IndexAdd,
     IndexReduce,
@@ -39,6 +39,7 @@ from ..index import (
     scatter_add,
     values_like,
 )
+from ..logic import less, select
 from ..shape import (
     Pad,
     Slice,

@@ -18,28 +18,11 @@ from ...core.dtype import float32, int64, promote
 from ...core.errors import ShapeError
 from ...core.options import choice, count, flag
 from ..checks import as_shape, dtype_of, needs_float, on_one_device, shape_of
-from ..elementwise import (
-    abs,
-    add,
-    cast,
-    clip,
-    floor,
-    greater,
-    greater_equal,
-    isnan,
-    less,
-    less_equal,
-    logical_and,
-    minimum,
-    mod,
-    mul,
-    round,
-    select,
-    sub,
-)
+from ..elementwise import abs, add, cast, clip, floor, minimum, mod, mul, round, sub
 from ..images import EXTENTS, MODES, Array
 from ..index import gather
 from ..linalg import matmul
+from ..logic import greater, greater_equal, isnan, less, less_equal, logical_and, select
 from ..reduce import any as any_of
 from ..shape import expand_dims, reshape, split, squeeze, swapaxes, transpose
 

@@ -26,20 +26,9 @@ from ..checks import (
     reduced_shape,
     shape_of,
 )
-from ..elementwise import (
-    add,
-    cast,
-    div,
-    isfinite,
-    isnan,
-    logical_not,
-    maximum,
-    mul,
-    select,
-    square,
-    sub,
-)
+from ..elementwise import add, cast, div, maximum, mul, square, sub
 from ..index import gather, getitem
+from ..logic import isfinite, isnan, logical_not, select
 from ..reduce import all, max, mean, min, refuse_nothing, root_of, sort, std, sum, var
 from ..shape import reshape, transpose
 from .elementwise import as_float, lerp, narrowed, widened

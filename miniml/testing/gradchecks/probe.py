@@ -498,19 +498,35 @@ def _moved(subject: Subject, seen: Probe, which: Array) -> Array:
 
 
 def valid_kinks(subject: Subject, seen: Probe, sources: Array) -> Array:
-    """The elements on a kink whose gradient lies between the one-sided slopes."""
-    kinks = np.flatnonzero(seen.slopes.kink & (sources >= 0))
-    v = np.zeros(sources.size)
+    """The elements on a kink of which the derivative of each single output lies between its
+    one-sided slopes; of more than KINKS outputs of an element, that of the last ones together."""
+    kinks = subject.rng.permutation(np.flatnonzero(seen.slopes.kink & (sources >= 0)))
+    found, of = np.unique(sources[kinks], return_inverse=True)
+    order = np.argsort(of, kind="stable")
+    number = np.empty_like(of)  # of each kink among those of its element
+    number[order] = np.arange(of.size) - np.searchsorted(of[order], of[order])
+    number = np.minimum(number, KINKS - 1)
+    valid = np.ones(found.size, np.bool_)
+    for n in range(number.max(initial=-1) + 1):
+        these = number == n
+        valid &= _between(subject, seen, found, kinks[these], of[these])
+    return np.asarray(found[valid])
+
+
+def _between(subject: Subject, seen: Probe, members: Array, kinks: Array, of: Array) -> Array:
+    """Of each member, if its derivatives of these outputs, added up at random, lie between their
+    one-sided slopes. of: the place of the member of each output."""
+    v = np.zeros(seen.slopes.kink.size)
     v[kinks] = subject.random(kinks.size)
-    given = subject.pull(v) * seen.u
+    given = (subject.pull(v) * seen.u)[members]
     right, left = seen.slopes.right, seen.slopes.left
     sides = np.sort(np.stack([v * right.value, v * left.value])[:, kinks], axis=0)
     error = (np.abs(v) * (right.error + left.error))[kinks]
-    low, high = np.zeros(given.size), np.zeros(given.size)
-    np.add.at(low, sources[kinks], sides[0] - error)
-    np.add.at(high, sources[kinks], sides[1] + error)
-    found = np.unique(sources[kinks])
-    return np.asarray(found[(low[found] <= given[found]) & (given[found] <= high[found])])
+    low, high = np.zeros(members.size), np.zeros(members.size)
+    np.add.at(low, of, sides[0] - error)
+    np.add.at(high, of, sides[1] + error)
+    none = np.bincount(of, minlength=members.size) == 0
+    return np.asarray(none | (low <= given) & (given <= high))
 
 
 def as_kinks(subject: Subject, seen: Probe, sources: Array, positions: Array) -> Verdict:

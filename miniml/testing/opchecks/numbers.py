@@ -225,7 +225,8 @@ _ADVICE = {
     "infinity": "let the infinity through",
     "number": "write a formula that has the limit there, as 1 / (1 + exp(-x)) has for a sigmoid",
 }
-_GROWING = (1e3, 3e3, 1e4)  # float16 holds them
+_GROWING = (1234.3, 3210.7, 12345.6)  # not whole: a sawtooth is 0 at all whole numbers
+_ORDINARY = (1e-3, 0.5, 2.0, -1.0)
 
 
 def special(call: Call) -> Iterator[Issue]:
@@ -323,10 +324,14 @@ def _matters(call: Call, entry: KernelEntry) -> bool:
 
 def _limit_lost(call: Call, what: str, i: int, entry: KernelEntry) -> Iterator[Issue]:
     """The issue of an elementwise formula that gives NaN at an infinity of input i, where ever
-    larger numbers give one number.
+    larger numbers give one number, and ordinary ones others.
 
     Elements beside it, along each axis, tell such a formula from one of rows, as a softmax.
+    Where all numbers give the same, the element meets a factor 0, and inf * 0 is NaN. In 16 bits
+    all large numbers are whole.
     """
+    if call.arrays[i].dtype.itemsize < 4:
+        return
     far = np.isinf(call.arrays[i].astype(float64))
     at, here = np.argwhere(far)[0], launch(entry, call)
     if far.sum() != 1 or min(far.shape, default=1) < 2 or any(o.shape != far.shape for o in here):
@@ -339,7 +344,7 @@ def _limit_lost(call: Call, what: str, i: int, entry: KernelEntry) -> Iterator[I
         beside = all(np.array_equal(got[~far], run[~far], equal_nan=True) for run in runs)
         limit = float(runs[0][index])
         same = np.isfinite(limit) and all(run[index] == limit for run in runs)
-        if same and beside and np.isnan(got[index]):
+        if same and beside and np.isnan(got[index]) and _varies(call, i, index, entry, k):
             yield Issue(
                 "limit lost",
                 f"{call} with {what}: output {k} of the kernel {entry.describe()} is nan at "
@@ -349,6 +354,13 @@ def _limit_lost(call: Call, what: str, i: int, entry: KernelEntry) -> Iterator[I
                 call,
             )
             return
+
+
+def _varies(call: Call, i: int, index: tuple[int, ...], entry: KernelEntry, k: int) -> bool:
+    """True if this element of output k is not the same for all ordinary numbers there."""
+    runs = [launch(entry, call.on(_put(call.arrays, i, index, n))) for n in _ORDINARY]
+    values = {float(outs[k][index]) for outs in runs}
+    return len({value for value in values if np.isfinite(value)}) > 1
 
 
 def _put(arrays: Arrays, i: int, index: tuple[int, ...], value: float) -> Arrays:

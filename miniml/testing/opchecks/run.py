@@ -45,7 +45,6 @@ from ..layouts import WORDS, known, simpler, usual
 from ..report import OpCheckError, OpFinding, OpReport, Severity, in_order
 from .devices import devices, notes_on_devices, on_devices
 from .draws import ENOUGH, drawn, guesses_of, signatures, why_none
-from .facts import stated
 from .gradients import (
     bprop,
     graded,
@@ -65,7 +64,7 @@ from .kernels import follow, kernels, memory, remembered, sizes, state
 from .numbers import isolated_values, overflow, own_numbers, precision, special
 from .operator_calls import is_operator
 from .operators import check_operator
-from .relations import check_in_c, compile_all, related
+from .relations import check_in_c, compile_all, related, stated
 from .reproduce import an_opinfo, program
 from .rules import (
     accepted_though_refused,

@@ -14,8 +14,7 @@ from miniml.backends.cc.scalars import in_c, literal, names
 from miniml.backends.cc.units import Source
 from miniml.backends.devices import get_device
 from miniml.backends.expressions import functions
-from miniml.backends.expressions.reduce import ROWS
-from miniml.backends.expressions.table import C_TYPES, Expression, accumulation, ends, table
+from miniml.backends.expressions.table import C_TYPES, ROWS, Expression, accumulation, ends, table
 from miniml.backends.kernel import KernelNode
 from miniml.backends.selection import Target
 from miniml.backends.signature import parse

@@ -172,22 +172,12 @@ def classifier():
 
 LAYERS = {
     "dense": (nn.Dense(4, 3), (2, 4)),
-    "mlp": (nn.Sequential(nn.Dense(4, 8), nn.GELU(), nn.LayerNorm(8), nn.Dense(8, 3)), (2, 4)),
     "cnn": (classifier(), (2, 1, 9, 9)),
     "lstm": (nn.LSTM(3, 4), (5, 2, 3)),
     "gru": (nn.GRU(3, 4), (5, 2, 3)),
-    "rnn": (nn.RNN(3, 4), (5, 2, 3)),
     "encoder": (evaluated(nn.TransformerEncoderLayer(8, 2, 16)), (2, 5, 8)),
     "group norm": (nn.GroupNorm(2, 4), (2, 4, 3, 3)),
-    "transposed": (nn.ConvTranspose2d(2, 3, 3, stride=2), (1, 2, 4, 4)),
-    "one axis": (nn.Conv1d(2, 3, 3), (1, 2, 7)),
 }
-
-
-@pytest.mark.parametrize("name", LAYERS)
-def test_layers(name, path):
-    layer, shape = LAYERS[name]
-    holds(layer, path, numbers(*shape), tolerance=1e-4)
 
 
 OPEN = {
@@ -210,12 +200,6 @@ def test_layers_with_open_extents(name, path):
         layer, path, numbers(*shape), others=[(numbers(*other),)], dynamic=OPEN[name],
         tolerance=1e-4,
     )  # fmt: skip
-
-
-def test_an_encoder_and_a_decoder(path):
-    memory = numbers(2, 4, 8, seed=1)
-    decoder = evaluated(nn.TransformerDecoderLayer(8, 2, 16))
-    holds(decoder, path, numbers(2, 5, 8), memory, tolerance=1e-4)
 
 
 FUNCTIONS = {
@@ -357,11 +341,65 @@ def test_a_graph_and_a_saved_one(path, tmp_path, capsys):
     assert "net.onnx" in capsys.readouterr().out
 
 
-def test_parameters_that_are_trained_again_here(path):
-    net = nn.Dense(4, 3)
-    ml.onnx.save(net, path, numbers(2, 4))
+def norms():
+    net = evaluated(
+        nn.Sequential(
+            nn.Conv2d(2, 4, 3), nn.BatchNorm2d(4), nn.GroupNorm(2, 4), nn.GELU(), nn.Flatten(),
+            nn.LayerNorm(36), nn.Dense(36, 3), nn.BatchNorm1d(3, eps=0.1),
+        )
+    )  # fmt: skip
+    for i in (1, 7):  # as if it had been trained
+        net[i].running_mean.set_data(numbers(net[i].num_features, seed=1))
+        net[i].running_var.set_data(np.square(numbers(net[i].num_features, seed=2)) + 0.5)
+    return net
+
+
+def test_a_normalization_by_known_statistics_is_one_node(path):
+    model = holds(norms(), path, numbers(2, 2, 5, 5), tolerance=1e-4)
+    found = [n for n in model.graph.node if n.op_type == "BatchNormalization"]
+    assert [list(n.input)[1:] for n in found] == [
+        [f"{i}.{n}" for n in ("weight", "bias", "running_mean", "running_var")] for i in (1, 7)
+    ]
+    assert found[1].attribute[0].f == np.float32(0.1)
+    layers = [n.doc_string for n in model.graph.node]
+    assert layers.count("layer 1 (BatchNorm2d)") == layers.count("layer 7 (BatchNorm1d)") == 1
+    open_batch = {"x": {0: "n"}}
+    holds(
+        norms(), path, numbers(2, 2, 5, 5), others=[(numbers(3, 2, 5, 5),)], dynamic=open_batch,
+        tolerance=1e-4,
+    )  # fmt: skip
+
+
+NEAR = {
+    "another order": lambda x, m, s, b: (x * s - m) + b,
+    "two readers": lambda x, m, s, b: (x - m) * s + (x - m),
+    "another axis": lambda x, m, s, b: (x - ops.reshape(m, (1, 4))) * s + b,
+    "no statistics": lambda x, m, s, b: (x - m) * s + b,
+}
+
+
+@pytest.mark.parametrize("name", NEAR)
+def test_what_is_near_a_normalization_stays(name, path):
+    """Neighbours of the pattern, on 4 channels of 4 x 4, compute what they did."""
+    m, b, gamma, var = (numbers(4, seed=i) for i in range(4))
+
+    def fn(x):
+        scale = gamma * ops.rsqrt(ops.square(var) + 1e-3) if name != "no statistics" else gamma
+        return NEAR[name](x, *(ops.reshape(v, (4, 1, 1)) for v in (m, scale, b)))
+
+    assert "BatchNormalization" not in types(holds(fn, path, numbers(2, 4, 4, 4)))
+
+
+@pytest.mark.parametrize("frozen", [False, True])
+def test_what_is_learned_here_is_learned_again(frozen, path):
+    """Neither constants of the program, nor running statistics, nor frozen parameters."""
+    net = norms()
+    if frozen:
+        net[0].freeze()
+    ml.onnx.save(net, path, numbers(2, 2, 5, 5))
     again = ml.onnx.load(path)
-    assert [p.name for p in again.trainable_params()] == ["weight", "bias"]
+    assert {p.name for p in again.trainable_params()} == {p.name for p in net.trainable_params()}
+    assert len(again.trainable_params()) == 12 - 2 * frozen
 
 
 # --- Refusals -------------------------------------------------------------------------------------

@@ -107,10 +107,11 @@ ATTRIBUTES = {
 # Those of real floats alone; of even order > 0 polygamma cancels below 0, as its docstring says.
 NOT_HERE = {"Clip", "LogicalAnd", "LogicalNot", "LogicalOr", "LogicalXor", "StopGradient"}
 NOT_HERE |= {"Complex", "Conj", "Imag", "Real"}
+NOT_HERE |= {"BitwiseAnd", "BitwiseOr", "BitwiseXor", "BitwiseNot", "LeftShift", "RightShift"}
 CALLS = [
     (p, attrs)
     for p in library()
-    if p.__module__ == "miniml.ops.elementwise"
+    if p.__module__ in ("miniml.ops.elementwise", "miniml.ops.logic")
     if issubclass(p, Unary | Binary) and p.name not in NOT_HERE
     for attrs in ATTRIBUTES.get(p.name, [{}])
 ]

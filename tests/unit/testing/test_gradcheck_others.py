@@ -8,7 +8,7 @@ import pytest
 
 from miniml.errors import MinimlError
 from miniml.testing import GradientError, gradcheck
-from miniml.testing.gradchecks.others import framework_of, refusing
+from miniml.testing.gradchecks.run import framework_of, refusing
 
 
 class _Tensor:

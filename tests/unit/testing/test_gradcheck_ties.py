@@ -144,3 +144,29 @@ def test_ties_in_the_library_are_valid(fn, x):
     report = gradcheck(fn, np.array(x))
     assert report.ok
     assert report.forward_calls < 2500
+
+
+def tied(factor, seed):
+    """The report of a sort of two equal elements among others, whose first output gets a factor."""
+    x = np.random.default_rng(seed).permutation([1.0, 1.0, 2.0, 4.5, 7.0])
+
+    def vjp(x, dout):
+        return (back(ordered(x), dout * np.array([factor, factor, 1, 1, 1])),)
+
+    return gradcheck_vjp(np.sort, vjp, x, raise_error=False, seed=seed)
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2, 78, 107])
+def test_each_output_of_a_tie_is_judged_by_itself(seed):
+    """Both outputs together leave room for a wrong one, by the cotangents of 78 and 107."""
+    report = tied(2.0, seed)
+    assert report.wrong, str(report)
+    assert tied(1.0, seed).ok
+
+
+@pytest.mark.rates
+@pytest.mark.timeout(3600)
+def test_each_output_of_a_tie_is_judged_by_itself_at_fresh_seeds():
+    first = secrets.randbits(31)
+    missed = [seed for seed in range(first, first + 500) if not tied(2.0, seed).wrong]
+    assert not missed

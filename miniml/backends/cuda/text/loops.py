@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ....core.dtype import DType, int64
-from ...expressions.reduce import ROWS
 from ...expressions.rows import (
     Call,
     Gather,
@@ -30,7 +29,7 @@ from ...expressions.rows import (
     Statement,
     Store,
 )
-from ...expressions.table import accumulation, computed
+from ...expressions.table import ROWS, accumulation, computed
 from ...signature import ArraySpec
 from .elementwise import value_text
 from .source import (

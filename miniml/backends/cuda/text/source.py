@@ -18,8 +18,7 @@ import numpy as np
 from ....core.dtype import DType, bfloat16, float16
 from ....core.errors import LaunchError, ShapeError
 from ...expressions import functions, table
-from ...expressions.reduce import Row
-from ...expressions.table import accumulation, computed, ends
+from ...expressions.table import Row, accumulation, computed, ends
 from ...product import Axis, Shape, broadcast_steps
 from ...product import merged as merge
 from ..array import DeviceArray

@@ -1,0 +1,98 @@
+"""What Python costs around a compiled program: `OMP_NUM_THREADS=1 python -m benchmarks.export`.
+
+The networks of `benchmarks.networks` on one input, by the compiled program and as the C file that
+`export_c` writes, for this machine's vectors, in turns on one thread; the least times.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import miniml as ml
+from benchmarks.measure import machine
+from benchmarks.networks import problems
+from benchmarks.networks.in_miniml import NETWORKS
+from miniml.core.tensor import Array
+
+FLAGS = "-std=c11 -O3 -march=native -mprefer-vector-width=512 -fno-math-errno".split()
+FLAGS += "-fno-trapping-math -ffp-contract=off -fPIC -shared".split()
+PROBLEMS = {
+    "mlp 64-128-10": problems.mlp(64, 128, 10, batch=1),
+    "mlp 784-512-256-10": problems.mlp(784, 512, 256, 10, batch=1),
+    "lenet": problems.lenet(1),
+    "resnet": problems.resnet(1),
+    "lstm, 32 steps": problems.lstm(32, 1),
+    "transformer": problems.transformer(1),
+}
+ROUNDS, SECONDS = 60, 0.01
+
+
+def in_c(fn: Callable[[Any], Any], x: Array, folder: Path) -> tuple[Callable[[], object], Array]:
+    """The call of the exported function, and the array that it fills."""
+    file = folder / "net.c"
+    ml.export_c(fn, file, x, target="native")
+    library = folder / f"{len([*folder.iterdir()])}.so"
+    subprocess.run(["cc", *FLAGS, str(file), "-o", str(library), "-lm"], check=True)
+    found = ctypes.CDLL(str(library))
+    lines = file.with_suffix(".h").read_text().splitlines()
+    size = next(int(line.split()[-1]) for line in lines if "define NET_ARENA_BYTES " in line)
+    block, out = np.zeros(size + 64, np.uint8), np.empty_like(ml.jit(fn)(x).asnumpy())
+    start = block.ctypes.data + -block.ctypes.data % 64
+    given = [ctypes.c_void_p(at) for at in (start, x.ctypes.data, out.ctypes.data)]
+    kept = block, x, out, found
+
+    def call() -> object:
+        return kept and found.net_run(*given)
+
+    return call, out
+
+
+def least(calls: list[Callable[[], object]]) -> list[float]:
+    """The least microseconds of each, in turns of many calls."""
+    best = [float("inf")] * len(calls)
+    counts = []
+    for call in calls:
+        start = time.perf_counter()
+        for _ in range(20):
+            call()
+        counts.append(max(1, int(SECONDS * 20 / (time.perf_counter() - start))))
+    for _ in range(ROUNDS):
+        for i, (call, count) in enumerate(zip(calls, counts, strict=True)):
+            start = time.perf_counter()
+            for _ in range(count):
+                call()
+            best[i] = min(best[i], (time.perf_counter() - start) / count)
+    return [seconds * 1e6 for seconds in best]
+
+
+def main() -> None:
+    """Print a row for each network; ctypes' own time for a call is taken from that of C."""
+    print(machine())
+    nothing = ctypes.CDLL(None).getpid
+    print("| network, one input | in C, us | program in Python, us | ratio |\n|---|---|---|---|")
+    with tempfile.TemporaryDirectory() as folder, ml.context(threads=1):
+        for name, problem in PROBLEMS.items():
+            weights = {key: ml.Parameter(w, name=key) for key, w in problem.weights.items()}
+            network = NETWORKS[problem.network]
+
+            def fn(x: Any, weights: Any = weights, network: Any = network) -> Any:
+                return network(weights, x)
+
+            call, out = in_c(fn, problem.x, Path(folder))
+            program, x = ml.jit(fn), ml.Tensor(problem.x)
+            call()
+            np.testing.assert_allclose(out, program(x).asnumpy(), 1e-4, 1e-5)
+            c, own, base = least([call, lambda program=program, x=x: program(x), nothing])
+            print(f"| {name} | {c - base:.2f} | {own:.2f} | {(c - base) / own:.2f} |")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,11 @@
+"""Export: a compiled program, or a whole training step, as one C file that needs libm alone.
+
+`exporter` compiles and writes the files; `plan` reads a Program's steps as plain data: calls,
+copies, checks and loops on symbolic addresses; `writer` prints a plan as C; `checks` has the C of
+operations that may refuse their inputs.
+"""
+
+from ..core import hints
+from .exporter import export_c as export_c
+
+__all__, __dir__, __getattr__ = hints.names(globals())

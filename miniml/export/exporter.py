@@ -1,0 +1,216 @@
+"""export_c: compiles an object for its example arguments, and writes net.c and net.h.
+
+Arguments are checked, then the object is compiled for provider "cc" and planned; only then are
+files written, both or none of their texts being known.
+"""
+
+from __future__ import annotations
+
+import keyword
+import re
+import sys
+from collections.abc import Callable, Sequence
+from os import PathLike
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..backends.cc import units
+from ..core.errors import ExportError
+from ..core.files import write_file
+from ..core.options import CPU
+from ..core.parameter import Parameter
+from ..core.settings import context, current
+from ..graph.ir import Graph
+from ..nn.summary import flops
+from ..runtime.jit import Compiled, Jit
+from ..train.step import TrainStep
+from . import writer
+from .plan import plan
+
+# Features of x86 that widen vectors; without them texts have 16 bytes, as on every other processor.
+_WIDE = ("avx512f", "avx2", "avx", "fma3", "f16c", "sse42", "sse41", "ssse3", "sse3")
+
+
+def export_c(
+    obj: Callable[..., Any] | Graph,
+    path: str | PathLike[str],
+    *example_args: Any,
+    name: str = "net",
+    target: str | None = None,
+) -> None:
+    """Write a network, a function, a Graph or a train_step as C11 that needs libm alone.
+
+    `path` ends in ".c"; the header stands beside it. obj is compiled for arguments of the types of
+    `example_args` (a Graph has its own): shapes are fixed. What is written:
+
+        #define NET_ARENA_BYTES ...
+        void net_run(void *arena, const float *in0, ..., float *out0, ...);
+
+    of a network (in the mode in which it is: call `net.set_train(False)` first), function or Graph,
+    whose parameters become constants; of a train_step, whose state the caller owns,
+
+        typedef struct net_state net_state;
+        void net_init(net_state *state);
+        float net_step(net_state *state, void *arena, const float *in0, const int64_t *in1);
+
+    name: the prefix of everything in C, in place of `net`. target: None for vectors of 16 bytes,
+    which every processor has; "native" for those of this one, to be compiled with -march=native.
+
+    The numbers are those of the compiled program of provider "cc" for the same vectors, bit for
+    bit where the compiler and its flags are the same. ExportError, before anything is written, for
+    an operation without C, at the user's line; for a function that updates parameters without being
+    a train_step; and where no C compiler is found.
+
+    >>> import numpy as np, tempfile
+    >>> import miniml as ml
+    >>> from miniml import nn
+    >>> net = nn.Sequential(nn.Dense(4, 3), nn.Tanh())
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     ml.export_c(net, folder + "/net.c", np.ones((1, 4), np.float32))
+    ...     print(open(folder + "/net.h").read().splitlines()[-6])
+    void net_run(void *arena, const float *in0, float *out0);
+    """
+    exported(obj, path, example_args, name, target)
+
+
+class Exported(NamedTuple):
+    """What was written: the files, and the bytes of the arena and of the parameters."""
+
+    source: Path
+    header: Path
+    arena: int
+    parameters: int
+    flops: int
+
+
+def exported(
+    obj: Callable[..., Any] | Graph,
+    path: str | PathLike[str],
+    example_args: Sequence[Any],
+    name: str = "net",
+    target: str | None = None,
+) -> Exported:
+    """export_c, with what it wrote as the result."""
+    file = _checked(path, name)
+    compiled = _compiled(obj, example_args, target)
+    step = isinstance(obj, TrainStep)
+    _check(obj, compiled, step)
+    made = plan(compiled.program, Names(name, step).place, f"{name}_")
+    total = sum(number for _, number in flops(compiled.traced))
+    about = writer.About(name, _what(obj), _version(), total, step)
+    beside = file.with_suffix(".h")
+    texts = {beside: writer.header(made, about)}
+    texts[file] = writer.source(made, about, beside.name)
+    for each, text in texts.items():
+        try:
+            write_file(each, [text.encode()])
+        except OSError as error:
+            raise ExportError(f"export_c cannot write {each}: {error.strerror}") from None
+    weights = sum(region.array.nbytes for _, region in made.state.values())
+    return Exported(file, beside, made.size, weights, total)
+
+
+# --- Checks ---------------------------------------------------------------------------------------
+
+
+def _checked(path: str | PathLike[str], name: str) -> Path:
+    """The path of the C file; ExportError where it or the name cannot be one."""
+    call = "the call is ml.export_c(obj, 'net.c', *example_args)"
+    given: object = path
+    if not isinstance(given, (str, PathLike)) or Path(given).suffix != ".c":
+        raise ExportError(f"export_c got the path {path!r:.200}; give one that ends in .c: {call}")
+    file = Path(path)
+    if not file.parent.is_dir():
+        raise ExportError(f"export_c cannot write {file}: there is no folder {file.parent}")
+    if not re.fullmatch(r"[a-zA-Z]\w*", str(name), re.ASCII):
+        raise ExportError(f"export_c got name={name!r:.200}; give an identifier of C, as 'net'")
+    if keyword.iskeyword(name) or name in _RESERVED:
+        raise ExportError(f"export_c got name={name!r}, which C knows already; give another")
+    return file
+
+
+_RESERVED = {"int", "long", "float", "double", "char", "void", "const", "static", "miniml"}
+
+
+def _compiled(obj: Any, args: Sequence[Any], target: str | None) -> Compiled:
+    """The object, compiled for C alone with vectors as the target has them."""
+    if target not in (None, "native"):
+        raise ExportError(
+            f"export_c got target={target!r:.200}; give None, for vectors of 16 bytes, or 'native'"
+        )
+    if isinstance(obj, type) or not callable(obj):
+        raise ExportError(
+            f"export_c got {obj!r:.200}; give a network, a function of tensors, a Graph or a "
+            "train_step"
+        )
+    if not units.available():
+        raise ExportError(f"export_c needs a C compiler, to try what it writes: {units.absence()}")
+    if isinstance(obj, Graph) and not args:
+        args = [np.zeros(v.abstract.shape, v.abstract.dtype) for v in obj.inputs]
+    masked = (*current().without, *(f for f in _WIDE if f in CPU and target is None))
+    with context(
+        providers=("cc",), without=tuple(dict.fromkeys(masked)), jit=True, device_target="cpu"
+    ):
+        return Jit(obj.train_step if isinstance(obj, TrainStep) else obj).compiled(*args)
+
+
+def _check(obj: Any, compiled: Compiled, step: bool) -> None:
+    """ExportError for what no function in C can be."""
+    program = compiled.program
+    if compiled.device != "cpu":
+        raise ExportError(
+            f"export_c got {_what(obj)} on {compiled.device!r}; move it first, as net.to('cpu')"
+        )
+    written = [p.name for p, _ in program.schedule.writes]
+    if written and not step:
+        raise ExportError(
+            f"export_c got {_what(obj)}, which updates {', '.join(dict.fromkeys(written))}; call "
+            "net.set_train(False) for inference, or give a train_step"
+        )
+    graph = program.graph
+    for what, values in (("input", graph.inputs), ("output", graph.outputs)):
+        for i, var in enumerate(values):
+            if 0 in var.abstract.shape:
+                raise ExportError(
+                    f"export_c got {what} {i} of {_what(obj)} as {var.abstract}; C has no arrays "
+                    "without elements"
+                )
+    if not graph.outputs:
+        raise ExportError(f"export_c got {_what(obj)}, which returns no tensor; return one")
+
+
+def _what(obj: Any) -> str:
+    if isinstance(obj, TrainStep):
+        return f"a training step of {_what(obj.net)} with {type(obj.optimizer).__name__}"
+    if isinstance(obj, Graph):
+        return f"graph {obj.name}"
+    name = getattr(obj, "__name__", None)
+    return name if isinstance(name, str) else type(obj).__name__
+
+
+def _version() -> str:
+    return str(sys.modules["miniml"].__version__)
+
+
+# --- Names ----------------------------------------------------------------------------------------
+
+
+class Names:
+    """Names of parameters in C, each once: of constants, or of members of the state."""
+
+    def __init__(self, prefix: str, step: bool):
+        self._prefix, self._step = prefix, step
+        self._taken: set[str] = set()
+
+    def place(self, parameter: Parameter) -> str:
+        """The address of a parameter, an expression of type `char *`."""
+        stem = re.sub(r"\W", "_", parameter.name, flags=re.ASCII)
+        stem = f"p{stem}" if not stem[:1].isalpha() else stem
+        name, number = stem, 1
+        while name in self._taken:
+            number += 1
+            name = f"{stem}_{number}"
+        self._taken.add(name)
+        return f"(char *)state->{name}" if self._step else f"(char *){self._prefix}_{name}"

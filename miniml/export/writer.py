@@ -1,0 +1,427 @@
+"""C text of a plan: a header, and a file of constants, kernels and the function that calls them.
+
+Texts: the parts of both files in their order. Statements: one for each step of the plan. Literals:
+arrays as initializers. The kernels' own text is that of provider "cc".
+"""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
+from math import prod
+from typing import NamedTuple
+
+import numpy as np
+
+from ..backends.cc.units import DECLARATIONS, KERNEL, Source
+from ..core.abstract import Abstract
+from ..core.dtype import DType
+from ..core.errors import ExportError
+from ..core.tensor import Array
+from ..graph.ir import Node
+from .plan import Address, Choice, Move, Plan, Planned, Region, Repeat, Run
+
+# --- Texts ----------------------------------------------------------------------------------------
+
+
+class About(NamedTuple):
+    """What the comments say. what: the kind of the object. flops: of one call."""
+
+    name: str
+    what: str
+    version: str
+    flops: int
+    step: bool
+
+
+def header(plan: Plan, about: About) -> str:
+    """The text of the header."""
+    name, upper = about.name, about.name.upper()
+    shown = [f"   in{i}: {v.abstract}" for i, v in enumerate(plan.graph.inputs)]
+    outs = [*enumerate(v.abstract for v in plan.graph.outputs)]
+    shown += [f"   out{i}: {a}" for i, a in outs if i or not about.step]
+    contract = (
+        f"Arrays are in row-major order. `arena` is {upper}_ARENA_BYTES of memory that begins at a "
+        f"multiple of 64; its contents matter during a call only. {_refusals(about)} */"
+    )
+    lines = [
+        f"/* {name}: {about.what}, written by miniml {about.version}.",
+        *shown,
+        textwrap.fill(contract, _WIDTH, initial_indent="   ", subsequent_indent="   "),
+        f"#ifndef {upper}_H",
+        f"#define {upper}_H",
+        "#include <stdint.h>",
+        "#ifdef __cplusplus",
+        f"#define {upper}_ALIGNED alignas(64)",
+        'extern "C" {',
+        "#else",
+        f"#define {upper}_ALIGNED _Alignas(64)",
+        "#endif",
+        "",
+        f"#define {upper}_ARENA_BYTES {max(plan.size, 64)}",
+        "",
+    ]
+    if about.step:
+        lines += [*_struct(plan, about), ""]
+    lines += [f"{prototype};" for prototype in _prototypes(plan, about)]
+    lines += ["", "#ifdef __cplusplus", "}", "#endif", "#endif", ""]
+    return "\n".join(lines)
+
+
+def _refusals(about: About) -> str:
+    if about.step:
+        return "A label or index out of range makes the step return NaN and change nothing."
+    return "Where an index is out of range, every byte of the outputs is 255: NaN, or -1."
+
+
+def _struct(plan: Plan, about: About) -> Iterator[str]:
+    name, upper = about.name, about.name.upper()
+    yield "/* Everything that lasts: parameters, the optimizer's state, and the random stream. */"
+    yield f"typedef struct {name}_state {{"
+    for parameter, region in plan.state.values():
+        shape = prod(parameter.shape)
+        member = _name(region)
+        kept = "" if any(p is parameter for p in plan.written) else ", which a step only reads"
+        yield (
+            f"  {upper}_ALIGNED {c_type(parameter.dtype)} {member}[{shape}]; "
+            f"/* {parameter.name}: {Abstract(parameter.shape, parameter.dtype)}{kept} */"
+        )
+    yield f"}} {name}_state;"
+
+
+def _prototypes(plan: Plan, about: About) -> list[str]:
+    name = about.name
+    given = [f"const {c_type(r.array.dtype)} *in{i}" for i, r in enumerate(plan.inputs)]
+    outs = [f"{c_type(r.array.dtype)} *out{i}" for i, r in enumerate(plan.outputs)]
+    if not about.step:
+        return [f"void {name}_run({', '.join(['void *arena', *given, *outs])})"]
+    loss = c_type(plan.outputs[0].array.dtype)
+    taken = [f"{name}_state *state", "void *arena", *given, *outs[1:]]
+    return [
+        f"void {name}_init({name}_state *state)",
+        f"{loss} {name}_step({', '.join(taken)})",
+    ]
+
+
+def source(plan: Plan, about: About, include: str) -> str:
+    """The text of the C file. include: the header's name."""
+    runs = kernels(plan.steps, about.name)
+    named = {run.source: name for name, run in runs.items()}
+    shared = dict.fromkeys(text for kernel in named for text in kernel.shared)
+    definitions = [_definition(run, name) for name, run in runs.items()]
+    serves = any(re.search(r"\bminiml\.", text) for text in definitions)
+    parts = [
+        _comment(plan, about),
+        f'#include "{include}"',
+        "",
+        "#include <stdbool.h>",
+        _PRAGMAS,
+        DECLARATIONS,
+        _SERVICES if serves else "",
+        *shared,
+        *(_array(region, _name(region), "a constant") for region in plan.constants),
+        *_weights(plan, about),
+        *definitions,
+        *(_whole_step(plan, about, named) if about.step else _whole_run(plan, about, named)),
+    ]
+    return "\n".join(parts)
+
+
+_PRAGMAS = """\
+#if !(defined(__clang__) || (defined(__GNUC__) && __GNUC__ >= 12))
+#error "this file needs gcc 12 or later, or clang: it uses their vectors"
+#endif
+/* What follows is one text for every shape: some functions use neither all of their arguments nor
+   each other, some loops run zero times, and numbers are compared with themselves to find NaN. */
+#pragma GCC diagnostic ignored "-Wunknown-pragmas"
+#pragma GCC diagnostic ignored "-Wunused-function"
+#pragma GCC diagnostic ignored "-Wunused-parameter"
+#pragma GCC diagnostic ignored "-Wunused-variable"
+#pragma GCC diagnostic ignored "-Wtautological-compare"
+#if defined(__clang__)
+#pragma GCC diagnostic ignored "-Wpass-failed"
+#pragma STDC FP_CONTRACT OFF
+#else
+#pragma GCC diagnostic ignored "-Waggressive-loop-optimizations"
+#endif
+"""
+_SERVICES = """\
+static const miniml_services miniml = {miniml_serial, 0, 0}; /* one thread, and no BLAS */
+"""
+
+
+def _comment(plan: Plan, about: About) -> str:
+    weights = sum(region.array.nbytes for _, region in plan.state.values())
+    where = f"in {about.name}_state" if about.step else "constants"
+    about_it = f"{about.name}: {about.what}, written by miniml {about.version}."
+    costs = (
+        f"{about.flops:,} operations in floating point a call; {weights:,} bytes of parameters "
+        f"({where}), {plan.size:,} bytes of arena. Nothing is allocated, and no variable is kept "
+        "between calls. C11 for gcc (12 or later) and clang; it needs libm alone:"
+    )
+    lines = [
+        textwrap.fill(f"/* {about_it}", _WIDTH, subsequent_indent="   "),
+        textwrap.fill(costs, _WIDTH, initial_indent="   ", subsequent_indent="   "),
+        "",
+        "       cc -std=c11 -O3 -ffp-contract=off -fno-math-errno -fno-trapping-math -c */",
+    ]
+    return "\n".join(lines)
+
+
+def _definition(run: Run, name: str) -> str:
+    kernel = run.source.text
+    text = re.sub(rf"^(void|int) {KERNEL}\(", rf"static \1 {KERNEL}(", kernel, flags=re.MULTILINE)
+    given, made = (
+        ", ".join(str(v.abstract) for v in vs) for vs in (run.node.inputs, run.node.outputs)
+    )
+    about = f"{_note(run.node)}: {_operation(run.node)} of {given or 'nothing'}, gives {made}"
+    lines = textwrap.fill(about, _WIDTH, initial_indent="/* ", subsequent_indent="   ")
+    return f"{lines} */\n{text.replace(KERNEL, name)}"
+
+
+def _array(region: Region, name: str, note: str) -> str:
+    """The definition of a constant array."""
+    c, values = c_type(region.array.dtype), literals(region.array)
+    return f"/* {note} */\nstatic const _Alignas(64) {c} {name}[] = {{\n{values}}};\n"
+
+
+def _weights(plan: Plan, about: About) -> Iterator[str]:
+    """The parameters: constants, or the first values of a step's state; no array holds zeros."""
+    for parameter, region in plan.state.values():
+        name = _first(region, about) if about.step else _name(region)
+        if not about.step or _bits(region.array).any():
+            note = f"{parameter.name}: {Abstract(parameter.shape, parameter.dtype)}"
+            yield _array(region, name, note)
+
+
+def _name(region: Region) -> str:
+    """The name of a constant, or of a member of the state."""
+    return region.text.removeprefix("(char *)").removeprefix("state->")
+
+
+def _bits(array: Array) -> Array:
+    """The bytes of an array: those of -0.0 are not 0."""
+    return np.frombuffer(np.ascontiguousarray(array).tobytes(), np.uint8)
+
+
+def _first(region: Region, about: About) -> str:
+    return f"{about.name}_first_{_name(region)}"
+
+
+# --- Functions ------------------------------------------------------------------------------------
+
+
+Named = Mapping[Source, str]
+
+
+def kernels(steps: Sequence[Planned], prefix: str) -> dict[str, Run]:
+    """The first run of each kernel, by a name made of its layer and its operation."""
+    found: dict[Source, Run] = {}
+    for run in _runs(steps):
+        found.setdefault(run.source, run)
+    named: dict[str, Run] = {}
+    for run in found.values():
+        stem = f"{prefix}_{_stem(run.node)}"
+        name, number = stem, 1
+        while name in named:
+            number += 1
+            name = f"{stem}_{number}"
+        named[name] = run
+    return named
+
+
+def _runs(steps: Sequence[Planned]) -> Iterator[Run]:
+    for step in steps:
+        if isinstance(step, Run):
+            yield step
+        elif isinstance(step, Repeat):
+            yield from _runs((*step.condition, *step.steps))
+        elif isinstance(step, Choice):
+            yield from _runs((*step.on_true, *step.on_false))
+
+
+def _operation(node: Node) -> str:
+    body = node.attrs.get("body")
+    return node.primitive.name.lower() if body is None else str(body.name)
+
+
+def _stem(node: Node) -> str:
+    where = node.where
+    layer = "" if where is None else re.sub(r"^layer (\S+) \(.*\)$", r"layer_\1", where.layer)
+    parts = [layer, "grad" * bool(where and where.gradient), _operation(node)]
+    return re.sub(r"\W+", "_", "_".join(filter(None, parts)), flags=re.ASCII).strip("_")
+
+
+def _whole_run(plan: Plan, about: About, named: Named) -> Iterator[str]:
+    (prototype,) = _prototypes(plan, about)
+    refused = " ".join(
+        f"memset(out{i}, 255, {r.array.nbytes});" for i, r in enumerate(plan.outputs)
+    )
+    yield f"{prototype} {{"
+    yield from _body(plan, named, f"{{ {refused} return; }}")
+    yield "}"
+    yield ""
+
+
+def _whole_step(plan: Plan, about: About, named: Named) -> Iterator[str]:
+    init, step = _prototypes(plan, about)
+    yield f"{init} {{"
+    for _, region in plan.state.values():
+        member, nbytes = _name(region), region.array.nbytes
+        if _bits(region.array).any():
+            yield f"  memcpy(state->{member}, {_first(region, about)}, {nbytes});"
+        else:
+            yield f"  memset(state->{member}, 0, {nbytes});"
+    yield "}"
+    yield ""
+    yield f"{step} {{"
+    yield f"  {c_type(plan.outputs[0].array.dtype)} out0[1];"
+    yield from _body(plan, named, 'return __builtin_nanf("");')
+    yield "  return out0[0];"
+    yield "}"
+    yield ""
+
+
+def _body(plan: Plan, named: Named, refused: str) -> Iterator[str]:
+    lines = [*_statements(plan.steps, named, refused, 1)]
+    yield "  char *const a = (char *)arena;"
+    if not any(re.search(r"\ba\b", line) for line in lines):
+        yield "  (void)a;"
+    yield from lines
+
+
+# --- Statements -----------------------------------------------------------------------------------
+
+
+def _statements(steps: Sequence[Planned], named: Named, refused: str, depth: int) -> Iterator[str]:
+    indent, layer = "  " * depth, ""
+    for step in steps:
+        node = getattr(step, "node", None)
+        note = "" if node is None else _note(node)
+        if note and note != layer:
+            yield f"{indent}/* {note} */"
+            layer = note
+        match step:
+            case Run():
+                yield _call(step, named[step.source], refused, indent)
+            case Move():
+                yield from (indent + line for line in _move(step))
+            case Repeat():
+                yield from _loop(step, named, refused, depth)
+            case Choice():
+                yield f"{indent}if (*(const bool *)({text(step.flag)})) {{"
+                yield from _statements(step.on_true, named, refused, depth + 1)
+                yield f"{indent}}} else {{"
+                yield from _statements(step.on_false, named, refused, depth + 1)
+                yield f"{indent}}}"
+
+
+def _loop(step: Repeat, named: Named, refused: str, depth: int) -> Iterator[str]:
+    indent = "  " * depth
+    ends = "" if step.length is None else f" t < {step.length}"
+    yield f"{indent}for (long t = 0;{ends}; ++t) {{"
+    for region, start, stride in step.rows:
+        yield f"{indent}  char *const {region.text} = {text(start)} + t * {stride}L;"
+    yield from _statements(step.condition, named, refused, depth + 1)
+    if step.flag is not None:
+        yield f"{indent}  if (!*(const bool *)({text(step.flag)})) break;"
+    yield from _statements(step.steps, named, refused, depth + 1)
+    yield f"{indent}}}"
+
+
+def _call(run: Run, name: str, refused: str, indent: str) -> str:
+    """The statement that calls a kernel; it breaks between operands."""
+    given = ", ".join(text(operand).replace(" ", "\0") for operand in run.operands)
+    call = f"{name}((char\0*const[]){{{given}}})"
+    line = f"if\0({call})\0{refused}" if run.refuses else f"{call};"
+    made = textwrap.fill(line, _WIDTH, initial_indent=indent, subsequent_indent=f"{indent}    ")
+    return made.replace("\0", " ")
+
+
+def _note(node: Node) -> str:
+    """The layer of a node, or what it computes."""
+    where = node.where
+    if where is None:
+        return node.primitive.name
+    layer = where.layer or where.called or node.primitive.name
+    return f"gradient of {layer}" if where.gradient else layer
+
+
+def text(address: Address) -> str:
+    """An address as an expression of C."""
+    region, offset = address
+    return f"{region.text} + {offset}" if offset else region.text
+
+
+def _move(step: Move) -> Iterator[str]:
+    target, source = text(step.target), text(step.source)
+    *outer, last = zip(step.extents, step.strides, strict=True)
+    if not prod(step.extents):
+        return
+    together = last[1] == step.itemsize
+    if not outer and together:
+        if step.target != step.source:
+            yield f"memcpy({target}, {source}, {last[0] * step.itemsize});"
+        return
+    loops = outer if together else [*outer, last]
+    size = last[0] * step.itemsize if together else step.itemsize
+    extents = [n for n, _ in loops]
+    terms = [f"i{k} * {prod(extents[k + 1 :]) * size}L" for k in range(len(loops))]
+    reads = [f"i{k} * {stride}L" for k, (_, stride) in enumerate(loops) if stride]
+    for k, n in enumerate(extents):
+        yield f"{'  ' * k}for (long i{k} = 0; i{k} < {n}; ++i{k})"
+    deep = "  " * len(loops)
+    yield f"{deep}memcpy({' + '.join([target, *terms])}, {' + '.join([source, *reads])}, {size});"
+
+
+# --- Literals -------------------------------------------------------------------------------------
+
+_TYPES = {
+    "?": "uint8_t", "b": "int8_t", "h": "int16_t", "i": "int32_t", "l": "int64_t", "q": "int64_t",
+    "B": "uint8_t", "H": "uint16_t", "I": "uint32_t", "L": "uint64_t", "Q": "uint64_t",
+    "f": "float", "d": "double",
+}  # fmt: skip
+
+
+def c_type(dtype: DType) -> str:
+    """The type of an element in C: floats of 16 bits are their bits."""
+    if dtype.char in _TYPES:
+        return _TYPES[dtype.char]
+    if dtype.itemsize == 2:
+        return "uint16_t"
+    raise ExportError(f"export_c has no type in C for {dtype.name}; cast it to float32 first")
+
+
+_WIDTH = 98
+
+
+def literals(array: Array) -> str:
+    """The elements as lines of an initializer; every number is exact."""
+    flat = np.ascontiguousarray(array).reshape(-1)
+    words = _words(flat.view(np.uint16) if c_type(flat.dtype) == "uint16_t" else flat)
+    lines, line = [], " "
+    for word in words:
+        if len(line) + len(word) + 2 > _WIDTH:
+            lines.append(line)
+            line = " "
+        line += f" {word},"
+    return "\n".join([*lines, line, ""])
+
+
+def _words(flat: Array) -> list[str]:
+    if flat.dtype.kind == "f":
+        suffix = "f" if flat.dtype.itemsize == 4 else ""
+        return [_real(word, suffix) for word in flat.astype("U32").tolist()]
+    end = "U" * (flat.dtype.kind == "u") + "LL" * (flat.dtype.itemsize == 8)
+    return [_integer(n, end) for n in flat.astype(object).tolist()]
+
+
+def _real(word: str, suffix: str) -> str:
+    special = {"inf": "INFINITY", "-inf": "-INFINITY", "nan": "NAN", "-nan": "NAN"}
+    return special.get(word) or word + suffix
+
+
+def _integer(number: int, end: str) -> str:
+    lowest = -(2**63)
+    return "(-9223372036854775807LL - 1)" if number == lowest else f"{int(number)}{end}"

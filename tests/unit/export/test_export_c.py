@@ -1,0 +1,390 @@
+"""Networks and training steps as C files: compiled without warnings, they compute what Python's
+programs compute."""
+
+import ctypes
+import shutil
+import subprocess
+
+import numpy as np
+import pytest
+
+import miniml as ml
+from miniml import nn, ops, optim
+from miniml.cli import main
+from miniml.core.options import CPU
+from miniml.errors import ExportError
+from tests.frame.native import needs_compiler
+
+pytestmark = needs_compiler
+FLAGS = "-std=c11 -O2 -Wall -Wextra -Werror -pedantic -ffp-contract=off -fno-math-errno".split()
+WIDE = [f for f in "avx512f avx2 avx fma3 f16c sse42 sse41 ssse3 sse3".split() if f in CPU]
+
+
+@pytest.fixture(params=[c for c in ("gcc", "clang") if shutil.which(c)])
+def compiler(request):
+    return request.param
+
+
+def built(compiler, file):
+    """The library of a C file."""
+    library = file.with_suffix(".so")
+    command = [compiler, *FLAGS, "-fPIC", "-shared", str(file), "-o", str(library), "-lm"]
+    made = subprocess.run(command, capture_output=True, text=True)
+    assert (made.returncode, made.stderr) == (0, "")
+    return ctypes.CDLL(str(library))
+
+
+def aligned(nbytes):
+    """Memory at a multiple of 64; the block that has it comes first."""
+    block = np.zeros(nbytes + 64, np.uint8)
+    return block[-block.ctypes.data % 64 :][:nbytes]
+
+
+def bytes_of(file, word):
+    """A number that the header defines."""
+    lines = file.with_suffix(".h").read_text().splitlines()
+    return next(int(line.split()[-1]) for line in lines if line.startswith(f"#define {word} "))
+
+
+def pointers(*arrays):
+    return [ctypes.c_void_p(a.ctypes.data) for a in arrays]
+
+
+def ran(compiler, obj, folder, *args):
+    """The outputs of an exported function, and those of the program in Python."""
+    file = folder / "net.c"
+    ml.export_c(obj, file, *args)
+    library, arena = built(compiler, file), aligned(bytes_of(file, "NET_ARENA_BYTES"))
+    with ml.context(providers=("cc",), without=tuple(WIDE)):
+        expected = ml.jit(obj)(*args)
+    expected = [t.asnumpy() for t in (expected if isinstance(expected, tuple) else (expected,))]
+    outs = [np.full_like(e, 7) for e in expected]
+    library.net_run(*pointers(arena, *args, *outs))
+    return outs, expected
+
+
+class Step:
+    """An exported training step, with its state and arena."""
+
+    def __init__(self, compiler, step, folder, *args):
+        file = folder / "net.c"
+        ml.export_c(step, file, *args)
+        sized = folder / "sized.c"
+        sized.write_text('#include "net.c"\nlong size(void) { return sizeof(net_state); }\n')
+        self.library = built(compiler, sized)
+        self.library.net_step.restype = ctypes.c_float
+        self.state = aligned(self.library.size())
+        self.arena = aligned(bytes_of(file, "NET_ARENA_BYTES"))
+        self.library.net_init(*pointers(self.state))
+
+    def __call__(self, *args):
+        return self.library.net_step(*pointers(self.state, self.arena, *args))
+
+
+def same(got, expected, compiler):
+    """Bit for bit where the compiler is the same; clang may order nothing else, but calls another
+    mathematical library's functions."""
+    for a, b in zip(got, expected, strict=True):
+        if compiler == "gcc":
+            np.testing.assert_array_equal(a, b)
+        else:
+            np.testing.assert_allclose(a, b, 1e-5, 1e-6)
+
+
+@pytest.fixture
+def rng():
+    ml.manual_seed(3)
+    return np.random.default_rng(3)
+
+
+def floats(rng, *shape):
+    return rng.standard_normal(shape).astype(np.float32)
+
+
+def evaluated(net):
+    net.set_train(False)
+    return net
+
+
+def mlp():
+    return nn.Sequential(nn.Dense(8, 16), nn.Tanh(), nn.Dense(16, 10))
+
+
+def cnn():
+    return nn.Sequential(
+        nn.Conv2d(1, 4, 3, padding=1), nn.BatchNorm2d(4), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(),
+        nn.Dropout(0.25), nn.Dense(64, 10),
+    )  # fmt: skip
+
+
+class LastOfLSTM(nn.Cell):
+    """The scores of a sequence, by the state after its last row."""
+
+    def __init__(self):
+        super().__init__()
+        self.lstm, self.head = nn.LSTM(6, 8), nn.Dense(8, 10)
+
+    def construct(self, x):
+        return self.head(self.lstm(x)[0][-1])
+
+
+class Bag(nn.Cell):
+    """The scores of a few words."""
+
+    def __init__(self):
+        super().__init__()
+        self.words, self.head = nn.Embedding(20, 8), nn.Dense(8, 3)
+
+    def construct(self, words):
+        return self.head(ops.mean(self.words(words), 1))
+
+
+# --- Inference ------------------------------------------------------------------------------------
+
+
+def test_an_mlp_is_what_numpy_computes(rng, tmp_path, compiler):
+    net, x = evaluated(mlp()), floats(rng, 2, 8)
+    outs, expected = ran(compiler, net, tmp_path, x)
+    same(outs, expected, compiler)
+    weights = [p.asnumpy().astype(np.float64) for p in net.get_parameters()]
+    by_hand = np.tanh(x @ weights[0] + weights[1]) @ weights[2] + weights[3]
+    np.testing.assert_allclose(outs[0], by_hand, 1e-5, 1e-6)
+
+
+@pytest.mark.parametrize(
+    ("net", "shape"),
+    [
+        (cnn, (1, 1, 8, 8)),
+        (LastOfLSTM, (5, 1, 6)),
+        (lambda: nn.TransformerEncoderLayer(16, 2, 32), (1, 6, 16)),
+    ],
+    ids=["cnn", "lstm", "transformer"],
+)
+def test_networks_give_the_numbers_of_the_program(rng, tmp_path, compiler, net, shape):
+    same(*ran(compiler, evaluated(net()), tmp_path, floats(rng, *shape)), compiler)
+
+
+def test_several_inputs_views_outputs_and_dtypes(rng, tmp_path, compiler):
+    def several(x, n, flags):
+        doubled = ops.cast(x, ml.float64) * 2
+        return x.T, ops.where(flags, n, n * n), doubled[1:, ::2], ops.cast(x, ml.float16), x > 0
+
+    n = np.array([2**62, -(2**63), 5], np.int64)
+    args = floats(rng, 3, 5), n, np.array([True, False, True])
+    same(*ran(compiler, several, tmp_path, *args), compiler)
+
+
+def test_a_scan_that_swaps_what_it_carries(rng, tmp_path, compiler):
+    def fibonacci(x):
+        rows, (a, b) = ops.scan(lambda c, row: ((c[1], c[0] + row), c[0] * c[1]), (x[0], x[1]), x)
+        return a, b, rows
+
+    same(*ran(compiler, fibonacci, tmp_path, floats(rng, 6, 3)), compiler)
+
+
+def test_branches_and_loops_whose_end_is_found_on_the_way(rng, tmp_path, compiler):
+    def newton(x):
+        def step(state):
+            better = (state[0] + x / state[0]) / 2
+            return better, ops.max(ops.abs(better - state[0]))
+
+        root, far = ops.while_loop(lambda state: state[1] > 1e-3, step, (x, ops.max(x)))
+        return ops.cond(far > 1, lambda: (root, x), lambda: (x, root))
+
+    outs, expected = ran(compiler, newton, tmp_path, np.abs(floats(rng, 3, 4)) + 1)
+    same(outs, expected, compiler)
+    np.testing.assert_allclose(outs[1], np.sqrt(outs[0]), 1e-5)
+
+
+def test_a_saved_graph_needs_no_arguments(rng, tmp_path, compiler):
+    net, x = evaluated(mlp()), floats(rng, 1, 8)
+    ml.save_graph(net, tmp_path / "net.json", x)
+    ml.export_c(ml.load_graph(tmp_path / "net.json"), tmp_path / "loaded.c", name="loaded")
+    library, out = built(compiler, tmp_path / "loaded.c"), np.zeros((1, 10), np.float32)
+    arena = aligned(bytes_of(tmp_path / "loaded.c", "LOADED_ARENA_BYTES"))
+    library.loaded_run(*pointers(arena, x, out))
+    np.testing.assert_allclose(out, net(x).asnumpy(), 1e-5, 1e-6)
+
+
+def test_an_index_out_of_range_shows_in_every_output(rng, tmp_path, compiler):
+    words = rng.integers(0, 20, (2, 4))
+    net = evaluated(Bag())
+    same(*ran(compiler, net, tmp_path, words), compiler)
+    out = np.zeros((2, 3), np.float32)
+    words[1, 2] = 20
+    library, arena = built(compiler, tmp_path / "net.c"), aligned(2**16)
+    library.net_run(*pointers(arena, words, out))
+    assert np.isnan(out).all()
+
+
+# --- Training -------------------------------------------------------------------------------------
+
+
+def test_200_steps_of_the_cnn_have_the_losses_of_python(rng, tmp_path, compiler):
+    net = cnn()
+    step = ml.train_step(net, nn.CrossEntropyLoss(), optim.Adam(net.trainable_params(), 1e-3))
+    x, y = floats(rng, 8, 1, 8, 8), rng.integers(0, 10, 8)
+    in_c = Step(compiler, step, tmp_path, x, y)
+    with ml.context(providers=("cc",), without=tuple(WIDE)):
+        losses = [float(step(x, y)) for _ in range(200)]
+    got = [in_c(x, y) for _ in range(200)]
+    assert losses[-1] < losses[0] / 4
+    if compiler == "gcc":
+        assert got == losses
+    else:  # rounding differs, and grows from step to step
+        np.testing.assert_allclose(got[:5], losses[:5], 1e-4)
+        assert got[-1] < got[0] / 4
+
+
+def test_sgd_in_c_is_sgd_by_hand(rng, tmp_path, compiler):
+    net = nn.Sequential(nn.Dense(4, 3))
+    x, y = floats(rng, 6, 4), floats(rng, 6, 3)
+    w, b = (p.asnumpy().astype(np.float64) for p in net.get_parameters())
+    step = ml.train_step(net, nn.MSELoss(), optim.SGD(net.trainable_params(), 0.1))
+    in_c = Step(compiler, step, tmp_path, x, y)
+    for _ in range(10):
+        apart = x @ w + b - y
+        np.testing.assert_allclose(in_c(x, y), np.mean(apart**2), 1e-5)
+        w -= 0.1 * 2 / apart.size * x.T @ apart
+        b -= 0.1 * 2 / apart.size * apart.sum(0)
+
+
+def test_steps_of_an_lstm(rng, tmp_path, compiler):
+    net = LastOfLSTM()
+    step = ml.train_step(net, nn.CrossEntropyLoss(), optim.SGD(net.trainable_params(), 0.1))
+    x, y = floats(rng, 5, 4, 6), rng.integers(0, 10, 4)
+    in_c = Step(compiler, step, tmp_path, x, y)
+    with ml.context(providers=("cc",), without=tuple(WIDE)):
+        same([[in_c(x, y) for _ in range(3)]], [[float(step(x, y)) for _ in range(3)]], compiler)
+
+
+def test_a_label_out_of_range_changes_nothing(rng, tmp_path, compiler):
+    net = mlp()
+    step = ml.train_step(net, nn.CrossEntropyLoss(), optim.Adam(net.trainable_params(), 1e-2))
+    x, y = floats(rng, 4, 8), rng.integers(0, 10, 4)
+    in_c = Step(compiler, step, tmp_path, x, y)
+    in_c(x, y)
+    before = in_c.state.copy()
+    for label in (-1, 10):
+        y[2] = label
+        assert np.isnan(in_c(x, y))
+        np.testing.assert_array_equal(in_c.state, before)
+
+
+# --- The file itself ------------------------------------------------------------------------------
+
+
+MAIN = """
+#include <stdio.h>
+#include <stdlib.h>
+#include "net.c"
+int main(void) {
+  float x[8 * 64], *loss = malloc(50 * sizeof(float));
+  int64_t y[8];
+  net_state *state = aligned_alloc(64, sizeof(net_state));
+  void *arena = aligned_alloc(64, NET_ARENA_BYTES);
+  for (int i = 0; i < 8 * 64; ++i) x[i] = (float)((i * 37) % 101) / 50 - 1;
+  for (int i = 0; i < 8; ++i) y[i] = i;
+  net_init(state);
+  for (int i = 0; i < 50; ++i) loss[i] = net_step(state, arena, x, y);
+  printf("%a %a", loss[0], loss[49]);
+  free(arena), free(state), free(loss);
+}
+"""
+
+
+def test_sanitizers_find_nothing(rng, tmp_path, compiler):
+    net = cnn()
+    step = ml.train_step(net, nn.CrossEntropyLoss(), optim.Adam(net.trainable_params(), 1e-2))
+    x = ((np.arange(512) * 37) % 101 / np.float32(50) - 1).astype(np.float32).reshape(8, 1, 8, 8)
+    ml.export_c(step, tmp_path / "net.c", x, np.arange(8))
+    (tmp_path / "main.c").write_text(MAIN)
+    checked = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
+    program = str(tmp_path / "main")
+    command = [compiler, *FLAGS, *checked, str(tmp_path / "main.c"), "-o", program, "-lm"]
+    subprocess.run(command, check=True)
+    found = subprocess.run([program], capture_output=True, text=True)
+    assert found.returncode == 0, found.stderr
+    first, last = map(float.fromhex, found.stdout.split())
+    with ml.context(providers=("cc",), without=tuple(WIDE)):
+        np.testing.assert_allclose(first, float(step(x, np.arange(8))), 1e-5)
+    assert last < first / 4
+
+
+@pytest.mark.skipif(not shutil.which("nm"), reason="no C compiler")
+def test_nothing_in_it_varies_and_libm_is_all_it_needs(rng, tmp_path, compiler):
+    net = cnn()
+    step = ml.train_step(net, nn.CrossEntropyLoss(), optim.Adam(net.trainable_params()))
+    ml.export_c(step, tmp_path / "net.c", floats(rng, 8, 1, 8, 8), rng.integers(0, 10, 8))
+    made = str(tmp_path / "net.o")
+    subprocess.run([compiler, *FLAGS, "-c", str(tmp_path / "net.c"), "-o", made], check=True)
+    listed = subprocess.run(["nm", made], capture_output=True, text=True, check=True).stdout
+    symbols = [line.split() for line in listed.splitlines()]
+    assert {s[-1] for s in symbols if s[-2] in "TDBC"} == {"net_init", "net_step"}
+    assert not [s for s in symbols if s[-2] in "bBdDC"]
+    needed = {s[-1] for s in symbols if s[-2] == "U"}
+    assert needed <= {"memcpy", "memset", "fma", "_GLOBAL_OFFSET_TABLE_"}
+
+
+def test_functions_are_named_by_their_layers(rng, tmp_path):
+    ml.export_c(evaluated(cnn()), tmp_path / "net.c", floats(rng, 1, 1, 8, 8))
+    text = (tmp_path / "net.c").read_text()
+    assert "static void net_layer_6_matmul_add(" in text
+    assert "/* layer 3 (MaxPool2d) */" in text
+    assert max(map(len, (tmp_path / "net.h").read_text().splitlines())) <= 100
+
+
+# --- Refusals -------------------------------------------------------------------------------------
+
+
+def test_what_has_no_c_is_refused_at_its_line_before_anything_is_written(rng, tmp_path):
+    def solved(x):
+        return ops.solve(x, x[:, 0])
+
+    with pytest.raises(ExportError, match=r"no C for Solve of float32\[40, 40\]") as caught:
+        ml.export_c(solved, tmp_path / "net.c", floats(rng, 40, 40))
+    assert "return ops.solve(x, x[:, 0])" in "\n".join(caught.value.__notes__)
+    assert not [*tmp_path.iterdir()]
+
+
+def test_arguments_that_cannot_be_exported(rng, tmp_path):
+    net, x = cnn(), floats(rng, 1, 1, 8, 8)
+    file = tmp_path / "net.c"
+    with pytest.raises(ExportError, match=r"updates .*set_train\(False\)"):
+        ml.export_c(net, file, x)
+    with pytest.raises(ExportError, match=r"ends in \.c"):
+        ml.export_c(net, tmp_path / "net.cpp", x)
+    with pytest.raises(ExportError, match="no folder"):
+        ml.export_c(net, tmp_path / "absent" / "net.c", x)
+    with pytest.raises(ExportError, match="identifier of C"):
+        ml.export_c(net, file, x, name="my net")
+    with pytest.raises(ExportError, match="'int', which C knows"):
+        ml.export_c(net, file, x, name="int")
+    with pytest.raises(ExportError, match="give None"):
+        ml.export_c(net, file, x, target="sparc")
+    with pytest.raises(ExportError, match="a network, a function"):
+        ml.export_c(nn.Dense, file, x)
+    with pytest.raises(ExportError, match="without elements"):
+        ml.export_c(lambda x: x[:0], file, x)
+    with pytest.raises(ExportError, match="complex64"):
+        ml.export_c(lambda x: ops.cast(x, ml.complex64), file, x)
+    assert not [*tmp_path.iterdir()]
+
+
+# --- The command ----------------------------------------------------------------------------------
+
+
+def test_the_command_writes_a_saved_graph_and_a_model_in_onnx(rng, tmp_path, capsys, compiler):
+    net, x = evaluated(mlp()), floats(rng, 1, 8)
+    ml.save_graph(net, tmp_path / "net.json", x)
+    ml.onnx.save(net, tmp_path / "net.onnx", x, dynamic={"x": {0: "batch"}})
+    for source, options in (("net.json", []), ("net.onnx", ["--dim", "batch=1"])):
+        file = tmp_path / "out.c"
+        given = ["export", str(tmp_path / source), "-o", str(file), "--name", "mine", *options]
+        assert main(given) == 0
+        assert "parameters 1,256 bytes" in capsys.readouterr().out
+        arena, out = aligned(bytes_of(file, "MINE_ARENA_BYTES")), np.zeros((1, 10), np.float32)
+        built(compiler, file).mine_run(*pointers(arena, x, out))
+        np.testing.assert_allclose(out, net(x).asnumpy(), 1e-5, 1e-6)
+        file.with_suffix(".so").unlink()  # the next one is another library
+    assert main(["export", str(tmp_path / "net.json"), "-o", str(tmp_path / "net.txt")]) == 2
