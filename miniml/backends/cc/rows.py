@@ -32,8 +32,7 @@ from ..expressions.table import computed, ends
 from ..signature import ArraySpec
 from .player import Packing
 from .scalars import STORED, ScalarFunction, literal, loaded, scalar_function, stored, value_type
-from .text import header
-from .units import Source
+from .units import Source, header
 
 
 class Printed(NamedTuple):
