@@ -16,8 +16,7 @@ from ..kernel import KernelNode
 from ..registry import kernel
 from ..signature import ArraySpec
 from .player import NativeKernel
-from .text import header
-from .units import Source
+from .units import Source, header
 
 _TEXT = Path(__file__).with_name("text").joinpath("order.c").read_text("utf-8")
 _MOST = 8  # parts of a kernel, each with room of its own
