@@ -491,7 +491,7 @@ class BatchTrace(ForwardingTrace):
 
 @lru_cache(4096)
 def _inferred(primitive: Primitive, *types: tuple[Shape, DType]) -> tuple[Abstract, ...]:
-    """What a call without const inputs gives, by the rules of its class."""
+    """The outputs of a call without const inputs, by the rules of its class."""
     return infer(primitive, tuple([Abstract(*of) for of in types]))
 
 
@@ -560,7 +560,7 @@ def in_front(value: Any, size: int) -> Any:
 
 
 def _instead(primitive: Primitive) -> str:
-    """What would make one call of a primitive that has neither rule nor fact."""
+    """Advice by which a primitive that has neither rule nor fact becomes one call."""
     name = type(primitive).__name__
     return (
         f"{primitive.name} says nothing of batches: where further axes in front of every input "

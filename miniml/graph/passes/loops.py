@@ -155,7 +155,7 @@ def _is_true(var: Var, graph: Graph) -> bool:
 
 
 def _test(loop: Loop, flag: Carried) -> Graph | None:
-    """What a step adds to the flag by a logical and, as a graph of what it reads."""
+    """The truth that a step adds to the flag by a logical and, as a graph of what it reads."""
     both = loop.maker(flag.after)
     if both is None or not isinstance(both.primitive, LogicalAnd) or flag.before not in both.inputs:
         return None
