@@ -81,7 +81,8 @@ INTERNAL = (
     ),
     Internal(
         "miniml.testing",
-        "device faults frame kinds unit/cc unit/core unit/grad unit/onnx unit/ops unit/test_ops.py",
+        "device faults frame kinds unit/cc unit/core unit/export unit/grad unit/onnx unit/ops "
+        "unit/test_ops.py",
         "the calls that opcheck draws and how far numbers may lie apart serve other tests, too",
     ),
     Internal("miniml.onnx.operators", "unit/core", "the table of operators is compared"),

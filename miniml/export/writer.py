@@ -1,7 +1,7 @@
 """C text of a plan: a header, and a file of constants, kernels and the function that calls them.
 
-Texts: the parts of both files in their order. Statements: one for each step of the plan. Literals:
-arrays as initializers. The kernels' own text is that of provider "cc".
+Texts: the parts of both files in their order. Functions: the kernels, whose own text is that of
+provider "cc", and what calls them. Statements: one for each step of the plan.
 """
 
 from __future__ import annotations
@@ -12,21 +12,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from math import prod
 from typing import NamedTuple
 
-import numpy as np
-
 from ..backends.cc.units import DECLARATIONS, KERNEL, Source
 from ..core.abstract import Abstract
-from ..core.dtype import DType
-from ..core.errors import ExportError
-from ..core.tensor import Array
 from ..graph.ir import Node
-from .plan import Address, Choice, Move, Plan, Planned, Region, Repeat, Run
+from . import state
+from .literals import WIDTH, c_type, defined, name_of, said
+from .plan import Address, Choice, Move, Plan, Planned, Repeat, Run
 
 # --- Texts ----------------------------------------------------------------------------------------
 
 
 class About(NamedTuple):
-    """What the comments say. what: the kind of the object. flops: of one call."""
+    """Facts for the comments. what: the kind of the object. flops: of one call."""
 
     name: str
     what: str
@@ -46,9 +43,9 @@ def header(plan: Plan, about: About) -> str:
         f"multiple of 64; its contents matter during a call only. {_refusals(about)} */"
     )
     lines = [
-        f"/* {name}: {about.what}, written by miniml {about.version}.",
+        f"/* {name}: {said(about.what)}, written by miniml {about.version}.",
         *shown,
-        textwrap.fill(contract, _WIDTH, initial_indent="   ", subsequent_indent="   "),
+        textwrap.fill(contract, WIDTH, initial_indent="   ", subsequent_indent="   "),
         f"#ifndef {upper}_H",
         f"#define {upper}_H",
         "#include <stdint.h>",
@@ -63,7 +60,7 @@ def header(plan: Plan, about: About) -> str:
         "",
     ]
     if about.step:
-        lines += [*_struct(plan, about), ""]
+        lines += [*state.struct(plan, about.name), ""]
     lines += [f"{prototype};" for prototype in _prototypes(plan, about)]
     lines += ["", "#ifdef __cplusplus", "}", "#endif", "#endif", ""]
     return "\n".join(lines)
@@ -75,21 +72,6 @@ def _refusals(about: About) -> str:
     return "Where an index is out of range, every byte of the outputs is 255: NaN, or -1."
 
 
-def _struct(plan: Plan, about: About) -> Iterator[str]:
-    name, upper = about.name, about.name.upper()
-    yield "/* Everything that lasts: parameters, the optimizer's state, and the random stream. */"
-    yield f"typedef struct {name}_state {{"
-    for parameter, region in plan.state.values():
-        shape = prod(parameter.shape)
-        member = _name(region)
-        kept = "" if any(p is parameter for p in plan.written) else ", which a step only reads"
-        yield (
-            f"  {upper}_ALIGNED {c_type(parameter.dtype)} {member}[{shape}]; "
-            f"/* {parameter.name}: {Abstract(parameter.shape, parameter.dtype)}{kept} */"
-        )
-    yield f"}} {name}_state;"
-
-
 def _prototypes(plan: Plan, about: About) -> list[str]:
     name = about.name
     given = [f"const {c_type(r.array.dtype)} *in{i}" for i, r in enumerate(plan.inputs)]
@@ -98,10 +80,7 @@ def _prototypes(plan: Plan, about: About) -> list[str]:
         return [f"void {name}_run({', '.join(['void *arena', *given, *outs])})"]
     loss = c_type(plan.outputs[0].array.dtype)
     taken = [f"{name}_state *state", "void *arena", *given, *outs[1:]]
-    return [
-        f"void {name}_init({name}_state *state)",
-        f"{loss} {name}_step({', '.join(taken)})",
-    ]
+    return [*state.prototypes(name), f"{loss} {name}_step({', '.join(taken)})"]
 
 
 def source(plan: Plan, about: About, include: str) -> str:
@@ -120,8 +99,8 @@ def source(plan: Plan, about: About, include: str) -> str:
         DECLARATIONS,
         _SERVICES if serves else "",
         *shared,
-        *(_array(region, _name(region), "a constant") for region in plan.constants),
-        *_weights(plan, about),
+        *(defined(region, name_of(region), "a constant") for region in plan.constants),
+        *(state.first_values(plan, about.name) if about.step else _weights(plan)),
         *definitions,
         *(_whole_step(plan, about, named) if about.step else _whole_run(plan, about, named)),
     ]
@@ -133,12 +112,14 @@ _PRAGMAS = """\
 #error "this file needs gcc 12 or later, or clang: it uses their vectors"
 #endif
 /* What follows is one text for every shape: some functions use neither all of their arguments nor
-   each other, some loops run zero times, and numbers are compared with themselves to find NaN. */
+   each other, some loops run zero times, and numbers are compared with themselves to find NaN,
+   and unsigned ones with 0. */
 #pragma GCC diagnostic ignored "-Wunknown-pragmas"
 #pragma GCC diagnostic ignored "-Wunused-function"
 #pragma GCC diagnostic ignored "-Wunused-parameter"
 #pragma GCC diagnostic ignored "-Wunused-variable"
 #pragma GCC diagnostic ignored "-Wtautological-compare"
+#pragma GCC diagnostic ignored "-Wtype-limits"
 #if defined(__clang__)
 #pragma GCC diagnostic ignored "-Wpass-failed"
 #pragma STDC FP_CONTRACT OFF
@@ -154,15 +135,15 @@ static const miniml_services miniml = {miniml_serial, 0, 0}; /* one thread, and 
 def _comment(plan: Plan, about: About) -> str:
     weights = sum(region.array.nbytes for _, region in plan.state.values())
     where = f"in {about.name}_state" if about.step else "constants"
-    about_it = f"{about.name}: {about.what}, written by miniml {about.version}."
+    about_it = f"{about.name}: {said(about.what)}, written by miniml {about.version}."
     costs = (
         f"{about.flops:,} operations in floating point a call; {weights:,} bytes of parameters "
         f"({where}), {plan.size:,} bytes of arena. Nothing is allocated, and no variable is kept "
         "between calls. C11 for gcc (12 or later) and clang; it needs libm alone:"
     )
     lines = [
-        textwrap.fill(f"/* {about_it}", _WIDTH, subsequent_indent="   "),
-        textwrap.fill(costs, _WIDTH, initial_indent="   ", subsequent_indent="   "),
+        textwrap.fill(f"/* {about_it}", WIDTH, subsequent_indent="   "),
+        textwrap.fill(costs, WIDTH, initial_indent="   ", subsequent_indent="   "),
         "",
         "       cc -std=c11 -O3 -ffp-contract=off -fno-math-errno -fno-trapping-math -c */",
     ]
@@ -175,38 +156,16 @@ def _definition(run: Run, name: str) -> str:
     given, made = (
         ", ".join(str(v.abstract) for v in vs) for vs in (run.node.inputs, run.node.outputs)
     )
-    about = f"{_note(run.node)}: {_operation(run.node)} of {given or 'nothing'}, gives {made}"
-    lines = textwrap.fill(about, _WIDTH, initial_indent="/* ", subsequent_indent="   ")
+    about = f"{_note(run.node)}: {said(_operation(run.node))} of {given or 'nothing'}, gives {made}"
+    lines = textwrap.fill(about, WIDTH, initial_indent="/* ", subsequent_indent="   ")
     return f"{lines} */\n{text.replace(KERNEL, name)}"
 
 
-def _array(region: Region, name: str, note: str) -> str:
-    """The definition of a constant array."""
-    c, values = c_type(region.array.dtype), literals(region.array)
-    return f"/* {note} */\nstatic const _Alignas(64) {c} {name}[] = {{\n{values}}};\n"
-
-
-def _weights(plan: Plan, about: About) -> Iterator[str]:
-    """The parameters: constants, or the first values of a step's state; no array holds zeros."""
+def _weights(plan: Plan) -> Iterator[str]:
+    """The parameters as constants."""
     for parameter, region in plan.state.values():
-        name = _first(region, about) if about.step else _name(region)
-        if not about.step or _bits(region.array).any():
-            note = f"{parameter.name}: {Abstract(parameter.shape, parameter.dtype)}"
-            yield _array(region, name, note)
-
-
-def _name(region: Region) -> str:
-    """The name of a constant, or of a member of the state."""
-    return region.text.removeprefix("(char *)").removeprefix("state->")
-
-
-def _bits(array: Array) -> Array:
-    """The bytes of an array: those of -0.0 are not 0."""
-    return np.frombuffer(np.ascontiguousarray(array).tobytes(), np.uint8)
-
-
-def _first(region: Region, about: About) -> str:
-    return f"{about.name}_first_{_name(region)}"
+        note = f"{parameter.name}: {Abstract(parameter.shape, parameter.dtype)}"
+        yield defined(region, name_of(region), note)
 
 
 # --- Functions ------------------------------------------------------------------------------------
@@ -265,16 +224,8 @@ def _whole_run(plan: Plan, about: About, named: Named) -> Iterator[str]:
 
 
 def _whole_step(plan: Plan, about: About, named: Named) -> Iterator[str]:
-    init, step = _prototypes(plan, about)
-    yield f"{init} {{"
-    for _, region in plan.state.values():
-        member, nbytes = _name(region), region.array.nbytes
-        if _bits(region.array).any():
-            yield f"  memcpy(state->{member}, {_first(region, about)}, {nbytes});"
-        else:
-            yield f"  memset(state->{member}, 0, {nbytes});"
-    yield "}"
-    yield ""
+    yield from state.functions(plan, about.name)
+    step = _prototypes(plan, about)[-1]
     yield f"{step} {{"
     yield f"  {c_type(plan.outputs[0].array.dtype)} out0[1];"
     yield from _body(plan, named, 'return __builtin_nanf("");')
@@ -335,7 +286,7 @@ def _call(run: Run, name: str, refused: str, indent: str) -> str:
     given = ", ".join(text(operand).replace(" ", "\0") for operand in run.operands)
     call = f"{name}((char\0*const[]){{{given}}})"
     line = f"if\0({call})\0{refused}" if run.refuses else f"{call};"
-    made = textwrap.fill(line, _WIDTH, initial_indent=indent, subsequent_indent=f"{indent}    ")
+    made = textwrap.fill(line, WIDTH, initial_indent=indent, subsequent_indent=f"{indent}    ")
     return made.replace("\0", " ")
 
 
@@ -344,7 +295,7 @@ def _note(node: Node) -> str:
     where = node.where
     if where is None:
         return node.primitive.name
-    layer = where.layer or where.called or node.primitive.name
+    layer = said(where.layer or where.called or node.primitive.name)
     return f"gradient of {layer}" if where.gradient else layer
 
 
@@ -373,55 +324,3 @@ def _move(step: Move) -> Iterator[str]:
         yield f"{'  ' * k}for (long i{k} = 0; i{k} < {n}; ++i{k})"
     deep = "  " * len(loops)
     yield f"{deep}memcpy({' + '.join([target, *terms])}, {' + '.join([source, *reads])}, {size});"
-
-
-# --- Literals -------------------------------------------------------------------------------------
-
-_TYPES = {
-    "?": "uint8_t", "b": "int8_t", "h": "int16_t", "i": "int32_t", "l": "int64_t", "q": "int64_t",
-    "B": "uint8_t", "H": "uint16_t", "I": "uint32_t", "L": "uint64_t", "Q": "uint64_t",
-    "f": "float", "d": "double",
-}  # fmt: skip
-
-
-def c_type(dtype: DType) -> str:
-    """The type of an element in C: floats of 16 bits are their bits."""
-    if dtype.char in _TYPES:
-        return _TYPES[dtype.char]
-    if dtype.itemsize == 2:
-        return "uint16_t"
-    raise ExportError(f"export_c has no type in C for {dtype.name}; cast it to float32 first")
-
-
-_WIDTH = 98
-
-
-def literals(array: Array) -> str:
-    """The elements as lines of an initializer; every number is exact."""
-    flat = np.ascontiguousarray(array).reshape(-1)
-    words = _words(flat.view(np.uint16) if c_type(flat.dtype) == "uint16_t" else flat)
-    lines, line = [], " "
-    for word in words:
-        if len(line) + len(word) + 2 > _WIDTH:
-            lines.append(line)
-            line = " "
-        line += f" {word},"
-    return "\n".join([*lines, line, ""])
-
-
-def _words(flat: Array) -> list[str]:
-    if flat.dtype.kind == "f":
-        suffix = "f" if flat.dtype.itemsize == 4 else ""
-        return [_real(word, suffix) for word in flat.astype("U32").tolist()]
-    end = "U" * (flat.dtype.kind == "u") + "LL" * (flat.dtype.itemsize == 8)
-    return [_integer(n, end) for n in flat.astype(object).tolist()]
-
-
-def _real(word: str, suffix: str) -> str:
-    special = {"inf": "INFINITY", "-inf": "-INFINITY", "nan": "NAN", "-nan": "NAN"}
-    return special.get(word) or word + suffix
-
-
-def _integer(number: int, end: str) -> str:
-    lowest = -(2**63)
-    return "(-9223372036854775807LL - 1)" if number == lowest else f"{int(number)}{end}"

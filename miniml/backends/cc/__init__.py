@@ -3,5 +3,6 @@
 from . import attention as attention
 from . import convolution as convolution
 from . import moves as moves
+from . import order as order
 from . import pool as pool
 from . import random as random

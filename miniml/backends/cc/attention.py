@@ -16,8 +16,7 @@ from ..signature import ATTENTION, ATTENTION_GRAD, ATTENTION_MASK_GRAD, WIDE, Ar
 from .convolution import LINE, run_by
 from .player import NativeKernel
 from .product import TILES, VECTORS, offset
-from .text import header
-from .units import Source
+from .units import Source, header
 
 QUERIES = 64  # of a block, at most: 4 vectors of 512 bits, as wide as a tile
 KEYS = 96  # of a block, at most: 24 KB of scores in float32

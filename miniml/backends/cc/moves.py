@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from itertools import accumulate
+from itertools import groupby
+from operator import attrgetter
 from typing import NamedTuple
 
 import numpy as np
@@ -17,22 +18,24 @@ from .player import NativeKernel
 from .units import Source
 
 SQUARE = 16  # elements of a line of a piece that is transposed: one or two lines of the cache
+_shape = attrgetter("shape")
 _FLOATS = {np.dtype("f"): "float", np.dtype("d"): "double"}
 
 
 class Moved(NamedTuple):
     """An array in loops: its name, C type and index in `at`, its strides along the loops, and its
-    first element."""
+    first element; index and element are numbers or C."""
 
     name: str
     c: str
-    at: int
+    at: int | str
     steps: Sequence[int]
-    first: int = 0
+    first: int | str = 0
 
     def __str__(self) -> str:
         c = f"{'const ' * (self.name != 'out')}{self.c} *"
-        return f"{c}restrict {self.name} = ({c})at[{self.at}] + {self.first}L;"
+        first = self.first if isinstance(self.first, str) else f"{self.first}L"
+        return f"{c}restrict {self.name} = ({c})at[{self.at}] + {first};"
 
 
 def loops(shape: Sequence[int], arrays: Sequence[Moved], statement: str) -> list[str]:
@@ -86,16 +89,23 @@ class Move(NativeKernel, ABC):
 
 
 class Concat(Move):
-    """A copy of each input to its block of the output, unless it was computed there."""
+    """A copy of each input to its block of the output, unless it was computed there. Neighbours of
+    one shape and strides share their loops, so the text does not grow with their number."""
 
     def lines(self, node: KernelNode, out: ArraySpec) -> Iterator[str]:
         axis, steps, c = node.attrs["axis"], dense_strides(out.shape, 1), _unsigned(out)
-        begins = accumulate((x.shape[axis] for x in node.inputs), initial=0)
-        every = zip(node.inputs, steps_of(node), begins, strict=False)
-        for i, (x, own, begin) in enumerate(every):
-            block = Moved("out", c, len(node.inputs), steps, begin * steps[axis])
-            yield f"  if (at[{i}] != at[{block.at}] + {block.first * out.dtype.itemsize}L)"
-            yield from loops(x.shape, [Moved("x", c, i, own), block], "out[{out}] = x[{x}];") or ";"
+        at, first, begin = len(node.inputs), 0, 0
+        for (shape, own), alike in groupby(zip(map(_shape, node.inputs), steps_of(node))):
+            count, each = len([*alike]), shape[axis] * steps[axis]
+            block = Moved("out", c, at, steps, f"({begin}L + k * {each}L)")
+            copied = loops(
+                shape, [Moved("x", c, f"{first} + k", own), block], "out[{out}] = x[{x}];"
+            )
+            if copied:
+                yield f"  {_head('k', '0', f'{count}L')}"
+                yield f"  if (at[{first} + k] != at[{at}] + {block.first} * {out.dtype.itemsize}L)"
+                yield from copied
+            first, begin = first + count, begin + count * each
 
 
 class Place(Move):

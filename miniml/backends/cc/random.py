@@ -18,8 +18,7 @@ from ..kernel import Array, KernelNode
 from ..registry import kernel
 from .player import NativeKernel
 from .scalars import in_c
-from .text import header
-from .units import Source
+from .units import Source, header
 
 PART = 2**13  # blocks of four words that one thread draws at a time: some 30 us
 TEXT = r"""

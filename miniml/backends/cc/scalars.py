@@ -20,7 +20,7 @@ from ...core.dtype import INTEGERS, DType, bfloat16, bool_, float16, float32, fl
 from ...core.options import CPU
 from ..expressions.functions import FUNCTIONS
 from ..expressions.table import C_TYPES, Expression, computed, unsigned
-from .text import header
+from .units import header
 
 _HALVES = (float16, bfloat16)
 # The C types of arrays' elements. GCC 12 vectorises loops that load bytes, but not bools.

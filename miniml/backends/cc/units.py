@@ -14,6 +14,7 @@ import hashlib
 import importlib.util
 import os
 import platform
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from itertools import accumulate
@@ -222,6 +223,20 @@ def unit(sources: Iterable[Source]) -> str:
     return "\n".join([SERVICES, *shared, *(source.definition for source in sources)])
 
 
+_FOLDER = Path(__file__).parent / "text"
+_INCLUDE = re.compile(r'^#include "(\w+)\.h"\n', re.MULTILINE)
+
+
+@cache
+def header(name: str) -> tuple[str, ...]:
+    """The text of a header that kernels share, after those that it includes. Its functions, which
+    are of one element, are always inlined; a unit has it once."""
+    text = (_FOLDER / f"{name}.h").read_text("utf-8")
+    text = text.replace("static inline", "static MINIML_INLINE")
+    before = (part for other in _INCLUDE.findall(text) for part in header(other))
+    return (*dict.fromkeys(before), _INCLUDE.sub("", text))
+
+
 # --- C compiler -----------------------------------------------------------------------------------
 
 
@@ -411,9 +426,6 @@ def player() -> Player:
     run(source(), (given, made))
     provide(_Services(*made[:3].tolist()))
     return Player(*made[3:].tolist())
-
-
-_FOLDER = Path(__file__).parent / "text"
 
 
 @cache

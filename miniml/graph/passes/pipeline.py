@@ -14,6 +14,7 @@ from .loops import loops
 from .rewrite import check, everywhere, fold, prune, share
 from .rules import rule
 from .simplify import by_kind, rewritten, scale, simplify
+from .slices import slices
 
 
 class Pass(NamedTuple):
@@ -40,6 +41,7 @@ PIPELINE = (
     Pass("loops", loops),
     Pass("simplify", simplify),
     Pass("scale", scale),
+    Pass("slices", slices),
     Pass("stack", stack),
     Pass("lookups", lookups),
     Pass("prune", prune),

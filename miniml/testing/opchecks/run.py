@@ -119,16 +119,12 @@ def opcheck(
         if info is not None or layouts or draws != "all":
             raise ArityError("opcheck of an operator of torch takes inputs, budget, seed, checks")
         return _raised(check_operator(primitive, inputs, budget, seed, checks), raise_error)
-    if isinstance(inputs, list):
-        raise ArityError("opcheck of a primitive takes the inputs of one call, a tuple; got a list")
     _refuse_arguments(info, draws)
     subject = _instance(primitive, info)
     _refuse_complex(subject)
     session = Session(BUDGET if budget is None else budget, draws == "samples")
-    chosen = CHECKS if checks is None else _known(checks)
+    chosen = _known(CHECKS if checks is None else checks)
     found: list[OpFinding] = []
-    if not in_c(program_target("cpu")):
-        chosen = tuple(name for name in chosen if name != "in C")
     before = marks(subject)
     with without_c(), remembered(), lasting_until(session.over):
         if inputs is not None:
@@ -198,12 +194,15 @@ def _known(checks: Sequence[str]) -> tuple[str, ...]:
     unknown = [name for name in checks if name not in CHECKS]
     if isinstance(checks, str) or unknown:
         raise ArityError(f"opcheck knows no checks {checks!r}; they are {', '.join(CHECKS)}")
-    return tuple(checks)
+    return tuple(name for name in checks if name != "in C" or in_c(program_target("cpu")))
 
 
-def _one(
-    primitive: Primitive, info: OpInfo | None, inputs: tuple[Any, ...], layouts: Sequence[str]
-) -> Call:
+def _one(primitive: Primitive, info: OpInfo | None, inputs: object, layouts: Sequence[str]) -> Call:
+    if not isinstance(inputs, tuple):
+        raise ArityError(
+            "opcheck of a primitive takes the inputs of one call, a tuple; "
+            f"got a {type(inputs).__name__}"
+        )
     unknown = [layout for layout in layouts if not known(layout)]
     if isinstance(layouts, str) or unknown:
         raise ArityError(

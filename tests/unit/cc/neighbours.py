@@ -371,10 +371,35 @@ def composed_calls(rng: np.random.Generator) -> Drawn:
     return replayed(p, body)
 
 
+def placed_parts(rng: np.random.Generator) -> Drawn:
+    """Sums of parts of a matrix, each with zeros around it: disjoint, side by side, overlapping,
+    empty, with steps, along both axes, read twice, beside whole terms."""
+    p = Pool(rng)
+    shape = p.one_of((1, 1), (9, 3), (12, 4), (12, 1), (4, 0))
+    x, y = p.new(*shape), p.new(*shape)
+
+    def body(p: Pool, v: list[Any]) -> Any:
+        def term() -> Any:
+            axis = p.one_of(0, 0, 0, 1)
+            begin, end = sorted(int(i) for i in p.rng.integers(0, shape[axis] + 1, 2))
+            cut = [(0, extent, 1) for extent in shape]
+            cut[axis] = begin, end, p.one_of(1, 1, 1, 1, 2)
+            part = ops.sin(v[x][tuple(slice(*c) for c in cut)])
+            return ops.SliceGrad(shape, *zip(*cut, strict=True))(part)
+
+        total, terms = term(), [term() for _ in range(int(p.rng.integers(2, 9)))]
+        for one in terms:
+            total = p.one_of(ops.add(total, one), ops.add(one, total))
+            total = total + v[y] if p.often(0.2) else total
+        return (total, terms[0]) if p.often(0.3) else ops.exp(total)
+
+    return replayed(p, body)
+
+
 NEIGHBOURS: dict[str, Draw] = {
     "fold": repeated_calls, "share": repeated_calls, "prune": repeated_calls,
     "simplify": identities, "loops": loops, "checks": loops, "scale": scaled_channels,
-    "stack": rows_by_one_matrix, "lookups": looked_up, "movement": moved,
+    "slices": placed_parts, "stack": rows_by_one_matrix, "lookups": looked_up, "movement": moved,
     "decompose": composed_calls, "turn": turned_products,
     "formats": images_beside_moves, "fuse": images_beside_moves,
 }  # fmt: skip

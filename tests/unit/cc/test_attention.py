@@ -8,8 +8,7 @@ import miniml as ml
 from miniml import ArraySpec, ops
 from miniml.backends.cc import units
 from miniml.backends.cc.attention import Attention, AttentionGrad, AttentionMaskGrad
-from miniml.backends.cc.text import header
-from miniml.backends.cc.units import Source
+from miniml.backends.cc.units import Source, header
 from miniml.backends.kernel import KernelNode
 from miniml.grad import value_and_grad
 from miniml.ops import attention as limits

@@ -7,6 +7,7 @@ import subprocess
 
 import numpy as np
 import pytest
+import safetensors.numpy
 
 import miniml as ml
 from miniml import nn, ops, optim
@@ -16,7 +17,7 @@ from miniml.errors import ExportError
 from tests.frame.native import needs_compiler
 
 pytestmark = needs_compiler
-FLAGS = "-std=c11 -O2 -Wall -Wextra -Werror -pedantic -ffp-contract=off -fno-math-errno".split()
+FLAGS = "-std=c11 -O1 -Wall -Wextra -Werror -pedantic -ffp-contract=off -fno-math-errno".split()
 WIDE = [f for f in "avx512f avx2 avx fma3 f16c sse42 sse41 ssse3 sse3".split() if f in CPU]
 
 
@@ -271,6 +272,27 @@ def test_a_label_out_of_range_changes_nothing(rng, tmp_path, compiler):
         np.testing.assert_array_equal(in_c.state, before)
 
 
+def test_a_state_is_saved_as_safetensors_and_loaded_again(rng, tmp_path, compiler):
+    net = mlp()
+    step = ml.train_step(net, nn.CrossEntropyLoss(), optim.Adam(net.trainable_params(), 1e-2))
+    x, y = floats(rng, 4, 8), rng.integers(0, 10, 4)
+    in_c = Step(compiler, step, tmp_path, x, y)
+    losses = [in_c(x, y) for _ in range(3)]
+    saved = aligned(bytes_of(tmp_path / "net.c", "NET_FILE_BYTES"))
+    in_c.library.net_save(*pointers(in_c.state, saved))
+    losses.append(in_c(x, y))
+    (tmp_path / "state.safetensors").write_bytes(saved.tobytes())
+    ml.load_checkpoint(tmp_path / "state.safetensors", net, strict=False)
+    np.testing.assert_allclose(nn.CrossEntropyLoss()(net(x), y).item(), losses[3], 1e-6)
+    assert safetensors.numpy.load(saved.tobytes())["step"] == 3
+    in_c.library.net_init(*pointers(in_c.state))
+    assert in_c(x, y) == losses[0]
+    assert in_c.library.net_load(*pointers(in_c.state, saved)) == 0
+    assert in_c(x, y) == losses[3]
+    saved[12] += 1  # another name
+    assert in_c.library.net_load(*pointers(in_c.state, saved)) == 1
+
+
 # --- The file itself ------------------------------------------------------------------------------
 
 
@@ -320,10 +342,15 @@ def test_nothing_in_it_varies_and_libm_is_all_it_needs(rng, tmp_path, compiler):
     subprocess.run([compiler, *FLAGS, "-c", str(tmp_path / "net.c"), "-o", made], check=True)
     listed = subprocess.run(["nm", made], capture_output=True, text=True, check=True).stdout
     symbols = [line.split() for line in listed.splitlines()]
-    assert {s[-1] for s in symbols if s[-2] in "TDBC"} == {"net_init", "net_step"}
+    assert {s[-1] for s in symbols if s[-2] in "TDBC"} == {
+        "net_init",
+        "net_load",
+        "net_save",
+        "net_step",
+    }
     assert not [s for s in symbols if s[-2] in "bBdDC"]
     needed = {s[-1] for s in symbols if s[-2] == "U"}
-    assert needed <= {"memcpy", "memset", "fma", "_GLOBAL_OFFSET_TABLE_"}
+    assert needed <= {"memcpy", "memcmp", "memset", "fma", "_GLOBAL_OFFSET_TABLE_"}
 
 
 def test_functions_are_named_by_their_layers(rng, tmp_path):

@@ -1,0 +1,262 @@
+"""Sorting, the greatest elements, running sums and extrema, and their indices in C, along one axis.
+
+Sorting first, by radix of keys in the order of the elements, then what goes along an axis once. All
+give the bits of NumPy's kernels.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from pathlib import Path
+from typing import Any
+
+from ...core.dtype import uint64
+from ..expressions.table import C_TYPES, ends, unsigned
+from ..kernel import KernelNode
+from ..registry import kernel
+from ..signature import ArraySpec
+from .player import NativeKernel
+from .units import Source, header
+
+_TEXT = Path(__file__).with_name("text").joinpath("order.c").read_text("utf-8")
+_MOST = 8  # parts of a kernel, each with room of its own
+_LANES = 64  # elements, or rows, side by side
+_SPLIT = 30_000  # elements, some 50 us, from which on rows are divided
+
+
+def _axis(node: KernelNode) -> tuple[int, int, int]:
+    """Rows outside of the axis, its extent, and elements inside of it, which are its step."""
+    shape, axis = node.inputs[0].shape, node.attrs["axis"]
+    if axis is None:
+        return 1, prod(shape), 1
+    at = axis % max(len(shape), 1)
+    return prod(shape[:at]), prod(shape[at : at + 1]), prod(shape[at + 1 :])
+
+
+def _parts(rows: int, size: int) -> int:
+    """In how many parts rows of this size are computed."""
+    return max(1, min(rows, _MOST, rows * size // _SPLIT))
+
+
+def _defined(names: dict[str, Any], text: str) -> Source:
+    """A text with macros of its own."""
+    lines = [f"#define KERNEL_{name} {value}\n" for name, value in names.items()]
+    whole = [*lines, text, *(f"#undef KERNEL_{name}\n" for name in names)]
+    return Source("".join(whole), header("types"))
+
+
+# --- Sorting --------------------------------------------------------------------------------------
+
+
+class Sort(NativeKernel):
+    """A stable sort of each row, or its first elements."""
+
+    def prepare(self, node: KernelNode) -> None:
+        super().prepare(node)
+        (x,), (outer, n, step) = node.inputs, _axis(node)
+        size, rows = 8 * x.dtype.itemsize, outer * step
+        self.taken = node.outputs[0].shape[node.attrs["axis"]] if n else 0
+        self.parts = _parts(rows, n)
+        self.words = self.parts * 2 * (n + 1) * (1 if size == 32 else 2)
+        backwards = node.attrs.get("descending", node.attrs.get("largest", False))
+        self.source = _defined(
+            {
+                "T": f"uint{size}_t",
+                "K": f"uint{size}_t",
+                "W": "uint64_t" if size == 32 else "unsigned __int128",
+                "N": f"{n}L",
+                "STEP": f"{step}L",
+                "TAKEN": f"{self.taken}L",
+                "ROWS": f"{rows}L",
+                "PARTS": f"{self.parts}L",
+                "KEY": _key(x.dtype.kind == "f", size, backwards),
+            },
+            _TEXT,
+        )
+
+    def workspace(self) -> tuple[ArraySpec, ...]:
+        return (ArraySpec((self.words,), uint64),)
+
+
+def _key(real: bool, size: int, backwards: bool) -> str:
+    """C that returns the key of the element at x: 0 and -0 are equal, and so are NaN."""
+    c, top = f"uint{size}_t", f"((uint{size}_t)1 << {size - 1})"
+    turned = "~" if backwards else ""
+    if not real:
+        return f"return ({c}){turned}(*x ^ {top});"
+    infinite = {32: "0x7f800000u", 64: "0x7ff0000000000000ull"}[size]
+    return (
+        f"const {c} size = *x & ({top} - 1), sign = *x & {top};"
+        f" const {c} key = size == 0 ? {top} : sign ? ({c})~*x : *x | {top};"
+        f" return ({c}){turned}(size > {infinite} ? ({c})-1 : key);"
+    )
+
+
+# --- Along an axis --------------------------------------------------------------------------------
+
+
+# Rows, or lanes of a row's elements, side by side, since each result waits for the one before it.
+_RUNNING = """
+static void KERNEL_part(void *data, long part) {
+  char *const *at = (char *const *)data;
+  const KERNEL_T *restrict in = (const KERNEL_T *)at[0];
+  KERNEL_T *restrict out = (KERNEL_T *)at[1];
+  const long begin = KERNEL_OUTER * part / KERNEL_PARTS;
+  const long end = KERNEL_OUTER * (part + 1) / KERNEL_PARTS;
+  for (long r = begin; r < end; r += KERNEL_SIDE) {
+    long row[KERNEL_SIDE];  /* past the end the last one again */
+    for (long k = 0; k < KERNEL_SIDE; ++k) row[k] = (r + k < end ? r + k : end - 1) * KERNEL_N;
+    for (long c = 0; c < KERNEL_STEP; c += KERNEL_LANES) {
+      const long lanes = KERNEL_STEP - c < KERNEL_LANES ? KERNEL_STEP - c : KERNEL_LANES;
+      KERNEL_T s[KERNEL_SIDE * KERNEL_LANES];
+      for (long k = 0; k < KERNEL_SIDE * KERNEL_LANES; ++k) s[k] = KERNEL_FIRST;
+      for (long j = 0; j < KERNEL_N; ++j) {
+        const long i = KERNEL_REVERSE ? KERNEL_N - 1 - j : j;
+        for (long k = 0; k < KERNEL_SIDE; ++k)
+          for (long l = 0; l < lanes; ++l) {
+            const long e = (row[k] + i) * KERNEL_STEP + c + l;
+            const KERNEL_T a = s[k * KERNEL_LANES + l], b = in[e], made = KERNEL_COMBINED;
+            out[e] = KERNEL_EXCLUSIVE ? (j ? a : KERNEL_NOTHING) : made;
+            s[k * KERNEL_LANES + l] = made;
+          }
+      }
+    }
+  }
+}
+void KERNEL(char *const *at) { miniml.parallel(KERNEL_part, (void *)at, KERNEL_PARTS); }
+"""
+# Of a running operation: how it starts, its result for nothing, and how it goes on from a to b. A
+# sum starts from -0, which changes no number.
+_STEPS = {
+    "CumSum": ("-ZERO", "0", "a + b"),
+    "CumProd": ("1", "1", "a * b"),
+    "CumMax": ("LOWEST", "0", "(b > a) | (b != b) ? b : a"),
+    "CumMin": ("HIGHEST", "0", "(b < a) | (b != b) ? b : a"),
+}
+_WRAPPING = ("CumSum", "CumProd")  # of integers modulo 2^bits
+
+
+class Running(NativeKernel):
+    """The results of each element with those before it, from one end of the axis."""
+
+    def prepare(self, node: KernelNode) -> None:
+        super().prepare(node)
+        (x,), (outer, n, step) = node.inputs, _axis(node)
+        first, nothing, combined = _STEPS[node.name]
+        low, high = ends(x.dtype)
+        words = {"LOWEST": low, "HIGHEST": high, "ZERO": "0.0" if x.dtype.kind == "f" else "0"}
+        for word, number in words.items():
+            first = first.replace(word, number)
+        self.source = _defined(
+            {
+                "T": C_TYPES[unsigned(x.dtype) if node.name in _WRAPPING else x.dtype],
+                "OUTER": f"{outer}L",
+                "N": f"{n}L",
+                "STEP": f"{step}L",
+                "SIDE": min(outer, 5) if step == 1 else 1,
+                "LANES": min(step, _LANES),
+                "PARTS": f"{_parts(outer, n * step)}L",
+                "FIRST": first,
+                "NOTHING": nothing,
+                "REVERSE": int(node.attrs.get("reverse", False)),
+                "EXCLUSIVE": int(node.attrs.get("exclusive", False)),
+                "COMBINED": combined,
+            },
+            _RUNNING,
+        )
+
+
+# Lanes of a row, or of neighbouring rows, each with its extremum so far and the index of that. The
+# first of equals wins, and the first NaN whatever follows.
+_BETTER = """
+static inline int KERNEL_better(KERNEL_T v, KERNEL_T best) {
+  return ((v KERNEL_THAN best) | (v != v)) & (best == best);
+}
+"""
+_ACROSS = """
+static void KERNEL_row(const KERNEL_T *restrict row, int64_t *restrict out) {
+  for (long c = 0; c < KERNEL_STEP; c += KERNEL_LANES) {
+    const KERNEL_T *restrict x = row + c;
+    const long lanes = KERNEL_STEP - c < KERNEL_LANES ? KERNEL_STEP - c : KERNEL_LANES;
+    KERNEL_T best[KERNEL_LANES];
+    KERNEL_I where[KERNEL_LANES];
+    for (long l = 0; l < lanes; ++l) best[l] = x[l], where[l] = 0;
+    for (long i = 1; i < KERNEL_N; ++i)
+      for (long l = 0; l < lanes; ++l) {
+        const KERNEL_T v = x[i * KERNEL_STEP + l];
+        const int better = KERNEL_better(v, best[l]);
+        best[l] = better ? v : best[l];
+        where[l] = better ? (KERNEL_I)i : where[l];
+      }
+    for (long l = 0; l < lanes; ++l) out[c + l] = where[l];
+  }
+}
+"""
+_ALONG = """
+static void KERNEL_row(const KERNEL_T *restrict x, int64_t *restrict out) {
+  KERNEL_T best[KERNEL_LANES];
+  KERNEL_I where[KERNEL_LANES];
+  for (long l = 0; l < KERNEL_LANES; ++l) best[l] = x[l], where[l] = (KERNEL_I)l;
+  for (long b = KERNEL_LANES; b < KERNEL_N; b += KERNEL_LANES) {
+    const long lanes = KERNEL_N - b < KERNEL_LANES ? KERNEL_N - b : KERNEL_LANES;
+    for (long l = 0; l < lanes; ++l) {
+      const KERNEL_T v = x[b + l];
+      const int better = KERNEL_better(v, best[l]);
+      best[l] = better ? v : best[l];
+      where[l] = better ? (KERNEL_I)(b + l) : where[l];
+    }
+  }
+  for (long w = KERNEL_LANES / 2; w; w /= 2)
+    for (long l = 0; l < w; ++l) {
+      const KERNEL_T v = best[l + w], known = best[l];
+      const int equal = (v == known) | ((v != v) & (known != known));
+      const int better = KERNEL_better(v, known) | (equal & (where[l + w] < where[l]));
+      best[l] = better ? v : known;
+      where[l] = better ? where[l + w] : where[l];
+    }
+  *out = where[0];
+}
+"""
+_WHOLE = """
+static void KERNEL_part(void *data, long part) {
+  char *const *at = (char *const *)data;
+  const long end = KERNEL_OUTER * (part + 1) / KERNEL_PARTS;
+  for (long r = KERNEL_OUTER * part / KERNEL_PARTS; r < end; ++r)
+    KERNEL_row((const KERNEL_T *)at[0] + r * KERNEL_N * KERNEL_STEP,
+               (int64_t *)at[1] + r * KERNEL_STEP);
+}
+void KERNEL(char *const *at) { miniml.parallel(KERNEL_part, (void *)at, KERNEL_PARTS); }
+"""
+
+
+class Extremum(NativeKernel):
+    """The index of the first extremum of each row."""
+
+    def prepare(self, node: KernelNode) -> None:
+        super().prepare(node)
+        (x,), (outer, n, step) = node.inputs, _axis(node)
+        lanes = 16 if n < 8 * _LANES else _LANES
+        along = step == 1 and n >= lanes
+        self.source = _defined(
+            {
+                "T": C_TYPES[x.dtype],
+                "I": f"int{8 * x.dtype.itemsize}_t",
+                "OUTER": f"{outer}L",
+                "N": f"{n}L",
+                "STEP": f"{step}L",
+                "LANES": lanes if along else min(step, _LANES),
+                "PARTS": f"{_parts(outer, n * step)}L",
+                "THAN": ">" if node.name == "ArgMax" else "<",
+            },
+            _BETTER + (_ALONG if along else _ACROSS) + _WHOLE,
+        )
+
+
+for _name in ("Sort", "TopK"):
+    kernel(_name, "cpu", *[f"{c}->{c}l" for c in "fdil"], provider="cc", total=True)(Sort)
+for _name in ("CumSum", "CumProd"):
+    kernel(_name, "cpu", *[f"{c}->{c}" for c in "fdl"], provider="cc", total=True)(Running)
+for _name in ("CumMax", "CumMin"):
+    kernel(_name, "cpu", *[f"{c}->{c}" for c in "fdil"], provider="cc", total=True)(Running)
+for _name in ("ArgMax", "ArgMin"):
+    kernel(_name, "cpu", *[f"{c}->l" for c in "fdil"], provider="cc", total=True)(Extremum)

@@ -1,0 +1,99 @@
+/* Sorted and greatest elements of a row. KERNEL_T: elements, by their bits; KERNEL_K: keys, unsigned
+   numbers in the order of the elements, NaN last; KERNEL_W: a key and, below it, an index. */
+static inline KERNEL_K KERNEL_key(const KERNEL_T *x) { KERNEL_KEY }
+
+/* Equal keys keep the order of their indices: w has them ascending, and each pass is stable. The
+   result may lie in `spare`. */
+static KERNEL_W *KERNEL_sorted(KERNEL_W *w, KERNEL_W *spare, long m) {
+  if (m <= 64) {
+    for (long i = 1; i < m; ++i) {
+      const KERNEL_W v = w[i];
+      long j = i;
+      for (; j && w[j - 1] > v; --j) w[j] = w[j - 1];
+      w[j] = v;
+    }
+    return w;
+  }
+  uint32_t counts[sizeof(KERNEL_K)][256] = {{0}};
+  for (long i = 0; i < m; ++i)
+    for (unsigned d = 0; d < sizeof(KERNEL_K); ++d) ++counts[d][(uint8_t)(w[i] >> (32 + 8 * d))];
+  for (unsigned d = 0; d < sizeof(KERNEL_K); ++d) {
+    if (counts[d][(uint8_t)(w[0] >> (32 + 8 * d))] == m) continue;
+    uint32_t begin = 0;
+    for (int c = 0; c < 256; ++c) {
+      const uint32_t count = counts[d][c];
+      counts[d][c] = begin, begin += count;
+    }
+    for (long i = 0; i < m; ++i) spare[counts[d][(uint8_t)(w[i] >> (32 + 8 * d))]++] = w[i];
+    KERNEL_W *const other = w;
+    w = spare, spare = other;
+  }
+  return w;
+}
+
+/* The k smallest, in order: those so far are kept sorted, and blocks without a smaller one are
+   skipped. */
+static void KERNEL_few(const KERNEL_T *x, KERNEL_W *w) {
+  long kept = 0;
+  KERNEL_K worst = (KERNEL_K)-1;
+  for (long b = 0; b < KERNEL_N; b += 64) {
+    const long count = KERNEL_N - b < 64 ? KERNEL_N - b : 64;
+    KERNEL_K keys[64];
+    int any = kept < KERNEL_TAKEN;
+    for (long i = 0; i < count; ++i) keys[i] = KERNEL_key(x + (b + i) * KERNEL_STEP);
+    for (long i = 0; i < count; ++i) any |= keys[i] < worst;
+    for (long i = 0; any && i < count; ++i) {
+      if (kept == KERNEL_TAKEN && keys[i] >= worst) continue;
+      const KERNEL_W v = (KERNEL_W)keys[i] << 32 | (uint32_t)(b + i);
+      long j = kept < KERNEL_TAKEN ? kept++ : kept - 1;
+      for (; j && w[j - 1] > v; --j) w[j] = w[j - 1];
+      w[j] = v;
+      worst = kept == KERNEL_TAKEN ? (KERNEL_K)(w[kept - 1] >> 32) : (KERNEL_K)-1;
+    }
+  }
+}
+
+/* Those elements that may be among the k smallest, by the first digits of their keys. */
+static long KERNEL_candidates(const KERNEL_T *x, KERNEL_W *w) {
+  enum { SHIFT = 8 * sizeof(KERNEL_K) - 11 };
+  uint32_t counts[2048] = {0};
+  for (long i = 0; i < KERNEL_N; ++i) ++counts[KERNEL_key(x + i * KERNEL_STEP) >> SHIFT];
+  long digit = 0, below = counts[0], found = 0;
+  while (below < KERNEL_TAKEN) below += counts[++digit];
+  for (long i = 0; i < KERNEL_N; ++i) {
+    const KERNEL_K key = KERNEL_key(x + i * KERNEL_STEP);
+    w[found] = (KERNEL_W)key << 32 | (uint32_t)i;
+    found += (long)(key >> SHIFT) <= digit;
+  }
+  return found;
+}
+
+static void KERNEL_part(void *data, long part) {
+  char *const *at = (char *const *)data;
+  KERNEL_W *const w = (KERNEL_W *)at[3] + part * 2 * (KERNEL_N + 1);
+  const long last = KERNEL_ROWS * (part + 1) / KERNEL_PARTS;
+  for (long row = KERNEL_ROWS * part / KERNEL_PARTS; row < last; ++row) {
+    const long outer = row / KERNEL_STEP, inner = row % KERNEL_STEP;
+    const KERNEL_T *x = (const KERNEL_T *)at[0] + outer * KERNEL_N * KERNEL_STEP + inner;
+    KERNEL_T *values = (KERNEL_T *)at[1] + outer * KERNEL_TAKEN * KERNEL_STEP + inner;
+    int64_t *indices = (int64_t *)at[2] + outer * KERNEL_TAKEN * KERNEL_STEP + inner;
+    const KERNEL_W *found = w;
+    if (KERNEL_TAKEN <= 32 && KERNEL_TAKEN * 8 <= KERNEL_N) {
+      KERNEL_few(x, w);
+    } else {
+      long m = KERNEL_N;
+      if (KERNEL_TAKEN * 4 <= KERNEL_N && KERNEL_N >= 4096)
+        m = KERNEL_candidates(x, w);
+      else
+        for (long i = 0; i < m; ++i)
+          w[i] = (KERNEL_W)KERNEL_key(x + i * KERNEL_STEP) << 32 | (uint32_t)i;
+      found = KERNEL_sorted(w, w + KERNEL_N + 1, m);
+    }
+    for (long i = 0; i < KERNEL_TAKEN; ++i) {
+      const long index = (uint32_t)found[i];
+      values[i * KERNEL_STEP] = x[index * KERNEL_STEP];
+      indices[i * KERNEL_STEP] = index;
+    }
+  }
+}
+void KERNEL(char *const *at) { miniml.parallel(KERNEL_part, (void *)at, KERNEL_PARTS); }

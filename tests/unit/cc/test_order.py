@@ -1,0 +1,94 @@
+"""Sorting, greatest elements, running results and indices of extrema in C: NumPy's bits."""
+
+import numpy as np
+import pytest
+
+import miniml as ml
+from miniml import ops
+from tests.frame.native import needs_compiler
+
+pytestmark = needs_compiler
+# Short and long rows, along the last axis or another one.
+SHAPES = [((7,), 0), ((3, 300), 0), ((2, 70, 5), 1), ((1, 9000), 1)]
+DTYPES = [np.float32, np.float64, np.int32, np.int64]
+
+
+def numbers(dtype, shape):
+    """Many equal ones, both zeros, infinities and NaN."""
+    rng = np.random.default_rng(4)
+    x = np.round(rng.standard_normal(shape) * 40).astype(dtype)
+    flat = x.reshape(-1)
+    if x.dtype.kind == "f":
+        some = flat[:: max(1, x.size // 9)]
+        some[:] = np.resize([-0.0, 0.0, np.inf, -np.inf, np.nan, 5e-40], some.size)
+    else:
+        flat[0], flat[-1] = np.iinfo(dtype).min, np.iinfo(dtype).max
+    return x
+
+
+def same_bits(fn, *arrays, zeros=True):
+    """Compiled by C alone, and op by op by NumPy. zeros: with their signs."""
+    with ml.context(providers=("cc",)):
+        got = ml.jit(fn)(*arrays)
+    for one, other in zip(got, fn(*map(ml.Tensor, arrays)), strict=True):
+        a, b = one.asnumpy(), other.asnumpy()
+        np.testing.assert_array_equal(a, b)
+        if a.dtype.kind == "f" and zeros:
+            known = ~np.isnan(a)
+            np.testing.assert_array_equal(np.signbit(a)[known], np.signbit(b)[known])
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("shape", "axis"), SHAPES)
+def test_sorting(shape, axis, dtype):
+    n = shape[axis]
+    counts = sorted({0, 1, min(5, n), n // 5, n // 2, n})
+
+    def fn(x):
+        found = [*ops.Sort(axis, False)(x), *ops.Sort(axis, True)(x)]
+        for k in counts:
+            found += [*ops.TopK(k, axis, True)(x), *ops.TopK(k, axis, False)(x)]
+        return tuple(found)
+
+    same_bits(fn, numbers(dtype, shape))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("shape", "axis"), SHAPES)
+def test_running_results_and_indices_of_extrema(shape, axis, dtype):
+    def fn(x):
+        found = [f(x, a) for f in (ops.argmax, ops.argmin) for a in (axis, None)]
+        if x.dtype != ml.int32:
+            for f in (ops.cumsum, ops.cumprod):
+                found += [f(x, axis, *how) for how in ((False, False), (True, False), (True, True))]
+        return tuple(found)
+
+    with np.errstate(all="ignore"):
+        same_bits(fn, numbers(dtype, shape))
+    extrema = lambda x: (ops.CumMax(axis)(x), ops.CumMin(axis)(x))  # noqa: E731
+    same_bits(extrema, numbers(dtype, shape), zeros=False)
+
+
+def test_the_first_nan_is_the_extremum_wherever_it_is():
+    x = np.random.default_rng(0).standard_normal((140, 140)).astype(np.float32)
+    x[np.arange(140), np.arange(140)] = np.nan
+    x[:, 130] = np.nan
+    same_bits(lambda x: (ops.argmax(x, 1), ops.argmin(x, 1), ops.argmax(x, 0)), x)
+
+
+def test_they_have_the_same_bits_on_two_threads():
+    x, found = numbers(np.float32, (40, 4000)), []
+    for threads in (1, 2):
+        with ml.context(providers=("cc",), threads=threads):
+            outs = ml.jit(lambda x: (*ops.Sort()(x), *ops.topk(x, 9), ops.cumsum(x, 1)))(x)
+            found.append([out.asnumpy() for out in outs])
+    for one, two in zip(*found, strict=True):
+        np.testing.assert_array_equal(one, two)
+
+
+def test_elements_in_order_and_backwards():
+    """The worst case of a selection that keeps the best so far."""
+    x = np.arange(6000, dtype=np.float32)
+    same_bits(
+        lambda x, y: (*ops.topk(x, 30), *ops.topk(y, 30), *ops.topk(x, 900)), x, x[::-1].copy()
+    )

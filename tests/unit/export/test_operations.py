@@ -1,0 +1,58 @@
+"""Every operation that export_c takes gives the numbers of the compiled program, without a warning
+of the compiler."""
+
+import numpy as np
+import pytest
+
+import miniml as ml
+from miniml.errors import ExportError
+from miniml.testing.calls import calls, dtypes_of
+from tests.frame.native import needs_compiler
+from tests.opinfo import ROWS
+from tests.unit.export.test_export_c import WIDE, aligned, built, bytes_of, compiler, pointers
+
+__all__ = ["compiler"]
+pytestmark = [needs_compiler, pytest.mark.deep]
+
+
+# Their kernels are NumPy's: the list shrinks as provider "cc" grows.
+NO_C = """Cholesky Solve TriangularSolve Det SlogDet QR SVD Eigh Pinv Index IndexAdd IndexReduce
+    TakeAlongAxis PutAlongAxisAdd ScatterAdd Scatter Einsum Uniform Normal Gumbel TruncatedNormal
+    Gamma Poisson Prod ArgMax ArgMin CumSum CumProd LogCumSumExp CumMax CumMin SearchSorted Sort
+    TopK""".split()
+
+
+def _rank(dtype):
+    return {ml.float32: 0, ml.int64: 1}.get(dtype, 2)
+
+
+def cases():
+    """The largest call of each row, in float32 if it can be."""
+    rng = np.random.default_rng(0)
+    for row in ROWS:
+        dtypes = sorted(dtypes_of(row), key=_rank)
+        found = [c for d in dtypes[:1] for c in calls(row, d, rng) if all(a.size for a in c.arrays)]
+        if found and not found[0].primitive.dynamic_outputs:
+            largest = max(found, key=lambda call: sum(a.size for a in call.arrays))
+            yield pytest.param(largest, id=row.primitive.name)
+
+
+@pytest.mark.parametrize("call", [*cases()])
+def test_an_operation_in_c(call, tmp_path, compiler):
+    def fn(*arrays):
+        return call.primitive(*call.args(arrays))
+
+    arrays = [a.copy(order="C") for a in call.arrays]
+    if call.primitive.name in NO_C:
+        with pytest.raises(ExportError, match="has no C for"):
+            ml.export_c(fn, tmp_path / "net.c", *arrays)
+        return
+    ml.export_c(fn, tmp_path / "net.c", *arrays)
+    with ml.context(providers=("cc",), without=tuple(WIDE)):
+        expected = ml.jit(fn)(*arrays)
+    expected = [t.asnumpy() for t in (expected if isinstance(expected, tuple) else (expected,))]
+    outs = [np.full_like(e, 7) for e in expected]
+    arena = aligned(bytes_of(tmp_path / "net.c", "NET_ARENA_BYTES"))
+    built(compiler, tmp_path / "net.c").net_run(*pointers(arena, *arrays, *outs))
+    for a, b in zip(outs, expected, strict=True):
+        np.testing.assert_array_equal(a, b)

@@ -1,0 +1,69 @@
+"""The pass that makes one concatenation of a sum of gradients of slices."""
+
+import numpy as np
+import pytest
+
+import miniml as ml
+from miniml import ops
+from miniml.grad import grad
+from miniml.graph.passes import run_passes
+
+X = np.random.default_rng(0).normal(size=(6, 4))
+W = np.random.default_rng(1).normal(size=(6, 4))
+
+
+def kinds(fn, *args):
+    return [n.primitive.name for n in run_passes(ml.trace(fn, *args), verified=True).nodes]
+
+
+def test_the_gradient_of_rows_is_their_concatenation():
+    fn = grad(lambda x: ops.sum(ops.exp(x[4]) * x[1]) + ops.sum(ops.sin(x[0])) + ops.sum(x[5:]))
+    expected = np.zeros((6, 4))
+    expected[0], expected[5] = np.cos(X[0]), 1.0
+    expected[1], expected[4] = np.exp(X[4]), np.exp(X[4]) * X[1]
+    np.testing.assert_allclose(ml.jit(fn)(X).asnumpy(), expected, 1e-12)
+    assert kinds(fn, X).count("Concat") == 1
+    assert "SliceGrad" not in kinds(fn, X)
+
+
+def test_zeros_fill_what_no_slice_takes_and_other_terms_are_added():
+    fn = grad(lambda x: ops.sum(x[:, 1:2] * 2.0) + ops.sum(x[:, 3:] * 3.0) + ops.sum(x * W))
+    np.testing.assert_allclose(ml.jit(fn)(X).asnumpy(), W + [0.0, 2.0, 0.0, 3.0], 1e-12)
+    assert "SliceGrad" not in kinds(fn, X)
+
+
+# A function of x, and the gradient of its sum by hand.
+OTHERS = {
+    "neighbours": (lambda x: (x[1:] - x[:-1]) ** 2, lambda x: np.concatenate(
+        [2 * (x[:1] - x[1:2]), 4 * x[1:-1] - 2 * x[:-2] - 2 * x[2:], 2 * (x[-1:] - x[-2:-1])])),
+    "both axes": (lambda x: ops.sum(x[0]) + ops.sum(x[:, 2]) + ops.sum(x[3]) + ops.sum(x[:, 0]),
+                  lambda x: (np.arange(6) % 3 == 0)[:, None] * 1.0 + np.array([1.0, 0, 1, 0])),
+    "every second": (lambda x: ops.sum(x[::2] * 2.0) + ops.sum(x[1::2] * 3.0),
+                     lambda x: np.tile([[2.0], [3.0]], (3, 4))),
+    "one twice": (lambda x: ops.sum(x[2] * x[2]) + ops.sum(x[2:4]),
+                  lambda x: np.stack([*(x[:2] * 0), 2 * x[2] + 1, x[0] * 0 + 1, *(x[:2] * 0)])),
+    "an empty one": (lambda x: ops.sum(x[3:3]) + ops.sum(x[1]) + ops.sum(x[4]),
+                     lambda x: np.isin(np.arange(6), [1, 4])[:, None] * np.ones(4)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_slices_that_overlap_or_have_steps_are_added_up(name):
+    fn, by_hand = OTHERS[name]
+    gradient = ml.jit(grad(lambda x: ops.sum(fn(x))))
+    np.testing.assert_allclose(gradient(X).asnumpy(), by_hand(X), 1e-10, 1e-12)
+
+
+def test_the_nodes_of_an_unrolled_loop_grow_with_its_steps_and_so_does_its_memory():
+    def loss(x):
+        h = x[0]
+        for t in range(1, len(x)):
+            h = ops.tanh(h + x[t])
+        return ops.sum(h)
+
+    sizes = [ml.trace(grad(loss), np.zeros((steps, 3))) for steps in (8, 16)]
+    few, many = (len(run_passes(graph).nodes) for graph in sizes)
+    assert many - few <= 2 * few
+    names = [n.primitive.name for n in run_passes(sizes[1]).nodes]
+    assert names.count("Concat") == 1
+    assert "SliceGrad" not in names
