@@ -138,7 +138,7 @@ _VERSIONS = "2021.12", "2022.12", "2023.12", "2024.12", "2025.12"
 
 
 def __array_namespace_info__() -> Info:
-    """What is here: capabilities, devices and dtypes."""
+    """Information on this namespace: capabilities, devices and dtypes."""
     return Info()
 
 

@@ -171,7 +171,7 @@ def iinfo(type: Any, /) -> IntegerLimits:
 
 
 class Info:
-    """What is here: `__array_namespace_info__()`."""
+    """Information on the namespace, as `__array_namespace_info__()` gives it."""
 
     def capabilities(self) -> dict[str, Any]:
         """Of eager tensors; a graph refuses shapes that depend on values."""

@@ -166,7 +166,7 @@ class BpropGetters(Getters):
 
 
 def _instead(primitive: Primitive) -> str:
-    """What to write where a bprop is missing."""
+    """Advice where a bprop is missing."""
     name, inputs = primitive.name, primitive._inputs or ("*xs",)
     if not primitive.linear:
         return f"register one with @bprop_getters.register({name!r})"

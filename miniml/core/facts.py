@@ -31,7 +31,7 @@ def _flops(primitive: Any, inputs: Sequence[Abstract], outputs: Sequence[Abstrac
 
 
 class Facts:
-    """What is known of a class of primitives; a subclass inherits it, or says otherwise.
+    """Facts about a class of primitives; a subclass inherits them, or says otherwise.
 
     view: the output is the input x in another shape or order, and so is its gradient, and nothing
     need be computed where a loop can read x so: "reshape" in another shape, in row-major order;

@@ -80,8 +80,8 @@ class Trace(Protocol):
         generator: whose stream it is; None for the default one."""
 
     def blocks_for(self, blocks: int) -> int:
-        """How many random blocks a draw of `blocks` takes: more where it is made for several
-        examples."""
+        """The number of random blocks that a draw of `blocks` takes: more where it is made for
+        several examples."""
         return blocks
 
     def guard(self, owner: Any, state: object) -> None:

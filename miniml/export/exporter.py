@@ -77,7 +77,7 @@ def export_c(
 
 
 class Exported(NamedTuple):
-    """What was written: the files, and the bytes of the arena and of the parameters."""
+    """The files that were written, and the bytes of the arena and of the parameters."""
 
     source: Path
     header: Path

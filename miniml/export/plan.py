@@ -163,7 +163,7 @@ def _array_of_bytes(count: int) -> Array:
 
 @dataclass(slots=True)
 class _Common:
-    """What the program and the bodies of its loops share. size: bytes of the arena so far."""
+    """State that the program and the bodies of its loops share. size: bytes of the arena so far."""
 
     prefix: str
     place: Callable[[Parameter], str]

@@ -23,7 +23,7 @@ from .plan import Address, Choice, Move, Plan, Planned, Repeat, Run
 
 
 class About(NamedTuple):
-    """What the comments say. what: the kind of the object. flops: of one call."""
+    """Facts for the comments. what: the kind of the object. flops: of one call."""
 
     name: str
     what: str

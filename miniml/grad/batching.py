@@ -491,7 +491,7 @@ class BatchTrace(ForwardingTrace):
 
 @lru_cache(4096)
 def _inferred(primitive: Primitive, *types: tuple[Shape, DType]) -> tuple[Abstract, ...]:
-    """What a call without const inputs gives, by the rules of its class."""
+    """The outputs of a call without const inputs, by the rules of its class."""
     return infer(primitive, tuple([Abstract(*of) for of in types]))
 
 
@@ -507,10 +507,12 @@ def call_batched(
         found: Any = getter(primitive)(batched, *values)
         results = tuple(found) if isinstance(found, (tuple, list)) else (found,)
         who = f"the batch rule of {primitive.name}"
-    elif primitive.elementwise or primitive.batch == "leading":
-        results = _broadcasting(primitive, batched, values)
-        fact = "elementwise = True" if primitive.elementwise else 'batch = "leading"'
-        who = f"{primitive.name}, which says {fact},"
+    elif primitive.elementwise:
+        results = current_trace().bind(primitive, aligned(batched, values))
+        who = f"{primitive.name}, which says elementwise = True,"
+    elif primitive.batch == "leading":  # which speaks of axes in front of all inputs
+        results = current_trace().bind(primitive, all_in_front(batched, values))
+        who = f'{primitive.name}, which says batch = "leading",'
     else:
         return looped(primitive, batched, values, _instead(primitive))
     if len(results) != len(outs) or not all(map(_fits, results, outs, repeat(batched.size))):
@@ -536,11 +538,6 @@ def _shown(types: Sequence[Any]) -> str:
     )
 
 
-def _broadcasting(primitive: Primitive, batched: Batched, values: Sequence[Any]) -> tuple[Any, ...]:
-    """One call, in which the axis of the examples broadcasts in front of all others."""
-    return current_trace().bind(primitive, aligned(batched, values))
-
-
 def aligned(batched: Batched, values: Sequence[Any]) -> list[Any]:
     """The inputs with axes of extent 1 behind that of the examples, so that all broadcast."""
     if len(values) == 1:
@@ -563,7 +560,7 @@ def in_front(value: Any, size: int) -> Any:
 
 
 def _instead(primitive: Primitive) -> str:
-    """What would make one call of a primitive that has neither rule nor fact."""
+    """Advice by which a primitive that has neither rule nor fact becomes one call."""
     name = type(primitive).__name__
     return (
         f"{primitive.name} says nothing of batches: where further axes in front of every input "
@@ -651,9 +648,10 @@ def batches(*primitives: type[Primitive]) -> Callable[[R], R]:
 
 
 def all_in_front(batched: Batched, values: Sequence[Any]) -> list[Any]:
-    """The inputs, each with the axis of the examples in front."""
+    """The inputs, each tensor with the axis of the examples in front."""
     return [
-        v if flag else in_front(v, batched.size) for v, flag in zip(values, batched, strict=True)
+        v if flag or not isinstance(v, Tensor) else in_front(v, batched.size)
+        for v, flag in zip(values, batched, strict=True)
     ]
 
 

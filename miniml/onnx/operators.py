@@ -213,8 +213,8 @@ def composition(function: Callable[..., Any]) -> Writer:
 
 
 def _said(primitive: type[Primitive]) -> Callable[..., Any] | None:
-    """What the expression of a user's elementwise primitive says, in `ops`; None where there is
-    none, or one for each dtype, or one with functions that `ops` lacks."""
+    """The expression of a user's elementwise primitive, in `ops`; None where there is none, or one
+    for each dtype, or one with functions that `ops` lacks."""
     texts = {b.text for (name, _), b in table.items() if name == primitive.name}
     if (
         not primitive.elementwise

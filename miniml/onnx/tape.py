@@ -70,8 +70,8 @@ class Function:
 
 
 class Tape:
-    """What is written of one graph at one size. Writers of primitives get it as `emit`, and call it
-    to put a node down: `emit("Add", x, y)` is the node's output.
+    """The nodes of one graph, at one size of it. Writers of primitives get it as `emit`, and call
+    it to put a node down: `emit("Add", x, y)` is the node's output.
 
     Inputs are Values, None for absent ones, NumPy arrays and `emit.extents(...)`, which become
     initializers. Attributes are those of the operator's row, by which files are read.

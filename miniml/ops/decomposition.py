@@ -379,8 +379,8 @@ def matrix_norm(a: Any, ord: str | float = "fro", keepdims: bool = False) -> Ten
 
 @on_one_device
 def cond_number(a: Any, ord: str | float = 2) -> Tensor:
-    """How much a linear system can magnify relative errors: |a| |inv(a)| in the norm `ord` of
-    `matrix_norm`; for 2, the ratio of the largest to the smallest singular value.
+    """Condition number, by which a linear system may magnify relative errors: |a| |inv(a)| in the
+    norm `ord` of `matrix_norm`; for 2, the ratio of the largest to the smallest singular value.
 
     a (..., n, n), for 2 and -2 also (..., m, n); shape (...). Infinite where a is singular; NaN
     where it has NaN or infinity. NumPy's and PyTorch's linalg.cond.

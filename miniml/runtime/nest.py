@@ -295,7 +295,8 @@ class Apart(Exception):
 Kind = Literal["elements", "created", "view", "window", "reduction", ""]
 # What primitives reduce to, and the reduction of row programs that computes it.
 REDUCTIONS: dict[str | None, str] = {
-    "sum": "Sum", "mean": "Sum", "max": "Max", "min": "Min", "any": "Any", "all": "All"
+    "sum": "Sum", "mean": "Sum", "prod": "Prod", "max": "Max", "min": "Min", "any": "Any",
+    "all": "All",
 }  # fmt: skip
 
 

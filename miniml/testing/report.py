@@ -20,7 +20,7 @@ Finding = TypeVar("Finding")
 
 
 class Report(Generic[Finding]):
-    """What a checker found: `findings`, the worst first, and whether that is `ok`; printed, all of
+    """Result of a checker: `findings`, the worst first, and whether that is `ok`; printed, all of
     it. A report is true if it is ok."""
 
     findings: Sequence[Finding]

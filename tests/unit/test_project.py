@@ -140,6 +140,18 @@ def test_every_module_says_what_it_is():
         assert docstring.split("\n\n")[0].rstrip()[-1] in ".:!?", f"{path}: that sentence ends"
 
 
+def test_a_docstring_opens_with_a_verb_or_a_noun():
+    definitions = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Module
+    opens = [
+        f"{path.relative_to(ROOT)}: {docstring.splitlines()[0]}"
+        for path in sorted((ROOT / "miniml").rglob("*.py"))
+        for node in ast.walk(ast.parse(path.read_text("utf-8")))
+        if isinstance(node, definitions) and (docstring := ast.get_docstring(node))
+        if re.match(r"(What|How|Whether) ", docstring)
+    ]
+    assert not opens, "say what it is or does, in the field's terms"
+
+
 # One import each that a floor forbids, and the contract that must name it.
 TOWER = (
     "cli core/dtype core/errors core/abstract core/settings core/primitive core/bprop ops "

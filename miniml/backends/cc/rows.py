@@ -283,9 +283,9 @@ class Loops(ABC):
         """The type in which single elements are reduced."""
         return value_type(_accumulator(s.row, self.program.types[s.value]))
 
-    def block(self, s: Reduce) -> str:
-        """The function that reduces a block of elements."""
-        name, text = block(s.row, _accumulator(s.row, self.program.types[s.value]))
+    def block(self, s: Reduce, size: int) -> str:
+        """The function that reduces a block of at most `size` elements."""
+        name, text = block(s.row, _accumulator(s.row, self.program.types[s.value]), size)
         self.shared[text] = None
         return name
 
@@ -420,7 +420,7 @@ class AlongRows(Loops):
             yield from (f"  {line}" for line in self._loop(rest, "b", "b + m"))
         for s in reduces:
             name, at = f"s{s.value}", in_memory.get(s, f"t{s.value}")
-            yield f"  const {self.total(s)} b{s.value} = {self.block(s)}({at}, m);"
+            yield f"  const {self.total(s)} b{s.value} = {self.block(s, size)}({at}, m);"
             yield f"  {name} = {self.reducer(s).combine(name, f'b{s.value}')};"
         yield "}"
 
@@ -610,6 +610,7 @@ class Reducer(NamedTuple):
 # for NaN does not wait for the others.
 REDUCERS = {
     "Sum": Reducer("0", "x", "{a} + {b}"),
+    "Prod": Reducer("1", "x", "{a} * {b}"),
     "Max": Reducer("LOWEST", "x", "(({b} > {a}) | ({b} != {b})) ? {b} : {a}"),
     "Min": Reducer("HIGHEST", "x", "(({b} < {a}) | ({b} != {b})) ? {b} : {a}"),
     "Any": Reducer("0", "x != 0", "{a} | {b}"),
@@ -625,12 +626,12 @@ def reducer(row: str, dtype: DType) -> Reducer:
 
 
 def _accumulator(row: str, dtype: DType) -> DType:
-    """The dtype in which a reduction is taken: sums of integers wrap around as unsigned."""
-    return uint64 if row == "Sum" and dtype.kind in "iu" else dtype
+    """The dtype in which a reduction is taken: integers are added and multiplied as unsigned."""
+    return uint64 if row in ("Sum", "Prod") and dtype.kind in "iu" else dtype
 
 
 # In lanes, so that compilers use vectors: they keep the order of a sum that is written plainly. A
-# sum has 16, and what takes longer to combine more.
+# sum has 16, what takes longer to combine more, and few elements have one each.
 _BLOCK_TEXT = """\
 static inline TYPE NAME_of(TYPE a, TYPE b) { return COMBINE; }
 static __attribute__((noinline)) TYPE NAME(const TYPE *x, long n) {
@@ -647,10 +648,11 @@ static __attribute__((noinline)) TYPE NAME(const TYPE *x, long n) {
 """
 
 
-def block(row: str, dtype: DType) -> tuple[str, str]:
-    """The function that reduces a block of elements: its name and its text."""
-    name, found = f"miniml_block_{row.lower()}_{dtype.name}", reducer(row, dtype)
+def block(row: str, dtype: DType, size: int) -> tuple[str, str]:
+    """The function that reduces a block of at most `size` elements: its name and its text."""
+    lanes = min(16 if row == "Sum" else 64, 1 << max(size - 1, 0).bit_length())
+    name, found = f"miniml_block{lanes}_{row.lower()}_{dtype.name}", reducer(row, dtype)
     text = _BLOCK_TEXT.replace("IDENTITY", found.identity)
-    text = text.replace("LANES", "16" if row == "Sum" else "64")
+    text = text.replace("LANES", str(lanes))
     text = text.replace("COMBINE", found.combine("a", "b"))
     return name, text.replace("NAME", name).replace("TYPE", value_type(dtype))

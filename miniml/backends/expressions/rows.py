@@ -62,7 +62,7 @@ class Literal(NamedTuple):
 
 
 class Reduce(NamedTuple):
-    """value = the reduction `row` of `of` over the row: "Sum", "Max", "Min", "Any", "All".
+    """value = the reduction `row` of `of` over the row: "Sum", "Prod", "Max", "Min", "Any", "All".
 
     Its dtype is that of `value`; sums of float32 are taken as exactly as by pairs.
     """

@@ -85,7 +85,7 @@ def get_bprop_slice_grad(self: ops.SliceGrad) -> Bprop:
 
 @rule(ops.SlidingWindow)
 def sliding_window_bprop(self: ops.SlidingWindow, x: Any, out: Any, dout: Any) -> tuple[Any]:
-    """What the windows got, added up at the elements that they were taken from."""
+    """The gradients of the windows, added up at the elements that they were taken from."""
     axis = normal_axis("SlidingWindow", self.axis, len(x.shape))
     windows = dout.shape[axis]
     places = np.arange(windows)[:, None] * self.step + np.arange(self.size)

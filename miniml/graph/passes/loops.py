@@ -24,7 +24,7 @@ from ...ops.linalg import MatMul
 from ...ops.logic import LogicalAnd
 from ...ops.shape import Reshape, SumTo
 from ..ir import Graph, Node, Var
-from .rewrite import Rewriter, share
+from .rewrite import Rewriter, narrowed, share
 
 
 def loops(graph: Graph) -> Graph:
@@ -36,7 +36,7 @@ def loops(graph: Graph) -> Graph:
     carried values and inputs are dropped. A scan that no longer changes anything once a flag that
     it carries is False, and keeps no rows, becomes a while loop.
     """
-    if not any(isinstance(n.primitive, Scan) for n in graph.nodes):
+    if not any(isinstance(n.primitive, (Scan, Cond)) for n in graph.nodes):
         return graph
     return share(_ending(_trimmed(_moved(_merged(graph)))))
 
@@ -100,7 +100,7 @@ def _moved(graph: Graph) -> Graph:
 
 
 def _trimmed(graph: Graph) -> Graph:
-    """Drop dead nodes, and dead values of loops."""
+    """Drop dead nodes, and dead values of loops and branches."""
     needed, nodes = set(graph.outputs), list[Node]()
     for node in reversed(graph.nodes):
         if node.primitive.effect != "state" and needed.isdisjoint(node.outputs):
@@ -109,6 +109,7 @@ def _trimmed(graph: Graph) -> Graph:
             loop = Loop(node)
             trim(loop, needed)
             (node,) = loop.finish()
+        node = narrowed(node, needed)
         needed.update(node.inputs)
         nodes.append(node)
     return replace(graph, nodes=tuple(reversed(nodes)))
@@ -155,7 +156,7 @@ def _is_true(var: Var, graph: Graph) -> bool:
 
 
 def _test(loop: Loop, flag: Carried) -> Graph | None:
-    """What a step adds to the flag by a logical and, as a graph of what it reads."""
+    """The truth that a step adds to the flag by a logical and, as a graph of what it reads."""
     both = loop.maker(flag.after)
     if both is None or not isinstance(both.primitive, LogicalAnd) or flag.before not in both.inputs:
         return None
@@ -455,12 +456,12 @@ def trim(loop: Loop, needed: Collection[Var]) -> None:
         read = {*(c.after for c in live), *(row for row, _ in loop.rows)}
         for node in reversed(loop.nodes):
             if not read.isdisjoint(node.outputs):
-                read.update(node.inputs)
+                read.update(narrowed(node, read).inputs)
         grown = [c for c in loop.carried if c in live or c.before in read]
         if len(grown) == len(live):
             break
         live = grown
     loop.carried = live
-    loop.nodes = [n for n in loop.nodes if not read.isdisjoint(n.outputs)]
+    loop.nodes = [narrowed(n, read) for n in loop.nodes if not read.isdisjoint(n.outputs)]
     loop.scanned = {row: stack for row, stack in loop.scanned.items() if row in read}
     loop.captured = {var: outer for var, outer in loop.captured.items() if var in read}

@@ -7,9 +7,10 @@ graph's inputs, outputs and effects.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from functools import partial
+from operator import is_
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ from ...core.primitive import Primitive, key
 from ...core.settings import context, unwatched
 from ...core.tensor import Tensor
 from ...core.trace import eager_trace
+from ...ops.control import Cond
 from ..ir import Graph, Node, Var, verify, versions
 
 SMALL = 64 * 1024  # bytes up to which a constant is folded and compared by value
@@ -159,19 +161,44 @@ def prune(graph: Graph) -> Graph:
     """DCE: the graph without the nodes, constants and state pairs that no output or effect needs.
 
     State nodes stay, and so do all inputs of the graph: they are its signature. A state pair is
-    dropped if its parameter is neither read nor written.
+    dropped if its parameter is neither read nor written. Of a branch the outputs that are needed
+    stay, and the operands that these need.
     """
     needed = set(graph.outputs)
     kept: list[Node] = []
     for node in reversed(graph.nodes):
         if node.primitive.effect == "state" or not needed.isdisjoint(node.outputs):
-            needed.update(node.inputs)
-            kept.append(node)
+            kept.append(narrowed(node, needed))
+            needed.update(kept[-1].inputs)
+    kept.reverse()
     constants = tuple([v for v in graph.constants if v in needed])
     state = tuple([(p, v) for p, v in graph.state if v in needed])
-    if (len(kept), constants, state) == (len(graph.nodes), graph.constants, graph.state):
+    same = len(kept) == len(graph.nodes) and all(map(is_, kept, graph.nodes))
+    if same and (constants, state) == (graph.constants, graph.state):
         return graph
-    return replace(graph, nodes=tuple(reversed(kept)), constants=constants, state=state)
+    return replace(graph, nodes=tuple(kept), constants=constants, state=state)
+
+
+def narrowed(node: Node, needed: Collection[Var]) -> Node:
+    """A branch without the outputs that are not needed, nor the operands that only these need; any
+    other node as it is."""
+    cond, live = node.primitive, [i for i, v in enumerate(node.outputs) if v in needed]
+    if not isinstance(cond, Cond) or len(live) in (0, len(node.outputs)):
+        return node
+    ways: list[tuple[Graph, list[Var]]] = []
+    for graph, places in ((cond.on_true, cond.true_takes), (cond.on_false, cond.false_takes)):
+        branch = prune(replace(graph, outputs=tuple([graph.outputs[i] for i in live])))
+        read = {*branch.outputs, *(v for n in branch.nodes for v in n.inputs)}
+        given = {v: node.inputs[1 + i] for v, i in zip(branch.inputs, places, strict=True)}
+        given = {v: outer for v, outer in given.items() if v in read}
+        ways.append((replace(branch, inputs=tuple(given)), [*given.values()]))
+    (yes, true_gets), (no, false_gets) = ways
+    operands = [*dict.fromkeys((*true_gets, *false_gets))]
+    takes = [tuple(map(operands.index, gets)) for gets in (true_gets, false_gets)]
+    return replace(
+        node, primitive=Cond(yes, no, takes[0], takes[1]), inputs=(node.inputs[0], *operands),
+        outputs=tuple([node.outputs[i] for i in live]),
+    )  # fmt: skip
 
 
 def share(graph: Graph) -> Graph:

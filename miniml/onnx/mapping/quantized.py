@@ -1,4 +1,4 @@
-"""What onnxruntime's quantizer writes: operators of its own domain, com.microsoft.
+"""Operators that onnxruntime's quantizer writes, of its own domain, com.microsoft.
 
 Most compute between quantized numbers: x stands for scale_x (x - zero_x). They are read as what
 they stand for: numbers that floats represent exactly, then the operation, then levels again. A
@@ -46,7 +46,7 @@ def _levels(x: Any, scale: Any, zero: Any, like: Any) -> Any:
 
 
 def _numbers(x: Any, scale: Any, zero: Any) -> Any:
-    """What the levels x stand for, with one scale."""
+    """The numbers that the levels x stand for, with one scale."""
     return dequantized(x, ops.reshape(scale, ()), None if zero is None else ops.reshape(zero, ()))
 
 

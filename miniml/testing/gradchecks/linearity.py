@@ -55,7 +55,7 @@ def equations(
     elsewhere: Callable[[float], object],
     layouts: Iterable[tuple[Sequence[Array], str]] = (),
 ) -> Iterator[Equation]:
-    """What holds for a pull-back, as it is linear: pull(0) = 0 exactly; pull(v) = pull(v) again,
+    """Equations of a pull-back, as it is linear: pull(0) = 0 exactly; pull(v) = pull(v) again,
     after a call at another point, and in whatever layout v is; pull(2v + w) = 2 pull(v) + pull(w);
     pull(1024 v) = 1024 pull(v), pull(-v) = -pull(v).
 

@@ -49,7 +49,7 @@ class Forward:
 
 
 def _says(call: Call) -> str:
-    """What gives the tangent of a call; "" where it is the transpose of the bprop itself."""
+    """The origin of the tangent of a call; "" where it is the transpose of the bprop itself."""
     cls = type(call.primitive)
     if jvp_rules.find(cls) is not None or cls in joint:
         return "its jvp rule"

@@ -45,7 +45,7 @@ class Operator:
 
     @property
     def arguments(self) -> Sequence[Any]:
-        """What the schema says of each argument."""
+        """The arguments, as the schema declares them."""
         return tuple(self.overload._schema.arguments)
 
     def writes(self, i: int) -> bool:

@@ -128,7 +128,7 @@ def runs(call: Call, _: int) -> Iterator[Remark]:
 
 
 def schema(call: Call, _: int) -> Iterator[Remark]:
-    """What it writes to and what its outputs share memory with, against the declaration."""
+    """The inputs it writes to, and memory that its outputs share, against the declaration."""
     for made in (call, *laid_out(call), *resized(call)):
         inputs, before = made.fresh(), made.fresh()
         forms = [_form(x) for x in inputs]
@@ -214,7 +214,7 @@ def _faked(call: Call) -> Any:
 
 
 def _compared(call: Call, seen: Sequence[Any], real: Sequence[Any]) -> Iterator[Remark]:
-    """What fake outputs promise and real ones do not keep."""
+    """Promises of fake outputs that real ones do not keep."""
     if len(seen) != len(real):
         text = f"the fake of {called(call)} returns {len(seen)} tensors, the call {len(real)}"
         yield "fault", text, "let the fake return what the operator returns"

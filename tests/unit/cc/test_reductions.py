@@ -49,6 +49,35 @@ def test_reductions_are_numpys(name):
     np.testing.assert_array_equal(found[4], y)
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int32, np.int64, np.uint8, np.bool_])
+@pytest.mark.parametrize("name", ["pooling", "few long rows", "short rows", "one number"])
+def test_products_are_numpys(name, dtype):
+    shape, axis, view = CASES[name]
+    x = RNG.uniform(0.9, 1.1, shape) if np.dtype(dtype).kind == "f" else RNG.integers(1, 4, shape)
+    x = x.astype(dtype)
+    with ml.context(providers=("cc",)):
+        out = ml.jit(lambda x: ops.prod(view(x), axis))(x).asnumpy()
+    expected = np.prod(view(ml.Tensor(x)).asnumpy(), axis)
+    assert out.dtype == expected.dtype or np.dtype(dtype).kind in "ub"
+    if np.dtype(dtype).kind == "f":
+        np.testing.assert_allclose(out, expected, rtol=1e-3 if dtype == np.float32 else 1e-11)
+    else:
+        np.testing.assert_array_equal(out.astype(expected.dtype), expected)
+
+
+def test_reductions_of_reductions_are_numpys():
+    x = RNG.standard_normal((300, 2, 2, 3)).astype(np.float32)
+
+    def fn(x):
+        return ops.sum(x, -1), ops.sum(ops.sum(x, -1), -1), ops.max(ops.prod(x, -1), 1)
+
+    with ml.context(providers=("cc",)):
+        found = [out.asnumpy() for out in ml.jit(fn)(x)]
+    expected = x.sum(-1), x.sum(-1).sum(-1), x.prod(-1).max(1)
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-5)
+
+
 @pytest.mark.parametrize("count", [1, 15, 16, 63, 64, 65, 129, 512, 515, 1030])
 def test_a_nan_at_any_index_is_found(count):
     x = RNG.standard_normal((count + 3, count)).astype(np.float32)

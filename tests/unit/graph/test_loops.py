@@ -361,3 +361,42 @@ def test_a_scan_whose_flag_or_values_go_on_stays_a_scan():
     for why, (fn, expected) in others.items():
         assert "WhileLoop" not in kinds(fn, x), why
         assert ml.jit(fn)(x).tolist() == [expected] * 3, why
+
+
+def test_a_branch_computes_what_is_read_of_it():
+    """The gradient of a branch for one of its operands keeps no rows of the other."""
+
+    def step(h, x):
+        return ops.cond(ops.sum(h) < 1.0, lambda: h + x, lambda: h * 0.5 - ops.sin(x)), None
+
+    def loss(start, rows):
+        return ops.sum(ops.scan(step, start, rows)[1])
+
+    graph = run_passes(ml.trace(grad(loss), START, ROWS), verified=True)
+    forward, backward = [n for n in graph.nodes if n.primitive.name == "Scan"]
+    assert len(forward.outputs) == 2  # the last h, and which branch each step took
+    assert len(backward.inputs) == 2  # that, and dh
+    (cond,) = backward.primitive.body.nodes
+    assert len(cond.outputs) == 1
+    slope, h = np.ones_like(START), START
+    for x in ROWS:
+        slope, h = (slope, h + x) if h.sum() < 1.0 else (slope * 0.5, h * 0.5 - np.sin(x))
+    np.testing.assert_allclose(ml.jit(grad(loss))(START, ROWS).asnumpy(), slope, 1e-12)
+
+
+def test_a_branch_without_readers_of_some_outputs():
+    def fn(x, y, z):
+        a, b, _ = ops.cond(
+            ops.sum(x) > 0.0, lambda: (x + y, y, z * 2.0), lambda: (x, x * 2.0, ops.exp(z))
+        )
+        return a, a + ops.cond(ops.sum(b) > 0.0, lambda: (b, z), lambda: (x, y))[0]
+
+    graph = run_passes(ml.trace(fn, START, START, START), verified=True)
+    conds = [n for n in graph.nodes if n.primitive.name == "Cond"]
+    assert [len(n.outputs) for n in conds] == [2, 1]
+    for sign in (1.0, -1.0):
+        x, y, z = sign * np.abs(START), START * 2.0, START - 1.0
+        a, b = (x + y, y) if sign > 0 else (x, x * 2.0)
+        found = ml.jit(fn)(x, y, z)
+        np.testing.assert_allclose(found[0].asnumpy(), a)
+        np.testing.assert_allclose(found[1].asnumpy(), a + (b if b.sum() > 0 else x))

@@ -176,7 +176,7 @@ class Indexed(Kernel):
         return i > 0
 
     def names(self, node: KernelNode) -> dict[str, DType | str]:
-        """What the text needs beside the dtypes of elements and indices."""
+        """Names that the text needs beside the dtypes of elements and indices."""
         return {}
 
     def plan(self, node: KernelNode) -> Plan:
