@@ -507,10 +507,12 @@ def call_batched(
         found: Any = getter(primitive)(batched, *values)
         results = tuple(found) if isinstance(found, (tuple, list)) else (found,)
         who = f"the batch rule of {primitive.name}"
-    elif primitive.elementwise or primitive.batch == "leading":
-        results = _broadcasting(primitive, batched, values)
-        fact = "elementwise = True" if primitive.elementwise else 'batch = "leading"'
-        who = f"{primitive.name}, which says {fact},"
+    elif primitive.elementwise:
+        results = current_trace().bind(primitive, aligned(batched, values))
+        who = f"{primitive.name}, which says elementwise = True,"
+    elif primitive.batch == "leading":  # which speaks of axes in front of all inputs
+        results = current_trace().bind(primitive, all_in_front(batched, values))
+        who = f'{primitive.name}, which says batch = "leading",'
     else:
         return looped(primitive, batched, values, _instead(primitive))
     if len(results) != len(outs) or not all(map(_fits, results, outs, repeat(batched.size))):
@@ -534,11 +536,6 @@ def _shown(types: Sequence[Any]) -> str:
         f"{t[1].name}[{', '.join(map(str, t[0]))}]" if isinstance(t, tuple) else repr(t)
         for t in types
     )
-
-
-def _broadcasting(primitive: Primitive, batched: Batched, values: Sequence[Any]) -> tuple[Any, ...]:
-    """One call, in which the axis of the examples broadcasts in front of all others."""
-    return current_trace().bind(primitive, aligned(batched, values))
 
 
 def aligned(batched: Batched, values: Sequence[Any]) -> list[Any]:
@@ -651,9 +648,10 @@ def batches(*primitives: type[Primitive]) -> Callable[[R], R]:
 
 
 def all_in_front(batched: Batched, values: Sequence[Any]) -> list[Any]:
-    """The inputs, each with the axis of the examples in front."""
+    """The inputs, each tensor with the axis of the examples in front."""
     return [
-        v if flag else in_front(v, batched.size) for v, flag in zip(values, batched, strict=True)
+        v if flag or not isinstance(v, Tensor) else in_front(v, batched.size)
+        for v, flag in zip(values, batched, strict=True)
     ]
 
 

@@ -24,7 +24,7 @@ from ...backends.devices import get_device
 from ...backends.expressions.table import Expression, table
 from ...backends.registry import BUILTIN, NATIVE
 from ...backends.selection import Target
-from ...core.dtype import bool_, float64, is_float, type_code
+from ...core.dtype import bool_, float64, is_float, type_code, uint64
 from ...core.errors import CompileError, DeviceError, MinimlError
 from ...core.scope import Block
 from ...core.settings import context
@@ -406,26 +406,55 @@ def _others(arrays: Arrays, chosen: list[bool]) -> Arrays:
 
 
 def as_batch(call: Call) -> Iterator[Variant]:
-    """Two examples at once, beside each alone."""
+    """Some examples at once, beside each alone; a rule also where only one input differs."""
     cls = type(call.primitive)
     rule = "the batch rule" if batch_rules.find(cls) else ""
     said = rule or (cls.elementwise and "elementwise = True") or (cls.batch and 'batch = "leading"')
-    others = tuple(map(np.flip, call.arrays))
     if not said or not compilable(call) or not call.arrays:
         return
-    try:
-        each = [call.run(tuple(map(Tensor, arrays))) for arrays in (call.arrays, others)]
-    except Exception:  # other numbers are refused
+    every = range(len(call.arrays))
+    # Where examples share the state of a random stream, each draws for itself.
+    draws = any(d == uint64 for d in call.dtypes)
+    alone = len(every) > 1 and not cls.elementwise and not draws
+    for mapped in (every, *([i] for i in every if alone)):
+        yield from _mapped(call, set(mapped), f"under vmap, by {said}")
+
+
+def _mapped(call: Call, mapped: set[int], words: str) -> Iterator[Variant]:
+    """The call for examples that differ in the inputs `mapped`."""
+    axes = tuple(0 if i in mapped else None for i in range(len(call.arrays)))
+    examples, each = [], []
+    for change in (np.asarray, np.flip, _halved):
+        arrays = tuple(change(a) if i in mapped else a for i, a in enumerate(call.arrays))
+        try:
+            each.append(call.run(tuple(map(Tensor, arrays))))
+            examples.append(arrays)
+        except Exception:  # other numbers are refused
+            continue
+    if len(examples) < 2:
         return
-    together = [Tensor(np.stack(pair)) for pair in zip(call.arrays, others)]
+    given = [
+        Tensor(np.stack(parts) if i in mapped else parts[0])
+        for i, parts in enumerate(zip(*examples))
+    ]
 
     def run() -> Arrays:
-        outs = vmap(lambda *xs: call.primitive(*call.args(xs)))(*together)
+        outs = vmap(lambda *xs: call.primitive(*call.args(xs)), axes)(*given)
         return tuple(out.asnumpy() for out in as_tuple(outs))
 
-    expected = tuple(np.stack(pair) for pair in zip(*each))
-    words = f"under vmap, by {said}, two examples give something else than each alone"
-    yield Variant(words, run, fixed(expected))
+    expected = tuple(np.stack(parts) for parts in zip(*each))
+    shared = " that share an input" * (len(mapped) < len(axes))
+    yield Variant(
+        f"{words}, examples{shared} give something else than each alone", run, fixed(expected)
+    )
+
+
+def _halved(a: Array) -> Array:
+    """The numbers of which the last half stands in both halves, so that sums and extrema differ."""
+    flat = np.flip(a).flatten()
+    half = flat.size // 2
+    flat[:half] = flat[flat.size - half :].copy()
+    return flat.reshape(a.shape)
 
 
 def as_tangent(call: Call) -> Iterator[Variant]:

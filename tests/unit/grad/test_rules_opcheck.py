@@ -7,6 +7,7 @@ import pytest
 
 from miniml import Primitive, kernel, ops
 from miniml.grad import batch_rules, bprop_getters, jvp_rules
+from miniml.ops import rules
 from miniml.testing import opcheck
 
 
@@ -88,15 +89,46 @@ def leads_cpu(x, *, out):
     np.subtract(x, x[:1] if x.ndim else x, out=out)
 
 
+class RuleMeans(RuleBase):
+    """x minus its mean, which says that further axes may stand in front: it takes all of them."""
+
+    batch = "leading"
+
+
+@kernel("RuleMeans", "cpu", "d->d")
+def means_cpu(x, *, out):
+    np.subtract(x, x.mean() if x.size else 0.0, out=out)
+
+
+class RulePairs(RuleBase):
+    """x y, whose batch rule is right where both are different in each example alone."""
+
+    infer_shape = rules.same
+    inputs = ("x", "y")
+
+    def infer_dtype(self, x, y):
+        return x
+
+
+@kernel("RulePairs", "cpu", "dd->d")
+def pairs_cpu(x, y, *, out):
+    np.multiply(x, y, out=out)
+
+
+batch_rules.register(RulePairs)(lambda self: lambda batched, x, y: x * y[: len(x)])
+
+
 @pytest.mark.parametrize(
     ("op", "named"),
     [
         (RuleTwice, "by the jvp rule, the tangent is not what the transpose"),
         (RuleForgets, "by the jvp rule, the tangent is not what the transpose"),
-        (RuleFlips, "by the batch rule, two examples give something else"),
-        (RuleShares, "by the batch rule, two examples give something else"),
+        (RuleFlips, "by the batch rule, examples give something else"),
+        (RuleShares, "by the batch rule, examples give something else"),
         (RuleLinear, "the tangent is not what the transpose|linear = 'x'"),
-        (RuleLeads, 'by batch = "leading", two examples give something else'),
+        (RuleMeans, 'by batch = "leading", examples give something else'),
+        (RulePairs, "by the batch rule, examples that share an input give something else"),
+        (RuleLeads, 'by batch = "leading", examples give something else'),
     ],
     ids=lambda value: getattr(value, "__name__", ""),
 )

@@ -293,6 +293,20 @@ class VmapLast(VmapTwice):
     """x[..., ::-1], with a rule."""
 
 
+class VmapPairs(VmapTwice):
+    """sum(x * y) of two vectors of one shape."""
+
+    batch = "leading"
+
+    def infer_shape(self, x, y):
+        if x != y:
+            raise ShapeError(f"VmapPairs got {x} and {y}")
+        return x[:-1]
+
+    def infer_dtype(self, x, y):
+        return x
+
+
 class VmapWrong(VmapTwice):
     """A claim that is not true; without the attribute it is refused where it is defined."""
 
@@ -324,6 +338,12 @@ def last_cpu(x, *, out):
     np.copyto(out, x[..., ::-1])
 
 
+@kernel("VmapPairs", "cpu", "dd->d")
+def pairs_cpu(x, y, *, out):
+    calls.append(x.shape)
+    np.sum(x * y, -1, out=out)
+
+
 @kernel("VmapWrong", "cpu", "d->d")
 def wrong_cpu(x, *, count, out):
     np.copyto(out, x.ravel()[: out.size])
@@ -344,6 +364,15 @@ def test_facts_and_rules_decide_how_often_a_kernel_runs():
         got = ml.vmap(op)(X)
         assert calls == shapes
         same(got, looped(op, (0,), X))
+
+
+@pytest.mark.parametrize("axes", [(0, 0), (0, None), (None, 0)], ids=str)
+def test_leading_axes_stand_in_front_of_all_inputs(axes):
+    args = [X if axis == 0 else X[0] for axis in axes]
+    calls.clear()
+    got = ml.vmap(VmapPairs(), axes)(*args)
+    assert calls == [(EXAMPLES, 4)]
+    same(got, looped(VmapPairs(), axes, *args))
 
 
 def test_explain_names_what_runs_one_example_at_a_time():
