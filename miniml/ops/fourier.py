@@ -20,7 +20,6 @@ from ..core.dtype import DType, as_dtype, complex_dtype, is_complex, real_dtype
 from ..core.errors import DTypeError, ShapeError
 from ..core.options import choice, integer, number
 from ..core.primitive import Primitive, freeze
-from .bases import LOW
 from .checks import (
     dtype_of,
     needs_complex,
@@ -33,6 +32,7 @@ from .checks import (
 from .composed.rearrange import roll
 from .create import zeros_like
 from .elementwise import Complex, Conj, Imag, Real, atan2, cast
+from .rules import LOW
 from .shape import Pad, Slice, broadcast_to
 
 if TYPE_CHECKING:
@@ -407,12 +407,9 @@ def _spelled(name: str, x: Shape, n: Any, axis: Any) -> tuple[tuple[int, ...], S
         raise ShapeError(f"{name} got no axes, for shape {x}; a transform has at least one")
     if points is None:
         return axes, tuple(x[a] for a in axes)
-    if len(points) != len(axes) or any(type(m) is not int or m < 1 for m in points):
-        raise ShapeError(
-            f"{name} got {n!r} for the numbers of points along axes {given}; give one int, 1 or "
-            "more, for each"
-        )
-    return axes, points
+    if len(points) != len(axes):
+        raise ShapeError(f"{name} got {n!r} for the numbers of points along axes {given}; one each")
+    return axes, tuple(integer(name, "n", m, 1) for m in points)
 
 
 def _resized(name: str, x: Any, axes: tuple[int, ...], points: Shape) -> Any:

@@ -25,6 +25,7 @@ from ...core.errors import (
     MinimlError,
     TracedValueError,
 )
+from ...core.options import count
 from ...core.parameter import logged
 from ...core.primitive import Primitive
 from ...core.settings import context
@@ -108,7 +109,8 @@ def gradcheck(
     framework = framework_of(args)
     if framework:
         fn, args = adapted(fn, args, framework)
-    highest = order if order is not None else 2 if isinstance(fn, Primitive) else 1
+    usual = 2 if isinstance(fn, Primitive) else 1
+    highest = usual if order is None else count("gradcheck", "order", order)
     own = fn.trainable_params() if weights is None and isinstance(fn, Cell) else ()
     parameters = tuple(own) if weights is None else Weights.of(weights).parameters
     device = device_of(args, parameters)

@@ -21,6 +21,7 @@ from miniml.errors import CheckpointError, GraphError
 from miniml.grad import grad, jacobian, value_and_grad
 from miniml.graph import saved as saving
 from miniml.graph.saved import signed
+from tests.conftest import DEEP
 from tests.opinfo import ROWS
 from tests.stateful.machines import Stateful
 from tests.stateful.programs import PARAMETERS, SIZE, draw, run
@@ -384,6 +385,9 @@ def test_many_bodies_of_bodies_are_counted_before_they_are_walked(path):
         ml.load_graph(path)
 
 
+MUTATED = 5000 if DEEP else 60
+
+
 def test_any_byte_that_is_changed_is_noticed(path):
     """Either the result is the same, or we refuse; no more memory than the file is worth."""
     ml.save_graph(bodies, path, X)
@@ -395,7 +399,7 @@ def test_any_byte_that_is_changed_is_noticed(path):
     refused = 0
     for file in (path, f"{path}.safetensors"):
         whole = text(file)
-        for _ in range(60):
+        for _ in range(MUTATED):
             data = bytearray(whole)
             at = rng.randrange(len(data))
             if rng.random() < 0.3:
@@ -411,7 +415,7 @@ def test_any_byte_that_is_changed_is_noticed(path):
                 refused += 1
         with open(file, "wb") as out:
             out.write(whole)
-    assert refused > 100
+    assert refused > 1.6 * MUTATED
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - held < 100_000  # kB
 
 
@@ -438,7 +442,7 @@ def test_files_made_to_harm_are_refused_by_us(path):
     ways = [p for p in parts(json.loads(whole)) if p and p != ("hash",)]
     rng = python_random.Random(1)
     held, outcomes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, {True: 0, False: 0}
-    for _ in range(300):
+    for _ in range(5 * MUTATED):
         way, value = rng.choice(ways), rng.choice(VALUES)
 
         def harm(file, way=way, value=value):
@@ -454,7 +458,7 @@ def test_files_made_to_harm_are_refused_by_us(path):
             outcomes[True] += 1
         except (GraphError, CheckpointError):
             outcomes[False] += 1
-    assert outcomes[False] > 200
+    assert outcomes[False] > 3 * MUTATED
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - held < 100_000  # kB
 
 

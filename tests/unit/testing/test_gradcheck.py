@@ -30,6 +30,12 @@ def test_a_primitive_is_checked_to_order_two():
     assert {c.order for c in gradcheck(ops.sin, X, order=1).checks} == {1}
 
 
+@pytest.mark.parametrize(("order", "error"), [("a", TypeError), (1.0, TypeError), (0, ValueError)])
+def test_an_order_is_an_int_of_at_least_one(order, error):
+    with pytest.raises(error, match=rf"gradcheck got order={order!r}; expected an int >= 1"):
+        gradcheck(ops.tanh, np.ones(2), order=order)
+
+
 def test_order_three():
     assert gradcheck(lambda x: x * x * x * x, X, order=3).ok
 

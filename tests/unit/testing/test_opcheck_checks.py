@@ -2,6 +2,7 @@
 
 import os
 import threading
+import time
 import warnings
 from contextlib import nullcontext
 
@@ -217,6 +218,15 @@ def test_what_grows_like_the_square_is_not_made_long():
         assert not grows_slowly(Call(pairs, (long,)))
     with plant() as snake:
         assert grows_slowly(Call(snake, (long,)))
+
+
+def test_waiting_for_the_processor_is_no_growth():
+    def waits(x, *, alpha, out):
+        time.sleep(5e-3)
+        np.copyto(out, x)
+
+    with plant(fn=waits) as waiting:
+        assert grows_slowly(Call(waiting, (np.zeros(40_000),)))
 
 
 def test_negative_integers_are_drawn_beside_floats_of_their_shape():
