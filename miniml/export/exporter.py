@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..backends.cc import units
+from ..core.access import Access
 from ..core.errors import ExportError
 from ..core.files import write_file
 from ..core.options import CPU
@@ -101,8 +102,9 @@ def exported(
     total = sum(number for _, number in flops(compiled.traced))
     about = writer.About(name, _what(obj), _version(), total, step)
     beside = file.with_suffix(".h")
+    access = Access("export_c", (), [parameter for parameter, _ in made.state.values()])
     texts = {beside: writer.header(made, about)}
-    texts[file] = writer.source(made, about, beside.name)
+    texts[file] = access.run(writer.source, made, about, beside.name)
     for each, text in texts.items():
         try:
             write_file(each, [text.encode()])

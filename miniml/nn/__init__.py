@@ -7,18 +7,13 @@ from . import init as init
 from .activation import *  # noqa: F403
 from .attention import *  # noqa: F403
 from .cell import Cell as Cell
-from .container import CellDict as CellDict
-from .container import CellList as CellList
-from .container import Sequential as Sequential
-from .ensemble import *  # noqa: F403
+from .container import *  # noqa: F403
 from .images import *  # noqa: F403
-from .linear import Dense as Dense
-from .linear import Embedding as Embedding
-from .linear import EmbeddingBag as EmbeddingBag
+from .linear import *  # noqa: F403
 from .loss import *  # noqa: F403
 from .norm import *  # noqa: F403
 from .recurrent import *  # noqa: F403
-from .torch_state import load_torch_state as load_torch_state
+from .weights import *  # noqa: F403
 
 if not typing.TYPE_CHECKING:  # checkers read the imports; what `import *` leaves out is public too
     __all__, __dir__, __getattr__ = hints.names(globals(), "init")

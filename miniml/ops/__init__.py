@@ -6,11 +6,6 @@ from ..core import hints
 from . import rules as rules
 from . import validator as validator
 from .attention import *  # noqa: F403
-from .bases import Binary as Binary
-from .bases import Comparison as Comparison
-from .bases import FloatBinary as FloatBinary
-from .bases import FloatUnary as FloatUnary
-from .bases import Unary as Unary
 from .composed.convolution import *  # noqa: F403
 from .composed.distributions import *  # noqa: F403
 from .composed.elementwise import *  # noqa: F403
@@ -33,6 +28,11 @@ from .logic import *  # noqa: F403
 from .norm import *  # noqa: F403
 from .random import *  # noqa: F403
 from .reduce import *  # noqa: F403
+from .rules import Binary as Binary
+from .rules import Comparison as Comparison
+from .rules import FloatBinary as FloatBinary
+from .rules import FloatUnary as FloatUnary
+from .rules import Unary as Unary
 from .shape import *  # noqa: F403
 
 if not typing.TYPE_CHECKING:  # checkers read the imports; what `import *` leaves out is public too

@@ -22,7 +22,6 @@ from ..core.options import flag, integer, number, probability
 from ..core.primitive import Primitive
 from ..core.settings import current
 from ..core.trace import computes_at_once, current_trace
-from .bases import Flops
 from .checks import broadcast, dtype_of, is_one_integer, needs_float, on_one_device, shape_of
 from .elementwise import add, cast, cos, mul, sin, sub
 from .images import lengths
@@ -32,6 +31,7 @@ from .norm import softmax
 from .random import block_count
 from .random import dropout as dropped
 from .reduce import max
+from .rules import Flops
 from .shape import broadcast_to, concat, reshape, split, stack
 
 if TYPE_CHECKING:

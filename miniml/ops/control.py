@@ -28,11 +28,11 @@ from ..core.options import count, flag, integer
 from ..core.primitive import Primitive
 from ..core.settings import current
 from ..core.trace import Partition, computes_at_once, current_trace, partition
-from .bases import moves
 from .checks import function, needs_float
 from .create import full
 from .elementwise import add, cast
 from .logic import logical_and
+from .rules import moves
 from .shape import reshape, split, stack
 
 if TYPE_CHECKING:

@@ -12,9 +12,9 @@ from ..core.dtype import INTEGERS, DType, as_dtype, bool_, float32
 from ..core.errors import DTypeError, ShapeError
 from ..core.primitive import Primitive
 from . import rules
-from .bases import moves
 from .checks import Number, as_shape, dtype_of, extents, finite, fitting, on_one_device, shape_of
 from .elementwise import cast
+from .rules import moves
 from .shape import broadcast_to
 
 if TYPE_CHECKING:

@@ -24,7 +24,6 @@ from ..core.errors import DTypeError, ValueRefusedError
 from ..core.options import flag, integer, number
 from ..core.primitive import Primitive
 from . import reduce, rules
-from .bases import factors
 from .checks import broadcast, dtype_of, matrices, on_one_device, right_side, shape_of, square
 from .composed.elementwise import as_float
 from .control import while_loop
@@ -46,6 +45,7 @@ from .elementwise import (
 from .linalg import matmul
 from .logic import greater, isfinite, isnan, less_equal, logical_and, select
 from .reduce import norm
+from .rules import factors
 from .shape import broadcast_to, expand_dims, reshape, squeeze, swapaxes
 
 if TYPE_CHECKING:

@@ -22,7 +22,9 @@ from ..core.errors import AttributeRefusedError, DTypeError, ShapeError
 from ..core.options import brief, integer
 from ..core.primitive import Primitive
 from . import rules
-from .bases import (
+from .checks import needs_complex, needs_number
+from .logic import isfinite, logical_and, logical_not, select
+from .rules import (
     ANY,
     COMPLEX,
     FLOAT,
@@ -40,8 +42,6 @@ from .bases import (
     WideUnary,
     moves,
 )
-from .checks import needs_complex, needs_number
-from .logic import isfinite, logical_and, logical_not, select
 
 if TYPE_CHECKING:
     from ..core.tensor import Tensor

@@ -20,7 +20,6 @@ from ..core.dtype import DType, as_dtype, complex_dtype, is_complex, real_dtype
 from ..core.errors import DTypeError, ShapeError
 from ..core.options import choice, integer, number
 from ..core.primitive import Primitive, freeze
-from .bases import LOW
 from .checks import (
     dtype_of,
     needs_complex,
@@ -33,6 +32,7 @@ from .checks import (
 from .composed.rearrange import roll
 from .create import zeros_like
 from .elementwise import Complex, Conj, Imag, Real, atan2, cast
+from .rules import LOW
 from .shape import Pad, Slice, broadcast_to
 
 if TYPE_CHECKING:

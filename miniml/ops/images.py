@@ -22,11 +22,11 @@ from ..core.errors import AttributeRefusedError, DTypeError, ShapeError, ValueRe
 from ..core.options import choice, flag, integers, number
 from ..core.primitive import Primitive, freeze
 from . import rules
-from .bases import moves
 from .checks import as_shape, dtype_of, needs_float, on_one_device, shape_of
 from .composed.rearrange import pad
 from .elementwise import add, cast, mul
 from .index import IndexAdd, gather
+from .rules import moves
 from .shape import reshape, slice, transpose
 
 if TYPE_CHECKING:

@@ -20,7 +20,6 @@ from ..core.dtype import INTEGERS, DType, int32, int64, promote, scalar_dtype
 from ..core.errors import DTypeError, OutOfRangeError, ShapeError, TracedValueError
 from ..core.options import choice
 from ..core.primitive import Primitive
-from .bases import moves, per_input
 from .checks import (
     as_array,
     broadcast,
@@ -31,6 +30,7 @@ from .checks import (
     shape_of,
 )
 from .elementwise import add, cast, maximum, minimum, mul
+from .rules import moves, per_input
 from .shape import Reshape, Slice, broadcast_to, reshape
 
 if TYPE_CHECKING:

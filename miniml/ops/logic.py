@@ -13,8 +13,8 @@ from ..core.dtype import DType, bool_
 from ..core.errors import DTypeError
 from ..core.primitive import Primitive
 from . import rules
-from .bases import ANY, COMPLEX, INT, Binary, Comparison, Unary
 from .checks import dtype_of
+from .rules import ANY, COMPLEX, INT, Binary, Comparison, Unary
 
 if TYPE_CHECKING:
     from ..core.tensor import Tensor

@@ -14,10 +14,10 @@ from ..core.errors import DTypeError, ShapeError
 from ..core.options import choice, integer, number
 from ..core.primitive import Primitive
 from . import rules
-from .bases import FloatUnary, moves, per_input
 from .checks import dtype_of, needs_float, on_one_device, shape_of
 from .elementwise import add, cast, mul, rsqrt, square, sub
 from .reduce import mean
+from .rules import FloatUnary, moves, per_input
 from .shape import reshape
 
 if TYPE_CHECKING:

@@ -18,11 +18,11 @@ from ..core.errors import AttributeRefusedError, ShapeError
 from ..core.options import choice, number
 from ..core.primitive import Primitive, freeze
 from . import elementwise, rules
-from .bases import per_input
 from .checks import Axes, dtype_of, normal_axes, normal_axis, on_one_device, reduced_shape, shape_of
 from .composed.elementwise import as_float, isclose, narrowed, widened
 from .create import arange
 from .logic import equal, logical_or, not_equal, select
+from .rules import per_input
 from .shape import reshape
 
 if TYPE_CHECKING:

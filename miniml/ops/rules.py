@@ -8,21 +8,40 @@
 ...     infer_shape = rules.broadcast
 
 A class that defines no infer_dtype has the dtype of its first tensor, which with `promote` is that
-of all; one that says `like = "x"` needs no rule at all.
+of all; one that says `like = "x"` needs no rule at all. Then the base classes of elementwise
+primitives, which have their rules, and FLOPs by formulas that several primitives share.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import wraps
-from typing import Any
+from math import prod
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from ..core.abstract import Shape
-from ..core.dtype import SIGNED, UNSIGNED, DType, as_dtype, bool_, int64, real_dtype, uint64
+from ..core.abstract import Abstract, Shape
+from ..core.dtype import COMPLEX as _COMPLEX
+from ..core.dtype import (
+    FLOATS,
+    DType,
+    as_dtype,
+    bfloat16,
+    bool_,
+    float16,
+    int64,
+    real_dtype,
+    type_code,
+    uint64,
+)
+from ..core.dtype import SIGNED as _SIGNED_TYPES
+from ..core.dtype import UNSIGNED as _UNSIGNED_TYPES
 from ..core.dtype import promote as common
 from ..core.errors import ArityError, DeclarationError, DTypeError, ShapeError
-from ..core.primitive import Primitive
+from ..core.primitive import Primitive, Promote
 from . import checks
+
+if TYPE_CHECKING:
+    from ..core.tensor import Tensor
 
 Rule = Callable[..., Any]
 
@@ -129,9 +148,9 @@ def sums(self: Primitive, /, *dtypes: DType) -> DType:
     """The dtype in which sums and products of x are given: 64 bits for integers and bools, a
     float's own."""
     x = dtypes[self._like or 0]
-    if x in SIGNED or x == bool_:
+    if x in _SIGNED_TYPES or x == bool_:
         return int64
-    return uint64 if x in UNSIGNED else x
+    return uint64 if x in _UNSIGNED_TYPES else x
 
 
 def part(self: Primitive, /, *dtypes: DType) -> DType:
@@ -181,3 +200,112 @@ def _of(self: Primitive, name: str) -> Any:
             f"{', '.join(self.attributes) or 'none'}; declare it, as in {name}: int = -1"
         )
     return self.attributes[name]
+
+
+# --- Base classes of elementwise primitives -------------------------------------------------------
+
+# Type codes, as classes name dtypes in `dtypes` and by them kernels.
+FLOAT, SIGNED, UNSIGNED = (
+    "".join(map(type_code, d)) for d in (FLOATS, _SIGNED_TYPES, _UNSIGNED_TYPES)
+)
+INT = SIGNED + UNSIGNED
+LOW = "".join(map(type_code, (float16, bfloat16)))
+NUMBER = INT + FLOAT
+ANY = "?" + NUMBER
+COMPLEX = "".join(map(type_code, _COMPLEX))
+
+Dtypes = str | tuple[str, ...]  # type codes, or signatures
+Flops = Callable[[Primitive, Sequence[Abstract], Sequence[Abstract]], int]
+
+
+class Unary(Primitive, abstract=True):
+    """One tensor in, one of the same shape and dtype out."""
+
+    elementwise = True
+    dtypes: ClassVar[Dtypes] = ANY
+    infer_shape = same
+    if TYPE_CHECKING:
+
+        def __call__(self, x: Any) -> Tensor: ...
+
+
+class NumberUnary(Unary, abstract=True):
+    """A function of integers or floats, element by element; bools are refused."""
+
+    dtypes = NUMBER
+    infer_dtype = numbers
+
+
+class FloatUnary(Unary, abstract=True):
+    """A function of floats, element by element; integers are cast to float32 first."""
+
+    dtypes = FLOAT
+    promote = "float"
+
+
+class WideUnary(FloatUnary, abstract=True):
+    """One for which 16 bits are too few: autocast computes it in float32."""
+
+    autocast = "wide"
+
+
+class Binary(Primitive, abstract=True):
+    """Two tensors, broadcast to one shape and promoted to one dtype, which is the output's."""
+
+    promote: ClassVar[Promote] = True
+    elementwise = True
+    dtypes: ClassVar[Dtypes] = ANY
+    infer_shape = broadcast
+    if TYPE_CHECKING:
+
+        def __call__(self, x: Any, y: Any) -> Tensor: ...
+
+
+class NumberBinary(Binary, abstract=True):
+    """Two tensors of integers or floats, broadcast and promoted; two bools are refused."""
+
+    dtypes = NUMBER
+    infer_dtype = numbers
+
+
+class FloatBinary(Binary, abstract=True):
+    """A function of two floats, element by element; integers are cast to float32 first."""
+
+    dtypes = FLOAT
+    promote = "float"
+
+
+class Comparison(Binary, abstract=True):
+    """Two tensors, broadcast and promoted, compared element by element: bool."""
+
+    differentiable = False
+    dtypes = tuple(f"{c}{c}->?" for c in ANY)
+    infer_dtype = always(bool_)
+
+
+# --- FLOPs that several primitives share ----------------------------------------------------------
+
+
+def moves(primitive: Primitive, inputs: Sequence[Abstract], outputs: Sequence[Abstract]) -> int:
+    """No operations: numbers are moved or made, not computed."""
+    return 0
+
+
+def per_input(each: int) -> Flops:
+    """`each` operations for every number of the first input."""
+
+    def flops(primitive: Primitive, inputs: Sequence[Abstract], outputs: Sequence[Abstract]) -> int:
+        return each * (inputs[0].size if inputs else 0)
+
+    return flops
+
+
+def factors(count: Callable[[int, int, int], float]) -> Flops:
+    """Operations on a batch of matrices; count: of one (m, n) with k columns on the right side and
+    m >= n, the leading terms, as Golub and Van Loan (2013) count them."""
+
+    def flops(primitive: Primitive, inputs: Sequence[Abstract], outputs: Sequence[Abstract]) -> int:
+        *batch, m, n = inputs[0].shape
+        return int(prod(batch) * count(max(m, n), min(m, n), inputs[-1].shape[-1]))
+
+    return flops

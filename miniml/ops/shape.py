@@ -13,7 +13,6 @@ from ..core.errors import ArityError, AttributeRefusedError, DTypeError, ShapeEr
 from ..core.options import count
 from ..core.primitive import Primitive, freeze
 from . import rules
-from .bases import moves
 from .checks import (
     Axes,
     as_shape,
@@ -25,6 +24,7 @@ from .checks import (
     on_one_device,
     shape_of,
 )
+from .rules import moves
 
 if TYPE_CHECKING:
     from ..core.tensor import Tensor

@@ -176,11 +176,15 @@ def test_several_inputs_views_outputs_and_dtypes(rng, tmp_path, compiler):
 
 
 def test_a_scan_that_swaps_what_it_carries(rng, tmp_path, compiler):
-    def fibonacci(x):
-        rows, (a, b) = ops.scan(lambda c, row: ((c[1], c[0] + row), c[0] * c[1]), (x[0], x[1]), x)
-        return a, b, rows
+    def swapped(x):
+        def step(carry, row):
+            a, b, total = carry
+            return (b, a, total + row), a * total
 
-    same(*ran(compiler, fibonacci, tmp_path, floats(rng, 6, 3)), compiler)
+        rows, (a, b, total) = ops.scan(step, (x[0], x[1], x[2]), x, reverse=True)
+        return a, b, total, rows
+
+    same(*ran(compiler, swapped, tmp_path, floats(rng, 5, 3)), compiler)
 
 
 def test_branches_and_loops_whose_end_is_found_on_the_way(rng, tmp_path, compiler):
