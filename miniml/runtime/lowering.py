@@ -27,7 +27,7 @@ from ..backends.registry import NATIVE, kernel
 from ..backends.selection import Selection, Target
 from ..backends.signature import ANY, INT, WIDE
 from ..core.abstract import Abstract, Shape
-from ..core.dtype import DType, bfloat16, float16, float32, from_type_code, int32
+from ..core.dtype import DType, bfloat16, float16, float32, float64, from_type_code, int32
 from ..core.errors import KernelNotFoundError
 from ..core.primitive import Primitive
 from ..graph.ir import Graph, Node, Var
@@ -129,12 +129,13 @@ def decompose(graph: Graph, target: Target) -> Graph:
 
 
 def _composed(node: Node, target: Target) -> bool:
-    if node.primitive.name not in _of_device(target.home) or not _separable(node):
+    if node.primitive.name not in _of_device(target.home):
         return False
     shapes = [v.abstract.shape for v in node.inputs]
     if not all(0 not in s and max(s, default=0) < _LARGEST for s in shapes):
         return False
-    return not any(in_parts(n, target) for n in _of(node, target.home).nodes)
+    made = _of(node, target.home)
+    return made is not None and not any(in_parts(n, target) for n in made.nodes)
 
 
 def _inlined(
@@ -143,6 +144,7 @@ def _inlined(
     """The nodes of the composition that replace a node, and the constants that they read. checked:
     labels that are not checked again."""
     graph = _of(node, home)
+    assert graph is not None
     stand_in = dict(zip(graph.inputs, node.inputs, strict=True))
     stand_in.update(zip(graph.outputs, node.outputs, strict=True))
     stand_in.update((v, Var(v.abstract)) for v in graph.constants)
@@ -164,13 +166,14 @@ def _of_device(home: str) -> Mapping[str, Composition]:
     return ON_CPU if home == "cpu" else ON_CUDA
 
 
-def _of(node: Node, home: str) -> Graph:
+def _of(node: Node, home: str) -> Graph | None:
     return composition(node.primitive, node.abstracts[0], home)
 
 
 @lru_cache(maxsize=256)
-def composition(primitive: Primitive, abstracts: tuple[Abstract, ...], home: str) -> Graph:
-    """The composition as a graph; each of its outputs is made by a node."""
+def composition(primitive: Primitive, abstracts: tuple[Abstract, ...], home: str) -> Graph | None:
+    """The composition as a graph; each of its outputs is made by a node. None where the primitive
+    stays whole."""
 
     made = _of_device(home)[primitive.name]
 
@@ -180,7 +183,8 @@ def composition(primitive: Primitive, abstracts: tuple[Abstract, ...], home: str
         return [_in(out, abstracts[0].dtype) for out in outs]
 
     known = [Abstract(a.shape, a.dtype) for a in abstracts]
-    return trace_graph(composed, known, "cpu", primitive.name.lower())[0]
+    graph, _ = trace_graph(composed, known, "cpu", primitive.name.lower())
+    return graph if graph.outputs else None
 
 
 def _wide(x: Any) -> Any:
@@ -282,9 +286,15 @@ def _numbers(labels: Any, classes: int) -> Any:
 
 
 def einsum(self: Any, *operands: Any) -> Sequence[Any]:
-    """Of one operand a transposed sum, of two a product of matrices or of elements."""
+    """Of one operand a transposed sum, of two a product of matrices or of elements. Nothing for
+    more operands, diagonals, axes that broadcast, numbers other than floats, and no change."""
     equation = parse(self.equation, tuple([x.shape for x in operands]))
     result, terms = equation.output, equation.operands
+    extents = [tuple([equation.extents[c] for c in term]) for term in terms]
+    plain = all(len({*term}) == len(term) for term in terms) and terms != (result,)
+    real = all(x.dtype in (float32, float64) for x in operands)
+    if len(terms) > 2 or not plain or not real or extents != [x.shape for x in operands]:
+        return ()
     summed = [
         _summed(x, term, result + "".join(terms[:k] + terms[k + 1 :]))
         for k, (x, term) in enumerate(zip(operands, terms, strict=True))
@@ -353,20 +363,6 @@ ON_CUDA = COMPOSITIONS | {
     "CrossEntropyGrad": marked_cross_entropy_grad,
 }
 ON_CPU = COMPOSITIONS | {"Einsum": einsum}
-
-
-def _separable(node: Node) -> bool:
-    """False for Einstein sums that stay whole: of more than two operands, of diagonals, of axes
-    that broadcast, of complex numbers or integers, and one that changes nothing."""
-    if node.primitive.name != "Einsum":
-        return True
-    shapes = tuple([v.abstract.shape for v in node.inputs])
-    equation = parse(node.attrs["equation"], shapes)
-    extents = [tuple([equation.extents[c] for c in term]) for term in equation.operands]
-    real = all(v.abstract.dtype.kind not in "biuc" for v in node.inputs)
-    plain = all(len({*term}) == len(term) for term in equation.operands)
-    same = equation.operands == (equation.output,)
-    return len(shapes) < 3 and real and plain and not same and list(shapes) == extents
 
 
 # --- Hoisting of index checks ---------------------------------------------------------------------
