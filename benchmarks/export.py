@@ -1,7 +1,8 @@
 """What Python costs around a compiled program: `OMP_NUM_THREADS=1 python -m benchmarks.export`.
 
 The networks of `benchmarks.networks` on one input, by the compiled program and as the C file that
-`export_c` writes, for this machine's vectors, in turns on one thread; the least times.
+`export_c` writes, for this machine's vectors, in turns on one thread: medians of CPU time. A call
+of C is one by ctypes, of which half a microsecond is ctypes' own.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import Any
 import numpy as np
 
 import miniml as ml
-from benchmarks.measure import machine
+from benchmarks.measure import compare, machine
 from benchmarks.networks import problems
 from benchmarks.networks.in_miniml import NETWORKS
 from miniml.core.tensor import Array
@@ -32,7 +33,6 @@ PROBLEMS = {
     "lstm, 32 steps": problems.lstm(32, 1),
     "transformer": problems.transformer(1),
 }
-ROUNDS, SECONDS = 60, 0.01
 
 
 def in_c(fn: Callable[[Any], Any], x: Array, folder: Path) -> tuple[Callable[[], object], Array]:
@@ -55,29 +55,11 @@ def in_c(fn: Callable[[Any], Any], x: Array, folder: Path) -> tuple[Callable[[],
     return call, out
 
 
-def least(calls: list[Callable[[], object]]) -> list[float]:
-    """The least microseconds of each, in turns of many calls."""
-    best = [float("inf")] * len(calls)
-    counts = []
-    for call in calls:
-        start = time.perf_counter()
-        for _ in range(20):
-            call()
-        counts.append(max(1, int(SECONDS * 20 / (time.perf_counter() - start))))
-    for _ in range(ROUNDS):
-        for i, (call, count) in enumerate(zip(calls, counts, strict=True)):
-            start = time.perf_counter()
-            for _ in range(count):
-                call()
-            best[i] = min(best[i], (time.perf_counter() - start) / count)
-    return [seconds * 1e6 for seconds in best]
-
-
 def main() -> None:
-    """Print a row for each network; ctypes' own time for a call is taken from that of C."""
+    """Print a row for each network."""
     print(machine())
-    nothing = ctypes.CDLL(None).getpid
-    print("| network, one input | in C, us | program in Python, us | ratio |\n|---|---|---|---|")
+    print("| network, one input | in C, us | program in Python, us | ratio | quartiles |")
+    print("|---|---|---|---|---|")
     with tempfile.TemporaryDirectory() as folder, ml.context(threads=1):
         for name, problem in PROBLEMS.items():
             weights = {key: ml.Parameter(w, name=key) for key, w in problem.weights.items()}
@@ -90,8 +72,9 @@ def main() -> None:
             program, x = ml.jit(fn), ml.Tensor(problem.x)
             call()
             np.testing.assert_allclose(out, program(x).asnumpy(), 1e-4, 1e-5)
-            c, own, base = least([call, lambda program=program, x=x: program(x), nothing])
-            print(f"| {name} | {c - base:.2f} | {own:.2f} | {(c - base) / own:.2f} |")
+            found = compare(call, lambda program=program, x=x: program(x), clock=time.thread_time)
+            times = f"{found.ours * 1e6:.1f} | {found.theirs * 1e6:.1f}"
+            print(f"| {name} | {times} | {found.ratio:.2f} | {found.low:.2f} to {found.high:.2f} |")
 
 
 if __name__ == "__main__":

@@ -30,6 +30,7 @@ def _draw(*shape: int) -> Any:
 W1, W2, X, V = _draw(200, 300), _draw(300, 200), _draw(200), _draw(200)
 A, B, ROWS, LABELS = _draw(64, 128), _draw(128, 10), _draw(BATCH, 64), np.arange(BATCH) % 10
 K, L, IMAGES = _draw(8, 1, 3, 3), _draw(800, 10), _draw(BATCH, 1, 12, 12)
+A_WIDE, B_WIDE, ROWS_WIDE = _draw(784, 256), _draw(256, 10), _draw(BATCH, 784)
 EACH = (0, 0, None, None)
 
 
@@ -55,6 +56,10 @@ def ours() -> dict[str, tuple[Callable[..., Any], tuple[Any, ...]]]:
         "gradient of each example, MLP": (
             ml.jit(ml.vmap(grad(mlp, (2, 3)), EACH)),
             (ROWS, LABELS, A, B),
+        ),
+        "gradient of each example, wide MLP": (
+            ml.jit(ml.vmap(grad(mlp, (2, 3)), EACH)),
+            (ROWS_WIDE, LABELS, A_WIDE, B_WIDE),
         ),
         "gradient of each example, CNN": (
             ml.jit(ml.vmap(grad(cnn, (2, 3)), EACH)),
@@ -90,6 +95,10 @@ def in_jax() -> dict[str, tuple[Callable[..., Any], tuple[Any, ...]]]:
             jax.jit(jax.vmap(jax.grad(mlp, (2, 3)), EACH)),
             (ROWS, LABELS, A, B),
         ),
+        "gradient of each example, wide MLP": (
+            jax.jit(jax.vmap(jax.grad(mlp, (2, 3)), EACH)),
+            (ROWS_WIDE, LABELS, A_WIDE, B_WIDE),
+        ),
         "gradient of each example, CNN": (
             jax.jit(jax.vmap(jax.grad(cnn, (2, 3)), EACH)),
             (IMAGES, LABELS, K, L),
@@ -115,6 +124,7 @@ def in_torch() -> dict[str, tuple[Callable[..., Any], tuple[Any, ...]]]:
 
     made = {
         "gradient of each example, MLP": (mlp, (ROWS, LABELS, A, B)),
+        "gradient of each example, wide MLP": (mlp, (ROWS_WIDE, LABELS, A_WIDE, B_WIDE)),
         "gradient of each example, CNN": (cnn, (IMAGES, LABELS, K, L)),
     }
     return {

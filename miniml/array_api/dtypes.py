@@ -12,7 +12,7 @@ import ml_dtypes
 import numpy as np
 
 from .. import ops
-from ..backends.devices import get_device
+from ..backends.machine import get_device
 from ..core.dtype import (
     ALL,
     COMPLEX,

@@ -14,7 +14,7 @@ import numpy as np
 import threadpoolctl
 
 from .. import nn, optim, train
-from ..backends.devices import get_device
+from ..backends.machine import get_device
 from ..core import settings
 from ..core.errors import MinimlError
 from ..core.parameter import manual_seed

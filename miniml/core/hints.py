@@ -24,12 +24,12 @@ from .options import brief
 from .settings import current
 
 HINTS: dict[str, str] = {}  # names of other libraries, with what to write here: `learn` fills them
-ARGUMENTS: dict[str, str] = {}  # their keywords
-TUPLES: dict[str, str] = {}  # functions whose axes or extents are a tuple here
+ARGUMENTS: dict[str, list[str]] = {}  # their keywords, with what may be meant
+TUPLES: dict[str, str] = {}  # functions whose axes, extents or arrays are one argument here
 _UNEXPECTED = re.compile(
     r"([\w.]+)\(\) got (?:an unexpected keyword|multiple values for) argument '(\w+)'"
 )
-_SURPLUS = re.compile(r"(\w+)\(\) takes .*positional arguments? but \d+ were given")
+_SURPLUS = re.compile(r"(?:\w+\.)*(\w+)\(\) takes .*positional arguments? but \d+ were given")
 
 _PACKAGES = {
     "miniml.ops": "ops",
@@ -49,7 +49,9 @@ def learn(
     """Take tables of hints; the first two are keyed by what to write here, with the names that
     people look for, separated by blanks."""
     HINTS.update((name, hint) for hint, names in instead.items() for name in names.split())
-    ARGUMENTS.update((name, hint) for hint, names in keywords.items() for name in names.split())
+    for hint, names in keywords.items():
+        for name in names.split():
+            ARGUMENTS.setdefault(name, []).append(hint)
     TUPLES.update(tuples)
 
 
@@ -76,17 +78,18 @@ def hint_for(name: str, owner: str = "miniml") -> str:
 
 def argument_hint(name: str, takes: Collection[str]) -> str:
     """The equivalent here of a keyword of another library, of what takes these; "" if unknown."""
-    hint = ARGUMENTS.get(name, "")
-    parameter, equals, _ = hint.partition("=")
-    unknown = equals and parameter.isidentifier() and parameter not in takes
-    return "" if unknown else hint
+    for hint in ARGUMENTS.get(name, ()):
+        parameter, equals, _ = hint.partition("=")
+        if not (equals and parameter.isidentifier() and parameter not in takes):
+            return hint
+    return ""
 
 
 def note_argument(error: BaseException) -> None:
     """Add to Python's error for an unknown keyword of a public function, or of a method of a public
-    class, what it is called here, also for one which an argument took the place of; for axes or
-    extents one by one, that they are a tuple; for a function of another library that got a traced
-    tensor, what does."""
+    class, what it is called here, also for one which an argument took the place of; for axes,
+    extents or arrays one by one, that they are one argument; for a function of another library that
+    got a traced tensor, what does."""
     if isinstance(error, TypeError) and "TracedTensor" in str(error):
         note_hint(
             error,

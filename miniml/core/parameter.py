@@ -16,7 +16,7 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
-from ..backends.devices import get_device
+from ..backends.machine import get_device
 from . import hints
 from .abstract import Kind
 from .access import Access, at_once

@@ -15,8 +15,8 @@ import numpy as np
 
 from .. import ops
 from ..backends import dlpack
-from ..backends.devices import get_device
 from ..backends.kernel import once
+from ..backends.machine import get_device
 from . import hints
 from .abstract import Abstract, Kind
 from .dtype import DType, as_dtype, bfloat16, canonical, complex64, float32, int64, is_complex

@@ -6,7 +6,6 @@ files written, both or none of their texts being known.
 
 from __future__ import annotations
 
-import keyword
 import re
 import sys
 from collections.abc import Callable, Sequence
@@ -17,6 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..backends.cc import units
+from ..core.access import Access
 from ..core.errors import ExportError
 from ..core.files import write_file
 from ..core.options import CPU
@@ -101,8 +101,9 @@ def exported(
     total = sum(number for _, number in flops(compiled.traced))
     about = writer.About(name, _what(obj), _version(), total, step)
     beside = file.with_suffix(".h")
+    access = Access("export_c", (), [parameter for parameter, _ in made.state.values()])
     texts = {beside: writer.header(made, about)}
-    texts[file] = writer.source(made, about, beside.name)
+    texts[file] = access.run(writer.source, made, about, beside.name)
     for each, text in texts.items():
         try:
             write_file(each, [text.encode()])
@@ -126,12 +127,18 @@ def _checked(path: str | PathLike[str], name: str) -> Path:
         raise ExportError(f"export_c cannot write {file}: there is no folder {file.parent}")
     if not re.fullmatch(r"[a-zA-Z]\w*", str(name), re.ASCII):
         raise ExportError(f"export_c got name={name!r:.200}; give an identifier of C, as 'net'")
-    if keyword.iskeyword(name) or name in _RESERVED:
+    if name in _KNOWN_TO_C:
         raise ExportError(f"export_c got name={name!r}, which C knows already; give another")
     return file
 
 
-_RESERVED = {"int", "long", "float", "double", "char", "void", "const", "static", "miniml"}
+_KNOWN_TO_C = frozenset(
+    """auto break case char const continue default do double else enum extern float for goto if
+    inline int long register restrict return short signed sizeof static struct switch typedef union
+    unsigned void volatile while bool true false alignas NAN INFINITY miniml asm class delete export
+    friend namespace new operator private protected public template this throw try using virtual
+    """.split()
+)
 
 
 def _compiled(obj: Any, args: Sequence[Any], target: str | None) -> Compiled:
@@ -207,7 +214,7 @@ class Names:
     def place(self, parameter: Parameter) -> str:
         """The address of a parameter, an expression of type `char *`."""
         stem = re.sub(r"\W", "_", parameter.name, flags=re.ASCII)
-        stem = f"p{stem}" if not stem[:1].isalpha() else stem
+        stem = f"p{stem}" if not stem[:1].isalpha() or stem in _KNOWN_TO_C else stem
         name, number = stem, 1
         while name in self._taken:
             number += 1

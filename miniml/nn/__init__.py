@@ -7,13 +7,9 @@ from . import init as init
 from .activation import *  # noqa: F403
 from .attention import *  # noqa: F403
 from .cell import Cell as Cell
-from .container import CellDict as CellDict
-from .container import CellList as CellList
-from .container import Sequential as Sequential
+from .container import *  # noqa: F403
 from .images import *  # noqa: F403
-from .linear import Dense as Dense
-from .linear import Embedding as Embedding
-from .linear import EmbeddingBag as EmbeddingBag
+from .linear import *  # noqa: F403
 from .loss import *  # noqa: F403
 from .norm import *  # noqa: F403
 from .recurrent import *  # noqa: F403

@@ -13,6 +13,8 @@ from ..core.primitive import Primitive
 from ..grad.transforms import recomputed
 from .cell import Cell
 
+__all__ = ["CellDict", "CellList", "Sequential"]
+
 F = TypeVar("F", bound=Callable[..., Any])
 Slice = TypeVar("Slice")
 

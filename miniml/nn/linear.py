@@ -12,6 +12,8 @@ from . import init
 from .arguments import refuse_shape, shape_of
 from .cell import Cell, differing
 
+__all__ = ["Dense", "Embedding", "EmbeddingBag"]
+
 
 class Dense(Cell):
     """x @ weight + bias, for x of shape (..., in_features).

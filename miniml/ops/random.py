@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from operator import index
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -68,9 +68,11 @@ class Draw(Primitive, abstract=True):
     """Independent draws of `shape` and `dtype` from the counter-based stream of `state`.
 
     state: (key, offset), uint64[2]; the draw starts `skip` blocks after the offset and uses
-    `block_count(shape, dtype)` of them. Equal inputs and attributes give equal bits.
+    `block_count(shape, dtype)` of them. Equal inputs and attributes give equal bits. of_tensors:
+    how draws with tensors as parameters are made of others, for the error.
     """
 
+    of_tensors: ClassVar[str]
     differentiable = False
     shape: Shape
     dtype: DType
@@ -100,6 +102,7 @@ class FloatDraw(Draw, abstract=True):
 class Uniform(FloatDraw):
     """Draws from [low, high), spaced by (high - low) / 2**24, or 2**53 for float64."""
 
+    of_tensors: ClassVar[str] = "low + (high - low) * ops.uniform(shape)"
     low: float = 0.0
     high: float = 1.0
     skip: int = 0
@@ -116,6 +119,7 @@ class Uniform(FloatDraw):
 class Normal(FloatDraw):
     """Draws from the normal distribution of `mean` and standard deviation `std`."""
 
+    of_tensors: ClassVar[str] = "mean + std * ops.normal(shape)"
     mean: float = 0.0
     std: float = 1.0
     skip: int = 0
@@ -129,6 +133,7 @@ class Normal(FloatDraw):
 class Bernoulli(Draw):
     """Draws that are 1 with probability `p` (to 24 bits, rounded up), else 0, in any dtype."""
 
+    of_tensors: ClassVar[str] = "ops.uniform(shape) < p"
     p: float = 0.5
     skip: int = 0
 
@@ -140,6 +145,7 @@ class Bernoulli(Draw):
 class Gumbel(FloatDraw):
     """Draws of loc - scale * log(-log(u)) with u uniform in (0, 1): Gumbel's distribution."""
 
+    of_tensors: ClassVar[str] = "loc + scale * ops.gumbel(shape)"
     loc: float = 0.0
     scale: float = 1.0
     skip: int = 0
@@ -157,6 +163,7 @@ class TruncatedNormal(FloatDraw):
     and high in units of std, u is uniform in (0, 1), and cdf is that of the normal distribution.
     """
 
+    of_tensors: ClassVar[str] = "mean + std * ops.truncated_normal(shape, 0.0, 1.0, low, high)"
     mean: float = 0.0
     std: float = 1.0
     low: float = -2.0
@@ -315,6 +322,11 @@ def drawn(
         raise ShapeError(
             f"{kind.name} got {', '.join(map(str, (shape, *numbers)))}; the shape comes first, as "
             f"in ops.uniform({first}, 0.0, 1.0)"
+        )
+    if any(hasattr(number, "asnumpy") for number in numbers):
+        raise AttributeRefusedError(
+            f"{kind.name} got a tensor as a parameter, which is a Python number; make the draws of "
+            f"others: {kind.of_tensors}"
         )
     size, of = extents(kind.name, as_shape(shape, kind.name)), as_dtype(dtype)
     wide = float64 if kind in (Gumbel, TruncatedNormal) else of

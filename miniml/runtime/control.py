@@ -299,6 +299,7 @@ class Composed(FusedCuda):
     def prepare(self, node: KernelNode) -> None:
         abstracts = tuple(Abstract(x.shape, x.dtype) for x in node.inputs)
         body = composition(primitives[node.name](**node.attrs), abstracts, "cuda")
+        assert body is not None
         self.whole: Program | None = None
         try:
             super().prepare(replace(node, attrs={"body": body}))

@@ -15,8 +15,8 @@ from typing import Any, TypeVar
 import numpy as np
 
 from ..backends.device import Array
-from ..backends.devices import get_device
 from ..backends.kernel import refuse_returned
+from ..backends.machine import get_device
 from ..core import epoch
 from ..core.abstract import Abstract, Kind
 from ..core.access import claim

@@ -24,7 +24,6 @@ from ..backends.cc.player import NativeKernel
 from ..backends.cc.units import available
 from ..backends.cpu.linalg import ask_threads
 from ..backends.device import Array, Device
-from ..backends.devices import get_device
 from ..backends.kernel import (
     Kernel,
     KernelEntry,
@@ -35,6 +34,7 @@ from ..backends.kernel import (
     refuse_returned,
     taken,
 )
+from ..backends.machine import get_device
 from ..backends.registry import NATIVE, specs
 from ..backends.selection import Selection, Target
 from ..backends.signature import ArraySpec

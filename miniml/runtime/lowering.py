@@ -10,7 +10,7 @@ LOWERING: the passes in their order. `formats` and `fuse` have modules of their 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from itertools import accumulate, pairwise
@@ -27,7 +27,7 @@ from ..backends.registry import NATIVE, kernel
 from ..backends.selection import Selection, Target
 from ..backends.signature import ANY, INT, WIDE
 from ..core.abstract import Abstract, Shape
-from ..core.dtype import DType, bfloat16, float16, float32, from_type_code, int32
+from ..core.dtype import DType, bfloat16, float16, float32, float64, from_type_code, int32
 from ..core.errors import KernelNotFoundError
 from ..core.primitive import Primitive
 from ..graph.ir import Graph, Node, Var
@@ -38,7 +38,7 @@ from ..graph.tracing import trace_graph
 from ..ops.control import Scan
 from ..ops.elementwise import Cast
 from ..ops.index import Gather, IndexAdd, Scatter
-from ..ops.linalg import MatMul
+from ..ops.linalg import MatMul, parse
 from ..ops.norm import CheckedLabels
 from ..ops.shape import Slice
 from .formats import formats
@@ -106,7 +106,9 @@ _LARGEST = 2**31 - 1  # classes that fit in an int32
 def decompose(graph: Graph, target: Target) -> Graph:
     """The graph with primitives replaced by their compositions, if C kernels rank first; 16-bit
     floats are computed in float32 in between, as by the primitive."""
-    if not native(target) or not any(n.primitive.name in COMPOSITIONS for n in graph.nodes):
+    if not native(target) or not any(
+        n.primitive.name in _of_device(target.home) for n in graph.nodes
+    ):
         return graph
     nodes: list[Node] = []
     first: list[Node] = []
@@ -127,12 +129,13 @@ def decompose(graph: Graph, target: Target) -> Graph:
 
 
 def _composed(node: Node, target: Target) -> bool:
-    if node.primitive.name not in COMPOSITIONS:
+    if node.primitive.name not in _of_device(target.home):
         return False
     shapes = [v.abstract.shape for v in node.inputs]
     if not all(0 not in s and max(s, default=0) < _LARGEST for s in shapes):
         return False
-    return not any(in_parts(n, target) for n in _of(node, target.home).nodes)
+    made = _of(node, target.home)
+    return made is not None and not any(in_parts(n, target) for n in made.nodes)
 
 
 def _inlined(
@@ -141,6 +144,7 @@ def _inlined(
     """The nodes of the composition that replace a node, and the constants that they read. checked:
     labels that are not checked again."""
     graph = _of(node, home)
+    assert graph is not None
     stand_in = dict(zip(graph.inputs, node.inputs, strict=True))
     stand_in.update(zip(graph.outputs, node.outputs, strict=True))
     stand_in.update((v, Var(v.abstract)) for v in graph.constants)
@@ -158,15 +162,20 @@ def _inlined(
     return made, tuple(stand_in[v] for v in graph.constants)
 
 
-def _of(node: Node, home: str) -> Graph:
+def _of_device(home: str) -> Mapping[str, Composition]:
+    return ON_CPU if home == "cpu" else ON_CUDA
+
+
+def _of(node: Node, home: str) -> Graph | None:
     return composition(node.primitive, node.abstracts[0], home)
 
 
 @lru_cache(maxsize=256)
-def composition(primitive: Primitive, abstracts: tuple[Abstract, ...], home: str) -> Graph:
-    """The composition as a graph; each of its outputs is made by a node."""
+def composition(primitive: Primitive, abstracts: tuple[Abstract, ...], home: str) -> Graph | None:
+    """The composition as a graph; each of its outputs is made by a node. None where the primitive
+    stays whole."""
 
-    made = (COMPOSITIONS if home == "cpu" else ON_CUDA)[primitive.name]
+    made = _of_device(home)[primitive.name]
 
     def composed(*inputs: Any) -> Sequence[Any]:
         wide = inputs if made is layer_norm else map(_wide, inputs)
@@ -174,7 +183,8 @@ def composition(primitive: Primitive, abstracts: tuple[Abstract, ...], home: str
         return [_in(out, abstracts[0].dtype) for out in outs]
 
     known = [Abstract(a.shape, a.dtype) for a in abstracts]
-    return trace_graph(composed, known, "cpu", primitive.name.lower())[0]
+    graph, _ = trace_graph(composed, known, "cpu", primitive.name.lower())
+    return graph if graph.outputs else None
 
 
 def _wide(x: Any) -> Any:
@@ -275,6 +285,70 @@ def _numbers(labels: Any, classes: int) -> Any:
     return ops.cast(labels, int32) if classes > np.iinfo(labels.dtype).max else labels
 
 
+def einsum(self: Any, *operands: Any) -> Sequence[Any]:
+    """Of one operand a transposed sum, of two a product of matrices or of elements. Nothing for
+    more operands, diagonals, axes that broadcast, numbers other than floats, and no change."""
+    equation = parse(self.equation, tuple([x.shape for x in operands]))
+    result, terms = equation.output, equation.operands
+    extents = [tuple([equation.extents[c] for c in term]) for term in terms]
+    plain = all(len({*term}) == len(term) for term in terms) and terms != (result,)
+    real = all(x.dtype in (float32, float64) for x in operands)
+    if len(terms) > 2 or not plain or not real or extents != [x.shape for x in operands]:
+        return ()
+    summed = [
+        _summed(x, term, result + "".join(terms[:k] + terms[k + 1 :]))
+        for k, (x, term) in enumerate(zip(operands, terms, strict=True))
+    ]
+    if len(summed) == 1:
+        ((x, labels),) = summed
+        return (_permuted(x, labels, result),)
+    (x, a), (y, b) = summed
+    inner = [c for c in a if c in b and c not in result]
+    left, right = [c for c in a if c not in b], [c for c in b if c not in a]
+    if not inner or not (left or right):
+        every = result + "".join(inner)
+        made = _spread(x, a, every) * _spread(y, b, every)
+        axes = tuple(range(len(result), len(every)))
+        return (ops.sum(made, axes) if axes else made,)
+    batch = [c for c in a if c in b and c in result]
+    x, turned_x = _matrices(x, a, batch, left, inner)
+    y, turned_y = _matrices(y, b, batch, inner, right)
+    made = ops.matmul(x, y, turned_x, turned_y)
+    labels = "".join((*batch, *left, *right))
+    return (
+        _permuted(ops.reshape(made, tuple([equation.extents[c] for c in labels])), labels, result),
+    )
+
+
+def _summed(x: Any, labels: str, read: str) -> tuple[Any, str]:
+    """An operand without the labels that nothing else reads, and its other labels."""
+    gone = tuple(i for i, c in enumerate(labels) if c not in read)
+    return (ops.sum(x, gone) if gone else x), "".join(c for c in labels if c in read)
+
+
+def _permuted(x: Any, labels: str, order: str) -> Any:
+    return x if labels == order else ops.transpose(x, tuple(map(labels.index, order)))
+
+
+def _spread(x: Any, labels: str, every: str) -> Any:
+    """An operand along all labels, with extent 1 for those that it lacks."""
+    x = _permuted(x, labels, "".join(c for c in every if c in labels))
+    extents = iter(x.shape)
+    return ops.reshape(x, tuple([next(extents) if c in labels else 1 for c in every]))
+
+
+def _matrices(
+    x: Any, labels: str, batch: list[str], rows: list[str], columns: list[str]
+) -> tuple[Any, bool]:
+    """An operand as matrices of these rows and columns, or as their transposes where it lies so."""
+    turned = labels == "".join((*batch, *columns, *rows))
+    first, second = (columns, rows) if turned else (rows, columns)
+    extents = dict(zip(labels, x.shape, strict=True))
+    x = _permuted(x, labels, "".join((*batch, *first, *second)))
+    sides = [prod([extents[c] for c in side]) for side in (first, second)]
+    return ops.reshape(x, (*(extents[c] for c in batch), *sides)), turned
+
+
 COMPOSITIONS: dict[str, Composition] = {
     "Softmax": softmax,
     "LogSoftmax": log_softmax,
@@ -288,6 +362,7 @@ ON_CUDA = COMPOSITIONS | {
     "CrossEntropy": marked_cross_entropy,
     "CrossEntropyGrad": marked_cross_entropy_grad,
 }
+ON_CPU = COMPOSITIONS | {"Einsum": einsum}
 
 
 # --- Hoisting of index checks ---------------------------------------------------------------------

@@ -30,7 +30,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..backends.device import Array, Device
-from ..backends.devices import get_device
+from ..backends.machine import get_device
 from ..core.abstract import typed
 from ..core.errors import (
     NOWHERE,

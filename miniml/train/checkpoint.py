@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from ..backends.devices import get_device
+from ..backends.machine import get_device
 from ..core.access import Access, uninterrupted
 from ..core.dtype import DType, bool_, canonical, float64, int64
 from ..core.errors import CheckpointError, DTypeError

@@ -5,7 +5,7 @@ import sys
 import pytest
 
 import miniml as ml
-from miniml.backends import devices
+from miniml.backends import machine as devices
 from miniml.core import epoch
 from tests.conftest import HAS_CXX
 from tests.device.emucupy import double

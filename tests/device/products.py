@@ -5,8 +5,8 @@ import pytest
 
 from miniml import ArraySpec, bool_
 from miniml.backends import registry
-from miniml.backends.devices import get_device
 from miniml.backends.kernel import KernelNode
+from miniml.backends.machine import get_device
 from miniml.backends.selection import Target
 from miniml.core.dtype import is_float
 from miniml.testing.tolerance import mismatch, unit_roundoff

@@ -9,8 +9,8 @@ from miniml.backends.cuda.driver import CublasLibrary
 from miniml.backends.cuda.kernels import linalg
 from miniml.backends.cuda.kernels.linalg import CuBLAS, EinsumKernel
 from miniml.backends.cuda.sim.memory import using
-from miniml.backends.devices import get_device
 from miniml.backends.kernel import KernelNode
+from miniml.backends.machine import get_device
 from miniml.errors import ShapeError
 from miniml.testing.tolerance import mismatch, unit_roundoff
 from tests.device.gemm import EXACT, Library, with_cublas

@@ -11,7 +11,7 @@ from miniml.backends.cuda.kernels import linalg
 from miniml.backends.cuda.kernels.linalg import CuBLAS, RegisterTiles, TensorCoreTiles
 from miniml.backends.cuda.sim.memory import using
 from miniml.backends.device import CPU
-from miniml.backends.devices import get_device
+from miniml.backends.machine import get_device
 from miniml.backends.selection import Target
 from miniml.core import epoch
 from miniml.core.dtype import REAL

@@ -146,6 +146,18 @@ def test_links_lead_to_files_and_headings(page):
         assert not anchor or anchor in anchors(target.read_text("utf-8")), f"{path}#{anchor}"
 
 
+NAMED = re.compile(r"`([\w.]+)`\s+\(\[[^\]]+\]\(\.\./(miniml/[\w/]+\.py)\)")
+
+
+def test_functions_of_the_architecture_stand_in_the_files_they_are_linked_to():
+    named = NAMED.findall((ROOT / "docs/architecture.md").read_text("utf-8"))
+    assert len(named) > 15
+    for name, path in named:
+        last = name.rpartition(".")[2]
+        text = (ROOT / path).read_text("utf-8")
+        assert re.search(rf"(def|class) {last}\b", text), f"{path} has no {name}"
+
+
 def test_outputs_are_compared_without_their_numbers():
     text = "```python\nprint(1.5)\n```\n<!-- output -->\n```text\n2.5\n```\n```text\nother\n```\n"
     code, output = fenced_blocks(text)

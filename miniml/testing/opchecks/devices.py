@@ -17,8 +17,8 @@ import numpy as np
 from ...backends import registry
 from ...backends.cuda.array import DeviceArray
 from ...backends.cuda.sim import memory as settings
-from ...backends.devices import get_device
 from ...backends.kernel import KernelEntry, KernelNode
+from ...backends.machine import get_device
 from ...backends.selection import Target
 from ...core.dtype import float64, is_float
 from ...core.errors import CompileError, DeviceError, KernelFaultError

@@ -20,8 +20,8 @@ import numpy as np
 from ...backends import registry
 from ...backends.cc import units
 from ...backends.cc.units import Source, available
-from ...backends.devices import get_device
 from ...backends.expressions.table import Expression, table
+from ...backends.machine import get_device
 from ...backends.registry import BUILTIN, NATIVE
 from ...backends.selection import Target
 from ...core.dtype import bool_, float64, is_float, type_code, uint64

@@ -12,10 +12,10 @@ from miniml.backends import registry
 from miniml.backends.cc import units
 from miniml.backends.cc.scalars import in_c, literal, names
 from miniml.backends.cc.units import Source
-from miniml.backends.devices import get_device
 from miniml.backends.expressions import functions
 from miniml.backends.expressions.table import C_TYPES, ROWS, Expression, accumulation, ends, table
 from miniml.backends.kernel import KernelNode
+from miniml.backends.machine import get_device
 from miniml.backends.selection import Target
 from miniml.backends.signature import parse
 from tests.conftest import DEEP, HAS_CC

@@ -6,7 +6,7 @@ import pytest
 import miniml as ml
 from miniml import ops
 from miniml.backends.cc.player import NativeKernel
-from miniml.backends.devices import get_device
+from miniml.backends.machine import get_device
 from miniml.backends.selection import Target
 from miniml.graph.passes import run_passes
 from miniml.runtime import fuse

@@ -9,7 +9,7 @@ import pytest
 import miniml as ml
 from miniml import Primitive, elementwise_kernel, kernel, nn, ops, optim
 from miniml.backends.cc.units import run
-from miniml.backends.devices import get_device
+from miniml.backends.machine import get_device
 from miniml.backends.selection import Target
 from miniml.core.abstract import Abstract
 from miniml.errors import GraphError, OutOfRangeError

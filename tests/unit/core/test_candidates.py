@@ -10,7 +10,7 @@ import miniml as ml
 from miniml import ArraySpec, kernel, ops
 from miniml.backends import registry
 from miniml.backends.cuda.device import FEATURES
-from miniml.backends.devices import get_device
+from miniml.backends.machine import get_device
 from miniml.backends.selection import Target
 from miniml.backends.signature import parse
 from miniml.core.options import CPU, GPU

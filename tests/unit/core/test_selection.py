@@ -5,7 +5,7 @@ import pytest
 
 import miniml as ml
 from miniml import ArraySpec, elementwise_kernel, kernel
-from miniml.backends.devices import get_device
+from miniml.backends.machine import get_device
 from miniml.backends.selection import Target, widenings
 from miniml.core.dtype import ALL, FLOATS, INTEGERS
 from miniml.core.options import CPU

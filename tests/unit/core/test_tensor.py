@@ -9,7 +9,8 @@ import pytest
 
 import miniml as ml
 from miniml import ops
-from miniml.backends import device, devices
+from miniml.backends import device
+from miniml.backends import machine as devices
 from miniml.errors import DeviceError, DTypeError, ImmutableError, ShapeError
 
 

@@ -257,6 +257,22 @@ def test_examples_draw_for_themselves_or_share_or_refuse(fn, compiled):
         ml.vmap(fn, randomness="error")(x)
 
 
+@pytest.mark.parametrize(
+    ("draw", "instead"),
+    [
+        (lambda x: ops.normal((2,), x), r"mean \+ std \* ops.normal\(shape\)"),
+        (lambda x: ops.uniform((2,), 0.0, x), r"low \+ \(high - low\) \* ops.uniform\(shape\)"),
+        (lambda x: ops.bernoulli((2,), x), r"ops.uniform\(shape\) < p"),
+        (lambda x: ops.gumbel((2,), x), r"loc \+ scale \* ops.gumbel\(shape\)"),
+        (lambda x: ops.truncated_normal((2,), x), r"ops.truncated_normal\(shape, 0.0, 1.0"),
+    ],
+)
+def test_a_tensor_as_a_parameter_of_a_draw_is_refused_with_what_does_it(draw, instead):
+    for call in (ml.vmap(draw), lambda x: draw(ml.Tensor(x[0]))):
+        with pytest.raises(MinimlError, match=instead):
+            call(np.array([0.2, 0.7]))
+
+
 def test_draws_go_on_after_it_where_it_ended():
     def run(mapped):
         ml.manual_seed(3)

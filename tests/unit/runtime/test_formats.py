@@ -8,7 +8,7 @@ import pytest
 import miniml as ml
 import miniml.backends.cc
 from miniml import ops
-from miniml.backends.devices import get_device
+from miniml.backends.machine import get_device
 from miniml.backends.selection import Target
 from miniml.core.abstract import OTHERS, moves
 from miniml.grad import value_and_grad

@@ -1,4 +1,4 @@
-"""Devices by name; the modules of CUDA are imported when one of its devices is first requested."""
+"""Devices of this machine, by name; CUDA is imported when one of its devices is first requested."""
 
 from __future__ import annotations
 
