@@ -63,13 +63,13 @@ def export_c(
     an operation without C, at the user's line; for a function that updates parameters without being
     a train_step; and where no C compiler is found.
 
-    >>> import numpy as np, tempfile
+    >>> import numpy as np, pathlib, tempfile
     >>> import miniml as ml
     >>> from miniml import nn
     >>> net = nn.Sequential(nn.Dense(4, 3), nn.Tanh())
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     ml.export_c(net, folder + "/net.c", np.ones((1, 4), np.float32))
-    ...     print(open(folder + "/net.h").read().splitlines()[-6])
+    ...     print(pathlib.Path(folder, "net.h").read_text().splitlines()[-6])
     void net_run(void *arena, const float *in0, float *out0);
     """
     exported(obj, path, example_args, name, target)
