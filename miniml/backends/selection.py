@@ -422,7 +422,7 @@ def _refusal(entry: KernelEntry, request: Request) -> str:
 
 
 def _misfit(entry: KernelEntry, request: Request) -> str:
-    """The same for a kernel of exactly the dtypes of the call."""
+    """The reason why a kernel of exactly the dtypes of the call is not taken; "" if it is."""
     if not _format_fits(entry, request.formats):
         takes, _ = entry.signature.arrangement(len(request.takes), len(request.gives or ()))
         return f"takes formats {', '.join(f or PLAIN for f in takes)}"

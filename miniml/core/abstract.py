@@ -119,7 +119,7 @@ def typed(value: Any) -> str:
 
 
 def listed(values: Iterable[Any]) -> str:
-    """The same for several: int64[], float32[2, 3]; "nothing" for none."""
+    """The names of several, as `typed` gives them: int64[], float32[2, 3]; "nothing" for none."""
     return ", ".join(map(typed, values)) or "nothing"
 
 

@@ -66,7 +66,7 @@ class Settings:
 
     @property
     def bare(self) -> Settings:
-        """The same without watchers: what is compiled does not depend on them."""
+        """These settings without watchers: what is compiled does not depend on them."""
         return self.unwatched or self
 
 

@@ -240,7 +240,7 @@ class Tensor(Operators):
 
     @staticmethod
     def of_kind(data: Any, kind: Kind) -> Tensor:
-        """The same, where the kind is known."""
+        """A Tensor of a known kind around such an array: `wrap` without a look at it."""
         tensor = _new(Tensor)
         tensor._data, tensor._kind = data, kind
         data.setflags(False)  # write=False; a keyword takes longer

@@ -6,7 +6,6 @@ files written, both or none of their texts being known.
 
 from __future__ import annotations
 
-import keyword
 import re
 import sys
 from collections.abc import Callable, Sequence
@@ -64,13 +63,13 @@ def export_c(
     an operation without C, at the user's line; for a function that updates parameters without being
     a train_step; and where no C compiler is found.
 
-    >>> import numpy as np, tempfile
+    >>> import numpy as np, pathlib, tempfile
     >>> import miniml as ml
     >>> from miniml import nn
     >>> net = nn.Sequential(nn.Dense(4, 3), nn.Tanh())
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     ml.export_c(net, folder + "/net.c", np.ones((1, 4), np.float32))
-    ...     print(open(folder + "/net.h").read().splitlines()[-6])
+    ...     print(pathlib.Path(folder, "net.h").read_text().splitlines()[-6])
     void net_run(void *arena, const float *in0, float *out0);
     """
     exported(obj, path, example_args, name, target)
@@ -128,12 +127,18 @@ def _checked(path: str | PathLike[str], name: str) -> Path:
         raise ExportError(f"export_c cannot write {file}: there is no folder {file.parent}")
     if not re.fullmatch(r"[a-zA-Z]\w*", str(name), re.ASCII):
         raise ExportError(f"export_c got name={name!r:.200}; give an identifier of C, as 'net'")
-    if keyword.iskeyword(name) or name in _RESERVED:
+    if name in _KNOWN_TO_C:
         raise ExportError(f"export_c got name={name!r}, which C knows already; give another")
     return file
 
 
-_RESERVED = {"int", "long", "float", "double", "char", "void", "const", "static", "miniml"}
+_KNOWN_TO_C = frozenset(
+    """auto break case char const continue default do double else enum extern float for goto if
+    inline int long register restrict return short signed sizeof static struct switch typedef union
+    unsigned void volatile while bool true false alignas NAN INFINITY miniml asm class delete export
+    friend namespace new operator private protected public template this throw try using virtual
+    """.split()
+)
 
 
 def _compiled(obj: Any, args: Sequence[Any], target: str | None) -> Compiled:
@@ -209,7 +214,7 @@ class Names:
     def place(self, parameter: Parameter) -> str:
         """The address of a parameter, an expression of type `char *`."""
         stem = re.sub(r"\W", "_", parameter.name, flags=re.ASCII)
-        stem = f"p{stem}" if not stem[:1].isalpha() else stem
+        stem = f"p{stem}" if not stem[:1].isalpha() or stem in _KNOWN_TO_C else stem
         name, number = stem, 1
         while name in self._taken:
             number += 1

@@ -540,7 +540,7 @@ def _rows(found: Linearized, outs: Sequence[Tensor]) -> list[list[Any]]:
 
 
 def _columns(found: Linearized, outs: Sequence[Tensor]) -> list[list[Any]]:
-    """The same blocks: unit tangents of all elements of the argument, sent forward at once."""
+    """The same blocks forward: unit tangents of all elements of the argument, sent at once."""
     variables, _ = found.wrt[0]
     blocks: list[list[Any]] = [[] for _ in outs]
     for i, variable in enumerate(variables):

@@ -102,8 +102,8 @@ class EagerTrace(Trace):
                 return known
         if primitive.dynamic_outputs:
             launch = partial(_run_dynamic, primitive, consts, device)
-            run = _watched(primitive, tensors, _launching(launch, device))
-            return _seen(primitive, device, run)(tensors)
+            run = _with_effects(primitive, tensors, _launching(launch, device))
+            return _watched(primitive, device, run)(tensors)
         return self._of_tensors(primitive, tensors, consts)(tensors)
 
     def _of_tensors(
@@ -116,10 +116,10 @@ class EagerTrace(Trace):
         if plan is None and current().watchers:
             with unwatched():  # there the plan is shared by all watchers
                 plan = self._of_tensors(primitive, tensors, consts)
-            plan = _seen(primitive, common_device(primitive.name, tensors), plan)
+            plan = _watched(primitive, common_device(primitive.name, tensors), plan)
             _plans()[key] = plan
         if plan is None:
-            plan = _watched(primitive, tensors, _kernel_plan(primitive, tensors, consts))
+            plan = _with_effects(primitive, tensors, _kernel_plan(primitive, tensors, consts))
             _plans()[key] = plan  # fetched again: the rules just run may have registered something
         return plan
 
@@ -269,6 +269,7 @@ def _viewing(kernel: BoundKernel, kind: Kind) -> Plan:
     of_kind, shape, dtype = Tensor.of_kind, kind.abstract.shape, kind.abstract.dtype
     look = kernel.function
 
+    # owned: kept while the plan is, since the function may be a method of that object.
     def plan(tensors: Sequence[Tensor], owned: object = kernel.owned) -> tuple[Tensor, ...]:
         (x,) = tensors
         out = look(x._data)
@@ -288,7 +289,7 @@ def _making(makers: Sequence[Callable[[Any], Tensor]], run: Plan) -> Plan:
     return plan
 
 
-def _watched(primitive: Primitive, tensors: Sequence[Tensor], run: Plan) -> Plan:
+def _with_effects(primitive: Primitive, tensors: Sequence[Tensor], run: Plan) -> Plan:
     """The plan with the other effects of a call: check for NaN, write to a parameter."""
     check, write = current().check_nan, written(primitive, tensors) is not None
     if not (check or write):
@@ -308,7 +309,7 @@ def _watched(primitive: Primitive, tensors: Sequence[Tensor], run: Plan) -> Plan
     return plan
 
 
-def _seen(primitive: Primitive, device: str, run: Plan) -> Plan:
+def _watched(primitive: Primitive, device: str, run: Plan) -> Plan:
     """The plan, with each call seen by the watchers."""
     by = current().watchers
     return watching_call(primitive, device, by, run) if by else run

@@ -276,6 +276,47 @@ def test_a_label_out_of_range_changes_nothing(rng, tmp_path, compiler):
         np.testing.assert_array_equal(in_c.state, before)
 
 
+class Named(nn.Cell):
+    """A product with a parameter whose name is a word of C, and ends a comment."""
+
+    def __init__(self):
+        super().__init__()
+        self.double = ml.Parameter(np.array([2.0, -0.0, 3.0]), name="double")
+        self.other = ml.Parameter(np.array(0.5), name="*/ int /*")
+
+    def construct(self, x):
+        return x * self.double + self.other
+
+
+def test_names_that_c_knows_doubles_and_values_beside_the_loss(rng, tmp_path, compiler):
+    net = Named()
+
+    def loss(out, y):
+        apart = out - y
+        return ops.mean(apart * apart), (ops.max(apart), out > 0)
+
+    step = ml.train_step(net, loss, optim.SGD(net.trainable_params(), 0.1))
+    x, y = rng.standard_normal((4, 3)), rng.standard_normal((4, 3))
+    in_c = Step(compiler, step, tmp_path, x, y)
+    in_c.library.net_step.restype = ctypes.c_double
+    worst, above = np.zeros(1), np.zeros((4, 3), bool)
+    got = [in_c(x, y, worst, above) for _ in range(3)]
+    with ml.context(providers=("cc",), without=tuple(WIDE)):
+        expected = [step(x, y) for _ in range(3)]
+    same([got], [[e[0].item() for e in expected]], compiler)
+    same([worst[0], above], [expected[2][1][0].item(), expected[2][1][1].asnumpy()], compiler)
+
+
+@pytest.mark.skipif(not shutil.which("g++"), reason="no C++ compiler")
+def test_the_header_is_one_of_cpp_too(rng, tmp_path):
+    net = mlp()
+    step = ml.train_step(net, nn.CrossEntropyLoss(), optim.SGD(net.trainable_params(), 0.1))
+    ml.export_c(step, tmp_path / "net.c", floats(rng, 4, 8), rng.integers(0, 10, 4))
+    command = ["g++", "-std=c++11", "-Wall", "-Wextra", "-Werror", "-pedantic", "-fsyntax-only"]
+    (tmp_path / "main.cpp").write_text('#include "net.h"\nnet_state state;\n')
+    subprocess.run([*command, str(tmp_path / "main.cpp")], check=True)
+
+
 def test_a_state_is_saved_as_safetensors_and_loaded_again(rng, tmp_path, compiler):
     net = mlp()
     step = ml.train_step(net, nn.CrossEntropyLoss(), optim.Adam(net.trainable_params(), 1e-2))
