@@ -73,7 +73,7 @@ def run() -> Iterator[tuple[str, float, float]]:
 
 
 def lines() -> Iterator[str]:
-    """What was found, a line for every way."""
+    """Findings, a line for every way."""
     for name, ours, one in run():
         met = "met" if ours <= AIM * one else "MISSED"
         yield (

@@ -29,7 +29,7 @@ WRONG = {
 
 
 class Count(NamedTuple):
-    """How many of those tried were found, and how many of those named the element."""
+    """Counts: of those tried, how many were found, and how many of those named the element."""
 
     found: int
     tried: int

@@ -1,4 +1,4 @@
-"""What Python costs around a compiled program: `OMP_NUM_THREADS=1 python -m benchmarks.export`.
+"""Cost of Python around a compiled program: `OMP_NUM_THREADS=1 python -m benchmarks.export`.
 
 The networks of `benchmarks.networks` on one input, by the compiled program and as the C file that
 `export_c` writes, for this machine's vectors, in turns on one thread: medians of CPU time. A call

@@ -1,4 +1,4 @@
-"""What `fit` adds to the bare compiled steps, and how many rows a second a DataLoader gives."""
+"""Time that `fit` adds to bare compiled steps, and the rows a second that a DataLoader gives."""
 
 from __future__ import annotations
 

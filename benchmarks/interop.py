@@ -1,4 +1,4 @@
-"""What a call by way of PyTorch or JAX costs over miniml's own: `OMP_NUM_THREADS=1 python -m
+"""Cost of a call by way of PyTorch or JAX over miniml's own: `OMP_NUM_THREADS=1 python -m
 benchmarks.interop`, where they are installed. The aim: 8 us for `to_torch`."""
 
 from __future__ import annotations

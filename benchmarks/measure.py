@@ -1,4 +1,4 @@
-"""How two functions are compared: in turns, many short rounds, the median of the paired ratios."""
+"""Comparison of two functions: in turns, many short rounds, the median of the paired ratios."""
 
 from __future__ import annotations
 

@@ -445,7 +445,7 @@ def _row(case: Case, workers: dict[str, Process], rounds: int) -> Row:
 
 
 def report(found: Sequence[Row]) -> Iterator[str]:
-    """How many lie above which ratio, and each of them, the worst first."""
+    """Counts of those above each ratio, and each of them, the worst first."""
     judged = sorted((r for r in found if r.ratio), key=lambda r: -(r.ratio or 0))
     counts = [sum((r.ratio or 0) > a for r in judged) for a in ABOVE]
     shares = ", ".join(f"{n} above {a:g}" for n, a in zip(counts, ABOVE, strict=True))

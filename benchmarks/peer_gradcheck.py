@@ -21,7 +21,7 @@ SYSTEMS = ("torch", "jax", "autograd")
 
 
 class Said(NamedTuple):
-    """What a checker said of a pair: a fault or none, the element, and how long it took."""
+    """Verdict of a checker on a pair: a fault or none, the element, and how long it took."""
 
     found: bool
     named: bool

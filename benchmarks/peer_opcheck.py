@@ -117,7 +117,7 @@ def ours_says(row: Planted) -> bool:
 
 
 def table() -> str:
-    """How many of each group both find; empty where torch is not installed."""
+    """Counts of each group that both find; empty where torch is not installed."""
     if not present("torch"):
         return ""
     lines = ["| planted primitives | torch opcheck | miniml opcheck |", "|---|---|---|"]

@@ -159,7 +159,7 @@ def _arrays(outs: Any) -> list[Any]:
 
 
 def run(seconds: float = 3.0) -> Iterator[tuple[str, str, Ratio]]:
-    """What was computed, against what, and the ratio; the values agree."""
+    """The computation, what it is held against, and the ratio; the values agree."""
     mine = {name: (fn, tuple(map(ml.Tensor, args))) for name, (fn, args) in ours().items()}
     for peer, make in (("JAX", in_jax), ("torch.func", in_torch)):
         try:

@@ -1,4 +1,4 @@
-"""What looking inside costs: a training step, and small calls op by op, inside `ml.profile()`
+"""Cost of looking inside: a training step, and small calls op by op, inside `ml.profile()`
 against the same outside, and the summary of a deep network."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How fast two commits are, in turns: `python -m tools.compare_commits OLD [NEW] [--only TEXT]`.
+"""Speed of two commits, in turns: `python -m tools.compare_commits OLD [NEW] [--only TEXT]`.
 
 Each commit is checked out into a worktree of its own and runs `benchmarks/cases.py` of this
 checkout in a process of its own; without NEW it is this working tree. The two answer the cases in

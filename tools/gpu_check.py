@@ -28,7 +28,7 @@ RESULTS = {
 
 
 def steps(device: str) -> list[Step]:
-    """What is done, in order: first what says most."""
+    """Steps, in order: first what says most."""
     on = ("--device", device)
     speed = [
         Step(f"speed {name}", module("benchmarks.gpu.speed", *on, "--library", name), seconds)

@@ -65,7 +65,7 @@ def probe(env: dict[str, str]) -> tuple[list[str], list[str]]:
 
 
 def imitate(processor: Processor) -> tuple[dict[str, str], list[str]]:
-    """What to add to the environment, and a sentence for each thing that cannot be had here."""
+    """Additions to the environment, and a sentence for each thing that cannot be had here."""
     used, _ = probe(dict(os.environ))
     off = [f for f in used if processor.lacks(f)]
     added = {"NPY_DISABLE_CPU_FEATURES": " ".join(off)} if off else {}

@@ -1,4 +1,4 @@
-"""What tests import from miniml: public names by their public paths, internals where they must.
+"""Imports of miniml in tests: public names by their public paths, internals where they must.
 
 `python -m tools.public_names` (part of `make lint`) lists imports in `tests/` that
 

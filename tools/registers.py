@@ -1,4 +1,4 @@
-"""What CUDA kernels take of a GPU, by NVIDIA's compiler: `python -m tools.registers`, make nvrtc.
+"""Resources of CUDA kernels by NVIDIA's compiler: `python -m tools.registers`, make nvrtc.
 
 Compiles every text of the library for every architecture, or for those given (`75 90`), and writes
 the table of docs/cuda.md.
@@ -43,7 +43,7 @@ class Row:
 
 
 def outcome(job: tuple[str, int]) -> tuple[list[Usage], list[str]]:
-    """What the kernels of a text take, and what is wrong with them."""
+    """Resources of the kernels of a text, and what is wrong with them."""
     try:
         report = compiled(*job)
     except CompileError as error:

@@ -1,4 +1,4 @@
-"""How many functions and files a call passes: `python -m tools.walks`.
+"""Count of the functions and files that a call passes: `python -m tools.walks`.
 
 Each walk runs in a process of its own, since the first call is the one that a reader follows: what
 has been imported, planned or compiled before would hide the way. Calls are counted by

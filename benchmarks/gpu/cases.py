@@ -1,4 +1,4 @@
-"""What is timed, for miniml and for every peer: names, shapes, and the least traffic."""
+"""Cases that are timed, for miniml and for every peer: names, shapes, and the least traffic."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Case:
     flops: int = 0
 
     def sets(self) -> int:
-        """How many sets of inputs calls take turns with."""
+        """The number of sets of inputs that calls take turns with."""
         once = sum(map(prod, self.shapes)) * np.dtype(self.dtype).itemsize
         return int(min(max(-(-ROTATED // max(once, 1)), 2), 16))
 

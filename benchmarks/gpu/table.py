@@ -77,7 +77,7 @@ def row(cells: list[str]) -> str:
 
 
 def cases_of(steps: dict[str, Any], library: str) -> dict[str, Any]:
-    """What a library's step measured."""
+    """Measurements of a library's step."""
     cases: dict[str, Any] = steps.get(f"speed {library}", {}).get("result", {}).get("cases", {})
     return cases
 

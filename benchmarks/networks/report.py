@@ -1,4 +1,4 @@
-"""What `turns` kept, as the table in docs/performance.md and one picture of the ratios.
+"""Results that `turns` kept, as the table in docs/performance.md and one picture of the ratios.
 
 `python -m benchmarks.networks.report FILE.json`
 """
@@ -44,7 +44,7 @@ class Group:
 
     @property
     def aim(self) -> float | None:
-        """What the ratio should be at most; None where nothing is asked."""
+        """The most that the ratio should be; None where nothing is asked."""
         if self.ours.kind == "inference":
             return INFERENCE
         return next((v for k, v in AIMS.items() if self.ours.name.startswith(k)), None)

@@ -144,7 +144,8 @@ def test_a_docstring_opens_with_a_verb_or_a_noun():
     definitions = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Module
     opens = [
         f"{path.relative_to(ROOT)}: {docstring.splitlines()[0]}"
-        for path in sorted((ROOT / "miniml").rglob("*.py"))
+        for folder in ("miniml", "tools", "benchmarks")
+        for path in sorted((ROOT / folder).rglob("*.py"))
         for node in ast.walk(ast.parse(path.read_text("utf-8")))
         if isinstance(node, definitions) and (docstring := ast.get_docstring(node))
         if re.match(r"(What|How|Whether) ", docstring)

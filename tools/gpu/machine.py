@@ -35,7 +35,7 @@ def versions() -> dict[str, str]:
 
 
 def output_of(*command: str) -> str:
-    """What a command prints; "" where there is no such command."""
+    """Output of a command; "" where there is no such command."""
     if shutil.which(command[0]) is None:
         return ""
     run = subprocess.run(command, capture_output=True, text=True, timeout=20)
@@ -43,7 +43,7 @@ def output_of(*command: str) -> str:
 
 
 def configuration() -> str:
-    """What cupy says of itself."""
+    """Facts that cupy states about itself."""
     if importlib.util.find_spec("cupy") is None:
         return ""
     import cupy  # noqa: PLC0415 - there is none on most machines

@@ -133,7 +133,7 @@ def environment() -> dict[str, str]:
 
 
 def read(path: Path) -> dict[str, Any]:
-    """What a step has written; nothing where it has not come so far."""
+    """Results that a step has written; nothing where it has not come so far."""
     try:
         found: dict[str, Any] = json.loads(path.read_text("utf-8"))
     except (OSError, ValueError):

@@ -1,4 +1,4 @@
-"""What the modules of steps share: their arguments, and a result that is saved as it grows."""
+"""Parts that the modules of steps share: arguments, and a result that is saved as it grows."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tools.gpu.runner import save
 
 
 class Result(dict[str, Any]):
-    """What a step has found; `save` after each part keeps it should the step be interrupted."""
+    """Findings of a step; `save` after each part keeps it should the step be interrupted."""
 
     def __init__(self, path: Path | None):
         super().__init__()
