@@ -238,7 +238,7 @@ def prepare(
     made = entry.made() if view else device.kernel(entry)
     empty = not view and not _runs(entry, made, node)
     owned = None if made is None or empty else _resized(like, entry, node) or _prepared(made, node)
-    made = None if owned is None else owned.kernel
+    made = None if owned is None else owned.kernel  # that of `like`, where it was resized
     if target.masked and isinstance(made, NativeKernel):
         made.avoid(target.masked)
     if made is None and not (view or empty):

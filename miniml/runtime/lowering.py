@@ -425,12 +425,13 @@ _CHECKED: dict[str, type[Primitive]] = {"Gather": Lookup, "IndexAdd": AddRows, "
 _NAMES = {"Split", *_CHECKED}
 
 
-# --- Movement -------------------------------------------------------------------------------------
+# --- Hoisted index checks, and splits as views ----------------------------------------------------
 
 
 def movement(graph: Graph, target: Target) -> Graph:
-    """The graph with data movement as nodes that have kernels in C; the same graph if no C kernels
-    are wanted."""
+    """The graph with checks of indices hoisted before the kernels in C that look rows up, which
+    cannot fail then, and the parts of a Split as slices, which are views; the same graph if no C
+    kernels are wanted."""
     if not in_c(target) or not any(n.primitive.name in _NAMES for n in graph.nodes):
         return graph
     return _Movement(graph, target).rewritten()
@@ -562,12 +563,12 @@ def parts(node: Node) -> Iterator[Node]:
         yield replace(node, primitive=Slice(begins, ends, ones), outputs=(out,))
 
 
-# --- Checks in loops ------------------------------------------------------------------------------
+# --- Checks hoisted out of loops ------------------------------------------------------------------
 
 
 def checks(graph: Graph, target: Target) -> Graph:
-    """The graph with labels and indices checked for all steps at once, if C for the CPU ranks
-    first."""
+    """The graph with checks of labels and indices hoisted out of loops: they are made for all steps
+    at once, if C for the CPU ranks first."""
     if not in_c(target) or not any(isinstance(n.primitive, Scan) for n in graph.nodes):
         return graph
     given = {*graph.inputs, *graph.constants}
@@ -629,8 +630,9 @@ def _of_all(check: Primitive, row: Var, length: int) -> Primitive:
 
 
 def turn(graph: Graph, target: Target) -> Graph:
-    """The graph with TurnedMatMul where only a Transpose reads a product, and then only Reshapes,
-    which would have to copy; the same graph if no C kernels are wanted."""
+    """The graph with transposes propagated into products, as TurnedMatMul, where only a Transpose
+    reads a product, and then only Reshapes, which would have to copy; the same graph if no C
+    kernels are wanted."""
     if not in_c(target):
         return graph
     maker, readers = graph.makers(), graph.readers()

@@ -99,6 +99,7 @@ class Program:
         on_cpu = self.device.name == "cpu"
         kept = [p.entry.built_in or p.native is not None for p in self.prepared.values()]
         self._guarded = on_cpu and not all(kept)
+        # `fill` computes in the caller's arrays themselves; else it copies results to them.
         self._direct = fills and on_cpu and (self._in_c or not self._guarded)
         self._arrange()
         if self._direct and self._guarded and self._whole(self._idle[0]) is None:
@@ -170,7 +171,8 @@ class Program:
         self.prepared: dict[Node, BoundKernel] = {}
         sharing = Sharing(self.graph, self.prepared, self._others)
         sharing.prepare(partial(self._prepare_all, sharing))
-        self.shared, self._objects = sharing.sentence, sharing.objects
+        self.shared = sharing.sentence
+        self._objects = sharing.objects  # of kernels that programs for other sizes resize
         natives = [p.native for p in self.prepared.values() if p.native is not None]
         sources = [native.source for native in natives if native.source is not None]
         if sources or self._in_c:
