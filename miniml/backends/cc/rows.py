@@ -606,8 +606,8 @@ class Reducer(NamedTuple):
         return self.combination.format(a=a, b=b)
 
 
-# Choices by one comparison each: of "b > a or b is NaN" GCC makes branches. b is the new element, so
-# that its test for NaN does not wait for the others.
+# Choices by one comparison each: of "b > a or b is NaN" GCC makes branches. b is the new element,
+# so that its test for NaN does not wait for the others.
 REDUCERS = {
     "Sum": Reducer("0", "x", "{a} + {b}"),
     "Prod": Reducer("1", "x", "{a} * {b}"),
