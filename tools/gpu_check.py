@@ -86,11 +86,13 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def split(found: dict[str, Any], out: Path) -> None:
-    """The differences in ulp of every kernel also go to a file of their own, which is what a
-    choice of tolerances looks at."""
+    """Move the differences in ulp of every kernel to a file of their own, where what chooses
+    tolerances looks at them."""
     ulps = found["steps"].get("ulps", {}).get("result")
     if ulps:
         save(out.with_name(f"{out.stem}_ulp.json"), ulps)
+        ulps.pop("kernels", None)
+        save(out, found)
 
 
 if __name__ == "__main__":

@@ -37,11 +37,10 @@ def checks(steps: dict[str, Any]) -> list[str]:
         result, said = entry.get("result", {}), entry["status"]
         if name == "tests" and "passed" in result:
             said += f", {result['passed']} passed, {result['failed']} failed"
-        if name == "ulps" and result.get("kernels"):
-            worst = max(result["kernels"], key=lambda n: result["kernels"][n]["ulp"])
-            differing = sum(k["ulp"] > 0 for k in result["kernels"].values())
-            said += f", {differing} of {len(result['kernels'])} differ from {result['against']}, "
-            said += f"most of all {worst}: {result['kernels'][worst]['ulp']:g} ulp"
+        if name == "ulps" and result.get("worst"):
+            worst, most = next(iter(result["worst"].items()))
+            said += f", {result['differing']} of {result['compared']} differ from "
+            said += f"{result['against']}, most of all {worst}: {most:g} ulp"
         why = f" ({entry['why']})" if entry.get("why") else ""
         lines.append(f"- {name}: {said}{why}")
     return lines

@@ -110,6 +110,7 @@ def main() -> None:
     kernels = found["kernels"]
     order = sorted(kernels, key=lambda n: kernels[n]["ulp"], reverse=True)
     found["worst"] = {n: kernels[n]["ulp"] for n in order[:20]}
+    found["compared"], found["differing"] = len(order), sum(k["ulp"] > 0 for k in kernels.values())
     found.save()
 
 
