@@ -15,7 +15,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from ..backends.cc.player import NativeKernel
+from ..backends.cc.native import NativeKernel
 from ..backends.cc.units import Source
 from ..backends.device import start_of
 from ..core.errors import ExportError, point_at

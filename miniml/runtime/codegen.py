@@ -19,7 +19,7 @@ import numpy as np
 
 from ..backends import registry
 from ..backends.cc.convolution import convolution, source
-from ..backends.cc.player import NativeKernel
+from ..backends.cc.native import NativeKernel
 from ..backends.cc.product import packing, prefers_blas, product_text
 from ..backends.cc.rows import Printed, epilogue, printed
 from ..backends.cc.scalars import vectors

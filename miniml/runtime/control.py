@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ..backends.cc.player import (
+from ..backends.cc.native import (
     Argument,
     Branch,
     Call,

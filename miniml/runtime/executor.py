@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from ..backends.cc.player import (
+from ..backends.cc.native import (
     Call,
     Moving,
     Run,

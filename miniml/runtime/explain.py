@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..backends.cc.player import NativeKernel
+from ..backends.cc.native import NativeKernel
 from ..backends.selection import Candidate
 from ..ops.control import Fused
 from .codegen import alone, members, name, neighbours

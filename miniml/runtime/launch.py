@@ -20,7 +20,7 @@ from weakref import WeakKeyDictionary, WeakSet, finalize, ref
 
 import numpy as np
 
-from ..backends.cc.player import NativeKernel
+from ..backends.cc.native import NativeKernel
 from ..backends.cc.units import available
 from ..backends.cpu.linalg import ask_threads
 from ..backends.device import Array, Device

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from ..backends.cc.player import Call
+from ..backends.cc.native import Call
 from ..backends.cc.units import load_with_services, warn_without
 from ..backends.device import CPU
 from ..backends.kernel import Array, Expression, KernelEntry, RawSource

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from miniml import Primitive, kernel
-from miniml.backends.cc.player import NativeKernel
+from miniml.backends.cc.native import NativeKernel
 from miniml.backends.cc.units import Source
 from tests.conftest import HAS_CC
 

@@ -14,7 +14,7 @@ from ..product import broadcast_steps, merged, steps_of
 from ..registry import kernel
 from ..signature import ATTENTION, ATTENTION_GRAD, ATTENTION_MASK_GRAD, WIDE, ArraySpec, with_sums
 from .convolution import LINE, run_by
-from .player import NativeKernel
+from .native import NativeKernel
 from .product import TILES, VECTORS, offset
 from .units import Source, header
 

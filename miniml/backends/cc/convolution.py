@@ -19,7 +19,7 @@ from ..images import arranged, declared
 from ..kernel import Formats, KernelNode
 from ..registry import Spec, kernel
 from ..signature import ArraySpec, KernelAttr, parse
-from .player import NativeKernel
+from .native import NativeKernel
 from .scalars import SCALARS, Vectors, register_bytes, vectors
 from .units import Source
 

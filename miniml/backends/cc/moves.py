@@ -14,7 +14,7 @@ from ..kernel import KernelNode
 from ..product import Axis, Shape, broadcast_steps, dense_strides, merged, steps_of
 from ..registry import kernel
 from ..signature import ANY, INT, WIDE, ArraySpec
-from .player import NativeKernel
+from .native import NativeKernel
 from .units import Source
 
 SQUARE = 16  # elements of a line of a piece that is transposed: one or two lines of the cache

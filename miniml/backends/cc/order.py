@@ -15,7 +15,7 @@ from ..expressions.table import C_TYPES, ends, unsigned
 from ..kernel import KernelNode
 from ..registry import kernel
 from ..signature import ArraySpec
-from .player import NativeKernel
+from .native import NativeKernel
 from .units import Source, header
 
 _TEXT = Path(__file__).with_name("text").joinpath("order.c").read_text("utf-8")

@@ -11,7 +11,7 @@ from ..kernel import Formats, KernelNode
 from ..registry import Spec, kernel
 from ..signature import parse
 from .convolution import PARTS, enumerators, run_by
-from .player import NativeKernel
+from .native import NativeKernel
 from .scalars import SCALARS, vectors
 from .units import Source
 

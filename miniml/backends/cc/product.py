@@ -11,7 +11,7 @@ from ...core.dtype import DType, float64
 from ..kernel import KernelNode
 from ..product import Axis, Product, product_of
 from ..registry import kernel
-from .player import NativeKernel, Packing
+from .native import NativeKernel, Packing
 from .units import Source
 
 _TEXT = Path(__file__).parent / "text"

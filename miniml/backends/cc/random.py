@@ -16,7 +16,7 @@ from ...core.dtype import float64
 from ..expressions.table import C_TYPES
 from ..kernel import Array, KernelNode
 from ..registry import kernel
-from .player import NativeKernel
+from .native import NativeKernel
 from .scalars import in_c
 from .units import Source, header
 

@@ -30,7 +30,7 @@ from ..expressions.rows import (
 )
 from ..expressions.table import computed, ends
 from ..signature import ArraySpec
-from .player import Packing
+from .native import Packing
 from .scalars import STORED, ScalarFunction, literal, loaded, scalar_function, stored, value_type
 from .units import Source, header
 
@@ -38,7 +38,7 @@ from .units import Source, header
 class Printed(NamedTuple):
     """A row program as a native kernel, and the scratch arrays that it needs.
 
-    packing: as of a player's Call.
+    packing: as of a Call.
     """
 
     source: Source

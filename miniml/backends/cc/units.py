@@ -4,7 +4,7 @@ A unit is a file of the cache with several kernels. Every kernel's name, with wh
 besides its text, is a link to a unit that has it: so what one Program compiled, another finds.
 Next: the C text of a kernel and of a unit; the machine's C compiler, or the one in the wheel
 `ziglang`, and what its output depends on; and the services that a process gives its native kernels:
-threads, a BLAS on one thread, and the player's C.
+threads, a BLAS on one thread, and the C of the executor.
 """
 
 from __future__ import annotations
@@ -383,8 +383,8 @@ class _Services(ctypes.Structure):
     _fields_ = [(name, ctypes.c_void_p) for name in ("parallel", "sgemm", "dgemm")]
 
 
-class Player(NamedTuple):
-    """Addresses in player.c: the definitions of two methods, and the kernels."""
+class ExecutorInC(NamedTuple):
+    """Addresses in native.c: the definitions of two methods, and the kernels."""
 
     unusable: int
     run: int
@@ -398,7 +398,7 @@ def load_with_services(sources: Sequence[Source]) -> None:
     """Compile those of these kernels that the cache lacks, and give them the services. Errors: as
     `load`."""
     load([source(), *sources])
-    player()
+    executor()
 
 
 _PYTHON = (
@@ -409,7 +409,7 @@ _PYTHON = (
 
 
 @cache
-def player() -> Player:
+def executor() -> ExecutorInC:
     """Compile and start the services, which all units get from now on. Errors: as `load`."""
     blas = openblas()
     given = np.array(
@@ -422,16 +422,16 @@ def player() -> Player:
         ],
         np.int64,
     )
-    made = np.zeros(3 + len(Player._fields), np.int64)
+    made = np.zeros(3 + len(ExecutorInC._fields), np.int64)
     run(source(), (given, made))
     provide(_Services(*made[:3].tolist()))
-    return Player(*made[3:].tolist())
+    return ExecutorInC(*made[3:].tolist())
 
 
 @cache
 def source() -> Source:
-    """The C of the services and the player."""
-    texts = [(_FOLDER / name).read_text("utf-8") for name in ("services.c", "player.c")]
+    """The C of the services and the executor."""
+    texts = [(_FOLDER / name).read_text("utf-8") for name in ("services.c", "native.c")]
     return Source("\n".join(texts))
 
 

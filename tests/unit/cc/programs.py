@@ -10,7 +10,7 @@ import numpy as np
 import miniml as ml
 from miniml import ArraySpec, ops
 from miniml.backends.cc import units
-from miniml.backends.cc.player import NativeKernel
+from miniml.backends.cc.native import NativeKernel
 from miniml.core.dtype import is_float
 from miniml.runtime.program import Program
 

@@ -31,12 +31,12 @@ def alone(tmp_path, monkeypatch):
             monkeypatch.setattr(units, name, empty)
         monkeypatch.setattr(units, "_given_up", {})
         units._warn.cache_clear()
-        units.player.cache_clear()
+        units.executor.cache_clear()
 
     forget()
     with own_folders(tmp_path), ml.context(providers=()):
         yield forget
-    units.player.cache_clear()
+    units.executor.cache_clear()
     units._warn.cache_clear()
 
 

@@ -5,7 +5,7 @@ import pytest
 
 import miniml as ml
 from miniml import ops
-from miniml.backends.cc.player import NativeKernel
+from miniml.backends.cc.native import NativeKernel
 from miniml.backends.machine import get_device
 from miniml.backends.selection import Target
 from miniml.graph.passes import run_passes

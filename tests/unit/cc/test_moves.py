@@ -10,7 +10,7 @@ import miniml as ml
 from miniml import ArraySpec, kernel, ops
 from miniml.backends import registry
 from miniml.backends.cc.moves import AddRows, Concat, Lookup, Place, PutRows
-from miniml.backends.cc.player import Call as NativeCall
+from miniml.backends.cc.native import Call as NativeCall
 from miniml.backends.cpu import index
 from miniml.backends.cpu import shape as join
 from miniml.core import epoch

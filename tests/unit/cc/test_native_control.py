@@ -12,7 +12,7 @@ import miniml as ml
 from miniml import Primitive, kernel, ops
 from miniml.grad import value_and_grad
 from tests.frame.native import needs_compiler
-from tests.unit.cc.test_player import calls, numbers
+from tests.unit.cc.test_native import calls, numbers
 
 pytestmark = needs_compiler
 timers = pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="no timers here")

@@ -11,11 +11,11 @@ import pytest
 
 import miniml as ml
 from miniml import ops
-from miniml.backends.cc import player
+from miniml.backends.cc import native
 from miniml.grad import grad, value_and_grad
 from miniml.runtime.control import ScanKernel
 from tests.frame.native import NatPlus, NatSlow, NatTwice, needs_compiler
-from tests.unit.cc.test_player import calls, numbers
+from tests.unit.cc.test_native import calls, numbers
 
 pytestmark = needs_compiler
 twice, plus, slow = NatTwice(), NatPlus(), NatSlow()
@@ -220,14 +220,14 @@ def by_two(w, h, xs):
 def test_matrices_that_steps_only_read_are_packed_once(
     in_python, monkeypatch, fn, rows, length, packed
 ):
-    before, pack = [], player._packed
+    before, pack = [], native._packed
 
     def packing(*given):
         found = pack(*given)
         before.extend(found[0])
         return found
 
-    monkeypatch.setattr(player, "_packed", packing)
+    monkeypatch.setattr(native, "_packed", packing)
     given = numbers(32, 32) * 0.2, numbers(rows, 32, seed=1), numbers(length, rows, 32, seed=2)
     program = ml.jit(fn)
     for _ in range(2):

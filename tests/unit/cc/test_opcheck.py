@@ -8,7 +8,7 @@ import pytest
 import miniml as ml
 from miniml import Primitive, elementwise_kernel, kernel, ops
 from miniml.backends.cc import units
-from miniml.backends.cc.player import NativeKernel
+from miniml.backends.cc.native import NativeKernel
 from miniml.backends.cc.units import Source
 from miniml.grad import bprop_getters
 from miniml.testing import gradcheck, opcheck

@@ -80,7 +80,7 @@ def test_nan_is_found_node_by_node():
 @pytest.mark.parametrize("ranked", [(), ("cc",)])
 def test_eager_calls_never_do(monkeypatch, ranked):
     monkeypatch.setattr(units, "load", None)
-    monkeypatch.setattr(units, "player", None)
+    monkeypatch.setattr(units, "executor", None)
     with ml.context(providers=ranked):
         np.testing.assert_array_equal(twice(ml.Tensor(X)).asnumpy(), 2 * X)
 

@@ -7,7 +7,7 @@ import time
 import numpy as np
 import pytest
 
-from miniml.backends.cc import player, units
+from miniml.backends.cc import native, units
 from miniml.backends.cc.units import Source
 from miniml.backends.device import cpu_threads
 from miniml.backends.product import openblas
@@ -53,8 +53,8 @@ def loaded():
 def taken(source, parts, threads=0, size=None):
     """How many threads took parts of a kernel, each of which must be taken once."""
     by, count = np.zeros(size or parts, np.uint64), np.zeros(size or parts, np.int64)
-    call = player.Call(source, (np.array([parts]), by, count))
-    player.native_run([call], threads)()
+    call = native.Call(source, (np.array([parts]), by, count))
+    native.native_run([call], threads)()
     np.testing.assert_array_equal(count, 1)
     return len(set(by.tolist()))
 

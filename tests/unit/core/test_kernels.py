@@ -18,7 +18,7 @@ from miniml import (
     view_kernel,
 )
 from miniml.backends import registry
-from miniml.backends.cc.player import NativeKernel
+from miniml.backends.cc.native import NativeKernel
 from miniml.backends.signature import parse
 from miniml.errors import DeclarationError, DTypeError, DuplicateError
 from miniml.ops import Unary

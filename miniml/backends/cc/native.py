@@ -1,6 +1,6 @@
 """The native executor: runs of native kernels as one function that releases the GIL.
 
-A run is a table of calls for player.c, with the addresses of fixed arrays and the offsets of those
+A run is a table of calls for native.c, with the addresses of fixed arrays and the offsets of those
 that are arguments. Further on, loops of calls and branches; calls back into Python, for kernels
 that are not in C; and the base class of native kernels.
 """
@@ -18,7 +18,7 @@ from ...core.dtype import DType
 from ...core.errors import CompileError, DeviceError
 from ..kernel import Array, Arrays, Kernel
 from . import units
-from .units import Source, addresses_of, player, run
+from .units import Source, addresses_of, executor, run
 
 
 class Moving(NamedTuple):
@@ -43,7 +43,7 @@ class Packing(NamedTuple):
 
 
 class Call(NamedTuple):
-    """A kernel, or one of the player's own, and its inputs, outputs and workspace.
+    """A kernel, or one of the executor's own, and its inputs, outputs and workspace.
 
     packing: gives a replacement for where an operand is the same in many calls. stops: it may raise
     an error, after which the run makes no more calls.
@@ -65,7 +65,7 @@ def native_run(calls: Sequence[Call], threads: int) -> Run:
     at a time.
     """
     words, kept = _table(calls)
-    return _bound(player().run, [threads, 0, *words], kept)
+    return _bound(executor().run, [threads, 0, *words], kept)
 
 
 def note_times(run: Any, stamps: Array) -> None:
@@ -81,7 +81,7 @@ def unusable(specs: Sequence[Spec]) -> Run:
     """A function that returns 0 for arrays of these shapes and dtypes, aligned and in row-major
     order, which kernels read in place, and 1 for any others."""
     words = [w for shape, dtype in specs for w in (id(dtype), len(shape), *shape)]
-    return _bound(player().unusable, words, [dtype for _, dtype in specs])
+    return _bound(executor().unusable, words, [dtype for _, dtype in specs])
 
 
 def made_usable(specs: Sequence[Spec], *arrays: Any) -> list[Array]:
@@ -102,7 +102,7 @@ _new.argtypes, _new.restype = (ctypes.c_void_p, ctypes.py_object, ctypes.c_void_
 
 
 def _bound(method: int, words: Sequence[int], kept: Sequence[object]) -> Run:
-    """The function of player.c that has this table."""
+    """The function of native.c that has this table."""
     function: Run = _new(method, _owning(words, kept), None)
     return function
 
@@ -137,7 +137,7 @@ def _table(calls: Sequence[Call]) -> tuple[list[int], list[Array]]:
 
 def _address(kernel: Source | Own) -> int:
     if not isinstance(kernel, Source):
-        address: int = getattr(player(), kernel)
+        address: int = getattr(executor(), kernel)
         return address
     (function,) = units.load([kernel])
     return ctypes.cast(function, ctypes.c_void_p).value or 0  # type: ignore[arg-type]
@@ -301,14 +301,14 @@ def call_back(
     return Call("call_back", (table, *(operand for _, operand in moving)), stops=True)
 
 
-# --- Kernels that a player calls without Python ---------------------------------------------------
+# --- Kernels that the executor calls without Python -----------------------------------------------
 
 
 class NativeKernel(Kernel):
     """A kernel whose `prepare` sets `source`; the inputs it gets are in row-major order, or have
     the strides of the node.
 
-    A player calls the C function itself, for a run of native kernels at once; `launch` calls it
+    The executor calls the C function itself, for a run of native kernels at once; `launch` calls it
     alone. strided: the answer of `bakes` for every input. native: False for one that only `launch`
     can run. stops: its calls may raise. called_back: operations for which its calls go back into
     Python. packing: as of a Call. own: arrays that its C gets after the workspace, for whatever

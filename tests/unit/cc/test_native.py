@@ -14,7 +14,7 @@ import pytest
 
 import miniml as ml
 from miniml import ops
-from miniml.backends.cc import player, units
+from miniml.backends.cc import native, units
 from tests.frame.native import NatPlus, NatSlow, NatTwice, needs_compiler
 
 pytestmark = needs_compiler
@@ -94,12 +94,12 @@ def test_any_layout_of_an_input_gives_the_same(layout):
 def test_a_program_reads_what_it_can_where_it_is():
     x = numbers(5, 6)
     spec = (x.shape, x.dtype)
-    assert player.unusable([spec, spec])(x, read_only(x)) == 0
+    assert native.unusable([spec, spec])(x, read_only(x)) == 0
     swapped = x.astype(x.dtype.newbyteorder())
     others = [*(LAYOUTS[k](x) for k in LAYOUTS if k != "read-only"), swapped, x.astype("d"), x[:4]]
-    assert [player.unusable([spec])(other) for other in others] == [1] * len(others)
-    assert player.unusable([spec])(x.ravel()) == 1
-    assert player.unusable([spec, spec])(x, strided(x)) == 1
+    assert [native.unusable([spec])(other) for other in others] == [1] * len(others)
+    assert native.unusable([spec])(x.ravel()) == 1
+    assert native.unusable([spec, spec])(x, strided(x)) == 1
 
 
 def test_byte_swapped_arrays_are_copied_and_other_shapes_refused():
@@ -354,9 +354,9 @@ def test_a_run_copies_arrays_of_any_strides():
             wide = np.broadcast_to(half, (2, *half.shape))
             for part in (whole, whole.T, half, half.T, half[..., ::-1] if shape else half, wide):
                 target = np.full(part.shape, 7, dtype)
-                player.native_run([player.copy(target, part, part)], 0)()
+                native.native_run([native.copy(target, part, part)], 0)()
                 np.testing.assert_array_equal(target, part)
 
 
 def test_the_services_begin_once():
-    assert units.player() is units.player()
+    assert units.executor() is units.executor()
