@@ -606,13 +606,13 @@ class Reducer(NamedTuple):
         return self.combination.format(a=a, b=b)
 
 
-# Choices by | and not by ||, of which GCC makes branches; b is the new element, so that its test
-# for NaN does not wait for the others.
+# Choices by one comparison each: of "b > a or b is NaN" GCC makes branches. b is the new element,
+# so that its test for NaN does not wait for the others.
 REDUCERS = {
     "Sum": Reducer("0", "x", "{a} + {b}"),
     "Prod": Reducer("1", "x", "{a} * {b}"),
-    "Max": Reducer("LOWEST", "x", "(({b} > {a}) | ({b} != {b})) ? {b} : {a}"),
-    "Min": Reducer("HIGHEST", "x", "(({b} < {a}) | ({b} != {b})) ? {b} : {a}"),
+    "Max": Reducer("LOWEST", "x", "({b} != {b}) ? {b} : (({b} > {a}) ? {b} : {a})"),
+    "Min": Reducer("HIGHEST", "x", "({b} != {b}) ? {b} : (({b} < {a}) ? {b} : {a})"),
     "Any": Reducer("0", "x != 0", "{a} | {b}"),
     "All": Reducer("1", "x != 0", "{a} & {b}"),
 }
@@ -650,7 +650,8 @@ static __attribute__((noinline)) TYPE NAME(const TYPE *x, long n) {
 
 def block(row: str, dtype: DType, size: int) -> tuple[str, str]:
     """The function that reduces a block of at most `size` elements: its name and its text."""
-    lanes = min(16 if row == "Sum" else 64, 1 << max(size - 1, 0).bit_length())
+    most = 16 if row == "Sum" else 32
+    lanes = min(most, 1 << max(size - 1, 0).bit_length())
     name, found = f"miniml_block{lanes}_{row.lower()}_{dtype.name}", reducer(row, dtype)
     text = _BLOCK_TEXT.replace("IDENTITY", found.identity)
     text = text.replace("LANES", str(lanes))
