@@ -173,7 +173,7 @@ class TestReplay:
             assert np.allclose(f(x).asnumpy(), expected, rtol=1e-5)
         (loop,) = f.compiled(x).program.prepared.values()
         kernel = getattr(loop.instance, "kernel", loop.instance)  # without what checks it
-        assert kernel.body._idle[0].executor.recorded is not None
+        assert kernel.body.program._idle[0].executor.recorded is not None
 
     def test_a_program_that_is_dropped_frees_its_memory_at_once(self, graphs):
         x = ml.Tensor(X)
