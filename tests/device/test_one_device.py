@@ -7,13 +7,20 @@ import pytest
 import miniml as ml
 from docs import operations
 from miniml import ops
+from miniml.errors import MinimlError
 from miniml.grad import grad, jacobian
 
-ROWS = [
+WITH_NUMBERS = [
     r
     for r in operations.rows()
     if r.example and operations.numbers(r, operations.values("float32"))
 ]
+COMPLEX = [
+    r
+    for r in WITH_NUMBERS
+    if r.section == "Complex numbers and Fourier transforms" and not r.name.endswith("shift")
+]
+ROWS = [r for r in WITH_NUMBERS if r not in COMPLEX]
 DAILY = {"inv", "cummax", "stack", "nll_loss", "conv1d", "rms_norm"}
 
 
@@ -35,6 +42,16 @@ def test_arrays_follow_any_of_the_tensors(row):
                 np.testing.assert_allclose(
                     out.asnumpy(), right.asnumpy(), rtol=1e-5, atol=1e-6, equal_nan=True
                 )
+
+
+@pytest.mark.parametrize("row", COMPLEX, ids=lambda row: row.name)
+def test_complex_numbers_do_not_follow(row):
+    """They are on the CPU alone, also where only what comes of the tensors is complex."""
+    given = operations.given_to(row)
+    arrays = {name: value.asnumpy() for name, value in given.items()}
+    for name in operations.numbers(row, given):
+        with pytest.raises(MinimlError, match="cpu alone"):
+            operations.call(row, {**arrays, name: given[name].to("cuda-sim")})()
 
 
 X = np.array([[0.5, -1.0, 2.0], [1.5, 0.25, -0.75]], np.float32)
