@@ -42,6 +42,10 @@ class ShapeError(MinimlError, ValueError):
     """Shapes, ranks or axes do not fit the operation."""
 
 
+class UnsizedError(ShapeError, TypeError):
+    """A single value has neither length nor rows; a TypeError, by which Python and NumPy tell."""
+
+
 class OutOfRangeError(MinimlError, IndexError):
     """An index points outside the axis it indexes."""
 

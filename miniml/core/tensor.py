@@ -20,7 +20,7 @@ from ..backends.machine import get_device
 from . import hints
 from .abstract import Abstract, Kind
 from .dtype import DType, as_dtype, bfloat16, canonical, complex64, float32, int64, is_complex
-from .errors import NONE, DeviceError, DTypeError, ImmutableError, ShapeError
+from .errors import NONE, DeviceError, DTypeError, ImmutableError, ShapeError, UnsizedError
 from .hints import unknown
 from .settings import current, device_name
 
@@ -383,7 +383,7 @@ class Tensor(Operators):
 
     def __len__(self) -> int:
         if not self.shape:
-            raise ShapeError("Tensor of shape () has no length; it is a single value")
+            raise UnsizedError("Tensor of shape () has no length; it is a single value")
         return self.shape[0]
 
     def __format__(self, spec: str) -> str:

@@ -33,7 +33,7 @@ def test_every_setting_is_a_keyword_of_both_and_a_row_of_the_page():
     assert list(inspect.signature(ml.set_context).parameters) == settings
     assert list(inspect.signature(ml.context).parameters) == settings
     assert list(rows(OF_SETTINGS)) == settings
-    described = re.findall(r"^    (\w+): ", ml.set_context.__doc__, re.MULTILINE)
+    described = re.findall(r"^(\w+): ", inspect.getdoc(ml.set_context), re.MULTILINE)
     assert described == settings
 
 

@@ -139,8 +139,11 @@ class TestPythonProtocols:
         x = ml.Tensor([[1.0, 2.0], [3.0, 4.0]])
         assert len(x) == 2
         assert [row.tolist() for row in x] == [[1.0, 2.0], [3.0, 4.0]]
-        with pytest.raises(ShapeError, match=r"shape \(\) has no length"):
-            len(ml.Tensor(1.0))
+        for ask in (len, iter):
+            with pytest.raises(ShapeError, match=r"shape \(\) has no length") as error:
+                ask(ml.Tensor(1.0))
+            assert isinstance(error.value, TypeError)
+        assert (np.iterable(x), np.iterable(ml.Tensor(1.0))) == (True, False)
 
     def test_flatten_joins_neighbouring_axes(self):
         t = ml.Tensor(np.arange(24.0).reshape(2, 3, 4))
