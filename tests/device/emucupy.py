@@ -124,7 +124,10 @@ class Stream:
 
     def __init__(self, null=False, non_blocking=False):
         self.null, self.captured = null, None
-        self.ptr = 0 if null else id(self)
+
+    @property
+    def ptr(self):
+        return 0 if self.null else id(self)
 
     def begin_capture(self):
         if self.null:
