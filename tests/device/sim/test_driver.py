@@ -190,7 +190,9 @@ def test_every_name_of_the_surface_exists_in_the_double():
 
 def test_every_name_of_the_surface_exists_in_cupy():
     cupy = pytest.importorskip("cupy", reason="no cupy on this machine")
-    assert [name for name in SURFACE if not reached(cupy, name)] == []
+    # A stream of cupy gets its pointer when it is made: one that exists has it, the class has not.
+    names = [name.replace("Stream.ptr", "Stream.null.ptr") for name in SURFACE]
+    assert [name for name in names if not reached(cupy, name)] == []
 
 
 def test_every_name_of_cublas_exists_in_cupy():
