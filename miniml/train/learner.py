@@ -111,8 +111,8 @@ class Learner(Constructed):
         """The network's outputs for all rows of x, as NumPy arrays, in evaluation mode.
 
         x: an array, a tuple of several inputs, or any tree of tuples and dicts of arrays with
-        equally many rows; `batch_size` of these at a time are computed. ShapeError for inputs of unequal
-        lengths, and for several batches whose outputs have no row for each.
+        equally many rows; `batch_size` of these at a time are computed. ShapeError for inputs of
+        unequal lengths, and for several batches whose outputs have no row for each.
         """
         if isinstance(x, DataLoader):
             raise MinimlError(
@@ -260,8 +260,8 @@ def _check_rows(out: Any, rows: int) -> None:
         if np.shape(leaf)[:1] != (rows,):
             raise ShapeError(
                 f"predict got an output of shape {np.shape(leaf)} for a batch of {rows} rows; it "
-                "joins batches by the first axis, which has the rows: give batch_size= all rows of x, "
-                "or a network whose outputs have the batch first"
+                "joins batches by the first axis, which has the rows: give batch_size= all rows "
+                "of x, or a network whose outputs have the batch first"
             )
 
 

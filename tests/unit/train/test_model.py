@@ -142,7 +142,7 @@ def test_arrays_are_the_loader_of_them():
     options = {"validation": (X, Y)}
     assert fit((X, Y), **options)[0] == fit(X, Y, **options)[0] == rows
     assert fit(ml.Tensor(X), list(Y), batch_size=16, seed=None, **options)[0] == ordered
-    (row, _), small = fit((X[:5], Y[:5]))  # one batch of all five
+    (row, _), _ = fit((X[:5], Y[:5]))  # one batch of all five
     assert 0 < row["loss"] < 2
     judged = loaded.evaluate(DataLoader(X, Y, size=16))
     assert loaded.evaluate(X, Y, batch_size=16) == loaded.evaluate((X, Y), batch_size=16) == judged
