@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import reprlib
-from collections.abc import Callable
 from typing import Any, Literal
 
 import numpy as np
@@ -327,7 +326,7 @@ class SampleWeighted(Cell):
     1.75
     """
 
-    def __init__(self, loss: Callable[..., Any], reduction: str = "mean"):
+    def __init__(self, loss: Any, reduction: str = "mean"):
         if not callable(loss) or isinstance(loss, type):
             raise AttributeRefusedError(
                 f"SampleWeighted got {loss!r} for the loss; expected one such as "
