@@ -9,12 +9,11 @@ from typing import Any, NamedTuple
 from ...core import epoch
 from ...core.errors import DeclarationError, DuplicateError, GraphError
 from ..ir import Graph
-from .batch_products import lookups, stack
+from .batch_products import lookups, slices, stack
 from .loops import loops
 from .rewrite import check, everywhere, fold, prune, share
 from .rules import rule
 from .simplify import by_kind, rewritten, scale, simplify
-from .slices import slices
 
 
 class Pass(NamedTuple):
