@@ -160,8 +160,8 @@ C_FUNCTIONS = frozenset(
     nextafter
     """.split()
 ) | {*OWN}
-C_TYPES = frozenset("T U float double int bool char short long unsigned signed".split())
-C_WORDS = C_FUNCTIONS | C_TYPES | {"true", "false", "NAN", "INFINITY", "M_PI"}
+_TYPE_WORDS = frozenset("T U float double int bool char short long unsigned signed".split())
+C_WORDS = C_FUNCTIONS | _TYPE_WORDS | {"true", "false", "NAN", "INFINITY", "M_PI"}
 _CALLED = re.compile(r"(?<![\w.])([A-Za-z_]\w*)\s*\(")
 
 
