@@ -24,7 +24,7 @@ from ..core.dtype import bfloat16, float16, float32
 from ..core.errors import DeclarationError, DuplicateError
 from ..core.options import features
 from ..core.scope import Scoped
-from .expressions.functions import C_FUNCTIONS, C_WORDS, unknown_calls
+from .expressions.table import C_FUNCTIONS, C_WORDS, unknown_calls
 from .expressions.table import table as expressions
 from .kernel import (
     Array,
@@ -118,7 +118,7 @@ def elementwise_kernel(name: str, expression: str, *signatures: Spec) -> None:
 
     The expression uses the primitive's inputs and numeric attributes by name, as in
     `elementwise_kernel("Snake", "x + sin(alpha * x) / alpha", "f->f", "d->d")`. It may call the
-    functions of `backends.expressions.functions.C_FUNCTIONS`: C's mathematics on any number.
+    functions of `backends.expressions.table.C_FUNCTIONS`: C's mathematics on any number.
     DeclarationError when it names something the primitive does not have, or calls another function.
     """
     _check_expression(name, expression)
