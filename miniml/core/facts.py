@@ -22,7 +22,7 @@ import numpy as np
 
 from ..backends.registry import LOW, Expression, Row, in_float32, parse
 from .abstract import Abstract, Shape, broadcast
-from .errors import ArityError, DeclarationError
+from .errors import DeclarationError
 
 
 def _flops(primitive: Any, inputs: Sequence[Abstract], outputs: Sequence[Abstract]) -> int:
@@ -324,19 +324,12 @@ def fill_in(cls: type[Any]) -> None:
                 "outputs would have; say what dtype comes out: def infer_dtype(self): "
                 "return ml.float32"
             )
-        cls.infer_dtype = _like
-
-
-def _like(self: Any, /, *given: Any) -> Any:
-    """The shape or dtype of the input that the outputs are like."""
-    if not given:
-        raise ArityError(f"{self.name} got no input; give at least one")
-    return given[self._like or 0]
+        cls.infer_dtype = cls._like_of
 
 
 def _shapes_like(name: str) -> Callable[..., Any]:
     def infer_shape(self: Any, *shapes: Any) -> Any:
-        shape = _like(self, *shapes)
+        shape = self._like_of(*shapes)
         return shape if self._single else (shape,) * len(self.outputs)
 
     infer_shape.inputs = (name,)  # type: ignore[attr-defined]  # where the class lists none
