@@ -342,15 +342,21 @@ def _check_frozen(net: object, optimizer: Optimizer) -> None:
 
 def _left_out(net: object, loss_fn: object, optimizer: Optimizer) -> list[str]:
     """The names of the net's parameters with requires_grad that the optimizer lacks; MinimlError
-    where it has others instead, as after a layer was replaced."""
+    where it has others instead, as after a layer was replaced, or beside them, unless a function
+    may use these."""
     if not isinstance(net, Cell):
         return []
     held = {id(p) for p in optimizer.params}
     left = [name for name, p in net.named_parameters() if p.requires_grad and id(p) not in held]
     known = {id(p) for cell in _cells(net, loss_fn) for p in cell.get_parameters()}
     other = [p.name for p in optimizer.params if id(p) not in known]
+    name = type(net).__name__
+    if other and not left and not any(map(_holds_function, (net, loss_fn))):
+        raise MinimlError(
+            f"train_step got {type(optimizer).__name__} with {', '.join(other)}, which neither "
+            f"{name} nor {_name(loss_fn)} has; make it with net.trainable_params()"
+        )
     if left and other:
-        name = type(net).__name__
         raise MinimlError(
             f"train_step got {type(optimizer).__name__} without {', '.join(left)} of {name}, and "
             f"with {', '.join(other)}, which {name} does not have: a layer was replaced after the "
@@ -358,6 +364,14 @@ def _left_out(net: object, loss_fn: object, optimizer: Optimizer) -> list[str]:
             "is not to learn"
         )
     return left
+
+
+def _holds_function(part: object) -> bool:
+    """True for a function, and for a cell that holds one, which may use any parameters."""
+    cells = part.cells() if isinstance(part, Cell) else ()
+    own = [vars(cell).items() for cell in cells] if cells else [[("", part)]]
+    found = [v for items in own for name, v in items if not name.startswith("_")]
+    return any(callable(v) and not isinstance(v, Cell) for v in found)
 
 
 def _warn_of_left_out(left: Sequence[str], net: object, optimizer: Optimizer) -> None:
