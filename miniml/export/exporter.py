@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -111,21 +111,25 @@ def exported(
             f"export_c got weights='file' for {_what(obj)}, which has no parameters; leave it out"
         )
     total = sum(number for _, number in flops(compiled.traced))
-    beside_it = None if apart is None else apart.name
-    about = writer.About(name, _what(obj), _version(), total, step, beside_it)
+    named = apart.name if apart else None
+    about = writer.About(name, _what(obj), _version(), total, step, named)
     beside = file.with_suffix(".h")
     access = Access("export_c", (), [parameter for parameter, _ in made.state.values()])
     texts = {beside: [writer.header(made, about).encode()]}
     texts[file] = [access.run(writer.source, made, about, beside.name).encode()]
     if apart:
         texts[apart] = access.run(state.file_of, made)
-    for each, parts in texts.items():
-        try:
-            write_file(each, parts)
-        except OSError as error:
-            raise ExportError(f"export_c cannot write {each}: {error.strerror}") from None
+    _write(texts)
     size = sum(region.array.nbytes for _, region in made.state.values())
     return Exported(file, beside, apart, made.size, size, total)
+
+
+def _write(texts: Mapping[Path, Sequence[bytes]]) -> None:
+    for file, parts in texts.items():
+        try:
+            write_file(file, parts)
+        except OSError as error:
+            raise ExportError(f"export_c cannot write {file}: {error.strerror}") from None
 
 
 # --- Checks ---------------------------------------------------------------------------------------
