@@ -87,7 +87,7 @@ def run(options: Namespace) -> int:
 
 
 def _model(options: Namespace) -> tuple[Any, list[Array]]:
-    """What the options name, and arrays of the types of its inputs, which a graph has itself."""
+    """The model of the options, and arrays of the types of its inputs; a graph has its own."""
     suffix = Path(options.model).suffix
     if suffix == ".onnx":
         return onnx.load(options.model, dims=dict(options.dim)), []

@@ -35,7 +35,7 @@ class About(NamedTuple):
 
     @property
     def holds(self) -> bool:
-        """Whether parameters are in a state of the caller."""
+        """True where parameters are in a state of the caller."""
         return self.step or self.file is not None
 
 
@@ -251,7 +251,7 @@ def _whole_step(plan: Plan, about: About, named: Named) -> Iterator[str]:
 
 
 def _held(plan: Plan, about: About) -> Iterator[str]:
-    """What makes, saves and loads the state, if there is one."""
+    """The functions that make, save and load the state, if there is one."""
     if about.holds:
         yield from state.functions(plan, about.name, about.file is None, about.step)
 
