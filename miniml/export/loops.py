@@ -105,7 +105,8 @@ void KERNEL(char *const *at) {{
       for (long c = 0; c < {n}L; ++c) {{
         {wide} sum = 0;
         for (long t = 0; t < {k}L; ++t)
-          sum += ({wide})x[r * {by_row}L + t * {by_term}L] * ({wide})y[t * {term}L + c * {by_column}L];
+          sum += ({wide})x[r * {by_row}L + t * {by_term}L] *
+                 ({wide})y[t * {term}L + c * {by_column}L];
         *out++ = ({c})sum;
       }}
   }}
