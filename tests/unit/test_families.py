@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 import miniml
-from miniml.core.families import FAMILIES
+from miniml.core import FAMILIES
 from miniml.core.primitive import primitives
 from miniml.grad import bprop_getters
 

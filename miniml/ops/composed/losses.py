@@ -15,7 +15,7 @@ import numpy as np
 
 from ...core.dtype import DType, float16, float32, float64, int64, is_float, promote
 from ...core.errors import AttributeRefusedError, DTypeError, ShapeError
-from ...core.options import flag, integer, number, probability
+from ...core.options import choice, flag, integer, number, probability
 from ..checks import (
     broadcast,
     broadcasts_to,
@@ -60,7 +60,14 @@ from ..logic import (
     not_equal,
     select,
 )
-from ..norm import CheckedLabels, CheckedProbabilities, CrossEntropy, check_reduction, log_softmax
+from ..norm import (
+    REDUCTIONS,
+    CheckedLabels,
+    CheckedProbabilities,
+    CrossEntropy,
+    check_reduction,
+    log_softmax,
+)
 from ..reduce import any, mean, norm, sum
 from ..shape import broadcast_to, concat, expand_dims, moveaxis, reshape, squeeze
 from .elementwise import as_floats, logaddexp, xlogy
@@ -215,8 +222,8 @@ def kl_div(log_probs: Any, target: Any, reduction: str = "mean") -> Tensor:
 
     The logarithms of the other distribution come first, as in PyTorch. Both have one shape; a
     target of 0 gives 0. The divergence of one distribution is the sum of the terms;
-    "mean" divides by the number of all elements, so of a batch (N, C) the mean divergence is
-    "sum" divided by N.
+    "mean" divides by the number of all elements, "batchmean", the mean divergence of a batch
+    (N, ...), by N.
 
     >>> kl_div([-1.0, -1.0], [1.0, 0.0], "none").tolist()
     [1.0, 0.0]
@@ -224,6 +231,8 @@ def kl_div(log_probs: Any, target: Any, reduction: str = "mean") -> Tensor:
     x, t = _pair("kl_div", log_probs, target)
     absent = logical_and(equal(t, 0.0), equal(x, -float("inf")))
     terms = sub(xlogy(t, t), mul(t, select(absent, 0.0, x)))
+    if choice("kl_div", "reduction", reduction, (*REDUCTIONS, "batchmean")) == "batchmean":
+        return div(sum(terms), float(*shape_of(x)[:1] or (1,)))
     return reduced("kl_div", terms, reduction)
 
 
@@ -467,6 +476,7 @@ def cross_entropy(
     weight: Any = None,
     ignore_index: int | None = None,
     label_smoothing: float = 0.0,
+    axis: int = 1,
 ) -> Tensor:
     """-sum_c w_c ((1 - e) t_c + e / C) log softmax(logits)_c, the cross entropy with the labels.
 
@@ -474,6 +484,7 @@ def cross_entropy(
     standing for t_c = 1 at its class and 0 elsewhere; or t itself, probabilities of the logits'
     shape. weight: w, (C,) floats, by default 1. label_smoothing: e, from 0 to 1 (Szegedy et al.
     2015). ignore_index: integer labels that are it, a class or not, count nowhere; their loss is 0.
+    axis: that of the classes: -1 for logits (N, ..., C), as of sequences.
 
     reduction: "none" gives (N, ...), "sum" their sum, "mean" their mean: for integer labels
     weighted, sum(losses) / sum(w at the labels that count), which is NaN where none does. These are
@@ -486,6 +497,7 @@ def cross_entropy(
     Tensor(1.3862944, shape=(), dtype=float32)
     """
     label_smoothing = probability("cross_entropy", "label_smoothing", label_smoothing)
+    logits, labels = _classes_second("cross_entropy", logits, labels, axis)
     plain = weight is None and ignore_index is None and not label_smoothing
     if plain and (len(shape_of(logits)), len(shape_of(labels))) == (2, 1):
         return CrossEntropy(reduction)(logits, labels)[0]
@@ -506,6 +518,7 @@ def nll_loss(
     reduction: str = "mean",
     weight: Any = None,
     ignore_index: int | None = None,
+    axis: int = 1,
 ) -> Tensor:
     """-w_c log_probs_c at each label c, the negative log likelihood of the labels.
 
@@ -515,6 +528,7 @@ def nll_loss(
     >>> nll_loss([[-0.5, -1.0], [-2.0, -0.25]], [0, 1])
     Tensor(0.375, shape=(), dtype=float32)
     """
+    log_probs, labels = _classes_second("nll_loss", log_probs, labels, axis)
     target = _targets("nll_loss", log_probs, labels, weight, ignore_index)
     classes, rank = shape_of(log_probs)[1], len(shape_of(log_probs))
     numbers = np.arange(classes, dtype=target.labels.dtype).reshape(-1, *(1,) * (rank - 2))
@@ -522,6 +536,15 @@ def nll_loss(
     losses = neg(sum(select(hits, log_probs, 0.0), 1))
     losses = select(outside(target.labels, classes), float("nan"), losses)
     return _total(target, _weighted(target, losses), reduction)
+
+
+def _classes_second(name: str, scores: Any, labels: Any, axis: int) -> tuple[Any, Any]:
+    """The scores, and labels of their shape, with the classes moved from that axis to axis 1."""
+    if axis == 1:
+        return scores, labels
+    at = normal_axis(name, axis, len(shape_of(scores)))
+    shares = shape_of(labels) == shape_of(scores)
+    return moveaxis(scores, at, 1), moveaxis(labels, at, 1) if shares else labels
 
 
 class _Targets(NamedTuple):
@@ -580,7 +603,7 @@ def _would_do(name: str, shape: tuple[int, ...], given: tuple[int, ...]) -> str:
     if given[1:2] == (1,) and given[2:] == shape[2:]:
         return f"; labels[{', '.join([':', '0', *':' * len(shape[2:])])}] has that shape"
     if len(shape) > 2 and given == shape[:-1]:
-        return f"; ops.moveaxis({name}, -1, 1) has the classes on axis 1"
+        return "; axis=-1 of the loss has the classes there"
     return ""
 
 
