@@ -29,7 +29,7 @@ from ..nn import Cell, NLLLoss
 from ..optim import LossScale, Optimizer
 from ..runtime.jit import jit
 from .metrics import Metric, Row
-from .step import TrainStep, parted
+from .step import OwnStep, TrainStep, parted
 
 Metrics = Sequence[Metric] | Mapping[Any, Sequence[Metric]]
 _ONLY = None  # the head of a network with one output
@@ -52,10 +52,12 @@ class Learner(Constructed):
         self._heads, self.metrics = _by_head(metrics)
         self._taken = {"loss", "epoch", "seconds", *(metric.name for metric in self.metrics)}
         learnt = _WithOutput(loss) if self.metrics else loss
-        if optimizer is None:
-            self._step = None
-        else:
-            self._step = TrainStep(net, learnt, optimizer, clip, loss_scale)
+        self._step: TrainStep | None = None
+        if optimizer is not None:
+            self._plain = TrainStep(net, learnt, optimizer, clip, loss_scale)
+            self._step = self._plain
+        if optimizer is not None and type(self).training_step is not Learner.training_step:
+            self._step = OwnStep(self.training_step, net, learnt, optimizer)
         self._predicted = jit(net)
         self._evaluated = jit(_Evaluated(net, loss))
 
@@ -74,6 +76,16 @@ class Learner(Constructed):
                 "Model(net, loss, optim.Adam(net.trainable_params()))"
             )
         return self._step
+
+    def training_step(self, x: Any, *labels: Any) -> Any:
+        """One step of `fit`, compiled with all that it calls: a subclass may override it, as for
+        networks that learn in turns, each with an optimizer of `optim.Groups(...)`.
+
+        It updates parameters, by `self.optimizer[0].update(gradients)`, and returns the loss or
+        (loss, aux), aux a dict of numbers for the rows; with metrics (loss, (output, aux)). This
+        one, which an override may call, is `train_step`; clip and loss_scale are its alone.
+        """
+        return self._plain(x, *labels)
 
     @property
     def optimizer(self) -> Optimizer:
@@ -157,8 +169,15 @@ class Learner(Constructed):
     def parts(self, result: Any) -> tuple[Tensor, Any, Any]:
         """The result of a step as the loss, the output if there are metrics, and aux."""
         loss, beside = result if isinstance(result, tuple) else (result, {})
-        out, aux = beside if self.metrics else (None, beside)
-        return loss, out, aux
+        if not self.metrics:
+            return loss, None, beside
+        if not isinstance(beside, tuple) or len(beside) != 2:
+            raise MinimlError(
+                f"metrics need the output of the network, and training_step returned a "
+                f"{type(beside).__name__} beside the loss; return loss, (output, {{}}), with the "
+                "numbers for the rows in the dict"
+            )
+        return loss, *beside
 
     def results(self, sums: list[Array]) -> Row:
         """The values of the metrics, by name."""

@@ -155,12 +155,7 @@ class TrainStep:
         return "train_step(\n" + indent("\n".join(shown), "  ") + "\n)"
 
     def train_step(self, x: Any, *labels: Any, **named: Any) -> Any:
-        _check_rows(x, labels)
-        _check_frozen(self.net, self.optimizer)
-        left = _left_out(self.net, self.loss_fn, self.optimizer)
-        if left != self._left:  # warn once, until others are left out
-            self._left = left
-            _warn_of_left_out(left, self.net, self.optimizer)
+        self._check_batch(x, labels)
         before = [] if self._scale is None else [(p, _now(p)) for p in self._assigned()]
         (_, (loss, *aux)), gradients = self._gradient(x, *labels, **named)
         finite = None
@@ -173,6 +168,15 @@ class TrainStep:
                 ops.assign(parameter, ops.where(finite, parameter, old))
         return (loss, *aux) if aux else loss
 
+    def _check_batch(self, x: Any, labels: tuple[Any, ...]) -> None:
+        """Refuse what cannot be learnt from, or with; warn of what is not learnt."""
+        _check_rows(x, labels)
+        _check_frozen(self.net, self.optimizer)
+        left = _left_out(self.net, self.loss_fn, self.optimizer)
+        if left != self._left:  # warn once, until others are left out
+            self._left = left
+            _warn_of_left_out(left, self.net, self.optimizer)
+
     def _assigned(self) -> Iterator[Parameter]:
         """The parameters that the net itself may assign: those that are not trained."""
         for cell in (self.net, self.loss_fn):
@@ -183,6 +187,23 @@ class TrainStep:
     def recompilations(self) -> list[str]:
         """The reason why each version of the step was compiled, in sentences."""
         return self._program.recompilations  # type: ignore[attr-defined, no-any-return]
+
+
+class OwnStep(TrainStep):
+    """A training step that is a function of the user's, compiled; updates are its own."""
+
+    def __init__(self, own: Callable[..., Any], net: Loss, loss_fn: Loss, optimizer: Optimizer):
+        super().__init__(net, loss_fn, optimizer, None, None)
+        self._own = own
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return OwnStep, (self._own, self.net, self.loss_fn, self.optimizer)
+
+    def train_step(self, x: Any, *labels: Any, **named: Any) -> Any:
+        """The function's result, (loss,) or (loss, aux)."""
+        self._check_batch(x, labels)
+        parts = parted("training_step", self._own(x, *labels, **named))
+        return parts if len(parts) > 1 else parts[0]
 
 
 def _now(parameter: Parameter) -> Any:
