@@ -50,11 +50,14 @@ class Facts:
     outputs, not of their numbers, which jump, as of draws by rejection: differences do not show
     them. refuses: True where a kernel raises for some values of its inputs, as
     for an index outside an axis: under `vmap` a branch with such a call is computed only for the
-    examples that take it. autocast: where a context asks for 16 bits, "low" computes in them,
-    "wide" in float32, and None as the inputs come. takes_complex: True where it is defined for
-    complex numbers too; others refuse them. flops: `flops(self, inputs, outputs)` counts the
-    floating-point operations of a call from what is known of its tensors; by default one for each
-    number of the outputs, for each that a reduction takes, and none for a view.
+    examples that take it. bounds: of a copy of integers that refuses those outside a range, a
+    property of the instance: the least integer, the end, and one that is taken besides, or None;
+    C then looks for them, and calls the kernel if there is one. autocast: where a context asks for
+    16 bits, "low" computes in them, "wide" in float32, and None as the inputs come. takes_complex:
+    True where it is defined for complex numbers too; others refuse them. flops: `flops(self,
+    inputs, outputs)` counts the floating-point operations of a call from what is known of its
+    tensors; by default one for each number of the outputs, for each that a reduction takes, and
+    none for a view.
     """
 
     view: ClassVar[Literal["reshape", "broadcast", "transpose", "same"] | None] = None
@@ -66,6 +69,7 @@ class Facts:
     rounds: ClassVar[bool | None] = None
     implicit: ClassVar[bool] = False
     refuses: ClassVar[bool] = False
+    bounds: ClassVar[Any] = None
     autocast: ClassVar[Literal["low", "wide"] | None] = None
     takes_complex: ClassVar[bool] = False
     flops: ClassVar[Callable[..., int]] = _flops

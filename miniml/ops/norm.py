@@ -318,6 +318,11 @@ class CheckedLabels(Primitive):
     ignored: int | None = None
     what: str = "label"
 
+    @property
+    def bounds(self) -> tuple[int, int, int | None]:
+        """The classes, and what is ignored."""
+        return 0, self.classes, self.ignored
+
     def infer_shape(self, labels: Shape) -> Shape:
         return labels
 
