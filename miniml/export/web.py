@@ -13,13 +13,13 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from math import isqrt, prod
 from os import PathLike
 from pathlib import Path
 from string import Template
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -44,7 +44,7 @@ class Page(NamedTuple):
 
 
 def export_web(
-    net: Cell, folder: str | PathLike[str], image: Array, step: TrainStep | None = None
+    net: Cell, folder: str | PathLike[str], image: Array, step: Callable[..., Any] | None = None
 ) -> Page:
     """Write `index.html` and `net.wasm` to a folder, which is made if it is not there.
 
@@ -56,6 +56,8 @@ def export_web(
     where there is none, for a net that gives no scores of classes, and as from `export_c`.
     """
     height, width = _extents(image)
+    if step is not None and not isinstance(step, TrainStep):
+        raise ExportError(f"export_web got the step {step!r:.200}; give one that train_step made")
     target = Path(folder)
     with tempfile.TemporaryDirectory() as made:
         place = Path(made)

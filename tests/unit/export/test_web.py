@@ -155,6 +155,8 @@ def test_what_cannot_be_a_page(tmp_path, monkeypatch, capsys):
         web.export_web(net, tmp_path / "page", np.zeros((1, 8)))
     with pytest.raises(ExportError, match=r"gives float32\[1, 4, 8, 8\]; a page shows"):
         web.export_web(net[0], tmp_path / "page", IMAGE)
+    with pytest.raises(ExportError, match="give one that train_step made"):
+        web.export_web(net, tmp_path / "page", IMAGE, nn.CrossEntropyLoss())
     monkeypatch.setattr(web, "_compilers", list)
     with pytest.raises(ExportError, match="needs a compiler for WebAssembly: pip install"):
         web.export_web(net, tmp_path / "page", IMAGE)
