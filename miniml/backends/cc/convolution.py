@@ -89,17 +89,20 @@ WORTH = 128  # products in a sum, from which on conversions take less than block
 
 def _quickest(node: KernelNode) -> str:
     """The batch innermost where a pixel of all images fills whole cache lines; else channels in
-    blocks, if they fill them and are enough to pay for conversions, or so few that only the results
+    blocks, where images are in blocks and fill three quarters of those of the result, or where both
+    fill them and are enough to pay for conversions, or the first are so few that only the results
     are converted."""
     (images, channels, *_), item = node.inputs[0].shape, node.outputs[0].dtype.itemsize
     if images <= MOST and images * item % LINE == 0:
         return BATCH_INNERMOST
     other = node.inputs[1] if node.name == "Conv2DWeightGrad" else node.outputs[0]
-    there = node.inputs[0].format == BLOCKS or by_channel(node)
-    enough = there or channels * prod(filters_of(node).shape[2:]) >= WORTH
-    enough = enough and channels % BLOCK == 0
-    full = other.shape[1] % BLOCK == 0 and (enough or channels < BLOCK)
-    return BLOCKS if full and in_blocks(node) else PLAIN
+    if node.inputs[0].format == BLOCKS:
+        worth = 4 * other.shape[1] >= 3 * rounded(other.shape[1])
+    else:
+        enough = by_channel(node) or channels * prod(filters_of(node).shape[2:]) >= WORTH
+        enough = channels < BLOCK or (channels % BLOCK == 0 and enough)
+        worth = other.shape[1] % BLOCK == 0 and enough
+    return BLOCKS if worth and in_blocks(node) else PLAIN
 
 
 # --- Their texts ----------------------------------------------------------------------------------
@@ -185,7 +188,7 @@ def correlated(
         "FILTER": slots[1], "SCRATCH": slots[2],
         "IMAGES": images, "GROUPS": groups, "OUTPUTS": outputs,
         "ALL_OUTPUTS": groups * outputs, "CHANNELS": channels, "CHANNEL": x.channel,
-        "X_BLOCK": x.channel * each,
+        "EACH": int(each),
         "IMAGE": x.image, "PITCH": x.pitch, "LANES": x.lanes, "WIDTH": windows.output[1],
         "ROWS": rows, "VECTORS": tiles.vectors, "BLOCKS": bands,
         "ROW_STEP": x.offset(windows.step[0], 0), "COLUMN_STEP": x.offset(0, windows.step[1]),
@@ -319,7 +322,7 @@ def weight_grad_in_blocks(node: KernelNode, windows: Windows, v: Vectors) -> Wri
         "IN": BLOCK if node.inputs[0].format else 1, "CHANNEL": x.channel, "IMAGE": x.image,
         "ROW_STEP": x.offset(windows.step[0], 0), "COLUMN_STEP": x.offset(0, windows.step[1]),
         "D_CHANNEL": prod(windows.output) * BLOCK, "D_IMAGE": prod(d.stored[1:]),
-        "ENTRIES": x.entries, "X_BLOCK": x.channel * each,
+        "ENTRIES": x.entries, "EACH": int(each),
     }  # fmt: skip
     offsets = [(x.offset(r, q),) for r, q, _ in windows.phases[0].taps]
     text = "".join([
@@ -466,30 +469,29 @@ MOST_READ = 512  # pixels of a tile at an edge, on the stack: 32 or 64 KB
 
 
 def _in_each(x: ArraySpec, windows: Windows, outputs: int, v: Vectors) -> Tiling:
-    """A tile is a few pixels of a row by a block of channels. It reads the images where they lie;
-    at the edges it copies what it reads, with the zeros around."""
+    """A tile is a few pixels of a row by a block of channels, or a part of one. It reads the images
+    where they lie; at the edges it copies what it reads, with the zeros around."""
     images = blocks(x, windows._replace(padded=windows.image))
     columns = min(p.size[1] for p in windows.phases)
     pixels, vectors, padded = tile_of_blocks(columns, outputs, v, each=True)
     numbers = {
-        "PIXELS": pixels, "IN": BLOCK, "OUT": BLOCK, "HEIGHT": windows.output[0], "PLANE": BLOCK,
+        "PIXELS": pixels, "IN": BLOCK, "OUT": vectors * v.width, "HEIGHT": windows.output[0],
+        "PLANE": BLOCK,
     }  # fmt: skip
     count = x.shape[0] * sum(p.size[0] for p in windows.phases)
     texts = "correlate_block.c", "correlate_edges.c", "correlate_rows.c"
-    return Tiling(images, vectors, BLOCK, padded, count, 0, texts, numbers)
+    return Tiling(images, vectors, vectors * v.width, padded, count, 0, texts, numbers)
 
 
-def tile_of_blocks(
-    rows: int, outputs: int, v: Vectors, each: bool = False
-) -> tuple[int, int, int]:
+def tile_of_blocks(rows: int, outputs: int, v: Vectors, each: bool = False) -> tuple[int, int, int]:
     """Rows, and vectors of outputs, of the tile that covers them in the fewest cycles; and the
-    outputs with those that fill the last block. each: of outputs that read one channel, a block."""
+    outputs with those that fill the last block. each: of outputs that read one channel."""
     padded = -(-outputs // BLOCK) * BLOCK
     every = range(1, padded // v.width + 1)
     widths = (n for n in every if padded % (n * v.width) == 0 and _fits_blocks(n * v.width))
     if each:
-        rows, padded, widths = min(rows, MOST_PIXELS), BLOCK, iter((BLOCK // v.width,))
-    return (*_cheapest(rows, padded // v.width, v.registers, widths), -(-outputs // BLOCK) * BLOCK)
+        rows, widths = min(rows, MOST_PIXELS), (n for n in widths if n * v.width <= BLOCK)
+    return (*_cheapest(rows, padded // v.width, v.registers, widths), padded)
 
 
 def _fits_blocks(channels: int) -> bool:

@@ -20,7 +20,7 @@ static inline void KERNEL_sum(const KERNEL_phase *f, long u, long tile, const RE
       const long row = top + r, column = left + c;
       const int inside = row >= 0 && row < KERNEL_X_HEIGHT && column >= 0 && column < KERNEL_X_WIDTH;
       const REAL *from = x + (inside ? row * KERNEL_PITCH + column : 0) * KERNEL_LANES;
-      for (long v = 0; v < KERNEL_LANES; v += REAL_width)
+      for (long v = 0; v < KERNEL_ROWS; v += REAL_width)
         REAL_store(to + v, inside ? REAL_load(from + v) : (REAL_vector){0});
     }
   KERNEL_tile(copy, KERNEL_copied + f->tap, f->taps, w, channels, more, acc);

@@ -61,7 +61,7 @@ static void KERNEL_part(void *data, long part) {
   for (long n = 0; n < KERNEL_IMAGES; ++n)
     for (long r = 0; r < KERNEL_HEIGHT; ++r) {
       const REAL *x = KERNEL_X + n * KERNEL_IMAGE + r * KERNEL_ROW_STEP +
-                      output / KERNEL_ROWS * KERNEL_X_BLOCK;
+                      KERNEL_EACH * (output / KERNEL_LANES * KERNEL_CHANNEL + output % KERNEL_LANES);
       const REAL *d = (const REAL *)at[1] + n * KERNEL_D_IMAGE + output / KERNEL_LANES * KERNEL_D_CHANNEL +
                       output % KERNEL_LANES + r * KERNEL_COLUMNS * KERNEL_LANES;
       for (long i = 0; i < tiles; ++i) KERNEL_tile(x, offset[i], d, &sums[i][0][0]);
