@@ -86,6 +86,9 @@ HONEST_SKIPS = {
     "no browser": not any(map(shutil.which, BROWSERS)),
     "no AVX2": platform.machine() not in ("x86_64", "AMD64"),
     "no zig": not _installed("ziglang"),
+    "no WebAssembly compiler": not (shutil.which("clang") and shutil.which("wasm-ld"))
+    and not _installed("ziglang"),
+    "no node": not shutil.which("node"),
     "no aarch64": not all(map(shutil.which, ("aarch64-linux-gnu-g++", "qemu-aarch64"))),
 }
 
