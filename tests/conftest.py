@@ -1,6 +1,7 @@
 """What every test run has in common: threads, budgets, seeds, and which skips are honest."""
 
 import ctypes
+import gc
 import importlib.metadata
 import inspect
 import os
@@ -136,6 +137,13 @@ def pytest_runtest_makereport(item, call):
     report = yield
     _refuse_skip(report)
     return report
+
+
+def pytest_collection_finish() -> None:
+    """Take what is there before the first test out of the garbage collector's sight: it need not
+    go through the modules and the list of tests again, each time that a test calls it."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.hookimpl(wrapper=True)
