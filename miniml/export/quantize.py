@@ -133,7 +133,7 @@ def _rounded(w: Array, node: Node) -> tuple[Array, Array]:
 
 @dataclass(frozen=True)
 class _Product:
-    """What stands in the place of a product. scale: of the activation."""
+    """A product of int8, in the place of one of float32. scale: of the activation."""
 
     node: Node
     scale: np.float32
