@@ -15,7 +15,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 GUIDES = (
     "checking", "training", "sequences", "transforms", "compiling", "looking-inside", "passes",
-    "graphs", "onnx", "complex", "interop", "export",
+    "graphs", "onnx", "complex", "interop", "export", "distributed",
 )  # fmt: skip
 PAGES = (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(ROOT.glob("docs/**/*.md")))
 DOCUMENTS = (ROOT / "README.md", *(ROOT / f"docs/{name}.md" for name in GUIDES))
