@@ -42,7 +42,7 @@ def _compared(net: nn.Cell, shape: tuple[int, ...], size: int, rows: int) -> Rat
 
     # Seconds of the processor: what `fit` adds is computed, and other programs may be at work.
     def fitted() -> None:
-        model.fit(data, EPOCHS, show=False)
+        model.fit(data, epochs=EPOCHS, show=False)
 
     return compare(fitted, bare, seconds=1.0, rounds=20, clock=time.process_time)
 

@@ -89,7 +89,7 @@ model = Model(
     optim.AdamW(net.trainable_params(), lr=rate),
     metrics=[accuracy(), top_k(2), confusion_matrix(10)],
 )
-rows = model.fit(train, EPOCHS, validation=held_out, show=False)
+rows = model.fit(train, epochs=EPOCHS, validation=held_out, show=False)
 
 judged = model.evaluate(held_out)
 print(f"{judged['accuracy']:.1%} right; {judged['top_2']:.1%} among its first two")

@@ -152,7 +152,9 @@ def learn(net, encode, every, epochs, rate):
     data, curve = DataLoader(*windows(encode(learnt), every), size=8, seed=0), Curve()
     schedule = optim.warmup(100, optim.cosine(rate, epochs * len(data)))
     optimizer = optim.AdamW(net.trainable_params(), lr=schedule, betas=(0.9, 0.99))
-    Model(net, surprise, optimizer, clip=1.0).fit(data, epochs, callbacks=[curve], show=False)
+    Model(net, surprise, optimizer, clip=1.0).fit(
+        data, epochs=epochs, callbacks=[curve], show=False
+    )
     tokens = encode(held_out)
     known, targets = windows(tokens, HALF)
     scores = Model(net, surprise).predict(known)

@@ -186,7 +186,7 @@ net = Autoencoder()
 vae_loader = DataLoader(digits.images, digits.images, size=64, seed=0)
 rate = optim.warmup(50, optim.cosine(3e-3, 120 * len(vae_loader)))
 model = Model(net, negative_bound, optim.AdamW(net.trainable_params(), lr=rate))
-rows = model.fit(vae_loader, 120, show=False)
+rows = model.fit(vae_loader, epochs=120, show=False)
 
 # %% [markdown]
 # Held-out digits are drawn better from their two numbers than from the two of a principal component

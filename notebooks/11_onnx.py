@@ -59,7 +59,7 @@ net = nn.Sequential(
     nn.Dense(32 * 4 * 4, 10),
 )
 model = Model(net, nn.CrossEntropyLoss(), optim.Adam(net.trainable_params(), lr=3e-3))
-model.fit(DataLoader(digits.images, digits.labels, size=64, seed=0), 6, show=False)
+model.fit(DataLoader(digits.images, digits.labels, size=64, seed=0), epochs=6, show=False)
 net.set_train(False)
 images, labels = digits.test_images, digits.test_labels
 

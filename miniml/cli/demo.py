@@ -129,7 +129,7 @@ def run(demo: Demo) -> int:
         _introduce(demo, digits, model)
         held_out = DataLoader(digits.test_images, digits.test_labels, size=len(digits.test_labels))
         rows = model.fit(data, epochs=demo.rounds, validation=held_out, callbacks=[seen])
-        scores = model.predict(digits.test_images, size=len(digits.test_images))
+        scores = model.predict(digits.test_images, batch_size=len(digits.test_images))
         _report(rows, len(data), scores, digits, time.perf_counter() - started)
         if settings.device_name(demo.device) != "cpu":
             _compare(demo, digits, seen.losses[:COMPARED])
@@ -212,7 +212,7 @@ def _save(model: train.Model, scores: Array, digits: Digits) -> None:
     again = network()
     train.load_checkpoint(WEIGHTS, again)
     reader = train.Model(again, nn.CrossEntropyLoss(), optim.SGD(again.trainable_params(), lr=0.0))
-    if not np.array_equal(reader.predict(digits.test_images, size=len(scores)), scores):
+    if not np.array_equal(reader.predict(digits.test_images, batch_size=len(scores)), scores):
         raise MinimlError(f"{WEIGHTS} was read back and predicts something else: please report it")
     print(f"  saved     {WEIGHTS}: read back into a new network, its predictions are equal")
 

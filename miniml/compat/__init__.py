@@ -345,7 +345,6 @@ KEYWORDS = {
         "memory_key_padding_mask"
     ),
     "is_causal=": "causal tgt_is_causal",
-    "data=data.DataLoader(x, y, size=64)": "epochs batch_size",
     "epochs=": "max_epochs num_epochs",
     "show=": "verbose",
     "validation=": "val_data validation_data val_loader",
@@ -366,7 +365,6 @@ KEYWORDS = {
 }
 # Keyed by functions that people give several extents, axes or arrays one by one.
 TUPLES = {
-    "evaluate": "evaluate(data.DataLoader(x, y, size=64)), with inputs and labels in one",
     "reshape": "ops.reshape(x, (2, 3)), with the shape as one tuple",
     "broadcast_to": "ops.broadcast_to(x, (2, 3)), with the shape as one tuple",
     "tile": "ops.tile(x, (2, 3)), with all counts in one tuple",

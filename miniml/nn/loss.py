@@ -10,20 +10,19 @@ import numpy as np
 from .. import ops
 from ..core.abstract import typed
 from ..core.dtype import is_float
-from ..core.errors import ShapeError, ValueRefusedError
+from ..core.errors import AttributeRefusedError, ShapeError, ValueRefusedError
 from ..core.options import integer, number, probability
 from ..core.parameter import Parameter
 from ..graph.tracing import as_tensor
 from ..ops.norm import check_reduction
-from .arguments import on_one_device
 from .cell import Cell, differing
-from .function import CHECKS, FunctionCell
+from .layer import CHECKS, FunctionCell, on_one_device, shape_of
 
 __all__ = [
     "BCELoss", "BCEWithLogitsLoss", "CTCLoss", "CosineEmbeddingLoss", "CosineSimilarity",
     "CrossEntropyLoss", "FocalLoss", "GaussianNLLLoss", "HingeLoss", "HuberLoss", "KLDivLoss",
-    "L1Loss", "MSELoss", "MarginRankingLoss", "NLLLoss", "PoissonNLLLoss", "SmoothL1Loss",
-    "TripletMarginLoss",
+    "L1Loss", "MSELoss", "MarginRankingLoss", "NLLLoss", "PoissonNLLLoss", "SampleWeighted",
+    "SmoothL1Loss", "TripletMarginLoss",
 ]  # fmt: skip
 
 Reduction = Literal["mean", "sum", "none"]
@@ -63,12 +62,17 @@ class SmoothL1Loss(Loss, of=ops.smooth_l1_loss):
     beta: float = 1.0
 
 
-class KLDivLoss(Loss, of=ops.kl_div):
+class KLDivLoss(FunctionCell, of=ops.kl_div):
     """target (log(target) - prediction), for a prediction that is the logarithm of probabilities.
 
-    "mean" divides by the number of all elements, as in PyTorch; the mean divergence of a batch is
-    "sum" divided by N.
+    reduction: "mean" over all elements, as in PyTorch; "batchmean" for the mean divergence of a
+    batch (N, ...), "sum" divided by N; "sum" or "none".
     """
+
+    reduction: Literal["mean", "sum", "none", "batchmean"] = "mean"
+
+    def construct(self, prediction: Any, target: Any) -> Any:
+        return self.function(prediction, target)
 
 
 class HingeLoss(Loss, of=ops.hinge):
@@ -251,10 +255,15 @@ class NLLLoss(Cell):
     """-w_c log_probs_c at each label c: `ops.nll_loss`, whose options it has.
 
     log_probs: (N, C, ...), labels: (N, ...). weight: w, (C,), kept as a Parameter without gradient.
+    axis: that of the classes in log_probs.
     """
 
     def __init__(
-        self, weight: Any = None, ignore_index: int | None = None, reduction: str = "mean"
+        self,
+        weight: Any = None,
+        ignore_index: int | None = None,
+        reduction: str = "mean",
+        axis: int = 1,
     ):
         name = type(self).__name__
         self.weight = None if weight is None else _class_weights(name, weight)
@@ -262,14 +271,16 @@ class NLLLoss(Cell):
             None if ignore_index is None else integer(name, "ignore_index", ignore_index)
         )
         self.reduction = check_reduction(name, reduction)
+        self.axis = integer(name, "axis", axis)
 
     def construct(self, log_probs: Any, labels: Any) -> Any:
         log_probs, labels = on_one_device(self, log_probs, labels)
-        return ops.nll_loss(log_probs, labels, self.reduction, self.weight, self.ignore_index)
+        options = self.reduction, self.weight, self.ignore_index, self.axis
+        return ops.nll_loss(log_probs, labels, *options)
 
     def describe(self) -> str:
         """The constructor call, without defaults."""
-        rest = {"ignore_index": None, "reduction": "mean", "label_smoothing": 0.0}
+        rest = {"ignore_index": None, "reduction": "mean", "label_smoothing": 0.0, "axis": 1}
         return differing(
             self, {k: v for k, v in rest.items() if hasattr(self, k)}, **_shown(self, "weight")
         )
@@ -280,7 +291,8 @@ class CrossEntropyLoss(NLLLoss):
 
     logits: (N, C, ...) floats for C classes. labels: (N, ...) integers from 0 to C - 1, or
     probabilities of the logits' shape. ignore_index: None by default, so that a label outside the
-    classes is refused; -100 in PyTorch. weight is kept as a Parameter without gradient.
+    classes is refused; -100 in PyTorch. weight is kept as a Parameter without gradient. axis: that
+    of the classes: -1 for logits (N, ..., C).
     """
 
     def __init__(
@@ -289,15 +301,60 @@ class CrossEntropyLoss(NLLLoss):
         ignore_index: int | None = None,
         reduction: str = "mean",
         label_smoothing: float = 0.0,
+        axis: int = 1,
     ):
-        super().__init__(weight, ignore_index, reduction)
+        super().__init__(weight, ignore_index, reduction, axis)
         self.label_smoothing = probability("CrossEntropyLoss", "label_smoothing", label_smoothing)
 
     def construct(self, logits: Any, labels: Any) -> Any:
         logits, labels = on_one_device(self, logits, labels)
-        return ops.cross_entropy(
-            logits, labels, self.reduction, self.weight, self.ignore_index, self.label_smoothing
-        )
+        options = self.reduction, self.weight, self.ignore_index, self.label_smoothing, self.axis
+        return ops.cross_entropy(logits, labels, *options)
+
+
+class SampleWeighted(Cell):
+    """The losses of rows times weights of the rows: called with a prediction, its targets and
+    weights (N,), as `fit(x, y, weights, epochs=3)` and `step(x, y, weights)` do.
+
+    loss: a loss with reduction="none", or a function that gives the losses (N, ...) of the rows.
+    reduction: "mean" is sum(weight * loss) / sum(weight), "sum" or "none". Weights of classes are
+    those of rows, too: `class_weights[y]`.
+
+    >>> loss = SampleWeighted(MSELoss(reduction="none"))
+    >>> loss(np.float32([1.0, 2.0]), np.float32([0.0, 0.0]), np.float32([3.0, 1.0])).item()
+    1.75
+    """
+
+    def __init__(self, loss: Any, reduction: str = "mean"):
+        if not callable(loss) or isinstance(loss, type):
+            raise AttributeRefusedError(
+                f"SampleWeighted got {loss!r} for the loss; expected one such as "
+                "nn.CrossEntropyLoss(reduction='none')"
+            )
+        self.loss = loss
+        self.reduction = check_reduction("SampleWeighted", reduction)
+
+    def construct(self, prediction: Any, *targets: Any) -> Any:
+        losses, weight = self.loss(prediction, *targets[:-1]), ops.stop_gradient(targets[-1])
+        shape, given = losses.shape, shape_of(self, weight)
+        if not given or given != shape[:1]:
+            raise ShapeError(
+                f"SampleWeighted got losses of shape {shape} and weights of shape {given}; "
+                "expected losses (N, ...) of the rows, as of a loss with reduction='none', and "
+                "weights (N,)"
+            )
+        wide = ops.cast(ops.reshape(weight, (*given, *(1,) * (len(shape) - 1))), losses.dtype)
+        weighted = ops.mul(losses, wide)
+        if self.reduction == "none":
+            return weighted
+        total = ops.sum(weighted)
+        if self.reduction == "sum":
+            return total
+        return ops.div(total, ops.sum(ops.broadcast_to(wide, shape)))
+
+    def describe(self) -> str:
+        """The constructor call, without defaults."""
+        return differing(self, {"reduction": "mean"}, self.loss)
 
 
 def _class_weights(layer: str, weight: Any) -> Parameter:

@@ -14,7 +14,7 @@ from ..core.parameter import Generator, Parameter, write_all
 from ..core.tensor import Array, host_array
 from ..core.trace import computes_at_once
 
-_COUNTER = "num_batches_tracked"  # of PyTorch's batch norm, for averages without momentum
+COUNTER = "num_batches_tracked"  # of PyTorch's batch norm, for averages without momentum
 
 
 def load(
@@ -39,7 +39,7 @@ def load(
         raise CheckpointError(f"{who} refuses to run in a graph; load before it is made")
     given = {str(name): _array(name, value) for name, value in state.items()}
     names: dict[int, list[str]] = {}
-    for path, parameter in _paths(cell, "", ()):
+    for path, parameter in paths(cell):
         names.setdefault(id(parameter), []).append(path)
     values: list[tuple[Parameter, Array]] = []
     problems: list[str] = []
@@ -72,13 +72,15 @@ def _clashes(names: list[str], given: Mapping[str, Array]) -> list[str]:
     ]
 
 
-def _paths(cell: Any, prefix: str, above: tuple[int, ...]) -> Iterator[tuple[str, Parameter]]:
+def paths(
+    cell: Any, prefix: str = "", above: tuple[int, ...] = ()
+) -> Iterator[tuple[str, Parameter]]:
     """Every parameter under all its paths: one that is shared, or in a shared cell, has several."""
     for name, value in vars(cell).items():
         if isinstance(value, Parameter):
             yield prefix + name, value
         elif hasattr(value, "_walk") and id(value) not in above:
-            yield from _paths(value, f"{prefix}{name}.", (*above, id(cell)))
+            yield from paths(value, f"{prefix}{name}.", (*above, id(cell)))
 
 
 def _misfit(array: Array | None, expected: tuple[int, ...], parameter: Parameter) -> str:
@@ -105,9 +107,9 @@ def _beginning(given: Mapping[str, Array], known: set[str]) -> str:
     )
 
 
-def _known(name: str, paths: set[str]) -> bool:
-    counted = name.removesuffix(_COUNTER) + "running_mean"
-    return name in paths or (name.endswith(_COUNTER) and counted in paths)
+def _known(name: str, known: set[str]) -> bool:
+    counted = name.removesuffix(COUNTER) + "running_mean"
+    return name in known or (name.endswith(COUNTER) and counted in known)
 
 
 def _array(name: object, value: Any) -> Array:

@@ -2,14 +2,18 @@
 
 `functional_call` makes a network a function of its parameters, by path, for `ml.vmap`, `grad` or
 `jvp` of them; `stack_weights` those of several networks of one kind, which are then an ensemble
-that is computed at once; `load_torch_state` takes those of PyTorch's layers.
+that is computed at once; `load_torch_state` takes those of PyTorch's layers, and `torch_state`
+gives them.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import reduce
 from typing import Any
+
+import numpy as np
 
 from .. import ops
 from ..core.abstract import typed
@@ -17,14 +21,14 @@ from ..core.dtype import is_float
 from ..core.errors import AttributeRefusedError, CheckpointError, GraphError, ShapeError
 from ..core.files import PathLike, opened, readable, short
 from ..core.parameter import Parameter
-from ..core.tensor import Tensor
+from ..core.tensor import Array, Tensor
 from ..core.trace import current_trace, use_trace
 from ..graph.tracing import SubstitutingTrace, as_tensor
 from .cell import Cell
 from .linear import Dense
-from .state import load
+from .state import COUNTER, load, paths
 
-__all__ = ["functional_call", "load_torch_state", "stack_weights"]
+__all__ = ["functional_call", "load_torch_state", "stack_weights", "torch_state"]
 
 
 def functional_call(net: Cell, params: Mapping[str, Any], /, *args: Any, **named: Any) -> Any:
@@ -149,14 +153,42 @@ def load_torch_state(cell: Cell, state: Mapping[str, Any] | PathLike) -> None:
     """
     if not isinstance(cell, Cell):
         raise CheckpointError(f"load_torch_state got {type(cell).__name__} for a cell; {_CALLS}")
-    owners = dict(cell._walk("", set()))
+    load("load_torch_state", cell, _entries(state), _transposed_in(cell))
+
+
+def torch_state(cell: Cell) -> dict[str, Array]:
+    """The weights of `cell` as the state_dict of the same PyTorch layers: copies by name, so that
+    `load_torch_state(cell, torch_state(cell))` changes nothing.
+
+    The weight of a Dense is (out, in) there; a batch norm also has num_batches_tracked, 0. Weights
+    that layers share stand under each of their names. In PyTorch, `module.load_state_dict({name:
+    torch.from_numpy(array) for name, array in state.items()})`; arrays of bfloat16, which NumPy
+    does not know, go as `array.astype(np.float32)`.
+
+    >>> from miniml import nn
+    >>> {name: array.shape for name, array in torch_state(nn.Dense(2, 3)).items()}
+    {'weight': (3, 2), 'bias': (3,)}
+    """
+    if not isinstance(cell, Cell):
+        raise CheckpointError(f"torch_state got {type(cell).__name__}; give a Cell")
+    transposed, state = _transposed_in(cell), dict[str, Array]()
+    for name, parameter in paths(cell):
+        array = parameter.asnumpy()
+        state[name] = np.ascontiguousarray(array.T) if transposed(name) else array
+        if name.endswith("running_var"):
+            state[name.removesuffix("running_var") + COUNTER] = np.array(0)
+    return state
+
+
+def _transposed_in(cell: Cell) -> Callable[[str], bool]:
+    """True for the name of a parameter of a cell that is the transpose of PyTorch's."""
 
     def transposed(name: str) -> bool:
-        prefix, _, attribute = name.rpartition(".")
-        owner = owners[f"{prefix}." if prefix else ""]
+        *path, attribute = name.split(".")
+        owner = reduce(getattr, path, cell)
         return any(isinstance(owner, kind) and attribute == n for kind, n in _TRANSPOSED)
 
-    load("load_torch_state", cell, _entries(state), transposed)
+    return transposed
 
 
 def _entries(state: Any) -> Mapping[Any, Any]:

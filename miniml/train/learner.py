@@ -20,6 +20,7 @@ from ..core.access import uninterrupted
 from ..core.errors import CheckpointError, MinimlError, OutOfRangeError, ShapeError
 from ..core.files import PathLike, short
 from ..core.hints import Constructed, hides_frames
+from ..core.options import brief
 from ..core.parameter import Parameter
 from ..core.tensor import Array, Tensor
 from ..data import DataLoader
@@ -28,7 +29,7 @@ from ..nn import Cell, NLLLoss
 from ..optim import LossScale, Optimizer
 from ..runtime.jit import jit
 from .metrics import Metric, Row
-from .step import TrainStep, parted
+from .step import OwnStep, TrainStep, parted
 
 Metrics = Sequence[Metric] | Mapping[Any, Sequence[Metric]]
 _ONLY = None  # the head of a network with one output
@@ -51,10 +52,12 @@ class Learner(Constructed):
         self._heads, self.metrics = _by_head(metrics)
         self._taken = {"loss", "epoch", "seconds", *(metric.name for metric in self.metrics)}
         learnt = _WithOutput(loss) if self.metrics else loss
-        if optimizer is None:
-            self._step = None
-        else:
-            self._step = TrainStep(net, learnt, optimizer, clip, loss_scale)
+        self._step: TrainStep | None = None
+        if optimizer is not None:
+            self._plain = TrainStep(net, learnt, optimizer, clip, loss_scale)
+            self._step = self._plain
+        if optimizer is not None and type(self).training_step is not Learner.training_step:
+            self._step = OwnStep(self.training_step, net, learnt, optimizer)
         self._predicted = jit(net)
         self._evaluated = jit(_Evaluated(net, loss))
 
@@ -74,42 +77,54 @@ class Learner(Constructed):
             )
         return self._step
 
+    def training_step(self, x: Any, *labels: Any) -> Any:
+        """One step of `fit`, compiled with all that it calls: a subclass may override it, as for
+        networks that learn in turns, each with an optimizer of `optim.Groups(...)`.
+
+        It updates parameters, by `self.optimizer[0].update(gradients)`, and returns the loss or
+        (loss, aux), aux a dict of numbers for the rows; with metrics (loss, (output, aux)). This
+        one, which an override may call, is `train_step`; clip and loss_scale are its alone.
+        """
+        return self._plain(x, *labels)
+
     @property
     def optimizer(self) -> Optimizer:
         """The optimizer of the training step."""
         return self.step.optimizer
 
     @hides_frames
-    def evaluate(self, data: DataLoader | Iterable[Any]) -> Row:
+    def evaluate(self, data: Any, *labels: Any, batch_size: int | None = None) -> Row:
         """The loss and the metrics of all rows, with the network in evaluation mode.
 
-        The loss is the mean over batches, weighted with their rows: the extent of axis 0 of all
+        data, labels: as in `fit`; batch_size: of arrays, by default 256. The loss is the mean over
+        batches, weighted with their rows: the extent of axis 0 of all
         leaves of the labels or, without labels, of x (ShapeError where neither agree). Of a
         DataLoader all rows count, also those that drop_last leaves out.
         """
+        data = in_batches("evaluate", data, labels, batch_size, 256)
         check_batches("evaluate", data, 1)
         check_labels(self.net, self.loss, data)
         total, rows, sums, aux = 0.0, 0, self.zeros(), dict[str, float]()
         every = batches_of(data.every_row() if isinstance(data, DataLoader) else data)
         with evaluating(self.net), closing(every) as batches:
-            for x, *labels in batches:
-                loss, out, beside = self._evaluated(x, *labels)
-                count = rows_of((x, *labels))
+            for x, *own in batches:
+                loss, out, beside = self._evaluated(x, *own)
+                count = rows_of((x, *own))
                 total, rows = total + float(loss) * count, rows + count
                 aux = self.added(aux, beside, count)
-                self.count(sums, out, labels)
+                self.count(sums, out, own)
         if not rows:
             raise MinimlError("evaluate got no batches; give data with at least one")
         means = {name: value / rows for name, value in aux.items()}
         return {"loss": total / rows, **means, **self.results(sums)}
 
     @hides_frames
-    def predict(self, x: Any, size: int = 256) -> Any:
+    def predict(self, x: Any, batch_size: int = 256) -> Any:
         """The network's outputs for all rows of x, as NumPy arrays, in evaluation mode.
 
         x: an array, a tuple of several inputs, or any tree of tuples and dicts of arrays with
-        equally many rows; `size` of these at a time are computed. ShapeError for inputs of unequal
-        lengths, and for several batches whose outputs have no row for each.
+        equally many rows; `batch_size` of these at a time are computed. ShapeError for inputs of
+        unequal lengths, and for several batches whose outputs have no row for each.
         """
         if isinstance(x, DataLoader):
             raise MinimlError(
@@ -117,7 +132,7 @@ class Learner(Constructed):
             )
         inputs: Any = optree.tree_map(_array, x, is_leaf=lambda node: isinstance(node, list))
         rows = _rows_of_inputs(inputs)
-        count = max(min(options.count("predict", "size", size), rows), 1)
+        count = max(min(options.count("predict", "batch_size", batch_size), rows), 1)
         outs: list[Any] = []
         with evaluating(self.net):
             for start in range(0, max(rows, 1), count):
@@ -154,8 +169,15 @@ class Learner(Constructed):
     def parts(self, result: Any) -> tuple[Tensor, Any, Any]:
         """The result of a step as the loss, the output if there are metrics, and aux."""
         loss, beside = result if isinstance(result, tuple) else (result, {})
-        out, aux = beside if self.metrics else (None, beside)
-        return loss, out, aux
+        if not self.metrics:
+            return loss, None, beside
+        if not isinstance(beside, tuple) or len(beside) != 2:
+            raise MinimlError(
+                f"metrics need the output of the network, and training_step returned a "
+                f"{type(beside).__name__} beside the loss; return loss, (output, {{}}), with the "
+                "numbers for the rows in the dict"
+            )
+        return loss, *beside
 
     def results(self, sums: list[Array]) -> Row:
         """The values of the metrics, by name."""
@@ -257,8 +279,8 @@ def _check_rows(out: Any, rows: int) -> None:
         if np.shape(leaf)[:1] != (rows,):
             raise ShapeError(
                 f"predict got an output of shape {np.shape(leaf)} for a batch of {rows} rows; it "
-                "joins batches by the first axis, which has the rows: give size= all rows of x, or "
-                "a network whose outputs have the batch first"
+                "joins batches by the first axis, which has the rows: give batch_size= all rows "
+                "of x, or a network whose outputs have the batch first"
             )
 
 
@@ -310,12 +332,46 @@ def _by_head(metrics: Metrics) -> tuple[tuple[Any, ...], tuple[Metric, ...]]:
 # --- Checks of a run ------------------------------------------------------------------------------
 
 
-def check_batches(who: str, data: Any, epochs: int) -> None:
-    """MinimlError for arrays that are not in batches, and for a generator for several epochs."""
-    if isinstance(data, (np.ndarray, tuple)) or not hasattr(data, "__iter__"):
+def in_batches(
+    who: str,
+    data: Any,
+    labels: tuple[Any, ...],
+    batch_size: int | None,
+    default: int,
+    seed: int | None = None,
+) -> Any:
+    """The data in batches: arrays by a DataLoader, by default of so many rows each; what is in
+    batches already as it is, which MinimlError refuses beside labels and a batch_size."""
+    arrays = isinstance(data, (tuple, Mapping)) or hasattr(data, "__array__")
+    if not labels and not arrays:
+        if batch_size is not None:
+            raise MinimlError(
+                f"{who} got batch_size={brief(batch_size)} beside a {type(data).__name__}, which "
+                "has batches of its own; give arrays, as (x, y), or leave it out"
+            )
+        return data
+    if isinstance(data, (DataLoader, Iterator)):
         raise MinimlError(
-            f"{who} got a {type(data).__name__}, which is not a series of batches; give "
-            "data.DataLoader(x, labels, size=64, seed=0)"
+            f"{who} got a {type(data).__name__} and {len(labels)} more; a series of batches has "
+            "the labels in it, and what is beside them goes by keywords, as epochs=3"
+        )
+    size = options.count(who, "batch_size", default if batch_size is None else batch_size)
+    sources = data if type(data) is tuple and not labels else (data, *labels)
+    try:
+        loader = DataLoader(*sources, size=1, seed=seed)
+    except MinimlError as error:
+        error.add_note(f"{who} of arrays, as (x, y), makes a DataLoader of them")
+        raise
+    loader.size = min(size, loader.rows)
+    return loader
+
+
+def check_batches(who: str, data: Any, epochs: int) -> None:
+    """MinimlError for what is not a series of batches, and for a generator for several epochs."""
+    if not hasattr(data, "__iter__"):
+        raise MinimlError(
+            f"{who} got a {type(data).__name__}, which is neither arrays, as (x, y), nor a series "
+            "of batches, as data.DataLoader(x, y, size=64, seed=0)"
         )
     if isinstance(data, Iterator) and epochs > 1:
         raise MinimlError(

@@ -36,6 +36,7 @@ from .learner import (
     check_batches,
     check_labels,
     check_manifest,
+    in_batches,
     is_finite,
     manifest,
 )
@@ -59,9 +60,12 @@ class Model(Learner):
     @hides_frames
     def fit(
         self,
-        data: DataLoader | Iterable[Any],
+        data: Any,
+        *labels: Any,
         epochs: int,
-        validation: DataLoader | Iterable[Any] | None = None,
+        batch_size: int | None = None,
+        seed: int | None = 0,
+        validation: Any = None,
         callbacks: Sequence[Callback] = (),
         resume: PathLike | None = None,
         save_every: int = 1000,
@@ -69,9 +73,12 @@ class Model(Learner):
     ) -> list[Row]:
         """Train for this many epochs; returns a row of numbers for each that this call finished.
 
-        data: a DataLoader, or an iterable with the same batches (x, *labels) at each iteration.
-        validation: evaluated after each epoch, as "val_loss" and so on. show: a bar of tqdm in a
-        terminal, else a line an epoch.
+        data: arrays with equally many rows, as `fit(x, y, epochs=3)` or `fit((x, y), epochs=3)`:
+        batches of `batch_size` of these, by default 32, as DataLoader(x, y, size=batch_size,
+        seed=seed) makes them. Or a DataLoader, or an iterable with the same batches (x, *labels) at
+        each iteration. x may be a tuple or dict of arrays; alone, a tuple is (x, *labels).
+        validation: in one of these forms, evaluated after each epoch, as "val_loss" and so on.
+        show: a bar of tqdm in a terminal, else a line an epoch.
 
         resume: a file that the run is saved to before its first step, after each epoch, every
         `save_every` steps, and when anything is raised, Ctrl-C and SystemExit of a handler
@@ -85,11 +92,13 @@ class Model(Learner):
         then as they were some steps before. Ctrl-C takes effect after the step; a second one at
         once, and the interrupted step is undone, as with all that is raised.
         """
-        check_batches("fit", data, epochs)
         _ = self.step  # refused without an optimizer
+        data = in_batches("fit", data, labels, batch_size, 32, seed)
+        check_batches("fit", data, epochs)
         check_labels(self.net, self.loss, data)
         check_callbacks(callbacks)
         if validation is not None:
+            validation = in_batches("fit", validation, (), None, 256)
             check_batches("fit", validation, epochs)
             check_labels(self.net, self.loss, validation)
         seen = [progress()] if show else []

@@ -155,12 +155,7 @@ class TrainStep:
         return "train_step(\n" + indent("\n".join(shown), "  ") + "\n)"
 
     def train_step(self, x: Any, *labels: Any, **named: Any) -> Any:
-        _check_rows(x, labels)
-        _check_frozen(self.net, self.optimizer)
-        left = _left_out(self.net, self.loss_fn, self.optimizer)
-        if left != self._left:  # warn once, until others are left out
-            self._left = left
-            _warn_of_left_out(left, self.net, self.optimizer)
+        self._check_batch(x, labels)
         before = [] if self._scale is None else [(p, _now(p)) for p in self._assigned()]
         (_, (loss, *aux)), gradients = self._gradient(x, *labels, **named)
         finite = None
@@ -173,6 +168,15 @@ class TrainStep:
                 ops.assign(parameter, ops.where(finite, parameter, old))
         return (loss, *aux) if aux else loss
 
+    def _check_batch(self, x: Any, labels: tuple[Any, ...]) -> None:
+        """Refuse what cannot be learnt from, or with; warn of what is not learnt."""
+        _check_rows(x, labels)
+        _check_frozen(self.net, self.optimizer)
+        left = _left_out(self.net, self.loss_fn, self.optimizer)
+        if left != self._left:  # warn once, until others are left out
+            self._left = left
+            _warn_of_left_out(left, self.net, self.optimizer)
+
     def _assigned(self) -> Iterator[Parameter]:
         """The parameters that the net itself may assign: those that are not trained."""
         for cell in (self.net, self.loss_fn):
@@ -183,6 +187,23 @@ class TrainStep:
     def recompilations(self) -> list[str]:
         """The reason why each version of the step was compiled, in sentences."""
         return self._program.recompilations  # type: ignore[attr-defined, no-any-return]
+
+
+class OwnStep(TrainStep):
+    """A training step that is a function of the user's, compiled; updates are its own."""
+
+    def __init__(self, own: Callable[..., Any], net: Loss, loss_fn: Loss, optimizer: Optimizer):
+        super().__init__(net, loss_fn, optimizer, None, None)
+        self._own = own
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return OwnStep, (self._own, self.net, self.loss_fn, self.optimizer)
+
+    def train_step(self, x: Any, *labels: Any, **named: Any) -> Any:
+        """The function's result, (loss,) or (loss, aux)."""
+        self._check_batch(x, labels)
+        parts = parted("training_step", self._own(x, *labels, **named))
+        return parts if len(parts) > 1 else parts[0]
 
 
 def _now(parameter: Parameter) -> Any:
@@ -342,15 +363,21 @@ def _check_frozen(net: object, optimizer: Optimizer) -> None:
 
 def _left_out(net: object, loss_fn: object, optimizer: Optimizer) -> list[str]:
     """The names of the net's parameters with requires_grad that the optimizer lacks; MinimlError
-    where it has others instead, as after a layer was replaced."""
+    where it has others instead, as after a layer was replaced, or beside them, unless a function
+    may use these."""
     if not isinstance(net, Cell):
         return []
     held = {id(p) for p in optimizer.params}
     left = [name for name, p in net.named_parameters() if p.requires_grad and id(p) not in held]
     known = {id(p) for cell in _cells(net, loss_fn) for p in cell.get_parameters()}
     other = [p.name for p in optimizer.params if id(p) not in known]
+    name = type(net).__name__
+    if other and not left and not any(map(_holds_function, (net, loss_fn))):
+        raise MinimlError(
+            f"train_step got {type(optimizer).__name__} with {', '.join(other)}, which neither "
+            f"{name} nor {_name(loss_fn)} has; make it with net.trainable_params()"
+        )
     if left and other:
-        name = type(net).__name__
         raise MinimlError(
             f"train_step got {type(optimizer).__name__} without {', '.join(left)} of {name}, and "
             f"with {', '.join(other)}, which {name} does not have: a layer was replaced after the "
@@ -358,6 +385,14 @@ def _left_out(net: object, loss_fn: object, optimizer: Optimizer) -> list[str]:
             "is not to learn"
         )
     return left
+
+
+def _holds_function(part: object) -> bool:
+    """True for a function, and for a cell that holds one, which may use any parameters."""
+    cells = part.cells() if isinstance(part, Cell) else ()
+    own = [vars(cell).items() for cell in cells] if cells else [[("", part)]]
+    found = [v for items in own for name, v in items if not name.startswith("_")]
+    return any(callable(v) and not isinstance(v, Cell) for v in found)
 
 
 def _warn_of_left_out(left: Sequence[str], net: object, optimizer: Optimizer) -> None:

@@ -15,14 +15,14 @@ import numpy as np
 
 from ...core.dtype import DType, float16, float32, float64, int64, is_float, promote
 from ...core.errors import AttributeRefusedError, DTypeError, ShapeError
-from ...core.options import flag, integer, number, probability
+from ...core.options import choice, flag, integer, number, probability
 from ..checks import (
     broadcast,
     broadcasts_to,
+    composition,
     dtype_of,
     needs_float,
     normal_axis,
-    on_one_device,
     shape_of,
     strong,
 )
@@ -60,7 +60,14 @@ from ..logic import (
     not_equal,
     select,
 )
-from ..norm import CheckedLabels, CheckedProbabilities, CrossEntropy, check_reduction, log_softmax
+from ..norm import (
+    REDUCTIONS,
+    CheckedLabels,
+    CheckedProbabilities,
+    CrossEntropy,
+    check_reduction,
+    log_softmax,
+)
 from ..reduce import any, mean, norm, sum
 from ..shape import broadcast_to, concat, expand_dims, moveaxis, reshape, squeeze
 from .elementwise import as_floats, logaddexp, xlogy
@@ -78,7 +85,7 @@ __all__ = [
 ]  # fmt: skip
 
 
-@on_one_device
+@composition
 def bce(probs: Any, target: Any, reduction: str = "mean", weight: Any = None) -> Tensor:
     """-target log(probs) - (1 - target) log(1 - probs), the binary cross entropy of probabilities.
 
@@ -96,7 +103,7 @@ def bce(probs: Any, target: Any, reduction: str = "mean", weight: Any = None) ->
     return reduced("bce", _scaled("bce", "weight", sub(neg(right), wrong), weight), reduction)
 
 
-@on_one_device
+@composition
 def bce_with_logits(
     logits: Any,
     target: Any,
@@ -122,7 +129,7 @@ def bce_with_logits(
     return reduced(name, _scaled(name, "weight", losses, weight), reduction)
 
 
-@on_one_device
+@composition
 def focal_loss(
     logits: Any,
     target: Any,
@@ -155,7 +162,7 @@ def focal_loss(
     return reduced("focal_loss", losses, reduction)
 
 
-@on_one_device
+@composition
 def mse_loss(prediction: Any, target: Any, reduction: str = "mean") -> Tensor:
     """(prediction - target)^2, of one shape."""
     x, t = _pair("mse_loss", prediction, target)
@@ -163,14 +170,14 @@ def mse_loss(prediction: Any, target: Any, reduction: str = "mean") -> Tensor:
     return reduced("mse_loss", mul(d, d), reduction)
 
 
-@on_one_device
+@composition
 def l1_loss(prediction: Any, target: Any, reduction: str = "mean") -> Tensor:
     """|prediction - target|, of one shape; the gradient is 0 where they are equal."""
     x, t = _pair("l1_loss", prediction, target)
     return reduced("l1_loss", abs(sub(x, t)), reduction)
 
 
-@on_one_device
+@composition
 def huber_loss(prediction: Any, target: Any, reduction: str = "mean", delta: float = 1.0) -> Tensor:
     """d^2 / 2 where |d| <= delta, delta (|d| - delta / 2) elsewhere, for d = prediction - target.
 
@@ -187,7 +194,7 @@ def huber_loss(prediction: Any, target: Any, reduction: str = "mean", delta: flo
     return reduced("huber_loss", mul(kept, sub(d, mul(kept, 0.5))), reduction)
 
 
-@on_one_device
+@composition
 def smooth_l1_loss(
     prediction: Any, target: Any, reduction: str = "mean", beta: float = 1.0
 ) -> Tensor:
@@ -209,14 +216,14 @@ def smooth_l1_loss(
     return reduced("smooth_l1_loss", losses, reduction)
 
 
-@on_one_device
+@composition
 def kl_div(log_probs: Any, target: Any, reduction: str = "mean") -> Tensor:
     """target (log(target) - log_probs), the terms of the Kullback-Leibler divergence of target.
 
     The logarithms of the other distribution come first, as in PyTorch. Both have one shape; a
     target of 0 gives 0. The divergence of one distribution is the sum of the terms;
-    "mean" divides by the number of all elements, so of a batch (N, C) the mean divergence is
-    "sum" divided by N.
+    "mean" divides by the number of all elements, "batchmean", the mean divergence of a batch
+    (N, ...), by N.
 
     >>> kl_div([-1.0, -1.0], [1.0, 0.0], "none").tolist()
     [1.0, 0.0]
@@ -224,10 +231,12 @@ def kl_div(log_probs: Any, target: Any, reduction: str = "mean") -> Tensor:
     x, t = _pair("kl_div", log_probs, target)
     absent = logical_and(equal(t, 0.0), equal(x, -float("inf")))
     terms = sub(xlogy(t, t), mul(t, select(absent, 0.0, x)))
+    if choice("kl_div", "reduction", reduction, (*REDUCTIONS, "batchmean")) == "batchmean":
+        return div(sum(terms), float(*shape_of(x)[:1] or (1,)))
     return reduced("kl_div", terms, reduction)
 
 
-@on_one_device
+@composition
 def hinge(scores: Any, target: Any, reduction: str = "mean") -> Tensor:
     """max(0, 1 - target * scores), for targets of -1 and 1.
 
@@ -240,7 +249,7 @@ def hinge(scores: Any, target: Any, reduction: str = "mean") -> Tensor:
     return reduced("hinge", relu(sub(1.0, mul(t, x))), reduction)
 
 
-@on_one_device
+@composition
 def cosine_similarity(x: Any, y: Any, axis: int = -1, eps: float = 1e-8) -> Tensor:
     """sum(x y) / (max(|x|, eps) max(|y|, eps)) along `axis`, the cosine of the angle of vectors.
 
@@ -302,7 +311,7 @@ def reduced(name: str, losses: Tensor, reduction: str) -> Tensor:
 # --- Losses of distributions ----------------------------------------------------------------------
 
 
-@on_one_device
+@composition
 def gaussian_nll_loss(
     mean: Any,
     target: Any,
@@ -336,7 +345,7 @@ def gaussian_nll_loss(
     return reduced(name, losses, reduction)
 
 
-@on_one_device
+@composition
 def poisson_nll_loss(
     prediction: Any,
     target: Any,
@@ -377,7 +386,7 @@ _LOG_2PI = math.log(2 * math.pi)
 # --- Losses that compare vectors or scores --------------------------------------------------------
 
 
-@on_one_device
+@composition
 def triplet_margin_loss(
     anchor: Any,
     positive: Any,
@@ -415,7 +424,7 @@ def triplet_margin_loss(
     return reduced(name, relu(add(sub(distance(a, right), far), margin)), reduction)
 
 
-@on_one_device
+@composition
 def cosine_embedding_loss(
     x: Any, y: Any, target: Any, reduction: str = "mean", margin: float = 0.0
 ) -> Tensor:
@@ -440,7 +449,7 @@ def cosine_embedding_loss(
     return reduced(name, select(equal(target, 1), sub(1.0, cosine), apart), reduction)
 
 
-@on_one_device
+@composition
 def margin_ranking_loss(
     x: Any, y: Any, target: Any, reduction: str = "mean", margin: float = 0.0
 ) -> Tensor:
@@ -459,7 +468,7 @@ def margin_ranking_loss(
 # --- Losses of class labels -----------------------------------------------------------------------
 
 
-@on_one_device
+@composition
 def cross_entropy(
     logits: Any,
     labels: Any,
@@ -467,6 +476,7 @@ def cross_entropy(
     weight: Any = None,
     ignore_index: int | None = None,
     label_smoothing: float = 0.0,
+    axis: int = 1,
 ) -> Tensor:
     """-sum_c w_c ((1 - e) t_c + e / C) log softmax(logits)_c, the cross entropy with the labels.
 
@@ -474,6 +484,7 @@ def cross_entropy(
     standing for t_c = 1 at its class and 0 elsewhere; or t itself, probabilities of the logits'
     shape. weight: w, (C,) floats, by default 1. label_smoothing: e, from 0 to 1 (Szegedy et al.
     2015). ignore_index: integer labels that are it, a class or not, count nowhere; their loss is 0.
+    axis: that of the classes: -1 for logits (N, ..., C), as of sequences.
 
     reduction: "none" gives (N, ...), "sum" their sum, "mean" their mean: for integer labels
     weighted, sum(losses) / sum(w at the labels that count), which is NaN where none does. These are
@@ -486,6 +497,7 @@ def cross_entropy(
     Tensor(1.3862944, shape=(), dtype=float32)
     """
     label_smoothing = probability("cross_entropy", "label_smoothing", label_smoothing)
+    logits, labels = _classes_second("cross_entropy", logits, labels, axis)
     plain = weight is None and ignore_index is None and not label_smoothing
     if plain and (len(shape_of(logits)), len(shape_of(labels))) == (2, 1):
         return CrossEntropy(reduction)(logits, labels)[0]
@@ -499,13 +511,14 @@ def cross_entropy(
     return _total(target, losses, reduction)
 
 
-@on_one_device
+@composition
 def nll_loss(
     log_probs: Any,
     labels: Any,
     reduction: str = "mean",
     weight: Any = None,
     ignore_index: int | None = None,
+    axis: int = 1,
 ) -> Tensor:
     """-w_c log_probs_c at each label c, the negative log likelihood of the labels.
 
@@ -515,6 +528,7 @@ def nll_loss(
     >>> nll_loss([[-0.5, -1.0], [-2.0, -0.25]], [0, 1])
     Tensor(0.375, shape=(), dtype=float32)
     """
+    log_probs, labels = _classes_second("nll_loss", log_probs, labels, axis)
     target = _targets("nll_loss", log_probs, labels, weight, ignore_index)
     classes, rank = shape_of(log_probs)[1], len(shape_of(log_probs))
     numbers = np.arange(classes, dtype=target.labels.dtype).reshape(-1, *(1,) * (rank - 2))
@@ -522,6 +536,15 @@ def nll_loss(
     losses = neg(sum(select(hits, log_probs, 0.0), 1))
     losses = select(outside(target.labels, classes), float("nan"), losses)
     return _total(target, _weighted(target, losses), reduction)
+
+
+def _classes_second(name: str, scores: Any, labels: Any, axis: int) -> tuple[Any, Any]:
+    """The scores, and labels of their shape, with the classes moved from that axis to axis 1."""
+    if axis == 1:
+        return scores, labels
+    at = normal_axis(name, axis, len(shape_of(scores)))
+    shares = shape_of(labels) == shape_of(scores)
+    return moveaxis(scores, at, 1), moveaxis(labels, at, 1) if shares else labels
 
 
 class _Targets(NamedTuple):
@@ -580,7 +603,7 @@ def _would_do(name: str, shape: tuple[int, ...], given: tuple[int, ...]) -> str:
     if given[1:2] == (1,) and given[2:] == shape[2:]:
         return f"; labels[{', '.join([':', '0', *':' * len(shape[2:])])}] has that shape"
     if len(shape) > 2 and given == shape[:-1]:
-        return f"; ops.moveaxis({name}, -1, 1) has the classes on axis 1"
+        return "; axis=-1 of the loss has the classes there"
     return ""
 
 
@@ -653,7 +676,7 @@ def _by_shares(
 # --- Connectionist temporal classification --------------------------------------------------------
 
 
-@on_one_device
+@composition
 def ctc_loss(
     log_probs: Any,
     targets: Any,

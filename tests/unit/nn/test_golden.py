@@ -32,6 +32,7 @@ INPUTS = {
     "pair": PAIR,
     "probabilities": PROBS,
     "logs": (np.log(PROBS[0]), PROBS[1]),
+    "weighted": (*PAIR, np.abs(fill((3,), 9))),
     "signs": (PAIR[0], np.sign(fill((3, 4), 7))),
     "bits": (PAIR[0], np.maximum(np.sign(fill((3, 4), 7)), 0)),
     "ranks": (*PAIR, np.sign(fill((3, 4), 7))),
@@ -117,6 +118,7 @@ GOLDEN = {
     "nn.CosineEmbeddingLoss('sum', -0.5)": ("angles", 1.63016849, -0.482678721, 0),
     "nn.MarginRankingLoss('mean', 0.5)": ("ranks", 0.341552289, -0.252417497, 0),
     "nn.BCEWithLogitsLoss('mean', [1, 2, 3, 4], [0.5])": ("bits", 0.452689166, 0.12457429, 0),
+    "nn.SampleWeighted(nn.MSELoss('none'))": ("weighted", 6.16594484, -6.46444394, 0),
     "nn.CTCLoss()": ("paths", 2.15242979, -3.85725111, 0),
 }  # fmt: skip
 # In training they draw; in evaluation they are the identity.

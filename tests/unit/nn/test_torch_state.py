@@ -148,3 +148,56 @@ def test_a_graph_loads_nothing():
 
     with pytest.raises(CheckpointError, match="refuses to run in a graph"):
         ml.jit(f)(drawn(2, 2))
+
+
+def shared():
+    """A network with a Dense under two names, and a table that shares the Dense's weight."""
+    net = nn.CellDict({"a": nn.Dense(3, 3), "table": nn.Embedding(3, 3), "norm": nn.BatchNorm1d(3)})
+    net["b"] = net["a"]
+    net["table"].weight = net["a"].weight
+    return net
+
+
+@pytest.mark.parametrize("make", [network, shared])
+def test_the_way_back_gives_what_was_taken(make):
+    net = make()
+    given = nn.torch_state(net)
+    values = net.state_dict()
+    assert all(np.array_equal(given[n], state_of(n, v)) for n, v in values.items())
+    for parameter in net.get_parameters():
+        parameter.set_data(np.zeros(parameter.shape, np.float32))
+    net2 = network() if make is network else None
+    if net2 is not None:
+        nn.load_torch_state(net2, given)
+        assert all(np.array_equal(v, values[n]) for n, v in net2.state_dict().items())
+    assert all(array.any() or n.endswith(("bias", "mean", "tracked")) for n, array in given.items())
+
+
+def state_of(name, value):
+    return value.T if name in ("4.weight", "a.weight") else value
+
+
+def test_names_of_shared_weights_are_all_there_each_in_its_layout():
+    net = shared()
+    given = nn.torch_state(net)
+    weight = net["a"].weight.asnumpy()
+    assert np.array_equal(given["a.weight"], weight.T)
+    assert np.array_equal(given["b.weight"], weight.T)
+    assert np.array_equal(given["table.weight"], weight)
+    assert given["norm.num_batches_tracked"].tolist() == 0
+    with pytest.raises(CheckpointError, match="torch_state got dict; give a Cell"):
+        nn.torch_state({})
+
+
+def test_pytorch_takes_it():
+    torch = pytest.importorskip("torch", reason="no torch")
+    net = network()
+    there = torch.nn.Sequential(
+        torch.nn.Conv2d(1, 2, 3), torch.nn.BatchNorm2d(2), torch.nn.ReLU(), torch.nn.Flatten(),
+        torch.nn.Linear(8, 3),
+    )  # fmt: skip
+    state = {name: torch.from_numpy(array) for name, array in nn.torch_state(net).items()}
+    there.load_state_dict(state)
+    x = drawn(4, 1, 4, 4)
+    expected = there.eval()(torch.from_numpy(x)).detach().numpy()
+    np.testing.assert_allclose(net.set_train(False)(x).asnumpy(), expected, 1e-5, 1e-6)

@@ -5,8 +5,8 @@ import pytest
 from scipy import special
 
 import miniml as ml
-from miniml import ops
-from miniml.errors import DTypeError, OutOfRangeError, ShapeError, ValueRefusedError
+from miniml import nn, ops, optim
+from miniml.errors import DTypeError, MinimlError, OutOfRangeError, ShapeError, ValueRefusedError
 from miniml.grad import grad
 from miniml.testing import gradcheck
 
@@ -203,3 +203,82 @@ class Scaled(ml.nn.Cell):
 
     def construct(self, x):
         return x * self.w
+
+
+@pytest.mark.parametrize("axis", [-1, 0, 2])
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+def test_classes_on_another_axis(axis, reduction):
+    draw = np.random.default_rng(3)
+    logits, labels = draw.normal(size=(2, 3, 4)), draw.integers(0, 3, (2, 4))
+    shares, weight = draw.dirichlet(np.ones(3), (2, 4)), np.array([1.0, 2.0, 0.5])
+    moved = np.moveaxis(logits, 1, axis)
+    options = {"reduction": reduction, "weight": weight}
+    for fn, more in ((ops.cross_entropy, {"label_smoothing": 0.1}), (ops.nll_loss, {})):
+        for other in ({}, {"ignore_index": 1}):
+            given = {**options, **more, **other}
+            expected = fn(logits, labels, **given).asnumpy()
+            got = fn(moved, labels, **given, axis=axis).asnumpy()
+            np.testing.assert_allclose(got, expected, 1e-12)
+    expected = ops.cross_entropy(logits, np.moveaxis(shares, -1, 1), reduction).asnumpy()
+    got = ops.cross_entropy(moved, np.moveaxis(shares, -1, axis), reduction, axis=axis).asnumpy()
+    np.testing.assert_allclose(got, expected, 1e-12)
+    for layer in (nn.CrossEntropyLoss, nn.NLLLoss):
+        found = layer(weight, reduction=reduction, axis=axis)
+        assert f"axis={axis}" in repr(found)
+        same = layer(weight, reduction=reduction)(logits, labels).asnumpy()
+        np.testing.assert_allclose(found(moved, labels).asnumpy(), same, 1e-12)
+    assert gradcheck(lambda x: ops.cross_entropy(x, labels, axis=axis), moved).ok
+
+
+def test_an_axis_that_there_is_not_and_one_that_would_do():
+    with pytest.raises(MinimlError, match="axis"):
+        ops.cross_entropy(X, LABELS, axis=2)
+    with pytest.raises(ShapeError, match="axis=-1 of the loss has the classes there"):
+        ops.cross_entropy(np.zeros((2, 4, 3)), np.zeros((2, 4), int))
+
+
+def test_batchmean_is_the_mean_divergence_of_the_rows():
+    logs = np.log(np.stack([PROBS, PROBS[::-1]]))
+    shares = np.stack([SHARES, SHARES])
+    expected = special.rel_entr(shares, np.exp(logs)).sum() / 2
+    assert ops.kl_div(logs, shares, "batchmean").item() == pytest.approx(expected, rel=1e-12)
+    assert nn.KLDivLoss("batchmean")(logs, shares).item() == pytest.approx(expected, rel=1e-12)
+    with pytest.raises(ValueRefusedError, match="'sum', 'none', 'batchmean'"):
+        nn.KLDivLoss("batchmeans")
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+def test_losses_of_weighted_rows(reduction):
+    draw = np.random.default_rng(4)
+    logits, labels = draw.normal(size=(5, 3, 2)), draw.integers(0, 3, (5, 2))
+    weight = draw.uniform(0.0, 2.0, 5)
+    logs = logits - special.logsumexp(logits, 1, keepdims=True)
+    losses = -np.take_along_axis(logs, labels[:, None], 1)[:, 0] * weight[:, None]
+    expected = {"none": losses, "sum": losses.sum(), "mean": losses.sum() / (2 * weight.sum())}
+    for loss in (
+        nn.CrossEntropyLoss(reduction="none"),
+        lambda o, y: ops.cross_entropy(o, y, "none"),
+    ):
+        found = nn.SampleWeighted(loss, reduction)(logits, labels, weight)
+        np.testing.assert_allclose(found.asnumpy(), expected[reduction], 1e-12)
+
+
+def test_weighted_rows_learn_as_rows_that_stand_there_as_often():
+    x, y = np.random.default_rng(5).normal(size=(3, 2)).astype(np.float32), np.array([0, 1, 1])
+    weight, repeated = np.float32([1, 0, 3]), [0, 2, 2, 2]
+    found = []
+    for loss, batch in (
+        (nn.SampleWeighted(nn.CrossEntropyLoss(reduction="none")), (x, y, weight)),
+        (nn.CrossEntropyLoss(), (x[repeated], y[repeated])),
+    ):
+        ml.manual_seed(0)
+        net = nn.Dense(2, 2)
+        row = ml.train.Model(net, loss, optim.SGD(net.trainable_params(), lr=0.1))
+        (row,) = row.fit(*batch, epochs=1, show=False)
+        found.append((row["loss"], *net.weight.asnumpy().ravel()))
+    np.testing.assert_allclose(found[0], found[1], 1e-5)
+    loss = nn.SampleWeighted(nn.MSELoss())
+    with pytest.raises(ShapeError, match=r"losses of shape \(\) .*reduction='none'"):
+        loss(x, x, weight)
+    with pytest.raises(MinimlError, match=r"SampleWeighted got .*'mse'"):
+        nn.SampleWeighted("mse")

@@ -137,7 +137,7 @@ def test_predict_takes_the_trees_that_fit_takes(kind, rows):
     x = draw.normal(size=(rows, 4)).astype(np.float32)
     net = Takes(take)
     given = make(x, draw.normal(size=(rows, 2)).astype(np.float32))
-    scores = train.Model(net, nn.CrossEntropyLoss()).predict(given, size=8)
+    scores = train.Model(net, nn.CrossEntropyLoss()).predict(given, batch_size=8)
     assert scores.shape == (rows, 3)
     assert np.allclose(scores, x @ net.dense.weight.asnumpy() + net.dense.bias.asnumpy(), atol=1e-5)
 

@@ -271,14 +271,16 @@ def test_every_callback_is_told_of_the_end_whatever_others_raise(tmp_path, whole
 def test_batches_of_another_number_are_of_another_run(tmp_path):
     path, batches = tmp_path / "run.safetensors", list(DataLoader(X, Y, size=16))
     with pytest.raises(OSError, match="disk"):
-        model().fit(batches, 1, callbacks=[Breaks("on_epoch", 1, fails)], resume=path, show=False)
+        model().fit(
+            batches, epochs=1, callbacks=[Breaks("on_epoch", 1, fails)], resume=path, show=False
+        )
     with pytest.raises(CheckpointError, match=r"'done': 4, .* in the file, 3 batches here"):
-        model().fit(batches[:3], 1, resume=path, show=False)
+        model().fit(batches[:3], epochs=1, resume=path, show=False)
     path.unlink()
-    model().fit(DataLoader(X[:30], Y[:30], size=16), 1, resume=path, show=False)
+    model().fit(DataLoader(X[:30], Y[:30], size=16), epochs=1, resume=path, show=False)
     rest = DataLoader(X[:30], Y[:30], size=16, drop_last=False)
     with pytest.raises(CheckpointError, match=r"data\.batches 1 in the file, 2 here"):
-        model().fit(rest, 2, resume=path, show=False)
+        model().fit(rest, epochs=2, resume=path, show=False)
 
 
 def test_files_of_other_runs_are_refused_and_nothing_changes(tmp_path, whole):
@@ -356,7 +358,7 @@ def test_the_stream_of_a_layer_is_saved_and_goes_on_with_the_run(tmp_path):
         net = nn.Sequential(Noisy())
         learner = train.Model(net, nn.CrossEntropyLoss(), optim.SGD(net.trainable_params(), lr=0.1))
         data, path = DataLoader(X, Y, size=16, seed=1), tmp_path / name
-        learner.fit(data, 3, callbacks=callbacks, resume=path, save_every=1, show=False)
+        learner.fit(data, epochs=3, callbacks=callbacks, resume=path, save_every=1, show=False)
         return path.read_bytes(), net[0].stream.state.tolist()
 
     with pytest.raises(OSError, match="callback"):

@@ -57,7 +57,7 @@ def fit(learner, path, save_every):
     data = DataLoader(X, Y, size=8, seed=1, prefetch=2 * (save_every == 2))
     callbacks = [Counts(), train.Log(f"{path}.log"), train.EarlyStopping(9, "loss")]
     options = {"validation": data, "callbacks": callbacks, "show": False}
-    learner.fit(data, 3, resume=path, save_every=save_every, **options)
+    learner.fit(data, epochs=3, resume=path, save_every=save_every, **options)
 
 
 def held(learner, path):

@@ -85,3 +85,30 @@ def test_parameters_of_a_loss_and_functions_are_fine():
     joined = optim.SGD([*net.trainable_params(), *other.trainable_params()], lr=0.1)
     ml.train_step(net, lambda out, y: CE(other(out), y), joined)(X, Y)
     ml.train_step(lambda x: other(net(x)), CE, optim.SGD(other.trainable_params(), lr=0.1))(X, Y)
+
+
+class Hides(nn.Cell):
+    """A cell that calls a layer which is no attribute of it."""
+
+    def __init__(self, layer):
+        self.dense, self.function = nn.Dense(4, 3), lambda x: layer(x) * 2.0
+
+    def construct(self, x):
+        return self.function(self.dense(x))
+
+
+def test_a_parameter_that_nothing_uses_is_refused_but_not_where_a_function_may_use_it():
+    net, other = nn.Dense(4, 3), nn.Dense(3, 3)
+    joined = optim.SGD([*net.trainable_params(), *other.trainable_params()], lr=0.1)
+    message = "SGD with weight, bias, which neither Dense nor CrossEntropyLoss has; make it with"
+    with pytest.raises(MinimlError, match=message):
+        ml.train_step(net, CE, joined)
+    hides, before = Hides(other), other.weight.asnumpy()
+    params = [*hides.trainable_params(), *other.trainable_params()]
+    ml.train_step(hides, CE, optim.SGD(params, lr=0.1))(X, Y)
+    assert not np.array_equal(before, other.weight.asnumpy())
+    own = [*net.trainable_params(), *other.trainable_params()]
+    for metrics in ([], [ml.train.accuracy()]):
+        ml.train.Model(net, lambda out, y: CE(other(out), y), optim.SGD(own, lr=0.1), metrics)
+        with pytest.raises(MinimlError, match="SGD with weight, bias, which neither Dense nor"):
+            ml.train.Model(net, CE, joined, metrics)

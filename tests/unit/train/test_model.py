@@ -50,7 +50,7 @@ def test_fit_is_the_loop_by_hand_bit_by_bit():
 def test_evaluation_takes_every_row_without_dropout_and_leaves_modes_alone():
     fitted = model([train.accuracy()])
     fitted.net[0].set_train(False)
-    scores = fitted.predict(X, size=32)
+    scores = fitted.predict(X, batch_size=32)
     found = fitted.evaluate(DataLoader(X, Y, size=16))
     shifted = scores - scores.max(1, keepdims=True)
     nll = np.log(np.exp(shifted).sum(1)) - shifted[np.arange(70), Y]
@@ -79,7 +79,7 @@ def test_predict_joins_only_what_has_a_row_for_each():
     assert out.shape == (5, 2, 3)
     assert h.shape == (1, 5, 3)
     with pytest.raises(ShapeError, match=r"shape \(1, 2, 3\) for a batch of 2 rows; .*batch first"):
-        learner.predict(x, size=2)
+        learner.predict(x, batch_size=2)
 
 
 def test_a_dataset_of_pairs_gives_inputs_and_labels():
@@ -95,14 +95,17 @@ def test_a_dataset_of_pairs_gives_inputs_and_labels():
     ("call", "message"),
     [
         (
-            lambda m: m.fit(loader(), 1, callbacks=train.EarlyStopping()),
+            lambda m: m.fit(loader(), epochs=1, callbacks=train.EarlyStopping()),
             r"callbacks=\[train\.Early",
         ),
         (
-            lambda m: m.fit(loader(), 1, callbacks=[train.EarlyStopping]),
+            lambda m: m.fit(loader(), epochs=1, callbacks=[train.EarlyStopping]),
             r"make one: EarlyStopping\(",
         ),
-        (lambda m: m.fit(loader(), 1, callbacks=[train.EarlyStopping()]), "; give fit validation="),
+        (
+            lambda m: m.fit(loader(), epochs=1, callbacks=[train.EarlyStopping()]),
+            "; give fit validation=",
+        ),
         (lambda m: model(train.accuracy()), r"got a Metric; give a list, as metrics=\[train\.acc"),
         (lambda m: m.predict(loader()), "predict got a DataLoader; give it the inputs"),
     ],
@@ -127,11 +130,61 @@ def test_several_inputs_and_labels_and_lists_of_batches():
     assert len(rows) == 2
 
 
+def test_arrays_are_the_loader_of_them():
+    def fit(data, *labels, **options):
+        fitted = model([train.accuracy()])
+        rows = fitted.fit(data, *labels, epochs=2, show=False, **options)
+        return [{**row, "seconds": 0} for row in rows], fitted
+
+    options = {"validation": DataLoader(X, Y, size=70)}
+    rows, loaded = fit(DataLoader(X, Y, size=32, seed=0), **options)
+    ordered, _ = fit(DataLoader(X, Y, size=16), **options)
+    options = {"validation": (X, Y)}
+    assert fit((X, Y), **options)[0] == fit(X, Y, **options)[0] == rows
+    assert fit(ml.Tensor(X), list(Y), batch_size=16, seed=None, **options)[0] == ordered
+    (row, _), _ = fit((X[:5], Y[:5]))  # one batch of all five
+    assert 0 < row["loss"] < 2
+    judged = loaded.evaluate(DataLoader(X, Y, size=16))
+    assert loaded.evaluate(X, Y, batch_size=16) == loaded.evaluate((X, Y), batch_size=16) == judged
+
+
+def test_arrays_in_dicts_and_tuples_are_several_inputs():
+    class Sum(nn.Cell):
+        def __init__(self):
+            self.dense = nn.Dense(4, 3)
+
+        def construct(self, a, b=None):
+            return self.dense(a["u"] + a["v"] if b is None else a + b)
+
+    losses = []
+    for x in ({"u": X, "v": X}, (X, X)):
+        ml.manual_seed(0)
+        (row,) = model(net=Sum()).fit(x, Y, epochs=1, batch_size=35, show=False, validation=(x, Y))
+        losses.append((row["loss"], row["val_loss"]))
+    assert losses[0] == losses[1]
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda m: m.fit(loader(), epochs=1, batch_size=8), "batch_size=8 beside a DataLoader"),
+        (lambda m: m.evaluate([(X, Y)], batch_size=8), "batch_size=8 beside a list"),
+        (lambda m: m.fit(loader(), 3, epochs=1), "got a DataLoader and 1 more; .*epochs=3"),
+        (lambda m: m.fit(X, Y, epochs=1, batch_size=0), "fit got batch_size=0; expected an int"),
+        (lambda m: m.fit(X, 3, epochs=1), "DataLoader got a int"),
+    ],
+)
+def test_what_does_not_go_with_batches_or_arrays_is_refused(call, message):
+    with pytest.raises(MinimlError, match=message):
+        call(model())
+
+
 @pytest.mark.parametrize(
     ("data", "epochs", "message"),
     [
-        ((X, Y), 1, "tuple, which is not a series of batches; give data.DataLoader"),
-        (X, 1, "ndarray, which is not a series of batches"),
+        (3, 1, r"got a int, which is neither arrays, as \(x, y\), nor a series of batches"),
+        (X, 1, "has one source only"),
+        ((X, Y[:60]), 1, r"sources of \[70, 60\] rows"),
         (iter([(X, Y)]), 2, "read once only, for 2 epochs"),
         ([], 1, "without a batch"),
         ([X], 1, r"a batch is a tuple \(x, \*labels\); got a ndarray"),
@@ -170,7 +223,7 @@ def test_scores_with_the_classes_last_are_refused_as_such():
 
     x, labels = np.zeros((32, 8)), np.full((32, 8), 60)
     for data in (DataLoader(x, labels, size=4), [(x, labels)]):
-        with pytest.raises(ShapeError, match=r"\(., 8, 90\) .*moveaxis|\(32, 8, 90\) .*moveaxis"):
+        with pytest.raises(ShapeError, match=r"\(., 8, 90\) .*axis=-1|\(32, 8, 90\) .*axis=-1"):
             train.Model(Last(), nn.CrossEntropyLoss()).evaluate(data)
 
 
@@ -198,7 +251,7 @@ def test_a_model_of_the_wrong_parts_is_refused():
     with pytest.raises(MinimlError, match=r"got a function; expected a Metric, such as train\.acc"):
         train.Model(net, nn.CrossEntropyLoss(), adam, [train.accuracy])
     with pytest.raises(MinimlError, match="callbacks got a function; expected a Callback"):
-        model().fit(DataLoader(X, Y, size=16), 1, callbacks=[lambda run: None])
+        model().fit(DataLoader(X, Y, size=16), epochs=1, callbacks=[lambda run: None])
     with pytest.raises(MinimlError, match="EarlyStopping got patience=0"):
         train.EarlyStopping(0)
     with pytest.raises(ArityError, match=r"does not take larger_is_better=True .*mode="):
@@ -299,9 +352,9 @@ def test_a_nan_is_never_better_and_leaves_the_best(mode, seed, tmp_path, monkeyp
 def test_a_number_of_unknown_direction_is_asked_for():
     own = train.Metric("own", (), lambda out, y: 0.0, float)
     with pytest.raises(MinimlError, match=r"EarlyStopping follows 'own', .*mode='max' or mode='mi"):
-        model([own]).fit(loader(), 1, callbacks=[train.EarlyStopping(2, "own")], show=False)
+        model([own]).fit(loader(), epochs=1, callbacks=[train.EarlyStopping(2, "own")], show=False)
     risen = train.Metric("own", (), lambda out, y: 0.0, float, larger_is_better=True)
-    model([risen]).fit(loader(), 1, callbacks=[train.EarlyStopping(2, "own")], show=False)
+    model([risen]).fit(loader(), epochs=1, callbacks=[train.EarlyStopping(2, "own")], show=False)
 
 
 def test_a_line_an_epoch_where_there_is_no_terminal(capsys):

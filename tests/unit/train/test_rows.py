@@ -198,5 +198,5 @@ def test_aux_that_is_no_number_is_refused(aux, message):
 
 def test_early_stopping_follows_aux_in_the_direction_it_is_told():
     patient = train.EarlyStopping(1, "val_right", mode="max")
-    aux_model().fit([(X, KIND)], 2, [(X, KIND)], [patient], show=False)
+    aux_model().fit([(X, KIND)], epochs=2, validation=[(X, KIND)], callbacks=[patient], show=False)
     assert patient.state["best"] < 0
