@@ -7,7 +7,7 @@ import pytest
 
 import miniml as ml
 import miniml.backends.cc
-from miniml import ops
+from miniml import Kernel, Primitive, kernel, ops
 from miniml.backends.machine import get_device
 from miniml.backends.selection import Target
 from miniml.core.abstract import OTHERS, moves
@@ -187,3 +187,55 @@ def test_the_pass_can_be_switched_off():
         assert "Convert" not in str(ml.explain(chain, X, W, BIAS, V))
     with ml.context(**NATIVE):
         assert "Convert" in str(ml.explain(chain, X, W, BIAS, V))
+
+
+def test_a_users_primitive_takes_the_formats_of_its_neighbours_where_it_says_so():
+    seen = []
+
+    class AboutMean(Primitive):
+        """Not elementwise, and the same in every order of the elements."""
+
+        any_format = True
+
+        def infer_shape(self, x):
+            return x
+
+    @kernel("AboutMean", "cpu", "f->f")
+    class AboutMeanCPU(Kernel):
+        def prepare(self, node):
+            super().prepare(node)
+            seen.append(node.inputs[0].format)
+
+        def launch(self, inputs, workspace, outputs, stream):
+            assert inputs[0].shape == outputs[0].shape
+            np.subtract(inputs[0], inputs[0].mean(), out=outputs[0])
+
+    def between(x, w, bias, v):
+        return ops.conv2d(AboutMean()(ops.conv2d(x, w, bias, padding=1)), v)
+
+    assert names(between, X, W, BIAS, V)["Convert"] == 2
+    close(*both(between, X, W, BIAS, V))
+    assert "CHWN" in seen
+
+
+def test_another_primitive_gets_images_in_row_major_order():
+    seen = []
+
+    class RowMean(Primitive):
+        def infer_shape(self, x):
+            return x
+
+    @kernel("RowMean", "cpu", "f->f")
+    class RowMeanCPU(Kernel):
+        def prepare(self, node):
+            super().prepare(node)
+            seen.append(node.inputs[0].format)
+
+        def launch(self, inputs, workspace, outputs, stream):
+            np.subtract(inputs[0], inputs[0].mean((1, 2, 3), keepdims=True), out=outputs[0])
+
+    def between(x, w, bias, v):
+        return ops.conv2d(RowMean()(ops.conv2d(x, w, bias, padding=1)), v)
+
+    close(*both(between, X, W, BIAS, V))
+    assert set(seen) == {None}
