@@ -42,11 +42,13 @@ NAMESPACES = {
     "miniml.viz": "Pictures of graphs and networks",
     "miniml.onnx": "ONNX, in and out",
     "miniml.interop": "PyTorch, JAX, SciPy, scikit-learn",
+    "miniml.distributed": "Several processes",
     "miniml.export": "Programs as C",
     "miniml.errors": "Errors",
     "miniml.ops.rules": "Inference rules by name",
     "miniml.ops.validator": "Checks under MindSpore's names",
 }
+NAMESPACES |= {m: m.rpartition(".")[2].capitalize() for m in PUBLIC if m not in NAMESPACES}
 ALIASES = {
     "miniml": "ml",
     "miniml.nn.init": "nn.init",
