@@ -21,6 +21,10 @@ def order(sampler, size=9, epoch=0, **options):
     ]
 
 
+def joined(batches):
+    return [row for batch in batches for row in batch]
+
+
 SAMPLERS = {
     "weighted": data.weighted(np.ones(90)),
     "stratified": data.stratified(LABELS),
