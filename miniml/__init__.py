@@ -90,7 +90,7 @@ if typing.TYPE_CHECKING:  # checkers read the imports
     from . import testing as testing
     from . import train as train
     from . import viz as viz
-    from .array_api.creation import from_dlpack as from_dlpack
+    from .array_api.functions import from_dlpack as from_dlpack
     from .export import export_c as export_c
     from .grad.batching import vmap as vmap
     from .grad.formula import elementwise as elementwise
@@ -103,7 +103,7 @@ else:  # imported where they are first used: whoever runs a graph needs none of 
     _LATER = ("array_api", "data", "export", "grad", "interop", "nn", "onnx", "optim", "testing")
     _LATER += ("train", "viz")
     _OF = {"recompute": "nn.container", "draw": "viz", "vmap": "grad.batching"}
-    _OF |= {"elementwise": "grad.formula", "from_dlpack": "array_api.creation"}
+    _OF |= {"elementwise": "grad.formula", "from_dlpack": "array_api.functions"}
     _OF["export_c"] = "export"
     _OF |= dict.fromkeys(("load_checkpoint", "save_checkpoint", "train_step"), "train")
     __all__, __dir__, _missing = hints.names(globals(), "errors", "ops", *_LATER, *_OF)

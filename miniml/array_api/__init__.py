@@ -30,22 +30,6 @@ from ..core.dtype import uint64 as uint64
 from ..core.errors import ValueRefusedError
 from . import fft as fft
 from . import linalg as linalg
-from .creation import arange as arange
-from .creation import asarray as asarray
-from .creation import empty as empty
-from .creation import empty_like as empty_like
-from .creation import eye as eye
-from .creation import from_dlpack as from_dlpack
-from .creation import full as full
-from .creation import full_like as full_like
-from .creation import linspace as linspace
-from .creation import meshgrid as meshgrid
-from .creation import ones as ones
-from .creation import ones_like as ones_like
-from .creation import tril as tril
-from .creation import triu as triu
-from .creation import zeros as zeros
-from .creation import zeros_like as zeros_like
 from .dtypes import Info as Info
 from .dtypes import astype as astype
 from .dtypes import can_cast as can_cast
@@ -55,9 +39,11 @@ from .dtypes import isdtype as isdtype
 from .dtypes import result_type as result_type
 from .functions import all as all
 from .functions import any as any
+from .functions import arange as arange
 from .functions import argmax as argmax
 from .functions import argmin as argmin
 from .functions import argsort as argsort
+from .functions import asarray as asarray
 from .functions import broadcast_arrays as broadcast_arrays
 from .functions import broadcast_shapes as broadcast_shapes
 from .functions import clip as clip
@@ -66,14 +52,24 @@ from .functions import count_nonzero as count_nonzero
 from .functions import cumulative_prod as cumulative_prod
 from .functions import cumulative_sum as cumulative_sum
 from .functions import diff as diff
+from .functions import empty as empty
+from .functions import empty_like as empty_like
 from .functions import expand_dims as expand_dims
+from .functions import eye as eye
 from .functions import flip as flip
+from .functions import from_dlpack as from_dlpack
+from .functions import full as full
+from .functions import full_like as full_like
 from .functions import isin as isin
+from .functions import linspace as linspace
 from .functions import matrix_transpose as matrix_transpose
 from .functions import max as max
 from .functions import mean as mean
+from .functions import meshgrid as meshgrid
 from .functions import min as min
 from .functions import nonzero as nonzero
+from .functions import ones as ones
+from .functions import ones_like as ones_like
 from .functions import permute_dims as permute_dims
 from .functions import positive as positive
 from .functions import prod as prod
@@ -91,6 +87,8 @@ from .functions import sum as sum
 from .functions import take as take
 from .functions import take_along_axis as take_along_axis
 from .functions import tensordot as tensordot
+from .functions import tril as tril
+from .functions import triu as triu
 from .functions import unique_all as unique_all
 from .functions import unique_counts as unique_counts
 from .functions import unique_inverse as unique_inverse
@@ -98,6 +96,8 @@ from .functions import unique_values as unique_values
 from .functions import unstack as unstack
 from .functions import var as var
 from .functions import vecdot as vecdot
+from .functions import zeros as zeros
+from .functions import zeros_like as zeros_like
 
 __array_api_version__ = "2025.12"
 

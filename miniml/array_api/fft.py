@@ -8,7 +8,7 @@ from .. import ops
 from ..core.dtype import float32
 from ..core.options import choice
 from ..core.tensor import Tensor
-from .creation import on
+from .functions import on
 
 __all__ = [
     "fft",

@@ -2,7 +2,8 @@
 
 Kernels are registered and the inputs of primitives declared, in either order, and checked against
 each other as soon as both are there. Further on: edits, as of a notebook cell that is run again,
-which leave the NumPy kernel and the C expression of a primitive in doubt.
+which leave the NumPy kernel and the C expression of a primitive in doubt. Last the formats of the
+inputs and outputs of a primitive that are images.
 """
 
 from __future__ import annotations
@@ -20,15 +21,17 @@ from typing import Any, Literal, NoReturn, TypeVar
 import numpy as np
 
 from ..core import epoch
+from ..core.abstract import PLAIN
 from ..core.dtype import bfloat16, float16, float32
 from ..core.errors import DeclarationError, DuplicateError
 from ..core.options import features
 from ..core.scope import Scoped
-from .expressions.functions import C_FUNCTIONS, C_WORDS, unknown_calls
+from .expressions.table import C_FUNCTIONS, C_WORDS, unknown_calls
 from .expressions.table import table as expressions
 from .kernel import (
     Array,
     Body,
+    Formats,
     KernelEntry,
     KernelNode,
     Launch,
@@ -118,7 +121,7 @@ def elementwise_kernel(name: str, expression: str, *signatures: Spec) -> None:
 
     The expression uses the primitive's inputs and numeric attributes by name, as in
     `elementwise_kernel("Snake", "x + sin(alpha * x) / alpha", "f->f", "d->d")`. It may call the
-    functions of `backends.expressions.functions.C_FUNCTIONS`: C's mathematics on any number.
+    functions of `backends.expressions.table.C_FUNCTIONS`: C's mathematics on any number.
     DeclarationError when it names something the primitive does not have, or calls another function.
     """
     _check_expression(name, expression)
@@ -566,3 +569,39 @@ def _values_seen(body: Any) -> list[tuple[type, object]]:
     given = [*cells, *(body.__defaults__ or ()), *(body.__kwdefaults__ or {}).values()]
     by_value = (bool, int, float, str)
     return [(type(v), v if isinstance(v, by_value) else id(v)) for v in given]
+
+
+# --- Images in other memory formats ---------------------------------------------------------------
+
+
+def _ports(name: str) -> tuple[tuple[bool, ...], tuple[bool, ...]]:
+    """For each input and each output, whether it is an image."""
+    spec = specs[name]
+    takes, gives = spec.inputs or (), spec.outputs or ()
+    return tuple(n in spec.images for n in takes), tuple(n in spec.images for n in gives)
+
+
+def image_formats(name: str, format: str, first: str | None = None) -> tuple[Formats, Formats]:
+    """The formats of inputs and outputs: `format` for images, row-major order for the rest; first:
+    the format of the first input, if it is another."""
+    takes, gives = ([format if image else PLAIN for image in part] for part in _ports(name))
+    takes[0] = first or takes[0]
+    return tuple(takes), tuple(gives)
+
+
+def image_format(node: KernelNode) -> str:
+    """The format of the first input image that is not row-major, else row-major order."""
+    pairs = zip(node.inputs, _ports(node.name)[0], strict=True)
+    return next((s.format for s, image in pairs if image and s.format), PLAIN)
+
+
+def image_attr(
+    name: str, signature: Signature, format: str, first: str | None = None
+) -> KernelAttr:
+    """The signature on images in that format; first: as for `image_formats`."""
+    attr, (takes, gives) = KernelAttr(), image_formats(name, format, first)
+    for dtype, at in zip(signature.inputs, takes, strict=True):
+        attr.add_input_attr(dtype, at)
+    for dtype, at in zip(signature.outputs, gives, strict=True):
+        attr.add_output_attr(dtype, at)
+    return attr

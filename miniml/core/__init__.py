@@ -1,6 +1,25 @@
 """The core: values, calls and the settings under which they run.
 
-Low to high: `scope`, `families`; `dtype`, `errors`, `options`, `epoch`; `abstract`, `settings`,
-`hints`, `access`, `files`; `trace`, `primitive`, `bprop`; then, above the operations, `tensor`,
-`parameter`, `infer`.
+Low to high: `scope`; `dtype`, `errors`, `options`, `epoch`; `abstract`, `settings`, `hints`,
+`access`, `files`; `trace`, `primitive`, `bprop`; then, above the operations, `tensor`, `parameter`,
+`infer`. Here stand the families of operations, whose modules have the same names on all floors.
 """
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from importlib import import_module
+from pkgutil import iter_modules
+
+FAMILIES = (
+    "attention", "control", "create", "decomposition", "elementwise", "fourier", "images", "index",
+    "linalg", "norm", "random", "reduce", "shape",
+)  # fmt: skip
+
+
+def load(package: str, folder: Iterable[str]) -> None:
+    """Import the families that have a module in a package: each registers what it has."""
+    here = {module.name for module in iter_modules(folder)}
+    for family in FAMILIES:
+        if family in here:
+            import_module(f"{package}.{family}")

@@ -22,7 +22,7 @@ import numpy as np
 
 from ..backends.registry import LOW, Expression, Row, in_float32, parse
 from .abstract import Abstract, Shape, broadcast
-from .errors import ArityError, DeclarationError
+from .errors import DeclarationError
 
 
 def _flops(primitive: Any, inputs: Sequence[Abstract], outputs: Sequence[Abstract]) -> int:
@@ -50,11 +50,14 @@ class Facts:
     outputs, not of their numbers, which jump, as of draws by rejection: differences do not show
     them. refuses: True where a kernel raises for some values of its inputs, as
     for an index outside an axis: under `vmap` a branch with such a call is computed only for the
-    examples that take it. autocast: where a context asks for 16 bits, "low" computes in them,
-    "wide" in float32, and None as the inputs come. takes_complex: True where it is defined for
-    complex numbers too; others refuse them. flops: `flops(self, inputs, outputs)` counts the
-    floating-point operations of a call from what is known of its tensors; by default one for each
-    number of the outputs, for each that a reduction takes, and none for a view.
+    examples that take it. bounds: of a copy of integers that refuses those outside a range, a
+    property of the instance: the least integer, the end, and one that is taken besides, or None;
+    C then looks for them, and calls the kernel if there is one. autocast: where a context asks for
+    16 bits, "low" computes in them, "wide" in float32, and None as the inputs come. takes_complex:
+    True where it is defined for complex numbers too; others refuse them. flops: `flops(self,
+    inputs, outputs)` counts the floating-point operations of a call from what is known of its
+    tensors; by default one for each number of the outputs, for each that a reduction takes, and
+    none for a view.
     """
 
     view: ClassVar[Literal["reshape", "broadcast", "transpose", "same"] | None] = None
@@ -66,6 +69,7 @@ class Facts:
     rounds: ClassVar[bool | None] = None
     implicit: ClassVar[bool] = False
     refuses: ClassVar[bool] = False
+    bounds: ClassVar[Any] = None
     autocast: ClassVar[Literal["low", "wide"] | None] = None
     takes_complex: ClassVar[bool] = False
     flops: ClassVar[Callable[..., int]] = _flops
@@ -320,19 +324,12 @@ def fill_in(cls: type[Any]) -> None:
                 "outputs would have; say what dtype comes out: def infer_dtype(self): "
                 "return ml.float32"
             )
-        cls.infer_dtype = _like
-
-
-def _like(self: Any, /, *given: Any) -> Any:
-    """The shape or dtype of the input that the outputs are like."""
-    if not given:
-        raise ArityError(f"{self.name} got no input; give at least one")
-    return given[self._like or 0]
+        cls.infer_dtype = cls._like_of
 
 
 def _shapes_like(name: str) -> Callable[..., Any]:
     def infer_shape(self: Any, *shapes: Any) -> Any:
-        shape = _like(self, *shapes)
+        shape = self._like_of(*shapes)
         return shape if self._single else (shape,) * len(self.outputs)
 
     infer_shape.inputs = (name,)  # type: ignore[attr-defined]  # where the class lists none

@@ -218,6 +218,12 @@ class Primitive(Facts):
         """The tuple of outputs as the caller sees it: bare when the primitive has one output."""
         return outs[0] if self._single else outs
 
+    def _like_of(self, /, *given: Any) -> Any:
+        """The shape or dtype, of those of the inputs, that outputs without a rule have."""
+        if not given:
+            raise ArityError(f"{self.name} got no input; give at least one")
+        return given[self._like or 0]
+
     def add_prim_attr(self, name: str, value: Any) -> Primitive:
         """Record one more attribute; only inside a classic `__init__`."""
         self.__setattr__(name, value)

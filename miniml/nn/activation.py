@@ -8,9 +8,8 @@ from .. import ops
 from ..core.options import counts, number
 from ..graph.tracing import as_tensor
 from . import init
-from .arguments import beside, refuse_shape, shape_of
 from .cell import Cell, differing
-from .function import FunctionCell
+from .layer import FunctionCell, beside, refuse_shape, shape_of
 
 __all__ = [
     "CELU", "ELU", "GELU", "HardSigmoid", "HardSwish", "HardTanh", "Identity", "LeakyReLU",

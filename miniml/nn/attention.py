@@ -15,8 +15,8 @@ from ..graph.tracing import as_tensor
 from ..ops.checks import is_one_integer, on_device_of
 from ..ops.composed.losses import checked
 from . import init
-from .arguments import beside, refuse_shape, shape_of
 from .cell import Cell, differing
+from .layer import beside, refuse_shape, shape_of
 from .linear import Dense, affine
 from .norm import Dropout, LayerNorm
 

@@ -22,8 +22,8 @@ from ..ops.images import (
     same_padding,
 )
 from . import init
-from .arguments import beside, refuse_shape, shape_of, shape_of_images
 from .cell import Cell, differing
+from .layer import beside, refuse_shape, shape_of, shape_of_images
 
 __all__ = [
     "AdaptiveAvgPool1d", "AdaptiveAvgPool2d", "AdaptiveAvgPool3d", "AdaptiveMaxPool1d",

@@ -9,8 +9,8 @@ from .. import ops
 from ..core.options import choice, counts, flag, integer
 from ..ops.composed.embedding import BAG_MODES
 from . import init
-from .arguments import refuse_shape, shape_of
 from .cell import Cell, differing
+from .layer import refuse_shape, shape_of
 
 __all__ = ["Dense", "Embedding", "EmbeddingBag"]
 

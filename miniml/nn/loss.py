@@ -15,9 +15,8 @@ from ..core.options import integer, number, probability
 from ..core.parameter import Parameter
 from ..graph.tracing import as_tensor
 from ..ops.norm import check_reduction
-from .arguments import on_one_device, shape_of
 from .cell import Cell, differing
-from .function import CHECKS, FunctionCell
+from .layer import CHECKS, FunctionCell, on_one_device, shape_of
 
 __all__ = [
     "BCELoss", "BCEWithLogitsLoss", "CTCLoss", "CosineEmbeddingLoss", "CosineSimilarity",

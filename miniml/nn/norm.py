@@ -10,8 +10,8 @@ from ..core.errors import ValueRefusedError
 from ..core.options import count, counts, flag, number, probability
 from ..graph.tracing import as_tensor
 from . import init
-from .arguments import beside, refuse_shape, shape_of, shape_of_images
 from .cell import Cell, differing
+from .layer import beside, refuse_shape, shape_of, shape_of_images
 
 __all__ = [
     "BatchNorm1d", "BatchNorm2d", "Dropout", "Dropout1d", "Dropout2d", "GroupNorm",

@@ -15,8 +15,8 @@ from ..core.parameter import Parameter
 from ..core.tensor import Tensor
 from ..ops.composed.losses import checked
 from . import init
-from .arguments import beside, refuse_shape, shape_of
 from .cell import Cell, differing
+from .layer import beside, refuse_shape, shape_of
 from .linear import affine
 
 __all__ = ["GRU", "LSTM", "RNN"]

@@ -25,6 +25,7 @@ from ..backends.cc.native import (
     Run,
     call_back,
     copy,
+    copy_bounded,
     made_usable,
     native_run,
     note_times,
@@ -633,7 +634,7 @@ class Natives:
         match step:
             case KernelLaunch(node, kernel) if kernel.native is not None:
                 return self._launch(node, kernel, run)
-            case KernelLaunch(node, kernel) if self.calls_back:
+            case KernelLaunch(node, kernel) if self.calls_back or _is_bounded(node, kernel):
                 return self._launch(node, kernel, run)
             case View(node) if node in self.memory.copies:
                 target, array = self.memory.copies[node]
@@ -657,11 +658,13 @@ class Natives:
         if any(self.address(var) is None for var in node.inputs):
             return None
         calls, inputs = list[Call](), list[_Operand]()
+        bounded = _is_bounded(node, kernel)
+        any_strides = kernel.native is None and kernel.strided and not bounded
         for var, strides in zip_longest(node.inputs, kernel.node.strides):
             address = self.address(var)
             assert address is not None
-            operand, strided = self._operand(address, run), strides is not None
-            if not address.dense and not (strided or (kernel.native is None and kernel.strided)):
+            operand, strided = self._operand(address, run), any_strides or strides is not None
+            if not (address.dense or strided):
                 dense = self.memory.dense(var)
                 calls.append(copy(dense, operand, address.layout))
                 operand, address = dense, _Address(read_only(dense))
@@ -669,7 +672,12 @@ class Natives:
         targets = [_Operand(self._target(v, run), self._layout(v)) for v in node.outputs]
         scratch = self.memory.scratch(node)
         if kernel.native is None:
-            return [*calls, _called_back(node, kernel, inputs, scratch, targets)]
+            called = _called_back(node, kernel, inputs, scratch, targets)
+            if bounded:
+                (source,), (target,) = inputs, targets
+                given = source.operand, source.layout, node.primitive.bounds
+                called = copy_bounded(target.operand, *given, called)
+            return [*calls, called]
         operands = *(o.operand for o in (*inputs, *targets)), *scratch
         return [*calls, *kernel.native.calls_on(operands)]
 
@@ -733,6 +741,11 @@ def _called_back(
             raise
 
     return call_back(launch, moving)
+
+
+def _is_bounded(node: Node, kernel: BoundKernel) -> bool:
+    """True for a copy of integers that C makes where they are in bounds."""
+    return node.primitive.bounds is not None and kernel.entry.built_in
 
 
 def has_native(steps: Sequence[Step]) -> bool:

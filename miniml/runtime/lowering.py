@@ -37,7 +37,7 @@ from ..graph.passes.rewrite import prune
 from ..graph.tracing import trace_graph
 from ..ops.control import Scan
 from ..ops.elementwise import Cast
-from ..ops.index import Gather, IndexAdd, Scatter
+from ..ops.index import Gather, IndexAdd, PutAlongAxisAdd, Scatter, ScatterAdd, TakeAlongAxis
 from ..ops.linalg import MatMul, parse
 from ..ops.norm import CheckedLabels
 from ..ops.shape import Slice
@@ -390,6 +390,11 @@ class CheckedIndices(Primitive):
     windows: tuple[Window, ...]
     like = "indices"
 
+    @property
+    def bounds(self) -> tuple[int, int, int | None]:
+        """The indices of an axis; negative ones count from its end."""
+        return -self.extent, self.extent, None
+
 
 @kernel("CheckedIndices", "cpu", "i->i", "l->l")
 def checked_indices(
@@ -421,7 +426,29 @@ class PutRows(Scatter):
     differentiable = False
 
 
-_CHECKED: dict[str, type[Primitive]] = {"Gather": Lookup, "IndexAdd": AddRows, "Scatter": PutRows}
+class LookupAlong(TakeAlongAxis):
+    """TakeAlongAxis by indices that have been checked."""
+
+    differentiable = False
+
+
+class AddAlong(PutAlongAxisAdd):
+    """PutAlongAxisAdd at indices that have been checked."""
+
+    differentiable = False
+
+
+class AddToRows(ScatterAdd):
+    """ScatterAdd at indices that have been checked."""
+
+    differentiable = False
+
+
+_CHECKED: dict[str, type[Primitive]] = {
+    "Gather": Lookup, "IndexAdd": AddRows, "Scatter": PutRows, "TakeAlongAxis": LookupAlong,
+    "PutAlongAxisAdd": AddAlong, "ScatterAdd": AddToRows,
+}  # fmt: skip
+_ADDS = (IndexAdd, PutAlongAxisAdd, ScatterAdd)
 _NAMES = {"Split", *_CHECKED}
 
 
@@ -466,13 +493,13 @@ class _Movement:
         return replace(self.graph, nodes=(*self.first, *self.nodes))
 
     def _use(self, node: Node) -> _Use | None:
-        """A node's use of its indices, the last of its inputs, if its kernel would be NumPy's and
-        there is one in C."""
+        """A node's use of its indices, if its kernel would be NumPy's and there is one in C."""
         if not self._replaceable(node) or not _by_rows(node):
             return None
-        whole = (node.inputs if node.primitive.name == "Gather" else node.outputs)[0].abstract.shape
+        read = isinstance(node.primitive, Gather | TakeAlongAxis)
+        whole = (node.inputs if read else node.outputs)[0].abstract.shape
         (axis,) = node.attrs.get("axes") or (node.attrs.get("axis", 0) % len(whole),)
-        root, seen = self._seen(node.inputs[-1])
+        root, seen = self._seen(node.inputs[_indices_at(node)])
         first = start_of(seen) - start_of(self._arrays[root])
         strides = tuple([s // seen.itemsize for s in seen.strides])
         return _Use(root, whole[axis], axis, Window(seen.shape, strides, first // seen.itemsize))
@@ -498,10 +525,10 @@ class _Movement:
         key = use.root, use.extent
         if key not in self.checked:
             self._check(node, use)
-        *others, indices = node.inputs
         moved = _CHECKED[node.primitive.name](**node.primitive.attributes)
-        inputs = (*others, self._view(self.checked[key], indices, use.root))
-        self.nodes.append(replace(node, primitive=moved, inputs=inputs))
+        inputs, at = [*node.inputs], _indices_at(node)
+        inputs[at] = self._view(self.checked[key], inputs[at], use.root)
+        self.nodes.append(replace(node, primitive=moved, inputs=tuple(inputs)))
 
     def _check(self, node: Node, use: _Use) -> None:
         """Check all windows that nodes read of the indices `root` at once."""
@@ -538,11 +565,18 @@ class _Use(NamedTuple):
 
 
 def _by_rows(node: Node) -> bool:
-    """True if one array of indices selects rows, of a dtype that kernels in C take."""
-    name, dtype = node.primitive.name, node.inputs[0].abstract.dtype
-    if name == "IndexAdd":
-        return len(node.inputs) == 2 and dtype in _ADDED
-    return dtype in _MOVED and (name == "Gather" or node.attrs.get("index") == ("tensor",))
+    """True if one array of indices selects rows or elements, of a dtype that kernels in C take."""
+    primitive, dtype = node.primitive, node.inputs[0].abstract.dtype
+    if isinstance(primitive, Scatter) and primitive.index != ("tensor",):
+        return False
+    if isinstance(primitive, IndexAdd) and len(node.inputs) != 2:
+        return False
+    return dtype in (_ADDED if isinstance(primitive, _ADDS) else _MOVED)
+
+
+def _indices_at(node: Node) -> int:
+    """The index of the indices among the inputs."""
+    return 1 if isinstance(node.primitive, ScatterAdd) else len(node.inputs) - 1
 
 
 def _inside(var: Var, extent: int) -> bool:

@@ -23,7 +23,7 @@ BY_ANY_NAME = {
     "miniml",
     "miniml.cli",
     "miniml.cli.named",
-    "miniml.core.families",
+    "miniml.core",
     "miniml.testing.pytest_plugin",
 }
 

@@ -15,9 +15,8 @@ from math import ceil, prod
 from typing import Any, NamedTuple
 
 from ...core.abstract import OTHERS, PLAIN
-from ..images import arranged, declared
 from ..kernel import Formats, KernelNode
-from ..registry import Spec, kernel
+from ..registry import Spec, image_attr, image_formats, kernel
 from ..signature import ArraySpec, KernelAttr, parse
 from .native import NativeKernel
 from .scalars import SCALARS, Vectors, register_bytes, vectors
@@ -42,8 +41,8 @@ class Convolution(NativeKernel):
         format = (*node.target.formats[:1], _quickest(node))[0]
         if format == BLOCKS and in_blocks(node):
             few = node.inputs[0].shape[1] < BLOCK and node.inputs[0].format != BLOCKS
-            return arranged(node.name, BLOCKS, PLAIN if few else BLOCKS)
-        return arranged(node.name, BATCH_INNERMOST if format == BATCH_INNERMOST else PLAIN)
+            return image_formats(node.name, BLOCKS, PLAIN if few else BLOCKS)
+        return image_formats(node.name, BATCH_INNERMOST if format == BATCH_INNERMOST else PLAIN)
 
     def prepare(self, node: KernelNode) -> None:
         super().prepare(node)
@@ -297,8 +296,8 @@ def source(written: Written, v: Vectors, shared: tuple[str, ...] = ()) -> tuple[
 
 for _name in TEXTS:
     _plain = [parse(f"{c}{c}->{c}") for c in SCALARS]
-    _every: list[Spec] = [*_plain, *(declared(_name, s, BATCH_INNERMOST) for s in _plain)]
-    _every += [declared(_name, s, BLOCKS, first) for s in _plain for first in (PLAIN, BLOCKS)]
+    _every: list[Spec] = [*_plain, *(image_attr(_name, s, BATCH_INNERMOST) for s in _plain)]
+    _every += [image_attr(_name, s, BLOCKS, first) for s in _plain for first in (PLAIN, BLOCKS)]
     kernel(_name, "cpu", *_every, provider="cc", total=True)(Convolution)
 
 

@@ -160,6 +160,32 @@ class Lookup(Move):
         yield from loops(out.shape, arrays, f"out[{{out}}] = x[{{x}} + {named.row}];")
 
 
+class LookupAlong(Move):
+    """One element for each index along an axis, all of which are inside."""
+
+    def lines(self, node: KernelNode, out: ArraySpec) -> Iterator[str]:
+        (x, indices), (own, along) = node.inputs, steps_of(node)
+        named = _along(x, own, indices, along, node.attrs["axis"], out.shape)
+        arrays = [
+            Moved("x", _unsigned(x), 0, named.whole),
+            Moved("n", f"int{8 * indices.dtype.itemsize}_t", 1, named.indices),
+            Moved("out", _unsigned(out), 2, dense_strides(out.shape, 1)),
+        ]
+        yield from loops(out.shape, arrays, f"out[{{out}}] = x[{{x}} + {named.row}];")
+
+
+def _along(
+    whole: ArraySpec, steps: Shape, indices: ArraySpec, along: Shape, axis: int, shape: Shape
+) -> _Named:
+    """The strides of loops over a shape, which is that of an array and of indices along one of its
+    axes, broadcast. along: the strides of the indices."""
+    axis %= len(shape)
+    one = (*whole.shape[:axis], 1, *whole.shape[axis + 1 :])
+    row = _named(whole, steps, along, axis, axis).row
+    over_whole = broadcast_steps(one, shape, steps)
+    return _Named(over_whole, broadcast_steps(indices.shape, shape, along), row)
+
+
 class AddRows(Move):
     """Zeros, to whose indexed rows updates are added in their order."""
 
@@ -167,14 +193,60 @@ class AddRows(Move):
         (updates, indices), (own, along) = node.inputs, steps_of(node)
         (axis,), steps = node.attrs["axes"], dense_strides(out.shape, 1)
         named = _named(out, steps, along, axis % len(steps), node.attrs["at"])
-        c = _FLOATS.get(out.dtype) or _unsigned(out)  # integers wrap
-        arrays = [
-            Moved("x", c, 0, own),
-            Moved("n", f"int{8 * indices.dtype.itemsize}_t", 1, named.indices),
-            Moved("out", c, 2, named.whole),
-        ]
-        yield from loops(out.shape, [Moved("out", c, 2, steps)], "out[{out}] = 0;")
-        yield from loops(updates.shape, arrays, f"out[{{out}} + {named.row}] += x[{{x}}];")
+        yield from loops(out.shape, [Moved("out", _added(out), 2, steps)], "out[{out}] = 0;")
+        yield from _adding(updates.shape, (0, own), (1, indices), (2, out), named)
+
+
+class AddAlong(Move):
+    """Zeros, to whose elements with the indices along an axis updates are added in their order."""
+
+    def lines(self, node: KernelNode, out: ArraySpec) -> Iterator[str]:
+        (updates, indices), (own, along) = node.inputs, steps_of(node)
+        shape, steps = updates.shape, dense_strides(out.shape, 1)
+        named = _along(out, steps, indices, along, node.attrs["axis"], shape)
+        yield from loops(out.shape, [Moved("out", _added(out), 2, steps)], "out[{out}] = 0;")
+        yield from _adding(shape, (0, own), (1, indices), (2, out), named)
+
+
+class AddToRows(Move):
+    """A copy of an array, to whose indexed rows updates are added in their order."""
+
+    def lines(self, node: KernelNode, out: ArraySpec) -> Iterator[str]:
+        (_, indices, updates), (own, along, given) = node.inputs, steps_of(node)
+        axis, steps, c = (
+            node.attrs["axis"] % len(out.shape),
+            dense_strides(out.shape, 1),
+            _added(out),
+        )
+        named = _named(out, steps, along, axis, axis)
+        rows = (*out.shape[:axis], *indices.shape, *out.shape[axis + 1 :])
+        given = broadcast_steps(updates.shape, rows, given)
+        copy = [Moved("x", c, 0, own), Moved("out", c, 3, steps)]
+        yield from loops(out.shape, copy, "out[{out}] = x[{x}];")
+        yield from _adding(rows, (2, given), (1, indices), (3, out), named)
+
+
+def _adding(
+    shape: Shape,
+    updates: tuple[int, Shape],
+    indices: tuple[int, ArraySpec],
+    out: tuple[int, ArraySpec],
+    named: _Named,
+) -> Iterator[str]:
+    """The loops that add updates, which have strides along them, at the named places; each array
+    with its index in `at`."""
+    c = _added(out[1])
+    arrays = [
+        Moved("x", c, *updates),
+        Moved("n", f"int{8 * indices[1].dtype.itemsize}_t", indices[0], named.indices),
+        Moved("out", c, out[0], named.whole),
+    ]
+    yield from loops(shape, arrays, f"out[{{out}} + {named.row}] += x[{{x}}];")
+
+
+def _added(spec: ArraySpec) -> str:
+    """The C type in which elements are added: integers wrap."""
+    return _FLOATS.get(spec.dtype) or _unsigned(spec)
 
 
 class PutRows(Move):
@@ -201,7 +273,11 @@ for _name in ("Pad", "SliceGrad"):
     kernel(_name, "cpu", *[f"{c}->{c}" for c in ANY], provider="cc", total=True)(Place)
 _codes = [f"{c}{i}->{c}" for c in ANY for i in NAMED]
 kernel("Lookup", "cpu", *_codes, provider="cc", total=True)(Lookup)
+kernel("LookupAlong", "cpu", *_codes, provider="cc", total=True)(LookupAlong)
 _codes = [f"{c}{i}->{c}" for c in INT + WIDE for i in NAMED]
 kernel("AddRows", "cpu", *_codes, provider="cc", total=True)(AddRows)
+kernel("AddAlong", "cpu", *_codes, provider="cc", total=True)(AddAlong)
+_codes = [f"{c}{i}{c}->{c}" for c in INT + WIDE for i in NAMED]
+kernel("AddToRows", "cpu", *_codes, provider="cc", total=True)(AddToRows)
 _codes = [f"{c}{c}{i}->{c}" for c in ANY for i in NAMED]
 kernel("PutRows", "cpu", *_codes, provider="cc", total=True)(PutRows)

@@ -28,7 +28,7 @@ class Moving(NamedTuple):
     offset: int = 0
 
 
-Own = Literal["copy", "loop", "branch", "call_back"]
+Own = Literal["copy", "loop", "branch", "call_back", "copy_bounded"]
 
 
 class Packing(NamedTuple):
@@ -299,6 +299,30 @@ def call_back(
     arrays = [array for array, _ in moving]
     table = _owning([id(function), len(arrays), *map(id, arrays)], (function, *arrays))
     return Call("call_back", (table, *(operand for _, operand in moving)), stops=True)
+
+
+_INT64 = range(-(2**63), 2**63)
+
+
+def copy_bounded(
+    target: Array | Moving,
+    source: Array | Moving,
+    like: Array,
+    bounds: tuple[int, int, int | None],
+    otherwise: Call,
+) -> Call:
+    """A copy of integers as those of `like`, in row-major order; if one is not in bounds, the call
+    back into Python instead, which raises an error or makes the copy. bounds: the least integer,
+    the end, and one that is taken besides."""
+    least, end, besides = bounds
+    besides = least if besides is None else besides
+    if least >= end or not all(bound in _INT64 for bound in (least, end, besides)):
+        return otherwise
+    called, *moving = otherwise.operands
+    assert isinstance(called, np.ndarray)
+    bytes_ = -like.itemsize if like.dtype.kind == "u" else like.itemsize
+    table = _owning([like.size, bytes_, least, end, besides, *called.tolist()], (called,))
+    return Call("copy_bounded", (table, source, target, *moving), stops=True)
 
 
 # --- Kernels that the executor calls without Python -----------------------------------------------

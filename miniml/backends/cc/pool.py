@@ -6,9 +6,8 @@ from math import prod
 from typing import Any
 
 from ...core.abstract import OTHERS, PLAIN, stored
-from ..images import arranged, declared, given
 from ..kernel import Formats, KernelNode
-from ..registry import Spec, kernel
+from ..registry import Spec, image_attr, image_format, image_formats, kernel
 from ..signature import parse
 from .convolution import PARTS, enumerators, run_by
 from .native import NativeKernel
@@ -133,9 +132,9 @@ class Pooling(NativeKernel):
 
     def select_format(self, node: KernelNode) -> tuple[Formats, Formats]:
         """The format of its input, unless a pixel of it is too long for the stack."""
-        format = given(node)
+        format = image_format(node)
         lanes = 1 if format == PLAIN else stored(node.inputs[0].shape, format)[-1]
-        return arranged(node.name, format if lanes <= MOST else PLAIN)
+        return image_formats(node.name, format if lanes <= MOST else PLAIN)
 
     def prepare(self, node: KernelNode) -> None:
         super().prepare(node)
@@ -169,6 +168,6 @@ for _name, (*_, _signature) in KERNELS.items():
     _plain = [parse(_signature.format(c)) for c in SCALARS]
     _every: list[Spec] = [
         *_plain,
-        *(declared(_name, s, f) for s in _plain for f in OTHERS),
+        *(image_attr(_name, s, f) for s in _plain for f in OTHERS),
     ]
     kernel(_name, "cpu", *_every, provider="cc", total=True)(Pooling)

@@ -392,6 +392,7 @@ class ExecutorInC(NamedTuple):
     loop: int
     branch: int
     call_back: int
+    copy_bounded: int
 
 
 def load_with_services(sources: Sequence[Source]) -> None:

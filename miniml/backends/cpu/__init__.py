@@ -1,6 +1,6 @@
 """NumPy kernels for the CPU, one module per family; importing the package registers all."""
 
-from ...core.families import load
+from ...core import load
 
 load(__name__, __path__)
 from . import formats as formats  # noqa: E402  # wraps the kernels that are registered by now

@@ -15,9 +15,17 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ...core.abstract import FORMATS, OTHERS, PLAIN, Look, images, padding, pairs
-from ..images import arranged, declared, given
 from ..kernel import Array, Formats, Kernel, KernelEntry, KernelNode
-from ..registry import BUILTIN, arrangements, kernel, register_arranged, table
+from ..registry import (
+    BUILTIN,
+    arrangements,
+    image_attr,
+    image_format,
+    image_formats,
+    kernel,
+    register_arranged,
+    table,
+)
 from ..signature import ANY, FLOAT, ArraySpec, parse, same
 from . import reduce
 
@@ -33,7 +41,7 @@ class Arranged(Kernel):
     def select_format(self, node: KernelNode) -> tuple[Formats, Formats]:
         """The format ranked first for convolutions; that of the input for the rest."""
         ranked = node.target.formats[:1] if node.name in _CONVOLUTIONS else ()
-        return arranged(node.name, *(ranked or (given(node),)))
+        return image_formats(node.name, *(ranked or (image_format(node),)))
 
     def prepare(self, node: KernelNode) -> None:
         run = _by_planes if node.name in _POOLINGS else _by_images
@@ -138,7 +146,7 @@ def arrange(entry: KernelEntry) -> Iterator[KernelEntry]:
     if plain is not None:
         body = type(f"{entry.name}Arranged", (Arranged,), {"plain": staticmethod(plain)})
         for format in OTHERS:
-            signature = parse(declared(entry.name, entry.signature, format))
+            signature = parse(image_attr(entry.name, entry.signature, format))
             yield replace(
                 entry, signature=signature, body=body, inplace=(), total=False, derived=True
             )

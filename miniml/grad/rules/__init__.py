@@ -1,5 +1,5 @@
 """Gradient rules of miniml's primitives, one module per family; importing them registers them."""
 
-from ...core.families import load
+from ...core import load
 
 load(__name__, __path__)

@@ -1,7 +1,7 @@
 """The rows of the ONNX operators, each a function that calls `ops`, in the module of its family;
 a class of primitives names the operator that it is itself."""
 
-from ...core.families import load
+from ...core import load
 from ...core.primitive import definition_checks, primitives
 from ..operators import register_class
 

@@ -19,7 +19,7 @@ from ...core.errors import DTypeError, ShapeError, ValueRefusedError
 from ...core.options import number
 from ...core.trace import Stream
 from .. import reduce
-from ..checks import as_array, broadcast, broadcasts_to, dtype_of, on_one_device, shape_of
+from ..checks import as_array, broadcast, broadcasts_to, composition, dtype_of, shape_of
 from ..control import known_truth
 from ..create import full
 from ..elementwise import abs as magnitude
@@ -36,7 +36,7 @@ __all__ = [
 ]  # fmt: skip
 
 
-@on_one_device
+@composition
 def exponential(
     shape: int | Shape | None = None,
     scale: Any = 1.0,
@@ -60,7 +60,7 @@ def exponential(
     return mul(cast(noise, call.dtype), *call.narrow("scale"))
 
 
-@on_one_device
+@composition
 def laplace(
     shape: int | Shape | None = None,
     loc: Any = 0.0,
@@ -79,7 +79,7 @@ def laplace(
     return _spread(call, noise)
 
 
-@on_one_device
+@composition
 def cauchy(
     shape: int | Shape | None = None,
     loc: Any = 0.0,
@@ -96,7 +96,7 @@ def cauchy(
     return _spread(call, tan(mul(u, math.pi / 2.0)))
 
 
-@on_one_device
+@composition
 def gamma(
     shape: int | Shape | None = None,
     alpha: Any = 1.0,
@@ -120,7 +120,7 @@ def gamma(
     return draw if _is_one(scale) else mul(draw, *call.narrow("scale"))
 
 
-@on_one_device
+@composition
 def beta(
     shape: int | Shape | None = None,
     alpha: Any = 1.0,
@@ -142,7 +142,7 @@ def beta(
     return cast(sigmoid(sub(a, b)), call.dtype)
 
 
-@on_one_device
+@composition
 def dirichlet(
     alpha: Any, shape: int | Shape = (), dtype: object = None, generator: Stream | None = None
 ) -> Tensor:
@@ -169,7 +169,7 @@ def dirichlet(
     return cast(softmax(logs, -1), call.dtype)
 
 
-@on_one_device
+@composition
 def student_t(
     shape: int | Shape | None = None,
     df: Any = 1.0,
@@ -193,7 +193,7 @@ def student_t(
     return _spread(call, mul(z, exp(mul(sub(log(half), logs), 0.5))))
 
 
-@on_one_device
+@composition
 def poisson(
     shape: int | Shape | None = None,
     lam: Any = 1.0,

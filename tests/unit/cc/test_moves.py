@@ -9,12 +9,22 @@ import pytest
 import miniml as ml
 from miniml import ArraySpec, kernel, ops
 from miniml.backends import registry
-from miniml.backends.cc.moves import AddRows, Concat, Lookup, Place, PutRows
+from miniml.backends.cc.moves import (
+    AddAlong,
+    AddRows,
+    AddToRows,
+    Concat,
+    Lookup,
+    LookupAlong,
+    Place,
+    PutRows,
+)
 from miniml.backends.cc.native import Call as NativeCall
 from miniml.backends.cpu import index
 from miniml.backends.cpu import shape as join
 from miniml.core import epoch
 from miniml.errors import OutOfRangeError
+from miniml.grad import grad
 from miniml.runtime.executor import Natives, RunOfCalls
 from miniml.runtime.memory import KernelLaunch, Memory, View
 from tests.frame.native import needs_compiler
@@ -23,7 +33,8 @@ from tests.unit.cc.native import Call, results
 pytestmark = needs_compiler
 NUMPY = {
     "Concat": join.concat, "Pad": join.pad, "SliceGrad": join.slice_grad, "Lookup": index.gather,
-    "AddRows": index.index_add, "PutRows": index.scatter,
+    "AddRows": index.index_add, "PutRows": index.scatter, "LookupAlong": index.take_along_axis,
+    "AddAlong": index.put_along_axis_add, "AddToRows": index.scatter_add,
 }  # fmt: skip
 
 
@@ -96,6 +107,67 @@ def test_rows_looked_up_added_and_put_in_order():
     attrs = {"axes": (0,), "at": 0, "shape": (3, 2)}
     cases.append(case(AddRows, "AddRows", [np.zeros((0, 2, 2), "f"), none], (3, 2), **attrs))
     same_as_numpy(cases)
+
+
+def test_elements_looked_up_and_added_along_an_axis():
+    cases = []
+    for dtype, named in (("f", "l"), ("d", "i"), ("i", "l"), ("B", "i")):
+        x = numbers(4, 5, 6, dtype=dtype)
+        indices = np.random.default_rng(1).integers(-4, 4, (4, 5, 6)).astype(named)
+        for axis, given in (
+            (0, indices),
+            (1, indices[:, :2]),
+            (-1, indices[..., :7]),
+            (0, indices[:3, :1]),
+            (2, indices[:1, :, :1]),
+            (1, indices[:, :0]),
+        ):
+            shape = [*np.broadcast_shapes(np.delete(x.shape, axis), np.delete(given.shape, axis))]
+            shape.insert(axis % 3, given.shape[axis])
+            cases.append(case(LookupAlong, "LookupAlong", [x, given], tuple(shape), axis=axis))
+            updates, out = numbers(*shape, dtype=dtype), shape.copy()
+            out[axis] = 4
+            attrs = {"axis": axis, "extent": 4}
+            cases.append(case(AddAlong, "AddAlong", [updates, given], tuple(out), **attrs))
+        one = numbers(1, 6, dtype=dtype)
+        cases.append(case(LookupAlong, "LookupAlong", [one, indices[0]], (5, 6), axis=1))
+    same_as_numpy(cases)
+
+
+def test_updates_added_to_rows_in_their_order():
+    cases = []
+    for dtype, named in (("f", "l"), ("d", "i"), ("i", "l"), ("B", "i")):
+        x, indices = numbers(4, 5, 6, dtype=dtype), np.array([[0, 3, -1], [-4, 3, 3]], named)
+        for axis in (0, 1, -1):
+            at = axis % 3
+            rows = numbers(*x.shape[:at], 2, 3, *x.shape[at + 1 :], dtype=dtype, seed=1)
+            for updates in (rows, rows[:1, :1], rows.reshape(-1)[3:4].reshape(())):
+                given = [x, indices, np.ascontiguousarray(updates)]
+                cases.append(case(AddToRows, "AddToRows", given, x.shape, axis=axis))
+    same_as_numpy(cases)
+
+
+INDEXED = {
+    "take": lambda x, i: ops.take_along_axis(x, i, 1),
+    "put": grad(lambda x, i: ops.sum(ops.square(ops.take_along_axis(x, i, 1)))),
+    "scatter": lambda x, i: ops.scatter_add(x, i[:, 0], x[i[:, 0]]),
+}
+
+
+@pytest.mark.parametrize("name", INDEXED)
+def test_indices_are_checked_in_c_and_refused_by_numpy(name):
+    x, good = numbers(4, 4), np.array([[0, -1], [3, 1], [-4, 2], [1, 1]])
+    with ml.context(providers=("miniml",)):
+        expected = ml.jit(INDEXED[name])(x, good).asnumpy()
+    found, program = natively(INDEXED[name], x, good)
+    np.testing.assert_array_equal(found[0], expected)
+    assert program.launched.startswith("kernels in C")
+    assert program.launched.endswith("in one call")
+    for wrong in (4, -5):
+        bad = good.copy()
+        bad[2, 0] = wrong
+        with ml.context(providers=("cc",)), pytest.raises(OutOfRangeError, match=f"index {wrong} "):
+            ml.jit(INDEXED[name])(x, bad)
 
 
 def natively(fn, *given):

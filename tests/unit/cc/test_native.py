@@ -13,8 +13,9 @@ import numpy as np
 import pytest
 
 import miniml as ml
-from miniml import ops
+from miniml import nn, ops, optim
 from miniml.backends.cc import native, units
+from miniml.errors import OutOfRangeError
 from tests.frame.native import NatPlus, NatSlow, NatTwice, needs_compiler
 
 pytestmark = needs_compiler
@@ -37,6 +38,60 @@ def calls(source):
     runs = [line for line in lines if re.match(r"\s*run\d+\(", line)]
     others = [x for x in lines if x not in runs and "unusable" not in x and "= empty" not in x]
     return len(runs), others
+
+
+def losses(x, labels):
+    return ops.cross_entropy(twice(x), labels, ignore_index=100)
+
+
+@pytest.mark.parametrize("code", "bhilBHIL")
+def test_labels_of_every_dtype_are_looked_through_in_the_run(code):
+    """Refused ones by NumPy's kernel, in its words, whatever their strides."""
+    x, labels = numbers(5, 3), np.array([0, 2, 1, 2, 100])
+    whole = np.zeros((5, 2), code)
+    whole[:, 1] = labels
+    fn = ml.jit(losses)
+    with ml.context(providers=("miniml",)):
+        expected = ml.jit(losses)(x, whole[:, 1])
+    np.testing.assert_allclose(fn(x, whole[:, 1]).asnumpy(), expected.asnumpy(), rtol=1e-6)
+    runs, others = calls(fn.compiled(x, whole[:, 1]).program.source)
+    assert (runs, others) == (1, [])
+    wrong = [3, 101] + [-1] * (code in "bhil") + [2**63 + 1] * (code == "L")
+    for label in wrong:
+        whole[3, 1] = label
+        with pytest.raises(OutOfRangeError, match=rf"label {label} .*, and this is labels\[3\]"):
+            fn(x, whole[:, 1])
+
+
+def test_a_refused_label_leaves_all_that_a_step_changes():
+    net = nn.Sequential(nn.Dense(4, 3), nn.Dropout(0.5))
+    step = ml.train_step(net, nn.CrossEntropyLoss(), optim.Adam(net.trainable_params(), lr=0.1))
+    x, labels = numbers(5, 4), np.array([0, 2, 1, 2, 0])
+    step(x, labels)
+    before = [p.asnumpy() for p in net.trainable_params()]
+    ml.manual_seed(1)
+    with pytest.raises(OutOfRangeError, match="label 3"):
+        step(x, labels + 1)
+    for p, old in zip(net.trainable_params(), before, strict=True):
+        np.testing.assert_array_equal(p.asnumpy(), old)
+    loss = step(x, labels)
+    again = nn.Sequential(nn.Dense(4, 3), nn.Dropout(0.5))
+    for p, old in zip(again.trainable_params(), before, strict=True):
+        p.set_data(old)
+    ml.manual_seed(1)
+    plain = ml.train_step(again, nn.CrossEntropyLoss(), optim.SGD(again.trainable_params(), lr=0.1))
+    assert float(plain(x, labels)) == float(loss)
+
+
+def test_indices_that_nothing_reads_may_be_anything():
+    """C finds them, and NumPy's kernel lets them pass."""
+    x, indices = numbers(4, 3), np.array([0, 3, 99, -99])
+    fn = ml.jit(lambda x, i: twice(x[i[:2]]))
+    np.testing.assert_array_equal(fn(x, indices).asnumpy(), 2 * x[indices[:2]])
+    empty = ml.jit(lambda x, i: twice(x[:0][i]))
+    assert empty(x, np.zeros(0, "l")).shape == (0, 3)
+    with pytest.raises(OutOfRangeError, match="it has no elements"):
+        empty(x, np.zeros(1, "l"))
 
 
 def test_consecutive_kernels_are_one_call():

@@ -10,8 +10,16 @@ import pytest
 
 from miniml import Primitive, bfloat16, elementwise_kernel, ops
 from miniml.backends import registry
-from miniml.backends.expressions import functions
-from miniml.backends.expressions.table import accumulation, computed, table, unsigned
+from miniml.backends.expressions.table import (
+    C_FUNCTIONS,
+    C_WORDS,
+    OWN,
+    accumulation,
+    computed,
+    definitions,
+    table,
+    unsigned,
+)
 from miniml.core.dtype import ALL
 from miniml.errors import DeclarationError
 
@@ -22,15 +30,15 @@ def test_expressions_name_what_is_known():
     for name, signature in LIBRARY:
         expression, spec = table[name, signature], registry.specs[name]
         scalars = dict(expression.types) if expression.types is not None else spec.attributes
-        known = {*spec.inputs, *scalars, "index", *functions.C_WORDS}
+        known = {*spec.inputs, *scalars, "index", *C_WORDS}
         assert expression.words <= known, (name, signature)
 
 
 def test_functions_are_defined_for_a_compiler():
-    text = functions.definitions("template <typename A> inline ")
-    for name in functions.OWN:
+    text = definitions("template <typename A> inline ")
+    for name in OWN:
         assert text.count(f" {name}(A") == 1
-    assert text.count("template <typename A> inline ") == len(functions.OWN)
+    assert text.count("template <typename A> inline ") == len(OWN)
 
 
 def test_the_table_knows_no_device():
@@ -85,7 +93,7 @@ class TestUsers:
         page = (Path(__file__).parents[3] / "docs" / "cuda.md").read_text()
         listed = page.split("<!-- functions of expressions -->")[1].split("<!--")[0]
         names = {*re.findall(r"`(\w+)`", listed)}
-        assert functions.C_FUNCTIONS - {*functions.OWN} <= names <= functions.C_FUNCTIONS
+        assert C_FUNCTIONS - {*OWN} <= names <= C_FUNCTIONS
 
     def test_one_that_a_new_definition_does_not_fit_goes(self):
         def define(attribute):

@@ -9,7 +9,7 @@ import miniml as ml
 from miniml import Primitive, infer_rule, kernel, ops
 from miniml.errors import DeclarationError, DuplicateError, GraphError
 from miniml.graph.passes import PIPELINE, pipeline, run_passes
-from miniml.graph.passes.rules import rule
+from miniml.graph.passes.pipeline import rule
 from miniml.graph.passes.simplify import Rule
 from miniml.ops import rules
 

@@ -102,12 +102,11 @@ static object *run(object *self, object *const *arrays, intptr_t count) {
   return NULL;
 }
 
-/* A kernel: a function of Python, called on NumPy arrays that show the operands. Table: the function,
-   the number of operands, and an array for each, which owns no memory. */
-static void call_back(char *const *at) {
-  const int64_t *table = (const int64_t *)at[0];
+/* Calls a function of Python on NumPy arrays that show the operands. Table: the function, the number
+   of operands, and an array for each, which owns no memory. */
+static void call_on(const int64_t *table, char *const *operands) {
   for (int64_t i = 0; i < table[1]; ++i)
-    ((array *)array_of((object *)(intptr_t)table[2 + i]))->data = at[1 + i];
+    ((array *)array_of((object *)(intptr_t)table[2 + i]))->data = operands[i];
   python.restore_thread(released);
   object *returned = python.call((object *)(intptr_t)table[0], NULL);
   if (returned)
@@ -116,6 +115,38 @@ static void call_back(char *const *at) {
     stopped = 1;
   released = python.save_thread();
 }
+
+/* A kernel: a function of Python. at[0]: the table of `call_on`; then its operands. */
+static void call_back(char *const *at) { call_on((const int64_t *)at[0], at + 1); }
+
+/* A kernel: a copy of the integers at[1] to at[2]. If one of them is not in bounds, a function of
+   Python, which raises an error or makes the copy itself, is called. at[0]: the number of integers,
+   their bytes, negative for unsigned ones, the least of them and the end, the one that is taken
+   besides, which may be one of those in bounds; the table of `call_on`, whose operands are at[3] and
+   so on. */
+#define COPY(T)                                                              \
+  for (int64_t i = 0; i < count; ++i) {                                      \
+    const T x = ((const T *)at[1])[i];                                       \
+    outside |= (((int64_t)x < least) | ((int64_t)x >= end)) & ((int64_t)x != besides); \
+    ((T *)at[2])[i] = x;                                                     \
+  }                                                                          \
+  break
+static void copy_bounded(char *const *at) {
+  const int64_t *table = (const int64_t *)at[0];
+  const int64_t count = table[0], least = table[2], end = table[3], besides = table[4];
+  int outside = 0;
+  switch (table[1]) {
+    case 1: COPY(int8_t);
+    case 2: COPY(int16_t);
+    case 4: COPY(int32_t);
+    case -1: COPY(uint8_t);
+    case -2: COPY(uint16_t);
+    case -4: COPY(uint32_t);
+    default: COPY(int64_t); /* unsigned ones of over 63 bits are negative, so Python decides */
+  }
+  if (outside) call_on(table + 5, at + 3);
+}
+#undef COPY
 
 /* Tells a function of Python the error that is set, and in which step it was raised. */
 static void note_step(object *note, int64_t step) {
@@ -236,9 +267,9 @@ void KERNEL(char *const *at) {
   const int64_t *given = (const int64_t *)at[0], *beyond = given + sizeof python / sizeof *given;
   struct {
     miniml_services services;
-    const void *unusable, *run, *copy, *loop, *branch, *call_back;
+    const void *unusable, *run, *copy, *loop, *branch, *call_back, *copy_bounded;
   } made = {begin_services(beyond, beyond[4]), methods, methods + 1, (void *)copy_strided,
-            (void *)loop, (void *)branch, (void *)call_back};
+            (void *)loop, (void *)branch, (void *)call_back, (void *)copy_bounded};
   memcpy(&python, given, sizeof python);
   memcpy(at[1], &made, sizeof made);
 }

@@ -1,5 +1,5 @@
 """The library's CUDA kernels, a module per family; registered with the first CUDA device."""
 
-from ....core.families import load
+from ....core import load
 
 load(__name__, __path__)

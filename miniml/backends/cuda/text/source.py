@@ -17,7 +17,7 @@ import numpy as np
 
 from ....core.dtype import DType, bfloat16, float16
 from ....core.errors import LaunchError, ShapeError
-from ...expressions import functions, table
+from ...expressions import table
 from ...expressions.table import Row, accumulation, computed, ends
 from ...product import Axis, Shape, broadcast_steps
 from ...product import merged as merge
@@ -60,7 +60,7 @@ def prelude(dtypes: Iterable[DType]) -> str:
     known = set(dtypes)
     halves = [d for d in _HALVES if d in known]
     includes = "".join(f"#include <{_HALVES[d][0]}>\n" for d in halves)
-    own = functions.definitions("template <typename A> __device__ __forceinline__ ")
+    own = table.definitions("template <typename A> __device__ __forceinline__ ")
     library = f"namespace miniml {{\n{own}{LAYOUT}{GROUPS}}}  // namespace miniml\n"
     return includes + PRELUDE + "".join(map(_of_16_bits, halves)) + library
 

@@ -1,0 +1,134 @@
+"""Parts that layers share: the checks of their inputs, and cells that are one function of `ops`."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, NoReturn, dataclass_transform, get_args
+
+import numpy as np
+
+from ..core.errors import NONE, ArityError, DTypeError, ShapeError, point_at, user_location
+from ..core.options import choice, flag, integer, number
+from ..core.primitive import with_parameters
+from ..core.tensor import Tensor
+from ..ops.images import EXTENTS
+from .cell import Cell, differing
+
+# --- Inputs ---------------------------------------------------------------------------------------
+
+
+def shape_of(cell: Cell, x: Any) -> tuple[int, ...]:
+    """The shape of a layer's input: a tensor, an array or nested lists."""
+    if x is None:
+        raise DTypeError(f"{cell.describe()} got None where it takes a tensor; {NONE}")
+    if isinstance(x, (list, tuple)) and any(isinstance(part, Tensor) for part in x):
+        raise ArityError(
+            f"{cell.describe()} got a {type(x).__name__} of {len(x)} where it takes one tensor; "
+            "pass them one by one, as in net(a, b) or step((a, b), labels), or put them together "
+            "with ops.stack"
+        )
+    if isinstance(x, (Mapping, str, bytes)):
+        keys = f" of {', '.join(map(repr, x))}" if isinstance(x, Mapping) else f" {x!r}"
+        raise DTypeError(
+            f"{cell.describe()} got a {type(x).__name__}{keys} where it takes one tensor; a Cell "
+            "whose construct takes the tensors from it, as in self.body(batch['x']), does"
+        )
+    return x.shape if isinstance(x, Tensor) else np.shape(x)
+
+
+def shape_of_images(cell: Cell, x: Any, channels: int | None, *ns: int) -> tuple[int, ...]:
+    """The shape of x; ShapeError unless it is (N, channels) with n axes behind, for one of `ns`.
+
+    channels: None for any number of them.
+    """
+    shape = shape_of(cell, x)
+    if len(shape) - 2 not in ns or channels not in (None, shape[1]):
+        behind = (f", {EXTENTS[n]}" if n else "" for n in ns)
+        expected = (f"(N, {channels or 'C'}{axes})" for axes in behind)
+        refuse_shape(cell, shape, " or ".join(expected))
+    return shape
+
+
+def on_one_device(cell: Cell, *inputs: Any) -> list[Any]:
+    """The inputs, with arrays moved to the device of the first tensor; refused as by `shape_of`
+    where one is no tensor."""
+    for x in inputs:
+        shape_of(cell, x)
+    first = next((x for x in inputs if isinstance(x, Tensor)), None)
+    if first is None:
+        return list(inputs)
+    return [beside(first, x) if isinstance(x, np.ndarray) else x for x in inputs]
+
+
+def beside(parameter: Tensor, value: Any) -> Tensor:
+    """The value as a tensor; an array goes to the parameter's device."""
+    return value if isinstance(value, Tensor) else Tensor(value, device=parameter.device)
+
+
+def refuse_shape(cell: Cell, got: tuple[int, ...], expected: str) -> NoReturn:
+    """Raise the ShapeError of a layer whose input does not fit, with the user's line."""
+    error = ShapeError(f"{cell.describe()} got input of shape {got}; expected {expected}")
+    point_at(error, user_location(type(cell).__name__))
+    raise error
+
+
+_KIND = inspect.Parameter.POSITIONAL_OR_KEYWORD
+# By the annotation of an option.
+CHECKS: dict[Any, Callable[[str, str, Any], Any]] = {float: number, int: integer, bool: flag}
+
+
+@dataclass_transform()
+class FunctionCell(Cell):
+    """Base of cells that call one function: a subclass names it, as `of`, and annotates options.
+
+    The constructor takes the options in this order, each a float, an int, a bool or one word of a
+    Literal; `function(*inputs)` calls the function with the inputs and the options.
+    """
+
+    _options: ClassVar[dict[str, inspect.Parameter]] = {}
+    _of: ClassVar[Callable[..., Any]]
+
+    def __init_subclass__(cls, of: Callable[..., Any] | None = None) -> None:
+        super().__init_subclass__()
+        if of is not None:
+            cls._of = staticmethod(of)
+        own = inspect.get_annotations(cls, eval_str=True)
+        cls._options = cls._options | {
+            name: inspect.Parameter(name, _KIND, default=vars(cls)[name], annotation=kind)
+            for name, kind in own.items()
+            if not name.startswith("_")
+        }
+        if cls._options:
+            set_up = with_parameters(_set_up, list(cls._options.values()))
+            cls.__init__ = set_up  # type: ignore[method-assign]
+
+    def function(self, *inputs: Any) -> Any:
+        """The result of the function for these inputs, with this cell's options."""
+        given = on_one_device(self, *inputs)
+        if not self._options:
+            return self._of(*given)
+        return self._of(*given, **{name: getattr(self, name) for name in self._options})
+
+    def describe(self) -> str:
+        """The constructor call, without defaults."""
+        return differing(self, {name: option.default for name, option in self._options.items()})
+
+
+def _set_up(self: FunctionCell, *args: Any, **named: Any) -> None:
+    """Set the options of the cell, checked; ArityError for arguments that are no options."""
+    layer, options = type(self).__name__, self._options
+    try:
+        given = inspect.Signature(list(options.values())).bind(*args, **named)
+    except TypeError as error:
+        raise ArityError(
+            f"{layer} takes {', '.join(map(str, options.values()))}: {error}; inputs go to the "
+            f"cell that it makes, as in {layer}()(x)"
+        ) from None
+    given.apply_defaults()
+    for name, value in given.arguments.items():
+        kind = options[name].annotation
+        words = get_args(kind)
+        check = CHECKS.get(kind)
+        checked = check(layer, name, value) if check else choice(layer, name, value, words)
+        setattr(self, name, checked)
