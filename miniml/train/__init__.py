@@ -7,6 +7,7 @@ from .callbacks import Callback as Callback
 from .callbacks import EarlyStopping as EarlyStopping
 from .callbacks import LivePlot as LivePlot
 from .callbacks import Log as Log
+from .callbacks import ReduceRate as ReduceRate
 from .callbacks import SaveBest as SaveBest
 from .callbacks import TensorBoard as TensorBoard
 from .checkpoint import Snapshot as Snapshot
@@ -25,6 +26,8 @@ from .metrics import precision as precision
 from .metrics import r2 as r2
 from .metrics import recall as recall
 from .metrics import top_k as top_k
+from .rates import RateSearch as RateSearch
+from .rates import find_rate as find_rate
 from .run import Model as Model
 from .step import locate_nonfinite as locate_nonfinite
 from .step import train_step as train_step

@@ -148,7 +148,7 @@ X = np.ones((4, 3), np.float32)
             "nothing, as the batch comes first",
         ),
         (lambda: optim.Adam(NET.trainable_params(), learning_rate=1), r"\(in miniml: lr=\)"),
-        (lambda: optim.Adam(NET.trainable_params(), amsgrad=True), "amsgrad=True; it takes params"),
+        (lambda: optim.Adam(NET.trainable_params(), rectify=True), "rectify=True; it takes params"),
         (lambda: train.Model(NET, nn.MSELoss(), scaler=1), r"\(in miniml: loss_scale=\)"),
     ],
 )
