@@ -149,7 +149,7 @@ class DataLoader(Constructed):
         return self._pool.made(calls, max(self.prefetch or 2 * self.workers, self.workers))
 
     def _calls(self, order: Array, numbers: range, epoch: int) -> Iterator[tuple[Any, ...]]:
-        """What makes each batch: rows of arrays, the row numbers, and those that fix the draws."""
+        """The arguments of `Making` for each batch: its rows of arrays, and numbers."""
         takes = [_taker(leaf) for leaf in self._leaves()[0]]
         for number in numbers:
             rows = order[number * self.size : (number + 1) * self.size]
