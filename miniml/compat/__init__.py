@@ -237,7 +237,7 @@ INSTEAD = {
     "optim.chained(schedules, milestones), for the lr of an optimizer": (
         "SequentialLR ChainedScheduler MultiStepLR"
     ),
-    "train.ReduceRate(), for fit, or optim.OnPlateau(lr), for the lr of an optimizer": (
+    "optim.OnPlateau(lr), for the lr of an optimizer; in fit train.ReduceRate()": (
         "ReduceLROnPlateau"
     ),
     "train.find_rate(model, x, y)": "lr_find lr_finder LRFinder",

@@ -69,7 +69,7 @@ def test_a_tensor_never_points_to_a_module():
     ("owner", "name", "hint"),
     [
         (nn, "Linear", "nn.Dense(in_features, out_features)"),
-        (nn, "LSTMCell", "nn.LSTM(n_in, n), nn.GRU or nn.RNN; of one step: T = 1, with a state"),
+        (nn, "spectral_norm", "nn.SpectralNorm(layer)"),
         (nn, "Module", "nn.Cell, with construct"),
         (nn, "Relu", "nn.ReLU"),
         (nn, "relu", "ops.relu"),
