@@ -33,11 +33,12 @@ class RateSearch:
 
     @property
     def suggestion(self) -> float:
-        """The rate at which the smoothed loss falls quickest by the logarithm of the rate, below
-        that of its least value."""
-        end = max(int(np.argmin(self.smoothed)) + 1, 3)
-        slopes = np.gradient(self.smoothed[:end], np.log(self.rates[:end]))
-        return float(self.rates[int(np.argmin(slopes))])
+        """The rate at which the smoothed loss falls quickest by the logarithm of the rate, from the
+        second tenth of the steps on, as the first means are of few, up to its least value."""
+        start = min(len(self.rates) // 10, len(self.rates) - 3)
+        end = max(int(np.argmin(self.smoothed)) + 1, start + 3)
+        slopes = np.gradient(self.smoothed[start:end], np.log(self.rates[start:end]))
+        return float(self.rates[start + int(np.argmin(slopes))])
 
     def picture(self) -> bytes:
         """The losses by rates, as a PNG; MinimlError where matplotlib is not installed."""
