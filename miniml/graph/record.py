@@ -78,7 +78,7 @@ class RecordTrace(ForwardingTrace):
         inputs, values = self.split(args)
         if not any(inputs):
             return self.parent.bind(primitive, args)
-        pure = primitive.effect == "pure"
+        pure = primitive.effect != "state"
         if not primitive.differentiable:
             target = None if pure else written(primitive, args)
             return self.parent.bind(primitive, _writing(target, values))

@@ -15,12 +15,16 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 GUIDES = (
     "checking", "training", "sequences", "transforms", "compiling", "looking-inside", "passes",
-    "graphs", "onnx", "complex", "interop", "export",
+    "graphs", "onnx", "complex", "interop", "export", "distributed",
 )  # fmt: skip
 API = ROOT / "docs" / "api"  # written by `make docs`, which checks the links in it
 PAGES = tuple(
     path
-    for path in (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(ROOT.glob("docs/**/*.md")))
+    for path in (
+        *ROOT.glob("*.md"),
+        ROOT / "examples" / "README.md",
+        *sorted(ROOT.glob("docs/**/*.md")),
+    )
     if API not in path.parents
 )
 DOCUMENTS = (ROOT / "README.md", *(ROOT / f"docs/{name}.md" for name in GUIDES))
