@@ -10,6 +10,7 @@ VENV := .venv
 PY := $(VENV)/bin/python
 STAMP := $(VENV)/.installed
 CUDA_STAMP := $(VENV)/.installed-cuda
+DOCS_STAMP := $(VENV)/.installed-docs
 # nproc counts OMP_NUM_THREADS, if that is set, instead of processors.
 JOBS ?= $(shell env -u OMP_NUM_THREADS nproc 2>/dev/null || echo 2)
 ARGS ?=
@@ -57,7 +58,7 @@ endef
 TEST_ENV := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1
 PYTEST := -m pytest --quiet --numprocesses $(JOBS) --dist worksteal
 
-.PHONY: help setup demo test test-deep rates lint unit bench gpu notebooks nvrtc format lock clean
+.PHONY: help setup demo test test-deep rates lint unit bench gpu notebooks nvrtc docs format lock clean
 
 help: ## Show this list
 	@echo "miniml: make TARGET"
@@ -70,6 +71,12 @@ $(STAMP): pyproject.toml requirements-lock.txt
 
 $(CUDA_STAMP): $(STAMP) requirements-cuda-lock.txt
 	@$(call install_cuda,$(VENV))
+
+$(DOCS_STAMP): $(STAMP) requirements-docs-lock.txt
+	@echo "==> Installing what the site is built with into $(VENV)"
+	@$(PY) -m pip install --quiet --disable-pip-version-check --no-input --no-deps \
+		--require-hashes --only-binary :all: -r requirements-docs-lock.txt
+	@touch $(DOCS_STAMP)
 
 demo: $(STAMP) ## Train a small network on handwritten digits (options: make demo ARGS="--epochs 5 --seed 1")
 	@echo "==> Running the demo: python -m miniml demo $(ARGS)"
@@ -100,6 +107,7 @@ test-deep: $(CUDA_STAMP) ## What make test leaves out: slow tests, larger budget
 	@$(TEST_ENV) MINIML_DEEP=1 $(PY) $(PYTEST) -m "deep or larger" --timeout 1000 tests $(ARGS)
 	@echo "==> Tests of numbers as other processors compute them, in $(JOBS) processes"
 	@$(TEST_ENV) $(PY) -m tools.other_cpus $(PYTEST) $(ARGS)
+	@$(MAKE) docs
 	@for version in 3.12 3.13; do $(MAKE) test-on-$$version; done
 	@echo "==> All of make test-deep passed"
 
@@ -148,6 +156,12 @@ notebooks: $(STAMP) ## Run the notebooks and store their outputs
 nvrtc: $(CUDA_STAMP) ## Compile every CUDA kernel for every architecture; write what they take into docs/cuda.md
 	@JOBS=$(JOBS) $(PY) -m tools.registers
 
+docs: $(DOCS_STAMP) ## Build the site into build/site (offline; a warning is an error)
+	@echo "==> The site: build/site/index.html"
+	@$(TEST_ENV) $(PY) -m docs.reference
+	@$(TEST_ENV) $(PY) -m sphinx --builder html --nitpicky --fail-on-warning --keep-going --quiet --jobs $(JOBS) \
+		--conf-dir docs --doctree-dir .cache/doctrees . build/site $(ARGS)
+
 format: $(STAMP) ## Rewrite the code in the project's format
 	@$(PY) -m ruff check --fix .
 	@$(PY) -m ruff format .
@@ -156,7 +170,7 @@ format: $(STAMP) ## Rewrite the code in the project's format
 UPGRADE ?=
 COMPILE := UV_PYTHON_DOWNLOADS=never .cache/lock/bin/uv pip compile --quiet $(UPGRADE) --universal --python-version 3.11 \
 	--generate-hashes --no-build --no-header --no-annotate --no-emit-index-url --no-emit-find-links
-lock: ## Write requirements-lock.txt and requirements-cuda-lock.txt anew from pyproject.toml (needs the network)
+lock: ## Write requirements-lock.txt and those of CUDA and the site anew from pyproject.toml (needs the network)
 	@$(PYTHON) -m venv .cache/lock
 	@.cache/lock/bin/python -m pip install --quiet --disable-pip-version-check uv
 	@$(COMPILE) pyproject.toml --extra test --output-file requirements-lock.txt
@@ -166,7 +180,11 @@ lock: ## Write requirements-lock.txt and requirements-cuda-lock.txt anew from py
 	@$(COMPILE) .cache/lock/cuda.in --constraint requirements-lock.txt --no-emit-package numpy \
 		--output-file requirements-cuda-lock.txt
 	@sed -i '1i # NVIDIA'"'"'s compiler and cupy, for the tests of CUDA sources on Linux. Written by: make lock' requirements-cuda-lock.txt
-	@for lock in requirements-lock.txt requirements-cuda-lock.txt; do \
+	@$(PYTHON) -c 'import tomllib; e = tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]; \
+		print(*e["docs"], sep="\n")' > .cache/lock/docs.in
+	@$(COMPILE) .cache/lock/docs.in --constraint requirements-lock.txt --output-file requirements-docs-lock.txt
+	@sed -i '1i # What `make docs` builds the site with, for Python 3.11 and newer. Written by: make lock' requirements-docs-lock.txt
+	@for lock in requirements-lock.txt requirements-cuda-lock.txt requirements-docs-lock.txt; do \
 		echo "==> $$lock: $$(grep -c '^[a-z].*==' $$lock) packages"; \
 	done
 

@@ -84,6 +84,7 @@ HONEST_SKIPS = {
     "no C++ compiler": not HAS_CXX,
     "no browser": not any(map(shutil.which, BROWSERS)),
     "no AVX2": platform.machine() not in ("x86_64", "AMD64"),
+    "no zig": not _installed("ziglang"),
     "no aarch64": not all(map(shutil.which, ("aarch64-linux-gnu-g++", "qemu-aarch64"))),
 }
 

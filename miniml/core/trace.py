@@ -5,7 +5,7 @@ Then partition of a tree, by which a trace takes the tensors out of what functio
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import optree
@@ -47,6 +47,10 @@ class Trace(Protocol):
         GRAPH_MODE, fn itself otherwise. The caller calls it: nested cells take no frame of the
         trace."""
         return fn
+
+    def compose(self, fn: Callable[..., Any], args: Sequence[Any], named: Mapping[str, Any]) -> Any:
+        """`fn(*args, **named)`, a composition: a pure function of tensors, made of primitives."""
+        return fn(*args, **named)
 
     def call_with_bprop(
         self, name: str, fn: Callable[..., Any], bprop: Callable[..., Any], args: Sequence[Any]

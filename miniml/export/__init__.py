@@ -2,7 +2,7 @@
 
 `exporter` compiles and writes the files; `plan` reads a Program's steps as plain data: calls,
 copies, checks and loops on symbolic addresses; `writer` prints a plan as C; `checks` has the C of
-operations that may refuse their inputs.
+operations that may refuse their inputs, `loops` that of some whose kernel is NumPy's.
 """
 
 from ..core import hints

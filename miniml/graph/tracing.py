@@ -177,7 +177,8 @@ class GraphTrace:
 
     outer: for the body of a branch or loop, the trace around it, whose live tensors and
     parameters become captures (extra inputs); None for a whole function, where parameters become
-    state and outer traced tensors cannot occur.
+    state and outer traced tensors cannot occur. values_asked: True once Python code asked for a
+    value, which nobody knows.
     """
 
     differentiates = False
@@ -187,6 +188,7 @@ class GraphTrace:
 
     def __init__(self, device: str, outer: Any = None):
         self.device, self.outer, self.ended = device, outer, False
+        self.values_asked = False
         self.inputs: list[Var] = []
         self.nodes: list[Node] = []
         self.constants: dict[object, Var] = {}
@@ -308,6 +310,9 @@ class GraphTrace:
 
     def callee(self, fn: Function) -> Function:
         return fn
+
+    def compose(self, fn: Function, args: Sequence[Any], named: Mapping[str, Any]) -> Any:
+        return fn(*args, **named)
 
     def call_with_bprop(self, name: str, fn: Function, bprop: Function, args: Sequence[Any]) -> Any:
         if self._differentiated():
@@ -461,6 +466,7 @@ class TracedTensor(Tensor):
                 f"{operation} on a tensor under a gradient would lose the gradient; "
                 f"{_INSTEAD.get(operation, instead)}"
             )
+        self.trace.values_asked = True
         what = typed(self)
         raise TracedValueError(
             f"{operation} on a traced tensor {what}: its value is not known while the graph is "
@@ -518,6 +524,9 @@ class ForwardingTrace:
 
     def callee(self, fn: Function) -> Function:
         return fn
+
+    def compose(self, fn: Function, args: Sequence[Any], named: Mapping[str, Any]) -> Any:
+        return fn(*args, **named)
 
     def call_with_bprop(self, name: str, fn: Function, bprop: Function, args: Sequence[Any]) -> Any:
         with use_trace(self.parent):

@@ -22,7 +22,7 @@ from ..core.options import flag, integer, number, probability
 from ..core.primitive import Primitive
 from ..core.settings import current
 from ..core.trace import computes_at_once, current_trace
-from .checks import broadcast, dtype_of, is_one_integer, needs_float, on_one_device, shape_of
+from .checks import broadcast, composition, dtype_of, is_one_integer, needs_float, shape_of
 from .elementwise import add, cast, cos, mul, sin, sub
 from .images import lengths
 from .linalg import matmul
@@ -201,7 +201,7 @@ def wide(dtype: DType) -> DType:
 # --- Scaled dot-product attention -----------------------------------------------------------------
 
 
-@on_one_device
+@composition
 def scaled_dot_product_attention(
     q: Any,
     k: Any,
@@ -308,7 +308,7 @@ def _weights(scores: Any, mask: Any, causal: bool) -> Any:
 # --- Positional encodings -------------------------------------------------------------------------
 
 
-@on_one_device
+@composition
 def sinusoidal_positions(
     length: int, d: int, start: Any = 0, base: float = 10000.0, dtype: object = float
 ) -> Tensor:
@@ -335,7 +335,7 @@ def sinusoidal_positions(
     return cast(both[:, :d], kind)
 
 
-@on_one_device
+@composition
 def rotary_embedding(
     x: Any, positions: Any = None, base: float = 10000.0, interleaved: bool = False
 ) -> Tensor:

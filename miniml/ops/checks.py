@@ -22,6 +22,7 @@ from ..core.errors import NONE, AttributeRefusedError, DTypeError, ShapeError
 from ..core.options import brief
 from ..core.primitive import freeze
 from ..core.settings import context, current
+from ..core.trace import current_trace
 
 Axes = int | tuple[int, ...] | None
 Number = bool | int | float | complex
@@ -222,25 +223,32 @@ def function(owner: str, name: str, value: object) -> None:
         )
 
 
-# --- Devices of compositions ----------------------------------------------------------------------
+# --- Compositions ---------------------------------------------------------------------------------
 
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 
-def on_one_device(function: Callable[P, R]) -> Callable[P, R]:
-    """Decorator: a composition whose arrays and constants follow the first tensor among its
-    arguments, like those of a primitive. Without it, the first primitive that gets an array alone
-    would put it on the context's device."""
+def composition(function: Callable[P, R]) -> Callable[P, R]:
+    """Decorator: a composition, which is a pure function of tensors that is made of primitives.
+
+    Eager calls with kinds of arguments seen before run as one plan. Arrays and constants follow the
+    first tensor among the arguments, like those of a primitive: else the first primitive that gets
+    an array alone would put it on the context's device.
+    """
 
     @wraps(function)
-    def call(*args: P.args, **named: P.kwargs) -> R:
+    def follow(*args: P.args, **named: P.kwargs) -> R:
         device = _device_of((args, *named.values()) if named else args)
         if device is None or device == current().device_target:
             return function(*args, **named)
         with context(device_target=device):
             return function(*args, **named)
+
+    @wraps(function)
+    def call(*args: P.args, **named: P.kwargs) -> R:
+        return current_trace().compose(follow, args, named)  # type: ignore[no-any-return]
 
     return call
 

@@ -12,7 +12,7 @@ from ..core.dtype import INTEGERS, DType, as_dtype, bool_, float32
 from ..core.errors import DTypeError, ShapeError
 from ..core.primitive import Primitive
 from . import rules
-from .checks import Number, as_shape, dtype_of, extents, finite, fitting, on_one_device, shape_of
+from .checks import Number, as_shape, composition, dtype_of, extents, finite, fitting, shape_of
 from .elementwise import cast
 from .rules import moves
 from .shape import broadcast_to
@@ -172,7 +172,7 @@ def ones(shape: int | Shape, dtype: object = float) -> Tensor:
     return full(shape, 1, dtype)
 
 
-@on_one_device
+@composition
 def full_like(x: Any, value: Any, dtype: object = None) -> Tensor:
     """A tensor filled with `value`, of x's shape, on x's device, of x's dtype by default."""
     kind = dtype_of(x) if dtype is None else as_dtype(dtype)

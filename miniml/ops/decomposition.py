@@ -24,7 +24,7 @@ from ..core.errors import DTypeError, ValueRefusedError
 from ..core.options import flag, integer, number
 from ..core.primitive import Primitive
 from . import reduce, rules
-from .checks import broadcast, dtype_of, matrices, on_one_device, right_side, shape_of, square
+from .checks import broadcast, composition, dtype_of, matrices, right_side, shape_of, square
 from .composed.elementwise import as_float
 from .control import while_loop
 from .create import eye, zeros
@@ -244,7 +244,7 @@ def _solved(solver: Solve | TriangularSolve, a: Any, b: Any) -> Tensor:
     return squeeze(x, -1) if vector else x
 
 
-@on_one_device
+@composition
 def inv(a: Any) -> Tensor:
     """The inverse: inv(a) a = 1. a (..., n, n); NaN where a is singular.
 
@@ -331,7 +331,7 @@ def pinv(a: Any, rtol: float | None = None) -> Tensor:
     return Pinv(rtol)(a)
 
 
-@on_one_device
+@composition
 def lstsq(a: Any, b: Any, rtol: float | None = None) -> Tensor:
     """The x of least norm among those that minimise |a x - b|: pinv(a) b.
 
@@ -377,7 +377,7 @@ def matrix_norm(a: Any, ord: str | float = "fro", keepdims: bool = False) -> Ten
     return found if keepdims else squeeze(found, (-2, -1))
 
 
-@on_one_device
+@composition
 def cond_number(a: Any, ord: str | float = 2) -> Tensor:
     """Condition number, by which a linear system may magnify relative errors: |a| |inv(a)| in the
     norm `ord` of `matrix_norm`; for 2, the ratio of the largest to the smallest singular value.
@@ -399,7 +399,7 @@ def cond_number(a: Any, ord: str | float = 2) -> Tensor:
     return select(singular, inf, found)
 
 
-@on_one_device
+@composition
 def matrix_power(a: Any, n: int) -> Tensor:
     """The product of n factors a, by repeated squaring: about 2 log2(n) products.
 
@@ -440,7 +440,7 @@ _PADE = {
 _SQUARINGS = 40  # of matrices with a norm to 4e12; a graph has as many rounds, most of them empty
 
 
-@on_one_device
+@composition
 def expm(a: Any) -> Tensor:
     """The matrix exponential: the sum over k of a^k / k!.
 

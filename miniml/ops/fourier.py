@@ -21,12 +21,12 @@ from ..core.errors import DTypeError, ShapeError
 from ..core.options import choice, integer, number
 from ..core.primitive import Primitive, freeze
 from .checks import (
+    composition,
     dtype_of,
     needs_complex,
     needs_float,
     normal_axes,
     normal_axis,
-    on_one_device,
     shape_of,
 )
 from .composed.rearrange import roll
@@ -47,7 +47,7 @@ __all__ = [
 ]  # fmt: skip
 
 
-@on_one_device
+@composition
 def complex(re: Any, im: Any = 0.0) -> Tensor:
     """re + i im, broadcast: the complex numbers with these real and imaginary parts.
 
@@ -86,7 +86,7 @@ def conj(x: Any) -> Tensor:
     return _conj(x) if is_complex(dtype_of(x)) else broadcast_to(x, shape_of(x))
 
 
-@on_one_device
+@composition
 def angle(x: Any) -> Tensor:
     """The argument of complex numbers in (-pi, pi], atan2(imag, real); pi for negative real ones.
 
@@ -245,7 +245,7 @@ def _with_extent(shape: Shape, axis: int, extent: int) -> Shape:
 # --- Transforms -----------------------------------------------------------------------------------
 
 
-@on_one_device
+@composition
 def fft(x: Any, n: int | None = None, axis: int = -1, norm: str = "backward") -> Tensor:
     """The discrete Fourier transform along `axis`: y[k] = sum of x[j] exp(-2 pi i j k / n).
 
@@ -260,7 +260,7 @@ def fft(x: Any, n: int | None = None, axis: int = -1, norm: str = "backward") ->
     return _whole("fft", FFT, x, n, axis, norm)
 
 
-@on_one_device
+@composition
 def ifft(x: Any, n: int | None = None, axis: int = -1, norm: str = "backward") -> Tensor:
     """The inverse of `fft` along `axis`: y[k] = 1/n times the sum of x[j] exp(2 pi i j k / n).
 
@@ -272,7 +272,7 @@ def ifft(x: Any, n: int | None = None, axis: int = -1, norm: str = "backward") -
     return _whole("ifft", IFFT, x, n, axis, norm)
 
 
-@on_one_device
+@composition
 def rfft(x: Any, n: int | None = None, axis: int = -1, norm: str = "backward") -> Tensor:
     """The n // 2 + 1 first numbers of `fft` of a real x; the others are their conjugates.
 
@@ -284,7 +284,7 @@ def rfft(x: Any, n: int | None = None, axis: int = -1, norm: str = "backward") -
     return _half("rfft", x, n, axis, norm)
 
 
-@on_one_device
+@composition
 def irfft(x: Any, n: int | None = None, axis: int = -1, norm: str = "backward") -> Tensor:
     """The n real numbers whose `rfft` is x; n is 2 (m - 1) by default, for m numbers along `axis`.
 
@@ -297,7 +297,7 @@ def irfft(x: Any, n: int | None = None, axis: int = -1, norm: str = "backward") 
     return _back("irfft", x, n, axis, norm)
 
 
-@on_one_device
+@composition
 def fft2(x: Any, s: Any = None, axes: Any = (-2, -1), norm: str = "backward") -> Tensor:
     """`fft` along two axes. s: the numbers of points along them, to which x is cropped or padded.
 
@@ -307,44 +307,44 @@ def fft2(x: Any, s: Any = None, axes: Any = (-2, -1), norm: str = "backward") ->
     return _whole("fft2", FFT, x, s, _two("fft2", axes), norm)
 
 
-@on_one_device
+@composition
 def ifft2(x: Any, s: Any = None, axes: Any = (-2, -1), norm: str = "backward") -> Tensor:
     """The inverse of `fft2`."""
     return _whole("ifft2", IFFT, x, s, _two("ifft2", axes), norm)
 
 
-@on_one_device
+@composition
 def rfft2(x: Any, s: Any = None, axes: Any = (-2, -1), norm: str = "backward") -> Tensor:
     """`rfft` along the last of two axes, then `fft` along the first."""
     return _half("rfft2", x, s, _two("rfft2", axes), norm)
 
 
-@on_one_device
+@composition
 def irfft2(x: Any, s: Any = None, axes: Any = (-2, -1), norm: str = "backward") -> Tensor:
     """The inverse of `rfft2`. s: the shape of the result along the axes; the last extent is
     2 (m - 1) by default."""
     return _back("irfft2", x, s, _two("irfft2", axes), norm)
 
 
-@on_one_device
+@composition
 def fftn(x: Any, s: Any = None, axes: Any = None, norm: str = "backward") -> Tensor:
     """`fft` along several axes: all of them, or the last len(s), by default."""
     return _whole("fftn", FFT, x, s, axes, norm)
 
 
-@on_one_device
+@composition
 def ifftn(x: Any, s: Any = None, axes: Any = None, norm: str = "backward") -> Tensor:
     """The inverse of `fftn`."""
     return _whole("ifftn", IFFT, x, s, axes, norm)
 
 
-@on_one_device
+@composition
 def rfftn(x: Any, s: Any = None, axes: Any = None, norm: str = "backward") -> Tensor:
     """`rfft` along the last of several axes, then `fft` along the others."""
     return _half("rfftn", x, s, axes, norm)
 
 
-@on_one_device
+@composition
 def irfftn(x: Any, s: Any = None, axes: Any = None, norm: str = "backward") -> Tensor:
     """The inverse of `rfftn`. s: the shape of the result along the axes; the last extent is
     2 (m - 1) by default."""
@@ -456,7 +456,7 @@ def _frequencies(name: str, made: Callable[..., Any], n: Any, d: Any, dtype: obj
     return cast(made(points, d), needs_float(name, as_dtype(dtype)))
 
 
-@on_one_device
+@composition
 def fftshift(x: Any, axes: Any = None) -> Tensor:
     """x with the frequency 0 in the middle of `axes`, by default of all.
 
@@ -466,7 +466,7 @@ def fftshift(x: Any, axes: Any = None) -> Tensor:
     return _shifted("fftshift", x, axes, lambda n: n // 2)
 
 
-@on_one_device
+@composition
 def ifftshift(x: Any, axes: Any = None) -> Tensor:
     """The inverse of `fftshift`."""
     return _shifted("ifftshift", x, axes, lambda n: -(n // 2))

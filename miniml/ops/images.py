@@ -22,7 +22,7 @@ from ..core.errors import AttributeRefusedError, DTypeError, ShapeError, ValueRe
 from ..core.options import choice, flag, integers, number
 from ..core.primitive import Primitive, freeze
 from . import rules
-from .checks import as_shape, dtype_of, needs_float, on_one_device, shape_of
+from .checks import as_shape, composition, dtype_of, needs_float, shape_of
 from .composed.rearrange import pad
 from .elementwise import add, cast, mul
 from .index import IndexAdd, gather
@@ -311,7 +311,7 @@ def indexed(name: str, values: DType, indices: DType) -> DType:
 # --- Unfold and fold ------------------------------------------------------------------------------
 
 
-@on_one_device
+@composition
 def unfold(
     x: Any,
     kernel_size: Lengths,
@@ -338,7 +338,7 @@ def unfold(
     return reshape(ordered, (shape[0], shape[1] * block, count))
 
 
-@on_one_device
+@composition
 def fold(
     x: Any,
     output_size: Lengths,
@@ -422,7 +422,7 @@ WIDE = (float32, float64)
 MODES = ("nearest", "nearest-exact", "linear", "cubic")
 
 
-@on_one_device
+@composition
 def resize(
     x: Any,
     size: Lengths | None = None,

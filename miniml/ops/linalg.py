@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ..core.abstract import Abstract, Shape
 from ..core.errors import ShapeError
 from ..core.primitive import Primitive
-from .checks import broadcast, normal_axis, on_one_device, shape_of, strong
+from .checks import broadcast, composition, normal_axis, shape_of, strong
 from .composed.rearrange import diagonal, roll
 from .elementwise import mul, sub
 from .reduce import sum
@@ -142,7 +142,7 @@ def outer(x: Any, y: Any) -> Tensor:
 # --- Products composed of others ------------------------------------------------------------------
 
 
-@on_one_device
+@composition
 def dot(x: Any, y: Any) -> Tensor:
     """out[..., i, ..., j] = sum over k of x[..., i, k] y[..., k, j]: for vectors the inner product.
 
@@ -166,7 +166,7 @@ def dot(x: Any, y: Any) -> Tensor:
     return _rows_by_rows(x, ahead, b[:-2] + b[-1:] * (len(b) > 1))
 
 
-@on_one_device
+@composition
 def inner(x: Any, y: Any) -> Tensor:
     """out[..., i, ..., j] = sum over k of x[..., i, k] y[..., j, k]: inner products of all rows.
 
@@ -195,7 +195,7 @@ def _rows_by_rows(x: Any, y: Any, rest: Shape) -> Tensor:
     return reshape(matmul(left, right, transpose_y=True), (*rows, *rest))
 
 
-@on_one_device
+@composition
 def cross(x: Any, y: Any, axis: int = -1) -> Tensor:
     """The cross product of vectors of three elements along `axis`: out_0 = x_1 y_2 - x_2 y_1, and
     so on in turn.
@@ -219,7 +219,7 @@ def cross(x: Any, y: Any, axis: int = -1) -> Tensor:
     return sub(mul(back[0], ahead[1]), mul(ahead[0], back[1]))
 
 
-@on_one_device
+@composition
 def kron(x: Any, y: Any) -> Tensor:
     """The Kronecker product: y times each element of x, in blocks.
 
@@ -236,7 +236,7 @@ def kron(x: Any, y: Any) -> Tensor:
     return reshape(mul(left, right), tuple(n * m for n, m in zip(a, b, strict=True)))
 
 
-@on_one_device
+@composition
 def trace(x: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Tensor:
     """The sum of the elements of `diagonal(x, offset, axis1, axis2)`, for each of the other axes.
 

@@ -14,7 +14,7 @@ from ..core.errors import DTypeError, ShapeError
 from ..core.options import choice, integer, number
 from ..core.primitive import Primitive
 from . import rules
-from .checks import dtype_of, needs_float, on_one_device, shape_of
+from .checks import composition, dtype_of, needs_float, shape_of
 from .elementwise import add, cast, mul, rsqrt, square, sub
 from .reduce import mean
 from .rules import FloatUnary, moves, per_input
@@ -122,7 +122,7 @@ class BatchNorm(Normalization):
         return x, gamma, gamma
 
 
-@on_one_device
+@composition
 def batch_norm(
     x: Any,
     gamma: Any,
@@ -160,7 +160,7 @@ def batch_norm(
 # --- Group, instance and RMS normalization --------------------------------------------------------
 
 
-@on_one_device
+@composition
 def group_norm(
     x: Any, num_groups: int, gamma: Any = None, beta: Any = None, eps: float = 1e-5
 ) -> Tensor:
@@ -187,7 +187,7 @@ def group_norm(
     return _channelwise("group_norm", reshape(normal, shape), gamma, beta, dtype_of(x))
 
 
-@on_one_device
+@composition
 def instance_norm(x: Any, gamma: Any = None, beta: Any = None, eps: float = 1e-5) -> Tensor:
     """(x - mean) / sqrt(var + eps) * gamma + beta, over each channel of each sample.
 
@@ -201,7 +201,7 @@ def instance_norm(x: Any, gamma: Any = None, beta: Any = None, eps: float = 1e-5
     return group_norm(x, max(shape[1], 1), gamma, beta, eps)
 
 
-@on_one_device
+@composition
 def rms_norm(x: Any, gamma: Any, eps: float = 2.0**-23) -> Tensor:
     """x / sqrt(mean(x^2) + eps) * gamma, the mean over the last axes of x, those that gamma has.
 

@@ -38,11 +38,11 @@ from ..core.trace import Stream, current_trace
 from . import reduce
 from .checks import (
     as_shape,
+    composition,
     dtype_of,
     extents,
     needs_number,
     normal_axis,
-    on_one_device,
     shape_of,
 )
 from .composed.elementwise import as_float
@@ -372,7 +372,7 @@ def block_count(shape: Shape, dtype: DType) -> int:
 _EXACT = 1 << 53  # the number of values of a uniform draw of float64, all equally likely
 
 
-@on_one_device
+@composition
 def randint(
     shape: int | Shape, low: int, high: int, dtype: object = int64, generator: Stream | None = None
 ) -> Tensor:
@@ -411,7 +411,7 @@ def randint(
     return cast(add(steps, start), kind)
 
 
-@on_one_device
+@composition
 def permutation(x: Any, axis: int = 0, generator: Stream | None = None) -> Tensor:
     """x with its slices along `axis` in random order; for an int n, 0 to n - 1 in random order.
 
@@ -424,7 +424,7 @@ def permutation(x: Any, axis: int = 0, generator: Stream | None = None) -> Tenso
     return order if whole else gather(x, order, axis)
 
 
-@on_one_device
+@composition
 def shuffle(x: Any, axis: int = 0, generator: Stream | None = None) -> Tensor:
     """x with its slices along `axis` in random order, as `permutation(x)`; x itself stays.
 
@@ -434,7 +434,7 @@ def shuffle(x: Any, axis: int = 0, generator: Stream | None = None) -> Tensor:
     return permutation(x, axis, generator)
 
 
-@on_one_device
+@composition
 def choice(
     x: Any,
     shape: int | Shape = (),
@@ -504,7 +504,7 @@ def _weighted(count: int, size: Shape, replace: bool, p: Any, generator: Stream 
     return reshape(getitem(argsort(noisy, descending=True), slice(draws)), size)
 
 
-@on_one_device
+@composition
 def categorical(logits: Any, shape: int | Shape = (), generator: Stream | None = None) -> Tensor:
     """Independent draws of i with probability softmax(logits)[i] along the last axis: int64.
 
@@ -536,7 +536,7 @@ def categorical(logits: Any, shape: int | Shape = (), generator: Stream | None =
     return gather(arange(rows[-1]), select(sound, winner, rows[-1]))
 
 
-@on_one_device
+@composition
 def dropout(x: Any, p: float = 0.5, generator: Stream | None = None) -> Tensor:
     """x with each element set to 0 with probability p, the others divided by 1 - p.
 

@@ -18,7 +18,7 @@ from ..core.errors import AttributeRefusedError, ShapeError
 from ..core.options import choice, number
 from ..core.primitive import Primitive, freeze
 from . import elementwise, rules
-from .checks import Axes, dtype_of, normal_axes, normal_axis, on_one_device, reduced_shape, shape_of
+from .checks import Axes, composition, dtype_of, normal_axes, normal_axis, reduced_shape, shape_of
 from .composed.elementwise import as_float, isclose, narrowed, widened
 from .create import arange
 from .logic import equal, logical_or, not_equal, select
@@ -214,7 +214,7 @@ def all(x: Value, axis: Axes = None, keepdims: bool = False) -> Tensor:
     return All(freeze(axis, "All", "axis"), keepdims)(x)
 
 
-@on_one_device
+@composition
 def allclose(
     x: Value, y: Value, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False
 ) -> Tensor:
@@ -239,6 +239,7 @@ def logsumexp(x: Value, axis: Axes = None, keepdims: bool = False) -> Tensor:
     return LogSumExp(freeze(axis, "LogSumExp", "axis"), keepdims)(x)
 
 
+@composition
 def var(x: Value, axis: Axes = None, keepdims: bool = False, correction: float = 0) -> Tensor:
     """The variance of x over `axis`: the sum of (x - mean)^2, divided by n - `correction`.
 
@@ -249,6 +250,7 @@ def var(x: Value, axis: Axes = None, keepdims: bool = False, correction: float =
     return narrowed(x, _var("var", widened(x), axis, keepdims, correction))
 
 
+@composition
 def std(x: Value, axis: Axes = None, keepdims: bool = False, correction: float = 0) -> Tensor:
     """The square root of `var`; its gradient is 0 where all elements are equal."""
     return narrowed(x, root_of(_var("std", widened(x), axis, keepdims, correction), 2))
@@ -264,11 +266,13 @@ def _var(name: str, x: Value, axis: Axes, keepdims: bool, correction: float) -> 
     return elementwise.div(squares, float(builtins.max(count - less, 0)))
 
 
+@composition
 def count_nonzero(x: Value, axis: Axes = None, keepdims: bool = False) -> Tensor:
     """The number of elements of x over `axis` that are not 0, int64; NaN is not 0."""
     return sum(elementwise.cast(x, bool_), axis, keepdims)
 
 
+@composition
 def norm(x: Value, ord: float = 2, axis: Axes = None, keepdims: bool = False) -> Tensor:
     """(sum |x|^ord)^(1 / ord) over `axis`, the length of vectors; of all elements for None.
 
@@ -417,7 +421,7 @@ def logcumsumexp(x: Value, axis: int, reverse: bool = False) -> Tensor:
     return LogCumSumExp(freeze(axis, "LogCumSumExp", "axis"), reverse)(x)
 
 
-@on_one_device
+@composition
 def cummax(x: Value, axis: int) -> tuple[Tensor, Tensor]:
     """(values, indices): max(x_0, ..., x_i) along `axis`, and the int64 index of each there.
 
@@ -431,7 +435,7 @@ def cummax(x: Value, axis: int) -> tuple[Tensor, Tensor]:
     return values, extremum_indices(x, values, axis)
 
 
-@on_one_device
+@composition
 def cummin(x: Value, axis: int) -> tuple[Tensor, Tensor]:
     """(values, indices): min(x_0, ..., x_i) along `axis`, and the int64 index of each there.
 

@@ -18,10 +18,10 @@ from .checks import (
     as_shape,
     broadcast,
     broadcasts_to,
+    composition,
     fitting,
     normal_axes,
     normal_axis,
-    on_one_device,
     shape_of,
 )
 from .rules import moves
@@ -261,7 +261,7 @@ def broadcast_to(x: Any, shape: int | Shape) -> Tensor:
     return _broadcasting(as_shape(shape, "BroadcastTo"))(x)
 
 
-@on_one_device
+@composition
 def broadcast_arrays(*xs: Any) -> tuple[Tensor, ...]:
     """Each of xs repeated to the shape that they broadcast to together, in its own dtype.
 
@@ -491,7 +491,7 @@ def concat(xs: Any, axis: int = 0) -> Tensor:
     return Concat(freeze(axis, "Concat", "axis"))(*xs)
 
 
-@on_one_device
+@composition
 def stack(xs: Any, axis: int = 0) -> Tensor:
     """Tensors of one shape joined along a new axis, which is `axis` of the result."""
     if not hasattr(xs, "__iter__") or isinstance(xs, type):

@@ -6,7 +6,7 @@ Staged trace: calls run at once, too, but assignments are committed together at 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextvars import copy_context
 from functools import partial
 from operator import attrgetter
@@ -31,6 +31,7 @@ from ..core.tensor import Tensor, common_device
 from ..core.trace import Trace, eager_trace, is_tracing, use_trace
 from ..graph.tracing import TracedTensor, known_value, live, trace_body
 from ..ops.elementwise import Cast
+from .compositions import UNPLANNED, key_of, plan_of
 from .jit import compiled
 from .launch import BoundKernel, ignore_errors, note_kernel, prepare, quietly, target_for
 from .observe import check_finite, watching_call
@@ -38,6 +39,7 @@ from .observe import check_finite, watching_call
 Plan = Callable[[Sequence[Any]], tuple[Tensor, ...]]
 Launch = Callable[[tuple[Array, ...]], tuple[Array, ...]]
 _LIMIT = 4096
+_SEEN = object()  # in place of the plan of a composition that was called once
 _kind, _data = attrgetter("_kind"), attrgetter("_data")
 
 
@@ -130,6 +132,30 @@ class EagerTrace(Trace):
         if isinstance(given, Kind):
             return lambda tensor: self.bind(Cast(kind.abstract.dtype), (tensor,))[0]
         return lambda value: weak_tensor(primitive, value, kind)
+
+    def compose(self, fn: Callable[..., Any], args: Sequence[Any], named: Mapping[str, Any]) -> Any:
+        """A call of a composition, from the second one with arguments of these kinds on by a plan.
+
+        What raises in a plan is called again, one primitive after another, for the error of the one
+        that it is about.
+        """
+        found = key_of(fn, args, named)
+        if found is None:
+            return fn(*args, **named)
+        key, tensors = found
+        plans = current().plans
+        if plans.version != epoch.now.kernels:
+            plans = _plans()
+        plan = plans.get(key)
+        if plan is None or plan is _SEEN:
+            plan = None if plan is None else plan_of(fn, args, named, tensors)
+            _plans()[key] = _SEEN if plan is None else plan
+        if plan is None or plan is UNPLANNED:
+            return fn(*args, **named)
+        try:
+            return copy_context().run(plan, tensors)
+        except Exception:
+            return fn(*args, **named)
 
     def callee(self, fn: Callable[..., Any]) -> Callable[..., Any]:
         settings = current()

@@ -63,7 +63,7 @@ def test_every_composed_function_runs_where_its_tensors_are():
     composed = [f for f in functions if f.__module__ in modules]
     assert len(composed) > 20
     bare = [f.__name__ for f in composed if not hasattr(f, "__wrapped__")]
-    assert not bare, "decorate them with on_one_device"
+    assert not bare, "decorate them with composition"
     assert sum(hasattr(f, "__wrapped__") for f in functions) >= 63
 
 

@@ -20,7 +20,7 @@ from ...core.dtype import float32, promote
 from ...core.errors import ShapeError
 from ...core.options import integer, number
 from ...core.primitive import freeze
-from ..checks import dtype_of, needs_float, on_one_device, shape_of
+from ..checks import composition, dtype_of, needs_float, shape_of
 from ..elementwise import abs, add, cast, mul, pow
 from ..images import (
     EXTENTS,
@@ -92,7 +92,7 @@ def _over(template: Callable[Concatenate[Over, P], Tensor], n: int) -> Callable[
     ) + (mark + example) * (n == 1)  # fmt: skip
     own.__annotations__ = {k: v for k, v in like.__annotations__.items() if k != "over"}
     own.__qualname__ = name
-    return on_one_device(MethodType(own, Over(name, n)))
+    return composition(MethodType(own, Over(name, n)))
 
 
 # What a docstring says of one, two and three axes: the images, the indices of an output and of a

@@ -14,7 +14,7 @@ import ml_dtypes
 from ...core.dtype import bfloat16, float16, float32, float64, is_float, promote
 from ...core.errors import ShapeError
 from ...core.options import flag, number
-from ..checks import broadcasts_to, dtype_of, on_one_device, shape_of, strong
+from ..checks import broadcasts_to, composition, dtype_of, shape_of, strong
 from ..elementwise import (
     abs,
     add,
@@ -66,7 +66,7 @@ __all__ = [
 ]  # fmt: skip
 
 
-@on_one_device
+@composition
 def logaddexp(x: Any, y: Any) -> Tensor:
     """log(exp(x) + exp(y)) without overflow: x and y broadcast, integers are cast to float32.
 
@@ -83,7 +83,7 @@ def logaddexp(x: Any, y: Any) -> Tensor:
     return add(high, log1p(exp(select(same, -inf, sub(low, high)))))
 
 
-@on_one_device
+@composition
 def hypot(x: Any, y: Any) -> Tensor:
     """sqrt(x^2 + y^2), without overflow of the squares; infinite where x or y is infinite.
 
@@ -104,7 +104,7 @@ def hypot(x: Any, y: Any) -> Tensor:
     return select(at_end, size, mul(sqrt(add(*parts)), scale))
 
 
-@on_one_device
+@composition
 def xlogy(x: Any, y: Any) -> Tensor:
     """x * log(y), but 0 where x is 0, unless y is NaN: the limit of x log(x) at 0.
 
@@ -120,7 +120,7 @@ def xlogy(x: Any, y: Any) -> Tensor:
     return add(mul(x, log(select(vanishes, 1.0, y))), 0.0)  # 0 beside a negative logarithm, not -0
 
 
-@on_one_device
+@composition
 def xlog1py(x: Any, y: Any) -> Tensor:
     """x * log(1 + y), accurate near y = 0, but 0 where x is 0, unless y is NaN.
 
@@ -135,7 +135,7 @@ def xlog1py(x: Any, y: Any) -> Tensor:
     return add(mul(x, log1p(select(vanishes, 0.0, y))), 0.0)  # 0 beside a negative one, not -0
 
 
-@on_one_device
+@composition
 def lerp(x: Any, y: Any, weight: Any) -> Tensor:
     """x + weight * (y - x), the point between x and y; exactly x for weight 0 and y for 1.
 
@@ -151,7 +151,7 @@ def lerp(x: Any, y: Any, weight: Any) -> Tensor:
     return select(less(abs(weight), 0.5), from_x, from_y)  # each is exact at its own end
 
 
-@on_one_device
+@composition
 def divmod(x: Any, y: Any) -> tuple[Tensor, Tensor]:
     """(floor_div(x, y), mod(x, y)), so that x = quotient * y + rest; the rest has the sign of y.
 
@@ -165,7 +165,7 @@ def divmod(x: Any, y: Any) -> tuple[Tensor, Tensor]:
 # --- Closeness, fractions, and what takes the place of NaN ----------------------------------------
 
 
-@on_one_device
+@composition
 def isclose(
     x: Any, y: Any, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False
 ) -> Tensor:
@@ -190,7 +190,7 @@ def isclose(
     return close
 
 
-@on_one_device
+@composition
 def nan_to_num(x: Any, nan: Any = 0.0, posinf: Any = None, neginf: Any = None) -> Tensor:
     """x with `nan` for NaN, `posinf` for inf and `neginf` for -inf.
 
@@ -220,7 +220,7 @@ def frac(x: Any) -> Tensor:
     return sub(x, trunc(x))
 
 
-@on_one_device
+@composition
 def sinc(x: Any) -> Tensor:
     """sin(pi x) / (pi x), and 1 at 0; exactly 0 at the other integers, NaN at the infinities.
 
@@ -247,6 +247,7 @@ def sinc(x: Any) -> Tensor:
 # --- Activations ----------------------------------------------------------------------------------
 
 
+@composition
 def log_sigmoid(x: Any) -> Tensor:
     """log(sigmoid(x)) = -log(1 + exp(-x)), accurate at both ends.
 
@@ -256,16 +257,19 @@ def log_sigmoid(x: Any) -> Tensor:
     return neg(softplus(neg(as_float(x))))
 
 
+@composition
 def relu6(x: Any) -> Tensor:
     """min(max(x, 0), 6); the gradient is 0 at 0 and 1/2 at 6. Integers stay integers."""
     return minimum(relu(x), 6)
 
 
+@composition
 def hard_tanh(x: Any, min: Any = -1.0, max: Any = 1.0) -> Tensor:
     """x kept within [min, max], floats; the gradient is 1 at both ends of that range."""
     return clip(as_float(x), min, max)
 
 
+@composition
 def hard_sigmoid(x: Any, slope: float = 1 / 6, offset: float = 0.5) -> Tensor:
     """min(max(slope * x + offset, 0), 1); where it bends the gradient is `slope`.
 
@@ -274,6 +278,7 @@ def hard_sigmoid(x: Any, slope: float = 1 / 6, offset: float = 0.5) -> Tensor:
     return clip(add(mul(as_float(x), slope), offset), 0.0, 1.0)
 
 
+@composition
 def hard_swish(x: Any) -> Tensor:
     """x * hard_sigmoid(x): 0 up to -3, x from 3 on (Howard et al. 2019, "MobileNetV3").
 
@@ -283,12 +288,14 @@ def hard_swish(x: Any) -> Tensor:
     return mul(clip(v, -3.0), hard_sigmoid(v))  # -inf * 0 would be NaN
 
 
+@composition
 def mish(x: Any) -> Tensor:
     """x * tanh(log(1 + exp(x))) (Misra 2019); 0 at -inf."""
     v = as_float(x)
     return mul(clip(v, -1000.0), tanh(softplus(v)))  # at -1000 exp(x) is 0 in all dtypes
 
 
+@composition
 def softsign(x: Any) -> Tensor:
     """x / (1 + |x|), between -1 and 1, which it reaches at the infinities.
 
@@ -301,6 +308,7 @@ def softsign(x: Any) -> Tensor:
     return div(v, add(abs(v), 1.0))
 
 
+@composition
 def celu(x: Any, alpha: float = 1.0) -> Tensor:
     """max(x, 0) + min(0, alpha * (exp(x / alpha) - 1)) (Barron 2017), with the gradient 1 at 0.
 
@@ -311,6 +319,7 @@ def celu(x: Any, alpha: float = 1.0) -> Tensor:
     return select(greater(v, 0), v, mul(elu(div(v, alpha)), alpha))
 
 
+@composition
 def selu(x: Any) -> Tensor:
     """s * elu(x, a) with s = 1.0507009873554805 and a = 1.6732632423543772.
 
@@ -320,6 +329,7 @@ def selu(x: Any) -> Tensor:
     return mul(elu(x, 1.6732632423543772), 1.0507009873554805)
 
 
+@composition
 def softshrink(x: Any, lambd: float = 0.5) -> Tensor:
     """x - lambd where x > lambd, x + lambd where x < -lambd, 0 between; floats.
 
@@ -333,7 +343,7 @@ def softshrink(x: Any, lambd: float = 0.5) -> Tensor:
     return sub(v, clip(v, -bound, bound))
 
 
-@on_one_device
+@composition
 def threshold(x: Any, threshold: Any, value: Any) -> Tensor:
     """x where x > threshold, `value` elsewhere; NaN stays NaN. The gradient is 0 at the threshold.
 
@@ -345,7 +355,7 @@ def threshold(x: Any, threshold: Any, value: Any) -> Tensor:
     return select(less_equal(x, threshold), value, x)
 
 
-@on_one_device
+@composition
 def prelu(x: Any, slope: Any) -> Tensor:
     """x where x > 0, slope * x elsewhere, with a learnt `slope`, which is the gradient at 0.
 

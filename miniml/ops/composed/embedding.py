@@ -10,7 +10,7 @@ from ...core.abstract import Shape
 from ...core.dtype import DType, int64
 from ...core.errors import AttributeRefusedError, ShapeError
 from ...core.options import choice, integer
-from ..checks import dtype_of, needs_float, on_one_device, shape_of
+from ..checks import composition, dtype_of, needs_float, shape_of
 from ..create import zeros
 from ..elementwise import cast, div, maximum, minimum, mul, stop_gradient, sub
 from ..index import as_indices, gather, scatter_add, take_along_axis
@@ -39,7 +39,7 @@ __all__ = ["embedding_bag"]
 BAG_MODES = ("sum", "mean", "max")
 
 
-@on_one_device
+@composition
 def embedding_bag(
     weight: Any,
     indices: Any,

@@ -22,7 +22,7 @@ from ...core.errors import (
     TracedValueError,
 )
 from ...core.options import flag
-from ..checks import dtype_of, function, normal_axis, on_one_device, shape_of
+from ..checks import composition, dtype_of, function, normal_axis, shape_of
 from ..control import Tree, agree, cond, keeps, kept, outcome, scan, tensors, typed, while_loop
 from ..create import arange
 from ..elementwise import add, cast
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 __all__ = ["associative_scan", "fori_loop", "map", "switch"]
 
 
-@on_one_device
+@composition
 def fori_loop(lower: Any, upper: Any, body: Callable[[Any, Tree], Tree], init: Tree) -> Tree:
     """The last value of: value = init; for i in range(lower, upper): value = body(i, value).
 
@@ -87,7 +87,7 @@ def _bound(name: str, value: Any) -> Any:
         return value
 
 
-@on_one_device
+@composition
 def map(f: Callable[[Tree], Tree], xs: Tree) -> Tree:
     """f(x) of each row x of xs, stacked along a new first axis.
 
@@ -107,7 +107,7 @@ def map(f: Callable[[Tree], Tree], xs: Tree) -> Tree:
 # --- Branches -------------------------------------------------------------------------------------
 
 
-@on_one_device
+@composition
 def switch(index: Any, branches: Sequence[Callable[..., Tree]], *operands: Tree) -> Tree:
     """`branches[index](*operands)`; only that one is computed.
 
@@ -196,7 +196,7 @@ def _alike(known: list[tuple[int, Tree]], i: int, result: Tree) -> None:
 # --- Running totals -------------------------------------------------------------------------------
 
 
-@on_one_device
+@composition
 def associative_scan(
     f: Callable[[Tree, Tree], Tree], xs: Tree, reverse: bool = False, axis: int = 0
 ) -> Tree:

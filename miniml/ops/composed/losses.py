@@ -19,10 +19,10 @@ from ...core.options import choice, flag, integer, number, probability
 from ..checks import (
     broadcast,
     broadcasts_to,
+    composition,
     dtype_of,
     needs_float,
     normal_axis,
-    on_one_device,
     shape_of,
     strong,
 )
@@ -85,7 +85,7 @@ __all__ = [
 ]  # fmt: skip
 
 
-@on_one_device
+@composition
 def bce(probs: Any, target: Any, reduction: str = "mean", weight: Any = None) -> Tensor:
     """-target log(probs) - (1 - target) log(1 - probs), the binary cross entropy of probabilities.
 
@@ -103,7 +103,7 @@ def bce(probs: Any, target: Any, reduction: str = "mean", weight: Any = None) ->
     return reduced("bce", _scaled("bce", "weight", sub(neg(right), wrong), weight), reduction)
 
 
-@on_one_device
+@composition
 def bce_with_logits(
     logits: Any,
     target: Any,
@@ -129,7 +129,7 @@ def bce_with_logits(
     return reduced(name, _scaled(name, "weight", losses, weight), reduction)
 
 
-@on_one_device
+@composition
 def focal_loss(
     logits: Any,
     target: Any,
@@ -162,7 +162,7 @@ def focal_loss(
     return reduced("focal_loss", losses, reduction)
 
 
-@on_one_device
+@composition
 def mse_loss(prediction: Any, target: Any, reduction: str = "mean") -> Tensor:
     """(prediction - target)^2, of one shape."""
     x, t = _pair("mse_loss", prediction, target)
@@ -170,14 +170,14 @@ def mse_loss(prediction: Any, target: Any, reduction: str = "mean") -> Tensor:
     return reduced("mse_loss", mul(d, d), reduction)
 
 
-@on_one_device
+@composition
 def l1_loss(prediction: Any, target: Any, reduction: str = "mean") -> Tensor:
     """|prediction - target|, of one shape; the gradient is 0 where they are equal."""
     x, t = _pair("l1_loss", prediction, target)
     return reduced("l1_loss", abs(sub(x, t)), reduction)
 
 
-@on_one_device
+@composition
 def huber_loss(prediction: Any, target: Any, reduction: str = "mean", delta: float = 1.0) -> Tensor:
     """d^2 / 2 where |d| <= delta, delta (|d| - delta / 2) elsewhere, for d = prediction - target.
 
@@ -194,7 +194,7 @@ def huber_loss(prediction: Any, target: Any, reduction: str = "mean", delta: flo
     return reduced("huber_loss", mul(kept, sub(d, mul(kept, 0.5))), reduction)
 
 
-@on_one_device
+@composition
 def smooth_l1_loss(
     prediction: Any, target: Any, reduction: str = "mean", beta: float = 1.0
 ) -> Tensor:
@@ -216,7 +216,7 @@ def smooth_l1_loss(
     return reduced("smooth_l1_loss", losses, reduction)
 
 
-@on_one_device
+@composition
 def kl_div(log_probs: Any, target: Any, reduction: str = "mean") -> Tensor:
     """target (log(target) - log_probs), the terms of the Kullback-Leibler divergence of target.
 
@@ -236,7 +236,7 @@ def kl_div(log_probs: Any, target: Any, reduction: str = "mean") -> Tensor:
     return reduced("kl_div", terms, reduction)
 
 
-@on_one_device
+@composition
 def hinge(scores: Any, target: Any, reduction: str = "mean") -> Tensor:
     """max(0, 1 - target * scores), for targets of -1 and 1.
 
@@ -249,7 +249,7 @@ def hinge(scores: Any, target: Any, reduction: str = "mean") -> Tensor:
     return reduced("hinge", relu(sub(1.0, mul(t, x))), reduction)
 
 
-@on_one_device
+@composition
 def cosine_similarity(x: Any, y: Any, axis: int = -1, eps: float = 1e-8) -> Tensor:
     """sum(x y) / (max(|x|, eps) max(|y|, eps)) along `axis`, the cosine of the angle of vectors.
 
@@ -311,7 +311,7 @@ def reduced(name: str, losses: Tensor, reduction: str) -> Tensor:
 # --- Losses of distributions ----------------------------------------------------------------------
 
 
-@on_one_device
+@composition
 def gaussian_nll_loss(
     mean: Any,
     target: Any,
@@ -345,7 +345,7 @@ def gaussian_nll_loss(
     return reduced(name, losses, reduction)
 
 
-@on_one_device
+@composition
 def poisson_nll_loss(
     prediction: Any,
     target: Any,
@@ -386,7 +386,7 @@ _LOG_2PI = math.log(2 * math.pi)
 # --- Losses that compare vectors or scores --------------------------------------------------------
 
 
-@on_one_device
+@composition
 def triplet_margin_loss(
     anchor: Any,
     positive: Any,
@@ -424,7 +424,7 @@ def triplet_margin_loss(
     return reduced(name, relu(add(sub(distance(a, right), far), margin)), reduction)
 
 
-@on_one_device
+@composition
 def cosine_embedding_loss(
     x: Any, y: Any, target: Any, reduction: str = "mean", margin: float = 0.0
 ) -> Tensor:
@@ -449,7 +449,7 @@ def cosine_embedding_loss(
     return reduced(name, select(equal(target, 1), sub(1.0, cosine), apart), reduction)
 
 
-@on_one_device
+@composition
 def margin_ranking_loss(
     x: Any, y: Any, target: Any, reduction: str = "mean", margin: float = 0.0
 ) -> Tensor:
@@ -468,7 +468,7 @@ def margin_ranking_loss(
 # --- Losses of class labels -----------------------------------------------------------------------
 
 
-@on_one_device
+@composition
 def cross_entropy(
     logits: Any,
     labels: Any,
@@ -511,7 +511,7 @@ def cross_entropy(
     return _total(target, losses, reduction)
 
 
-@on_one_device
+@composition
 def nll_loss(
     log_probs: Any,
     labels: Any,
@@ -676,7 +676,7 @@ def _by_shares(
 # --- Connectionist temporal classification --------------------------------------------------------
 
 
-@on_one_device
+@composition
 def ctc_loss(
     log_probs: Any,
     targets: Any,

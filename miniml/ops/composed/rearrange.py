@@ -19,10 +19,10 @@ from .. import reduce
 from ..checks import (
     broadcast,
     broadcasts_to,
+    composition,
     dtype_of,
     normal_axes,
     normal_axis,
-    on_one_device,
     shape_of,
 )
 from ..control import known_truth
@@ -71,7 +71,7 @@ PAD_MODES = ("constant", "edge", "reflect", "symmetric", "wrap")
 _OF_PYTORCH = "; PyTorch's 'replicate' is 'edge' here, its 'circular' 'wrap'"
 
 
-@on_one_device
+@composition
 def pad(x: Any, padding: Any, value: Any = 0, mode: str = "constant") -> Tensor:
     """x with more elements around it: `value`, or by `mode` elements of x, as np.pad places them.
 
@@ -123,7 +123,7 @@ def padding_mode(name: str, mode: str) -> str:
     return choice(name, "padding_mode", mode, ("zeros", *PAD_MODES[1:]), _OF_PYTORCH)
 
 
-@on_one_device
+@composition
 def tril(x: Any, k: int = 0) -> Tensor:
     """x (..., n, m) with 0 above its diagonal k: x[..., i, j] stays where j - i <= k.
 
@@ -133,7 +133,7 @@ def tril(x: Any, k: int = 0) -> Tensor:
     return _triangle("tril", x, k, upper=False)
 
 
-@on_one_device
+@composition
 def triu(x: Any, k: int = 0) -> Tensor:
     """x (..., n, m) with 0 below its diagonal k: x[..., i, j] stays where j - i >= k."""
     return _triangle("triu", x, k, upper=True)
@@ -149,7 +149,7 @@ def _triangle(name: str, x: Any, k: int, upper: bool) -> Tensor:
     return select(kept, x, False if dtype_of(x) == bool_ else 0)
 
 
-@on_one_device
+@composition
 def diag(x: Any, k: int = 0) -> Tensor:
     """Diagonal k of a matrix, the elements x[i, i + k]; for a vector, the square matrix that has it
     there and zeros elsewhere.
@@ -168,7 +168,7 @@ def diag(x: Any, k: int = 0) -> Tensor:
     raise ShapeError(f"diag got x of shape {shape}; it takes a vector or a matrix")
 
 
-@on_one_device
+@composition
 def diagonal(x: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Tensor:
     """The elements whose index along axis2 is that along axis1 plus `offset`, along a new last
     axis in place of these two.
@@ -199,7 +199,7 @@ def _diagonal(n: int, m: int, k: int) -> tuple[Shape, Shape, Shape]:
     return (begin,), (begin + (count - 1) * (m + 1) + 1 if count else 0,), (m + 1,)
 
 
-@on_one_device
+@composition
 def rot90(x: Any, k: int = 1, axes: tuple[int, int] = (0, 1)) -> Tensor:
     """x turned k times by a quarter in the plane of two axes, from the first to the second.
 
@@ -217,19 +217,19 @@ def rot90(x: Any, k: int = 1, axes: tuple[int, int] = (0, 1)) -> Tensor:
     return flip(swapaxes(x, a, b), a if turns == 1 else b)
 
 
-@on_one_device
+@composition
 def atleast_1d(*xs: Any) -> Any:
     """x with one axis at least: numbers as (1,). A tuple for several arguments."""
     return _at_least(1, xs)
 
 
-@on_one_device
+@composition
 def atleast_2d(*xs: Any) -> Any:
     """x with two axes at least: vectors as rows (1, n). A tuple for several arguments."""
     return _at_least(2, xs)
 
 
-@on_one_device
+@composition
 def atleast_3d(*xs: Any) -> Any:
     """x with three axes at least, as NumPy's: vectors as (1, n, 1) and matrices as (m, n, 1).
 
@@ -250,7 +250,7 @@ def _at_least(ndim: int, xs: tuple[Any, ...]) -> Any:
     return grown[0] if len(xs) == 1 else tuple(grown)
 
 
-@on_one_device
+@composition
 def roll(x: Any, shift: int | tuple[int, ...], axis: int | tuple[int, ...] | None = None) -> Tensor:
     """x with its elements moved by `shift` along `axis`; those beyond the end re-enter in front.
 
@@ -274,7 +274,7 @@ def roll(x: Any, shift: int | tuple[int, ...], axis: int | tuple[int, ...] | Non
     return x  # type: ignore[no-any-return]
 
 
-@on_one_device
+@composition
 def repeat(x: Any, repeats: int | tuple[int, ...], axis: int | None = None) -> Tensor:
     """Each slice of x along `axis` repeated `repeats` times, or slice i repeats[i] times.
 
@@ -309,7 +309,7 @@ def _entries(name: str, what: str, given: Any) -> tuple[int, ...]:
     return entries
 
 
-@on_one_device
+@composition
 def meshgrid(*xs: Any, indexing: str = "xy") -> tuple[Tensor, ...]:
     """Coordinates of a grid: for each vector of `xs` a tensor in which it runs along its own axis.
 
@@ -335,7 +335,7 @@ def meshgrid(*xs: Any, indexing: str = "xy") -> tuple[Tensor, ...]:
     )
 
 
-@on_one_device
+@composition
 def unstack(x: Any, axis: int = 0) -> tuple[Tensor, ...]:
     """The slices of x along `axis`, without that axis: the inverse of `stack`."""
     shape = shape_of(x)
@@ -344,7 +344,7 @@ def unstack(x: Any, axis: int = 0) -> tuple[Tensor, ...]:
     return tuple(squeeze(part, at) for part in parts)
 
 
-@on_one_device
+@composition
 def masked_fill(x: Any, mask: Any, value: Any) -> Tensor:
     """x with `value` where `mask` is True, in the dtype of x.
 
@@ -364,7 +364,7 @@ def masked_fill(x: Any, mask: Any, value: Any) -> Tensor:
     return select(mask, values_like("masked_fill", x, value), x)
 
 
-@on_one_device
+@composition
 def masked_select(x: Any, mask: Any) -> Tensor:
     """The elements of x where `mask` is True, in row-major order, along one axis.
 
@@ -384,7 +384,7 @@ def masked_select(x: Any, mask: Any) -> Tensor:
     return gather(reshape(whole, -1), np.flatnonzero(known))
 
 
-@on_one_device
+@composition
 def gather_nd(x: Any, indices: Any) -> Tensor:
     """out[..., :] = x[indices[..., 0], ..., indices[..., k - 1], :], k the last extent of indices.
 
@@ -414,7 +414,7 @@ def _along_axes(name: str, x: Any, indices: Any) -> tuple[Any, ...]:
     return tuple(reshape(part, extents[:-1]) for part in parts)
 
 
-@on_one_device
+@composition
 def scatter_nd(x: Any, indices: Any, updates: Any, mode: str = "set") -> Tensor:
     """A copy of x in which x[indices[..., 0], ..., indices[..., k - 1]] is updates[...], or
     combined with it: what gather_nd takes is put there. k is the last extent of indices, 1 to the
@@ -436,7 +436,7 @@ def scatter_nd(x: Any, indices: Any, updates: Any, mode: str = "set") -> Tensor:
     return put("scatter_nd", x, parts, updates, mode)
 
 
-@on_one_device
+@composition
 def bincount(x: Any, length: int, weights: Any = None) -> Tensor:
     """out_i = the number of elements of x equal to i, for i < length; or the sum of their weights.
 
@@ -469,7 +469,7 @@ def bincount(x: Any, length: int, weights: Any = None) -> Tensor:
 # --- Segments -------------------------------------------------------------------------------------
 
 
-@on_one_device
+@composition
 def segment_sum(x: Any, segment_ids: Any, num_segments: int) -> Tensor:
     """out[k] = the sum of x[i] over all i with segment_ids[i] = k, for k < num_segments.
 
@@ -485,7 +485,7 @@ def segment_sum(x: Any, segment_ids: Any, num_segments: int) -> Tensor:
     return IndexAdd((0,), 0, shape)(x, ids)
 
 
-@on_one_device
+@composition
 def segment_mean(x: Any, segment_ids: Any, num_segments: int) -> Tensor:
     """The mean of each segment, as segment_sum has them; 0 for those without elements.
 
@@ -502,7 +502,7 @@ def segment_mean(x: Any, segment_ids: Any, num_segments: int) -> Tensor:
     return cast(means, dtype) if is_float(dtype) and dtype_of(wide) != dtype else means
 
 
-@on_one_device
+@composition
 def segment_prod(x: Any, segment_ids: Any, num_segments: int) -> Tensor:
     """The product of each segment, as segment_sum has them; 1 for those without elements.
 
@@ -514,7 +514,7 @@ def segment_prod(x: Any, segment_ids: Any, num_segments: int) -> Tensor:
     return _reduced("segment_prod", x, segment_ids, num_segments, "mul")
 
 
-@on_one_device
+@composition
 def segment_max(x: Any, segment_ids: Any, num_segments: int) -> Tensor:
     """The greatest of each segment, as segment_sum has them, NaN where there is one.
 
@@ -527,7 +527,7 @@ def segment_max(x: Any, segment_ids: Any, num_segments: int) -> Tensor:
     return _reduced("segment_max", x, segment_ids, num_segments, "max")
 
 
-@on_one_device
+@composition
 def segment_min(x: Any, segment_ids: Any, num_segments: int) -> Tensor:
     """The least of each segment, as segment_sum has them, NaN where there is one.
 

@@ -17,7 +17,7 @@ from ...core.abstract import Shape
 from ...core.dtype import float32, int64, promote
 from ...core.errors import ShapeError
 from ...core.options import choice, count, flag
-from ..checks import as_shape, dtype_of, needs_float, on_one_device, shape_of
+from ..checks import as_shape, composition, dtype_of, needs_float, shape_of
 from ..elementwise import abs, add, cast, clip, floor, minimum, mod, mul, round, sub
 from ..images import EXTENTS, MODES, Array
 from ..index import gather
@@ -42,7 +42,7 @@ __all__ = [
 ORDERS = ("DCR", "CRD")
 
 
-@on_one_device
+@composition
 def depth_to_space(x: Any, block_size: int, mode: str = "DCR") -> Tensor:
     """x (..., C b^2, H, W) as (..., C, H b, W b), b = block_size: b^2 channels become the pixels of
     a block.
@@ -57,7 +57,7 @@ def depth_to_space(x: Any, block_size: int, mode: str = "DCR") -> Tensor:
     return _spread("depth_to_space", x, count("depth_to_space", "block_size", block_size), mode)
 
 
-@on_one_device
+@composition
 def space_to_depth(x: Any, block_size: int, mode: str = "DCR") -> Tensor:
     """x (..., C, H b, W b) as (..., C b^2, H, W), b = block_size: the pixels of a block become
     channels. The inverse of `depth_to_space` of the same mode.
@@ -70,7 +70,7 @@ def space_to_depth(x: Any, block_size: int, mode: str = "DCR") -> Tensor:
     return _packed("space_to_depth", x, count("space_to_depth", "block_size", block_size), mode)
 
 
-@on_one_device
+@composition
 def pixel_shuffle(x: Any, upscale_factor: int) -> Tensor:
     """out[c, h r + i, w r + j] = x[(c r + i) r + j, h, w], r = upscale_factor: x (..., C r^2, H, W)
     as (..., C, H r, W r).
@@ -85,7 +85,7 @@ def pixel_shuffle(x: Any, upscale_factor: int) -> Tensor:
     return _spread("pixel_shuffle", x, by, "CRD")
 
 
-@on_one_device
+@composition
 def pixel_unshuffle(x: Any, downscale_factor: int) -> Tensor:
     """out[(c r + i) r + j, h, w] = x[c, h r + i, w r + j], r = downscale_factor: x (..., C, H r,
     W r) as (..., C r^2, H, W), the inverse of `pixel_shuffle`.
@@ -138,7 +138,7 @@ def _pixels(name: str, shape: Shape) -> Shape:
 # --- The grid of an affine map --------------------------------------------------------------------
 
 
-@on_one_device
+@composition
 def affine_grid(theta: Any, size: Any, align_corners: bool = False) -> Tensor:
     """grid[n, h, w] = theta[n] (x_w, y_h, 1): the points of `grid_sample` for an affine map of
     images.
@@ -185,7 +185,7 @@ _REACH = {"nearest": (0,), "linear": (0, 1), "cubic": (-1, 0, 1, 2)}  # taps, fr
 _A = -0.75  # of Keys' cubic kernel, as of `resize`
 
 
-@on_one_device
+@composition
 def grid_sample(
     x: Any,
     grid: Any,

@@ -20,9 +20,9 @@ from ...core.primitive import freeze
 from ..checks import (
     Axes,
     as_array,
+    composition,
     dtype_of,
     normal_axes,
-    on_one_device,
     reduced_shape,
     shape_of,
 )
@@ -42,7 +42,7 @@ __all__ = [
 ]  # fmt: skip
 
 
-@on_one_device
+@composition
 def median(x: Any, axis: Axes = None, keepdims: bool = False) -> Tensor:
     """The middle of the sorted elements of x over `axis`, or the mean of the two in the middle.
 
@@ -60,7 +60,7 @@ def median(x: Any, axis: Axes = None, keepdims: bool = False) -> Tensor:
     return reshape(out, _reduced("median", x, axis, keepdims))
 
 
-@on_one_device
+@composition
 def quantile(
     x: Any, q: Any, axis: Axes = None, keepdims: bool = False, method: str = "linear"
 ) -> Tensor:
@@ -87,7 +87,7 @@ def quantile(
     return _quantiles("quantile", x, _fractions("quantile", q, 1), axis, keepdims, method)
 
 
-@on_one_device
+@composition
 def percentile(
     x: Any, q: Any, axis: Axes = None, keepdims: bool = False, method: str = "linear"
 ) -> Tensor:
@@ -197,7 +197,7 @@ def _reduced(name: str, x: Any, axis: Axes, keepdims: bool) -> Shape:
 # --- Reductions without NaN -----------------------------------------------------------------------
 
 
-@on_one_device
+@composition
 def nansum(x: Any, axis: Axes = None, keepdims: bool = False) -> Tensor:
     """The sum of the elements of x over `axis` that are not NaN; 0 where there is none.
 
@@ -209,7 +209,7 @@ def nansum(x: Any, axis: Axes = None, keepdims: bool = False) -> Tensor:
     return sum(_without_nan(x, 0), axis, keepdims)
 
 
-@on_one_device
+@composition
 def nanmean(x: Any, axis: Axes = None, keepdims: bool = False) -> Tensor:
     """The mean of the elements of x over `axis` that are not NaN; NaN where there is none.
 
@@ -225,7 +225,7 @@ def nanmean(x: Any, axis: Axes = None, keepdims: bool = False) -> Tensor:
     return narrowed(x, div(nansum(wide, axis, keepdims), _count(wide, axis, keepdims)))
 
 
-@on_one_device
+@composition
 def nanvar(x: Any, axis: Axes = None, keepdims: bool = False, correction: float = 0) -> Tensor:
     """The variance of the elements of x over `axis` that are not NaN, as `var` has it.
 
@@ -237,7 +237,7 @@ def nanvar(x: Any, axis: Axes = None, keepdims: bool = False, correction: float 
     return narrowed(x, _nanvar("nanvar", widened(x), axis, keepdims, correction))
 
 
-@on_one_device
+@composition
 def nanstd(x: Any, axis: Axes = None, keepdims: bool = False, correction: float = 0) -> Tensor:
     """The square root of `nanvar`; its gradient is 0 where all elements are equal."""
     if not is_float(dtype_of(x)):
@@ -253,7 +253,7 @@ def _nanvar(name: str, x: Any, axis: Axes, keepdims: bool, correction: float) ->
     return div(squares, maximum(sub(_count(x, axis, keepdims), less), 0.0))
 
 
-@on_one_device
+@composition
 def nanmax(x: Any, axis: Axes = None, keepdims: bool = False) -> Tensor:
     """The largest element of x over `axis` that is not NaN; NaN where all are.
 
@@ -265,7 +265,7 @@ def nanmax(x: Any, axis: Axes = None, keepdims: bool = False) -> Tensor:
     return _nan_extremum("nanmax", x, axis, keepdims)
 
 
-@on_one_device
+@composition
 def nanmin(x: Any, axis: Axes = None, keepdims: bool = False) -> Tensor:
     """The smallest element of x over `axis` that is not NaN; NaN where all are.
 

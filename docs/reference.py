@@ -1,0 +1,571 @@
+"""Write the reference of the site, an entry for every public name: `python -m docs.reference`.
+
+The pages go to docs/api, which git ignores; `make docs` builds them into the site. In order: the
+pages and their groups, by task; an entry, from signature, docstring, examples and the source; the
+docstring as sections; examples from the pages and programs that the tests run.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import inspect
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+import miniml as ml
+from docs import operations
+from miniml import Primitive
+from miniml.errors import MinimlError
+from tools.public_names import PUBLIC, exported
+
+ROOT = Path(__file__).parents[1]
+PAGES = ROOT / "docs" / "api"
+
+NAMESPACES = {
+    "miniml": "The package itself, `import miniml as ml`",
+    "miniml.ops": "Operations on tensors",
+    "miniml.nn": "Layers, losses and cells",
+    "miniml.nn.init": "Initialisers",
+    "miniml.optim": "Optimizers and schedules",
+    "miniml.train": "Training: steps, `Model`, metrics, callbacks, checkpoints",
+    "miniml.data": "Data sets, loaders and preparation",
+    "miniml.grad": "Gradients and other transforms",
+    "miniml.testing": "The checkers",
+    "miniml.viz": "Pictures of graphs and networks",
+    "miniml.onnx": "ONNX, in and out",
+    "miniml.interop": "PyTorch, JAX, SciPy, scikit-learn",
+    "miniml.export": "Programs as C",
+    "miniml.errors": "Errors",
+    "miniml.ops.rules": "Inference rules by name",
+    "miniml.ops.validator": "Checks under MindSpore's names",
+}
+ALIASES = {"miniml": "ml"}  # how pages spell a namespace; others by their last part
+# The task that a module of the house stands for, where its own first sentence does not say it.
+TASKS = {
+    "miniml.core.dtype": "Dtypes",
+    "miniml.core.tensor": "Tensors",
+    "miniml.core.parameter": "Parameters and randomness",
+    "miniml.core.primitive": "Primitives of your own",
+    "miniml.core.infer": "Primitives of your own",
+    "miniml.backends.kernel": "Kernels of your own",
+    "miniml.backends.registry": "Kernels of your own",
+    "miniml.backends.signature": "Kernels of your own",
+    "miniml.grad.formula": "Primitives of your own",
+    "miniml.core.settings": "Settings",
+    "miniml.graph.passes": "Passes and rewriting rules",
+    "miniml.graph.saved": "Saved graphs",
+    "miniml.graph.tracing": "Compile and look inside",
+    "miniml.runtime.explain": "Compile and look inside",
+    "miniml.runtime.jit": "Compile and look inside",
+    "miniml.runtime.observe": "Compile and look inside",
+    "miniml.viz": "Compile and look inside",
+    "miniml.nn.container": "Training",
+}
+
+
+@dataclass
+class Entry:
+    """A public name: what it is, and all that its entry says."""
+
+    module: str
+    name: str
+    value: object
+    kind: str  # "class", "exception", "function" or "data"
+    home: str  # the module that defines it
+    place: tuple[str, int] | None  # its file and line
+    signature: str
+    parameters: tuple[str, ...]
+    doc: str
+    examples: list[str] = field(default_factory=list)
+    methods: list[Entry] = field(default_factory=list)
+
+    @property
+    def spelled(self) -> str:
+        """The name as programs write it: `nn.Dense`."""
+        return f"{ALIASES.get(self.module, self.module.rpartition('.')[2])}.{self.name}"
+
+    @property
+    def errors(self) -> list[str]:
+        """The classes of errors that its docstring names."""
+        found = re.findall(r"\b[A-Z]\w*(?:Error|Warning)\b", self.doc)
+        return [e for e in dict.fromkeys(found) if e != self.name]
+
+
+def pages() -> dict[str, str]:
+    """The text of every page, by its name."""
+    made = {}
+    lines = ["# Reference", "", "Every public name, with signature, errors, an example and source."]
+    tree: list[str] = []
+    for module, title in NAMESPACES.items():
+        groups = grouped(module)
+        split = len(entries(module)) > 80
+        short = module.removeprefix("miniml.")
+        lines += ["", f"## `{module}`", "", f"{title}.", ""]
+        if split:
+            tree.append(short)
+            names = [f"{short}-{slug(task)}" for task in groups]
+            made[short] = contents(f"`{module}`: {lowered(title)}", names)
+            for name, (task, members) in zip(names, groups.items()):
+                made[name] = page(f"{short}: {lowered(task)}", module, {"": members})
+                lines.append(f"- [{task}]({name}.md): {brief_list(members)}")
+        else:
+            tree.append(short)
+            made[short] = page(f"`{module}`: {lowered(title)}", module, groups)
+            lines += [f"- [{t}]({short}.md#{slug(t)}): {brief_list(m)}" for t, m in groups.items()]
+    lines += ["", "```{toctree}", ":hidden:", "", *tree, "```"]
+    made["index"] = "\n".join(lines) + "\n"
+    return made
+
+
+def contents(title: str, names: list[str]) -> str:
+    """A page that lists others."""
+    return "\n".join([f"# {title}", "", "```{toctree}", ":maxdepth: 1", "", *names, "```", ""])
+
+
+def page(title: str, module: str, groups: dict[str, list[Entry]]) -> str:
+    """A page of entries."""
+    lines = [f"# {title}", "", "```{py:currentmodule} " + module, "```"]
+    for task, members in groups.items():
+        lines += ["", f"## {task}"] if task else []
+        for entry in members:
+            lines += ["", text(entry)]
+    return "\n".join(lines) + "\n"
+
+
+def brief_list(members: list[Entry]) -> str:
+    """The names of a group, on a line."""
+    return ", ".join(f"`{e.name}`" for e in members)
+
+
+def slug(title: str) -> str:
+    """A heading as the name of an anchor or file."""
+    return re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-")
+
+
+def lowered(title: str) -> str:
+    """A title within a sentence."""
+    return title[0].lower() + title[1:] if title.split()[0][1:].islower() else title
+
+
+def grouped(module: str) -> dict[str, list[Entry]]:
+    """The entries of a namespace by task; operations by the sections of their table."""
+    groups: dict[str, list[Entry]] = {}
+    sections = (
+        {row.name: row.section for row in operations.rows()} if module == "miniml.ops" else {}
+    )
+    for entry in entries(module):
+        title = sections.get(snake(entry.name)) or sections.get(entry.name)
+        groups.setdefault(title or task(entry), []).append(entry)
+    if sections:
+        order = list(dict.fromkeys(sections.values()))
+        rank = {title: i for i, title in enumerate(order)}
+        groups = dict(sorted(groups.items(), key=lambda item: rank.get(item[0], len(rank))))
+        for members in groups.values():  # functions first, then the primitives that they call
+            members.sort(key=lambda e: (e.kind != "function", e.name.lower()))
+    return groups
+
+
+def snake(name: str) -> str:
+    """LeakyReLU as leaky_relu, where there is such an operation; the name otherwise."""
+    names = {e.lower().replace("_", ""): e for e in exported("miniml.ops") if e.islower()}
+    return names.get(name.lower(), name)
+
+
+def task(entry: Entry) -> str:
+    """What its module is for."""
+    if (
+        entry.module == "miniml"
+        and isinstance(entry.value, np.dtype | type)
+        and entry.kind == "data"
+    ):
+        return "Dtypes"
+    for module, title in TASKS.items():
+        if entry.module == "miniml" and entry.home.startswith(module):
+            return title
+    if entry.home == entry.module or not entry.home.startswith("miniml"):
+        return "All" if entry.home == entry.module else "Values"
+    sentence = opening(entry.home)
+    head, _, rest = sentence.partition(": ")
+    title = rest if rest and len(head.split()) == 1 else head
+    title = re.split(r"[;,(.]", title)[0].strip()
+    return title[0].upper() + title[1:]
+
+
+@cache
+def opening(module: str) -> str:
+    """The first sentence of a module's docstring."""
+    file = ROOT / module.replace(".", "/")
+    file = file / "__init__.py" if file.is_dir() else file.with_suffix(".py")
+    doc = ast.get_docstring(ast.parse(file.read_text("utf-8"))) or module
+    return " ".join(doc.split("\n\n")[0].split())
+
+
+@cache
+def entries(module: str) -> list[Entry]:
+    """All public names of a namespace; submodules have pages of their own."""
+    found = [entry(module, name) for name in sorted(exported(module), key=str.lower)]
+    return [e for e in found if e is not None]
+
+
+def entry(module: str, name: str) -> Entry | None:
+    """What there is to say about a name; of what needs an absent package, from its source."""
+    try:
+        value = getattr(importlib.import_module(module), name)
+    except MinimlError:
+        return _from_source(module, name)
+    if isinstance(value, ModuleType):
+        return None
+    made = _described(module, name, value)
+    made.examples = examples(made)
+    return made
+
+
+def _described(module: str, name: str, value: Any) -> Entry:
+    if inspect.isclass(value):
+        kind = "exception" if issubclass(value, BaseException) else "class"
+    else:
+        kind = "function" if callable(value) else "data"
+    home = getattr(value, "__module__", None)
+    if not isinstance(home, str) or not home.startswith("miniml"):
+        home = type(value).__module__ if kind == "data" else module
+    if isinstance(value, Primitive):
+        home = type(value).__module__
+    doc = inspect.getdoc(value) or ""
+    if kind == "class" and "__init__" in vars(value) and value.__init__.__doc__:
+        doc += "\n\n" + inspect.cleandoc(value.__init__.__doc__)
+    if kind == "data" and not isinstance(value, Primitive):
+        doc = data_doc(value)
+    made = Entry(module, name, value, kind, home, place(value), *called(value), doc)
+    if kind == "class" and not issubclass(value, Primitive):
+        made.methods = list(methods(made))
+    return made
+
+
+def data_doc(value: Any) -> str:
+    """The docstring of a value that is no function: its type and text."""
+    said = repr(value)
+    return f"A value: `{said}`." if len(said) < 60 else f"A value of type `{type(value).__name__}`."
+
+
+def called(value: Any) -> tuple[str, tuple[str, ...]]:
+    """Its signature as text, and the names of its parameters."""
+    try:
+        found = inspect.signature(value)
+    except (TypeError, ValueError):
+        return "", ()
+    text = re.sub(r"(:|->) '([^']*)'", r"\1 \2", str(found))
+    text = re.sub(r"<(?:function|class|object)?[^<>]*?(\w+)(?: at 0x\w+)?'?>", r"\1", text)
+    return text.replace("typing.", "").replace(" -> None", ""), tuple(found.parameters)
+
+
+def place(value: Any) -> tuple[str, int] | None:
+    """The file and line of a definition, relative to the repository."""
+    value = type(value) if isinstance(value, Primitive) else inspect.unwrap(value)
+    try:
+        file = Path(inspect.getsourcefile(value) or "").resolve()
+        line = inspect.getsourcelines(value)[1]
+    except (TypeError, OSError):
+        return None
+    return (file.relative_to(ROOT).as_posix(), line) if file.is_relative_to(ROOT) else None
+
+
+def listed(kind: type) -> bool:
+    """True for a class that has an entry of its own."""
+    return any(kind.__name__ in exported(module) for module in NAMESPACES)
+
+
+def methods(owner: Entry) -> Iterator[Entry]:
+    """The documented methods and properties of a class, of its private bases too."""
+    assert isinstance(owner.value, type)
+    seen = set()
+    for base in owner.value.__mro__:
+        if not base.__module__.startswith("miniml") or (base is not owner.value and listed(base)):
+            continue
+        for name, value in vars(base).items():
+            function = getattr(value, "__func__", value)
+            public = name[0] != "_" and (
+                inspect.isfunction(function) or isinstance(value, property)
+            )
+            if public and name not in seen and inspect.getdoc(function):
+                seen.add(name)
+                kind = "property" if isinstance(value, property) else "method"
+                signature, parameters = ("", ()) if kind == "property" else called(function)
+                signature = re.sub(r"^\((?:self|cls)(?:, )?", "(", signature)
+                doc = inspect.getdoc(function) or ""
+                yield Entry(
+                    owner.module, name, value, kind, base.__module__, None, signature,
+                    parameters, doc,
+                )  # fmt: skip
+
+
+def _from_source(module: str, name: str) -> Entry:
+    folder = Path(str(importlib.import_module(module).__file__)).parent
+    for file in sorted(folder.glob("*.py")):
+        for node in ast.parse(file.read_text("utf-8")).body:
+            if isinstance(node, ast.FunctionDef) and node.name == name and ast.get_docstring(node):
+                where = (file.relative_to(ROOT).as_posix(), node.lineno)
+                arguments = f"({ast.unparse(node.args)})"
+                returns = f" -> {ast.unparse(node.returns)}" if node.returns else ""
+                parameters = tuple(a.arg for a in node.args.args)
+                home = f"{module}.{file.stem}"
+                doc = ast.get_docstring(node) or ""
+                made = Entry(
+                    module, name, None, "function", home, where, arguments + returns,
+                    parameters, doc,
+                )  # fmt: skip
+                made.examples = examples(made)
+                return made
+    raise LookupError(f"{module}.{name} is defined in no file of {folder}")
+
+
+def text(entry: Entry, fence: int = 7) -> str:
+    """The entry in MyST."""
+    marks = "`" * fence
+    kind = {"property": "property", "method": "method"}.get(entry.kind, entry.kind)
+    lines = [f"{marks}{{py:{kind}}} {entry.name}{entry.signature}", ""]
+    lines += [sections(entry)]
+    if entry.module == "miniml.ops" and (row := table().get(entry.name)):
+        lines += ["", row]
+    if entry.place:
+        lines += ["", f"Source: {{src}}`{entry.place[0]}:{entry.place[1]}`"]
+    for method in entry.methods:
+        lines += ["", text(method, fence - 2)]
+    return "\n".join([*lines, marks])
+
+
+@cache
+def table() -> dict[str, str]:
+    """What the page of operations says of each: dtypes, gradient, devices, other libraries."""
+    found = {}
+    for line in operations.PAGE.read_text("utf-8").splitlines():
+        cells = [c.strip() for c in re.split(r"(?<!\\)\|", line)[1:-1]]
+        if len(cells) == len(operations.HEAD) and cells[0].startswith("`"):
+            named = dict(zip(operations.HEAD, cells))
+            others = [f"{k} {named[k]}" for k in operations.HEAD[7:11] if named[k] != "-"]
+            facts = [f"{k}: {named[k]}" for k in ("dtypes", "gradient", "vmap", "devices")]
+            other = f" Elsewhere: {', '.join(others)}." if others else ""
+            found[cells[0].strip("`")] = f"*{'; '.join(facts)}.*{other}"
+    return found
+
+
+# The docstring, in sections.
+
+
+def sections(entry: Entry) -> str:
+    """The docstring as MyST: text, parameters, errors, and examples at the end."""
+    prose, parameters, doctests = parsed(entry.doc, entry.parameters)
+    lines = ["\n\n".join(prose)]
+    fields = [f":param {name}: {indented(said)}" for name, said in parameters]
+    fields += [f":raises {e}: {indented(raised(entry.doc, e))}" for e in entry.errors if known(e)]
+    lines += ["", *fields] if fields else []
+    shown = [fenced(d, "pycon") for d in doctests] or entry.examples
+    if shown:
+        lines += (
+            ["", "**Example**", "", *shown] if entry.kind not in ("method", "property") else shown
+        )
+    return "\n".join(lines)
+
+
+def known(error: str) -> bool:
+    """True for the errors that have entries."""
+    return error in exported("miniml.errors")
+
+
+def raised(doc: str, error: str) -> str:
+    """The sentence of a docstring that speaks of an error, without its name where it begins so."""
+    sentences = re.split(r"(?<=[.;:])\s+", " ".join(doc.split()))
+    found = next((s for s in sentences if re.search(rf"\b{error}\b", s)), "")
+    return escaped(re.sub(rf"^`?{error}`? ", "", found))
+
+
+def indented(said: str) -> str:
+    """A field's text: its further lines stand in by two."""
+    return said.replace("\n", "\n  ")
+
+
+def fenced(code: str, language: str) -> str:
+    """A block of code."""
+    return f"```{language}\n{code}\n```"
+
+
+def parsed(doc: str, names: Iterable[str]) -> tuple[list[str], list[tuple[str, str]], list[str]]:
+    """The prose of a docstring, what it says of each parameter, and its doctests."""
+    prose: list[str] = []
+    parameters: list[tuple[str, str]] = []
+    doctests: list[str] = []
+    for paragraph in re.split(r"\n[ \t]*\n", doc):
+        if paragraph.lstrip().startswith(">>>"):
+            doctests.append(inspect.cleandoc(paragraph))
+        elif paragraph.startswith("    "):
+            prose.append(fenced(inspect.cleandoc(paragraph), "text"))
+        else:
+            before, found = _split(paragraph, set(names))
+            prose += [escaped(before)] if before else []
+            parameters += [(name, escaped(said)) for name, said in found]
+    return prose, parameters, doctests
+
+
+def _split(paragraph: str, names: set[str]) -> tuple[str, list[tuple[str, str]]]:
+    """A paragraph without its `name: text` parts, and these."""
+    known = "|".join(re.escape(n) for n in sorted(names, key=len, reverse=True))
+    if not known:
+        return paragraph, []
+    start = rf"(?:^|(?<=[.;]\s))((?:{known})(?:(?:, | and )(?:{known}))*):\s"
+    parts = re.split(start, paragraph, flags=re.MULTILINE)
+    return parts[0].strip(), [(n, said.strip()) for n, said in zip(parts[1::2], parts[2::2])]
+
+
+def escaped(text: str) -> str:
+    """Plain text for MyST; what stands between backticks stays."""
+    parts = re.split(r"(`[^`\n]+(?:\n[^`\n]+)?`)", text)
+    parts[::2] = [re.sub(r"([\\*_<>\[\]|~$^{}#])", r"\\\1", part) for part in parts[::2]]
+    lines = "".join(parts).splitlines()
+    mark = r"^(\s*)([+=-]|\d+\.)(?=[\s=-])"  # what would begin a list or underline a heading
+    return "\n".join(x if x.startswith("- ") else re.sub(mark, r"\1\\\2", x) for x in lines)
+
+
+# Examples, from what the tests run.
+
+GUIDES = [
+    path.relative_to(ROOT).as_posix()
+    for path in (ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md")))
+    if PAGES not in path.parents
+]
+ROOMS = {ALIASES.get(m, m.rpartition(".")[2]): m for m in PUBLIC}
+
+
+def examples(entry: Entry) -> list[str]:
+    """A use of the name: from the table of operations, or the shortest in guides and programs."""
+    if entry.module == "miniml.ops" and (row := rows().get(entry.name)) and row.example:
+        return [fenced(shown(row), "pycon")]
+    found = uses().get(f"{entry.module}.{entry.name}")
+    if found is None:
+        return []
+    where, code = found
+    return [fenced(code, "python"), "", f"from {where}"]
+
+
+@cache
+def rows() -> dict[str, operations.Row]:
+    """The rows of the table of operations, by name."""
+    return {row.name: row for row in operations.rows()}
+
+
+@cache
+def _given(name: str) -> dict[str, Any]:
+    return operations.given_to(rows()[name])
+
+
+def shown(row: operations.Row) -> str:
+    """The example of an operation with its inputs and its result, as in a session."""
+    given = _given(row.name)
+    used = [n for n in compile(row.example, row.name, "eval").co_names if n in given]
+    lines = []
+    for name in dict.fromkeys(used):
+        value = given[name]
+        lines.append(f">>> {name} = {_made(value)}")
+    tree = ast.parse(row.example, mode="eval")
+    call = re.sub(rf"(?<![\w.]){re.escape(row.name)}\(", f"ops.{row.name}(", ast.unparse(tree))
+    ml.manual_seed(0)
+    result = operations.call(row, given)()
+    lines += [f">>> {call}", *_result(result)]
+    return "\n".join(lines)
+
+
+def _made(value: Any) -> str:
+    array = value.asnumpy()
+    if array.size <= 6:
+        return f"ml.Tensor({array.tolist()})"
+    return f"ops.rand({array.shape})  # such numbers"
+
+
+def _result(value: Any) -> list[str]:
+    said = repr(value)
+    if len(said) <= 300:
+        return said.splitlines()
+    return [f"# {getattr(value, 'shape', '...')}"]
+
+
+@cache
+def uses() -> dict[str, tuple[str, str]]:
+    """The shortest statement that uses each public name in what the tests run, and where."""
+    found: dict[str, tuple[str, str]] = {}
+    for where, code in programs():
+        try:
+            tree = ast.parse(code)
+        except SyntaxError:
+            continue
+        rooms, bare = _imports(tree)
+        for statement in _statements(tree):
+            for full in _names(statement, rooms, bare):
+                segment = ast.get_source_segment(code, statement) or ""
+                short = inspect.cleandoc(" " * statement.col_offset + segment)
+                if len(short.splitlines()) <= 8 and (
+                    full not in found or len(short) < len(found[full][1])
+                ):
+                    found[full] = (where, short)
+    return found
+
+
+def programs() -> Iterator[tuple[str, str]]:
+    """Every page, notebook and program, with its code; a page's blocks are one program."""
+    for guide in GUIDES:
+        said = (ROOT / guide).read_text("utf-8")
+        blocks = re.findall(r"^```python\n(.*?)^```", said, flags=re.MULTILINE | re.DOTALL)
+        title = re.search(r"^# (.*)", said, flags=re.MULTILINE)
+        yield f"[{title[1] if title else guide}](../../{guide})", "\n".join(blocks)
+    for file in (*sorted(ROOT.glob("examples/*.py")), *sorted(ROOT.glob("notebooks/[0-9]*.py"))):
+        path = file.relative_to(ROOT).as_posix()
+        link = path if path.startswith("examples") else path.replace(".py", ".ipynb")
+        yield f"[{path}](../../{link})", file.read_text("utf-8")
+
+
+def _imports(tree: ast.Module) -> tuple[dict[str, str], dict[str, str]]:
+    rooms, bare = dict(ROOMS), {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("miniml"):
+            for alias in node.names:
+                full = f"{node.module}.{alias.name}"
+                (rooms if full in PUBLIC else bare)[alias.asname or alias.name] = full
+    return rooms, bare
+
+
+def _statements(tree: ast.AST) -> Iterator[ast.stmt]:
+    """Every statement that is not an import; of one with a body, also those in it."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.stmt) and not isinstance(node, ast.Import | ast.ImportFrom):
+            yield node
+
+
+def _names(node: ast.AST, rooms: dict[str, str], bare: dict[str, str]) -> Iterator[str]:
+    for part in ast.walk(node):
+        if isinstance(part, ast.Attribute) and isinstance(part.value, ast.Name):
+            if part.value.id in rooms:
+                yield f"{rooms[part.value.id]}.{part.attr}"
+        elif isinstance(part, ast.Attribute) and ast.unparse(part).startswith("ml."):
+            yield ast.unparse(part).replace("ml.", "miniml.", 1)
+        elif isinstance(part, ast.Name) and part.id in bare:
+            yield bare[part.id]
+
+
+def main() -> None:
+    """Write the pages that have changed, and remove those that are no more."""
+    PAGES.mkdir(exist_ok=True)
+    made = {PAGES / f"{name}.md": said for name, said in pages().items()}
+    for path in set(PAGES.glob("*.md")) - made.keys():
+        path.unlink()
+    for path, said in made.items():
+        if not path.exists() or path.read_text("utf-8") != said:
+            path.write_text(said, "utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,308 @@
+"""Planned compositions: a function made of primitives, called eagerly, as one call plan.
+
+Keys: the arguments of a call as tensors, and a key of their kinds and of all else. Tracing: the
+composition is run once without values, as the eager trace would run it. Sequences: its kernels, the
+same that the calls one by one would get, as one straight-line Python function.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from operator import attrgetter
+from types import NoneType
+from typing import Any
+
+import numpy as np
+
+from ..core.abstract import Abstract, Kind
+from ..core.parameter import Parameter, Reading, default_generator
+from ..core.settings import current
+from ..core.tensor import Tensor, common_device
+from ..core.trace import Partition, eager_trace, partition, use_trace
+from ..graph.ir import Node, Var, is_result
+from ..graph.tracing import GraphTrace, TracedTensor, as_tensor
+from .launch import BoundKernel, ignore_errors, prepare, quietly, target_for
+
+Composition = Callable[..., Any]
+Plan = Callable[[Sequence[Tensor]], Any]  # from the tensors of a call to its result
+UNPLANNED = object()  # in place of the plan of a composition that is run call by call
+_MOST = 2000  # calls of one plan, which holds a kernel and a line for each
+
+# --- Keys -----------------------------------------------------------------------------------------
+
+_kind: Callable[[Any], Kind | None] = attrgetter("_kind")
+_PLAIN = frozenset({NoneType, bool, int, str})
+
+
+def key_of(
+    fn: Composition, args: Sequence[Any], named: Mapping[str, Any]
+) -> tuple[object, Sequence[Tensor]] | None:
+    """The key of a call, equal for calls that one plan serves, and its tensors in order; None for
+    arguments that have to be inspected at each call, such as arrays and functions."""
+    if len(args) == 1 and isinstance(args[0], Tensor) and not named:  # the common case
+        kind = _kind(args[0])
+        return None if kind is None else ((fn, kind), args)
+    key: list[object] = [fn]
+    tensors: list[Tensor] = []
+    fits = _add(args, key, tensors)
+    for name, value in named.items():
+        key.append(("=", name))
+        fits = fits and _add((value,), key, tensors)
+    return (tuple(key), tensors) if fits else None
+
+
+def _add(values: Iterable[Any], key: list[object], tensors: list[Tensor]) -> bool:
+    """Add the arguments to a key; False if one of them cannot be part of it."""
+    for value in values:
+        of = type(value)
+        if isinstance(value, Tensor):
+            kind = _kind(value)
+            if kind is None:  # a traced one
+                return False
+            key.append(kind)
+            tensors.append(value)
+        elif of in _PLAIN:
+            key += (of, value)
+        elif of is float:
+            if value != value:
+                return False
+            key += (of, value.hex())  # 0.0 and -0.0 differ
+        elif of is tuple or of is list:
+            key += (of, len(value))
+            if not _add(value, key, tensors):
+                return False
+        elif isinstance(value, (np.dtype, type)):
+            key += ("type", value)
+        else:
+            return False
+    return True
+
+
+# --- Tracing --------------------------------------------------------------------------------------
+
+
+class Unplanned(Exception):
+    """A composition that has to be run call by call."""
+
+
+class _Planning(GraphTrace):
+    """The trace of a composition that is to be planned: branches of Python code that ask whether
+    calls run at once go as they go eagerly, and nothing but its arguments may be read."""
+
+    at_once = True
+
+    def _read(self, parameter: Parameter) -> TracedTensor:
+        if parameter is not default_generator.state:
+            raise Unplanned(f"it reads the parameter {parameter.name}")
+        return super()._read(parameter)
+
+    def _new_version(self, parameter: Parameter, version: TracedTensor) -> None:
+        raise Unplanned(f"it writes to the parameter {parameter.name}")
+
+
+def plan_of(
+    fn: Composition, args: Sequence[Any], named: Mapping[str, Any], tensors: Sequence[Tensor]
+) -> Any:
+    """The plan of a call with these kinds of arguments, to be run in a context of its own; or
+    UNPLANNED where its Python code asks for values, where it writes to a parameter, and where each
+    call has to be seen, by watchers or for NaN."""
+    settings = current()
+    if settings.check_nan or settings.watchers:
+        return UNPLANNED
+    try:
+        device = common_device(getattr(fn, "__name__", "composition"), list(tensors))
+        trace = _Planning(device)
+        result, outs = _traced(trace, fn, args, named, tensors)
+        return _Sequence(trace, tensors, result, outs).plan()
+    except Exception:  # the call itself will raise it, unless it asks for values
+        return UNPLANNED
+
+
+def _traced(
+    trace: _Planning,
+    fn: Composition,
+    args: Sequence[Any],
+    named: Mapping[str, Any],
+    tensors: Sequence[Tensor],
+) -> tuple[Partition, list[Var]]:
+    """The result of the composition on traced tensors, and the variables of the tensors in it."""
+    stand_ins = iter([trace.input(t._abstract) for t in tensors])
+    try:
+        with use_trace(trace):
+            given = _replaced((args, named), stand_ins)
+            result = partition(fn(*given[0], **given[1]), is_result)
+            outs = [trace.lift(as_tensor(leaf)).var for leaf in result.taken()]
+    finally:
+        trace.ended = True
+    if trace.values_asked:
+        raise Unplanned("it asks for values")
+    if len(trace.nodes) > _MOST:
+        raise Unplanned(f"it makes {len(trace.nodes)} calls")
+    return result, outs
+
+
+def _replaced(value: Any, stand_ins: Iterable[Any]) -> Any:
+    """The arguments, as `_add` walks them, with stand-ins for the tensors."""
+    if isinstance(value, Tensor):
+        return next(iter(stand_ins))
+    if isinstance(value, (tuple, list)):
+        return type(value)([_replaced(v, stand_ins) for v in value])
+    if isinstance(value, dict):
+        return {name: _replaced(v, stand_ins) for name, v in value.items()}
+    return value
+
+
+# --- Sequences ------------------------------------------------------------------------------------
+
+
+class _Sequence:
+    """The kernels of a traced composition, being written as the source of one function."""
+
+    def __init__(
+        self, trace: _Planning, tensors: Sequence[Tensor], result: Partition, outs: list[Var]
+    ):
+        self.trace, self.tensors, self.result, self.outs = trace, tensors, result, outs
+        self.target = target_for(trace.device)
+        self.names: dict[Var, str] = {v: f"a{i}" for i, v in enumerate(trace.inputs)}
+        self.objects: dict[str, Any] = {"ignore_errors": ignore_errors, "of_kind": Tensor.of_kind}
+        self.lines: list[str] = []
+        self.owned: set[str] = set()  # names of arrays that the function allocates, without views
+        self.last = {v: i for i, node in enumerate(trace.nodes) for v in node.inputs}
+        # Memory that a view may not show to the caller: parameters change, constants must not.
+        changing = (Parameter, Reading)
+        pairs = zip(trace.inputs, tensors, strict=True)
+        self.changing = {v for v, t in pairs if isinstance(t, changing)}
+        self.kept = set(trace.constants.values())
+
+    def plan(self) -> Plan:
+        """The plan of the composition."""
+        for var in self.trace.constants.values():
+            self.names[var] = self._object("c", var.abstract.value)
+        draws = self._draw()
+        for i, node in enumerate(self.trace.nodes):
+            self._call(node, i)
+            self._release(node, i)
+        results = [self._output(v) for v in self.outs]
+        rebuilt = self._rebuilt(results)
+        heads = [f"x{i}" for i in range(len(self.tensors))]
+        unpacked = [f"{', '.join(heads)}, = tensors"] if heads else []
+        loaded = [f"a{i} = {x}._data" for i, x in enumerate(heads)]
+        body = ["ignore_errors()", *unpacked, *loaded, *draws, *self.lines, f"return {rebuilt}"]
+        source = "def run(tensors):\n    " + "\n    ".join(body)
+        exec(compile(source, "<composition>", "exec"), self.objects)
+        return self.objects["run"]  # type: ignore[no-any-return]
+
+    def _object(self, letter: str, value: Any) -> str:
+        """A name for an object in the function."""
+        name = f"{letter}{len(self.objects)}"
+        self.objects[name] = value
+        return name
+
+    def _draw(self) -> list[str]:
+        """Lines that take the random blocks of the composition from the stream at once."""
+        state = next((v for _, v in self.trace.state.values()), None)
+        if state is None:
+            return []
+        blocks = self.trace.drawn().get(default_generator, 0)
+        self.objects["reserve"] = lambda: eager_trace().reserve(blocks)[0]._data
+        self.names[state] = "s"
+        return ["s = reserve()"]
+
+    def _call(self, node: Node, i: int) -> None:
+        """Add the lines of one call."""
+        primitive, attrs = node.primitive, {**node.primitive.attributes, **dict(node.consts)}
+        if primitive.effect != "pure" or (primitive._infers_value and node.inputs):
+            raise Unplanned(f"{primitive.name} is not planned")
+        inputs = tuple([Abstract(v.abstract.shape, v.abstract.dtype) for v in node.inputs])
+        outs = tuple([v.abstract for v in node.outputs])
+        kernel = quietly(prepare, primitive, inputs, outs, attrs, self.target)
+        given = [self.names[v] for v in node.inputs]
+        if kernel.entry.view is not None:
+            self._view(node, kernel, given)
+        elif kernel.calls_function and kernel.single and kernel.entry.built_in:
+            self._fill(node, kernel, given, i)
+        else:
+            launch = self._object("f", kernel.into_fresh)
+            made = [self._array(v) for v in node.outputs]
+            self.lines.append(f"{', '.join(made)}, = {launch}(({', '.join(given)},))")
+
+    def _view(self, node: Node, kernel: BoundKernel, given: list[str]) -> None:
+        if not kernel.entry.built_in:
+            raise Unplanned(f"{node.primitive.name} has a view of the user's own")
+        (out,) = node.outputs
+        self._object("k", kernel.owned)  # kept: the function may be a method of that object
+        look = self._object("f", kernel.function)
+        changing = any(v in self.changing for v in node.inputs)
+        name = self._array(out, owns=False)
+        self.lines.append(f"{name} = {look}({', '.join(given)}){'.copy()' if changing else ''}")
+        self.owned.difference_update(given)
+        if any(v in self.kept for v in node.inputs):
+            self.kept.add(out)
+
+    def _fill(self, node: Node, kernel: BoundKernel, given: list[str], i: int) -> None:
+        (out,) = node.outputs
+        over = self._overwritten(node, kernel, i)
+        if over is None:
+            name = self._array(out)
+            empty = self._object("e", kernel.device.empty)
+            shape, dtype = (
+                self._object("n", out.abstract.shape),
+                self._object("d", kernel.dtypes[0]),
+            )
+            self.lines.append(f"{name} = {empty}({shape}, {dtype})")
+        else:
+            name = self.names[out] = self.names[over]
+            self.names.pop(over)
+        names: list[Any] = [*given, name]  # in place of the arrays, which are not there yet
+        function, positional, by_name = kernel.call(tuple(names[:-1]), (), (names[-1],), None)
+        called = self._object("f", function)
+        words = [*positional, *(f"{k}={v}" for k, v in by_name.items())]
+        self.lines.append(f"{called}({', '.join(words)})")
+
+    def _overwritten(self, node: Node, kernel: BoundKernel, i: int) -> Var | None:
+        """The input whose memory the output takes: an array made here that nothing reads later."""
+        (out,) = node.outputs
+        for position in kernel.inplace:
+            v = node.inputs[position]
+            same = (v.abstract.shape, v.abstract.dtype) == (out.abstract.shape, kernel.dtypes[0])
+            free = self.names[v] in self.owned and v not in self.outs and self.last[v] == i
+            if same and free:
+                return v
+        return None
+
+    def _array(self, var: Var, owns: bool = True) -> str:
+        name = self.names[var] = f"t{len(self.names)}_{len(self.lines)}"
+        if owns:
+            self.owned.add(name)
+        return name
+
+    def _release(self, node: Node, i: int) -> None:
+        """Let go of arrays that nothing reads later."""
+        ended = {*node.inputs, *node.outputs}
+        names = {self.names[v] for v in ended if v in self.names and self.last.get(v, i) <= i}
+        held = {self.names[v] for v in self.outs if v in self.names}
+        unused = sorted(n for n in names - held if n.startswith("t"))
+        if unused:
+            self.lines.append(f"del {', '.join(unused)}")
+
+    def _output(self, var: Var) -> str:
+        """The expression of one tensor of the result."""
+        if var in self.trace.inputs:
+            return f"x{self.trace.inputs.index(var)}"
+        kind = Kind.of(Tensor, var.abstract.shape, var.abstract.dtype, self.trace.device)
+        copied = ".copy()" if var in self.kept else ""
+        return f"of_kind({self.names[var]}{copied}, {self._object('k', kind)})"
+
+    def _rebuilt(self, outputs: list[str]) -> str:
+        """The expression of the result: a tree with these tensors, the same one for the same
+        variable."""
+        first: dict[Var, str] = {}
+        for i, (var, text) in enumerate(zip(self.outs, outputs, strict=True)):
+            if var not in first:
+                first[var] = f"r{i}"
+                self.lines.append(f"r{i} = {text}")
+        values = [first[v] for v in self.outs]
+        if self.result.positions == [0] and self.result.spec.is_leaf():
+            return values[0]
+        filled = self._object("b", self.result.emptied().filled)
+        return f"{filled}([{', '.join(values)}])"

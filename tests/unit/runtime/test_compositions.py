@@ -1,0 +1,277 @@
+"""Compositions called eagerly: from the second call on a plan, with the bits of its primitives."""
+
+import sys
+import threading
+
+import numpy as np
+import pytest
+
+import miniml as ml
+from miniml import Primitive, kernel, nn, ops
+from miniml.errors import MinimlError, OutOfRangeError, ShapeError
+from miniml.grad import grad, jvp
+from miniml.runtime import compositions
+from tools.walks import passed_by
+
+RNG = np.random.default_rng(3)
+X, Y = (RNG.standard_normal((4, 6)).astype(np.float32) for _ in range(2))
+IMAGES = RNG.standard_normal((2, 4, 6, 6)).astype(np.float32)
+LABELS = np.array([1, 5, 0, 2])
+CALLS = {
+    "hard_swish": lambda: ops.hard_swish(x),
+    "mish": lambda: ops.mish(x),
+    "softshrink": lambda: ops.softshrink(x, 0.3),
+    "celu": lambda: ops.celu(x, alpha=0.7),
+    "sinc": lambda: ops.sinc(x),
+    "norm": lambda: ops.norm(x),
+    "norm of order 3": lambda: ops.norm(x, 3, axis=0, keepdims=True),
+    "var": lambda: ops.var(x, 0, correction=1),
+    "std": lambda: ops.std(x, axis=1),
+    "var of a transpose": lambda: ops.var(x.T, 0),
+    "float16": lambda: ops.var(x.astype(ml.float16), 1),
+    "stack": lambda: ops.stack([x, y, x], 1),
+    "roll": lambda: ops.roll(x, (1, -2), (0, 1)),
+    "tril": lambda: ops.tril(x, -1),
+    "diag": lambda: ops.diag(x[0], 1),
+    "meshgrid": lambda: ops.meshgrid(x[0], y[1]),
+    "unstack": lambda: ops.unstack(x),
+    "repeat": lambda: ops.repeat(x, (1, 0, 2, 3), 0),
+    "pad": lambda: ops.pad(x, ((1, 0), (2, 2)), mode="reflect"),
+    "lerp": lambda: ops.lerp(x, y, 0.25),
+    "mse": lambda: ops.mse_loss(x, y),
+    "huber": lambda: ops.huber_loss(x, y, delta=0.5),
+    "cross entropy": lambda: ops.cross_entropy(x, labels),
+    "bce": lambda: ops.bce_with_logits(x, ops.sigmoid(y), reduction="none"),
+    "cosine": lambda: ops.cosine_similarity(x, y),
+    "group norm": lambda: ops.group_norm(images, 2, x[0, :4], y[0, :4]),
+    "batch norm": lambda: ops.batch_norm(images, x[0, :4], y[0, :4], training=True),
+    "rms norm": lambda: ops.rms_norm(x, y[0]),
+    "attention": lambda: ops.scaled_dot_product_attention(images, images, images),
+    "resize": lambda: ops.resize(images, (3, 9)),
+    "median": lambda: ops.median(x, 1),
+    "nanmean": lambda: ops.nanmean(x, 0),
+    "inverse": lambda: ops.inv(x[:, :4]),
+    "fft": lambda: ops.fft(x),
+    "divmod": lambda: ops.divmod(x, y),
+    "parameters": lambda: ops.mse_loss(parameter, y),
+    "dropout": lambda: ops.dropout(x, 0.3),
+    "exponential": lambda: ops.exponential((3, 2), 2.0),
+}
+x, y, images, labels = (ml.Tensor(a) for a in (X, Y, IMAGES, LABELS))
+parameter = ml.Parameter(X)
+
+
+def bits(result):
+    """The tensors of a result, by type and bytes."""
+    parts = result if isinstance(result, (tuple, list)) else [result]
+    return [(p.dtype, p.shape, p.asnumpy().tobytes()) for p in parts]
+
+
+def differences(call):
+    """Calls of six whose bits are not those of the primitives one by one, the state of the random
+    stream afterwards among them."""
+    found = []
+    for watched in (True, False):
+        ml.manual_seed(5)
+        results = []
+        for _ in range(6):
+            if watched:  # every primitive is seen, so nothing is planned
+                with ml.profile():
+                    results.append(bits(call()))
+            else:
+                results.append(bits(call()))
+        found.append([*results, bits(ml.random_state)])
+    return [i for i, (a, b) in enumerate(zip(*found, strict=True)) if a != b]
+
+
+def is_planned(call):
+    """True if the call runs a function that was written for it."""
+    files = []
+    sys.setprofile(lambda frame, event, arg: files.append(frame.f_code.co_filename))
+    try:
+        call()
+    finally:
+        sys.setprofile(None)
+    return "<composition>" in files
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_a_plan_gives_the_bits_of_its_primitives(name):
+    assert differences(CALLS[name]) == []
+    assert is_planned(CALLS[name])
+
+
+def test_a_plan_with_exchanged_operands_would_be_seen(monkeypatch):
+    fill = compositions._Sequence._fill
+
+    def exchanged(self, node, kernel, given, i):
+        fill(self, node, kernel, given[::-1], i)
+
+    monkeypatch.setattr(compositions._Sequence, "_fill", exchanged)
+    fresh = ml.Tensor(RNG.standard_normal((3, 5)).astype(np.float32))  # kinds without a plan
+    assert differences(lambda: ops.var(fresh)) == [1, 2, 3, 4, 5]
+
+
+def test_draws_that_a_plan_repeats_would_be_seen(monkeypatch):
+    """A planted fault: the plan takes no blocks from the stream."""
+    take = compositions._Sequence._draw
+
+    def drawn(self):
+        lines = take(self)
+        self.objects["reserve"] = lambda: ml.random_state._data
+        return lines
+
+    monkeypatch.setattr(compositions._Sequence, "_draw", drawn)
+    assert differences(lambda: ops.dropout(ops.zeros((5, 3)) + 1.0, 0.5))
+
+
+@pytest.mark.parametrize(
+    ("text", "most"), {"ops.hard_swish(x)": 11, "ops.var(x)": 10, "ops.mse_loss(x, y)": 12}.items()
+)
+def test_a_planned_composition_passes_few_functions(text, most):
+    names, call = {"ops": ops, "x": x, "y": y}, compile(text, "<call>", "eval")
+    for _ in range(3):
+        eval(call, names)
+    passed = passed_by(call, names)
+    assert sum(passed.values()) <= most, [f"{c.co_qualname} x {n}" for c, n in passed.items()]
+
+
+def test_errors_are_those_of_the_primitive_on_the_users_line():
+    logits = ml.Tensor(RNG.standard_normal((4, 6, 2)).astype(np.float32))  # kinds without a plan
+    right, wrong = ml.Tensor(np.ones((4, 2), int)), ml.Tensor(np.full((4, 2), 7))
+    found = []
+    for given in (wrong, right, right, right, wrong):
+        try:
+            ops.nll_loss(logits, given)
+        except MinimlError as error:
+            found.append([str(error), *error.__notes__])
+    assert len(found) == 2
+    assert found[0] == found[1]
+    assert "7" in found[0][0]
+    assert "ops.nll_loss(logits, given)" in "\n".join(found[0])
+
+
+def test_refusals_stay():
+    for _ in range(4):
+        with pytest.raises(ShapeError, match="stack got tensors of shapes"):
+            ops.stack([x, y[:2]])
+        with pytest.raises(TypeError):
+            ops.hard_swish(x, y)
+
+
+def test_python_code_that_asks_for_values_asks_at_each_call():
+    counts = ml.Tensor(np.array([0, 2, 2]))
+    for _ in range(4):
+        np.testing.assert_array_equal(ops.bincount(counts, 3).asnumpy(), [1, 0, 2])
+    with pytest.raises(OutOfRangeError):
+        ops.bincount(ml.Tensor(np.array([0, -2, 2])), 3)
+
+
+def test_numbers_that_compare_equal_are_different_arguments():
+    zero, ones = ml.Tensor(np.zeros(2, np.float32)), ml.Tensor(np.ones(2, np.int32))
+    for _ in range(3):
+        assert np.signbit(ops.threshold(zero, 1.0, -0.0).asnumpy()).all()
+        assert not np.signbit(ops.threshold(zero, 1.0, 0.0).asnumpy()).any()
+        assert ops.threshold(ones, 0, 1).dtype == ml.int32
+        assert ops.threshold(ones, 0, 1.0).dtype == ml.float32
+        assert np.isnan(ops.threshold(zero, 1.0, float("nan")).asnumpy()).all()
+
+
+def test_results_are_the_callers_own():
+    """Neither a later call, nor a constant of the plan, nor a parameter that changes."""
+    weight = ml.Parameter(np.ones(3, np.float32))
+    seen, positions = [], []
+    for k in range(4):
+        weight.set_data(np.full(3, k, np.float32))
+        seen.append(ops.atleast_2d(weight))
+        positions.append(ops.sinusoidal_positions(3, 4))
+    assert [s.asnumpy()[0, 0] for s in seen] == [0, 1, 2, 3]
+    pairs = [(a, b) for a in positions for b in positions if a is not b]
+    assert not any(np.shares_memory(a._data, b._data) for a, b in pairs)
+    assert all(ops.dropout(x, 0.0) is x for _ in range(4))
+
+
+def test_a_kernel_registered_later_is_used_at_once():
+    class CompositionTwice(Primitive):
+        def infer_shape(self, x):
+            return x
+
+    times = [2.0]
+
+    def register():  # again, as a cell of a notebook that is run twice
+        factor = times[0]
+
+        @kernel("CompositionTwice", "cpu", "f->f")
+        def twice(x, *, out):
+            np.multiply(x, factor, out=out)
+
+    register()
+
+    @ops.checks.composition
+    def twice_and_one(x):
+        return CompositionTwice()(x) + 1.0
+
+    results = [twice_and_one(x) for _ in range(3)]
+
+    times[0] = 3.0
+    register()
+    np.testing.assert_array_equal(results[2].asnumpy(), X * 2 + 1)
+    np.testing.assert_array_equal(twice_and_one(x).asnumpy(), X * 3 + 1)
+
+
+def test_traces_and_watchers_see_the_primitives():
+    for _ in range(3):
+        ops.hard_swish(x)
+    with ml.profile() as seen:
+        ops.hard_swish(x)
+    assert "Clip" in str(seen)
+    assert "Clip" in str(ml.trace(ops.hard_swish, x))
+    slope = grad(lambda x: ops.sum(ops.hard_swish(x)))(x).asnumpy()
+    inside = np.abs(X) < 3
+    np.testing.assert_allclose(slope[inside], (X / 3 + 0.5)[inside], rtol=1e-6)
+    _, tangent = jvp(ops.hard_swish, (x,), (ops.ones_like(x),))
+    np.testing.assert_allclose(tangent.asnumpy()[inside], (X / 3 + 0.5)[inside], rtol=1e-6)
+    rows = ml.vmap(ops.hard_swish)(x)
+    np.testing.assert_array_equal(rows.asnumpy(), ops.hard_swish(x).asnumpy())
+    with ml.context(check_nan=True):
+        for _ in range(3):
+            with pytest.raises(MinimlError, match="Div"):
+                ops.mse_loss(ops.div(x, 0.0), y)
+
+
+def test_settings_have_plans_of_their_own():
+    for _ in range(3):
+        wide = ops.lerp(x @ y.T, 1.0, 0.5)
+        with ml.context(autocast=ml.bfloat16):
+            narrow = ops.lerp(x @ y.T, 1.0, 0.5)
+    assert (wide.dtype, narrow.dtype) == (ml.float32, ml.bfloat16)
+
+
+def test_arrays_and_lists_are_inspected_at_each_call():
+    for k in range(4):
+        np.testing.assert_array_equal(
+            ops.roll([k, 2, 3], 1).asnumpy(), np.roll(np.array([k, 2, 3]), 1)
+        )
+        np.testing.assert_array_equal(ops.tril(np.full((2, 2), k)).asnumpy(), [[k, 0], [k, k]])
+
+
+def test_threads_share_a_plan():
+    def run(k, into):
+        given = ml.Tensor(np.full((16, 16), k, np.float32))
+        for _ in range(200):
+            into.append(bool((ops.std(given) == 0.0).item() and ops.norm(given).item() == 16 * k))
+
+    found: list[bool] = []
+    threads = [threading.Thread(target=run, args=(k, found)) for k in range(1, 4)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert found == [True] * 600
+
+
+def test_layers_give_the_same_with_plans():
+    net = nn.Sequential(nn.Dense(6, 8), nn.LayerNorm(8), nn.ReLU(), nn.Dense(8, 2))
+    first = net(x).asnumpy()
+    for _ in range(3):
+        np.testing.assert_array_equal(net(x).asnumpy(), first)

@@ -1,0 +1,103 @@
+"""The site: every public name has an entry, recipes run, dictionaries name what there is."""
+
+import importlib
+import inspect
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import miniml as ml
+from docs import reference
+from tools.public_names import PUBLIC, exported
+
+ROOT = Path(__file__).resolve().parents[2]
+RECIPES = [*sorted((ROOT / "docs" / "howto").glob("*.md")), ROOT / "docs" / "start.md"]
+DICTIONARIES = sorted((ROOT / "docs" / "howto").glob("from-*.md"))
+RUN = """
+import re, sys
+from pathlib import Path
+import miniml as ml
+for path in sys.argv[1:]:
+    text = Path(path).read_text("utf-8")
+    code = "".join(re.findall(r"^```python\\n(.*?)^```", text, flags=re.M | re.S))
+    ml.manual_seed(0)
+    exec(compile(code, path, "exec"), {"__name__": "recipe"})
+"""
+
+
+def test_recipes_run(tmp_path):
+    """All in one process: none defines what another does."""
+    run = subprocess.run(
+        [sys.executable, "-W", "error", "-c", RUN, *map(str, RECIPES)],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+    )
+    assert run.returncode == 0, run.stderr
+
+
+def entries_of(text):
+    return set(re.findall(r"^`{7}\{py:\w+\} (\w+)", text, flags=re.MULTILINE))
+
+
+@pytest.fixture(scope="module")
+def pages():
+    return reference.pages()
+
+
+def missing(pages, module):
+    """The public names of a namespace that have no entry; submodules have pages of their own."""
+    texts = [text for text in pages.values() if f"{{py:currentmodule}} {module}\n" in text]
+    found = set().union(*map(entries_of, texts))
+    home = importlib.import_module(module)
+    return {n for n in exported(module) if not inspect.ismodule(vars(home).get(n))} - found
+
+
+@pytest.mark.parametrize("module", [*PUBLIC, "miniml.nn.init"])
+def test_every_public_name_has_an_entry(pages, module):
+    assert module in reference.NAMESPACES
+    assert module.removeprefix("miniml.") in pages
+    assert not missing(pages, module)
+
+
+def test_a_name_without_an_entry_is_found(pages):
+    without = {name: t.replace("{py:class} LSTM(", "{py:class} LTSM(") for name, t in pages.items()}
+    assert missing(without, "miniml.nn") == {"LSTM"}
+
+
+def test_an_entry_says_all_that_it_should(pages):
+    text = pages["ops-norms-and-softmax"]
+    entry = text[text.index("{py:function} log_softmax") :].split("\n```````\n")[0]
+    for part in ("axis: int", ">>> ops.log_softmax(", "dtypes:", "Source:", "torch.log_softmax"):
+        assert part in entry, part
+    early = pages["train"].split("{py:class} EarlyStopping")[1]
+    assert ":param mode:" in early
+    assert ":raises MinimlError:" in early
+
+
+@pytest.mark.parametrize("path", DICTIONARIES, ids=lambda path: path.stem)
+def test_a_dictionary_names_what_there_is(path):
+    rows = re.findall(r"^\| (.+?) \| (.+?) \|", path.read_text("utf-8"), flags=re.MULTILINE)[2:]
+    assert len(rows) > 15
+    for theirs, ours in rows:
+        for spelled in re.findall(r"`([\w.]+)`", ours):
+            assert there(spelled), f"{theirs}: {spelled}"
+
+
+def there(spelled):
+    """True for a public name, a module, or an attribute of one."""
+    head, *rest = spelled.split(".")
+    rooms = {"ml": "miniml", "miniml": "miniml"}
+    value = importlib.import_module(rooms.get(head, f"miniml.{head}") if rest else "miniml")
+    if not rest:
+        return hasattr(ml.nn.Cell, head) or head == "construct"
+    for name in rest:
+        if not hasattr(value, name) and head != "interop":
+            return False
+        value = getattr(value, name) if head != "interop" else value
+    return True
