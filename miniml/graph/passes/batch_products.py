@@ -585,7 +585,7 @@ def _along_one_axis(parts: Sequence[Part]) -> list[Part]:
     return [part for part in parts if part.axis == axis]
 
 
-def _intervals(parts: Sequence[Part]) -> list[tuple[int, int, list[Part]]]:
+def _intervals(parts: Sequence[Part]) -> list[tuple[int, int, Sequence[Part]]]:
     """What lies between the ends of parts, with the parts that cover it in the order of the sum."""
     ends = sorted({end for part in parts for end in part[1:3]})
     return [
@@ -598,10 +598,10 @@ def _concatenate(rewriter: Rewriter, found: SumOfParts) -> None:
     """Write a sum as a Concat, to which the other terms are added."""
     root, where = found.root, found.root.where
     of, axis = root.outputs[0].abstract, found.parts[0].axis
+    extent = of.shape[axis]
     covered = _intervals(found.parts)
-    before, after = (0, covered[0][0], []), (covered[-1][1], of.shape[axis], [])
     pieces: list[Var] = []
-    for begin, end, parts in (before, *covered, after):
+    for begin, end, parts in ((0, covered[0][0], ()), *covered, (covered[-1][1], extent, ())):
         shape = (*of.shape[:axis], end - begin, *of.shape[axis + 1 :])
         terms = [_cut(rewriter, part, begin, shape, where) for part in parts]
         if begin < end:
