@@ -13,8 +13,12 @@ from .. import onnx
 from ..core.errors import MinimlError
 from ..core.tensor import Array
 from ..export.exporter import exported
+from ..export.web import export_web
 from ..graph.saved import load_graph
+from ..nn import Cell, CrossEntropyLoss
+from ..optim import SGD
 from ..train.checkpoint import load_checkpoint, names_below
+from ..train.step import train_step
 from .named import imported, whole
 from .summary import network, spec
 
@@ -53,6 +57,15 @@ def add(command: ArgumentParser) -> None:
         "net_load reads (default: %(default)s)",
     )  # fmt: skip
     command.add_argument(
+        "--web", metavar="FOLDER",
+        help="write a page instead, FOLDER/index.html, with --net as WebAssembly: one draws an "
+        "image of the type of --input, and it shows the scores",
+    )  # fmt: skip
+    command.add_argument(
+        "--learn", type=float, metavar="LR",
+        help="the page learns what its user corrects, by SGD at this rate",
+    )  # fmt: skip
+    command.add_argument(
         "--native", action="store_true",
         help="vectors as wide as this machine's, for -march=native (default: 16 bytes)",
     )  # fmt: skip
@@ -75,6 +88,8 @@ def run(options: Namespace) -> int:
     for module in options.modules:
         imported(module)
     model, inputs = _model(options)
+    if options.web is not None:
+        return _page(options, model, inputs)
     target = "native" if options.native else None
     made = exported(model, options.output, inputs, options.name, target, options.weights)
     size = made.source.stat().st_size
@@ -83,6 +98,22 @@ def run(options: Namespace) -> int:
     print(f"parameters {made.parameters:,} bytes, {where}")
     print(f"arena      {made.arena:,} bytes, which the caller provides")
     print(f"work       {made.flops:,} operations in floating point a call")
+    return 0
+
+
+def _page(options: Namespace, model: Any, inputs: list[Array]) -> int:
+    if not isinstance(model, Cell) or len(inputs) != 1:
+        raise MinimlError(
+            f"{options.model} cannot be a page; give parameters of a network of one image, as "
+            "digits.safetensors --net module:net --input 1,1,8,8"
+        )
+    step = None
+    if options.learn is not None:
+        optimizer = SGD(model.trainable_params(), options.learn)
+        step = train_step(model, CrossEntropyLoss(), optimizer)
+    made = export_web(model, options.web, inputs[0], step)
+    print(f"{made.page}: {made.page.stat().st_size:,} bytes; it needs no server and no other file")
+    print(f"{made.module}: {made.module.stat().st_size:,} bytes, the module in it")
     return 0
 
 

@@ -27,6 +27,7 @@ from ..nn.summary import flops
 from ..runtime.jit import Compiled, Jit
 from ..train.step import TrainStep
 from . import state, writer
+from .literals import name_of
 from .plan import plan
 
 # Features of x86 that widen vectors; without them texts have 16 bytes, as on every other processor.
@@ -81,7 +82,8 @@ def export_c(
 
 class Exported(NamedTuple):
     """The files that were written, the weights' if they have one; the bytes of the arena and of the
-    parameters, and the floating-point operations of a call."""
+    parameters, and the floating-point operations of a call; the graph, and the parameters' names in
+    C."""
 
     source: Path
     header: Path
@@ -89,6 +91,8 @@ class Exported(NamedTuple):
     arena: int
     parameters: int
     flops: int
+    graph: Graph
+    members: list[tuple[Parameter, str]]
 
 
 def exported(
@@ -121,7 +125,8 @@ def exported(
         texts[apart] = access.run(state.file_of, made)
     _write(texts)
     size = sum(region.array.nbytes for _, region in made.state.values())
-    return Exported(file, beside, apart, made.size, size, total)
+    members = [(parameter, name_of(region)) for parameter, region in made.state.values()]
+    return Exported(file, beside, apart, made.size, size, total, made.graph, members)
 
 
 def _write(texts: Mapping[Path, Sequence[bytes]]) -> None:
