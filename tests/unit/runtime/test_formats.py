@@ -74,6 +74,36 @@ def test_the_gradient_of_a_chain_moves_images_only_at_its_ends():
     assert found["Convert"] <= 2  # x; the squares are summed in the usual order
 
 
+def inverted(x, expand, depth, project, bias, again):
+    """An inverted residual block: pointwise, depthwise, pointwise."""
+    y = ops.clip(ops.conv2d(x, expand), 0.0, 6.0)
+    y = ops.clip(ops.conv2d(y, depth, padding=1, groups=32), 0.0, 6.0)
+    y = ops.conv2d(y, project, bias)  # whose 24 channels leave a block half empty
+    return ops.conv2d(ops.tanh(y) + y, again)
+
+
+INVERTED = (
+    draw(1, 16, 9, 8), draw(32, 16, 1, 1), draw(32, 1, 3, 3, seed=1),
+    draw(24, 32, 1, 1, seed=2), draw(24, seed=3), draw(16, 24, 1, 1, seed=4),
+)  # fmt: skip
+
+
+def test_depthwise_convolutions_keep_their_neighbours_in_blocks():
+    assert names(inverted, *INVERTED)["Convert"] == 3  # x, the numbers of the bias, the result
+    close(*both(inverted, *INVERTED))
+    with ml.context(**NATIVE):
+        groups = ml.explain(inverted, *INVERTED).groups
+    assert [g.split(";")[0] for g in groups] == ["Conv2D Clip"] * 2 + ["Conv2D Add Tanh Add"]
+
+
+def test_the_gradient_of_depthwise_convolutions_in_blocks():
+    fn = value_and_grad(lambda *a: ops.mean(ops.square(inverted(*a))), argnums=tuple(range(6)))
+    (got, slopes), (loss_, expected) = both(fn, *INVERTED)
+    close(got, loss_)
+    for one, two in zip(slopes, expected, strict=True):
+        close(one, two)
+
+
 def test_a_chain_computes_what_it_computes_without_formats():
     close(*both(chain, X, W, BIAS, V))
 
