@@ -120,12 +120,8 @@ def _owning(words: Sequence[int], kept: Sequence[object]) -> _Table:
 
 
 def _table(calls: Sequence[Call]) -> tuple[list[int], list[Array]]:
-    """The words of a table of calls, as native.c reads it, and the arrays that must live as long.
-
-    In order: the numbers of calls and of moving operands, where the addresses begin, and whether a
-    call may stop the run; function and first operand of each call; argument, offset and operand of
-    each that moves; then the addresses of all operands, 0 for those that move.
-    """
+    """The words of a table of calls, in the order that `run_calls` in text/native.c says, and the
+    arrays that must live as long."""
     operands = [operand for call in calls for operand in call.operands]
     fixed = [o for o in operands if not isinstance(o, Moving)]
     moving = [(o.argument, o.offset, i) for i, o in enumerate(operands) if isinstance(o, Moving)]
