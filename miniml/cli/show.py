@@ -95,7 +95,7 @@ def _headline(primitive: type[Primitive]) -> str:
     )
     lines += stated(primitive)
     lines += (
-        ["effect: state, so it keeps its place in the program"]
+        [f"effect: {primitive.effect}, so it keeps its place in the program"]
         if primitive.effect != "pure"
         else []
     )

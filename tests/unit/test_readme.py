@@ -15,7 +15,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 GUIDES = (
     "checking", "training", "sequences", "transforms", "compiling", "looking-inside", "passes",
-    "graphs", "onnx", "complex", "interop", "export",
+    "graphs", "onnx", "complex", "interop", "export", "distributed",
 )  # fmt: skip
 API = ROOT / "docs" / "api"  # written by `make docs`, which checks the links in it
 PAGES = tuple(
