@@ -131,7 +131,9 @@ class Executable(NamedTuple):
     by: list[Any]
 
 
-def bound(executor: Executor, settings: Settings, marks: Marks | None, by: list[Any]) -> Executable:
+def executable_of(
+    executor: Executor, settings: Settings, marks: Marks | None, by: list[Any]
+) -> Executable:
     """The executable of an executor. Its context has these settings, and in it NumPy gives no
     floating-point warnings: that is cheaper to enter than errstate."""
     context = Context()

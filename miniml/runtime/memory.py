@@ -26,7 +26,7 @@ from ..graph.ir import Graph, Node, Var, only_for_state, versions
 from .launch import BoundKernel
 
 LookAt = Callable[[Node, tuple[Any, ...], tuple[Any, ...]], None]
-Kind = Literal["input", "output", "constant", "parameter", "upload", "arena", "block"]
+Storage = Literal["input", "output", "constant", "parameter", "upload", "arena", "block"]
 
 
 def schedule(graph: Graph, prepared: Mapping[Node, BoundKernel], watched: bool = False) -> Schedule:
@@ -136,7 +136,7 @@ class Allocation:
     in the arena.
     """
 
-    kind: Kind
+    kind: Storage
     nbytes: int = 0
     parameter: Parameter | None = None
     start: int = 0
@@ -157,7 +157,7 @@ def _given(buffers: BufferAssignment, device: str) -> dict[int, Allocation]:
     buffers.allocation.update({var: Allocation("constant") for var in graph.constants})
     held = {}
     for parameter, var in graph.state:
-        kind: Kind = "parameter" if parameter.device == device else "upload"
+        kind: Storage = "parameter" if parameter.device == device else "upload"
         held[id(parameter)] = Allocation(kind, var.abstract.nbytes, parameter)
         buffers.allocation[var] = held[id(parameter)]
     return held

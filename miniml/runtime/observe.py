@@ -51,7 +51,7 @@ from ..core.tensor import Tensor
 from ..graph.ir import Node, Var
 from ..ops.control import Cond, Fused, Scan, WhileLoop
 from .codegen import name as fused_name
-from .executor import Executable, Marks, bound, clock_of, write
+from .executor import Executable, Marks, clock_of, executable_of, write
 from .memory import (
     BufferAssignment,
     Copy,
@@ -120,7 +120,7 @@ def observed(
     marks, memory, graph = Marks(device), Memory(buffers, device), buffers.graph
     made = steps(buffers, before, after)
     executor = write(made, memory, graph.name, graph.inputs, filled, settings.threads, marks)
-    return bound(executor, settings, marks, by)
+    return executable_of(executor, settings, marks, by)
 
 
 def _showing(when: str, device: Device, by: Sequence[Any]) -> LookAt:

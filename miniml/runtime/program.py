@@ -33,7 +33,7 @@ from ..core.parameter import keep_readings
 from ..core.settings import current, in_context
 from ..graph.ir import Graph, Node, Var
 from ..ops.control import Fused
-from .executor import Executable, Executor, Function, RunOfCalls, bound, write
+from .executor import Executable, Executor, Function, RunOfCalls, executable_of, write
 from .launch import (
     BoundKernel,
     Sharing,
@@ -242,7 +242,7 @@ class Program:
         else:
             memory = Memory(self.buffers, self.device, own_inputs=True)
             executor = CudaGraph(self.steps, memory, self.graph, self.capture)
-        return bound(executor, self.settings, None, [])
+        return executable_of(executor, self.settings, None, [])
 
     @property
     def launched(self) -> str:

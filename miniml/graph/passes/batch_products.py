@@ -205,7 +205,7 @@ def _independent(stacks: Stacks, groups: Sequence[list[Node]]) -> Iterator[list[
     ahead: dict[Var, int] = {}  # bit i: depends on group i
     kept: list[list[Node]] = [[] for _ in groups]
     for node in stacks.graph.nodes if groups else ():
-        bits = 0 if node.primitive.effect == "pure" else 1 << len(groups)
+        bits = 0 if node.effect == "pure" else 1 << len(groups)
         for var in node.inputs:
             bits |= ahead.get(var, 0)
         if node in number:
