@@ -11,6 +11,7 @@ from __future__ import annotations
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -38,6 +39,10 @@ class Group(ABC):
     def __init__(self, name: str, rank: int, size: int, timeout: float):
         self.name, self.rank, self.size, self.timeout = name, rank, size, timeout
         self._splits = 0
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A copy is the group that whoever makes it has joined under this name."""
+        return found, ("a copy of a group", self.name, self.size)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.name!r}, rank {self.rank} of {self.size})"
