@@ -511,7 +511,7 @@ GUIDES = [
     for path in (ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md")))
     if PAGES not in path.parents
 ]
-ROOMS = {ALIASES.get(m, m.rpartition(".")[2]): m for m in PUBLIC}
+ROOMS = {ALIASES.get(m, m.rpartition(".")[2]): m for m in NAMESPACES}
 
 
 def examples(entry: Entry) -> list[str]:
@@ -640,7 +640,7 @@ def _imports(tree: ast.Module) -> tuple[dict[str, str], dict[str, str]]:
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("miniml"):
             for alias in node.names:
                 full = f"{node.module}.{alias.name}"
-                (rooms if full in PUBLIC else bare)[alias.asname or alias.name] = full
+                (rooms if full in NAMESPACES else bare)[alias.asname or alias.name] = full
     return rooms, bare
 
 

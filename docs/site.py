@@ -1,8 +1,8 @@
 """What the site adds to Sphinx: sources as pages, names as links, formulas without scripts.
 
-In order: pages that no part lists; links to files of the repository, which lead to pages with their text; names of the API
-in code, which lead to their entries; formulas as MathML; llms.txt and the page that a visitor
-meets first.
+In order: pages that no part lists; links to files of the repository, which lead to pages with their
+text; names of the API in code, which lead to their entries; formulas as MathML; llms.txt and the
+page that a visitor meets first.
 """
 
 from __future__ import annotations
