@@ -14,8 +14,9 @@ from typing import Any, TypeVar
 import numpy as np
 import optree
 
+from ..backends.group import Group, of_several
 from ..core.access import uninterrupted
-from ..core.errors import MinimlError, ShapeError
+from ..core.errors import MinimlError, ShapeError, ValueRefusedError
 from ..core.hints import Constructed
 from ..core.options import count, flag, integer
 from ..core.tensor import Array, Tensor
@@ -43,6 +44,13 @@ class DataLoader(Constructed):
     thread makes up to this many batches ahead, the same in the same order, while the program
     computes: for sources and transforms that take as long as a step.
 
+    group: the ranks that share each batch, as `ml.distributed.init()` gives it. size is then that
+    of the whole batch, which the ranks divide among them in equal parts, in the order of the rows:
+    rank r of n gets the r-th n-th, so that n ranks see together what one sees alone, and training
+    may go on with another n. With drop_last=False a last batch that n does not divide is filled up
+    with rows from its own beginning, which then count twice. A transform gets numbers of each
+    rank's own. ValueRefusedError for a size that n does not divide.
+
     Each iteration is the next epoch, from `epoch` on. `batches` gives any epoch from any batch on,
     so these two numbers are the whole state. ShapeError for unequal lengths and for no rows,
     ValueRefusedError for a size beyond them.
@@ -56,6 +64,7 @@ class DataLoader(Constructed):
         drop_last: bool = True,
         transform: Transform | None = None,
         prefetch: int = 0,
+        group: Group | None = None,
     ) -> None:
         self.sources: tuple[Any, ...] = tuple(
             [optree.tree_map(_as_rows, s, is_leaf=_is_leaf, none_is_leaf=True) for s in sources]
@@ -67,6 +76,12 @@ class DataLoader(Constructed):
         self.drop_last = flag("DataLoader", "drop_last", drop_last)
         self.prefetch = count("DataLoader", "prefetch", prefetch, 0)
         self.transform, self.epoch = transform, 0
+        self.group = of_several("DataLoader", group)
+        if self.group is not None and self.size % self.group.size:
+            raise ValueRefusedError(
+                f"DataLoader got size={self.size}, which {self.group.size} ranks cannot divide in "
+                f"equal parts; give a multiple of {self.group.size}"
+            )
         if transform is not None:
             _check_transform(transform)
 
@@ -89,8 +104,17 @@ class DataLoader(Constructed):
         return self._ahead(self._cut(order, range(start, len(self)), epoch))
 
     def every_row(self) -> Batches:
-        """All rows once, in their own order, those that drop_last leaves out included."""
+        """All rows once, in their own order, those that drop_last leaves out included; of a group,
+        those of the parts that this rank gets."""
         return self._ahead(self._cut(np.arange(self.rows), range(-(-self.rows // self.size)), 0))
+
+    def _own(self, rows: Array) -> Array:
+        """The part of a batch that this rank gets."""
+        if self.group is None:
+            return rows
+        each = -(-len(rows) // self.group.size)
+        filled = np.resize(rows, each * self.group.size)
+        return filled[self.group.rank * each : (self.group.rank + 1) * each]
 
     def _ahead(self, batches: Batches) -> Batches:
         return prefetched(batches, self.prefetch) if self.prefetch else batches
@@ -100,14 +124,15 @@ class DataLoader(Constructed):
         leaves, spec = optree.tree_flatten(sources, is_leaf=_is_leaf, none_is_leaf=True)
         takes = [_taker(leaf) for leaf in leaves]
         for number in numbers:
-            rows = order[number * self.size : (number + 1) * self.size]
+            rows = self._own(order[number * self.size : (number + 1) * self.size])
             batch: Any = spec.unflatten([take(rows) for take in takes])
             if self.of_tuples:
                 (batch,) = batch
             if self.transform is None:
                 yield batch
             else:
-                draw = np.random.default_rng((self.seed or 0, epoch, number))
+                rank = () if self.group is None else (self.group.rank,)
+                draw = np.random.default_rng((self.seed or 0, epoch, number, *rank))
                 yield (self.transform(batch[0], draw), *batch[1:])
 
 
