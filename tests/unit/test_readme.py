@@ -146,6 +146,17 @@ def anchors(text: str) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
+@pytest.mark.deep
+def test_the_blocks_of_the_guide_to_training_run_in_one_file(tmp_path):
+    path = tmp_path / "page_training.py"
+    path.write_text(script([b for b in BLOCKS["training.md"] if b.language == "python"]))
+    run = subprocess.run(
+        [sys.executable, "-W", "error", str(path)],
+        cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True,
+    )  # fmt: skip
+    assert run.returncode == 0, run.stderr
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_links_lead_to_files_and_headings(page):
     text = re.sub(r"(?ms)^```.*?^```|`[^`\n]*`", "", page.read_text("utf-8"))
