@@ -367,7 +367,7 @@ class _Called(dict[Any, _What]):
 
 def _whats(steps: Sequence[Step | None]) -> Iterator[_What | None]:
     """Meaning of each mark of a program. The calls of one step count as one."""
-    for step, after in zip(steps, (*steps[1:], None), strict=True):
+    for step, after in pairwise((*steps, None)):
         what = None if step is None else _what(step)
         yield what if what is None or step is not after else what._replace(nbytes=-1)
 
