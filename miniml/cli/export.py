@@ -64,6 +64,20 @@ def add(command: ArgumentParser) -> None:
         "--calibrate", metavar="FILE.npy",
         help="inputs as those of use, along the first axis: they set the scales of activations",
     )  # fmt: skip
+    _add_page(command)
+    command.add_argument(
+        "--native", action="store_true",
+        help="vectors as wide as this machine's, for -march=native (default: 16 bytes)",
+    )  # fmt: skip
+    command.add_argument(
+        "--import", action="append", default=[], metavar="MODULE", dest="modules",
+        help="a module or file.py that registers primitives and kernels of your own; first",
+    )  # fmt: skip
+    command.set_defaults(run=run)
+
+
+def _add_page(command: ArgumentParser) -> None:
+    """Add the options of the page that `--web` writes."""
     command.add_argument(
         "--web", metavar="FOLDER",
         help="write a page instead, FOLDER/index.html, with --net as WebAssembly: one draws an "
@@ -77,15 +91,6 @@ def add(command: ArgumentParser) -> None:
         "--learn", type=float, metavar="LR",
         help="the page learns what its user corrects, by SGD at this rate",
     )  # fmt: skip
-    command.add_argument(
-        "--native", action="store_true",
-        help="vectors as wide as this machine's, for -march=native (default: 16 bytes)",
-    )  # fmt: skip
-    command.add_argument(
-        "--import", action="append", default=[], metavar="MODULE", dest="modules",
-        help="a module or file.py that registers primitives and kernels of your own; first",
-    )  # fmt: skip
-    command.set_defaults(run=run)
 
 
 def _dimension(text: str) -> tuple[str, int]:

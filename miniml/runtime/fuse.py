@@ -1,6 +1,6 @@
 """Fusion pass: nodes that share a loop nest become one Fused node, where C kernels come first.
 
-Grouping: which nodes are computed together.
+The graph of groups, its nodes sorted topologically; then Grouping: which nodes share a group.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def graph_of_groups(g: Grouping) -> Graph:
         last = g.position[anchor] if anchor else max(g.position[n] for n in group.nodes)
         units.append((last, _fused(group, made) if group.joins else group.nodes[0]))
     units += [(g.position[n], n) for n in kept]
-    return replace(g.graph, nodes=tuple(in_order(units)))
+    return replace(g.graph, nodes=tuple(sorted_topologically(units)))
 
 
 def _needed(g: Grouping) -> tuple[dict[Group, dict[Var, None]], dict[Node, None]]:
@@ -74,7 +74,7 @@ def _fused(group: Group, made: dict[Var, None]) -> Node:
     return Node(Fused(body), body.inputs, outputs, (), group.nodes[-1].where)
 
 
-def in_order(units: Sequence[tuple[int, Node]]) -> Iterator[Node]:
+def sorted_topologically(units: Sequence[tuple[int, Node]]) -> Iterator[Node]:
     """Topological order of the nodes, near that of the program; those of one effect keep theirs.
     GraphError for a cycle."""
     maker = {v: i for i, (_, n) in enumerate(units) for v in n.outputs}
