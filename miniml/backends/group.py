@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from ..core.dtype import DType, float32
-from ..core.errors import DistributedError
+from ..core.errors import DistributedError, MinimlError
 from ..core.options import integer
 from .kernel import Array
 
@@ -260,6 +260,16 @@ def joined(name: str) -> Group | None:
 def thread_is_rank(group: Group | None) -> None:
     """Have this thread be a rank, of this group; with None it is part of the process again."""
     _of_thread.groups = None if group is None else {group.name: group}
+
+
+def of_several(who: str, group: object) -> Group | None:
+    """The group; None for one of a single rank, which needs none. MinimlError for what is none."""
+    if group is not None and not isinstance(group, Group):
+        raise MinimlError(
+            f"{who} got group={group!r} of type {type(group).__name__}; give what "
+            "ml.distributed.init() returned, or None for this process alone"
+        )
+    return None if group is None or group.size == 1 else group
 
 
 def found(who: str, name: str, size: int) -> Group:

@@ -26,8 +26,9 @@ from typing import Any, TypeVar
 import numpy as np
 import optree
 
+from ..backends.group import Group, of_several
 from ..core.access import uninterrupted
-from ..core.errors import MinimlError, ShapeError
+from ..core.errors import MinimlError, ShapeError, ValueRefusedError
 from ..core.hints import Constructed
 from ..core.options import count, flag, integer
 from ..core.tensor import Array, Tensor
@@ -68,6 +69,13 @@ class DataLoader(Constructed):
     `np.random` and `random` are seeded for each, too. An error in one is raised here with its
     traceback. They end with the loader, and leave Ctrl-C to this process.
 
+    group: the ranks that share each batch, as `ml.distributed.init()` gives it. size is then that
+    of the whole batch, which the ranks divide among them in equal parts, in the order of the rows:
+    rank r of n gets the r-th n-th, so that n ranks see together what one sees alone, and training
+    may go on with another n. With drop_last=False a last batch that n does not divide is filled up
+    with rows from its own beginning, which then count twice. transform and mix see a rank's part,
+    with numbers of its own. ValueRefusedError for a size that n does not divide.
+
     Each iteration is the next epoch, from `epoch` on. `batches` gives any epoch from any batch on,
     so these two numbers are the whole state. ShapeError for unequal lengths and for no rows,
     ValueRefusedError for a size beyond them.
@@ -85,6 +93,7 @@ class DataLoader(Constructed):
         collate: Callable[[list[Any]], Any] | None = None,
         mix: Transform | None = None,
         workers: int = 0,
+        group: Group | None = None,
     ) -> None:
         self.sources: tuple[Any, ...] = tuple(
             [optree.tree_map(_as_rows, s, is_leaf=_is_leaf, none_is_leaf=True) for s in sources]
@@ -102,6 +111,12 @@ class DataLoader(Constructed):
                 _check_called(name, getattr(self, name))
         self.workers = count("DataLoader", "workers", workers, 0)
         self._pool: Pool | None = None
+        self.group = of_several("DataLoader", group)
+        if self.group is not None and self.size % self.group.size:
+            raise ValueRefusedError(
+                f"DataLoader got size={self.size}, which {self.group.size} ranks cannot divide in "
+                f"equal parts; give a multiple of {self.group.size}"
+            )
         if workers:
             _check_pickles(self._making())
 
@@ -134,7 +149,8 @@ class DataLoader(Constructed):
         return order
 
     def every_row(self) -> Batches:
-        """All rows once, in their own order, those that drop_last leaves out included."""
+        """All rows once, in their own order, those that drop_last leaves out included; of a group,
+        those of the parts that this rank gets."""
         return self._ahead(np.arange(self.rows), range(-(-self.rows // self.size)), 0)
 
     def _ahead(self, order: Array, numbers: range, epoch: int) -> Batches:
@@ -151,9 +167,13 @@ class DataLoader(Constructed):
     def _calls(self, order: Array, numbers: range, epoch: int) -> Iterator[tuple[Any, ...]]:
         """The arguments of `Making` for each batch: its rows of arrays, and numbers."""
         takes = [_taker(leaf) for leaf in self._leaves()[0]]
+        rank, ranks = (0, 1) if self.group is None else (self.group.rank, self.group.size)
         for number in numbers:
             rows = order[number * self.size : (number + 1) * self.size]
-            yield [take and take(rows) for take in takes], rows, epoch, number
+            if ranks > 1:
+                each = -(-len(rows) // ranks)
+                rows = np.resize(rows, each * ranks)[rank * each : (rank + 1) * each]
+            yield [take and take(rows) for take in takes], rows, epoch, number * ranks + rank
 
     def _leaves(self) -> tuple[list[Any], Any]:
         sources: Any = self.sources

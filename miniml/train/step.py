@@ -12,7 +12,7 @@ import numpy as np
 import optree
 
 from .. import ops
-from ..backends.group import Group, ranks_named
+from ..backends.group import Group, of_several, ranks_named
 from ..core.abstract import typed
 from ..core.access import Access
 from ..core.dtype import DType, is_float
@@ -121,7 +121,8 @@ class TrainStep:
         group: Group | None = None,
     ):
         _check(net, loss_fn, optimizer)
-        self._ranks = Ranks(group) if checked_group("train_step", group) else None
+        several = of_several("train_step", group)
+        self._ranks = None if several is None else Ranks(several)
         self._scale = _checked_scale(loss_scale, optimizer)
         self.net, self.loss_fn, self.optimizer = net, loss_fn, optimizer
         self._clip, self._clipping = clip, clipping("train_step", clip)
@@ -339,21 +340,11 @@ def _what(value: Any) -> str:
 # --- Ranks ----------------------------------------------------------------------------------------
 
 
-def checked_group(who: str, group: object) -> bool:
-    """True for a group of several ranks; MinimlError for what is no group."""
-    if group is not None and not isinstance(group, Group):
-        raise MinimlError(
-            f"{who} got group={group!r} of type {type(group).__name__}; give what "
-            "ml.distributed.init() returned, or None for this process alone"
-        )
-    return group is not None and group.size > 1
-
-
 class Ranks:
     """The ranks that train together, and what they agree on."""
 
-    def __init__(self, group: Any):
-        self.group: Group = group
+    def __init__(self, group: Group):
+        self.group = group
         self._equal = False
 
     def averaged(self, values: Sequence[Tensor]) -> list[Tensor]:
