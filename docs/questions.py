@@ -27,11 +27,14 @@ def questions() -> list[list[str]]:
 
 def found(index: dict, words: str) -> list[str]:
     """The pages that have all words, the best first."""
-    stem = SearchEnglish({}).stem
+    english = SearchEnglish({})
+    stem = english.stem
     scores: Counter[int] = Counter()
     pages: set[int] | None = None
     for word in re.findall(r"\w+", words):
         here: Counter[int] = Counter()
+        if word.lower() in english.stopwords:
+            continue  # as the site's search does
         for table, score in ((index["titleterms"], TITLE), (index["terms"], WORD)):
             for page in listed(table.get(stem(word.lower()), table.get(word.lower(), []))):
                 here[page] += score
