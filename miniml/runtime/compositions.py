@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import attrgetter
-from types import NoneType
+from types import FunctionType, NoneType
 from typing import Any
 
 import numpy as np
 
-from ..core.abstract import Abstract, Kind
+from ..core.abstract import Abstract, Kind, Shape
+from ..core.dtype import DType
 from ..core.parameter import Parameter, Reading, default_generator
 from ..core.settings import current
 from ..core.tensor import Tensor, common_device
@@ -25,12 +26,12 @@ from .launch import BoundKernel, ignore_errors, prepare, quietly, target_for
 
 Composition = Callable[..., Any]
 Plan = Callable[[Sequence[Tensor]], Any]  # from the tensors of a call to its result
-UNPLANNED = object()  # in place of the plan of a composition that is run call by call
 _MOST = 2000  # calls of one plan, which holds a kernel and a line for each
 
 # --- Keys -----------------------------------------------------------------------------------------
 
 _kind: Callable[[Any], Kind | None] = attrgetter("_kind")
+_PACKAGE = __name__.partition(".")[0] + "."
 _PLAIN = frozenset({NoneType, bool, int, str})
 
 
@@ -71,11 +72,17 @@ def _add(values: Iterable[Any], key: list[object], tensors: list[Tensor]) -> boo
             key += (of, len(value))
             if not _add(value, key, tensors):
                 return False
-        elif isinstance(value, (np.dtype, type)):
+        elif isinstance(value, (np.dtype, type)) or _is_own(value):
             key += ("type", value)
         else:
             return False
     return True
+
+
+def _is_own(value: Any) -> bool:
+    """True for a function of the library that has no variables but its arguments."""
+    function = type(value) is FunctionType and value.__closure__ is None
+    return function and value.__module__.startswith(_PACKAGE)
 
 
 # --- Tracing --------------------------------------------------------------------------------------
@@ -102,20 +109,20 @@ class _Planning(GraphTrace):
 
 def plan_of(
     fn: Composition, args: Sequence[Any], named: Mapping[str, Any], tensors: Sequence[Tensor]
-) -> Any:
-    """The plan of a call with these kinds of arguments, to be run in a context of its own; or
-    UNPLANNED where its Python code asks for values, where it writes to a parameter, and where each
+) -> Plan | None:
+    """The plan of a call with these kinds of arguments, to be run in a context of its own; None
+    where its Python code asks for values, where it writes to a parameter, and where each
     call has to be seen, by watchers or for NaN."""
     settings = current()
     if settings.check_nan or settings.watchers:
-        return UNPLANNED
+        return None
     try:
         device = common_device(getattr(fn, "__name__", "composition"), list(tensors))
         trace = _Planning(device)
         result, outs = _traced(trace, fn, args, named, tensors)
         return _Sequence(trace, tensors, result, outs).plan()
     except Exception:  # the call itself will raise it, unless it asks for values
-        return UNPLANNED
+        return None
 
 
 def _traced(
@@ -219,7 +226,7 @@ class _Sequence:
         given = [self.names[v] for v in node.inputs]
         if kernel.entry.view is not None:
             self._view(node, kernel, given)
-        elif kernel.calls_function and kernel.single and kernel.entry.built_in:
+        elif kernel.calls_function and kernel.entry.built_in:
             self._fill(node, kernel, given, i)
         else:
             launch = self._object("f", kernel.into_fresh)
@@ -240,24 +247,25 @@ class _Sequence:
             self.kept.add(out)
 
     def _fill(self, node: Node, kernel: BoundKernel, given: list[str], i: int) -> None:
-        (out,) = node.outputs
-        over = self._overwritten(node, kernel, i)
+        over = self._overwritten(node, kernel, i) if kernel.single else None
         if over is None:
-            name = self._array(out)
-            empty = self._object("e", kernel.device.empty)
-            shape, dtype = (
-                self._object("n", out.abstract.shape),
-                self._object("d", kernel.dtypes[0]),
-            )
-            self.lines.append(f"{name} = {empty}({shape}, {dtype})")
+            outputs = zip(node.outputs, kernel.shapes, kernel.dtypes, strict=True)
+            names: list[Any] = [self._empty(kernel, *output) for output in outputs]
         else:
-            name = self.names[out] = self.names[over]
-            self.names.pop(over)
-        names: list[Any] = [*given, name]  # in place of the arrays, which are not there yet
-        function, positional, by_name = kernel.call(tuple(names[:-1]), (), (names[-1],), None)
+            names = [self.names.pop(over)]
+            self.names[node.outputs[0]] = names[0]
+        inputs: list[Any] = list(given)  # names in place of the arrays, which are not there yet
+        function, positional, by_name = kernel.call(tuple(inputs), (), tuple(names), None)
         called = self._object("f", function)
-        words = [*positional, *(f"{k}={v}" for k, v in by_name.items())]
+        words = [*positional, *(f"{k}={_listed(v)}" for k, v in by_name.items())]
         self.lines.append(f"{called}({', '.join(words)})")
+
+    def _empty(self, kernel: BoundKernel, var: Var, shape: Shape, dtype: DType) -> str:
+        """Add the line that allocates an output; its name."""
+        name = self._array(var)
+        empty, of = self._object("e", kernel.device.empty), self._object("d", dtype)
+        self.lines.append(f"{name} = {empty}({self._object('n', shape)}, {of})")
+        return name
 
     def _overwritten(self, node: Node, kernel: BoundKernel, i: int) -> Var | None:
         """The input whose memory the output takes: an array made here that nothing reads later."""
@@ -306,3 +314,8 @@ class _Sequence:
             return values[0]
         filled = self._object("b", self.result.emptied().filled)
         return f"{filled}([{', '.join(values)}])"
+
+
+def _listed(names: Any) -> str:
+    """One name, or a tuple of them, as text."""
+    return names if isinstance(names, str) else f"({', '.join(names)},)"

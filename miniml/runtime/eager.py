@@ -31,7 +31,7 @@ from ..core.tensor import Tensor, common_device
 from ..core.trace import Trace, eager_trace, is_tracing, use_trace
 from ..graph.tracing import TracedTensor, known_value, live, trace_body
 from ..ops.elementwise import Cast
-from .compositions import UNPLANNED, key_of, plan_of
+from .compositions import key_of, plan_of
 from .jit import compiled
 from .launch import BoundKernel, ignore_errors, note_kernel, prepare, quietly, target_for
 from .observe import check_finite, watching_call
@@ -39,7 +39,7 @@ from .observe import check_finite, watching_call
 Plan = Callable[[Sequence[Any]], tuple[Tensor, ...]]
 Launch = Callable[[tuple[Array, ...]], tuple[Array, ...]]
 _LIMIT = 4096
-_SEEN = object()  # in place of the plan of a composition that was called once
+_PATIENCE = 16  # plans of one composition for each further time that a call must have been seen
 _kind, _data = attrgetter("_kind"), attrgetter("_data")
 
 
@@ -134,7 +134,7 @@ class EagerTrace(Trace):
         return lambda value: weak_tensor(primitive, value, kind)
 
     def compose(self, fn: Callable[..., Any], args: Sequence[Any], named: Mapping[str, Any]) -> Any:
-        """A call of a composition, from the second one with arguments of these kinds on by a plan.
+        """A call of a composition, from the second one with such arguments on by a plan.
 
         What raises in a plan is called again, one primitive after another, for the error of the one
         that it is about.
@@ -146,16 +146,30 @@ class EagerTrace(Trace):
         plans = current().plans
         if plans.version != epoch.now.kernels:
             plans = _plans()
-        plan = plans.get(key)
-        if plan is None or plan is _SEEN:
-            plan = None if plan is None else plan_of(fn, args, named, tensors)
-            _plans()[key] = _SEEN if plan is None else plan
-        if plan is None or plan is UNPLANNED:
+        plan = plans.get(key, 0)
+        if type(plan) is int:
+            plan = self._composed(plan, key, fn, args, named, tensors)
+        if plan is None:
             return fn(*args, **named)
         try:
             return copy_context().run(plan, tensors)
         except Exception:
             return fn(*args, **named)
+
+    def _composed(
+        self, seen: int, key: object, fn: Any, args: Any, named: Any, tensors: Any
+    ) -> Callable[..., Any] | None:
+        """The plan of a composition; None for one that is run call by call, as it is when it is
+        seen for the first time. The more plans its function has, the later it gets another."""
+        plans = current().plans
+        made = plans.get(fn, 0)
+        if seen <= made // _PATIENCE:
+            plans[key] = seen + 1
+            return None
+        plan = plan_of(fn, args, named, tensors)
+        plans = _plans()  # fetched again: the rules just run may have registered something
+        plans[key], plans[fn] = plan, made + 1
+        return plan
 
     def callee(self, fn: Callable[..., Any]) -> Callable[..., Any]:
         settings = current()

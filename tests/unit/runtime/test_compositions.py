@@ -8,6 +8,7 @@ import pytest
 
 import miniml as ml
 from miniml import Primitive, kernel, nn, ops
+from miniml.core.settings import current
 from miniml.errors import MinimlError, OutOfRangeError, ShapeError
 from miniml.grad import grad, jvp
 from miniml.runtime import compositions
@@ -55,10 +56,21 @@ CALLS = {
     "divmod": lambda: ops.divmod(x, y),
     "parameters": lambda: ops.mse_loss(parameter, y),
     "dropout": lambda: ops.dropout(x, 0.3),
+    "normal": lambda: ops.normal((3, 5), 1.0, 2.0),
+    "bernoulli": lambda: ops.bernoulli((3, 5), 0.3),
+    "softmax": lambda: ops.softmax(x.T, 0),
+    "transpose": lambda: x.T,
+    "split": lambda: ops.split(images, (1, 3), 1),
+    "max pool": lambda: ops.max_pool2d(images, 2),
+    "lstm": lambda: lstm(sequences)[0],
+    "gru backwards": lambda: gru(sequences, lengths=lengths)[0],
     "exponential": lambda: ops.exponential((3, 2), 2.0),
 }
 x, y, images, labels = (ml.Tensor(a) for a in (X, Y, IMAGES, LABELS))
 parameter = ml.Parameter(X)
+sequences = ml.Tensor(RNG.standard_normal((5, 2, 3)).astype(np.float32))
+lengths = ml.Tensor(np.array([5, 3]))
+lstm, gru = nn.LSTM(3, 4), nn.GRU(3, 4, bidirectional=True)
 
 
 def bits(result):
@@ -253,6 +265,35 @@ def test_arrays_and_lists_are_inspected_at_each_call():
             ops.roll([k, 2, 3], 1).asnumpy(), np.roll(np.array([k, 2, 3]), 1)
         )
         np.testing.assert_array_equal(ops.tril(np.full((2, 2), k)).asnumpy(), [[k, 0], [k, k]])
+
+
+def test_a_function_called_in_many_ways_is_planned_late():
+    """Plans take a thousand times as long to make as they save at a call."""
+
+    def made():
+        plans = current().plans
+        return sum(n for fn, n in plans.items() if getattr(fn, "__name__", "") == "roll")
+
+    before, given = made(), ml.Tensor(np.zeros(200, np.float32))
+    for _ in range(3):
+        for k in range(100):
+            assert ops.roll(given, k).shape == (200,)
+    assert 16 <= made() - before < 60
+
+
+def test_a_step_of_ones_own_in_a_recurrent_layer_is_called_each_time():
+    class Leaky(nn.RNN):
+        rate = 0.0
+
+        def step(self, x, h, *others):
+            return (others[0] * self.rate + ops.tanh(x + h),)
+
+    layer = Leaky(3, 4)
+    first = [layer(sequences)[0].asnumpy() for _ in range(3)][-1]
+    layer.rate = 0.5
+    second = layer(sequences)[0].asnumpy()
+    np.testing.assert_array_equal(first[0], second[0])
+    assert (first[1:] != second[1:]).all()
 
 
 def test_threads_share_a_plan():
