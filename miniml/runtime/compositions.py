@@ -1,25 +1,20 @@
 """Planned compositions: a function made of primitives, called eagerly, as one call plan.
 
-Keys: the arguments of a call as tensors, and a key of their kinds and of all else. Tracing: the
-composition is run once without values, as the eager trace would run it. Sequences: its kernels, the
-same that the calls one by one would get, as one straight-line Python function.
+Tracing: the composition is run once without values, as the eager trace would run it. Sequences: its
+kernels, the same that the calls one by one would get, as one straight-line Python function.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from operator import attrgetter
-from types import FunctionType, NoneType
-from typing import Any
-
-import numpy as np
+from typing import Any, NamedTuple
 
 from ..core.abstract import Abstract, Kind, Shape
 from ..core.dtype import DType
 from ..core.parameter import Parameter, Reading, default_generator
 from ..core.settings import current
 from ..core.tensor import Tensor, common_device
-from ..core.trace import Partition, eager_trace, partition, use_trace
+from ..core.trace import Keyed, Partition, eager_trace, partition, use_trace
 from ..graph.ir import Node, Var, is_result
 from ..graph.tracing import GraphTrace, TracedTensor, as_tensor
 from .launch import BoundKernel, ignore_errors, prepare, quietly, target_for
@@ -27,63 +22,6 @@ from .launch import BoundKernel, ignore_errors, prepare, quietly, target_for
 Composition = Callable[..., Any]
 Plan = Callable[[Sequence[Tensor]], Any]  # from the tensors of a call to its result
 _MOST = 2000  # calls of one plan, which holds a kernel and a line for each
-
-# --- Keys -----------------------------------------------------------------------------------------
-
-_kind: Callable[[Any], Kind | None] = attrgetter("_kind")
-_PACKAGE = __name__.partition(".")[0] + "."
-_PLAIN = frozenset({NoneType, bool, int, str})
-
-
-def key_of(
-    fn: Composition, args: Sequence[Any], named: Mapping[str, Any]
-) -> tuple[object, Sequence[Tensor]] | None:
-    """The key of a call, equal for calls that one plan serves, and its tensors in order; None for
-    arguments that have to be inspected at each call, such as arrays and functions."""
-    if len(args) == 1 and isinstance(args[0], Tensor) and not named:  # the common case
-        kind = _kind(args[0])
-        return None if kind is None else ((fn, kind), args)
-    key: list[object] = [fn]
-    tensors: list[Tensor] = []
-    fits = _add(args, key, tensors)
-    for name, value in named.items():
-        key.append(("=", name))
-        fits = fits and _add((value,), key, tensors)
-    return (tuple(key), tensors) if fits else None
-
-
-def _add(values: Iterable[Any], key: list[object], tensors: list[Tensor]) -> bool:
-    """Add the arguments to a key; False if one of them cannot be part of it."""
-    for value in values:
-        of = type(value)
-        if isinstance(value, Tensor):
-            kind = _kind(value)
-            if kind is None:  # a traced one
-                return False
-            key.append(kind)
-            tensors.append(value)
-        elif of in _PLAIN:
-            key += (of, value)
-        elif of is float:
-            if value != value:
-                return False
-            key += (of, value.hex())  # 0.0 and -0.0 differ
-        elif of is tuple or of is list:
-            key += (of, len(value))
-            if not _add(value, key, tensors):
-                return False
-        elif isinstance(value, (np.dtype, type)) or _is_own(value):
-            key += ("type", value)
-        else:
-            return False
-    return True
-
-
-def _is_own(value: Any) -> bool:
-    """True for a function of the library that has no variables but its arguments."""
-    function = type(value) is FunctionType and value.__closure__ is None
-    return function and value.__module__.startswith(_PACKAGE)
-
 
 # --- Tracing --------------------------------------------------------------------------------------
 
@@ -97,6 +35,19 @@ class _Planning(GraphTrace):
     calls run at once go as they go eagerly, and nothing but its arguments may be read."""
 
     at_once = True
+    has_bprops = False
+
+    def call_with_bprop(
+        self, name: str, fn: Composition, bprop: Composition, args: Sequence[Any]
+    ) -> Any:
+        self.has_bprops = True
+        return fn(*args)
+
+    def call_recomputed(
+        self, name: str, fn: Composition, pull: Composition, args: Sequence[Any]
+    ) -> Any:
+        self.has_bprops = True
+        return fn(*args)
 
     def _read(self, parameter: Parameter) -> TracedTensor:
         if parameter is not default_generator.state:
@@ -111,16 +62,58 @@ def plan_of(
     fn: Composition, args: Sequence[Any], named: Mapping[str, Any], tensors: Sequence[Tensor]
 ) -> Plan | None:
     """The plan of a call with these kinds of arguments, to be run in a context of its own; None
-    where its Python code asks for values, where it writes to a parameter, and where each
-    call has to be seen, by watchers or for NaN."""
+    where its Python code asks for values, where it writes to a parameter, and where each call has
+    to be seen, by watchers or for NaN."""
+    made = _sequence(fn, args, named, tensors)
+    return None if made is None else made.plan()
+
+
+class Calls(NamedTuple):
+    """The calls of a composition, for a trace that records them.
+
+    run: computes the outputs of all nodes, in order, of the tensors of a call, in a context of its
+    own. outs: the variables of the tensors in the result; result: makes it of these tensors.
+    """
+
+    name: str
+    inputs: Sequence[Var]
+    constants: Mapping[Var, Tensor]
+    nodes: Sequence[Node]
+    outs: Sequence[Var]
+    result: Callable[[Sequence[Any]], Any]
+    run: Plan
+
+
+def calls_of(
+    fn: Composition, args: Sequence[Any], named: Mapping[str, Any], tensors: Sequence[Tensor]
+) -> Calls | None:
+    """The calls of a composition with these kinds of arguments; None as for `plan_of`, and where
+    one of its functions has a gradient of its own."""
+    made = _sequence(fn, args, named, tensors)
+    if made is None or made.trace.has_bprops:
+        return None
+    trace, device = made.trace, made.trace.device
+    outs, result = made.outs, made.result.emptied().filled
+    every = [v for node in trace.nodes for v in node.outputs]
+    made.outs, made.result = every, partition(every, lambda _: True)
+    run = made.plan()
+    if run is None:
+        return None
+    constants = {v: Tensor.wrap(v.abstract.value, device) for v in trace.constants.values()}
+    name = getattr(fn, "__name__", "composition")
+    return Calls(name, trace.inputs, constants, trace.nodes, outs, result, run)
+
+
+def _sequence(
+    fn: Composition, args: Sequence[Any], named: Mapping[str, Any], tensors: Sequence[Tensor]
+) -> _Sequence | None:
     settings = current()
     if settings.check_nan or settings.watchers:
         return None
     try:
         device = common_device(getattr(fn, "__name__", "composition"), list(tensors))
         trace = _Planning(device)
-        result, outs = _traced(trace, fn, args, named, tensors)
-        return _Sequence(trace, tensors, result, outs).plan()
+        return _Sequence(trace, tensors, *_traced(trace, fn, args, named, tensors))
     except Exception:  # the call itself will raise it, unless it asks for values
         return None
 
@@ -149,9 +142,11 @@ def _traced(
 
 
 def _replaced(value: Any, stand_ins: Iterable[Any]) -> Any:
-    """The arguments, as `_add` walks them, with stand-ins for the tensors."""
+    """The arguments, as the key of a call walks them, with stand-ins for the tensors."""
     if isinstance(value, Tensor):
         return next(iter(stand_ins))
+    if isinstance(value, Keyed):
+        return value._replace(value=value.filled([next(iter(stand_ins)) for _ in value.tensors]))
     if isinstance(value, (tuple, list)):
         return type(value)([_replaced(v, stand_ins) for v in value])
     if isinstance(value, dict):
@@ -174,30 +169,49 @@ class _Sequence:
         self.objects: dict[str, Any] = {"ignore_errors": ignore_errors, "of_kind": Tensor.of_kind}
         self.lines: list[str] = []
         self.owned: set[str] = set()  # names of arrays that the function allocates, without views
-        self.last = {v: i for i, node in enumerate(trace.nodes) for v in node.inputs}
+        self.last: dict[Var, int] = {}  # the last call that reads a value
         # Memory that a view may not show to the caller: parameters change, constants must not.
         changing = (Parameter, Reading)
         pairs = zip(trace.inputs, tensors, strict=True)
         self.changing = {v for v, t in pairs if isinstance(t, changing)}
         self.kept = set(trace.constants.values())
 
-    def plan(self) -> Plan:
-        """The plan of the composition."""
+    def plan(self) -> Plan | None:
+        """The function, None for a composition with a kernel that cannot be planned."""
+        try:
+            return self._written()
+        except Exception:  # the call itself will raise it
+            return None
+
+    def _written(self) -> Plan:
         for var in self.trace.constants.values():
             self.names[var] = self._object("c", var.abstract.value)
-        draws = self._draw()
-        for i, node in enumerate(self.trace.nodes):
-            self._call(node, i)
+        draws, calls = self._draw(), self._calls()
+        self.last = {v: i for i, (node, _) in enumerate(calls) for v in node.inputs}
+        for i, (node, kernel) in enumerate(calls):
+            self._call(node, kernel, i)
             self._release(node, i)
         results = [self._output(v) for v in self.outs]
         rebuilt = self._rebuilt(results)
         heads = [f"x{i}" for i in range(len(self.tensors))]
         unpacked = [f"{', '.join(heads)}, = tensors"] if heads else []
-        loaded = [f"a{i} = {x}._data" for i, x in enumerate(heads)]
+        read = [i for i, v in enumerate(self.trace.inputs) if v in self.last]
+        loaded = [f"a{i} = x{i}._data" for i in read]
         body = ["ignore_errors()", *unpacked, *loaded, *draws, *self.lines, f"return {rebuilt}"]
         source = "def run(tensors):\n    " + "\n    ".join(body)
         exec(compile(source, "<composition>", "exec"), self.objects)
         return self.objects["run"]  # type: ignore[no-any-return]
+
+    def _calls(self) -> list[tuple[Node, BoundKernel]]:
+        """The calls and their kernels, without those that nothing reads and that cannot raise, such
+        as gradients of what is not differentiated."""
+        nodes, used = self.trace.nodes, set(self.outs)
+        kept = []
+        for node, kernel in reversed([(node, self._kernel(node)) for node in nodes]):
+            if not (kernel.cannot_fail and used.isdisjoint(node.outputs)):
+                used.update(node.inputs)
+                kept.append((node, kernel))
+        return kept[::-1]
 
     def _object(self, letter: str, value: Any) -> str:
         """A name for an object in the function."""
@@ -215,14 +229,18 @@ class _Sequence:
         self.names[state] = "s"
         return ["s = reserve()"]
 
-    def _call(self, node: Node, i: int) -> None:
-        """Add the lines of one call."""
+    def _kernel(self, node: Node) -> BoundKernel:
+        """The kernel of one call: the one that it would get by itself."""
         primitive, attrs = node.primitive, {**node.primitive.attributes, **dict(node.consts)}
         if primitive.effect != "pure" or (primitive._infers_value and node.inputs):
             raise Unplanned(f"{primitive.name} is not planned")
         inputs = tuple([Abstract(v.abstract.shape, v.abstract.dtype) for v in node.inputs])
         outs = tuple([v.abstract for v in node.outputs])
-        kernel = quietly(prepare, primitive, inputs, outs, attrs, self.target)
+        kernel: BoundKernel = quietly(prepare, primitive, inputs, outs, attrs, self.target)
+        return kernel
+
+    def _call(self, node: Node, kernel: BoundKernel, i: int) -> None:
+        """Add the lines of one call."""
         given = [self.names[v] for v in node.inputs]
         if kernel.entry.view is not None:
             self._view(node, kernel, given)
