@@ -62,7 +62,7 @@ from .runtime.observe import debug_nans as debug_nans
 from .runtime.observe import hooks as hooks
 from .runtime.observe import profile as profile
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 # Modules of the core that stood here before: programs import from these paths.
 for _name in ("abstract", "dtype", "errors", "infer", "parameter", "primitive", "tensor"):

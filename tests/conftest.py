@@ -1,6 +1,7 @@
 """What every test run has in common: threads, budgets, seeds, and which skips are honest."""
 
 import ctypes
+import gc
 import importlib.metadata
 import inspect
 import os
@@ -84,6 +85,10 @@ HONEST_SKIPS = {
     "no C++ compiler": not HAS_CXX,
     "no browser": not any(map(shutil.which, BROWSERS)),
     "no AVX2": platform.machine() not in ("x86_64", "AMD64"),
+    "no zig": not _installed("ziglang"),
+    "no WebAssembly compiler": not (shutil.which("clang") and shutil.which("wasm-ld"))
+    and not _installed("ziglang"),
+    "no node": not shutil.which("node"),
     "no aarch64": not all(map(shutil.which, ("aarch64-linux-gnu-g++", "qemu-aarch64"))),
 }
 
@@ -132,6 +137,13 @@ def pytest_runtest_makereport(item, call):
     report = yield
     _refuse_skip(report)
     return report
+
+
+def pytest_collection_finish() -> None:
+    """Take what is there before the first test out of the garbage collector's sight: it need not
+    go through the modules and the list of tests again, each time that a test calls it."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.hookimpl(wrapper=True)

@@ -40,6 +40,7 @@ _CHUNK = 1 << 16  # bytes: what a pipe holds
 _COLORS = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 # The reports of gcc's and clang's drivers that a signal ended their subprocess.
 _KILLED = re.compile(r"signal terminated program|Killed signal|unable to execute command: \w+")
+_GROUPS = hasattr(os, "killpg")  # of processes: what a compiler starts ends with it
 _FULL = {os.strerror(code): code for code in (errno.ENOSPC, errno.EDQUOT)}
 
 
@@ -166,8 +167,9 @@ class Toolchain:
             text.write(job.text.encode(errors="surrogatepass"))
             text.seek(0)
             try:
+                group = 0 if _GROUPS else None
                 return subprocess.Popen(
-                    command, stdin=text, stdout=-1, stderr=-1, env=environment, process_group=0
+                    command, stdin=text, stdout=-1, stderr=-1, env=environment, process_group=group
                 )
             except OSError as error:
                 raise self.failed(f"cannot be run ({error.strerror})") from None
@@ -247,7 +249,10 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     """Kill a process and its children, unless it has ended and has been waited for."""
     if process.returncode is None:
         with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
+            if _GROUPS:
+                os.killpg(process.pid, signal.SIGKILL)
+            else:
+                process.kill()
     with process:  # closes the pipes, and waits
         pass
 
@@ -443,7 +448,7 @@ def _temporary_folders() -> tuple[str, ...]:
     """A folder that outlives the process and, should it belong to another user, one that does
     not."""
     try:
-        kept = os.path.join(tempfile.gettempdir(), f"miniml-{os.geteuid()}")
+        kept = os.path.join(tempfile.gettempdir(), f"miniml-{_user()}")
     except OSError:  # there is no temporary folder
         return ()
     own = f"{kept}-{os.urandom(8).hex()}"
@@ -502,7 +507,8 @@ def is_whole(path: Path) -> bool:
 
 def _opener(path: str, flags: int) -> int:
     """Open without following links or waiting for the writer of a pipe."""
-    return os.open(path, flags | os.O_NONBLOCK | os.O_NOFOLLOW)
+    more = ("O_NONBLOCK", "O_NOFOLLOW", "O_BINARY")  # as the platform has them
+    return os.open(path, flags | sum(getattr(os, flag, 0) for flag in more))
 
 
 def _count_as_read(path: Path, status: os.stat_result) -> None:
@@ -587,7 +593,12 @@ def distrust(folder: Path) -> str:
 
 
 def is_owner(status: os.stat_result) -> bool:
-    return status.st_uid in (0, os.geteuid())
+    return status.st_uid in (0, _user())
+
+
+def _user() -> int:
+    """The number of this process's user: 0, which all files have, where users have none."""
+    return os.geteuid() if hasattr(os, "geteuid") else 0
 
 
 def _lets_others_rename(folder: Path) -> bool:

@@ -35,6 +35,7 @@ class OpSpec:
     `inputs` excludes const inputs; it is None for a variable number. `attributes` is None where
     the primitive declares them only when it is constructed (the classic spelling). `images`: the
     inputs and outputs that are images. dynamic: the shapes of the outputs depend on values.
+    any_format: the kernels look at the memory formats of images.
     """
 
     name: str
@@ -45,6 +46,7 @@ class OpSpec:
     elementwise: bool = False
     images: tuple[str, ...] = ()
     dynamic: bool = False
+    any_format: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -444,7 +444,7 @@ def follows(name: str) -> bool:
     """True for a primitive whose kernels work in any memory format that all its images share: they
     go element by element, or look at the formats, as those of fused nodes do."""
     spec = registry.specs.get(name)
-    if name == "Fused" or (spec is not None and spec.elementwise):
+    if spec is not None and (spec.elementwise or spec.any_format):
         return True
     found = [e for (n, _), e in expressions.items() if n == name]
     return bool(found) and not any("index" in e.words for e in found)

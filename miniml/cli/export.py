@@ -1,23 +1,45 @@
-"""`export MODEL`: writes a model in ONNX, or a saved graph, as one C file without dependencies."""
+"""`export MODEL`: writes a model in ONNX, a saved graph, or a network, as one C file that needs
+nothing."""
 
 from __future__ import annotations
 
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 from .. import onnx
+from ..core.errors import MinimlError
+from ..core.tensor import Array
 from ..export.exporter import exported
+from ..export.web import export_web
 from ..graph.saved import load_graph
+from ..nn import Cell, CrossEntropyLoss
+from ..optim import SGD
+from ..train.checkpoint import load_checkpoint, names_below
+from ..train.step import train_step
 from .named import imported, whole
+from .summary import network, spec
 
 
 def add(command: ArgumentParser) -> None:
     command.description = (
-        "Write a model in ONNX, or a graph that ml.save_graph wrote, as one C file and its header, "
-        "which need a C compiler and libm alone. Exit code 2 if it cannot be written. In Python "
-        "ml.export_c takes networks, functions and training steps, too."
+        "Write a model in ONNX, a graph that ml.save_graph wrote, or the parameters of a network, "
+        "as one C file and its header, which need a C compiler and libm alone. Exit code 2 if it "
+        "cannot be written. In Python ml.export_c takes functions and training steps, too."
     )
-    command.add_argument("model", help="path/to/model.onnx or path/to/graph.json")
+    command.add_argument(
+        "model", help="path/to/model.onnx, graph.json, or parameters.safetensors with --net"
+    )
+    command.add_argument(
+        "--net", metavar="MODULE:NET",
+        help="the network of the parameters, or what makes one, as module:net or file.py:net",
+    )  # fmt: skip
+    command.add_argument(
+        "--input", action="append", default=[], metavar="TYPE",
+        help="the type of an input of --net, such as 1,64 or int64[1, 32]; once for each",
+    )  # fmt: skip
     command.add_argument(
         "-o", "--output", default="net.c", metavar="FILE.c",
         help="the C file; its header stands beside it (default: %(default)s)",
@@ -28,6 +50,20 @@ def add(command: ArgumentParser) -> None:
     command.add_argument(
         "--dim", action="append", default=[], type=_dimension, metavar="NAME=EXTENT",
         help="an extent that an ONNX model leaves open, as batch=1; once for each",
+    )  # fmt: skip
+    command.add_argument(
+        "--weights", choices=["arrays", "file"], default="arrays",
+        help="where parameters are: in the C file, or in FILE.safetensors beside it, which "
+        "net_load reads (default: %(default)s)",
+    )  # fmt: skip
+    command.add_argument(
+        "--web", metavar="FOLDER",
+        help="write a page instead, FOLDER/index.html, with --net as WebAssembly: one draws an "
+        "image of the type of --input, and it shows the scores",
+    )  # fmt: skip
+    command.add_argument(
+        "--learn", type=float, metavar="LR",
+        help="the page learns what its user corrects, by SGD at this rate",
     )  # fmt: skip
     command.add_argument(
         "--native", action="store_true",
@@ -51,15 +87,50 @@ def run(options: Namespace) -> int:
     """Write the files and print their sizes; returns 0."""
     for module in options.modules:
         imported(module)
-    if Path(options.model).suffix == ".onnx":
-        graph = onnx.load(options.model, dims=dict(options.dim))
-    else:
-        graph = load_graph(options.model)
+    model, inputs = _model(options)
+    if options.web is not None:
+        return _page(options, model, inputs)
     target = "native" if options.native else None
-    made = exported(graph, options.output, (), options.name, target)
+    made = exported(model, options.output, inputs, options.name, target, options.weights)
     size = made.source.stat().st_size
     print(f"{made.source}: {size:,} bytes of text, and {made.header}")
-    print(f"parameters {made.parameters:,} bytes, constants in the program")
+    where = f"in {made.weights}" if made.weights else "constants in the program"
+    print(f"parameters {made.parameters:,} bytes, {where}")
     print(f"arena      {made.arena:,} bytes, which the caller provides")
     print(f"work       {made.flops:,} operations in floating point a call")
     return 0
+
+
+def _page(options: Namespace, model: Any, inputs: list[Array]) -> int:
+    if not isinstance(model, Cell) or len(inputs) != 1:
+        raise MinimlError(
+            f"{options.model} cannot be a page; give parameters of a network of one image, as "
+            "digits.safetensors --net module:net --input 1,1,8,8"
+        )
+    step = None
+    if options.learn is not None:
+        optimizer = SGD(model.trainable_params(), options.learn)
+        step = train_step(model, CrossEntropyLoss(), optimizer)
+    made = export_web(model, options.web, inputs[0], step)
+    print(f"{made.page}: {made.page.stat().st_size:,} bytes; it needs no server and no other file")
+    print(f"{made.module}: {made.module.stat().st_size:,} bytes, the module in it")
+    return 0
+
+
+def _model(options: Namespace) -> tuple[Any, list[Array]]:
+    """The model of the options, and arrays of the types of its inputs; a graph has its own."""
+    suffix = Path(options.model).suffix
+    if suffix == ".onnx":
+        return onnx.load(options.model, dims=dict(options.dim)), []
+    if suffix != ".safetensors":
+        return load_graph(options.model), []
+    if options.net is None or not options.input:
+        raise MinimlError(
+            f"{options.model} has parameters alone; give the network that they are of, and its "
+            "inputs, as --net module:net --input 1,64"
+        )
+    net = network(options.net)
+    there = names_below("", options.model)  # of a training step: the optimizer's, too
+    load_checkpoint(options.model, net, strict=not net.parameters_dict().keys() <= {*there})
+    net.set_train(False)
+    return net, [np.zeros(given.shape, given.dtype) for given in map(spec, options.input)]

@@ -49,8 +49,8 @@ def network(address: str) -> Cell:
     net = found if isinstance(found, Cell) or not callable(found) else _made(address, found)
     if not isinstance(net, Cell):
         raise MinimlError(
-            f"{address} is {net!r} of type {type(net).__name__}; summary takes a Cell, or what "
-            "makes one without arguments"
+            f"{address} is {net!r} of type {type(net).__name__}; give a Cell, or what makes "
+            "one without arguments"
         )
     return net
 

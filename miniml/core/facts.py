@@ -43,17 +43,18 @@ class Facts:
     broadcast, and not on the place itself. linear: the inputs in which it is linear while the rest
     stays, as ("x", "y") for x * y; ("x y",) is linear in both at once, as x + y. batch: "leading"
     where further axes in front of every input are axes in front of every output, as in a product of
-    matrices. images: the names
-    of the inputs and outputs that are images (N, C, H, W). rounds: True where a result is rounded
-    even if it equals an input, as a sum may be; False where no result ever is; with None, results
-    that equal no input are. implicit: True where gradients are those of the distribution of the
-    outputs, not of their numbers, which jump, as of draws by rejection: differences do not show
-    them. refuses: True where a kernel raises for some values of its inputs, as
-    for an index outside an axis: under `vmap` a branch with such a call is computed only for the
+    matrices. images: the names of the inputs and outputs that are images (N, C, H, W). any_format:
+    True where kernels take images in whatever memory formats they have: `node.inputs[i].format`
+    says which, and arrays have the `stored` shape; an elementwise one need not look. rounds: True
+    where a result is rounded even if it equals an input, as a sum may be; False where no result
+    ever is; with None, results that equal no input are. implicit: True where gradients are those of
+    the distribution of the outputs, not of their numbers, which jump, as of draws by rejection:
+    differences do not show them. refuses: True where a kernel raises for some values of its inputs,
+    as for an index outside an axis: under `vmap` a branch with such a call is computed only for the
     examples that take it. bounds: of a copy of integers that refuses those outside a range, a
-    property of the instance: the least integer, the end, and one that is taken besides, or None;
-    C then looks for them, and calls the kernel if there is one. autocast: where a context asks for
-    16 bits, "low" computes in them, "wide" in float32, and None as the inputs come. takes_complex:
+    property of the instance: the least integer, the end, and one that is taken besides, or None; C
+    then looks for them, and calls the kernel if there is one. autocast: where a context asks for 16
+    bits, "low" computes in them, "wide" in float32, and None as the inputs come. takes_complex:
     True where it is defined for complex numbers too; others refuse them. flops: `flops(self,
     inputs, outputs)` counts the floating-point operations of a call from what is known of its
     tensors; by default one for each number of the outputs, for each that a reduction takes, and
@@ -66,6 +67,7 @@ class Facts:
     linear: ClassVar[tuple[str, ...]] = ()
     batch: ClassVar[Literal["leading"] | None] = None
     images: ClassVar[tuple[str, ...]] = ()
+    any_format: ClassVar[bool] = False
     rounds: ClassVar[bool | None] = None
     implicit: ClassVar[bool] = False
     refuses: ClassVar[bool] = False
@@ -92,6 +94,10 @@ _CHOICES: dict[str, tuple[tuple[object, ...], str]] = {
     "batch": (
         (None, "leading"),
         '"leading" takes further axes in front of every input, None has a batch rule or is looped',
+    ),
+    "any_format": (
+        _TRUTH,
+        "True has kernels that look at the memory formats of images, False gets row-major ones",
     ),
     "rounds": ((None, *_TRUTH), "True rounds every result, False none, None those that are new"),
     "implicit": (_TRUTH, "True has gradients of a distribution, False those that differences show"),

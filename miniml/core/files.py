@@ -5,7 +5,6 @@ Then archives: arrays by name in a safetensors file, and what a path must be to 
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import os
@@ -14,15 +13,22 @@ import struct
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 
 from .errors import CheckpointError
 
 Buffer = bytes | memoryview
-_CREATE = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+# What Windows lacks: locks, without which drafts of killed processes stay, and flags of `open`; it
+# has one that leaves line ends alone.
+_LOCKS: Any = import_module("fcntl") if find_spec("fcntl") else None
+_PLAIN = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
+_NO_WAIT = getattr(os, "O_NONBLOCK", 0)
+_CREATE = os.O_RDWR | os.O_CREAT | os.O_EXCL | _PLAIN
 DRAFT = ".tmp"  # the suffix of draft names
 _RANDOM = 4  # bytes of a draft's name, twice as many characters
 
@@ -37,10 +43,12 @@ def write_file(target: Path, parts: Iterable[Buffer], mode: int | None = None) -
     """
     target = Path(os.path.realpath(target))
     remove_drafts(target)
-    with _draft(target, mode) as (draft, descriptor):
-        with open(descriptor, "wb", closefd=False) as file:
-            file.writelines(parts)
-        os.fsync(descriptor)
+    with _draft(target, mode) as (draft, file):
+        file.writelines(parts)
+        file.flush()
+        os.fsync(file.fileno())
+        if _LOCKS is None:  # Windows moves no file that is open
+            file.close()
         draft.replace(target)
     _sync_folder(target.parent)
 
@@ -56,31 +64,27 @@ def remove_drafts(target: Path) -> None:
 
 
 @contextmanager
-def _draft(target: Path, mode: int | None) -> Iterator[tuple[Path, int]]:
+def _draft(target: Path, mode: int | None) -> Iterator[tuple[Path, BinaryIO]]:
     """A new file beside target, locked while it is written; removed when anything is raised."""
     draft = target.with_name(f"{_prefix(target)}{os.urandom(_RANDOM).hex()}{DRAFT}")
-    descriptor = -1
     try:
-        descriptor = _create_locked(draft)
-        _set_mode(descriptor, target, mode)
-        yield draft, descriptor
+        with open(draft, "wb", opener=lambda path, _: _create_locked(path)) as file:
+            _set_mode(file.fileno(), target, mode)
+            yield draft, file
     except BaseException:
         draft.unlink(missing_ok=True)
         raise
-    finally:
-        if descriptor >= 0:
-            os.close(descriptor)
 
 
 def _set_mode(descriptor: int, target: Path, mode: int | None) -> None:
-    with suppress(FileNotFoundError):
+    with suppress(FileNotFoundError, AttributeError):  # Windows has none before Python 3.13
         os.fchmod(descriptor, stat.S_IMODE(target.stat().st_mode) if mode is None else mode)
 
 
-def _create_locked(draft: Path) -> int:
+def _create_locked(draft: str) -> int:
     while True:
         descriptor = os.open(draft, _CREATE, 0o666)
-        _lock(descriptor, fcntl.LOCK_EX)
+        _lock(descriptor, "LOCK_EX")
         if os.fstat(descriptor).st_nlink:
             return descriptor
         os.close(descriptor)  # another process removed it as abandoned before it was locked
@@ -88,19 +92,19 @@ def _create_locked(draft: Path) -> int:
 
 def _remove_unless_locked(path: str) -> None:
     with suppress(OSError):  # gone meanwhile, or another user's
-        descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK)
+        descriptor = os.open(path, os.O_RDWR | _PLAIN | _NO_WAIT)
         try:
-            if _lock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB):
+            if _lock(descriptor, "LOCK_EX", "LOCK_NB"):
                 os.unlink(path)
         finally:
             os.close(descriptor)
 
 
-def _lock(descriptor: int, operation: int) -> bool:
-    """False where another process holds the lock, or the file system has no locks."""
+def _lock(descriptor: int, *how: str) -> bool:
+    """False where another process holds the lock, or the file system or the platform has none."""
     try:
-        fcntl.flock(descriptor, operation)
-    except OSError:
+        _LOCKS.flock(descriptor, sum(getattr(_LOCKS, flag) for flag in how))
+    except (OSError, AttributeError):
         return False
     return True
 
@@ -112,7 +116,7 @@ def _prefix(target: Path) -> str:
 
 def _sync_folder(folder: Path) -> None:
     """Make a rename survive a power cut, where folders can be synced."""
-    with suppress(OSError):
+    with suppress(OSError, AttributeError):
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
         try:
             os.fsync(descriptor)

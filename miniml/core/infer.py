@@ -3,8 +3,8 @@
 `arguments` makes tensors and constants of what a caller passes: weak scalars take the type of the
 tensors beside them, `promote` inserts casts, and autocast says which primitives compute in 16 bits
 and which in float32 where a context asks for it. `infer` is the abstract evaluation: the three
-tracks of a primitive's rules, joined in one place. By it the facts are tried that a user's class
-claims, where it is defined.
+tracks of a primitive's rules, joined in one place. Last, the facts that a class of a user's claims
+are held against its rules, where it is defined.
 """
 
 from __future__ import annotations
@@ -68,8 +68,7 @@ def arguments(
 
     Arrays become Tensors; weak scalars take their dtype from the tensors beside them; where the
     context casts, and where the primitive promotes, `cast(Cast(dtype), [x])` brings inputs to the
-    dtype in which it computes. Raises
-    ArityError, DTypeError or ConstInputError.
+    dtype in which it computes. Raises ArityError, DTypeError or ConstInputError.
     """
     names = primitive._inputs
     if names is not None and len(args) != len(names):
@@ -92,7 +91,9 @@ def arguments(
     low = current().autocast
     if low is not None:
         tensors = autocast(primitive, tensors, low, cast)
-    return (_promoted(primitive, tensors, cast) if primitive.promote else tensors), consts
+    if primitive.promote:
+        tensors = _to_common_dtype(primitive, tensors, cast)
+    return tensors, consts
 
 
 def interleave(primitive: Primitive, tensors: list[Any], consts: dict[str, Any]) -> tuple[Any, ...]:
@@ -148,8 +149,7 @@ def _untensored(primitive: Primitive, name: str, value: Any) -> Any:
     except TracedValueError:
         raise ConstInputError(
             f"{primitive.name} needs {name!r} to be a constant; got a traced tensor of "
-            f"{typed(value)}; pass a tuple or a Tensor made outside "
-            "the traced function"
+            f"{typed(value)}; pass a tuple or a Tensor made outside the traced function"
         ) from None
 
 
@@ -216,7 +216,7 @@ def _alike(primitive: Primitive, tensors: list[Tensor]) -> bool:
     return primitive.promote != "float" or is_inexact(dtype)
 
 
-def _promoted(
+def _to_common_dtype(
     primitive: Primitive, tensors: list[Tensor], cast: Callable[[Primitive, list[Any]], Any]
 ) -> list[Tensor]:
     group = primitive._promoted

@@ -330,7 +330,7 @@ def spec_of(cls: type[Primitive], recorded: tuple[str, ...] | None = None) -> Op
         recorded = tuple(f.name for f in cls._fields)
     return OpSpec(
         cls.name, _tensors(cls), tuple(cls.const_inputs), outputs, recorded, cls.elementwise,
-        cls.images, cls.dynamic_outputs,
+        cls.images, cls.dynamic_outputs, cls.any_format,
     )  # fmt: skip
 
 

@@ -202,6 +202,7 @@ class Operators:
 
 
 Array = np.ndarray[Any, Any]
+_new = object.__new__
 
 
 class Tensor(Operators):
@@ -457,9 +458,6 @@ def _first_leaf(data: Any) -> Any:
     while isinstance(data, (list, tuple)) and data:
         data = data[0]
     return data
-
-
-_new = object.__new__
 
 
 def common_device(name: str, tensors: list[Tensor]) -> str:

@@ -2,7 +2,8 @@
 
 `exporter` compiles and writes the files; `plan` reads a Program's steps as plain data: calls,
 copies, checks and loops on symbolic addresses; `writer` prints a plan as C; `checks` has the C of
-operations that may refuse their inputs.
+operations that may refuse their inputs, `loops` that of some whose kernel is NumPy's; `web` makes a
+page of a network and its training step.
 """
 
 from ..core import hints

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -26,7 +26,8 @@ from ..graph.ir import Graph
 from ..nn.summary import flops
 from ..runtime.jit import Compiled, Jit
 from ..train.step import TrainStep
-from . import writer
+from . import state, writer
+from .literals import name_of
 from .plan import plan
 
 # Features of x86 that widen vectors; without them texts have 16 bytes, as on every other processor.
@@ -39,6 +40,7 @@ def export_c(
     *example_args: Any,
     name: str = "net",
     target: str | None = None,
+    weights: Literal["arrays", "file"] = "arrays",
 ) -> None:
     """Write a network, a function, a Graph or a train_step as C11 that needs libm alone.
 
@@ -57,6 +59,9 @@ def export_c(
 
     name: the prefix of everything in C, in place of `net`. target: None for vectors of 16 bytes,
     which every processor has; "native" for those of this one, to be compiled with -march=native.
+    weights: "arrays" for values in the C file; "file" for a file of safetensors beside it, whose
+    bytes `net_load(state, file)` reads in the place of `net_init`. A network has a state then, too,
+    its parameters: `net_run(state, arena, ...)`.
 
     The numbers are those of the compiled program of provider "cc" for the same vectors, bit for
     bit where the compiler and its flags are the same. ExportError, before anything is written, for
@@ -72,17 +77,22 @@ def export_c(
     ...     print(pathlib.Path(folder, "net.h").read_text().splitlines()[-6])
     void net_run(void *arena, const float *in0, float *out0);
     """
-    exported(obj, path, example_args, name, target)
+    exported(obj, path, example_args, name, target, weights)
 
 
 class Exported(NamedTuple):
-    """The files that were written, and the bytes of the arena and of the parameters."""
+    """The files that were written, the weights' if they have one; the bytes of the arena and of the
+    parameters, and the floating-point operations of a call; the graph, and the parameters' names in
+    C."""
 
     source: Path
     header: Path
+    weights: Path | None
     arena: int
     parameters: int
     flops: int
+    graph: Graph
+    members: list[tuple[Parameter, str]]
 
 
 def exported(
@@ -91,33 +101,47 @@ def exported(
     example_args: Sequence[Any],
     name: str = "net",
     target: str | None = None,
+    weights: str = "arrays",
 ) -> Exported:
     """export_c, with what it wrote as the result."""
-    file = _checked(path, name)
+    file = _checked(path, name, weights)
     compiled = _compiled(obj, example_args, target)
     step = isinstance(obj, TrainStep)
     _check(obj, compiled, step)
-    made = plan(compiled.program, Names(name, step).place, f"{name}_")
+    apart = file.with_suffix(".safetensors") if weights == "file" else None
+    made = plan(compiled.program, Names(name, step or apart is not None).place, f"{name}_")
+    if apart and not made.state:
+        raise ExportError(
+            f"export_c got weights='file' for {_what(obj)}, which has no parameters; leave it out"
+        )
     total = sum(number for _, number in flops(compiled.traced))
-    about = writer.About(name, _what(obj), _version(), total, step)
+    named = apart.name if apart else None
+    about = writer.About(name, _what(obj), _version(), total, step, named)
     beside = file.with_suffix(".h")
     access = Access("export_c", (), [parameter for parameter, _ in made.state.values()])
-    texts = {beside: writer.header(made, about)}
-    texts[file] = access.run(writer.source, made, about, beside.name)
-    for each, text in texts.items():
+    texts = {beside: [writer.header(made, about).encode()]}
+    texts[file] = [access.run(writer.source, made, about, beside.name).encode()]
+    if apart:
+        texts[apart] = access.run(state.file_of, made)
+    _write(texts)
+    size = sum(region.array.nbytes for _, region in made.state.values())
+    members = [(parameter, name_of(region)) for parameter, region in made.state.values()]
+    return Exported(file, beside, apart, made.size, size, total, made.graph, members)
+
+
+def _write(texts: Mapping[Path, Sequence[bytes]]) -> None:
+    for file, parts in texts.items():
         try:
-            write_file(each, [text.encode()])
+            write_file(file, parts)
         except OSError as error:
-            raise ExportError(f"export_c cannot write {each}: {error.strerror}") from None
-    weights = sum(region.array.nbytes for _, region in made.state.values())
-    return Exported(file, beside, made.size, weights, total)
+            raise ExportError(f"export_c cannot write {file}: {error.strerror}") from None
 
 
 # --- Checks ---------------------------------------------------------------------------------------
 
 
-def _checked(path: str | PathLike[str], name: str) -> Path:
-    """The path of the C file; ExportError where it or the name cannot be one."""
+def _checked(path: str | PathLike[str], name: str, weights: str) -> Path:
+    """The path of the C file; ExportError where it, the name or the place of weights cannot be."""
     call = "the call is ml.export_c(obj, 'net.c', *example_args)"
     given: object = path
     if not isinstance(given, (str, PathLike)) or Path(given).suffix != ".c":
@@ -129,6 +153,8 @@ def _checked(path: str | PathLike[str], name: str) -> Path:
         raise ExportError(f"export_c got name={name!r:.200}; give an identifier of C, as 'net'")
     if name in _KNOWN_TO_C:
         raise ExportError(f"export_c got name={name!r}, which C knows already; give another")
+    if weights not in ("arrays", "file"):
+        raise ExportError(f"export_c got weights={weights!r:.200}; give 'arrays' or 'file'")
     return file
 
 
@@ -207,8 +233,8 @@ def _version() -> str:
 class Names:
     """Names of parameters in C, each once: of constants, or of members of the state."""
 
-    def __init__(self, prefix: str, step: bool):
-        self._prefix, self._step = prefix, step
+    def __init__(self, prefix: str, held: bool):
+        self._prefix, self._held = prefix, held
         self._taken: set[str] = set()
 
     def place(self, parameter: Parameter) -> str:
@@ -220,4 +246,4 @@ class Names:
             number += 1
             name = f"{stem}_{number}"
         self._taken.add(name)
-        return f"(char *)state->{name}" if self._step else f"(char *){self._prefix}_{name}"
+        return f"(char *)state->{name}" if self._held else f"(char *){self._prefix}_{name}"

@@ -29,6 +29,7 @@ from ..runtime.launch import BoundKernel
 from ..runtime.memory import Copy, KernelLaunch, Memory, Publish, Stage, Step, View, rounded
 from ..runtime.program import Program
 from .checks import check_of
+from .loops import loop_of
 
 # --- Plain data -----------------------------------------------------------------------------------
 
@@ -271,10 +272,20 @@ class _Planner:
             return
         native = kernel.native
         if native is None:
-            raise _no_c(node)
+            yield from self._plain(node)
+            return
         given = yield from self._operands(node, kernel.node.strides)
         outs = [self.memory.targets[v] for v in node.outputs]
         yield from self._calls(node, native, (*given, *outs, *self.memory.scratch(node)))
+
+    def _plain(self, node: Node) -> Iterator[Planned]:
+        source = loop_of(node)
+        if source is None:
+            raise _no_c(node)
+        given = yield from self._operands(node)
+        outs = [self.memory.targets[v] for v in node.outputs]
+        refuses = source.text.startswith("int ")
+        yield Run(source, tuple(map(self.address, (*given, *outs))), node, refuses)
 
     def _calls(
         self, node: Node, native: NativeKernel, operands: tuple[Array, ...]

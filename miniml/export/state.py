@@ -1,4 +1,4 @@
-"""The state of an exported training step: the struct, its first values, and files of it.
+"""The state of an exported program: the struct, its first values, and files of it.
 
 A file is one of safetensors: the length of a header, the header in JSON, and the arrays. Which ones
 is known when the C is written, so saving and loading are copies.
@@ -20,10 +20,13 @@ from .literals import WIDTH, c_type, defined, literals, name_of, said
 from .plan import Plan, Region
 
 
-def struct(plan: Plan, name: str) -> Iterator[str]:
-    """The lines that define the struct, and the size of a file."""
+def struct(plan: Plan, name: str, saves: bool) -> Iterator[str]:
+    """The lines that define the struct, and the size of a file. saves: of a training step."""
     upper = name.upper()
-    yield "/* Everything that lasts: parameters, the optimizer's state, and the random stream. */"
+    if saves:
+        yield "/* All that lasts: parameters, the optimizer's state, and the random stream. */"
+    else:
+        yield "/* The parameters. */"
     yield f"typedef struct {name}_state {{"
     for parameter, region in plan.state.values():
         kept = "" if any(p is parameter for p in plan.written) else ", which a step only reads"
@@ -34,26 +37,26 @@ def struct(plan: Plan, name: str) -> Iterator[str]:
     yield ""
     about = (
         "/* A file of the state, in the format of safetensors (processors are little-endian): "
-        f"{name}_save writes it to memory; {name}_load returns 0, or 1, and changes nothing, where "
-        "names, shapes or dtypes are not those of this state. */"
+        f"{f'{name}_save writes it to memory; ' * saves}{name}_load returns 0, or 1, and changes "
+        "nothing, where names, shapes or dtypes are not those of this state. */"
     )
     yield textwrap.fill(about, WIDTH, subsequent_indent="   ")
     yield f"#define {upper}_FILE_BYTES {len(_header(plan)) + sum(_sizes(plan))}"
 
 
-def prototypes(name: str) -> list[str]:
-    """The declarations of what makes, saves and loads the state."""
-    return [
-        f"void {name}_init({name}_state *state)",
-        f"void {name}_save(const {name}_state *state, void *file)",
-        f"int {name}_load({name}_state *state, const void *file)",
-    ]
+def prototypes(name: str, begins: bool, saves: bool) -> list[str]:
+    """The declarations of what makes, saves and loads the state. begins: its first values are in
+    the C file."""
+    init = f"void {name}_init({name}_state *state)"
+    save = f"void {name}_save(const {name}_state *state, void *file)"
+    load = f"int {name}_load({name}_state *state, const void *file)"
+    return [init] * begins + [save] * saves + [load]
 
 
-def first_values(plan: Plan, name: str) -> Iterator[str]:
-    """The constants that the state begins with, unless they are all zeros."""
+def first_values(plan: Plan, name: str, begins: bool) -> Iterator[str]:
+    """The constants that the state begins with, unless they are all zeros; the header of a file."""
     for parameter, region in plan.state.values():
-        if _bits(region.array).any():
+        if begins and _bits(region.array).any():
             note = f"{parameter.name}: {Abstract(parameter.shape, parameter.dtype)}"
             yield defined(region, f"{name}_first_{name_of(region)}", note)
     yield f"static const unsigned char {name}_file_header[] = {{"
@@ -61,33 +64,54 @@ def first_values(plan: Plan, name: str) -> Iterator[str]:
     yield ""
 
 
-def functions(plan: Plan, name: str) -> Iterator[str]:
+def functions(plan: Plan, name: str, begins: bool, saves: bool) -> Iterator[str]:
     """The functions that make, save and load the state."""
-    init, save, load = prototypes(name)
-    members = [(name_of(region), region.array) for _, region in plan.state.values()]
-    yield f"{init} {{"
-    for member, array in members:
-        if _bits(array).any():
-            yield f"  memcpy(state->{member}, {name}_first_{member}, {array.nbytes});"
-        else:
-            yield f"  memset(state->{member}, 0, {array.nbytes});"
-    yield from ("}", "")
-    length, at = len(_header(plan)), 0
-    yield f"{save} {{"
-    yield f"  char *const to = (char *)file + {length};"
-    yield f"  memcpy(file, {name}_file_header, {length});"
-    for member, array in members:
-        yield f"  memcpy(to + {at}, state->{member}, {array.nbytes});"
-        at += array.nbytes
-    yield from ("}", "")
+    bodies = [_init(plan, name)] * begins + [_save(plan, name)] * saves + [_load(plan, name)]
+    for prototype, body in zip(prototypes(name, begins, saves), bodies, strict=True):
+        yield from (f"{prototype} {{", *body, "}", "")
+
+
+def _init(plan: Plan, name: str) -> list[str]:
+    return [
+        f"  memcpy(state->{member}, {name}_first_{member}, {array.nbytes});"
+        if _bits(array).any()
+        else f"  memset(state->{member}, 0, {array.nbytes});"
+        for member, array, _ in _members(plan)
+    ]
+
+
+def _save(plan: Plan, name: str) -> list[str]:
+    length = len(_header(plan))
+    copies = [f"  memcpy(to + {at}, state->{m}, {a.nbytes});" for m, a, at in _members(plan)]
+    return [
+        f"  char *const to = (char *)file + {length};",
+        f"  memcpy(file, {name}_file_header, {length});",
+        *copies,
+    ]
+
+
+def _load(plan: Plan, name: str) -> list[str]:
+    length = len(_header(plan))
+    copies = [f"  memcpy(state->{m}, from + {at}, {a.nbytes});" for m, a, at in _members(plan)]
+    return [
+        f"  const char *const from = (const char *)file + {length};",
+        f"  if (memcmp(file, {name}_file_header, {length})) return 1;",
+        *copies,
+        "  return 0;",
+    ]
+
+
+def file_of(plan: Plan) -> list[bytes]:
+    """A file of the first values, as the state's would be."""
+    return [_header(plan), *(array.tobytes() for _, array, _ in _members(plan))]
+
+
+def _members(plan: Plan) -> Iterator[tuple[str, Array, int]]:
+    """Name, array, and offset in the data of a file, of each member."""
     at = 0
-    yield f"{load} {{"
-    yield f"  const char *const from = (const char *)file + {length};"
-    yield f"  if (memcmp(file, {name}_file_header, {length})) return 1;"
-    for member, array in members:
-        yield f"  memcpy(state->{member}, from + {at}, {array.nbytes});"
-        at += array.nbytes
-    yield from ("  return 0;", "}", "")
+    for _, region in plan.state.values():
+        yield name_of(region), region.array, at
+        at += region.array.nbytes
 
 
 def _bits(array: Array) -> Array:

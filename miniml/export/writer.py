@@ -23,13 +23,20 @@ from .plan import Address, Choice, Move, Plan, Planned, Repeat, Run
 
 
 class About(NamedTuple):
-    """Facts for the comments. what: the kind of the object. flops: of one call."""
+    """Facts for the comments. what: the kind of the object. flops: of one call. file: the name of
+    that of the weights; None where their values are in the C file."""
 
     name: str
     what: str
     version: str
     flops: int
     step: bool
+    file: str | None
+
+    @property
+    def holds(self) -> bool:
+        """True where parameters are in a state of the caller."""
+        return self.step or self.file is not None
 
 
 def header(plan: Plan, about: About) -> str:
@@ -59,8 +66,8 @@ def header(plan: Plan, about: About) -> str:
         f"#define {upper}_ARENA_BYTES {max(plan.size, 64)}",
         "",
     ]
-    if about.step:
-        lines += [*state.struct(plan, about.name), ""]
+    if about.holds:
+        lines += [*state.struct(plan, about.name, about.step), ""]
     lines += [f"{prototype};" for prototype in _prototypes(plan, about)]
     lines += ["", "#ifdef __cplusplus", "}", "#endif", "#endif", ""]
     return "\n".join(lines)
@@ -76,11 +83,13 @@ def _prototypes(plan: Plan, about: About) -> list[str]:
     name = about.name
     given = [f"const {c_type(r.array.dtype)} *in{i}" for i, r in enumerate(plan.inputs)]
     outs = [f"{c_type(r.array.dtype)} *out{i}" for i, r in enumerate(plan.outputs)]
+    held = state.prototypes(name, about.file is None, about.step) if about.holds else []
     if not about.step:
-        return [f"void {name}_run({', '.join(['void *arena', *given, *outs])})"]
+        taken = [f"const {name}_state *state"] * about.holds + ["void *arena", *given, *outs]
+        return [*held, f"void {name}_run({', '.join(taken)})"]
     loss = c_type(plan.outputs[0].array.dtype)
     taken = [f"{name}_state *state", "void *arena", *given, *outs[1:]]
-    return [*state.prototypes(name), f"{loss} {name}_step({', '.join(taken)})"]
+    return [*held, f"{loss} {name}_step({', '.join(taken)})"]
 
 
 def source(plan: Plan, about: About, include: str) -> str:
@@ -100,7 +109,7 @@ def source(plan: Plan, about: About, include: str) -> str:
         _SERVICES if serves else "",
         *shared,
         *(defined(region, name_of(region), "a constant") for region in plan.constants),
-        *(state.first_values(plan, about.name) if about.step else _weights(plan)),
+        *(_first_values(plan, about) if about.holds else _weights(plan)),
         *definitions,
         *(_whole_step(plan, about, named) if about.step else _whole_run(plan, about, named)),
     ]
@@ -135,7 +144,8 @@ static const miniml_services miniml = {miniml_serial, 0, 0}; /* one thread, and 
 
 def _comment(plan: Plan, about: About) -> str:
     weights = sum(region.array.nbytes for _, region in plan.state.values())
-    where = f"in {about.name}_state" if about.step else "constants"
+    where = f"in {about.name}_state" if about.holds else "constants"
+    where += f", whose values are in {said(about.file)}" if about.file else ""
     about_it = f"{about.name}: {said(about.what)}, written by miniml {about.version}."
     costs = (
         f"{about.flops:,} operations in floating point a call; {weights:,} bytes of parameters "
@@ -160,6 +170,10 @@ def _definition(run: Run, name: str) -> str:
     about = f"{_note(run.node)}: {said(_operation(run.node))} of {given or 'nothing'}, gives {made}"
     lines = textwrap.fill(about, WIDTH, initial_indent="/* ", subsequent_indent="   ")
     return f"{lines} */\n{text.replace(KERNEL, name)}"
+
+
+def _first_values(plan: Plan, about: About) -> Iterator[str]:
+    return state.first_values(plan, about.name, about.file is None)
 
 
 def _weights(plan: Plan) -> Iterator[str]:
@@ -214,10 +228,11 @@ def _stem(node: Node) -> str:
 
 
 def _whole_run(plan: Plan, about: About, named: Named) -> Iterator[str]:
-    (prototype,) = _prototypes(plan, about)
+    prototype = _prototypes(plan, about)[-1]
     refused = " ".join(
         f"memset(out{i}, 255, {r.array.nbytes});" for i, r in enumerate(plan.outputs)
     )
+    yield from _held(plan, about)
     yield f"{prototype} {{"
     yield from _body(plan, named, f"{{ {refused} return; }}")
     yield "}"
@@ -225,7 +240,7 @@ def _whole_run(plan: Plan, about: About, named: Named) -> Iterator[str]:
 
 
 def _whole_step(plan: Plan, about: About, named: Named) -> Iterator[str]:
-    yield from state.functions(plan, about.name)
+    yield from _held(plan, about)
     step = _prototypes(plan, about)[-1]
     yield f"{step} {{"
     yield f"  {c_type(plan.outputs[0].array.dtype)} out0[1];"
@@ -233,6 +248,12 @@ def _whole_step(plan: Plan, about: About, named: Named) -> Iterator[str]:
     yield "  return out0[0];"
     yield "}"
     yield ""
+
+
+def _held(plan: Plan, about: About) -> Iterator[str]:
+    """The functions that make, save and load the state, if there is one."""
+    if about.holds:
+        yield from state.functions(plan, about.name, about.file is None, about.step)
 
 
 def _body(plan: Plan, named: Named, refused: str) -> Iterator[str]:

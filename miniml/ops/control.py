@@ -123,6 +123,7 @@ class Fused(Primitive):
     """
 
     takes_complex = True
+    any_format = True
     outputs = "*parts"
     differentiable = False
     body: Any

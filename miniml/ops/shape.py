@@ -110,6 +110,7 @@ class Convert(Primitive):
 
     flops = moves
     elementwise = True
+    any_format = True
     format: str
 
     def infer_shape(self, x: Shape) -> Shape:

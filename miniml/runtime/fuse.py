@@ -16,7 +16,7 @@ from ..graph.ir import Graph, Node, Var, only_for_state
 from ..ops.control import Fused
 from .codegen import anchor_of, anchors, tail
 from .launch import native, select
-from .nest import Apart, Nest, body_of, in_parts, kind_of, literal, read_by
+from .nest import Apart, Nest, body_of, in_parts, kind_of, literal, loop_shape, read_by
 
 
 def fuse(graph: Graph, target: Target) -> Graph:
@@ -190,7 +190,7 @@ class Grouping:
         """The shape of an elementwise node that reads no views."""
         if self.kinds[node] != "elements" or any(self._absorbed(v) for v in node.inputs):
             return None
-        return node.outputs[0].abstract.shape
+        return loop_shape(node.outputs[0])
 
     def _absorbed(self, var: Var) -> bool:
         return var in self.maker and self._free(self.maker[var])

@@ -364,7 +364,8 @@ def _specs(
     formats = tuple(map(_format, abstracts))
     if not any(formats):
         return tuple(map(ArraySpec, map(_shape, abstracts), dtypes))
-    if entry.signature.arranged or entry.name in ("Convert", "Fused"):
+    spec = specs.get(entry.name)
+    if entry.signature.arranged or (spec is not None and spec.any_format):
         return tuple(map(ArraySpec, map(_shape, abstracts), dtypes, formats))
     return tuple(map(ArraySpec, map(_stored, abstracts), dtypes))
 

@@ -664,19 +664,20 @@ def _of_all(check: Primitive, row: Var, length: int) -> Primitive:
 
 
 def turn(graph: Graph, target: Target) -> Graph:
-    """The graph with transposes propagated into products, as TurnedMatMul, where only a Transpose
-    reads a product, and then only Reshapes, which would have to copy; the same graph if no C
-    kernels are wanted."""
+    """The graph with transposes propagated into products, as TurnedMatMul, where only a view that
+    permutes axes reads a product, and then only such of another shape, which would have to copy;
+    the same graph if no C kernels are wanted."""
     if not in_c(target):
         return graph
     maker, readers = graph.makers(), graph.readers()
     turned: dict[Node, Node] = {}
     for node in graph.nodes:
-        made = maker.get(node.inputs[0]) if node.primitive.name == "Transpose" else None
+        permutes = type(node.primitive).view == "transpose"
+        made = maker.get(node.inputs[0]) if permutes else None
         if made is None or readers[node.inputs[0]] != [node] or node.inputs[0] in graph.outputs:
             continue
-        only = {n.primitive.name for n in readers[node.outputs[0]]} == {"Reshape"}
-        if only and _storable(made, node.attrs["axes"], target):
+        flattened = {type(n.primitive).view for n in readers[node.outputs[0]]} == {"reshape"}
+        if flattened and _storable(made, node.attrs["axes"], target):
             turned[made] = node
     gone = set(turned.values())
     nodes = (_turned(n, turned[n]) if n in turned else n for n in graph.nodes if n not in gone)

@@ -45,7 +45,7 @@ class Nest:
         for node in nodes:
             for var in node.inputs if self.kinds[node] != "window" else ():
                 if var not in self.dims:
-                    self._set(var, self._axes.fresh(var.abstract.shape))
+                    self._set(var, self._axes.fresh(loop_shape(var)))
             self._set(node.outputs[0], self._related(node))
         self.dims = {v: tuple(map(self._axes.resolve, dims)) for v, dims in self.dims.items()}
         self.flat = {v: _flat(self.stored(v)) for v in self.dims}
@@ -67,7 +67,7 @@ class Nest:
         self.dims[var] = dims
         block = _block(var)
         if block and var.abstract.shape[1] > block:
-            blocks = Axis(var.abstract.shape[1] // block), Axis(block)
+            blocks = Axis(loop_shape(var)[1] // block), Axis(block)
             self._axes.equate(dims[1], blocks)
 
     def stored(self, var: Var) -> Dims:
@@ -85,7 +85,7 @@ class Nest:
 
     def _related(self, node: Node) -> Dims:
         """The axes of a node's output, tied to those of its inputs."""
-        shape, kind = node.outputs[0].abstract.shape, self.kinds[node]
+        shape, kind = loop_shape(node.outputs[0]), self.kinds[node]
         if kind == "window":
             return self._axes.fresh(shape)
         inputs = [self.dims[v] for v in node.inputs]
@@ -206,6 +206,14 @@ def _block(var: Var) -> int:
     return 0 if var.abstract.format is None else FORMATS[var.abstract.format].block
 
 
+def loop_shape(var: Var) -> tuple[int, ...]:
+    """The extents of the loops over a value: its shape, with all lanes of its blocks."""
+    shape, block = var.abstract.shape, _block(var)
+    if not block:
+        return shape
+    return (shape[0], -(-shape[1] // block) * block, *shape[2:])
+
+
 def _flat(dims: Sequence[Compound]) -> Compound:
     return tuple([a for compound in dims for a in compound])
 
@@ -303,8 +311,11 @@ REDUCTIONS: dict[str | None, str] = {
 def kind_of(node: Node) -> Kind:
     """Kind of a node in a loop nest; "" if loops cannot compute it."""
     name, facts = node.primitive.name, type(node.primitive)
-    if not all(map(_in_loops, (*node.inputs, *node.outputs))):
-        return ""
+    variables = (*node.inputs, *node.outputs)
+    if any(is_complex(v.abstract.dtype) for v in variables):
+        return ""  # no C is written of them
+    if any(_ragged(v) for v in variables):
+        return "elements" if _each_lane(node) else ""
     if facts.view or (name == "Convert" and not _moves(node)):
         return "view"
     if len(node.outputs) != 1 or any(0 in v.abstract.shape for v in (*node.inputs, *node.outputs)):
@@ -313,19 +324,28 @@ def kind_of(node: Node) -> Kind:
         return "reduction"
     if name == "Slice":
         return "" if _whole(node) else "window"
-    codes = codes_of(node)
-    if not _has_expression(name, codes, epoch.now.kernels) or _doubted(name, codes):
+    if not _expressed(node):
         return ""
     return "elements" if node.inputs else "created"
 
 
-def _in_loops(var: Var) -> bool:
-    """False for complex numbers, of which no C is written, and for images whose last block of
-    channels is not full."""
-    if is_complex(var.abstract.dtype):
-        return False
-    format, shape = var.abstract.format, var.abstract.shape
-    return format is None or shape[1] % (FORMATS[format].block or 1) == 0
+def _expressed(node: Node) -> bool:
+    name, codes = node.primitive.name, codes_of(node)
+    return _has_expression(name, codes, epoch.now.kernels) and not _doubted(name, codes)
+
+
+def _ragged(var: Var) -> bool:
+    """True for images whose last block of channels is not full."""
+    return loop_shape(var) != var.abstract.shape
+
+
+def _each_lane(node: Node) -> bool:
+    """True for an elementwise node whose images all have the same channels in the same blocks, so
+    that loops may go over the lanes beside the last channel, too."""
+    variables = [v for v in (*node.inputs, *node.outputs) if v.abstract.size > 1]
+    kinds = {(v.abstract.format, v.abstract.shape[1:2]) for v in variables}
+    one = len(kinds) == 1 and len(node.outputs) == 1 and 0 not in node.outputs[0].abstract.shape
+    return one and bool(node.inputs) and not type(node.primitive).reduces and _expressed(node)
 
 
 def _moves(node: Node) -> bool:

@@ -338,7 +338,7 @@ def test_a_file_is_named_by_its_path(own, capsys, monkeypatch):
             ["show", "own_module:own_net"],
             "is a OwnNet, not a primitive; .* summary shows a network",
         ),
-        (["summary", "own_module:OwnCube"], "of type OwnCube; summary takes a Cell"),
+        (["summary", "own_module:OwnCube"], "of type OwnCube; give a Cell"),
         (["summary", "own_module:no_net"], r"no_net\(\) raised ValueError: not today"),
         (["summary", "own_module:own_net", "--input", "5,4"], "Dense"),
         (

@@ -20,7 +20,11 @@ GUIDES = (
 API = ROOT / "docs" / "api"  # written by `make docs`, which checks the links in it
 PAGES = tuple(
     path
-    for path in (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(ROOT.glob("docs/**/*.md")))
+    for path in (
+        *ROOT.glob("*.md"),
+        ROOT / "examples" / "README.md",
+        *sorted(ROOT.glob("docs/**/*.md")),
+    )
     if API not in path.parents
 )
 DOCUMENTS = (ROOT / "README.md", *(ROOT / f"docs/{name}.md" for name in GUIDES))

@@ -41,6 +41,7 @@ class Convolution(NativeKernel):
         format = (*node.target.formats[:1], _quickest(node))[0]
         if format == BLOCKS and in_blocks(node):
             few = node.inputs[0].shape[1] < BLOCK and node.inputs[0].format != BLOCKS
+            few = few and not by_channel(node)
             return image_formats(node.name, BLOCKS, PLAIN if few else BLOCKS)
         return image_formats(node.name, BATCH_INNERMOST if format == BATCH_INNERMOST else PLAIN)
 
@@ -59,10 +60,25 @@ class Convolution(NativeKernel):
 
 def in_blocks(node: KernelNode) -> bool:
     """True where there is a kernel for channels in blocks."""
-    if node.name != "Conv2DInputGrad":
-        return bool(node.attrs["groups"] == 1)
+    if node.attrs["groups"] > 1 and not by_channel(node):
+        return False
     pairs = zip(node.outputs[0].shape[2:], node.attrs["stride"], strict=True)
-    return node.attrs["groups"] == 1 and all(n >= s for n, s in pairs)
+    return node.name != "Conv2DInputGrad" or all(n >= s for n, s in pairs)
+
+
+def by_channel(node: KernelNode) -> bool:
+    """True for a depthwise convolution, whose outputs are sums over one channel each, and whose
+    windows are not too large for `correlate_edges.c`."""
+    filters, attrs = filters_of(node), node.attrs
+    spans = zip(filters.shape[2:], attrs["dilation"], strict=True)
+    rows, columns = ((n - 1) * dilation + 1 for n, dilation in spans)
+    reads = rows * (columns + MOST_PIXELS * attrs["stride"][1])
+    return attrs["groups"] > 1 and filters.shape[:2] == (attrs["groups"], 1) and reads <= MOST_READ
+
+
+def filters_of(node: KernelNode) -> ArraySpec:
+    """The array of filters, which the gradient in the filters writes."""
+    return node.outputs[0] if node.name == "Conv2DWeightGrad" else node.inputs[1]
 
 
 LINE = 64  # bytes of a cache line
@@ -72,16 +88,20 @@ WORTH = 128  # products in a sum, from which on conversions take less than block
 
 def _quickest(node: KernelNode) -> str:
     """The batch innermost where a pixel of all images fills whole cache lines; else channels in
-    blocks, if they fill them and are enough to pay for conversions, or so few that only the results
+    blocks, where images are in blocks and fill three quarters of those of the result, or where both
+    fill them and are enough to pay for conversions, or the first are so few that only the results
     are converted."""
     (images, channels, *_), item = node.inputs[0].shape, node.outputs[0].dtype.itemsize
     if images <= MOST and images * item % LINE == 0:
         return BATCH_INNERMOST
     other = node.inputs[1] if node.name == "Conv2DWeightGrad" else node.outputs[0]
-    filters = node.outputs[0] if node.name == "Conv2DWeightGrad" else node.inputs[1]
-    enough = channels % BLOCK == 0 and channels * prod(filters.shape[2:]) >= WORTH
-    full = other.shape[1] % BLOCK == 0 and (enough or channels < BLOCK)
-    return BLOCKS if full and in_blocks(node) else PLAIN
+    if node.inputs[0].format == BLOCKS:
+        worth = 4 * other.shape[1] >= 3 * rounded(other.shape[1])
+    else:
+        enough = by_channel(node) or channels * prod(filters_of(node).shape[2:]) >= WORTH
+        enough = channels < BLOCK or (channels % BLOCK == 0 and enough)
+        worth = other.shape[1] % BLOCK == 0 and enough
+    return BLOCKS if worth and in_blocks(node) else PLAIN
 
 
 # --- Their texts ----------------------------------------------------------------------------------
@@ -101,6 +121,11 @@ static inline void KERNEL_epilogue(char *const *at, long batch, long i, long j, 
 }
 """
 FILTERS = "#define KERNEL_FILTERS ((REAL *)at[KERNEL_SCRATCH] + %d)\n"
+# A channel's number of a pixel, or a vector of channels.
+READS = (
+    "#define KERNEL_READ(at, v) *(at)\n",
+    "#define KERNEL_READ(at, v) REAL_load((at) + (v) * REAL_width)\n",
+)
 NOTHING = "void KERNEL(char *const *at) { memset(at[2], 0, %d); }\n"  # a sum of no terms
 
 
@@ -111,7 +136,7 @@ def convolution(
     w, output = node.inputs[1].shape, plane(node.outputs[0].shape)
     windows = forward(plane(node.inputs[0].shape), plane(w), output, node.attrs)
     strides = {"W_OUTPUT": prod(w[1:]), "W_CHANNEL": prod(w[2:])}
-    outputs = w[0] // node.attrs["groups"]
+    outputs = w[0] // apart(node)
     return correlated(node, windows, outputs, w[1], strides, v, epilogue, slots)
 
 
@@ -123,8 +148,21 @@ def input_grad(node: KernelNode, v: Vectors) -> Written:
     strides = {"W_OUTPUT": prod(w[2:]), "W_CHANNEL": prod(w[1:])}
     if node.outputs[0].format != BLOCKS and fills_lanes(node.inputs[0], windows, v.width):
         windows = transposed(slopes, plane(w), image, node.attrs, trimmed=True)
-    channels = w[0] // node.attrs["groups"]
-    return correlated(node, windows, w[1], channels, strides, v, STORE, SLOTS)
+    groups = node.attrs["groups"]
+    outputs, channels = w[1] * groups // apart(node), w[0] // groups
+    return correlated(node, windows, outputs, channels, strides, v, STORE, SLOTS)
+
+
+def apart(node: KernelNode) -> int:
+    """Groups whose outputs lie in different tiles: in blocks, channels of a depthwise convolution
+    are neighbours in one."""
+    return 1 if in_each(node) else int(node.attrs["groups"])
+
+
+def in_each(node: KernelNode) -> bool:
+    """True where a vector of channels gives one of outputs."""
+    blocks = any(spec.format == BLOCKS for spec in (*node.inputs, *node.outputs))
+    return blocks and node.attrs["groups"] > 1
 
 
 def correlated(
@@ -138,9 +176,9 @@ def correlated(
     slots: Slots,
 ) -> Written:
     """correlate.c for groups of `outputs` and `channels`; filters: strides of the filters."""
-    images, groups = node.inputs[0].shape[0], node.attrs["groups"]
+    images, groups, each = node.inputs[0].shape[0], apart(node), in_each(node)
     taps = prod(node.inputs[1].shape[2:])
-    tiles = tiling(node.inputs[0], node.outputs[0], windows, outputs, channels, taps, v)
+    tiles = tiling(node.inputs[0], node.outputs[0], windows, outputs, channels, taps, v, each)
     x, rows, bands = tiles.x, tiles.outputs, ceil(tiles.padded / tiles.outputs)
     work = sum(prod(p.size) * len(p.taps) for p in windows.phases) * outputs * channels * groups
     split = work * images > SPLIT
@@ -149,6 +187,7 @@ def correlated(
         "FILTER": slots[1], "SCRATCH": slots[2],
         "IMAGES": images, "GROUPS": groups, "OUTPUTS": outputs,
         "ALL_OUTPUTS": groups * outputs, "CHANNELS": channels, "CHANNEL": x.channel,
+        "EACH": int(each),
         "IMAGE": x.image, "PITCH": x.pitch, "LANES": x.lanes, "WIDTH": windows.output[1],
         "ROWS": rows, "VECTORS": tiles.vectors, "BLOCKS": bands,
         "ROW_STEP": x.offset(windows.step[0], 0), "COLUMN_STEP": x.offset(0, windows.step[1]),
@@ -159,9 +198,10 @@ def correlated(
         "CUTS": min(groups * bands, ceil(PARTS / slices)) if split else 1, **tiles.numbers,
     }  # fmt: skip
     start = rounded(x.size + tiles.slack)  # tiles read the slack, but do not store its results
-    found = tables(windows.phases, x, rows)
+    found = (edges if each else tables)(windows.phases, x, rows)
+    images_of = x.text("X", slots[0], 0)
     parts = {
-        "TABLES": "".join([found, x.text("X", slots[0], 0), FILTERS % start, epilogue]),
+        "TABLES": "".join([found, images_of, READS[each], FILTERS % start, epilogue]),
         "UNITS": "".join(map(v.text, tiles.texts)),
         "WORK": "KERNEL_streamed" if numbers["CHUNK"] < channels else "KERNEL_part",
     }
@@ -179,6 +219,36 @@ def tables(phases: Iterable[Phase], x: Planes, rows: int) -> str:
         found.append((height, width, row, column, len(taps), len(own)))
         taps += [(x.offset(r, q), t * rows) for r, q, t in own]
     return table("KERNEL_phase KERNEL_phases", found) + table("KERNEL_tap KERNEL_taps", taps)
+
+
+def edges(phases: Sequence[Phase], x: Planes, rows: int) -> str:
+    """The tables, with the rectangle of padded pixels that the taps of each phase span, from which
+    their offsets count, in the images and in a copy of what a tile at an edge reads."""
+    spans = [_span(p) for p in phases]
+    wide = max(columns for *_, columns in spans) + (MOST_PIXELS - 1) * x.windows.step[1]
+    moved = [
+        p._replace(taps=tuple((r - row, q - column, t) for r, q, t in p.taps))
+        for p, (row, column, *_) in zip(phases, spans, strict=True)
+    ]
+    copied = [((r * wide + q) * BLOCK, t * rows) for p in moved for r, q, t in p.taps]
+    numbers = {
+        "TOP": x.windows.before[0], "LEFT": x.windows.before[1], "X_HEIGHT": x.windows.image[0],
+        "X_WIDTH": x.windows.image[1], "X_ROWS": x.windows.step[0],
+        "X_COLUMNS": x.windows.step[1], "ACROSS": wide,
+        "COPIED": max(1, *(n for *_, n, _ in spans)) * wide * BLOCK,
+    }  # fmt: skip
+    return "".join([
+        enumerators(numbers), tables(moved, x, rows), table("KERNEL_tap KERNEL_copied", copied),
+        "typedef struct { long row, column, rows, columns; } KERNEL_span;\n",
+        table("KERNEL_span KERNEL_spans", spans),
+    ])  # fmt: skip
+
+
+def _span(phase: Phase) -> tuple[int, int, int, int]:
+    """First row and column, rows and columns of the pixels that its taps read."""
+    rows, columns = [r for r, *_ in phase.taps] or [0], [q for _, q, _ in phase.taps] or [0]
+    top, left = min(rows), min(columns)
+    return top, left, max(rows) - top + 1, max(columns) - left + 1
 
 
 def weight_grad(node: KernelNode, v: Vectors) -> Written:
@@ -236,9 +306,9 @@ def weight_grad(node: KernelNode, v: Vectors) -> Written:
 
 def weight_grad_in_blocks(node: KernelNode, windows: Windows, v: Vectors) -> Written:
     """The text of Conv2DWeightGrad for channels in blocks."""
-    x, d = blocks(node.inputs[0], windows), node.inputs[1]
+    x, d, each = blocks(node.inputs[0], windows), node.inputs[1], in_each(node)
     count, channels, taps = *node.outputs[0].shape[:2], prod(node.outputs[0].shape[2:])
-    pairs, vectors, padded = tile_of_blocks(channels * taps, count, v)
+    pairs, vectors, padded = tile_of_blocks(channels * taps, count, v, each)
     rows, columns = vectors * v.width, ceil(channels * taps / pairs)
     groups = padded // rows
     tiles = min(MOST_TILES // 2, max(1, groups * columns // PARTS))
@@ -251,11 +321,11 @@ def weight_grad_in_blocks(node: KernelNode, windows: Windows, v: Vectors) -> Wri
         "IN": BLOCK if node.inputs[0].format else 1, "CHANNEL": x.channel, "IMAGE": x.image,
         "ROW_STEP": x.offset(windows.step[0], 0), "COLUMN_STEP": x.offset(0, windows.step[1]),
         "D_CHANNEL": prod(windows.output) * BLOCK, "D_IMAGE": prod(d.stored[1:]),
-        "ENTRIES": x.entries,
+        "ENTRIES": x.entries, "EACH": int(each),
     }  # fmt: skip
     offsets = [(x.offset(r, q),) for r, q, _ in windows.phases[0].taps]
     text = "".join([
-        enumerators(numbers), run_by(split), x.text("X", 0, 0),
+        enumerators(numbers), run_by(split), x.text("X", 0, 0), READS[each],
         table("long KERNEL_offset", offsets), v.text("weight_grad_block.c"),
     ])  # fmt: skip
     return text, x.size
@@ -331,9 +401,12 @@ def tiling(
     channels: int,
     taps: int,
     v: Vectors,
+    each: bool = False,
 ) -> Tiling:
     """The tiling of `outputs` and `channels` of a group: over channels if they are in blocks, over
-    images if the batch fills vectors, else over pixels."""
+    images if the batch fills vectors, else over pixels; each: of outputs that read one channel."""
+    if each:
+        return _in_each(x, windows, outputs, v)
     if out.format not in (None, BATCH_INNERMOST):
         return _over_channels(x, windows, outputs, channels, taps, v)
     if fills_lanes(x, windows, v.width):
@@ -385,16 +458,38 @@ def _over_channels(
     }  # fmt: skip
     if streamed:
         numbers |= {"SLICES": 1, "CUTS": padded // width}
-    count, texts = x.shape[0] * sum(p.size[0] for p in windows.phases), ("correlate_block.c",)
+    count = x.shape[0] * sum(p.size[0] for p in windows.phases)
+    texts = "correlate_block.c", "correlate_whole.c", "correlate_rows.c"
     return Tiling(images, vectors, width, padded, count, 0, texts, numbers)
 
 
-def tile_of_blocks(rows: int, outputs: int, v: Vectors) -> tuple[int, int, int]:
+MOST_PIXELS = 16  # of a tile by channels: longer ones reach over an edge more often
+MOST_READ = 512  # pixels of a tile at an edge, on the stack: 32 or 64 KB
+
+
+def _in_each(x: ArraySpec, windows: Windows, outputs: int, v: Vectors) -> Tiling:
+    """A tile is a few pixels of a row by a block of channels, or a part of one. It reads the images
+    where they lie; at the edges it copies what it reads, with the zeros around."""
+    images = blocks(x, windows._replace(padded=windows.image))
+    columns = min(p.size[1] for p in windows.phases)
+    pixels, vectors, padded = tile_of_blocks(columns, outputs, v, each=True)
+    numbers = {
+        "PIXELS": pixels, "IN": BLOCK, "OUT": vectors * v.width, "HEIGHT": windows.output[0],
+        "PLANE": BLOCK,
+    }  # fmt: skip
+    count = x.shape[0] * sum(p.size[0] for p in windows.phases)
+    texts = "correlate_block.c", "correlate_edges.c", "correlate_rows.c"
+    return Tiling(images, vectors, vectors * v.width, padded, count, 0, texts, numbers)
+
+
+def tile_of_blocks(rows: int, outputs: int, v: Vectors, each: bool = False) -> tuple[int, int, int]:
     """Rows, and vectors of outputs, of the tile that covers them in the fewest cycles; and the
-    outputs with those that fill the last block."""
+    outputs with those that fill the last block. each: of outputs that read one channel."""
     padded = -(-outputs // BLOCK) * BLOCK
     every = range(1, padded // v.width + 1)
     widths = (n for n in every if padded % (n * v.width) == 0 and _fits_blocks(n * v.width))
+    if each:
+        rows, widths = min(rows, MOST_PIXELS), (n for n in widths if n * v.width <= BLOCK)
     return (*_cheapest(rows, padded // v.width, v.registers, widths), padded)
 
 

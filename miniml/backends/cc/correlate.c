@@ -40,7 +40,9 @@ static void KERNEL_part(void *data, long part) {
     const long first = units * share / KERNEL_SLICES, last = units * (share + 1) / KERNEL_SLICES;
     for (long b = blocks * slice / KERNEL_CUTS; b < blocks * (slice + 1) / KERNEL_CUTS; ++b) {
       const long group = b / KERNEL_BLOCKS, o = b % KERNEL_BLOCKS * KERNEL_ROWS;
-      const REAL *x = KERNEL_X + group * KERNEL_CHANNELS * KERNEL_CHANNEL;
+      const REAL *x =
+          KERNEL_X + group * KERNEL_CHANNELS * KERNEL_CHANNEL +
+          KERNEL_EACH * (o / KERNEL_IN * KERNEL_CHANNEL + o % KERNEL_IN);
       const REAL *w = KERNEL_FILTERS + b * KERNEL_CHANNELS * KERNEL_TAPS * KERNEL_ROWS;
       const long rows = KERNEL_OUTPUTS - o < KERNEL_ROWS ? KERNEL_OUTPUTS - o : KERNEL_ROWS;
       for (long u = first; u < last; ++u)

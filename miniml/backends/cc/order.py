@@ -130,8 +130,8 @@ void KERNEL(char *const *at) { miniml.parallel(KERNEL_part, (void *)at, KERNEL_P
 _STEPS = {
     "CumSum": ("-ZERO", "0", "a + b"),
     "CumProd": ("1", "1", "a * b"),
-    "CumMax": ("LOWEST", "0", "(b > a) | (b != b) ? b : a"),
-    "CumMin": ("HIGHEST", "0", "(b < a) | (b != b) ? b : a"),
+    "CumMax": ("LOWEST", "0", "((b > a) | (b != b)) ? b : a"),
+    "CumMin": ("HIGHEST", "0", "((b < a) | (b != b)) ? b : a"),
 }
 _WRAPPING = ("CumSum", "CumProd")  # of integers modulo 2^bits
 

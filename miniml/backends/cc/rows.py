@@ -103,6 +103,13 @@ _LOOP = """\
 #else
 #define MINIML_STRAIGHT
 #endif
+/* GCC unrolls a loop of at most 16 iterations inside of another before it looks for vectors, and
+   then finds none where there are choices. */
+#if defined(__clang__)
+#define MINIML_ROLLED
+#else
+#define MINIML_ROLLED _Pragma("GCC unroll 1")
+#endif
 """
 
 
@@ -398,7 +405,7 @@ class AlongRows(Loops):
         return self._loop(elements, *(("first", "last") if self.flat else ("0", str(n))))
 
     def _loop(self, elements: Sequence[Statement], first: str, last: str) -> Iterator[str]:
-        yield "MINIML_APART"
+        yield "MINIML_APART" if last in {"1", "2"} else "MINIML_APART MINIML_ROLLED"
         yield f"for (long i = {first}; i < {last}; ++i) {{"
         yield from (f"  {self.statement(s, True)}" for s in elements)
         yield "}"
@@ -580,7 +587,7 @@ class Epilogue(Loops):
     def last_axis(
         self, elements: Sequence[Statement], reduces: Sequence[Reduce], n: int
     ) -> Iterator[str]:
-        yield "MINIML_APART"
+        yield "MINIML_APART MINIML_ROLLED"
         yield "for (long i = j; i < j + count; ++i) {"
         yield from (f"  {self.statement(s, True)}" for s in elements)
         yield "}"

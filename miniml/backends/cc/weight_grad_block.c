@@ -26,7 +26,8 @@ static __attribute__((noinline)) void KERNEL_tile(const REAL *x, const long *off
 #pragma GCC unroll 32
     for (int k = 0; k < KERNEL_COUNT; ++k)
 #pragma GCC unroll 32
-      for (int v = 0; v < KERNEL_VECTORS; ++v) a[k][v] += at[k][j * KERNEL_COLUMN_STEP] * b[v];
+      for (int v = 0; v < KERNEL_VECTORS; ++v) 
+          a[k][v] += KERNEL_READ(at[k] + j * KERNEL_COLUMN_STEP, v) * b[v];
   }
 #pragma GCC unroll 32
   for (int k = 0; k < KERNEL_COUNT; ++k)
@@ -59,7 +60,8 @@ static void KERNEL_part(void *data, long part) {
     }
   for (long n = 0; n < KERNEL_IMAGES; ++n)
     for (long r = 0; r < KERNEL_HEIGHT; ++r) {
-      const REAL *x = KERNEL_X + n * KERNEL_IMAGE + r * KERNEL_ROW_STEP;
+      const REAL *x = KERNEL_X + n * KERNEL_IMAGE + r * KERNEL_ROW_STEP +
+                      KERNEL_EACH * (output / KERNEL_LANES * KERNEL_CHANNEL + output % KERNEL_LANES);
       const REAL *d = (const REAL *)at[1] + n * KERNEL_D_IMAGE + output / KERNEL_LANES * KERNEL_D_CHANNEL +
                       output % KERNEL_LANES + r * KERNEL_COLUMNS * KERNEL_LANES;
       for (long i = 0; i < tiles; ++i) KERNEL_tile(x, offset[i], d, &sums[i][0][0]);

@@ -55,8 +55,8 @@ def exponential(
     >>> draws.shape, draws.min().item() >= 0.0
     ((1000,), True)
     """
-    call = _call("exponential", shape, dtype, scale=(scale, 0.0, False))
-    noise = neg(log1p(neg(drawn(Uniform, call.shape, float64, generator, 0.0, 1.0))))
+    call = _call("exponential", shape, dtype, scale=scale)
+    noise = neg(log1p(neg(call.uniform(generator, 0.0))))
     return mul(cast(noise, call.dtype), *call.narrow("scale"))
 
 
@@ -73,8 +73,8 @@ def laplace(
     loc, scale: numbers or tensors, scale >= 0; both get gradients. The variance is 2 scale^2. The
     rest is as in `exponential`.
     """
-    call = _call("laplace", shape, dtype, loc=(loc, None, False), scale=(scale, 0.0, False))
-    u = drawn(Uniform, call.shape, float64, generator, 2.0**-53 - 1.0, 1.0)
+    call = _call("laplace", shape, dtype, loc=loc, scale=scale)
+    u = call.uniform(generator, 2.0**-53 - 1.0)
     noise = neg(mul(sign(u), log1p(neg(magnitude(u)))))
     return _spread(call, noise)
 
@@ -91,8 +91,8 @@ def cauchy(
 
     loc, scale: numbers or tensors, scale >= 0; both get gradients. The rest is as in `exponential`.
     """
-    call = _call("cauchy", shape, dtype, loc=(loc, None, False), scale=(scale, 0.0, False))
-    u = drawn(Uniform, call.shape, float64, generator, 2.0**-53 - 1.0, 1.0)
+    call = _call("cauchy", shape, dtype, loc=loc, scale=scale)
+    u = call.uniform(generator, 2.0**-53 - 1.0)
     return _spread(call, tan(mul(u, math.pi / 2.0)))
 
 
@@ -115,7 +115,7 @@ def gamma(
     >>> gamma(None, np.array([0.5, 3.0])).shape
     (2,)
     """
-    call = _call("gamma", shape, dtype, alpha=(alpha, 0.0, True), scale=(scale, 0.0, False))
+    call = _call("gamma", shape, dtype, alpha=alpha, scale=scale)
     draw = drawn_of(Gamma, call.shape, call.dtype, generator, call.wide("alpha"), False)
     return draw if _is_one(scale) else mul(draw, *call.narrow("scale"))
 
@@ -134,11 +134,8 @@ def beta(
     keep their ratio. alpha, beta: numbers or tensors > 0; both get gradients through a and b. The
     rest is as in `exponential`.
     """
-    call = _call("beta", shape, dtype, alpha=(alpha, 0.0, True), beta=(beta, 0.0, True))
-    a, b = (
-        drawn_of(Gamma, call.shape, float64, generator, call.wide(name), True)
-        for name in ("alpha", "beta")
-    )
+    call = _call("beta", shape, dtype, alpha=alpha, beta=beta)
+    a, b = (call.log_gamma(generator, call.wide(name)) for name in ("alpha", "beta"))
     return cast(sigmoid(sub(a, b)), call.dtype)
 
 
@@ -164,8 +161,8 @@ def dirichlet(
             "draw"
         )
     whole = (*extents_of("dirichlet", shape), *rows)
-    call = _call("dirichlet", whole, dtype, alpha=(alpha, 0.0, True))
-    logs = drawn_of(Gamma, call.shape, float64, generator, call.wide("alpha"), True)
+    call = _call("dirichlet", whole, dtype, alpha=alpha)
+    logs = call.log_gamma(generator, call.wide("alpha"))
     return cast(softmax(logs, -1), call.dtype)
 
 
@@ -183,13 +180,10 @@ def student_t(
     z is standard normal and g a gamma draw of alpha = df / 2. df, loc, scale: numbers or tensors,
     df > 0 and scale >= 0; all get gradients, df through g. The rest is as in `exponential`.
     """
-    call = _call(
-        "student_t", shape, dtype,
-        df=(df, 0.0, True), loc=(loc, None, False), scale=(scale, 0.0, False),
-    )  # fmt: skip
+    call = _call("student_t", shape, dtype, df=df, loc=loc, scale=scale)
     half = mul(call.wide("df"), 0.5)
     z = drawn(Normal, call.shape, float64, generator, 0.0, 1.0)
-    logs = drawn_of(Gamma, call.shape, float64, generator, half, True)
+    logs = call.log_gamma(generator, half)
     return _spread(call, mul(z, exp(mul(sub(log(half), logs), 0.5))))
 
 
@@ -214,15 +208,22 @@ def poisson(
     kind = as_dtype(dtype)
     if kind == bool_:
         raise DTypeError("poisson draws numbers; got dtype bool; compare the draw with one")
-    call = _call("poisson", shape, float32, lam=(lam, 0.0, False))
+    call = _call("poisson", shape, float32, lam=lam)
     return drawn_of(Poisson, call.shape, kind, generator, call.wide("lam"))
 
 
 # --- Parameters -----------------------------------------------------------------------------------
 
+# The lower bound of each, None where there is none, and whether the bound itself is excluded.
+_RANGES: dict[str, tuple[float | None, bool]] = {
+    "loc": (None, False), "scale": (0.0, False), "lam": (0.0, False),
+    "alpha": (0.0, True), "beta": (0.0, True), "df": (0.0, True),
+}  # fmt: skip
+
 
 class _Call(NamedTuple):
-    """The shape and the dtype of a draw, and its parameters by name."""
+    """The shape and the dtype of a draw, its parameters by name, and the noise that it is made of,
+    in float64."""
 
     shape: Shape
     dtype: DType
@@ -232,6 +233,14 @@ class _Call(NamedTuple):
         """A parameter in float64, of the draw's shape."""
         return full(self.shape, self.parameters[name], float64)
 
+    def uniform(self, generator: Stream | None, low: float) -> Tensor:
+        """Noise, uniform in [low, 1)."""
+        return drawn(Uniform, self.shape, float64, generator, low, 1.0)
+
+    def log_gamma(self, generator: Stream | None, alpha: Tensor) -> Tensor:
+        """Logarithms of gamma draws, in which small draws keep their ratios."""
+        return drawn_of(Gamma, self.shape, float64, generator, alpha, True)
+
     def narrow(self, *names: str) -> list[Any]:
         """Parameters in the draw's dtype, as they broadcast."""
         return [
@@ -240,15 +249,9 @@ class _Call(NamedTuple):
         ]
 
 
-def _call(
-    who: str,
-    shape: int | Shape | None,
-    dtype: object,
-    **parameters: tuple[Any, float | None, bool],
-) -> _Call:
-    """A call of a draw, checked. parameters: each with its lower bound, and whether that itself is
-    excluded."""
-    values = {name: _sound(who, name, *given) for name, given in parameters.items()}
+def _call(who: str, shape: int | Shape | None, dtype: object, **parameters: Any) -> _Call:
+    """A call of a draw, its parameters checked by their ranges."""
+    values = {name: _sound(who, name, given) for name, given in parameters.items()}
     tensors = [value for value in values.values() if not isinstance(value, float)]
     common = broadcast(who, *map(shape_of, tensors)) if tensors else ()
     whole = common if shape is None else extents_of(who, shape)
@@ -266,9 +269,10 @@ def _call(
     return _Call(whole, kind, values)
 
 
-def _sound(who: str, name: str, value: Any, low: float | None, excluded: bool) -> Any:
+def _sound(who: str, name: str, value: Any) -> Any:
     """A parameter, a float or a tensor; ValueRefusedError where it is known to be out of its range,
     NaN where it is not known."""
+    low, excluded = _RANGES[name]
     if isinstance(value, (bool, int, float)) and not isinstance(value, np.generic):
         least = -math.inf if low is None else low
         return (

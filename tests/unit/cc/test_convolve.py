@@ -43,6 +43,10 @@ CASES = {
     "blocks": (2, (6, 7), 32, 48, (3, 3), (1, 2), ONE, (1, 1), 1),
     "blocks that are not full": (1, (6, 7), 20, 40, (3, 3), (1, 1), ONE, (1, 1), 1),
     "blocks in a long row": (2, (3, 45), 16, 32, (3, 3), (1, 1), ONE, (1, 1), 1),
+    "depthwise blocks": (2, (19, 37), 32, 32, (3, 3), (1, 1), ONE, (1, 1), 32),
+    "blocks by stride": (2, (7, 24), 20, 20, (5, 3), (2, 2), ((2, 1), (1, 3)), (1, 1), 20),
+    "blocks by dilation": (1, (9, 7), 16, 16, (2, 3), (1, 2), ((2, 4), (9, 3)), (2, 3), 16),
+    "blocks over kernel": (1, (9, 9), 16, 16, (2, 2), (3, 4), ((1, 0), (0, 1)), (1, 1), 16),
     "many filters": (1, (5, 6), 300, 32, (3, 3), (1, 1), ONE, (1, 1), 1),
     "no images": (0, (4, 4), 2, 2, (3, 3), (1, 1), NO_PAD, (1, 1), 1),
     "no input channels": (2, (4, 4), 0, 2, (3, 3), (1, 1), NO_PAD, (1, 1), 1),
@@ -55,6 +59,7 @@ IN_BLOCKS = (BLOCKS, None, BLOCKS)
 # Of float64, whose text differs only in how many numbers a register holds.
 WIDE = (
     "many pixels", "odd batch", "batch", "stride of a batch", "depthwise", "groups", "blocks",
+    "blocks by stride",
     "blocks that are not full",
 )  # fmt: skip
 
@@ -98,9 +103,13 @@ def terms(name, given):
 
 def in_blocks(case, name, result):
     """True where there is a kernel for channels in blocks."""
-    *_, stride, _, _, groups = CASES[case]
+    _, _, inner, outer, _, stride, _, _, groups = CASES[case]
     whole = min(np.subtract(result.shape[2:], stride)) >= 0
-    return groups == 1 and (name != "Conv2DInputGrad" or whole)
+    return (
+        groups in {1, inner}
+        and inner == outer * (groups > 1) + inner * (groups == 1)
+        and (name != "Conv2DInputGrad" or whole)
+    )
 
 
 def calls(dtype, orders):
@@ -184,7 +193,7 @@ def test_nan_and_infinities_reach_the_sums_that_they_reach_in_the_numpy_kernels(
 @pytest.mark.parametrize("size", [16, 32])
 def test_narrower_registers(size, dtype, monkeypatch):
     monkeypatch.setattr("miniml.backends.cc.scalars.register_bytes", lambda masked: size)
-    agree([*calls(dtype, (None,))])
+    agree([*calls(dtype, (None,) if dtype == "f" else (None, BLOCKS))])
 
 
 THREADS = r"""
@@ -254,6 +263,7 @@ def test_a_fault_in_the_text_is_found(fault):
 @ignores_forks
 def test_nothing_around_the_arrays_is_read():
     every = [(label, call) for label, *_, call in calls("f", (None, BATCH_INNERMOST))]
+    every += [(label, call) for label, *_, call in calls("d", (BLOCKS,))]
     kernels = [prepared(call) for _, call in every]
     load([kernel.source for kernel in kernels])
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import miniml as ml
-from miniml import ops
+from miniml import Primitive, ops, view_kernel
 from miniml.backends.machine import get_device
 from miniml.backends.selection import Target
 from miniml.graph.ir import verify
@@ -54,6 +54,31 @@ def names(fn):
 
 def test_what_is_transposed_and_flattened_is_stored_so():
     assert names(heads) == ["TurnedMatMul", "Reshape"]
+
+
+def test_a_view_of_the_users_own_that_permutes_axes_is_stored_so_too():
+    class TurnSwapped(Primitive):
+        view = "transpose"
+        axes: tuple[int, ...] = (0, 2, 1, 3)
+
+        def infer_shape(self, x):
+            return tuple(x[a] for a in self.axes)
+
+        def infer_dtype(self, x):
+            return x
+
+    @view_kernel("TurnSwapped", "cpu")
+    def swapped(x, *, axes):
+        return x.transpose(axes)
+
+    def fn(x, y):
+        return ops.reshape(TurnSwapped()(x @ y), (-1,))
+
+    assert names(fn) == ["TurnedMatMul", "Reshape"]
+    with ml.context(providers=("cc",)):
+        found = ml.jit(fn)(X, Y)
+    expected = (X @ Y).transpose(0, 2, 1, 3).reshape(-1)
+    np.testing.assert_array_equal(found.asnumpy(), expected)  # whole numbers: no rounding
 
 
 @pytest.mark.parametrize("fn", [read_by_another, given_back, columns_apart, read_as_it_is])

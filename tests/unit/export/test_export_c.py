@@ -2,6 +2,7 @@
 programs compute."""
 
 import ctypes
+import json
 import shutil
 import subprocess
 
@@ -338,6 +339,55 @@ def test_a_state_is_saved_as_safetensors_and_loaded_again(rng, tmp_path, compile
     assert in_c.library.net_load(*pointers(in_c.state, saved)) == 1
 
 
+def test_weights_in_a_file_of_their_own(rng, tmp_path, compiler):
+    net, x = evaluated(cnn()), floats(rng, 1, 1, 8, 8)
+    file = tmp_path / "net.c"
+    ml.export_c(net, file, x, weights="file")
+    stored = (tmp_path / "net.safetensors").read_bytes()
+    assert safetensors.numpy.load(stored)["6.weight"].shape == (64, 10)
+    assert len(stored) == bytes_of(file, "NET_FILE_BYTES")
+    file.write_text(file.read_text() + "\nlong size(void) { return sizeof(net_state); }\n")
+    library, out = built(compiler, file), np.zeros((1, 10), np.float32)
+    state, arena = aligned(library.size()), aligned(bytes_of(file, "NET_ARENA_BYTES"))
+    given = aligned(len(stored))
+    for change in (0, 1):  # what is loaded counts, not what was there when the C was written
+        net[6].bias.set_data(net[6].bias + change)
+        ml.save_checkpoint(net, tmp_path / "other.safetensors")
+        values = safetensors.numpy.load_file(tmp_path / "other.safetensors")
+        header = int.from_bytes(stored[:8], "little") + 8
+        entries = json.loads(stored[8:header])
+        given[:header] = np.frombuffer(stored[:header], np.uint8)
+        for name, entry in entries.items():
+            begin, end = entry["data_offsets"]
+            given[header + begin : header + end] = values[name].reshape(-1).view(np.uint8)
+        assert change or given.tobytes() == stored
+        assert library.net_load(*pointers(state, given)) == 0
+        library.net_run(*pointers(state, arena, x, out))
+        with ml.context(providers=("cc",), without=tuple(WIDE)):
+            same([out], [ml.jit(net)(x).asnumpy()], compiler)
+    given[20] ^= 1
+    assert library.net_load(*pointers(state, given)) == 1
+
+
+def test_a_step_whose_first_values_are_in_a_file(rng, tmp_path, compiler):
+    net = mlp()
+    step = ml.train_step(net, nn.CrossEntropyLoss(), optim.Adam(net.trainable_params(), 1e-2))
+    x, y = floats(rng, 4, 8), rng.integers(0, 10, 4)
+    whole = Step(compiler, step, tmp_path, x, y)
+    (tmp_path / "apart").mkdir()
+    ml.export_c(step, tmp_path / "apart" / "net.c", x, y, weights="file")
+    assert "net_init" not in (tmp_path / "apart" / "net.h").read_text()
+    library = built(compiler, tmp_path / "apart" / "net.c")
+    library.net_step.restype = ctypes.c_float
+    file = np.fromfile(tmp_path / "apart" / "net.safetensors", np.uint8)
+    state, saved = aligned(whole.state.nbytes), np.zeros_like(file)
+    assert library.net_load(*pointers(state, file)) == 0
+    np.testing.assert_array_equal(state, whole.state)
+    library.net_save(*pointers(state, saved))
+    np.testing.assert_array_equal(saved, file)
+    assert library.net_step(*pointers(state, whole.arena, x, y)) == whole(x, y)
+
+
 # --- The file itself ------------------------------------------------------------------------------
 
 
@@ -395,7 +445,7 @@ def test_nothing_in_it_varies_and_libm_is_all_it_needs(rng, tmp_path, compiler):
     }
     assert not [s for s in symbols if s[-2] in "bBdDC"]
     needed = {s[-1] for s in symbols if s[-2] == "U"}
-    assert needed <= {"memcpy", "memcmp", "memset", "fma", "_GLOBAL_OFFSET_TABLE_"}
+    assert needed <= {"memcpy", "memcmp", "bcmp", "memset", "fma", "trunc", "_GLOBAL_OFFSET_TABLE_"}
 
 
 def test_functions_are_named_by_their_layers(rng, tmp_path):
@@ -434,6 +484,10 @@ def test_arguments_that_cannot_be_exported(rng, tmp_path):
         ml.export_c(net, file, x, name="int")
     with pytest.raises(ExportError, match="give None"):
         ml.export_c(net, file, x, target="sparc")
+    with pytest.raises(ExportError, match="'arrays' or 'file'"):
+        ml.export_c(net, file, x, weights="apart")
+    with pytest.raises(ExportError, match="no parameters"):
+        ml.export_c(ops.exp, file, x, weights="file")
     with pytest.raises(ExportError, match="a network, a function"):
         ml.export_c(nn.Dense, file, x)
     with pytest.raises(ExportError, match="without elements"):
@@ -460,3 +514,32 @@ def test_the_command_writes_a_saved_graph_and_a_model_in_onnx(rng, tmp_path, cap
         np.testing.assert_allclose(out, net(x).asnumpy(), 1e-5, 1e-6)
         file.with_suffix(".so").unlink()  # the next one is another library
     assert main(["export", str(tmp_path / "net.json"), "-o", str(tmp_path / "net.txt")]) == 2
+
+
+OWN = """
+from miniml import nn
+
+def make(width=16):
+    return nn.Sequential(nn.Dense(8, width), nn.Tanh(), nn.Dropout(0.5), nn.Dense(width, 10))
+"""
+
+
+def test_the_command_writes_parameters_with_the_network_that_they_are_of(
+    rng, tmp_path, capsys, compiler
+):
+    (tmp_path / "own_net.py").write_text(OWN)
+    namespace: dict = {}
+    exec(OWN, namespace)
+    net, x = evaluated(namespace["make"]()), floats(rng, 1, 8)
+    ml.save_checkpoint(net, tmp_path / "net.safetensors")
+    file = tmp_path / "out.c"
+    given = ["export", str(tmp_path / "net.safetensors"), "-o", str(file)]
+    assert main(given) == 2
+    assert "--net module:net --input 1,64" in capsys.readouterr().err
+    given += ["--net", f"{tmp_path / 'own_net.py'}:make", "--input", "1,8"]
+    assert main([*given, "--weights", "file"]) == 0
+    assert f"in {tmp_path / 'out.safetensors'}" in capsys.readouterr().out
+    assert main(given) == 0
+    arena, out = aligned(bytes_of(file, "NET_ARENA_BYTES")), np.zeros((1, 10), np.float32)
+    built(compiler, file).net_run(*pointers(arena, x, out))
+    np.testing.assert_allclose(out, net(x).asnumpy(), 1e-5, 1e-6)

@@ -16,8 +16,8 @@ pytestmark = [needs_compiler, pytest.mark.deep]
 
 
 # Their kernels may be NumPy's: the list shrinks as provider "cc" grows.
-NO_C = """Cholesky Solve TriangularSolve Det SlogDet QR SVD Eigh Pinv Index IndexReduce OneHot
-    TakeAlongAxis PutAlongAxisAdd ScatterAdd Scatter Uniform Normal Gumbel TruncatedNormal Gamma
+NO_C = """Cholesky Solve TriangularSolve Det SlogDet QR SVD Eigh Pinv Index IndexReduce
+    PutAlongAxisAdd ScatterAdd Scatter Uniform Normal Gumbel TruncatedNormal Gamma
     Poisson LogCumSumExp SearchSorted""".split()
 
 

@@ -7,7 +7,7 @@ import pytest
 
 import miniml as ml
 import miniml.backends.cc
-from miniml import ops
+from miniml import Kernel, Primitive, kernel, ops
 from miniml.backends.machine import get_device
 from miniml.backends.selection import Target
 from miniml.core.abstract import OTHERS, moves
@@ -72,6 +72,36 @@ def test_a_chain_is_brought_into_order_once_and_back_once():
 def test_the_gradient_of_a_chain_moves_images_only_at_its_ends():
     found = names(value_and_grad(loss, argnums=(1, 2, 3)), X, W, BIAS, V)
     assert found["Convert"] <= 2  # x; the squares are summed in the usual order
+
+
+def inverted(x, expand, depth, project, bias, again):
+    """An inverted residual block: pointwise, depthwise, pointwise."""
+    y = ops.clip(ops.conv2d(x, expand), 0.0, 6.0)
+    y = ops.clip(ops.conv2d(y, depth, padding=1, groups=32), 0.0, 6.0)
+    y = ops.conv2d(y, project, bias)  # whose 24 channels leave a block half empty
+    return ops.conv2d(ops.tanh(y) + y, again)
+
+
+INVERTED = (
+    draw(1, 16, 9, 8), draw(32, 16, 1, 1), draw(32, 1, 3, 3, seed=1),
+    draw(24, 32, 1, 1, seed=2), draw(24, seed=3), draw(16, 24, 1, 1, seed=4),
+)  # fmt: skip
+
+
+def test_depthwise_convolutions_keep_their_neighbours_in_blocks():
+    assert names(inverted, *INVERTED)["Convert"] == 3  # x, the numbers of the bias, the result
+    close(*both(inverted, *INVERTED))
+    with ml.context(**NATIVE):
+        groups = ml.explain(inverted, *INVERTED).groups
+    assert [g.split(";")[0] for g in groups] == ["Conv2D Clip"] * 2 + ["Conv2D Add Tanh Add"]
+
+
+def test_the_gradient_of_depthwise_convolutions_in_blocks():
+    fn = value_and_grad(lambda *a: ops.mean(ops.square(inverted(*a))), argnums=tuple(range(6)))
+    (got, slopes), (loss_, expected) = both(fn, *INVERTED)
+    close(got, loss_)
+    for one, two in zip(slopes, expected, strict=True):
+        close(one, two)
 
 
 def test_a_chain_computes_what_it_computes_without_formats():
@@ -187,3 +217,55 @@ def test_the_pass_can_be_switched_off():
         assert "Convert" not in str(ml.explain(chain, X, W, BIAS, V))
     with ml.context(**NATIVE):
         assert "Convert" in str(ml.explain(chain, X, W, BIAS, V))
+
+
+def test_a_users_primitive_takes_the_formats_of_its_neighbours_where_it_says_so():
+    seen = []
+
+    class AboutMean(Primitive):
+        """Not elementwise, and the same in every order of the elements."""
+
+        any_format = True
+
+        def infer_shape(self, x):
+            return x
+
+    @kernel("AboutMean", "cpu", "f->f")
+    class AboutMeanCPU(Kernel):
+        def prepare(self, node):
+            super().prepare(node)
+            seen.append(node.inputs[0].format)
+
+        def launch(self, inputs, workspace, outputs, stream):
+            assert inputs[0].shape == outputs[0].shape
+            np.subtract(inputs[0], inputs[0].mean(), out=outputs[0])
+
+    def between(x, w, bias, v):
+        return ops.conv2d(AboutMean()(ops.conv2d(x, w, bias, padding=1)), v)
+
+    assert names(between, X, W, BIAS, V)["Convert"] == 2
+    close(*both(between, X, W, BIAS, V))
+    assert "CHWN" in seen
+
+
+def test_another_primitive_gets_images_in_row_major_order():
+    seen = []
+
+    class RowMean(Primitive):
+        def infer_shape(self, x):
+            return x
+
+    @kernel("RowMean", "cpu", "f->f")
+    class RowMeanCPU(Kernel):
+        def prepare(self, node):
+            super().prepare(node)
+            seen.append(node.inputs[0].format)
+
+        def launch(self, inputs, workspace, outputs, stream):
+            np.subtract(inputs[0], inputs[0].mean((1, 2, 3), keepdims=True), out=outputs[0])
+
+    def between(x, w, bias, v):
+        return ops.conv2d(RowMean()(ops.conv2d(x, w, bias, padding=1)), v)
+
+    close(*both(between, X, W, BIAS, V))
+    assert set(seen) == {None}

@@ -66,7 +66,7 @@ static inline double miniml_pow_float64(double x, double y) {
 /* 0, infinities and NaN are their own roots. */
 static inline double miniml_cbrt_end(double x, double root) {
   const double a = __builtin_fabs(x);
-  return (a > 0) & (a < INFINITY) ? __builtin_copysign(root, x) : x;
+  return ((a > 0) & (a < INFINITY)) ? __builtin_copysign(root, x) : x;
 }
 static inline float miniml_cbrt_float32(float x) {
   const double log2 = miniml_rough_log2(__builtin_fabsf(x));

@@ -1,0 +1,62 @@
+"""miniml where what POSIX alone has is missing: it is imported, and computes with NumPy."""
+
+import subprocess
+import sys
+import textwrap
+
+# What Windows lacks of the modules and names that Linux and macOS have.
+HIDDEN = """
+    import os, signal, sys
+    for module in ("fcntl", "resource", "pwd", "grp", "termios", "pty"):
+        sys.modules[module] = None
+    for name in ("fork register_at_fork geteuid getuid killpg sched_getaffinity fchmod O_NOFOLLOW "
+                 "O_NONBLOCK O_DIRECTORY O_CLOEXEC").split():
+        if hasattr(os, name):
+            delattr(os, name)
+    for name in "SIGKILL SIGALRM siginterrupt pthread_sigmask".split():
+        delattr(signal, name)
+    found = open
+    def no_proc(file, *args, **kwargs):
+        if str(file).startswith("/proc") and "maps" not in str(file):  # threadpoolctl's
+            raise FileNotFoundError(2, "No such file or directory", str(file))
+        return found(file, *args, **kwargs)
+    import builtins, io
+    builtins.open = io.open = no_proc
+"""
+TRAINS = """
+    import numpy as np
+    import miniml as ml
+    from miniml import nn, ops, optim
+
+    x, y = np.ones((4, 3), np.float32), np.arange(4) % 2
+    assert float(ops.sum(ml.Tensor(x) * 2)) == 24
+    net = nn.Sequential(nn.Dense(3, 8), nn.Tanh(), nn.Dense(8, 2))
+    step = ml.train_step(net, nn.CrossEntropyLoss(), optim.Adam(net.trainable_params(), 0.01))
+    losses = [float(step(x, y)) for _ in range(5)]
+    assert losses[-1] < losses[0]
+    for number in range(2):
+        ml.save_checkpoint(net, "net.safetensors")
+    ml.load_checkpoint("net.safetensors", net)
+    print(sorted(os.listdir()), ml.grad.grad(lambda x: x * x)(3.0))
+"""
+
+
+def ran(folder, *texts):
+    text = "\n".join(map(textwrap.dedent, texts))
+    command = [sys.executable, "-W", "error", "-c", text]
+    return subprocess.run(command, capture_output=True, text=True, cwd=folder, timeout=300)
+
+
+def test_it_trains_and_saves_without_posix(tmp_path):
+    no_compiler = """
+    os.environ.update(PATH=os.devnull, CC="")
+    sys.modules["ziglang"] = None
+    """
+    done = ran(tmp_path, HIDDEN, no_compiler, TRAINS)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("['net.safetensors'] Tensor(6.")
+
+
+def test_native_code_is_compiled_without_process_groups_and_users(tmp_path):
+    done = ran(tmp_path, HIDDEN, TRAINS)
+    assert (done.returncode, done.stderr) == (0, "")

@@ -1,0 +1,55 @@
+"""Operations whose kernel is NumPy's are plain loops in C."""
+
+import numpy as np
+import pytest
+
+from miniml import ops
+from tests.frame.native import needs_compiler
+from tests.unit.export.test_export_c import aligned, built, bytes_of, compiler, pointers, ran, rng
+
+__all__ = ["compiler", "rng"]
+pytestmark = needs_compiler
+
+
+def whole_numbers(rng, dtype, *shape):
+    info = np.iinfo(dtype)
+    return rng.integers(info.min, info.max, shape, dtype, endpoint=True)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "x", "y", "turned"),
+    [
+        (np.int32, (3, 5), (5, 4), (False, False)),
+        (np.int8, (2, 1, 5, 3), (3, 4, 5), (True, True)),
+        (np.int64, (5,), (2, 5, 4), (False, False)),
+        (np.uint8, (2, 4, 5), (5,), (False, False)),
+    ],
+)
+def test_products_of_integers_wrap_as_numpys(rng, tmp_path, compiler, dtype, x, y, turned):
+    a, b = whole_numbers(rng, dtype, *x), whole_numbers(rng, dtype, *y)
+    (out,), _ = ran(compiler, lambda a, b: ops.matmul(a, b, *turned), tmp_path, a, b)
+    sides = [v.swapaxes(-1, -2) if t else v for v, t in zip((a, b), turned, strict=True)]
+    np.testing.assert_array_equal(out, np.matmul(*sides))
+
+
+def test_rows_with_a_one(rng, tmp_path, compiler):
+    indices = np.array([[0, 3], [-1, 2]], np.int32)
+    (out,), _ = ran(compiler, lambda i: ops.one_hot(i, 3), tmp_path, indices)
+    np.testing.assert_array_equal(out, indices[..., None] == np.arange(3))
+
+
+@pytest.mark.parametrize("axis", [0, 1, -1])
+def test_elements_along_an_axis(rng, tmp_path, compiler, axis):
+    x = rng.standard_normal((3, 4, 5))
+    shape = [3, 4, 5]
+    shape[axis] = 2
+    shape[axis - 1] = 1
+    indices = rng.integers(-x.shape[axis], x.shape[axis], shape)
+    fn = lambda x, i: ops.take_along_axis(x, i, axis)  # noqa: E731
+    (out,), _ = ran(compiler, fn, tmp_path, x, indices)
+    np.testing.assert_array_equal(out, np.take_along_axis(x, indices, axis))
+    indices[0, 0, 0] = x.shape[axis]
+    library = built(compiler, tmp_path / "net.c")
+    arena = aligned(bytes_of(tmp_path / "net.c", "NET_ARENA_BYTES"))
+    library.net_run(*pointers(arena, x, indices, out))
+    assert np.isnan(out).all()
