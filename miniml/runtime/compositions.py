@@ -7,6 +7,7 @@ kernels, the same that the calls one by one would get, as one straight-line Pyth
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 from ..core.abstract import Abstract, Kind, Shape
@@ -15,7 +16,7 @@ from ..core.parameter import Parameter, Reading, default_generator
 from ..core.settings import current
 from ..core.tensor import Tensor, common_device
 from ..core.trace import Keyed, Partition, eager_trace, partition, use_trace
-from ..graph.ir import Node, Var, is_result
+from ..graph.ir import Node, Rebuild, Var, is_result
 from ..graph.tracing import GraphTrace, TracedTensor, as_tensor
 from .launch import BoundKernel, ignore_errors, prepare, quietly, target_for
 
@@ -80,7 +81,7 @@ class Calls(NamedTuple):
     constants: Mapping[Var, Tensor]
     nodes: Sequence[Node]
     outs: Sequence[Var]
-    result: Callable[[Sequence[Any]], Any]
+    result: Rebuild
     run: Plan
 
 
@@ -93,7 +94,7 @@ def calls_of(
     if made is None or made.trace.has_bprops:
         return None
     trace, device = made.trace, made.trace.device
-    outs, result = made.outs, made.result.emptied().filled
+    outs, result = made.outs, _rebuild(made.result)
     every = [v for node in trace.nodes for v in node.outputs]
     made.outs, made.result = every, partition(every, lambda _: True)
     run = made.plan()
@@ -102,6 +103,13 @@ def calls_of(
     constants = {v: Tensor.wrap(v.abstract.value, device) for v in trace.constants.values()}
     name = getattr(fn, "__name__", "composition")
     return Calls(name, trace.inputs, constants, trace.nodes, outs, result, run)
+
+
+def _rebuild(result: Partition) -> Rebuild:
+    """A function that makes the result of its tensors, without keeping those of the trace alive."""
+    if result.positions == [0] and result.spec.is_leaf():
+        return itemgetter(0)
+    return result.emptied().filled
 
 
 def _sequence(
@@ -170,6 +178,7 @@ class _Sequence:
         self.lines: list[str] = []
         self.owned: set[str] = set()  # names of arrays that the function allocates, without views
         self.last: dict[Var, int] = {}  # the last call that reads a value
+        self.results, self.held = set[Var](), set[str]()  # what is returned, and the names of that
         # Memory that a view may not show to the caller: parameters change, constants must not.
         changing = (Parameter, Reading)
         pairs = zip(trace.inputs, tensors, strict=True)
@@ -186,7 +195,7 @@ class _Sequence:
     def _written(self) -> Plan:
         for var in self.trace.constants.values():
             self.names[var] = self._object("c", var.abstract.value)
-        draws, calls = self._draw(), self._calls()
+        draws, calls, self.results = self._draw(), self._calls(), set(self.outs)
         self.last = {v: i for i, (node, _) in enumerate(calls) for v in node.inputs}
         for i, (node, kernel) in enumerate(calls):
             self._call(node, kernel, i)
@@ -291,7 +300,7 @@ class _Sequence:
         for position in kernel.inplace:
             v = node.inputs[position]
             same = (v.abstract.shape, v.abstract.dtype) == (out.abstract.shape, kernel.dtypes[0])
-            free = self.names[v] in self.owned and v not in self.outs and self.last[v] == i
+            free = self.names[v] in self.owned and v not in self.results and self.last[v] == i
             if same and free:
                 return v
         return None
@@ -304,10 +313,10 @@ class _Sequence:
 
     def _release(self, node: Node, i: int) -> None:
         """Let go of arrays that nothing reads later."""
+        self.held.update(self.names[v] for v in node.outputs if v in self.results)
         ended = {*node.inputs, *node.outputs}
         names = {self.names[v] for v in ended if v in self.names and self.last.get(v, i) <= i}
-        held = {self.names[v] for v in self.outs if v in self.names}
-        unused = sorted(n for n in names - held if n.startswith("t"))
+        unused = sorted(n for n in names - self.held if n.startswith("t"))
         if unused:
             self.lines.append(f"del {', '.join(unused)}")
 
@@ -328,12 +337,19 @@ class _Sequence:
                 first[var] = f"r{i}"
                 self.lines.append(f"r{i} = {text}")
         values = [first[v] for v in self.outs]
-        if self.result.positions == [0] and self.result.spec.is_leaf():
+        tree = self.result.filled(list(map(_Name, values)))
+        if type(tree) is _Name:
             return values[0]
+        if type(tree) in (list, tuple) and all(type(n) is _Name or n is None for n in tree):
+            return f"[{', '.join(map(str, tree))}]" if type(tree) is list else _listed(tree)
         filled = self._object("b", self.result.emptied().filled)
         return f"{filled}([{', '.join(values)}])"
 
 
+class _Name(str):
+    """The name of a tensor in the place that it has in the result."""
+
+
 def _listed(names: Any) -> str:
     """One name, or a tuple of them, as text."""
-    return names if isinstance(names, str) else f"({', '.join(names)},)"
+    return names if isinstance(names, str) else f"({', '.join(map(str, names))},)"

@@ -166,7 +166,10 @@ class EagerTrace(Trace):
         if found is None:
             return None
         key, tensors = ("calls", found[0]), found[1]
-        plan = _plans().get(key, 0)
+        plans = current().plans
+        if plans.version != epoch.now.kernels:
+            plans = _plans()
+        plan = plans.get(key, 0)
         if type(plan) is int:
             plan = self._composed(plan, key, partial(calls_of, fn, args, named, tensors))
         try:
