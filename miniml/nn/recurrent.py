@@ -271,7 +271,7 @@ class RecurrentCell(Cell):
             refuse_shape(self, shape, f"(N, {self.n_in})")
         row = affine(beside(w_x, x), w_x, b_x)
         before = self._states(state, shape[0], row)
-        after = self._of.step(self, row, affine(before[0], w_h, b_h), *before)  # type: ignore[arg-type]
+        after = self._of.step(row, affine(before[0], w_h, b_h), *before)
         return after if states > 1 else after[0]
 
     def _states(self, state: Any, n: int, row: Any) -> list[Any]:
