@@ -58,7 +58,7 @@ endef
 TEST_ENV := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1
 PYTEST := -m pytest --quiet --numprocesses $(JOBS) --dist worksteal
 
-.PHONY: help setup demo test test-deep rates lint unit bench gpu notebooks nvrtc docs format lock clean
+.PHONY: help setup demo test test-deep rates lint unit bench gpu notebooks nvrtc docs gallery format lock clean
 
 help: ## Show this list
 	@echo "miniml: make TARGET"
@@ -152,6 +152,9 @@ gpu: $(STAMP) ## Everything that needs a GPU, in ten minutes (--device cuda-sim 
 
 notebooks: $(STAMP) ## Run the notebooks and store their outputs
 	@$(PY) notebooks/execute.py
+
+gallery: $(STAMP) ## Run the programs in examples/ and store their pictures in docs/gallery (a minute or two)
+	@$(PY) -m examples $(ARGS)
 
 nvrtc: $(CUDA_STAMP) ## Compile every CUDA kernel for every architecture; write what they take into docs/cuda.md
 	@JOBS=$(JOBS) $(PY) -m tools.registers

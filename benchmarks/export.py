@@ -1,8 +1,9 @@
 """Cost of Python around a compiled program: `OMP_NUM_THREADS=1 python -m benchmarks.export`.
 
-The networks of `benchmarks.networks` on one input, by the compiled program and as the C file that
-`export_c` writes, for this machine's vectors, in turns on one thread: medians of CPU time. A call
-of C is one by ctypes, of which half a microsecond is ctypes' own.
+The networks of `benchmarks.networks` on one input, as the C file that `export_c` writes, for this
+machine's vectors, beside the compiled program and beside onnxruntime on the model that
+`ml.onnx.save` writes: each pair in turns on one thread, medians of CPU time. A call of C is one by
+ctypes, of which half a microsecond is ctypes' own.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnxruntime
 
 import miniml as ml
 from benchmarks.measure import compare, machine
@@ -55,11 +57,21 @@ def in_c(fn: Callable[[Any], Any], x: Array, folder: Path) -> tuple[Callable[[],
     return call, out
 
 
+def in_onnxruntime(fn: Callable[[Any], Any], x: Array, folder: Path) -> Callable[[], Array]:
+    """The call of a session on one thread."""
+    ml.onnx.save(fn, folder / "net.onnx", x)
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    session = onnxruntime.InferenceSession(folder / "net.onnx", options)
+    given = {session.get_inputs()[0].name: x}
+    return lambda: session.run(None, given)[0]
+
+
 def main() -> None:
     """Print a row for each network."""
     print(machine())
-    print("| network, one input | in C, us | program in Python, us | ratio | quartiles |")
-    print("|---|---|---|---|---|")
+    print("| network, one input | in C, us | program in Python, us | ratio | quartiles | ", end="")
+    print("onnxruntime, us | ratio | quartiles |\n|---|---|---|---|---|---|---|---|")
     with tempfile.TemporaryDirectory() as folder, ml.context(threads=1):
         for name, problem in PROBLEMS.items():
             weights = {key: ml.Parameter(w, name=key) for key, w in problem.weights.items()}
@@ -74,7 +86,12 @@ def main() -> None:
             np.testing.assert_allclose(out, program(x).asnumpy(), 1e-4, 1e-5)
             found = compare(call, lambda program=program, x=x: program(x), clock=time.thread_time)
             times = f"{found.ours * 1e6:.1f} | {found.theirs * 1e6:.1f}"
-            print(f"| {name} | {times} | {found.ratio:.2f} | {found.low:.2f} to {found.high:.2f} |")
+            row = f"| {name} | {times} | {found.ratio:.2f} | {found.low:.2f} to {found.high:.2f} |"
+            other = in_onnxruntime(fn, problem.x, Path(folder))
+            np.testing.assert_allclose(out, other(), 1e-4, 1e-5)
+            found = compare(call, other, clock=time.thread_time)
+            shown = f"{found.ratio:.2f} | {found.low:.2f} to {found.high:.2f}"
+            print(f"{row} {found.theirs * 1e6:.1f} | {shown} |", flush=True)
 
 
 if __name__ == "__main__":

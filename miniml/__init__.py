@@ -62,7 +62,7 @@ from .runtime.observe import debug_nans as debug_nans
 from .runtime.observe import hooks as hooks
 from .runtime.observe import profile as profile
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 # Modules of the core that stood here before: programs import from these paths.
 for _name in ("abstract", "dtype", "errors", "infer", "parameter", "primitive", "tensor"):
@@ -81,6 +81,7 @@ Tensor._namespace = _array_namespace
 if typing.TYPE_CHECKING:  # checkers read the imports
     from . import array_api as array_api
     from . import data as data
+    from . import distributed as distributed
     from . import export as export
     from . import grad as grad
     from . import interop as interop
@@ -100,8 +101,8 @@ if typing.TYPE_CHECKING:  # checkers read the imports
     from .train import train_step as train_step
     from .viz import draw as draw
 else:  # imported where they are first used: whoever runs a graph needs none of them
-    _LATER = ("array_api", "data", "export", "grad", "interop", "nn", "onnx", "optim", "testing")
-    _LATER += ("train", "viz")
+    _LATER = ("array_api", "data", "distributed", "export", "grad", "interop", "nn", "onnx")
+    _LATER += ("optim", "testing", "train", "viz")
     _OF = {"recompute": "nn.container", "draw": "viz", "vmap": "grad.batching"}
     _OF |= {"elementwise": "grad.formula", "from_dlpack": "array_api.functions"}
     _OF["export_c"] = "export"

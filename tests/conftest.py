@@ -71,6 +71,11 @@ WHEELS_OF_CUDA = platform.machine() in ("x86_64", "aarch64") and platform.libc_v
 # What opens pages.
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 
+# mpi4py, and the launcher that the wheel of an MPI library puts beside Python.
+HAS_MPI = _installed("mpi4py") and os.path.exists(
+    os.path.join(os.path.dirname(sys.executable), "mpiexec")
+)
+
 # How a reason for skipping may begin, and whether it is true of this machine.
 HONEST_SKIPS = {
     "no GPU": GPUS == 0,
@@ -80,6 +85,7 @@ HONEST_SKIPS = {
     "no torch": not _installed("torch"),
     "no jax": not _installed("jax"),
     "no onnx": not _installed("onnx"),
+    "no mpi4py": not HAS_MPI,
     "no NVRTC": not WHEELS_OF_CUDA,
     "no cuBLAS": not _installed("nvidia-cublas", "nvidia-cublas-cu12"),
     "no C++ compiler": not HAS_CXX,

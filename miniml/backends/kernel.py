@@ -219,7 +219,7 @@ class KernelEntry:
     where: str = ""
     module: str = ""
     derived: bool = False  # from another kernel, and gives way to one that is registered
-    said: Literal["", "own", "inherited"] = ""  # by the class of the primitive, or a base of it
+    by_class: Literal["", "own", "inherited"] = ""  # by the class of the primitive, or a base of it
     key: tuple[object, ...] = field(init=False)
 
     def __post_init__(self) -> None:

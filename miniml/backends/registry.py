@@ -215,7 +215,7 @@ def _file(entry: KernelEntry) -> None:
         if other.key == entry.key:
             if entry.derived and not other.derived:
                 return
-            replaced = other.derived or other.said == "inherited"
+            replaced = other.derived or other.by_class == "inherited"
             if not (replaced or _same_author(other, entry)):
                 _refuse_taken(entry, other)
             _note_edit(entry, other)
@@ -352,7 +352,7 @@ def register_row(spec: OpSpec, row: Row, module: str, where: str, redefined: boo
     mine = {(e.device, e.key) for e in made}
     others = _entries(spec.name)
     same = [e for e in others if (e.device, e.key) in mine]
-    old = [e for e in others if e.said or (redefined and e.module == module and e in same)]
+    old = [e for e in others if e.by_class or (redefined and e.module == module and e in same)]
     for entry in same:
         if entry not in old:
             _refuse_taken(entry, entry)
@@ -380,7 +380,7 @@ def _of_row(
         body = replace(body, unit=family and f"{family} {parsed}")
     entry = KernelEntry(
         spec.name, device, parsed, BUILTIN, body, inplace=shared, total=ufunc, where=where,
-        owner=f"{module}.{spec.name}", module=module, said="inherited" if inherited else "own",
+        owner=f"{module}.{spec.name}", module=module, by_class="inherited" if inherited else "own",
     )  # fmt: skip
     refuse_rebinding(spec.name, inspect.unwrap(body) if callable(body) else body)
     _check_entry(entry, spec)

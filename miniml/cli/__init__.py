@@ -14,6 +14,7 @@ from ..core.errors import MinimlError, NonFiniteError
 
 COMMANDS = {
     "demo": "train a small network on handwritten digits",
+    "new": "a small project to start from, with a primitive, a network and tests",
     "doctor": "versions, BLAS, compiler, GPU: what is on, what is missing, how to get it",
     "cache": "compiled kernels on disk: how many, how large, how old",
     "show": "one primitive: definition, gradient, kernels, tests",

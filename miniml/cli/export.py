@@ -14,6 +14,7 @@ from ..core.errors import MinimlError
 from ..core.tensor import Array
 from ..export.exporter import exported
 from ..export.web import export_web
+from ..graph.ir import Graph
 from ..graph.saved import load_graph
 from ..nn import Cell, CrossEntropyLoss
 from ..optim import SGD
@@ -57,14 +58,13 @@ def add(command: ArgumentParser) -> None:
         "net_load reads (default: %(default)s)",
     )  # fmt: skip
     command.add_argument(
-        "--web", metavar="FOLDER",
-        help="write a page instead, FOLDER/index.html, with --net as WebAssembly: one draws an "
-        "image of the type of --input, and it shows the scores",
-    )  # fmt: skip
+        "--quantize", choices=["int8"], help="products by weights in int8; with --calibrate"
+    )
     command.add_argument(
-        "--learn", type=float, metavar="LR",
-        help="the page learns what its user corrects, by SGD at this rate",
+        "--calibrate", metavar="FILE.npy",
+        help="inputs as those of use, along the first axis: they set the scales of activations",
     )  # fmt: skip
+    _add_page(command)
     command.add_argument(
         "--native", action="store_true",
         help="vectors as wide as this machine's, for -march=native (default: 16 bytes)",
@@ -74,6 +74,23 @@ def add(command: ArgumentParser) -> None:
         help="a module or file.py that registers primitives and kernels of your own; first",
     )  # fmt: skip
     command.set_defaults(run=run)
+
+
+def _add_page(command: ArgumentParser) -> None:
+    """Add the options of the page that `--web` writes."""
+    command.add_argument(
+        "--web", metavar="FOLDER",
+        help="write a page instead, FOLDER/index.html, with --net as WebAssembly: one draws an "
+        "image of the type of --input, and it shows the scores",
+    )  # fmt: skip
+    command.add_argument(
+        "--levels", type=float, nargs=2, default=(0.0, 1.0), metavar=("WHITE", "INK"),
+        help="pixels of white paper and of ink on the page (default: 0 and 1)",
+    )  # fmt: skip
+    command.add_argument(
+        "--learn", type=float, metavar="LR",
+        help="the page learns what its user corrects, by SGD at this rate",
+    )  # fmt: skip
 
 
 def _dimension(text: str) -> tuple[str, int]:
@@ -91,14 +108,38 @@ def run(options: Namespace) -> int:
     if options.web is not None:
         return _page(options, model, inputs)
     target = "native" if options.native else None
-    made = exported(model, options.output, inputs, options.name, target, options.weights)
+    made = exported(
+        model, options.output, inputs, options.name, target, options.weights, options.quantize,
+        _calls(options, model, inputs),
+    )  # fmt: skip
     size = made.source.stat().st_size
     print(f"{made.source}: {size:,} bytes of text, and {made.header}")
     where = f"in {made.weights}" if made.weights else "constants in the program"
     print(f"parameters {made.parameters:,} bytes, {where}")
+    if made.report is not None:
+        print(made.report)
     print(f"arena      {made.arena:,} bytes, which the caller provides")
     print(f"work       {made.flops:,} operations in floating point a call")
     return 0
+
+
+def _calls(options: Namespace, model: Any, inputs: list[Array]) -> list[Array]:
+    """The calibration data, cut into inputs of the model."""
+    if options.calibrate is None:
+        return []
+    try:
+        rows = np.load(options.calibrate, allow_pickle=False)
+    except (OSError, ValueError) as error:
+        raise MinimlError(f"{options.calibrate} is no file of numpy.save: {error}") from None
+    shapes = [v.abstract.shape for v in model.inputs] if isinstance(model, Graph) else []
+    shape = (*shapes, *(x.shape for x in inputs))[0]
+    if len(shape) != rows.ndim or not shape or len(rows) < shape[0]:
+        raise MinimlError(
+            f"{options.calibrate} has shape {rows.shape}; give inputs of shape {shape}, one or "
+            "more along the first axis"
+        )
+    count = len(rows) // shape[0]
+    return [rows[i * shape[0] : (i + 1) * shape[0]] for i in range(count)]
 
 
 def _page(options: Namespace, model: Any, inputs: list[Array]) -> int:
@@ -111,7 +152,8 @@ def _page(options: Namespace, model: Any, inputs: list[Array]) -> int:
     if options.learn is not None:
         optimizer = SGD(model.trainable_params(), options.learn)
         step = train_step(model, CrossEntropyLoss(), optimizer)
-    made = export_web(model, options.web, inputs[0], step)
+    white, ink = options.levels
+    made = export_web(model, options.web, inputs[0], step, (white, ink))
     print(f"{made.page}: {made.page.stat().st_size:,} bytes; it needs no server and no other file")
     print(f"{made.module}: {made.module.stat().st_size:,} bytes, the module in it")
     return 0

@@ -17,7 +17,7 @@ from ..backends import registry
 from ..backends.kernel import Expression, KernelEntry, RawSource
 from ..core.bprop import bprop_getters
 from ..core.errors import MinimlError
-from ..core.facts import told
+from ..core.facts import stated
 from ..core.primitive import Primitive, primitives
 from ..nn import Cell
 from .named import fold, load, near
@@ -93,9 +93,9 @@ def _headline(primitive: type[Primitive]) -> str:
     lines += (
         [f"const inputs: {', '.join(primitive.const_inputs)}"] if primitive.const_inputs else []
     )
-    lines += told(primitive)
+    lines += stated(primitive)
     lines += (
-        ["effect: state, so it keeps its place in the program"]
+        [f"effect: {primitive.effect}, so it keeps its place in the program"]
         if primitive.effect != "pure"
         else []
     )

@@ -116,14 +116,10 @@ INSTEAD = {
     "isinstance(x, ml.Tensor)": "is_tensor",
     # layers and losses
     "nn.Cell, with construct": "Module",
-    "nn.LSTM(n_in, n), nn.GRU or nn.RNN; of one step: T = 1, with a state": (
-        "RNNCell LSTMCell GRUCell"
-    ),
     "nn.MultiHeadAttention(d, heads), batch first": "MultiheadAttention",
-    "nn.TransformerEncoderLayer(d, heads, hidden), several in nn.Sequential or nn.CellList": (
-        "Transformer TransformerEncoder"
-    ),
-    "nn.TransformerDecoderLayer(d, heads, hidden), several in nn.CellList": "TransformerDecoder",
+    "nn.TransformerEncoder(layers) and nn.TransformerDecoder(layers)": "Transformer",
+    "nn.WeightNorm(layer)": "weight_norm parametrizations",
+    "nn.SpectralNorm(layer)": "spectral_norm",
     "nn.SinusoidalPositions(d), nn.LearnedPositions(length, d) or nn.RotaryPositions(d)": (
         "PositionalEncoding PositionalEmbedding RotaryEmbedding RotaryPositionalEmbeddings"
     ),
@@ -134,7 +130,7 @@ INSTEAD = {
     "nn.Sequential(...)": "SequentialCell",
     "nn.CellList([...])": "ModuleList",
     "nn.CellDict({...})": "ModuleDict",
-    "one attribute for each, as self.w = ml.Parameter(value)": "ParameterList ParameterDict",
+    "one attribute for each, as self.w = ml.Parameter(value)": "ParameterDict",
     "nn.GlobalAvgPool()": "GlobalAvgPool1d GlobalAvgPool2d GlobalAvgPool3d",
     "nn.GlobalMaxPool()": "GlobalMaxPool1d GlobalMaxPool2d GlobalMaxPool3d",
     "nn.ConvTranspose2d": "Conv2dTranspose",
@@ -166,7 +162,6 @@ INSTEAD = {
     "ops.pad(x, padding, mode='wrap'), with a pair for each axis, in construct": (
         "CircularPad1d CircularPad2d CircularPad3d"
     ),
-    "nn.BatchNorm2d(c), of x reshaped to (N, C, D, H * W)": "BatchNorm3d",
     "nn.InstanceNorm2d(c), of x reshaped to (N, C, D, H * W)": "InstanceNorm3d",
     "nn.Dropout2d(p), of x reshaped to (N, C, D, H * W)": "Dropout3d",
     "nn.Dropout(p)": "AlphaDropout alpha_dropout",
@@ -227,27 +222,29 @@ INSTEAD = {
     "optim.SGD(params, lr, momentum=0.9)": "Momentum",
     "optim.AdamW(params, lr, weight_decay=0.01)": "AdamWeightDecay",
     "optim.RMSprop(params, lr)": "RMSProp",
-    "optim.Optimizer, of which a subclass defines rule": (
-        "Adadelta NAdam RAdam Adamax ASGD Adafactor Muon Rprop"
-    ),
+    "optim.Optimizer, of which a subclass defines rule": ("Adamax ASGD Adafactor Muon Rprop"),
     "opt.lr = value, between steps, or a schedule for lr, such as optim.cosine(0.1, steps=1000)": (
-        "lr_scheduler set_lr LRScheduler LambdaLR MultiplicativeLR CyclicLR "
-        "ConstantLR CosineAnnealingWarmRestarts"
+        "lr_scheduler set_lr LRScheduler LambdaLR MultiplicativeLR CyclicLR ConstantLR"
     ),
     "optim.step_decay(lr, every), for the lr of an optimizer": (
         "StepLR ExponentialLR ExponentialDecay"
     ),
     "optim.cosine(lr, steps), for the lr of an optimizer": "CosineAnnealingLR CosineDecay",
+    "optim.warm_restarts(lr, steps), for the lr of an optimizer": "CosineAnnealingWarmRestarts",
     "optim.polynomial(lr, steps), for the lr of an optimizer": "PolynomialLR PolynomialDecay",
     "optim.warmup(steps, then), for the lr of an optimizer": "LinearLR WarmUpLR",
     "optim.one_cycle(lr, steps), for the lr of an optimizer": "OneCycleLR",
     "optim.chained(schedules, milestones), for the lr of an optimizer": (
         "SequentialLR ChainedScheduler MultiStepLR"
     ),
-    "optim.OnPlateau(lr), for the lr of an optimizer": "ReduceLROnPlateau",
+    "optim.OnPlateau(lr), for the lr of an optimizer; in fit train.ReduceRate()": (
+        "ReduceLROnPlateau"
+    ),
+    "train.find_rate(model, x, y)": "lr_find lr_finder LRFinder",
     "optim.clip_by_global_norm(gradients, clip)": "utils clip_grad_norm clip_grad_norm_",
     "optim.clip_by_value(gradients, clip)": "clip_grad_value_",
-    "optim.EMA(opt, decay)": "AveragedModel swa_utils ExponentialMovingAverage",
+    "optim.EMA(opt, decay)": "ExponentialMovingAverage",
+    "optim.SWA(opt, start)": "AveragedModel swa_utils",
     "ml.train_step(net, loss_fn, opt)": "TrainOneStepCell WithLossCell",
     "train.Model(net, loss_fn, opt), which has fit, evaluate and predict": (
         "Trainer LightningModule"
@@ -262,7 +259,13 @@ INSTEAD = {
     "data.DataLoader(x, y, size=64, seed=0), which shuffles by the seed": (
         "Sampler RandomSampler BatchSampler SequentialSampler"
     ),
-    "a generator of batches": "IterableDataset",
+    "data.Stream(samples, size=64)": "IterableDataset",
+    "data.weighted(weights), for sampler= of a DataLoader": "WeightedRandomSampler",
+    "data.bucketed(lengths), for sampler= of a DataLoader": "BucketIterator",
+    "data.class_weights(labels)": "compute_class_weight",
+    "data.random_affine(degrees)": "RandomAffine RandomRotation",
+    "data.random_erase()": "RandomErasing",
+    "train.auc()": "roc_auc_score AUC AUROC",
     "data.split(rows, share), which gives row numbers": "random_split train_test_split Subset",
     # the package
     "ml.Tensor(data)": "as_tensor from_numpy array asarray FloatTensor",
@@ -303,9 +306,10 @@ KEYWORDS = {
     "correction=": "unbiased ddof",
     "depth=": "num_classes",
     "size=": "batch_size",
-    "seed=0, which shuffles; None keeps the order": "shuffle sampler",
-    "prefetch=2, for a thread that makes batches ahead": "num_workers prefetch_factor",
-    "transform=, which is given a batch of rows": "collate_fn",
+    "seed=0, which shuffles; None keeps the order": "shuffle",
+    "workers=2, for processes, or prefetch=2, for a thread": "num_workers",
+    "prefetch=": "prefetch_factor",
+    "collate=": "collate_fn",
     "bias=": "has_bias use_bias",
     "in_features=": "input_dim",
     "out_features=": "output_dim units",
@@ -346,6 +350,9 @@ KEYWORDS = {
     ),
     "is_causal=": "causal tgt_is_causal",
     "epochs=": "max_epochs num_epochs",
+    "fit(x, y, weights, epochs=3), with a loss of nn.SampleWeighted": "sample_weight",
+    "validation=(x, y), of rows that data.split(len(x), share) gives": "validation_split",
+    "a loss with weights, as nn.CrossEntropyLoss(weight=data.class_weights(y))": "class_weight",
     "show=": "verbose",
     "validation=": "val_data validation_data val_loader",
     "mode=": "larger_is_better",

@@ -12,8 +12,8 @@ from importlib import import_module
 from pkgutil import iter_modules
 
 FAMILIES = (
-    "attention", "control", "create", "decomposition", "elementwise", "fourier", "images", "index",
-    "linalg", "norm", "random", "reduce", "shape",
+    "attention", "collective", "control", "create", "decomposition", "elementwise", "fourier",
+    "images", "index", "linalg", "norm", "random", "reduce", "shape",
 )  # fmt: skip
 
 

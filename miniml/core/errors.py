@@ -150,6 +150,10 @@ class InUseError(MinimlError, RuntimeError):
     """Parameters are used by a step that this call interrupted, or that waits for this call."""
 
 
+class DistributedError(MinimlError, RuntimeError):
+    """Ranks of a group do not do the same, or one of them is missing."""
+
+
 class NonFiniteError(MinimlError, FloatingPointError):
     """A NaN or an infinity appeared where the run was told to stop on one."""
 

@@ -152,7 +152,7 @@ def _check_names(cls: Any, fact: str, known: tuple[str, ...], of: str) -> None:
         )
 
 
-def told(cls: type[Facts]) -> list[str]:
+def stated(cls: type[Facts]) -> list[str]:
     """The facts of a class in words, where it says another than most do."""
     said = {name: getattr(cls, name) for name in (*_CHOICES, "linear", "images")}
     return [

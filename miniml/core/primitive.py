@@ -97,7 +97,8 @@ class Primitive(Facts):
     default the parameters of infer_shape. outputs: names of the outputs, or "*parts" for a number
     that depends on the instance. like: the input whose shape and dtype the outputs have where no
     rule gives them. const_inputs: inputs that must be known when the call is made. effect: "pure",
-    or "state" to keep program order. promote: True casts inputs to their common dtype before
+    "ordered" to keep the order of the program, as between ranks, or "state" to write to its first
+    input too. promote: True casts inputs to their common dtype before
     inference, "float" also casts integers to a float, a tuple of names casts only those inputs to
     a dtype common among themselves. commutative: the order of the inputs does not matter.
     dynamic_outputs: the outputs' shapes depend on values, so the primitive runs only eagerly.
@@ -124,7 +125,7 @@ class Primitive(Facts):
     outputs: ClassVar[tuple[str, ...] | str] = ("out",)
     const_inputs: ClassVar[tuple[str, ...]] = ()
     like: ClassVar[str] = ""
-    effect: ClassVar[Literal["pure", "state"]] = "pure"
+    effect: ClassVar[Literal["pure", "ordered", "state"]] = "pure"
     promote: ClassVar[Promote] = False
     commutative: ClassVar[bool] = False
     dynamic_outputs: ClassVar[bool] = False

@@ -1,21 +1,30 @@
-"""Data: batches of arrays and sequences, transforms of images, text as numbers, splits, digits."""
+"""Data: batches of arrays, sequences and streams, their order, images, text, splits, digits."""
 
 import typing
 
 from ..core import hints
+from .augment import chain as chain
+from .augment import cutmix as cutmix
+from .augment import mixup as mixup
+from .augment import normalize as normalize
+from .augment import pad_images as pad_images
+from .augment import random_affine as random_affine
+from .augment import random_crop as random_crop
+from .augment import random_erase as random_erase
+from .augment import random_flip as random_flip
 from .loader import DataLoader as DataLoader
 from .loader import minibatches as minibatches
+from .sampling import Stream as Stream
+from .sampling import bucketed as bucketed
+from .sampling import class_weights as class_weights
+from .sampling import stratified as stratified
+from .sampling import weighted as weighted
 from .sets import Digits as Digits
 from .sets import Vocabulary as Vocabulary
-from .sets import chain as chain
 from .sets import k_fold as k_fold
 from .sets import load_digits as load_digits
 from .sets import next_tokens as next_tokens
-from .sets import normalize as normalize
-from .sets import pad_images as pad_images
 from .sets import pad_sequences as pad_sequences
-from .sets import random_crop as random_crop
-from .sets import random_flip as random_flip
 from .sets import split as split
 from .sets import stratified_split as stratified_split
 

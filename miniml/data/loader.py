@@ -1,27 +1,41 @@
-"""DataLoader: batches of one size, in an order fixed by seed and epoch; and prefetching."""
+"""DataLoader: batches of one size, in an order fixed by seed and epoch.
+
+In order: the loader; how a batch is made, here or in a worker process; checks of sources; worker
+processes; prefetching.
+"""
 
 from __future__ import annotations
 
 import math
+import pickle
+import random
+from collections import deque
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from contextvars import copy_context
+from dataclasses import dataclass
 from functools import partial
 from inspect import signature
+from multiprocessing import get_context
 from queue import SimpleQueue
+from signal import SIG_BLOCK, SIG_SETMASK, SIGINT, pthread_sigmask
 from threading import Thread
 from typing import Any, TypeVar
 
 import numpy as np
 import optree
 
+from ..backends.group import Group, of_several
 from ..core.access import uninterrupted
-from ..core.errors import MinimlError, ShapeError
+from ..core.errors import MinimlError, ShapeError, ValueRefusedError
 from ..core.hints import Constructed
 from ..core.options import count, flag, integer
 from ..core.tensor import Array, Tensor
-from .sets import Transform
+from .augment import Transform
 
 Batches = Generator[tuple[Any, ...], None, None]
+Sampler = Callable[[int, np.random.Generator], Array]  # (size, draw): the row numbers of an epoch
 T = TypeVar("T")
 Made = Callable[[], T]  # returns the item, or raises the error of making it
 
@@ -38,10 +52,29 @@ class DataLoader(Constructed):
     the rows that fill no whole batch, different ones in each epoch: a step is then compiled for one
     shape only.
 
+    sampler: the order of an epoch in place of a shuffled one, as `data.weighted(weights)`,
+    `stratified(labels)` or `bucketed(lengths)` give it, or a function (size, generator) of yours.
+    collate: makes the batch of a list of samples (the rows of each source as a tuple; of a single
+    source its items), where they cannot be stacked: a tuple (x, *labels).
+
     transform: called with the first source's rows of a batch and a NumPy Generator, fixed by (seed,
-    epoch, number of the batch), returns the rows to use instead; see `random_crop`. prefetch: a
-    thread makes up to this many batches ahead, the same in the same order, while the program
-    computes: for sources and transforms that take as long as a step.
+    epoch, number of the batch), returns the rows to use instead; see `random_crop`. mix: called
+    with the whole batch, then, and such a Generator, returns another one; see `mixup`.
+
+    prefetch: a thread makes up to this many batches ahead, the same in the same order, while the
+    program computes. workers: so many processes take the items of sources that are no arrays,
+    collate, transform and mix, where these take longer than a step in Python code; prefetch is then
+    by default twice as many. They are spawned at the first batch, so a script needs its `if
+    __name__ == "__main__":`, and what they are given has to pickle; batches stay the same, since
+    `np.random` and `random` are seeded for each, too. An error in one is raised here with its
+    traceback. They end with the loader, and leave Ctrl-C to this process.
+
+    group: the ranks that share each batch, as `ml.distributed.init()` gives it. size is then that
+    of the whole batch, which the ranks divide among them in equal parts, in the order of the rows:
+    rank r of n gets the r-th n-th, so that n ranks see together what one sees alone, and training
+    may go on with another n. With drop_last=False a last batch that n does not divide is filled up
+    with rows from its own beginning, which then count twice. transform and mix see a rank's part,
+    with numbers of its own. ValueRefusedError for a size that n does not divide.
 
     Each iteration is the next epoch, from `epoch` on. `batches` gives any epoch from any batch on,
     so these two numbers are the whole state. ShapeError for unequal lengths and for no rows,
@@ -56,6 +89,11 @@ class DataLoader(Constructed):
         drop_last: bool = True,
         transform: Transform | None = None,
         prefetch: int = 0,
+        sampler: Sampler | None = None,
+        collate: Callable[[list[Any]], Any] | None = None,
+        mix: Transform | None = None,
+        workers: int = 0,
+        group: Group | None = None,
     ) -> None:
         self.sources: tuple[Any, ...] = tuple(
             [optree.tree_map(_as_rows, s, is_leaf=_is_leaf, none_is_leaf=True) for s in sources]
@@ -66,9 +104,21 @@ class DataLoader(Constructed):
         self.seed = None if seed is None else integer("DataLoader", "seed", seed, 0, math.inf)
         self.drop_last = flag("DataLoader", "drop_last", drop_last)
         self.prefetch = count("DataLoader", "prefetch", prefetch, 0)
-        self.transform, self.epoch = transform, 0
-        if transform is not None:
-            _check_transform(transform)
+        self.sampler, self.epoch = sampler, 0
+        self.transform, self.collate, self.mix = transform, collate, mix
+        for name in ("transform", "mix", "sampler"):
+            if getattr(self, name) is not None:
+                _check_called(name, getattr(self, name))
+        self.workers = count("DataLoader", "workers", workers, 0)
+        self._pool: Pool | None = None
+        self.group = of_several("DataLoader", group)
+        if self.group is not None and self.size % self.group.size:
+            raise ValueRefusedError(
+                f"DataLoader got size={self.size}, which {self.group.size} ranks cannot divide in "
+                f"equal parts; give a multiple of {self.group.size}"
+            )
+        if workers:
+            _check_pickles(self._making())
 
     def __repr__(self) -> str:
         return f"DataLoader({self.rows:,} rows, size={self.size}, {len(self):,} batches)"
@@ -83,32 +133,61 @@ class DataLoader(Constructed):
 
     def batches(self, epoch: int, start: int = 0) -> Batches:
         """The batches of an epoch, from batch number `start` on."""
-        order = np.arange(self.rows)
-        if self.seed is not None:
-            np.random.default_rng((self.seed, epoch)).shuffle(order)
-        return self._ahead(self._cut(order, range(start, len(self)), epoch))
+        return self._ahead(self._order(epoch), range(start, len(self)), epoch)
+
+    def _order(self, epoch: int) -> Array:
+        order, draw = np.arange(self.rows), np.random.default_rng((self.seed or 0, epoch))
+        if self.sampler is not None:
+            order = np.asarray(self.sampler(self.size, draw))
+            if order.shape != (self.rows,) or order.dtype.kind not in "iu":
+                raise ShapeError(
+                    f"DataLoader got {order.dtype}{list(order.shape)} from the sampler; expected "
+                    f"{self.rows} row numbers, as many as there are rows"
+                )
+        elif self.seed is not None:
+            draw.shuffle(order)
+        return order
 
     def every_row(self) -> Batches:
-        """All rows once, in their own order, those that drop_last leaves out included."""
-        return self._ahead(self._cut(np.arange(self.rows), range(-(-self.rows // self.size)), 0))
+        """All rows once, in their own order, those that drop_last leaves out included; of a group,
+        those of the parts that this rank gets."""
+        return self._ahead(np.arange(self.rows), range(-(-self.rows // self.size)), 0)
 
-    def _ahead(self, batches: Batches) -> Batches:
-        return prefetched(batches, self.prefetch) if self.prefetch else batches
+    def _ahead(self, order: Array, numbers: range, epoch: int) -> Batches:
+        """Batches of these numbers, made ahead if that is asked for."""
+        calls = self._calls(order, numbers, epoch)
+        if not self.workers:
+            making = self._making()
+            batches = (making(*call) for call in calls)
+            return prefetched(batches, self.prefetch) if self.prefetch else batches
+        if self._pool is None or self._pool.broken:
+            self._pool = Pool(self.workers, self._making())
+        return self._pool.made(calls, max(self.prefetch or 2 * self.workers, self.workers))
 
-    def _cut(self, order: Array, numbers: range, epoch: int) -> Batches:
-        sources: Any = self.sources
-        leaves, spec = optree.tree_flatten(sources, is_leaf=_is_leaf, none_is_leaf=True)
-        takes = [_taker(leaf) for leaf in leaves]
+    def _calls(self, order: Array, numbers: range, epoch: int) -> Iterator[tuple[Any, ...]]:
+        """The arguments of `Making` for each batch: its rows of arrays, and numbers."""
+        takes = [_taker(leaf) for leaf in self._leaves()[0]]
+        rank, ranks = (0, 1) if self.group is None else (self.group.rank, self.group.size)
         for number in numbers:
             rows = order[number * self.size : (number + 1) * self.size]
-            batch: Any = spec.unflatten([take(rows) for take in takes])
-            if self.of_tuples:
-                (batch,) = batch
-            if self.transform is None:
-                yield batch
-            else:
-                draw = np.random.default_rng((self.seed or 0, epoch, number))
-                yield (self.transform(batch[0], draw), *batch[1:])
+            if ranks > 1:
+                each = -(-len(rows) // ranks)
+                rows = np.resize(rows, each * ranks)[rank * each : (rank + 1) * each]
+            yield [take and take(rows) for take in takes], rows, epoch, number * ranks + rank
+
+    def _leaves(self) -> tuple[list[Any], Any]:
+        sources: Any = self.sources
+        return optree.tree_flatten(sources, is_leaf=_is_leaf, none_is_leaf=True)
+
+    def _making(self) -> Making:
+        leaves, spec = self._leaves()
+        datasets = [None if isinstance(leaf, np.ndarray) else leaf for leaf in leaves]
+        seed = self.seed or 0
+        return Making(datasets, spec, self.of_tuples, seed, self.transform, self.collate, self.mix)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Copies and pickles have worker processes of their own."""
+        return {**vars(self), "_pool": None}
 
 
 def minibatches(
@@ -120,16 +199,98 @@ def minibatches(
     return DataLoader(*sources, size=size, seed=seed, drop_last=drop_last).batches(epoch)
 
 
-def _check_transform(transform: Any) -> None:
-    """MinimlError for a transform that cannot be called with rows and a generator."""
+# --- How a batch is made --------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Making:
+    """Makes a batch of rows of arrays, and of items of datasets, which are None for arrays."""
+
+    datasets: list[Any]
+    spec: Any
+    of_tuples: bool
+    seed: int
+    transform: Transform | None
+    collate: Callable[[list[Any]], Any] | None
+    mix: Transform | None
+
+    def __call__(self, given: list[Any], rows: Array, epoch: int, number: int) -> tuple[Any, ...]:
+        batch = self._collated(self._items(given, rows))
+        if self.transform is None and self.mix is None:
+            return batch
+        draw = np.random.default_rng((self.seed, epoch, number))
+        if self.transform is not None:
+            batch = (self.transform(batch[0], draw), *batch[1:])
+        return batch if self.mix is None else _batch("mix", self.mix(batch, draw))
+
+    def _items(self, given: list[Any], rows: Array) -> list[Any]:
+        """The rows of each leaf: an array, or a list of the items of a dataset."""
+        pairs = zip(given, self.datasets, strict=True)
+        return [part if d is None else [d[int(row)] for row in rows] for part, d in pairs]
+
+    def _collated(self, leaves: list[Any]) -> tuple[Any, ...]:
+        if self.collate is not None:
+            samples = [self.spec.unflatten(row) for row in zip(*leaves, strict=True)]
+            single = [sample[0] for sample in samples] if len(samples[0]) == 1 else samples
+            return _batch("collate", self.collate(single))
+        parts = [stacked(leaf) if isinstance(leaf, list) else leaf for leaf in leaves]
+        batch: Any = self.spec.unflatten(parts)
+        return batch[0] if self.of_tuples else batch  # type: ignore[no-any-return]
+
+
+def _batch(name: str, batch: Any) -> tuple[Any, ...]:
+    """The batch; MinimlError unless it is a tuple."""
+    if isinstance(batch, (tuple, list)) and batch:
+        return tuple(batch)
+    raise MinimlError(
+        f"DataLoader got a {type(batch).__name__} from {name}; a batch is a tuple (x, *labels)"
+    )
+
+
+def stacked(items: Sequence[Any]) -> Any:
+    """Items of a batch as arrays: of tuples a tuple, a field each."""
+    if isinstance(items[0], tuple):
+        return tuple(stacked(field) for field in zip(*items, strict=True))
+    rows = [np.asarray(item) for item in items]
+    shapes = list(dict.fromkeys(row.shape for row in rows))
+    if len(shapes) > 1:
+        raise ShapeError(
+            f"DataLoader got rows of shapes {shapes[0]} and {shapes[1]} for one batch; give rows "
+            "of one shape, as data.pad_sequences makes them of sequences, or collate="
+        )
+    return np.stack(rows)
+
+
+# --- Checks of sources and of what is called ------------------------------------------------------
+
+
+_CALLED = {
+    "transform": "with a batch of the first source and a NumPy Generator, as in lambda rows, draw: "
+    "rows / 255",
+    "mix": "with a batch and a NumPy Generator, as data.mixup(10) is",
+    "sampler": "with the size of a batch and a NumPy Generator, as data.weighted(weights) is",
+}
+
+
+def _check_called(name: str, function: Any) -> None:
+    """MinimlError for what cannot be called with two arguments."""
     try:
-        signature(transform).bind(None, None)
+        signature(function).bind(None, None)
     except ValueError:  # a C function without a signature
         return
     except TypeError:
         raise MinimlError(
-            f"DataLoader got transform={transform!r}; it is called with a batch of the first "
-            "source and a NumPy Generator, as in lambda rows, draw: rows / 255"
+            f"DataLoader got {name}={function!r}; it is called {_CALLED[name]}"
+        ) from None
+
+
+def _check_pickles(making: Making) -> None:
+    try:
+        pickle.dumps(making)
+    except Exception as error:
+        raise MinimlError(
+            f"DataLoader got workers=, and what they need does not pickle ({error}); give "
+            "datasets, transforms and functions that are defined at the top of a module"
         ) from None
 
 
@@ -176,26 +337,70 @@ def _rows(sources: Any) -> int:
     return lengths[0]
 
 
-def _taker(source: Any) -> Callable[[Array], Any]:
-    """The function that gathers rows of a leaf."""
-    if isinstance(source, np.ndarray):
-        if source.flags.c_contiguous:
-            return partial(source.take, axis=0)
-        return lambda rows: np.ascontiguousarray(source[rows])  # `take` would copy all of it first
-    return lambda rows: _stacked([source[int(row)] for row in rows])
+def _taker(source: Any) -> Callable[[Array], Any] | None:
+    """The function that gathers rows of an array; None for a dataset."""
+    if not isinstance(source, np.ndarray):
+        return None
+    if source.flags.c_contiguous:
+        return partial(source.take, axis=0)
+    return lambda rows: np.ascontiguousarray(source[rows])  # `take` would copy all of it first
 
 
-def _stacked(items: Sequence[Any]) -> Any:
-    if isinstance(items[0], tuple):
-        return tuple(_stacked(field) for field in zip(*items, strict=True))
-    rows = [np.asarray(item) for item in items]
-    shapes = list(dict.fromkeys(row.shape for row in rows))
-    if len(shapes) > 1:
-        raise ShapeError(
-            f"DataLoader got rows of shapes {shapes[0]} and {shapes[1]} for one batch; give rows "
-            "of one shape, as data.pad_sequences makes them of sequences"
+# --- Worker processes -----------------------------------------------------------------------------
+
+
+class Pool:
+    """Processes that make batches; they end when this is dropped."""
+
+    def __init__(self, workers: int, making: Making) -> None:
+        self.broken = False
+        self._executor = ProcessPoolExecutor(
+            workers, get_context("spawn"), initializer=_begin, initargs=(making,)
         )
-    return np.stack(rows)
+
+    def made(self, calls: Iterator[tuple[Any, ...]], ahead: int) -> Batches:
+        """The batches in their order, at most `ahead` of them before they are taken."""
+        waiting: deque[Future[tuple[Any, ...]]] = deque()
+        try:
+            for call in calls:
+                waiting.append(self._submitted(call))
+                if len(waiting) >= ahead:
+                    yield waiting.popleft().result()
+            while waiting:
+                yield waiting.popleft().result()
+        except BrokenProcessPool:
+            self.broken = True
+            raise MinimlError(
+                "a worker process of the DataLoader ended; a script that has workers begins its "
+                "work below if __name__ == '__main__':, and memory has to do for all of them"
+            ) from None
+        finally:
+            for future in waiting:
+                future.cancel()
+
+    def _submitted(self, call: tuple[Any, ...]) -> Future[tuple[Any, ...]]:
+        """A call on its way, which may start a process: one that inherits that Ctrl-C is held."""
+        held = pthread_sigmask(SIG_BLOCK, (SIGINT,))
+        try:
+            return self._executor.submit(_made, call)
+        finally:
+            pthread_sigmask(SIG_SETMASK, held)
+
+
+_making: Making  # of a worker process
+
+
+def _begin(making: Making) -> None:
+    global _making
+    _making = making
+
+
+def _made(call: tuple[Any, ...]) -> tuple[Any, ...]:
+    """A batch, in a worker process, whose global streams are seeded as the batch is numbered."""
+    seeds = np.random.SeedSequence((_making.seed, *call[2:])).generate_state(2)
+    np.random.seed(seeds[0])  # noqa: NPY002 - for transforms that draw from it
+    random.seed(int(seeds[1]))
+    return _making(*call)
 
 
 # --- Prefetching ----------------------------------------------------------------------------------

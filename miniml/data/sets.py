@@ -1,8 +1,7 @@
-"""Data sets and their preparation: digits, image transforms, text as numbers, and splits."""
+"""Data sets and their preparation: digits, text as numbers, and splits."""
 
 from __future__ import annotations
 
-import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -12,11 +11,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..core.errors import MinimlError, OutOfRangeError, ShapeError
-from ..core.options import choice, count, integer, integers, number, probability
+from ..core.options import choice, count, integer, number
 from ..core.tensor import Array
 
 HELD_OUT = 360
-Transform = Callable[[Any, np.random.Generator], Any]
 
 
 class Digits(NamedTuple):
@@ -50,113 +48,6 @@ def load_digits(seed: int = 0) -> Digits:
     images = (images - images[train].mean()) / images[train].std()
     numbers = labels.astype(np.int64)
     return Digits(images[train], numbers[train], images[test], numbers[test])
-
-
-# --- Image transforms: each takes a batch (N, C, H, W) and a generator ----------------------------
-
-
-def chain(*transforms: Transform) -> Transform:
-    """A transform that applies these in turn."""
-
-    def chained(images: Any, draw: np.random.Generator) -> Any:
-        for transform in transforms:
-            images = transform(images, draw)
-        return images
-
-    return chained
-
-
-def normalize(mean: float | Sequence[float], std: float | Sequence[float]) -> Transform:
-    """(images - mean) / std as float32; mean and std: numbers, or one for each channel."""
-    center, scale = _per_channel("mean", mean), _per_channel("std", std, 0)
-
-    def normalized(images: Array, draw: np.random.Generator) -> Array:
-        if not {center.size, scale.size} <= {1, _checked("normalize", images).shape[1]}:
-            raise ShapeError(
-                f"normalize got {center.size} means and {scale.size} stds for images "
-                f"{images.shape}; give one number, or one for each of {images.shape[1]} channels"
-            )
-        return ((images - center) / scale).astype(np.float32, copy=False)
-
-    return normalized
-
-
-def _per_channel(name: str, value: Any, above: float = -math.inf) -> Array:
-    """The value, a number or one for each channel, as floats (C, 1, 1)."""
-    each = np.reshape(value, -1).tolist() if np.ndim(value) else [value]
-    checked = [number("normalize", name, v, above=above) for v in each]
-    return np.array(checked, np.float32).reshape(-1, 1, 1)
-
-
-def pad_images(width: int, value: float = 0.0) -> Transform:
-    """Pad images by `width` pixels of `value` on all four sides."""
-    width = count("pad_images", "width", width, 0)
-    number("pad_images", "value", value)
-
-    def padded(images: Array, draw: np.random.Generator) -> Array:
-        if not _holds(_checked("pad_images", images).dtype, value):
-            raise MinimlError(
-                f"pad_images got value={value} for images of {images.dtype}, which do not hold it; "
-                "chain it after normalize"
-            )
-        return _padded(images, width, value)
-
-    return padded
-
-
-def random_crop(size: int | tuple[int, int], padding: int = 0) -> Transform:
-    """Crop each image, first padded with zeros on all sides, to a window of `size` (height and
-    width) at a random position."""
-    sizes = size if isinstance(size, tuple) else (size, size)
-    height, width = integers("random_crop", "size", sizes, 2, 1)
-    padding = count("random_crop", "padding", padding, 0)
-
-    def cropped(images: Array, draw: np.random.Generator) -> Array:
-        wide = _padded(_checked("random_crop", images), padding, 0.0)
-        rows, columns = wide.shape[2] - height + 1, wide.shape[3] - width + 1
-        if min(rows, columns) < 1:
-            raise ShapeError(
-                f"random_crop got images {images.shape}, padded to {wide.shape[2:]}, for windows "
-                f"of {(height, width)}; give a smaller size, or padding"
-            )
-        windows = np.lib.stride_tricks.sliding_window_view(wide, (height, width), (2, 3))
-        top, left = draw.integers(rows, size=len(wide)), draw.integers(columns, size=len(wide))
-        return windows[np.arange(len(wide)), :, top, left]
-
-    return cropped
-
-
-def random_flip(p: float = 0.5) -> Transform:
-    """Mirror left and right, each image with probability p."""
-    p = probability("random_flip", "p", p)
-
-    def flipped(images: Array, draw: np.random.Generator) -> Array:
-        chosen = draw.random(len(_checked("random_flip", images))) < p
-        return np.where(chosen[:, None, None, None], images[..., ::-1], images)
-
-    return flipped
-
-
-def _padded(images: Array, width: int, value: float) -> Array:
-    sides = (0, 0), (0, 0), (width, width), (width, width)
-    return np.pad(images, sides, constant_values=value) if width else images
-
-
-def _holds(dtype: np.dtype[Any], value: float) -> bool:
-    """True if the dtype can hold the value: integers have no fractions, and a range."""
-    if dtype.kind not in "iu":
-        return True
-    return float(value).is_integer() and np.iinfo(dtype).min <= value <= np.iinfo(dtype).max
-
-
-def _checked(who: str, images: Any) -> Array:
-    """The images; ShapeError unless they are (N, C, H, W)."""
-    if isinstance(images, np.ndarray) and images.ndim == 4:
-        return images
-    raise ShapeError(
-        f"{who} got {getattr(images, 'shape', type(images).__name__)}; expected images "
-        "(N, C, H, W): a grey one has an axis of one channel"
-    )
 
 
 # --- Text as numbers ------------------------------------------------------------------------------

@@ -2,8 +2,9 @@
 
 `exporter` compiles and writes the files; `plan` reads a Program's steps as plain data: calls,
 copies, checks and loops on symbolic addresses; `writer` prints a plan as C; `checks` has the C of
-operations that may refuse their inputs, `loops` that of some whose kernel is NumPy's; `web` makes a
-page of a network and its training step.
+operations that may refuse their inputs, `loops` that of some whose kernel is NumPy's; `quantize`
+puts products of int8 in the place of those by weights; `web` makes a page of a network and its
+training step.
 """
 
 from ..core import hints

@@ -29,6 +29,7 @@ from ..train.step import TrainStep
 from . import state, writer
 from .literals import name_of
 from .plan import plan
+from .quantize import Quantized, Report, quantized
 
 # Features of x86 that widen vectors; without them texts have 16 bytes, as on every other processor.
 _WIDE = ("avx512f", "avx2", "avx", "fma3", "f16c", "sse42", "sse41", "ssse3", "sse3")
@@ -41,6 +42,8 @@ def export_c(
     name: str = "net",
     target: str | None = None,
     weights: Literal["arrays", "file"] = "arrays",
+    quantize: Literal["int8"] | None = None,
+    calibration: Sequence[Any] = (),
 ) -> None:
     """Write a network, a function, a Graph or a train_step as C11 that needs libm alone.
 
@@ -62,6 +65,10 @@ def export_c(
     weights: "arrays" for values in the C file; "file" for a file of safetensors beside it, whose
     bytes `net_load(state, file)` reads in the place of `net_init`. A network has a state then, too,
     its parameters: `net_run(state, arena, ...)`.
+    quantize: "int8" for products by weights, of Dense and Conv2d and what is made of them, in int8:
+    weights with a scale for each output channel, activations with one from `calibration`, a list of
+    inputs as those of use (each a tuple, if there are several). The file says how far its outputs
+    are from float's on these.
 
     The numbers are those of the compiled program of provider "cc" for the same vectors, bit for
     bit where the compiler and its flags are the same. ExportError, before anything is written, for
@@ -77,13 +84,13 @@ def export_c(
     ...     print(pathlib.Path(folder, "net.h").read_text().splitlines()[-6])
     void net_run(void *arena, const float *in0, float *out0);
     """
-    exported(obj, path, example_args, name, target, weights)
+    exported(obj, path, example_args, name, target, weights, quantize, calibration)
 
 
 class Exported(NamedTuple):
     """The files that were written, the weights' if they have one; the bytes of the arena and of the
-    parameters, and the floating-point operations of a call; the graph, and the parameters' names in
-    C."""
+    parameters, and the floating-point operations of a call; the graph, the parameters' names in C,
+    and the accuracy of quantized products."""
 
     source: Path
     header: Path
@@ -93,6 +100,7 @@ class Exported(NamedTuple):
     flops: int
     graph: Graph
     members: list[tuple[Parameter, str]]
+    report: Report | None
 
 
 def exported(
@@ -102,12 +110,19 @@ def exported(
     name: str = "net",
     target: str | None = None,
     weights: str = "arrays",
+    quantize: str | None = None,
+    calibration: Sequence[Any] = (),
 ) -> Exported:
     """export_c, with what it wrote as the result."""
     file = _checked(path, name, weights)
     compiled = _compiled(obj, example_args, target)
     step = isinstance(obj, TrainStep)
     _check(obj, compiled, step)
+    report = None
+    if quantize is not None:
+        fn, report = _quantized(obj, compiled, quantize, calibration)
+        like = [np.zeros(v.abstract.shape, v.abstract.dtype) for v in compiled.traced.inputs]
+        compiled = _compiled(fn, like, target)
     apart = file.with_suffix(".safetensors") if weights == "file" else None
     made = plan(compiled.program, Names(name, step or apart is not None).place, f"{name}_")
     if apart and not made.state:
@@ -116,7 +131,7 @@ def exported(
         )
     total = sum(number for _, number in flops(compiled.traced))
     named = apart.name if apart else None
-    about = writer.About(name, _what(obj), _version(), total, step, named)
+    about = writer.About(name, _what(obj), _version(), total, step, named, report)
     beside = file.with_suffix(".h")
     access = Access("export_c", (), [parameter for parameter, _ in made.state.values()])
     texts = {beside: [writer.header(made, about).encode()]}
@@ -126,7 +141,7 @@ def exported(
     _write(texts)
     size = sum(region.array.nbytes for _, region in made.state.values())
     members = [(parameter, name_of(region)) for parameter, region in made.state.values()]
-    return Exported(file, beside, apart, made.size, size, total, made.graph, members)
+    return Exported(file, beside, apart, made.size, size, total, made.graph, members, report)
 
 
 def _write(texts: Mapping[Path, Sequence[bytes]]) -> None:
@@ -187,6 +202,28 @@ def _compiled(obj: Any, args: Sequence[Any], target: str | None) -> Compiled:
         providers=("cc",), without=tuple(dict.fromkeys(masked)), jit=True, device_target="cpu"
     ):
         return Jit(obj.train_step if isinstance(obj, TrainStep) else obj).compiled(*args)
+
+
+def _quantized(
+    obj: Any, compiled: Compiled, quantize: str, calibration: Sequence[Any]
+) -> Quantized:
+    if quantize != "int8":
+        raise ExportError(f"export_c got quantize={quantize!r:.200}; give None or 'int8'")
+    if isinstance(obj, TrainStep):
+        raise ExportError(
+            f"export_c got quantize='int8' for {_what(obj)}; it is for inference: give the network"
+        )
+    calls = [call if isinstance(call, tuple) else (call,) for call in calibration]
+    types = [v.abstract for v in compiled.traced.inputs]
+    for i, call in enumerate(calls):
+        given = [(np.shape(x), np.asarray(x).dtype) for x in call]
+        if given != [(t.shape, t.dtype) for t in types]:
+            shown = ", ".join(f"{dtype.name}{list(shape)}" for shape, dtype in given)
+            raise ExportError(
+                f"export_c got calibration[{i}] of {shown}; its calls are as the example: "
+                f"{', '.join(map(str, types))}"
+            )
+    return quantized(compiled.traced, calls)
 
 
 def _check(obj: Any, compiled: Compiled, step: bool) -> None:

@@ -26,7 +26,17 @@ from ..graph.ir import Graph, Node, Var
 from ..graph.passes import run_passes
 from ..ops.control import Cond, Scan, WhileLoop
 from ..runtime.launch import BoundKernel
-from ..runtime.memory import Copy, KernelLaunch, Memory, Publish, Stage, Step, View, rounded
+from ..runtime.memory import (
+    BufferAssignment,
+    Copy,
+    KernelLaunch,
+    Memory,
+    Publish,
+    Stage,
+    Step,
+    View,
+    rounded,
+)
 from ..runtime.program import Program
 from .checks import check_of
 from .loops import loop_of
@@ -123,14 +133,15 @@ class Plan:
 def plan(program: Program, place: Callable[[Parameter], str], prefix: str) -> Plan:
     """The plan of a program on the CPU. place: the text of a parameter's region. prefix: of the
     names of constants. ExportError for a step that has no C, at the user's line."""
-    common = _Common(prefix, place, rounded(program.plan.size))
+    buffers = _assigned(program)
+    common = _Common(prefix, place, rounded(buffers.plan.size))
     graph = program.graph
     shared = _array_of_bytes(common.size)
     arena = Region("arena", "a", shared)
     inputs = [Region("input", f"(char *)in{i}", _like(v)) for i, v in enumerate(graph.inputs)]
     outputs = [Region("output", f"(char *)out{i}", _like(v)) for i, v in enumerate(graph.outputs)]
     given, targets = [*map(Address, inputs)], [*map(Address, outputs)]
-    planner = _Planner(program, common, arena, 0, given, targets)
+    planner = _Planner(program, buffers, common, arena, 0, given, targets)
     steps = [*planner.planned()]
     written = tuple(dict.fromkeys(p for p, _ in program.schedule.writes))
     read = set(_read(steps))
@@ -198,6 +209,12 @@ class _Common:
         return self.constants[-1]
 
 
+def _assigned(program: Program) -> BufferAssignment:
+    """Memory of a program's values without that of the caller, which may pass one array as an input
+    and as an output."""
+    return program.arranged(watched=False, direct=False)[1]
+
+
 class _Planner:
     """The steps of one program.
 
@@ -208,6 +225,7 @@ class _Planner:
     def __init__(
         self,
         program: Program,
+        buffers: BufferAssignment,
         common: _Common,
         arena: Region,
         begin: int,
@@ -216,7 +234,7 @@ class _Planner:
     ):
         self.program, self.common, self.arena = program, common, arena
         self.outputs = outputs
-        self.memory = memory = Memory(program.buffers, program.device, own_inputs=True)
+        self.memory = memory = Memory(buffers, program.device, own_inputs=True)
         self._starts: list[tuple[int, int, Address]] = []
         self._cut: list[int] = []
         self._dense: set[Var] = set()
@@ -365,8 +383,9 @@ class _Planner:
         settings = current().bare
         passed = run_passes(graph, settings.disabled_passes, settings.verify_passes)
         program = Program(passed, self.program.target)
-        begin = self.common.room(program.plan.size)
-        inner = _Planner(program, self.common, self.arena, begin, inputs, outputs)
+        buffers = _assigned(program)
+        begin = self.common.room(buffers.plan.size)
+        inner = _Planner(program, buffers, self.common, self.arena, begin, inputs, outputs)
         return tuple(inner.planned())
 
     def _places(

@@ -44,16 +44,21 @@ class Page(NamedTuple):
 
 
 def export_web(
-    net: Cell, folder: str | PathLike[str], image: Array, step: Callable[..., Any] | None = None
+    net: Cell,
+    folder: str | PathLike[str],
+    image: Array,
+    step: Callable[..., Any] | None = None,
+    levels: tuple[float, float] = (0.0, 1.0),
 ) -> Page:
     """Write `index.html` and `net.wasm` to a folder, which is made if it is not there.
 
     net: gives scores (1, classes) for an image of the type of `image`: float32 of shape
-    (1, 1, height, width), (1, height, width) or (1, pixels of a square), from 0, white, to 1, ink.
-    It is left in the mode for inference. step: a training step of it, for one image and its class
-    as int64[1]; the page then learns what the user corrects. The module needs a compiler for
-    WebAssembly: clang with wasm-ld and wasi-libc, or the one in the wheel `ziglang`. ExportError
-    where there is none, for a net that gives no scores of classes, and as from `export_c`.
+    (1, 1, height, width), (1, height, width) or (1, pixels of a square). It is left in the
+    mode for inference. levels: what white and ink are in such an image. step: a training step of
+    it, for one image and its class as int64[1]; the page then learns what the user corrects. The
+    module needs a compiler for WebAssembly: clang with wasm-ld and wasi-libc, or the one in the
+    wheel `ziglang`. ExportError where there is none, for a net that gives no scores of classes, and
+    as from `export_c`.
     """
     height, width = _extents(image)
     if step is not None and not isinstance(step, TrainStep):
@@ -72,7 +77,13 @@ def export_web(
         classes = _classes(written, learner)
         (place / "glue.c").write_text(_glue(written, learner, image.size, classes))
         module = _compiled(place, ["net.c", "glue.c"] + ["learn.c"] * (learner is not None))
-    facts = {"height": height, "width": width, "classes": classes, "learns": learner is not None}
+    facts = {
+        "height": height,
+        "width": width,
+        "classes": classes,
+        "learns": learner is not None,
+        "levels": levels,
+    }
     page = Template(_PAGE.read_text("utf-8")).substitute(
         title=f"A network for images of {height} x {width}",
         facts=json.dumps(facts),

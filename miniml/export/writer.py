@@ -18,6 +18,7 @@ from ..graph.ir import Node
 from . import state
 from .literals import WIDTH, c_type, defined, name_of, said
 from .plan import Address, Choice, Move, Plan, Planned, Repeat, Run
+from .quantize import Report
 
 # --- Texts ----------------------------------------------------------------------------------------
 
@@ -32,6 +33,7 @@ class About(NamedTuple):
     flops: int
     step: bool
     file: str | None
+    report: Report | None
 
     @property
     def holds(self) -> bool:
@@ -150,7 +152,8 @@ def _comment(plan: Plan, about: About) -> str:
     costs = (
         f"{about.flops:,} operations in floating point a call; {weights:,} bytes of parameters "
         f"({where}), {plan.size:,} bytes of arena. Nothing is allocated, and no variable is kept "
-        "between calls. C11 for gcc (12 or later) and clang; it needs libm alone:"
+        f"between calls.{f' {about.report}.' if about.report else ''} C11 for gcc (12 or later) "
+        "and clang; it needs libm alone:"
     )
     lines = [
         textwrap.fill(f"/* {about_it}", WIDTH, subsequent_indent="   "),

@@ -61,6 +61,15 @@ class Node:
         return {**self.primitive.attributes, **dict(self.consts)}
 
     @property
+    def effect(self) -> str:
+        """That of its primitive; "ordered" for control flow around a node that has one."""
+        own = self.primitive.effect
+        inner = own == "pure" and any(
+            n.effect != "pure" for _, g in self.subgraphs() for n in g.nodes
+        )
+        return "ordered" if inner else own
+
+    @property
     def writes(self) -> bool:
         """True if the node makes a new version of the parameter that its first input is a version
         of."""

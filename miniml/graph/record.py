@@ -78,7 +78,7 @@ class RecordTrace(ForwardingTrace):
         inputs, values = self.split(args)
         if not any(inputs):
             return self.parent.bind(primitive, args)
-        pure = primitive.effect == "pure"
+        pure = primitive.effect != "state"
         if not primitive.differentiable:
             target = None if pure else written(primitive, args)
             return self.parent.bind(primitive, _writing(target, values))
@@ -379,9 +379,12 @@ class _Again(_Known):
 # --- Replay ---------------------------------------------------------------------------------------
 
 
-def replay(graph: Graph, args: Sequence[Any]) -> tuple[Any, ...]:
+def replay(
+    graph: Graph, args: Sequence[Any], instead: Mapping[Node, Callable[..., Any]] | None = None
+) -> tuple[Any, ...]:
     """Outputs of a graph on these inputs: computed op by op if the current trace is the eager one,
-    inlined if it records. Parameters are read and written as in the graph."""
+    inlined if it records. Parameters are read and written as in the graph. instead: functions of
+    the inputs of nodes with one output, which stand in their places."""
     trace = current_trace()
     env: dict[Var, Any] = dict(zip(graph.inputs, args, strict=True))
     env.update((v, Tensor(v.abstract.value)) for v in graph.constants)
@@ -393,7 +396,8 @@ def replay(graph: Graph, args: Sequence[Any]) -> tuple[Any, ...]:
             inputs[0] = writes[node]
         values = interleave(node.primitive, inputs, dict(node.consts))
         with _in_layer(node):
-            outputs = trace.bind(node.primitive, values)
+            made = None if instead is None else instead.get(node)
+            outputs = trace.bind(node.primitive, values) if made is None else (made(*inputs),)
         env.update(zip(node.outputs, outputs, strict=True))
     return tuple(env[v] for v in graph.outputs)
 

@@ -153,9 +153,8 @@ def refuse_primitive(primitive: Primitive | type[Primitive], who: str) -> None:
     """GraphError for a primitive that is not a function of its inputs with shapes that are known
     before it runs."""
     if primitive.effect != "pure":
-        raise GraphError(
-            f"{who} refuses {primitive.name}, which updates a parameter; give a function of values"
-        )
+        does = "updates a parameter" if primitive.effect == "state" else "is computed by all ranks"
+        raise GraphError(f"{who} refuses {primitive.name}, which {does}; give a function of values")
     if primitive.dynamic_outputs:
         raise GraphError(
             f"{who} refuses {primitive.name}, whose shapes depend on values; call it on arrays"
@@ -340,7 +339,7 @@ class Substitution(ForwardingTrace):
 def _updated(name: str, graph: Graph) -> tuple[Parameter, ...]:
     """The parameters that a graph gives new values; GraphError for any other effect."""
     for node in graph.nodes:
-        if node.writes and not isinstance(node.primitive, Assign):
+        if node.effect != "pure" and not isinstance(node.primitive, Assign):
             raise GraphError(
                 f"{name} calls {node.primitive.name}, which has an effect besides its value; "
                 "another framework would repeat it or leave it out: take it out of the function"

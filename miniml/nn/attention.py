@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, ClassVar
 
 import numpy as np
@@ -16,13 +16,15 @@ from ..ops.checks import is_one_integer, on_device_of
 from ..ops.composed.losses import checked
 from . import init
 from .cell import Cell, differing
+from .container import CellList
 from .layer import beside, refuse_shape, shape_of
 from .linear import Dense, affine
 from .norm import Dropout, LayerNorm
 
 __all__ = [
     "LearnedPositions", "MultiHeadAttention", "RotaryPositions", "SinusoidalPositions",
-    "TransformerDecoderLayer", "TransformerEncoderLayer",
+    "TransformerDecoder", "TransformerDecoderLayer", "TransformerEncoder",
+    "TransformerEncoderLayer",
 ]  # fmt: skip
 
 
@@ -39,8 +41,12 @@ class MultiHeadAttention(Cell):
     -inf for what is not seen. is_causal: query i sees keys 0 to i, of those in the mask.
     dropout: of the softmax, in training. bias=False: in_proj_bias is None and out_proj has none.
     rotary: a cell that turns the heads' queries and keys (N, heads, T, d / heads) by their
-    positions, such as RotaryPositions. Long sequences are computed in blocks, whose memory does not
-    grow with T S: `ops.scaled_dot_product_attention`.
+    positions, such as RotaryPositions. cache: keys and values of earlier positions, as `cache(n,
+    length)` makes them empty, for q, k and v of the T positions from `start` on, an int or an
+    integer Tensor of shape (), so that one compiled step serves all: each query sees what is cached
+    up to its own position, of it what mask (N, heads, T, length) says, and the result is a pair,
+    the output and the cache with these positions. Long sequences are computed in blocks, whose
+    memory does not grow with T S: `ops.scaled_dot_product_attention`.
 
     in_proj_weight starts Xavier uniform, out_proj as a Dense with bias 0, in_proj_bias with 0.
     Source: Vaswani et al. 2017, "Attention is all you need".
@@ -73,16 +79,64 @@ class MultiHeadAttention(Cell):
         self.dropout = Dropout(dropout)
         self.rotary = rotary
 
-    def construct(self, q: Any, k: Any, v: Any, mask: Any = None, is_causal: bool = False) -> Any:
+    def construct(
+        self,
+        q: Any,
+        k: Any,
+        v: Any,
+        mask: Any = None,
+        is_causal: bool = False,
+        cache: Any = None,
+        start: Any = 0,
+    ) -> Any:
         queries, keys = self._checked(q, k, v)
-        mask = self._mask(mask, (queries[0], self.heads, queries[1], keys[1]))
-        causal = flag("MultiHeadAttention", "is_causal", is_causal)
+        causal = flag("MultiHeadAttention", "is_causal", is_causal) and cache is None
+        at = None if cache is None else self._positions(queries, keys, cache, start)
+        seen = keys[1] if cache is None else shape_of(self, cache[0])[2]
+        mask = self._mask(mask, (queries[0], self.heads, queries[1], seen))
         q, k, v = self._projected(q, k, v)
         if self.rotary is not None:
-            q, k = self.rotary(q), self.rotary(k)
+            q, k = (self.rotary(x) if at is None else self.rotary(x, at) for x in (q, k))
+        if at is not None:
+            k, v = cache = tuple(
+                ops.scatter(old, (slice(None), slice(None), at), ops.cast(new, old.dtype))
+                for old, new in zip(cache, (k, v), strict=True)
+            )
+            mask = _within(mask, ops.less_equal(np.arange(seen), ops.expand_dims(at, 1)))
         dropout = self.dropout.p if self.dropout.training else 0.0
         out = ops.scaled_dot_product_attention(q, k, v, mask, dropout, causal)
-        return self.out_proj(ops.reshape(ops.transpose(out, (0, 2, 1, 3)), queries))
+        out = self.out_proj(ops.reshape(ops.transpose(out, (0, 2, 1, 3)), queries))
+        return out if at is None else (out, cache)
+
+    def cache(self, n: int, length: int) -> tuple[Any, Any]:
+        """An empty cache of keys and values, (n, heads, length, d / heads) each, for so many
+        sequences of at most that length."""
+        n, length = counts("MultiHeadAttention", n=n, length=length)
+        zero = ops.zeros_like(self.in_proj_weight[0, 0])  # on the device of the weights
+        empty = ops.broadcast_to(zero, (n, self.heads, length, self.d // self.heads))
+        return empty, empty
+
+    def _positions(
+        self, queries: tuple[int, ...], keys: tuple[int, ...], cache: Any, start: Any
+    ) -> Any:
+        """The positions (T,) from start on; refused unless they fit the cache."""
+        if not isinstance(cache, (tuple, list)) or len(cache) != 2:
+            raise DTypeError(
+                f"{self.describe()} got {type(cache).__name__} for a cache; expected the pair that "
+                "cache(n, length) makes, or a call returned"
+            )
+        expected = (queries[0], self.heads, "length", self.d // self.heads)
+        for part in cache:
+            shape = shape_of(self, part)
+            if len(shape) != 4 or (*shape[:2], "length", shape[3]) != expected:
+                refuse_shape(self, shape, f"a cache of shape {expected}")
+        if keys[1] != queries[1] or shape[2] < keys[1]:
+            refuse_shape(self, keys, f"k of q's {queries[1]} positions, and at most {shape[2]}")
+        first = as_tensor(start)
+        if not is_one_integer(first):
+            first = as_tensor(integer("MultiHeadAttention", "start", start))
+        first = checked(self.describe(), "start", first, shape[2] - keys[1] + 1)
+        return ops.add(ops.cast(first, int64), np.arange(keys[1]))
 
     def _checked(self, q: Any, k: Any, v: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """The shapes of q and k; ShapeError unless those of all three fit."""
@@ -134,6 +188,13 @@ class MultiHeadAttention(Cell):
         return f"MultiHeadAttention({self.d}, {self.heads}{tail})"
 
 
+def _within(mask: Any, seen: Any) -> Any:
+    """The mask, of bools or floats, with what is not seen left out."""
+    if mask is None or mask.dtype == bool_:
+        return seen if mask is None else ops.logical_and(mask, seen)
+    return ops.where(seen, mask, -float("inf"))
+
+
 # --- Transformer layers ---------------------------------------------------------------------------
 
 
@@ -176,6 +237,22 @@ class TransformerLayer(Cell):
             return x + self.dropout(part(norm(x)))
         return norm(x + self.dropout(part(x)))
 
+    def _attended(self, x: Any, mask: Any, causal: bool, cache: Any, start: Any) -> tuple[Any, Any]:
+        """The part of self-attention, and its cache."""
+        kept: list[Any] = [None]
+
+        def part(x: Any) -> Any:
+            if cache is None:
+                return self.self_attn(x, x, x, mask, causal)
+            out, kept[0] = self.self_attn(x, x, x, mask, causal, cache, start)
+            return out
+
+        return self._residual(x, self.norm1, part), kept[0]
+
+    def cache(self, n: int, length: int) -> tuple[Any, Any]:
+        """An empty cache of its self-attention: `MultiHeadAttention.cache`."""
+        return self.self_attn.cache(n, length)
+
     def _mlp(self, x: Any) -> Any:
         chosen = self.activation
         function = _ACTIVATIONS[chosen] if isinstance(chosen, str) else chosen
@@ -200,7 +277,8 @@ class TransformerEncoderLayer(TransformerLayer):
     """Self-attention, then a layer of hidden units, for x (N, T, d): residual parts f, each
     norm(x + f(x)), or, with norm_first, x + f(norm(x)).
 
-    Called as `layer(x, mask=None, is_causal=False)`, as in MultiHeadAttention. Its parts: self_attn
+    Called as `layer(x, mask=None, is_causal=False, cache=None, start=0)`, as MultiHeadAttention is;
+    with a cache the result is the pair of the output and the new cache. Its parts: self_attn
     and norm1; linear1, linear2 and norm2. The last part is linear2(activation(linear1(x))) with
     `hidden` units. activation: "relu", "gelu", or any function or cell of a tensor. dropout acts
     where it does in PyTorch: on the softmax of attention, after the activation and on the output of
@@ -211,10 +289,12 @@ class TransformerEncoderLayer(TransformerLayer):
     layer normalization in the transformer architecture".
     """
 
-    def construct(self, x: Any, mask: Any = None, is_causal: bool = False) -> Any:
-        x = self._input(x)
-        x = self._residual(x, self.norm1, lambda x: self.self_attn(x, x, x, mask, is_causal))
-        return self._residual(x, self.norm2, self._mlp)
+    def construct(
+        self, x: Any, mask: Any = None, is_causal: bool = False, cache: Any = None, start: Any = 0
+    ) -> Any:
+        x, kept = self._attended(self._input(x), mask, is_causal, cache, start)
+        out = self._residual(x, self.norm2, self._mlp)
+        return out if cache is None else (out, kept)
 
 
 class TransformerDecoderLayer(TransformerLayer):
@@ -222,9 +302,9 @@ class TransformerDecoderLayer(TransformerLayer):
     memory (N, S, d), as for `TransformerEncoderLayer`.
 
     Called as `layer(x, memory, mask=None, memory_mask=None, is_causal=False,
-    memory_is_causal=False)`; mask and is_causal are those of the self-attention, as in
-    MultiHeadAttention. Its parts: self_attn and norm1; multihead_attn, which takes keys and values
-    from the memory, and norm2; linear1, linear2 and norm3.
+    memory_is_causal=False, cache=None, start=0)`; mask, is_causal, cache and start are those of the
+    self-attention, as in TransformerEncoderLayer. Its parts: self_attn and norm1; multihead_attn,
+    which takes keys and values from the memory, and norm2; linear1, linear2 and norm3.
     """
 
     _attentions = ("self_attn", "multihead_attn")
@@ -239,15 +319,87 @@ class TransformerDecoderLayer(TransformerLayer):
         memory_mask: Any = None,
         is_causal: bool = False,
         memory_is_causal: bool = False,
+        cache: Any = None,
+        start: Any = 0,
     ) -> Any:
         x, memory = self._input(x), self._input(memory, "N, S")
-        x = self._residual(x, self.norm1, lambda x: self.self_attn(x, x, x, mask, is_causal))
+        x, kept = self._attended(x, mask, is_causal, cache, start)
         x = self._residual(
             x,
             self.norm2,
             lambda x: self.multihead_attn(x, memory, memory, memory_mask, memory_is_causal),
         )
-        return self._residual(x, self.norm3, self._mlp)
+        out = self._residual(x, self.norm3, self._mlp)
+        return out if cache is None else (out, kept)
+
+
+class TransformerStack(Cell):
+    """Base of stacks of layers of one kind, one after the other, and a norm at the end."""
+
+    _kind: ClassVar[type[TransformerLayer]]
+
+    def __init__(self, layers: Iterable[TransformerLayer], norm: Cell | None = None):
+        who, given = type(self).__name__, list(layers)
+        if not given or not all(isinstance(layer, self._kind) for layer in given):
+            raise AttributeRefusedError(
+                f"{who} got {given!r}; expected a list of nn.{self._kind.__name__}"
+            )
+        self.layers, self.norm = CellList(given), norm
+
+    def _passed(self, x: Any, before: tuple[Any, ...], caches: Any, start: Any) -> Any:
+        """x through the layers, which take the other arguments, and the new caches if there are."""
+        if caches is not None and len(caches) != len(self.layers):
+            raise DTypeError(
+                f"{type(self).__name__} got {len(caches)} caches for {len(self.layers)} layers; "
+                "expected those that cache(n, length) makes, or a call returned"
+            )
+        kept = []
+        for i, layer in enumerate(self.layers):
+            x = layer(x, *before, None if caches is None else caches[i], start)
+            if caches is not None:
+                x, cache = x
+                kept.append(cache)
+        x = x if self.norm is None else self.norm(x)
+        return x if caches is None else (x, tuple(kept))
+
+    def cache(self, n: int, length: int) -> tuple[Any, ...]:
+        """Empty caches, one for each layer: `MultiHeadAttention.cache`."""
+        layers: list[Any] = list(self.layers)
+        return tuple(layer.cache(n, length) for layer in layers)
+
+
+class TransformerEncoder(TransformerStack):
+    """TransformerEncoderLayers in a row, and `norm` at the end if it is given: the layers are
+    called as `encoder(x, mask=None, is_causal=False, cache=None, start=0)`, cache a tuple with that
+    of each. Weights have PyTorch's names."""
+
+    _kind = TransformerEncoderLayer
+
+    def construct(
+        self, x: Any, mask: Any = None, is_causal: bool = False, cache: Any = None, start: Any = 0
+    ) -> Any:
+        return self._passed(x, (mask, is_causal), cache, start)
+
+
+class TransformerDecoder(TransformerStack):
+    """TransformerDecoderLayers in a row, and `norm` at the end if it is given: the layers are
+    called as one of them is, cache a tuple with that of each. Weights have PyTorch's names."""
+
+    _kind = TransformerDecoderLayer
+
+    def construct(
+        self,
+        x: Any,
+        memory: Any,
+        mask: Any = None,
+        memory_mask: Any = None,
+        is_causal: bool = False,
+        memory_is_causal: bool = False,
+        cache: Any = None,
+        start: Any = 0,
+    ) -> Any:
+        others = memory, mask, memory_mask, is_causal, memory_is_causal
+        return self._passed(x, others, cache, start)
 
 
 # --- Position encodings ---------------------------------------------------------------------------

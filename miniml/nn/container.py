@@ -1,4 +1,4 @@
-"""Cells made of other cells: Sequential, CellList, CellDict and the copy that recomputes."""
+"""Containers: Sequential, CellList, ParameterList, CellDict; and the copy that recomputes."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ from operator import index as as_index
 from typing import Any, Generic, NoReturn, Self, TypeVar, overload
 
 from ..core.errors import ArityError, AttributeRefusedError, MinimlError, OutOfRangeError
+from ..core.parameter import Parameter
 from ..core.primitive import Primitive
 from ..grad.transforms import recomputed
 from .cell import Cell
 
-__all__ = ["CellDict", "CellList", "Sequential"]
+__all__ = ["CellDict", "CellList", "ParameterList", "Sequential"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 Slice = TypeVar("Slice")
@@ -115,6 +116,56 @@ class CellList(_Ordered["CellList"], Cell):
 
     def _of(self, cells: list[Cell]) -> CellList:
         return CellList(cells)
+
+
+class ParameterList(Cell):
+    """A list of parameters that are found: "scales.0". It is not called itself.
+
+    The parameters are Parameters or arrays of floats; `list[i]`, `len`, iteration and `append` work
+    as on a list.
+    """
+
+    def __init__(self, parameters: Iterable[Any] = ()):
+        for parameter in parameters:
+            self.append(parameter)
+
+    def append(self, parameter: Any) -> Self:
+        """Add a parameter at the end; returns the list."""
+        made = parameter if isinstance(parameter, Parameter) else Parameter(parameter)
+        setattr(self, str(len(self)), made)
+        return self
+
+    def construct(self, *args: Any, **named: Any) -> Any:
+        """Refuse the call: its parameters are used one by one."""
+        raise MinimlError("ParameterList is not called itself; use its parameters, as weights[0]")
+
+    def __len__(self) -> int:
+        return len(list(iter(self)))
+
+    def __iter__(self) -> Iterator[Parameter]:
+        return (v for v in vars(self).values() if isinstance(v, Parameter))
+
+    def __getitem__(self, index: int) -> Parameter:
+        found: Parameter = getattr(self, self._name(index))
+        return found
+
+    def __delitem__(self, index: int) -> None:
+        """Remove the last parameter, or another one: those behind it move up."""
+        gone = int(self._name(index))
+        kept = list(self)[gone + 1 :]
+        for name in range(gone, len(self)):
+            delattr(self, str(name))
+        for parameter in kept:
+            self.append(parameter)
+
+    def _name(self, index: int) -> str:
+        """The name of the parameter at an index; OutOfRangeError where there is none."""
+        try:
+            return str(range(len(self))[as_index(index)])
+        except IndexError:
+            raise OutOfRangeError(
+                f"ParameterList of {len(self)} parameters has none at {index}"
+            ) from None
 
 
 class CellDict(Cell):

@@ -14,8 +14,8 @@ from .cell import Cell, differing
 from .layer import beside, refuse_shape, shape_of, shape_of_images
 
 __all__ = [
-    "BatchNorm1d", "BatchNorm2d", "Dropout", "Dropout1d", "Dropout2d", "GroupNorm",
-    "InstanceNorm1d", "InstanceNorm2d", "LayerNorm", "RMSNorm",
+    "BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "Dropout", "Dropout1d", "Dropout2d",
+    "GroupNorm", "InstanceNorm1d", "InstanceNorm2d", "LayerNorm", "RMSNorm",
 ]  # fmt: skip
 
 
@@ -71,6 +71,12 @@ class BatchNorm2d(BatchNorm):
     """`BatchNorm` of images x (N, num_features, H, W)."""
 
     _ns, _values = (2,), "pixels"
+
+
+class BatchNorm3d(BatchNorm):
+    """`BatchNorm` of volumes x (N, num_features, D, H, W)."""
+
+    _ns, _values = (3,), "voxels"
 
 
 class LayerNorm(Cell):

@@ -1,4 +1,4 @@
-"""Recurrent layers, as one scan for each layer and direction: RNN, LSTM, GRU."""
+"""Recurrent layers, as one scan for each layer and direction: RNN, LSTM, GRU; and single steps."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .cell import Cell, differing
 from .layer import beside, refuse_shape, shape_of
 from .linear import affine
 
-__all__ = ["GRU", "LSTM", "RNN"]
+__all__ = ["GRU", "GRUCell", "LSTM", "LSTMCell", "RNN", "RNNCell"]
 
 
 class Recurrent(Cell):
@@ -219,6 +219,72 @@ class GRU(Recurrent):
         z = ops.sigmoid(x_z + h_z)
         g = ops.tanh(x_g + ops.sigmoid(x_r + h_r) * h_g)
         return (g + z * (others[0] - g),)
+
+
+# --- Single steps ---------------------------------------------------------------------------------
+
+
+class RecurrentCell(Cell):
+    """Base of single steps of a recurrent layer, named as `of`.
+
+    Called as cell(x, state=None) with x (N, n_in) and the state (N, n), zeros by default; gives the
+    next one. Weights: weight_ih (gates n, n_in), weight_hh (gates n, n), bias_ih and bias_hh
+    (gates n,), or None with bias=False, as the layer has them for its first layer.
+    """
+
+    _of: ClassVar[type[Recurrent]]
+    _shown = "{0.n_in}, {0.n}"
+
+    def __init_subclass__(cls, of: type[Recurrent] | None = None) -> None:
+        super().__init_subclass__()
+        if of is not None:
+            cls._of = of
+
+    def __init__(self, n_in: int, n: int, bias: bool = True):
+        self.n_in, self.n = counts(type(self).__name__, n_in=n_in, n=n)
+        gates, has = self._of.gates * n, flag(type(self).__name__, "bias", bias)
+        shapes = (gates, n_in), (gates, n), (gates,), (gates,)
+        for name, shape in zip(_WEIGHTS, shapes, strict=True):
+            drawn = has or name.startswith("weight")
+            value = init.symmetric_uniform(shape, 1.0 / math.sqrt(n)) if drawn else None
+            setattr(self, name, value)
+
+    def construct(self, x: Any, state: Any = None) -> Any:
+        w_x, w_h, b_x, b_h = (getattr(self, name) for name in _WEIGHTS)
+        shape, states = shape_of(self, x), self._of.states
+        if len(shape) != 2 or shape[1] != self.n_in:
+            refuse_shape(self, shape, f"(N, {self.n_in})")
+        row = affine(beside(w_x, x), w_x, b_x)
+        before = self._states(state, shape[0], row)
+        after = self._of.step(self, row, affine(before[0], w_h, b_h), *before)  # type: ignore[arg-type]
+        return after if states > 1 else after[0]
+
+    def _states(self, state: Any, n: int, row: Any) -> list[Any]:
+        """The states before, in the dtype of the row."""
+        states, expected = self._of.states, (n, self.n)
+        if state is None:
+            return [ops.zeros_like(row[:, : self.n])] * states
+        given = state if states > 1 else (state,)
+        if not isinstance(given, (tuple, list)) or len(given) != states:
+            raise DTypeError(
+                f"{self.describe()} got a state of type {type(state).__name__}; expected (h, c)"
+            )
+        for part in given:
+            if shape_of(self, part) != expected:
+                refuse_shape(self, shape_of(self, part), f"a state of shape {expected}")
+        return [ops.cast(beside(row, part), row.dtype) for part in given]
+
+
+class RNNCell(RecurrentCell, of=RNN):
+    """One step of `RNN`: cell(x, h) gives h'."""
+
+
+class LSTMCell(RecurrentCell, of=LSTM):
+    """One step of `LSTM`: cell(x, (h, c)) gives (h', c')."""
+
+
+class GRUCell(RecurrentCell, of=GRU):
+    """One step of `GRU`: cell(x, h) gives h'."""
 
 
 _WEIGHTS = "weight_ih", "weight_hh", "bias_ih", "bias_hh"

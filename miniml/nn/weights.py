@@ -20,15 +20,20 @@ from ..core.abstract import typed
 from ..core.dtype import is_float
 from ..core.errors import AttributeRefusedError, CheckpointError, GraphError, ShapeError
 from ..core.files import PathLike, opened, readable, short
+from ..core.options import count, number
 from ..core.parameter import Parameter
 from ..core.tensor import Array, Tensor
 from ..core.trace import current_trace, use_trace
 from ..graph.tracing import SubstitutingTrace, as_tensor
 from .cell import Cell
+from .images import Transposed
 from .linear import Dense
 from .state import COUNTER, load, paths
 
-__all__ = ["functional_call", "load_torch_state", "stack_weights", "torch_state"]
+__all__ = [
+    "SpectralNorm", "WeightNorm", "functional_call", "load_torch_state", "stack_weights",
+    "torch_state",
+]  # fmt: skip
 
 
 def functional_call(net: Cell, params: Mapping[str, Any], /, *args: Any, **named: Any) -> Any:
@@ -127,6 +132,97 @@ def stack_weights(nets: Sequence[Cell]) -> dict[str, Tensor]:
                 "the same parameters"
             )
     return {name: ops.stack([own[name] for own in every]) for name in first}
+
+
+# --- Layers with normalized weights ---------------------------------------------------------------
+
+
+class WeightNorm(Cell):
+    """A layer whose weight is scale * weight / |weight|, the norm that of each output, so that
+    length and direction learn apart.
+
+    layer: a cell with a parameter `weight`, which gives the direction; the norms are over all axes
+    but that of outputs, the second of a Dense or ConvTranspose and the first of others. scale
+    starts with the norms, so nothing changes at first. Source: Salimans, Kingma 2016, "Weight
+    normalization", as PyTorch's weight_norm, whose weight_g is the scale and weight_v the weight.
+    """
+
+    def __init__(self, layer: Cell):
+        self.layer, self._axis = _with_weight("WeightNorm", layer)
+        self.scale = Parameter(self._norms().asnumpy())
+
+    def _norms(self) -> Tensor:
+        weight: Any = self.layer.weight
+        rest = tuple(i for i in range(weight.ndim) if i != self._axis)
+        return ops.sqrt(ops.sum(ops.mul(weight, weight), rest, keepdims=True))
+
+    def construct(self, *inputs: Any) -> Any:
+        weight = ops.mul(self.layer.weight, ops.div(self.scale, self._norms()))
+        return functional_call(self.layer, {"weight": weight}, *inputs)
+
+
+class SpectralNorm(Cell):
+    """A layer whose weight is divided by its largest singular value, that of the matrix (outputs,
+    all else), as for critics of a GAN.
+
+    The value is u^T W v, with vectors u and v, Parameters without gradient, that each call in
+    training improves by `iterations` steps of the power method; the gradient takes them as
+    constants. layer: as in `WeightNorm`. Source: Miyato et al. 2018, "Spectral normalization for
+    generative adversarial networks".
+    """
+
+    u: Parameter
+    v: Parameter
+
+    def __init__(self, layer: Cell, iterations: int = 1, eps: float = 1e-12):
+        self.layer, self._axis = _with_weight("SpectralNorm", layer)
+        self.iterations = count("SpectralNorm", "iterations", iterations)
+        self.eps = number("SpectralNorm", "eps", eps, 0)
+        matrix = self._matrix()
+        for name, size in zip(("u", "v"), matrix.shape, strict=True):
+            start = ops.normal((size,)).astype(matrix.dtype)
+            setattr(self, name, Parameter(self._unit(start).asnumpy(), requires_grad=False))
+        u, v = self._improved(matrix, self.u, self.v, 15)
+        self.u.set_data(u.asnumpy())
+        self.v.set_data(v.asnumpy())
+
+    def _matrix(self) -> Tensor:
+        weight: Any = self.layer.weight
+        first = ops.moveaxis(weight, self._axis, 0)
+        return ops.reshape(first, (first.shape[0], -1))
+
+    def _unit(self, x: Any) -> Any:
+        return ops.div(x, ops.maximum(ops.sqrt(ops.sum(ops.mul(x, x))), self.eps))
+
+    def _improved(self, matrix: Any, u: Any, v: Any, iterations: int) -> tuple[Any, Any]:
+        for _ in range(iterations):
+            v = self._unit(ops.matmul(u, matrix))
+            u = self._unit(ops.matmul(matrix, v))
+        return u, v
+
+    def construct(self, *inputs: Any) -> Any:
+        matrix = self._matrix()
+        u: Any = self.u
+        v: Any = self.v
+        if self.training:
+            u, v = self._improved(ops.stop_gradient(matrix), u, v, self.iterations)
+            ops.assign(self.u, u)
+            ops.assign(self.v, v)
+        u, v = ops.stop_gradient(u), ops.stop_gradient(v)
+        size = ops.sum(ops.mul(u, ops.matmul(matrix, v)))
+        weight = ops.div(self.layer.weight, size)
+        return functional_call(self.layer, {"weight": weight}, *inputs)
+
+
+def _with_weight(who: str, layer: Any) -> tuple[Any, int]:
+    """The layer, and the axis of the outputs in its weight; refused where it has none."""
+    weight = vars(layer).get("weight") if isinstance(layer, Cell) else None
+    if not isinstance(weight, Parameter) or weight.ndim < 2:
+        raise AttributeRefusedError(
+            f"{who} got {layer!r}; expected a layer with a weight of two axes or more, such as "
+            "nn.Dense(4, 2)"
+        )
+    return layer, 1 if isinstance(layer, (Dense, Transposed)) else 0
 
 
 # --- Weights of PyTorch's layers ------------------------------------------------------------------

@@ -6,6 +6,7 @@ from ..core import hints
 from . import rules as rules
 from . import validator as validator
 from .attention import *  # noqa: F403
+from .collective import *  # noqa: F403
 from .composed.convolution import *  # noqa: F403
 from .composed.distributions import *  # noqa: F403
 from .composed.elementwise import *  # noqa: F403

@@ -1,7 +1,7 @@
 """Optimizers: parameters, their state, a learning rate, and one update of them all.
 
-Optimizer: the base. Then the rules: SGD, Adam, AdamW, RMSprop, Adagrad, Lion and L-BFGS; and the
-checks of the arguments of optimizers.
+Optimizer: the base. Then the rules: SGD, Adam, AdamW, NAdam, RAdam, RMSprop, Adagrad, Adadelta and
+Lion; and the checks of the arguments of optimizers.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
-import ml_dtypes
 import numpy as np
 
 from .. import ops
@@ -29,7 +28,7 @@ from ..core.errors import (
     layers,
 )
 from ..core.hints import Constructed, hides_frames, unknown
-from ..core.options import count, flag, number
+from ..core.options import flag, number
 from ..core.parameter import Parameter
 from ..core.tensor import Tensor
 from ..core.trace import Guarded, current_trace, is_tracing
@@ -305,7 +304,7 @@ class SGD(Optimizer):
         return ops.sub(w, ops.mul(lr, g)), (v,)
 
 
-# --- Adam and AdamW: scaled by running means of the gradient and of its square --------------------
+# --- Adam and its kind: scaled by running means of the gradient and of its square -----------------
 
 
 class Adam(Optimizer):
@@ -313,6 +312,7 @@ class Adam(Optimizer):
 
     m becomes b1 * m + (1 - b1) * g, v becomes b2 * v + (1 - b2) * g^2; after t updates
     m' = m / (1 - b1^t) and v' = v / (1 - b2^t). weight_decay: g is first g + weight_decay * w.
+    amsgrad: the largest v so far takes v's place in v' (Reddi, Kale, Kumar 2018).
     Source: Kingma, Ba 2015, "Adam: a method for stochastic optimization".
     """
 
@@ -323,6 +323,7 @@ class Adam(Optimizer):
         betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-8,
         weight_decay: float = 0.0,
+        amsgrad: bool = False,
     ):
         super().__init__(params, lr, weight_decay)
         self.betas = in_betas(type(self).__name__, betas)
@@ -330,6 +331,9 @@ class Adam(Optimizer):
         self.keep_count()
         self.slots("sum")
         self.slots("square_sum")
+        self.amsgrad = flag(type(self).__name__, "amsgrad", amsgrad)
+        if self.amsgrad:
+            self.slots("largest_square_sum")
 
     def scalars(self, lr: Tensor, t: Tensor | None) -> tuple[Tensor, ...]:
         """Scale and shift of the step, in float64: 1 - 0.999 has only four digits in float32."""
@@ -349,8 +353,10 @@ class Adam(Optimizer):
         scale, shift = scalars
         m = ops.add(ops.mul(self.betas[0], old[0]), g)
         v = ops.add(ops.mul(self.betas[1], old[1]), ops.mul(g, g))
-        step = ops.mul(scale, ops.div(m, ops.add(ops.sqrt(v), shift)))
-        return ops.sub(w, step), (m, v)
+        largest = [ops.maximum(old[2], v)] if self.amsgrad else []
+        size = ops.sqrt([v, *largest][-1])
+        step = ops.mul(scale, ops.div(m, ops.add(size, shift)))
+        return ops.sub(w, step), (m, v, *largest)
 
 
 class AdamW(Adam):
@@ -369,8 +375,121 @@ class AdamW(Adam):
         betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-8,
         weight_decay: float = 0.01,
+        amsgrad: bool = False,
     ):
-        super().__init__(params, lr, betas, eps, weight_decay)
+        super().__init__(params, lr, betas, eps, weight_decay, amsgrad)
+
+
+class NAdam(Optimizer):
+    """Adam with Nesterov's momentum: w - lr * (p * g / (1 - P) + q * m / (1 - P q)) / (sqrt(v') +
+    eps), where p = 1 - mu_t, q = mu_(t+1) and P is the product of mu_1 to mu_t.
+
+    mu_t = b1 (1 - 0.96^(t * momentum_decay) / 2); m, v and v' as in `Adam`. weight_decay: g is
+    first g + weight_decay * w. Source: Dozat 2016, "Incorporating Nesterov momentum into Adam", as
+    in PyTorch's NAdam.
+    """
+
+    def __init__(
+        self,
+        params: Iterable[Parameter],
+        lr: float | Schedule = 2e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0.0,
+        momentum_decay: float = 4e-3,
+    ):
+        super().__init__(params, lr, weight_decay)
+        self.betas = in_betas("NAdam", betas)
+        self.eps = number("NAdam", "eps", eps, 0)
+        self.momentum_decay = number("NAdam", "momentum_decay", momentum_decay, 0)
+        self.keep_count()
+        self.keep("momentum_product", np.float64(1.0))
+        self.slots("mean")
+        self.slots("square_mean")
+
+    def _momentum(self, t: Any) -> Tensor:
+        share = ops.mul(0.5, ops.pow(0.96, ops.mul(t, self.momentum_decay)))
+        return ops.mul(self.betas[0], ops.sub(1.0, share))
+
+    def _advanced(self) -> dict[str, Tensor]:
+        state = super()._advanced()
+        mu = self._momentum(ops.cast(state["step"], float64))
+        return {**state, "momentum_product": ops.mul(self._state["momentum_product"], mu)}
+
+    def scalars(self, lr: Tensor, t: Tensor | None) -> tuple[Tensor, ...]:
+        """The factors of g and of m, and that of sqrt(v)."""
+        mu, ahead = self._momentum(t), self._momentum(ops.add(t, 1.0))
+        product = ops.mul(self._state["momentum_product"], mu)
+        of_g = ops.div(ops.sub(1.0, mu), ops.sub(1.0, product))
+        of_m = ops.div(ahead, ops.sub(1.0, ops.mul(product, ahead)))
+        root = ops.reciprocal(ops.sqrt(ops.sub(1.0, ops.pow(self.betas[1], t))))
+        return ops.mul(lr, of_g), ops.mul(lr, of_m), root
+
+    def rule(
+        self, w: Tensor, g: Tensor, lr: Tensor, scalars: Sequence[Tensor], old: Sequence[Tensor]
+    ) -> tuple[Tensor, tuple[Tensor, ...]]:
+        """The rule, with the factors of `scalars`."""
+        of_g, of_m, root = scalars
+        m, v = moments(self.betas, g, old)
+        step = ops.add(ops.mul(of_g, g), ops.mul(of_m, m))
+        return ops.sub(w, ops.div(step, ops.add(ops.mul(ops.sqrt(v), root), self.eps))), (m, v)
+
+
+class RAdam(Optimizer):
+    """w - lr * m' * r * sqrt(1 - b2^t) / (sqrt(v) + eps), r the rectification of the variance; and
+    w - lr * m' in the first updates, as long as rho_t <= 5.
+
+    rho_t = rho - 2 t b2^t / (1 - b2^t) with rho = 2 / (1 - b2) - 1, and r^2 = (rho_t - 4)
+    (rho_t - 2) rho / ((rho - 4) (rho - 2) rho_t); m, m' and v as in `Adam`. weight_decay: g is
+    first g + weight_decay * w. Source: Liu et al. 2020, "On the variance of the adaptive learning
+    rate and beyond", as in PyTorch's RAdam.
+    """
+
+    def __init__(
+        self,
+        params: Iterable[Parameter],
+        lr: float | Schedule = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0.0,
+    ):
+        super().__init__(params, lr, weight_decay)
+        self.betas = in_betas("RAdam", betas)
+        self.eps = number("RAdam", "eps", eps, 0)
+        self.keep_count()
+        self.slots("mean")
+        self.slots("square_mean")
+
+    def scalars(self, lr: Tensor, t: Tensor | None) -> tuple[Tensor, ...]:
+        """The rate of m, the factor of 1 / (sqrt(v) + eps), and 1 where this is to be used."""
+        b1, b2 = self.betas
+        rho, power = 2.0 / (1.0 - b2) - 1.0, ops.pow(b2, t)
+        left = ops.sub(1.0, power)
+        now = ops.sub(rho, ops.div(ops.mul(ops.mul(2.0, t), power), left))
+        used = ops.greater(now, 5.0)
+        safe = ops.where(used, now, 6.0)
+        above = ops.mul(ops.mul(ops.sub(safe, 4.0), ops.sub(safe, 2.0)), rho)
+        below = ops.mul((rho - 4.0) * (rho - 2.0), safe)
+        factor = ops.sqrt(ops.mul(ops.div(above, below), left))
+        rate = ops.div(lr, ops.sub(1.0, ops.pow(b1, t)))
+        return rate, factor, ops.cast(used, float64)
+
+    def rule(
+        self, w: Tensor, g: Tensor, lr: Tensor, scalars: Sequence[Tensor], old: Sequence[Tensor]
+    ) -> tuple[Tensor, tuple[Tensor, ...]]:
+        """The rule, with the factors of `scalars`."""
+        rate, factor, used = scalars
+        m, v = moments(self.betas, g, old)
+        adapted = ops.div(factor, ops.add(ops.sqrt(v), self.eps))
+        size = ops.where(ops.greater(used, 0.5), adapted, ops.ones_like(adapted))
+        return ops.sub(w, ops.mul(ops.mul(rate, m), size)), (m, v)
+
+
+def moments(betas: tuple[float, float], g: Tensor, old: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+    """The running means of g and of g^2."""
+    b1, b2 = betas
+    m = ops.add(ops.mul(b1, old[0]), ops.mul(1.0 - b1, g))
+    return m, ops.add(ops.mul(b2, old[1]), ops.mul(1.0 - b2, ops.mul(g, g)))
 
 
 # --- RMSprop and Adagrad: scaled by the size of past gradients ------------------------------------
@@ -451,6 +570,39 @@ class Adagrad(Optimizer):
         return ops.sub(w, step), (v,)
 
 
+class Adadelta(Optimizer):
+    """w - lr * d, where d = sqrt(u + eps) / sqrt(v + eps) * g, and v and u are running means of g^2
+    and, after the update, of d^2: v becomes rho * v + (1 - rho) * g^2.
+
+    weight_decay: g is first g + weight_decay * w. Source: Zeiler 2012, "ADADELTA: an adaptive
+    learning rate method", with lr as in PyTorch's Adadelta.
+    """
+
+    def __init__(
+        self,
+        params: Iterable[Parameter],
+        lr: float | Schedule = 1.0,
+        rho: float = 0.9,
+        eps: float = 1e-6,
+        weight_decay: float = 0.0,
+    ):
+        super().__init__(params, lr, weight_decay)
+        self.rho = number("Adadelta", "rho", rho, 0, below=1)
+        self.eps = number("Adadelta", "eps", eps, above=0)
+        self.slots("square_mean")
+        self.slots("change_mean")
+
+    def rule(
+        self, w: Tensor, g: Tensor, lr: Tensor, scalars: Sequence[Tensor], old: Sequence[Tensor]
+    ) -> tuple[Tensor, tuple[Tensor, ...]]:
+        """w - lr * d, v and u."""
+        v = ops.add(ops.mul(self.rho, old[0]), ops.mul(1.0 - self.rho, ops.mul(g, g)))
+        ratio = ops.div(ops.add(old[1], self.eps), ops.add(v, self.eps))
+        d = ops.mul(ops.sqrt(ratio), g)
+        u = ops.add(ops.mul(self.rho, old[1]), ops.mul(1.0 - self.rho, ops.mul(d, d)))
+        return ops.sub(w, ops.mul(lr, d)), (v, u)
+
+
 class Lion(Optimizer):
     """w - lr * (sign(b1 * m + (1 - b1) * g) + weight_decay * w), then m becomes
     b2 * m + (1 - b2) * g.
@@ -478,93 +630,6 @@ class Lion(Optimizer):
         """The update by the sign, and the new mean; weight decay is done before."""
         ahead, m = (ops.add(ops.mul(b, old[0]), ops.mul(1.0 - b, g)) for b in self.betas)
         return ops.sub(w, ops.mul(lr, ops.sign(ahead))), (m,)
-
-
-# --- L-BFGS: curvature estimated from the last gradients ------------------------------------------
-
-
-class LBFGS(Optimizer):
-    """w - lr * H g, where H estimates the inverse Hessian from the last `history` pairs of changes:
-    s of w and y of g, by the two-loop recursion.
-
-    One update is one iteration: there is no line search, and each update needs the gradient of the
-    same function, so give whole data and not batches. Where steps are too long take a smaller lr,
-    or `scipy.optimize.minimize`, which searches, with what `value_and_grad` gives. A pair with
-    y . s <= eps y . y is left out, where PyTorch has 1e-10 for eps y . y, and so learns no
-    curvature near a minimum. The first step is lr * min(1, 1 / sum(|g|)) * g. All parameters are
-    one vector here.
-    Source: Nocedal, Wright 2006, "Numerical optimization", algorithms 7.4 and 7.5, with the
-    first step of PyTorch's LBFGS, whose `step` with max_iter=1 is this update.
-    """
-
-    def __init__(self, params: Iterable[Parameter], lr: float | Schedule = 1.0, history: int = 10):
-        super().__init__(params, lr)
-        self.history = count("LBFGS", "history", history)
-        self._dtype = promote(*self.dtypes())
-        self._eps = float(ml_dtypes.finfo(self._dtype).eps)  # type: ignore[no-untyped-call]
-        self.keep_count()
-        size = sum(p.size for p in self.params)
-        for name in ("steps", "changes"):
-            self.keep(name, np.zeros((self.history, size), self._dtype))
-        for name in ("last_step", "last_gradient"):
-            self.keep(name, np.zeros(size, self._dtype))
-        self.keep("inverse_products", np.zeros(self.history, self._dtype))
-        self.keep("scale", np.ones((), self._dtype))
-
-    def new_values(self, grads: Sequence[Tensor]) -> tuple[list[Tensor], dict[str, Tensor]]:
-        """The rule, on all parameters as one vector."""
-        state, g = self._advanced(), self._flat(grads)
-        state.update(self._remembered(g))
-        direction = self._product(g, state)
-        first = ops.equal(self._state["step"], 0)
-        shrink = ops.reciprocal(ops.maximum(ops.sum(ops.abs(g)), 1.0))
-        rate = in_dtype(state.get("lr", self._lr), self._dtype)
-        step = ops.mul(ops.mul(ops.neg(rate), ops.where(first, shrink, 1.0)), direction)
-        state.update(last_step=step, last_gradient=g)
-        w = ops.add(self._flat(self.params), step)
-        return self._parts(w), state
-
-    def _remembered(self, g: Tensor) -> dict[str, Tensor]:
-        """The pairs, where that of the last step replaces the oldest if it has curvature; that of
-        the first update is 0 and has none."""
-        s, y = self._state["last_step"], ops.sub(g, self._state["last_gradient"])
-        product, square = ops.sum(ops.mul(y, s)), ops.sum(ops.mul(y, y))
-        curved = ops.greater(product, ops.mul(square, self._eps))
-        inverse = ops.reciprocal(ops.where(curved, product, 1.0))
-        found = {}
-        for name, new in {"steps": s, "changes": y, "inverse_products": inverse}.items():
-            old = self._state[name]
-            pushed = ops.concat([old[1:], ops.expand_dims(new, 0)], 0)
-            found[name] = ops.where(curved, pushed, old)
-        scale = ops.div(product, ops.where(curved, square, 1.0))
-        found["scale"] = ops.where(curved, scale, self._state["scale"])
-        return found
-
-    def _product(self, g: Tensor, state: dict[str, Tensor]) -> Tensor:
-        """H g; rows without a pair are 0 and change nothing."""
-        pairs = [
-            (state["steps"][i], state["changes"][i], state["inverse_products"][i])
-            for i in range(self.history)
-        ]
-        shares = []
-        for s, y, inverse in reversed(pairs):
-            shares.append(ops.mul(inverse, ops.sum(ops.mul(s, g))))
-            g = ops.sub(g, ops.mul(shares[-1], y))
-        g = ops.mul(state["scale"], g)
-        for (s, y, inverse), share in zip(pairs, reversed(shares), strict=True):
-            other = ops.mul(inverse, ops.sum(ops.mul(y, g)))
-            g = ops.add(g, ops.mul(ops.sub(share, other), s))
-        return g
-
-    def _flat(self, tensors: Sequence[Tensor]) -> Tensor:
-        return ops.concat([ops.reshape(in_dtype(t, self._dtype), (-1,)) for t in tensors], 0)
-
-    def _parts(self, vector: Tensor) -> list[Tensor]:
-        ends = np.cumsum([p.size for p in self.params]).tolist()
-        return [
-            in_dtype(ops.reshape(vector[end - p.size : end], p.shape), p.dtype)
-            for p, end in zip(self.params, ends, strict=True)
-        ]
 
 
 # --- Checks of arguments --------------------------------------------------------------------------

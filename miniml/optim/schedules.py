@@ -135,6 +135,34 @@ def _one_cycle(
 
 
 @hides_frames
+def warm_restarts(lr: float, steps: int, factor: float = 1.0, end: float = 0.0) -> Schedule:
+    """`cosine(lr, steps, end)`, which begins anew after that many steps, and again, each time with
+    `factor` times as many. Source: Loshchilov, Hutter 2017, "SGDR", as PyTorch's
+    CosineAnnealingWarmRestarts.
+
+    >>> rate = warm_restarts(0.1, steps=10, factor=2)
+    >>> [round(float(rate(step)), 6) for step in (0, 5, 10, 20, 30)]
+    [0.1, 0.05, 0.1, 0.05, 0.1]
+    """
+    who = "warm_restarts"
+    lr, end = number(who, "lr", lr, 0), number(who, "end", end, 0)
+    parts = lr, count(who, "steps", steps), number(who, "factor", factor, 1), end
+    return partial(_warm_restarts, *parts)
+
+
+def _warm_restarts(lr: float, steps: int, factor: float, end: float, step: Any) -> Tensor:
+    periods = ops.div(_at(step), steps)  # of the first length
+    if factor == 1.0:
+        share = ops.sub(periods, ops.floor(periods))
+    else:
+        grown = ops.add(ops.mul(periods, factor - 1.0), 1.0)
+        whole = ops.floor(ops.add(ops.div(ops.log(grown), math.log(factor)), 1e-10))  # rounding
+        length = ops.pow(factor, whole)
+        share = ops.div(ops.sub(periods, ops.div(ops.sub(length, 1.0), factor - 1.0)), length)
+    return _cosine(lr, 1, end, share)
+
+
+@hides_frames
 def chained(schedules: Sequence[float | Schedule], milestones: Sequence[int]) -> Schedule:
     """The first schedule up to the first milestone, a number of updates, then the next one from
     its beginning, and so on, as PyTorch's SequentialLR. A number stays.

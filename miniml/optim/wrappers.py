@@ -80,6 +80,10 @@ class Groups(Wrapper):
     def __getitem__(self, index: int) -> Optimizer:
         return self._inner[index]
 
+    def parts(self) -> tuple[Optimizer, ...]:
+        """The optimizers."""
+        return self._inner
+
     @property
     def lr(self) -> Parameter:
         """Refused: each group has its own."""
@@ -131,7 +135,52 @@ class Accumulate(Wrapper):
         return values, state
 
 
-class EMA(Wrapper):
+class Averaging(Wrapper):
+    """Base of averages of the weights: state, in float32 for parameters of 16 bits, which starts
+    with the present weights. A subclass says which share of the difference each moves by."""
+
+    def __init__(self, optimizer: Optimizer):
+        super().__init__([optimizer])
+        self._averages = [f"average.{name}" for name in self._names]
+        for name, p in zip(self._averages, self.params, strict=True):
+            self.keep(name, p.asnumpy().astype(wide(p.dtype)))
+
+    def share(self) -> tuple[float | Tensor, dict[str, Tensor]]:
+        """The share, and new state of the subclass."""
+        raise NotImplementedError
+
+    def new_values(self, grads: Sequence[Tensor]) -> tuple[list[Tensor], dict[str, Tensor]]:
+        """The new values of the optimizer, and the averages."""
+        values, state = self._inner[0].new_values(grads)
+        share, own = self.share()
+        for name, value in zip(self._averages, values, strict=True):
+            old = self._state[name]
+            change = ops.sub(in_dtype(value, old.dtype), old)
+            part = in_dtype(share, old.dtype) if isinstance(share, Tensor) else share
+            state[name] = ops.add(old, ops.mul(part, change))
+        return values, {**state, **own}
+
+    @contextmanager
+    def averaged(self) -> Iterator[None]:
+        """A block in which the parameters have the values of the averages; after it, whatever
+        happened in it, they have their old values."""
+        if not computes_at_once():
+            who = type(self).__name__
+            raise GraphError(f"{who}.averaged cannot happen inside a compiled step; do it outside")
+        weights, averages = UndoLog(), [self._state[name] for name in self._averages]
+        Access(type(self).__name__, self.params, averages).run(self._exchange, weights, averages)
+        try:
+            yield
+        finally:
+            weights.restore(type(self).__name__)
+
+    def _exchange(self, weights: UndoLog, averages: Sequence[Parameter]) -> None:
+        weights.note(*self.params)
+        pairs = zip(self.params, averages, strict=True)
+        publish([(p, in_dtype(average, p.dtype)._data) for p, average in pairs])
+
+
+class EMA(Averaging):
     """Exponential moving average of the weights: after each update of the optimizer, each average a
     becomes a + (1 - decay) * (w - a). It starts with the present weights.
 
@@ -142,38 +191,36 @@ class EMA(Wrapper):
     """
 
     def __init__(self, optimizer: Optimizer, decay: float = 0.999):
-        super().__init__([optimizer])
+        super().__init__(optimizer)
         self.decay = number("EMA", "decay", decay, 0, below=1)
-        self._averages = [f"average.{name}" for name in self._names]
-        for name, p in zip(self._averages, self.params, strict=True):
-            self.keep(name, p.asnumpy().astype(wide(p.dtype)))
 
-    def new_values(self, grads: Sequence[Tensor]) -> tuple[list[Tensor], dict[str, Tensor]]:
-        """The new values of the optimizer, and the averages."""
-        values, state = self._inner[0].new_values(grads)
-        for name, value in zip(self._averages, values, strict=True):
-            old = self._state[name]
-            change = ops.sub(in_dtype(value, old.dtype), old)
-            state[name] = ops.add(old, ops.mul(1.0 - self.decay, change))
-        return values, state
+    def share(self) -> tuple[float | Tensor, dict[str, Tensor]]:
+        """1 - decay, always."""
+        return 1.0 - self.decay, {}
 
-    @contextmanager
-    def averaged(self) -> Iterator[None]:
-        """A block in which the parameters have the values of the averages; after it, whatever
-        happened in it, they have their old values."""
-        if not computes_at_once():
-            raise GraphError("EMA.averaged cannot happen inside a compiled step; do it outside")
-        weights, averages = UndoLog(), [self._state[name] for name in self._averages]
-        Access("EMA", self.params, averages).run(self._exchange, weights, averages)
-        try:
-            yield
-        finally:
-            weights.restore("EMA")
 
-    def _exchange(self, weights: UndoLog, averages: Sequence[Parameter]) -> None:
-        weights.note(*self.params)
-        pairs = zip(self.params, averages, strict=True)
-        publish([(p, in_dtype(average, p.dtype)._data) for p, average in pairs])
+class SWA(Averaging):
+    """Stochastic weight averaging: the mean of the weights after update number `start` and then
+    after each `every`-th one; before it, the weights themselves.
+
+    `with swa.averaged(): ...` as in `EMA`; for batch norms, whose running statistics are those of
+    the weights, call the network in training on some batches inside that block. Source: Izmailov
+    et al. 2018, "Averaging weights leads to wider optima and better generalization".
+    """
+
+    def __init__(self, optimizer: Optimizer, start: int, every: int = 1):
+        super().__init__(optimizer)
+        self.start, self.every = count("SWA", "start", start), count("SWA", "every", every)
+        self._done = self.keep("averaged_updates", np.int64(0))
+
+    def share(self) -> tuple[float | Tensor, dict[str, Tensor]]:
+        """1 / n for the n-th of the weights, 1 before the first of them, 0 in between."""
+        done = ops.add(self._done, 1)
+        since = ops.cast(ops.sub(done, self.start), np.float64)
+        number = ops.floor(ops.div(since, float(self.every)))
+        due = ops.equal(ops.mul(number, float(self.every)), since)
+        mean = ops.where(due, ops.reciprocal(ops.maximum(ops.add(number, 1.0), 1.0)), 0.0)
+        return ops.where(ops.less(since, 0.0), 1.0, mean), {"averaged_updates": done}
 
 
 # --- Loss scaling ---------------------------------------------------------------------------------

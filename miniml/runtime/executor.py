@@ -65,10 +65,11 @@ def write(
     given = [f"x{i}" for i in range(len(inputs or ()))]
     targets = [f"y{i}" for i in range(len(filled))]
     made = [f"out{i}" for i in range(copies - len(filled))]
+    received = _received(steps, [*targets, *made], memory)
     native = whole or has_native((*steps.compute, *steps.publish))
-    natives = Natives(memory, inputs or (), filled, whole) if native else None
+    natives = Natives(memory, inputs or (), received, whole) if native else None
     parts, publish = joined(steps, [*targets, *made], natives)
-    writer = _Writer(memory, filled, made, threads, marks)
+    writer = _Writer(memory, received, made, threads, marks)
     if inputs is not None:
         writer.receive(inputs, {} if natives is None else natives.used)
     writer.begin()
@@ -85,6 +86,17 @@ def write(
     alone = parts[0] if len(parts) == 1 and not steps.publish else None
     only = alone if isinstance(alone, RunOfCalls) else None
     return Function(run, source, writer.nodes, writer.native_runs, only)
+
+
+def _received(steps: Steps, names: Sequence[str], memory: Memory) -> dict[Var, str]:
+    """The outputs that are computed in the caller's arrays, or in those that it receives, and the
+    names of these. An output that is a view of another is copied from there."""
+    copied = [step.source for step in steps.compute if isinstance(step, Copy)]
+    found: dict[Var, str] = {}
+    for var, name in zip(copied, names, strict=True):
+        if memory.is_given(var) and var in memory.buffers.whole:
+            found.setdefault(var, name)
+    return found
 
 
 class Function(NamedTuple):
@@ -119,7 +131,9 @@ class Executable(NamedTuple):
     by: list[Any]
 
 
-def bound(executor: Executor, settings: Settings, marks: Marks | None, by: list[Any]) -> Executable:
+def executable_of(
+    executor: Executor, settings: Settings, marks: Marks | None, by: list[Any]
+) -> Executable:
     """The executable of an executor. Its context has these settings, and in it NumPy gives no
     floating-point warnings: that is cheaper to enter than errstate."""
     context = Context()
@@ -146,14 +160,15 @@ class Executor(Protocol):
 class _Writer:
     """The lines written so far, and the values of the names in them.
 
-    made: the names of outputs that are made and returned. _varying: names of values that may be
-    other arrays at each call. _unseen: views of those, which no line has needed so far.
+    received: the names of outputs that are computed where the caller gets them. made: the names of
+    those that are made and returned. _varying: names of values that may be other arrays at each
+    call. _unseen: views of those, which no line has needed so far.
     """
 
     def __init__(
         self,
         memory: Memory,
-        filled: Sequence[Var],
+        received: Mapping[Var, str],
         made: Sequence[str],
         threads: int,
         marks: Marks | None = None,
@@ -166,7 +181,8 @@ class _Writer:
         self.lines: list[str] = []
         self.nodes: dict[int, Node] = {}
         self._indent = ""
-        self._varying = {v: Varying(f"y{i}") for i, v in reversed([*enumerate(filled)])}
+        self._received = received
+        self._varying = {var: Varying(name) for var, name in received.items()}
         self._unseen: dict[Var, View] = {}
 
     def line(self, text: str, node: Node | None = None) -> None:
@@ -192,7 +208,10 @@ class _Writer:
             self.line(f"if unusable({names}): [{names}] = made_usable({names})")
 
     def begin(self) -> None:
-        """Write the mark of the begin of the first step."""
+        """Write the outputs that steps compute in, and the mark of the begin of the first step."""
+        for var, name in self._received.items():
+            if name in self.made:
+                self._empty(name, var)
         if self.marks is not None:
             self.names.values |= {"times": self.marks.times, "clock": self.marks.clock}
             self.line("times[0] = clock()")
@@ -221,10 +240,8 @@ class _Writer:
     def _compute(self, part: Part) -> None:
         if isinstance(part, RunOfCalls):
             for step, out in part.steps:
-                if isinstance(step, Copy) and out in self.made:
-                    of = step.source.abstract
-                    made = SourceCall(np.empty, (of.shape, of.dtype), stem="empty")
-                    self.line(f"{out} = {self.names.call(made)}")
+                if isinstance(step, Copy) and out in self.made and not self._is_there(step, out):
+                    self._empty(out, step.source)
             self._write(self._of_run(part))
         elif isinstance(part.step, Copy):
             self._copy(part.step, part.out)
@@ -234,12 +251,23 @@ class _Writer:
 
     def _copy(self, step: Copy, out: str) -> None:
         """Write the copy of an output: to an array of the caller, or to one that is returned."""
+        if self._is_there(step, out):
+            return
         value = self._value(step.source)
         if out in self.made:
             copied = SourceCall(self.device.copy, (value,), stem="copy")
             self.line(f"{out} = {self.names.call(copied)}")
-        elif not (isinstance(value, Varying) and value == out):
+        else:
             self._write(self._copied(Varying(out), value))
+
+    def _is_there(self, step: Copy, out: str) -> bool:
+        """True for an output that was computed where it is to be."""
+        return self._received.get(step.source) == out
+
+    def _empty(self, out: str, var: Var) -> None:
+        """Write the allocation of an output."""
+        made = SourceCall(np.empty, (var.abstract.shape, var.abstract.dtype), stem="empty")
+        self.line(f"{out} = {self.names.call(made)}")
 
     def publish(self, parts: Sequence[Part]) -> None:
         """Write the steps that are atomic: as one C call if all are C functions, so that no signal
@@ -576,24 +604,22 @@ class Natives:
     """Steps that can run natively, and the addresses of all values that have the same one, or the
     same offset from the start of an input, in every call.
 
-    used: the inputs, with the names of their arguments, that runs read; these must be dense, as
-    the outputs that the caller gives to be filled are. calls_back: as `whole` in `write`.
+    received: the outputs that are computed where the caller gets them, with their names. used: the
+    inputs, with the names of their arguments, that runs read; these must be dense, as the outputs
+    are. calls_back: as `whole` in `write`.
     """
 
     def __init__(
         self,
         memory: Memory,
         inputs: Sequence[Var],
-        filled: Sequence[Var] = (),
+        received: Mapping[Var, str] = {},
         calls_back: bool = False,
     ):
         self.memory, self.device, self.calls_back = memory, memory.device, calls_back
         self.used: dict[Var, str] = {}
         self._inputs = set(inputs)
-        whole = memory.buffers.whole  # an output that is a view of another is copied from there
-        given = [(i, v) for i, v in enumerate(filled) if memory.is_given(v) and v in whole]
-        self._names = {var: f"y{i}" for i, var in reversed(given)}
-        self._names |= {var: f"x{i}" for i, var in enumerate(inputs)}
+        self._names = {**received, **{var: f"x{i}" for i, var in enumerate(inputs)}}
         self._addresses: dict[Var, _Address] = {}
         for var in self._names:
             if var not in memory.arrays:

@@ -1,6 +1,6 @@
 """Fusion pass: nodes that share a loop nest become one Fused node, where C kernels come first.
 
-Grouping: which nodes are computed together.
+The graph of groups, its nodes sorted topologically; then Grouping: which nodes share a group.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def graph_of_groups(g: Grouping) -> Graph:
         last = g.position[anchor] if anchor else max(g.position[n] for n in group.nodes)
         units.append((last, _fused(group, made) if group.joins else group.nodes[0]))
     units += [(g.position[n], n) for n in kept]
-    return replace(g.graph, nodes=tuple(in_order(units)))
+    return replace(g.graph, nodes=tuple(sorted_topologically(units)))
 
 
 def _needed(g: Grouping) -> tuple[dict[Group, dict[Var, None]], dict[Node, None]]:
@@ -45,7 +45,7 @@ def _needed(g: Grouping) -> tuple[dict[Group, dict[Var, None]], dict[Node, None]
     kept: dict[Node, None] = {}
     stack = list(g.graph.outputs)
     for node in g.graph.nodes:
-        if node.primitive.effect != "pure":
+        if node.effect != "pure":
             stack += node.outputs
             stack += node.inputs
             outputs.setdefault(g.group[node], {})
@@ -74,14 +74,18 @@ def _fused(group: Group, made: dict[Var, None]) -> Node:
     return Node(Fused(body), body.inputs, outputs, (), group.nodes[-1].where)
 
 
-def in_order(units: Sequence[tuple[int, Node]]) -> Iterator[Node]:
-    """Topological order of the nodes, near that of the program; nodes with effects keep theirs.
+def sorted_topologically(units: Sequence[tuple[int, Node]]) -> Iterator[Node]:
+    """Topological order of the nodes, near that of the program; those of one effect keep theirs.
     GraphError for a cycle."""
     maker = {v: i for i, (_, n) in enumerate(units) for v in n.outputs}
     before = [{maker[v] for v in n.inputs if v in maker} for _, n in units]
-    effects = sorted((at, i) for i, (at, n) in enumerate(units) if n.primitive.effect != "pure")
-    for (_, one), (_, other) in pairwise(effects):
-        before[other].add(one)
+    effects: dict[str, list[tuple[int, int]]] = {"ordered": [], "state": []}
+    for i, (at, node) in enumerate(units):
+        if node.effect != "pure":
+            effects[node.effect].append((at, i))
+    for found in effects.values():
+        for (_, one), (_, other) in pairwise(sorted(found)):
+            before[other].add(one)
     after: dict[int, list[int]] = {}
     for i, needs in enumerate(before):
         for need in needs:
@@ -124,6 +128,7 @@ class Grouping:
         self.roots: dict[Var, Var] = {}
         self.refusals: dict[object, str] = {}
         self.group: dict[Node, Group] = {}
+        self._ordered: Group | None = None  # of the last node whose order is kept
         late = only_for_state(graph, self._total)
         for node in graph.nodes:
             if not self._free(node):
@@ -160,12 +165,17 @@ class Grouping:
 
     def _place(self, node: Node, late: bool) -> None:
         makers = self._makers(node.inputs)
+        ordered = node.effect == "ordered"
+        if ordered and self._ordered is not None:
+            makers[self._ordered] = None
         before = 0
         for maker in makers:
             before |= maker.before | maker.bits
             maker.after.add(node)
         group = Group([node], 1 << self.position[node], before, late, False)
         self.group[node] = group
+        if ordered:
+            self._ordered = group
         if not self._joinable(node):
             return
         group.joins, group.shape = True, self._plain_shape(node)

@@ -26,7 +26,7 @@ from ..graph.ir import Graph, Node, Var, only_for_state, versions
 from .launch import BoundKernel
 
 LookAt = Callable[[Node, tuple[Any, ...], tuple[Any, ...]], None]
-Kind = Literal["input", "output", "constant", "parameter", "upload", "arena", "block"]
+Storage = Literal["input", "output", "constant", "parameter", "upload", "arena", "block"]
 
 
 def schedule(graph: Graph, prepared: Mapping[Node, BoundKernel], watched: bool = False) -> Schedule:
@@ -67,20 +67,20 @@ def assign_buffers(
     order: Schedule,
     device: str,
     reuse: bool,
-    fills: bool = False,
+    direct: Sequence[Var] = (),
 ) -> BufferAssignment:
     """Decide where each value of a scheduled graph lives and plan the arena.
 
-    reuse: kernels may overwrite inputs that nothing reads later. fills: kernels write outputs into
-    arrays of the caller.
+    reuse: kernels may overwrite inputs that nothing reads later. direct: outputs that kernels may
+    write into arrays of the caller.
     """
     buffers = BufferAssignment(graph, prepared, order)
     held = _given(buffers, device)
     reads = _last_reads(graph, prepared, order)
     targets = donations(graph, order, prepared, held) if order.updates else {}
-    if fills:
-        targets |= {var: Allocation("output") for var in graph.outputs}
     targets |= _blocks(order, prepared, reads, targets)
+    for var in direct:
+        targets.setdefault(var, Allocation("output"))
     for step, node in enumerate(order.order):
         _assign(buffers, node, step, reads, targets, reuse)
     _stage(buffers)
@@ -130,12 +130,13 @@ class BufferAssignment:
 class Allocation:
     """A piece of memory; several Vars share it when they are views or computed in place.
 
-    kind "output": an array that the caller passes at each call. "upload": a copy, on the device,
-    of a parameter that stays on the host. "block": a part of another allocation; `inside` holds
-    that and the byte offset. start, end: the steps of its first write and last read, in the arena.
+    kind "output": an array that the caller passes at each call, or receives. "upload": a copy, on
+    the device, of a parameter that stays on the host. "block": a part of another allocation;
+    `inside` holds that and the byte offset. start, end: the steps of its first write and last read,
+    in the arena.
     """
 
-    kind: Kind
+    kind: Storage
     nbytes: int = 0
     parameter: Parameter | None = None
     start: int = 0
@@ -156,7 +157,7 @@ def _given(buffers: BufferAssignment, device: str) -> dict[int, Allocation]:
     buffers.allocation.update({var: Allocation("constant") for var in graph.constants})
     held = {}
     for parameter, var in graph.state:
-        kind: Kind = "parameter" if parameter.device == device else "upload"
+        kind: Storage = "parameter" if parameter.device == device else "upload"
         held[id(parameter)] = Allocation(kind, var.abstract.nbytes, parameter)
         buffers.allocation[var] = held[id(parameter)]
     return held
@@ -204,6 +205,8 @@ def _blocks(
                 found[var] = Allocation("block", size, inside=(whole, first))
             first += size
         parts = [v for v in node.inputs if v in found and found[v].whole is whole]
+        if not parts:
+            continue
         whole.start = min(made[v] for v in (*parts, out))
         whole.end = max(reads.get(v, 0) for v in (*parts, out))
         found[out] = whole
@@ -577,7 +580,7 @@ class Memory:
             self._fill(var)
 
     def is_given(self, var: Var) -> bool:
-        """True for an output that is computed in an array of the caller."""
+        """True for an output that is computed in an array of the caller, or for a view of one."""
         return self.buffers.allocation[var].kind == "output"
 
     def scratch(self, node: Node) -> tuple[Any, ...]:

@@ -38,7 +38,7 @@ class Nest:
     value's elements depend on. kinds: of the nodes, if they are known already.
     """
 
-    def __init__(self, nodes: Sequence[Node], kinds: Mapping[Node, Kind] | None = None):
+    def __init__(self, nodes: Sequence[Node], kinds: Mapping[Node, Member] | None = None):
         self.nodes, self._axes = tuple(nodes), Axes()
         self.kinds = {n: kind_of(n) for n in nodes} if kinds is None else kinds
         self.dims: dict[Var, Dims] = {}
@@ -300,7 +300,7 @@ class Apart(Exception):
 
 # --- Members --------------------------------------------------------------------------------------
 
-Kind = Literal["elements", "created", "view", "window", "reduction", ""]
+Member = Literal["elements", "created", "view", "window", "reduction", ""]
 # What primitives reduce to, and the reduction of row programs that computes it.
 REDUCTIONS: dict[str | None, str] = {
     "sum": "Sum", "mean": "Sum", "prod": "Prod", "max": "Max", "min": "Min", "any": "Any",
@@ -308,7 +308,7 @@ REDUCTIONS: dict[str | None, str] = {
 }  # fmt: skip
 
 
-def kind_of(node: Node) -> Kind:
+def kind_of(node: Node) -> Member:
     """Kind of a node in a loop nest; "" if loops cannot compute it."""
     name, facts = node.primitive.name, type(node.primitive)
     variables = (*node.inputs, *node.outputs)

@@ -51,7 +51,7 @@ from ..core.tensor import Tensor
 from ..graph.ir import Node, Var
 from ..ops.control import Cond, Fused, Scan, WhileLoop
 from .codegen import name as fused_name
-from .executor import Executable, Marks, bound, clock_of, write
+from .executor import Executable, Marks, clock_of, executable_of, write
 from .memory import (
     BufferAssignment,
     Copy,
@@ -120,7 +120,7 @@ def observed(
     marks, memory, graph = Marks(device), Memory(buffers, device), buffers.graph
     made = steps(buffers, before, after)
     executor = write(made, memory, graph.name, graph.inputs, filled, settings.threads, marks)
-    return bound(executor, settings, marks, by)
+    return executable_of(executor, settings, marks, by)
 
 
 def _showing(when: str, device: Device, by: Sequence[Any]) -> LookAt:
@@ -367,7 +367,7 @@ class _Called(dict[Any, _What]):
 
 def _whats(steps: Sequence[Step | None]) -> Iterator[_What | None]:
     """Meaning of each mark of a program. The calls of one step count as one."""
-    for step, after in zip(steps, (*steps[1:], None), strict=True):
+    for step, after in pairwise((*steps, None)):
         what = None if step is None else _what(step)
         yield what if what is None or step is not after else what._replace(nbytes=-1)
 

@@ -33,7 +33,7 @@ from ..core.parameter import keep_readings
 from ..core.settings import current, in_context
 from ..graph.ir import Graph, Node, Var
 from ..ops.control import Fused
-from .executor import Executable, Executor, Function, RunOfCalls, bound, write
+from .executor import Executable, Executor, Function, RunOfCalls, executable_of, write
 from .launch import (
     BoundKernel,
     Sharing,
@@ -131,12 +131,22 @@ class Program:
         """This program, for programs of the same function for other sizes to share with."""
         return Sibling(self.graph, self.prepared, self._objects)
 
-    def arranged(self, watched: bool) -> tuple[Schedule, BufferAssignment]:
+    def arranged(self, watched: bool, direct: bool = True) -> tuple[Schedule, BufferAssignment]:
         """The order of the nodes and the memory of all values. watched: the inputs and outputs of
-        each kernel are looked at, which may raise."""
+        each kernel are looked at, which may raise. direct: outputs are computed in the caller's
+        memory where that is possible."""
         order = schedule(self.graph, self.prepared, watched)
-        name, direct = self.device.name, self._direct
-        return order, assign_buffers(self.graph, self.prepared, order, name, not watched, direct)
+        name, outputs = self.device.name, self._outputs_in_place() if direct else ()
+        return order, assign_buffers(self.graph, self.prepared, order, name, not watched, outputs)
+
+    def _outputs_in_place(self) -> Sequence[Var]:
+        """The outputs that may be computed in arrays of the caller, or that it receives: users'
+        functions, which may keep an array, do not get them."""
+        if self._direct or self.device.name != "cpu":
+            return self.filled
+        kernels = {v: self.prepared[n] for n in self.graph.nodes for v in n.outputs}
+        made = [v for v in self.graph.outputs if v in kernels and kernels[v].entry.view is None]
+        return [v for v in made if kernels[v].entry.built_in or kernels[v].native is not None]
 
     @property
     def filled(self) -> Sequence[Var]:
@@ -232,7 +242,7 @@ class Program:
         else:
             memory = Memory(self.buffers, self.device, own_inputs=True)
             executor = CudaGraph(self.steps, memory, self.graph, self.capture)
-        return bound(executor, self.settings, None, [])
+        return executable_of(executor, self.settings, None, [])
 
     @property
     def launched(self) -> str:

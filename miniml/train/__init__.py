@@ -7,6 +7,7 @@ from .callbacks import Callback as Callback
 from .callbacks import EarlyStopping as EarlyStopping
 from .callbacks import LivePlot as LivePlot
 from .callbacks import Log as Log
+from .callbacks import ReduceRate as ReduceRate
 from .callbacks import SaveBest as SaveBest
 from .callbacks import TensorBoard as TensorBoard
 from .checkpoint import Snapshot as Snapshot
@@ -14,12 +15,19 @@ from .checkpoint import load_checkpoint as load_checkpoint
 from .checkpoint import save_checkpoint as save_checkpoint
 from .metrics import Metric as Metric
 from .metrics import accuracy as accuracy
+from .metrics import auc as auc
 from .metrics import confusion_matrix as confusion_matrix
 from .metrics import f1 as f1
+from .metrics import mean as mean
 from .metrics import mean_absolute_error as mean_absolute_error
 from .metrics import mean_squared_error as mean_squared_error
 from .metrics import perplexity as perplexity
+from .metrics import precision as precision
+from .metrics import r2 as r2
+from .metrics import recall as recall
 from .metrics import top_k as top_k
+from .rates import RateSearch as RateSearch
+from .rates import find_rate as find_rate
 from .run import Model as Model
 from .step import locate_nonfinite as locate_nonfinite
 from .step import train_step as train_step

@@ -21,6 +21,7 @@ from ..core.errors import CheckpointError, MinimlError
 from ..core.files import PathLike, short, writable, write
 from ..core.hints import Constructed
 from ..core.options import choice, count, number
+from ..optim import Groups
 from .checkpoint import CALLS, save_checkpoint
 from .learner import Learner, check_listed
 from .metrics import Row
@@ -155,6 +156,33 @@ class SaveBest(_Best):
     def on_epoch(self, run: Run, row: Row) -> None:
         if self.improved(run, row):
             save_checkpoint(run.model.net, self.path)
+
+
+class ReduceRate(_Best):
+    """Multiplies the optimizer's learning rate by `factor`, down to `low`, after `patience` epochs
+    in a row without a better `monitor`, and counts anew; of optim.Groups, the rate of each. mode:
+    as in EarlyStopping. `optim.OnPlateau` is for loops by hand."""
+
+    def __init__(
+        self,
+        factor: float = 0.1,
+        patience: int = 10,
+        monitor: str = "val_loss",
+        mode: Mode = "auto",
+        low: float = 0.0,
+    ) -> None:
+        super().__init__(monitor, mode)
+        self.factor = number("ReduceRate", "factor", factor, 0, below=1)
+        self.patience = count("ReduceRate", "patience", patience)
+        self.low = number("ReduceRate", "low", low, 0)
+
+    def on_epoch(self, run: Run, row: Row) -> None:
+        if self.improved(run, row) or self.state["waited"] < self.patience:
+            return
+        self.state["waited"] = 0
+        optimizer = run.model.optimizer
+        for part in optimizer.parts() if isinstance(optimizer, Groups) else (optimizer,):
+            part.lr = min(float(part.lr), max(float(part.lr) * self.factor, self.low))
 
 
 class Log(Callback):

@@ -349,6 +349,11 @@ def in_batches(
                 f"{who} got batch_size={brief(batch_size)} beside a {type(data).__name__}, which "
                 "has batches of its own; give arrays, as (x, y), or leave it out"
             )
+        if isinstance(data, DataLoader) and data.group is not None:
+            raise MinimlError(
+                f"{who} got a DataLoader of {data.group}, whose ranks it would train apart; give "
+                "the group to ml.train_step, in a loop of your own, and to no Model"
+            )
         return data
     if isinstance(data, (DataLoader, Iterator)):
         raise MinimlError(

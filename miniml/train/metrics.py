@@ -1,4 +1,8 @@
-"""Metrics: statistics that are summed over batches, and functions of these sums."""
+"""Metrics: statistics that are summed over batches, and functions of these sums.
+
+In order: Metric; accuracy and what else looks at the largest outputs; errors; what the confusion
+matrix tells; AUC; R2; means of a function of the user's; what they share.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ..core.errors import DTypeError, OutOfRangeError, ShapeError
-from ..core.options import count, integer
+from ..core.options import choice, count, integer
 from ..core.tensor import Array
 
 Counter = Callable[[Array, Array], Array]
@@ -39,7 +43,7 @@ def accuracy(ignore_index: int | None = None, axis: int = -1) -> Metric:
     the outputs: 1 for the (N, C, ...) that CrossEntropyLoss takes.
     """
     hits = _of_classes("accuracy", lambda out, y: out.argmax(-1) == y, ignore_index, axis)
-    return _mean("accuracy", hits, True)
+    return mean("accuracy", hits, True)
 
 
 def top_k(k: int, ignore_index: int | None = None, axis: int = -1) -> Metric:
@@ -53,7 +57,7 @@ def top_k(k: int, ignore_index: int | None = None, axis: int = -1) -> Metric:
         ahead = ~(out <= of_label) | ((out == of_label) & first)  # NaN is ahead
         return ahead.sum(-1) < k  # type: ignore[no-any-return]
 
-    return _mean(f"top_{k}", _of_classes("top_k", hits, ignore_index, axis), True)
+    return mean(f"top_{k}", _of_classes("top_k", hits, ignore_index, axis), True)
 
 
 def perplexity(ignore_index: int | None = None, axis: int = -1) -> Metric:
@@ -67,17 +71,17 @@ def perplexity(ignore_index: int | None = None, axis: int = -1) -> Metric:
         return np.log(np.exp(shifted).sum(-1)) - of_label  # type: ignore[no-any-return]
 
     values = _of_classes("perplexity", surprise, ignore_index, axis)
-    return _mean("perplexity", values, False, lambda mean: float(np.exp(mean)))
+    return mean("perplexity", values, False, lambda mean: float(np.exp(mean)))
 
 
 def mean_absolute_error() -> Metric:
     """The mean of |output - target|; both of one shape."""
-    return _mean("mean_absolute_error", lambda out, y: np.abs(_difference(out, y)), False)
+    return mean("mean_absolute_error", lambda out, y: np.abs(_difference(out, y)), False)
 
 
 def mean_squared_error() -> Metric:
     """The mean of (output - target)^2; both of one shape."""
-    return _mean("mean_squared_error", lambda out, y: _difference(out, y) ** 2, False)
+    return mean("mean_squared_error", lambda out, y: _difference(out, y) ** 2, False)
 
 
 def confusion_matrix(classes: int, ignore_index: int | None = None, axis: int = -1) -> Metric:
@@ -87,27 +91,88 @@ def confusion_matrix(classes: int, ignore_index: int | None = None, axis: int = 
     return Metric("confusion_matrix", (classes, classes), count, lambda n: n.astype(np.int64))
 
 
-def f1(classes: int, ignore_index: int | None = None, axis: int = -1) -> Metric:
-    """The mean over classes of 2 TP / (2 TP + FP + FN), 0 for a class that neither labels nor
-    outputs have ("macro"); ignore_index, axis: as in `accuracy`."""
-    count = _confusion("f1", classes, ignore_index, axis)
-    return Metric("f1", (classes, classes), count, _macro_f1, True)
-
-
-def _mean(
-    name: str,
-    values: Callable[[Array, Array], Array],
-    larger_is_better: bool,
-    last: Callable[[float], float] = float,
+def precision(
+    classes: int, ignore_index: int | None = None, axis: int = -1, average: str = "macro"
 ) -> Metric:
-    """The mean of values over all batches."""
+    """TP / (TP + FP) of the classes: of the rows whose largest output is a class, the share that
+    have its label. ignore_index, axis: as in `accuracy`.
+
+    average: "macro", the mean over classes, 0 for one that nothing is taken for; "weighted" with
+    the numbers of their labels; "micro", that of all counts together; "none", one for each class.
+    """
+    return _of_counts("precision", classes, ignore_index, axis, average)
+
+
+def recall(
+    classes: int, ignore_index: int | None = None, axis: int = -1, average: str = "macro"
+) -> Metric:
+    """TP / (TP + FN) of the classes: of the rows with the label of a class, the share that are
+    taken for it. The arguments are those of `precision`."""
+    return _of_counts("recall", classes, ignore_index, axis, average)
+
+
+def f1(
+    classes: int, ignore_index: int | None = None, axis: int = -1, average: str = "macro"
+) -> Metric:
+    """2 TP / (2 TP + FP + FN) of the classes, 0 for one that neither labels nor outputs have. The
+    arguments are those of `precision`."""
+    return _of_counts("f1", classes, ignore_index, axis, average)
+
+
+def auc() -> Metric:
+    """The area under the ROC curve: the share of pairs of a row of label 1 and one of label 0 in
+    which the first has the larger score; equal ones count half.
+
+    outputs: scores (N,) or (N, 1), or those of two classes (N, 2), whose difference is taken;
+    labels: 0 and 1, (N,) or (N, 1). Scores count as equal where their first 8 binary digits are, so
+    logits tell more apart than probabilities near 1. NaN for scores of NaN, or labels of one kind.
+    """
+    return Metric("auc", (2, _BINS), _score_counts, _area, True)
+
+
+def r2(outputs: int = 1) -> Metric:
+    """1 - sum (output - target)^2 / sum (target - mean)^2, of all rows; of several outputs
+    (N, outputs) the mean of theirs. Targets that are all equal give 1 where outputs equal them,
+    else 0."""
+    outputs = count("r2", "outputs", outputs)
+
+    def sums(out: Array, y: Array) -> Array:
+        wrong = _difference(out, y).reshape(-1, outputs)
+        y = np.asarray(y, np.float64).reshape(-1, outputs)
+        rows = np.full(outputs, float(len(y)))
+        return np.stack([rows, y.sum(0), (y * y).sum(0), (wrong * wrong).sum(0)])
+
+    def result(total: Array) -> float:
+        rows, of_y, squares, wrong = total
+        spread = np.maximum(squares - of_y * of_y / np.maximum(rows, 1.0), 0.0)
+        equal = spread <= 1e-12 * squares  # the rounding of sums
+        share = wrong / np.where(equal, 1.0, spread)
+        return float(np.mean(np.where(equal, wrong == 0.0, 1.0 - share)))
+
+    return Metric("r2", (4, outputs), sums, result, True)
+
+
+def mean(
+    name: str,
+    values: Callable[[Array, Array], Any],
+    larger_is_better: bool | None = None,
+    then: Callable[[float], float] = float,
+) -> Metric:
+    """A metric of your own: the mean over all batches of values(output, labels), an array of any
+    shape, and a function of this mean.
+
+    >>> metric = mean("rmse", lambda out, y: (out - y) ** 2, False, np.sqrt)
+    >>> total = metric.count(np.ones(2), np.zeros(2)) + metric.count(np.ones(1), np.array([3.0]))
+    >>> round(float(metric.result(total)), 4)  # of 1, 1 and 4
+    1.4142
+    """
 
     def count(out: Array, y: Array) -> Array:
         each = np.asarray(values(out, y), np.float64)
         return np.array([each.sum(), each.size])
 
     def result(total: Array) -> float:
-        return last(total[0] / max(total[1], 1.0))
+        return then(total[0] / max(total[1], 1.0))
 
     return Metric(name, (2,), count, result, larger_is_better)
 
@@ -127,9 +192,65 @@ def _confusion(owner: str, classes: int, ignored: int | None, axis: int) -> Coun
     return _of_classes(owner, pairs, ignored, axis)
 
 
-def _macro_f1(total: Array) -> float:
-    right = np.diag(total)
-    return float(np.mean(2.0 * right / np.maximum(total.sum(0) + total.sum(1), 1.0)))
+# The share of each class: its numerator and denominator, of what is right, taken for it, and its.
+_SHARES: dict[str, Callable[[Array, Array, Array], tuple[Array, Array]]] = {
+    "precision": lambda right, taken, own: (right, taken),
+    "recall": lambda right, taken, own: (right, own),
+    "f1": lambda right, taken, own: (2.0 * right, taken + own),
+}
+_AVERAGES = "macro", "micro", "weighted", "none"
+
+
+def _of_counts(
+    name: str, classes: int, ignore_index: int | None, axis: int, average: str
+) -> Metric:
+    """A metric of the confusion matrix."""
+    average = choice(name, "average", average, _AVERAGES)
+
+    def result(total: Array) -> Any:
+        own = total.sum(1)
+        above, below = _SHARES[name](np.diag(total), total.sum(0), own)
+        if average == "micro":
+            return float(above.sum() / max(below.sum(), 1.0))
+        each = above / np.maximum(below, 1.0)
+        if average == "none":
+            return each
+        weights = own if average == "weighted" and own.any() else None
+        return float(np.average(each, weights=weights))
+
+    confusion = _confusion(name, classes, ignore_index, axis)
+    return Metric(name, (classes, classes), confusion, result, True)
+
+
+_BINS = 2**16
+
+
+def _score_counts(out: Array, y: Array) -> Array:
+    """The rows of each label by the first 16 bits of their scores, which have their order."""
+    y = np.asarray(y)
+    rows = (len(out),) if out.ndim else ()
+    if out.shape not in (rows, (*rows, 1), (*rows, 2)) or y.shape not in (rows, (*rows, 1)):
+        raise ShapeError(
+            f"auc got outputs {out.shape} and labels {y.shape}; expected scores (N,), (N, 1) or "
+            "(N, 2) and labels (N,)"
+        )
+    labels, numbers = y.reshape(-1), out.astype(np.float64)
+    if not np.isin(labels, (0, 1)).all():
+        raise OutOfRangeError("auc got labels other than 0 and 1; give those of one class as 1")
+    scores = numbers[:, 1] - numbers[:, 0] if out.shape == (*rows, 2) else numbers.reshape(-1)
+    if np.isnan(scores).any():
+        return np.full((2, _BINS), np.nan)
+    bits = (scores.astype(np.float32) + np.float32(0.0)).view(np.int32) >> 16  # -0 becomes 0
+    keys = np.where(bits < 0, -1 - (bits & 0x7FFF), bits) + _BINS // 2
+    counts = np.bincount(labels.astype(np.int64) * _BINS + keys, minlength=2 * _BINS)
+    return counts.reshape(2, _BINS).astype(np.float64)
+
+
+def _area(total: Array) -> float:
+    zeros, ones = total
+    above = ones[::-1].cumsum()[::-1] - ones
+    pairs = zeros.sum() * ones.sum()
+    return float((zeros * (above + 0.5 * ones)).sum() / pairs) if pairs else float("nan")
 
 
 def _of_classes(owner: str, count: Counter, ignored: int | None, axis: int) -> Counter:

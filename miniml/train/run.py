@@ -25,7 +25,7 @@ from ..core.files import PathLike, writable
 from ..core.hints import hides_frames
 from ..core.options import count
 from ..core.parameter import random_state
-from ..data import DataLoader
+from ..data import DataLoader, Stream
 from ..nn import Cell
 from ..nn.state import streams
 from .callbacks import Callback, check_callbacks, progress
@@ -192,7 +192,7 @@ class Run:
 
     def _left(self) -> Generator[Any, None, None]:
         """The remaining batches of this epoch."""
-        if isinstance(self.data, DataLoader):
+        if isinstance(self.data, (DataLoader, Stream)):
             return self.data.batches(self.epoch, self.done)
         return batches_of(islice(self.data, self.done, None))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
+from hashlib import blake2b
 from textwrap import indent
 from typing import Any, TypeVar, overload
 
@@ -11,11 +12,13 @@ import numpy as np
 import optree
 
 from .. import ops
+from ..backends.group import Group, of_several, ranks_named
 from ..core.abstract import typed
 from ..core.access import Access
-from ..core.dtype import is_float
+from ..core.dtype import DType, is_float
 from ..core.errors import (
     ArityError,
+    DistributedError,
     GradientArgumentError,
     MinimlError,
     NonFiniteError,
@@ -49,6 +52,7 @@ def train_step(
     optimizer: Optimizer,
     clip: Clip | None = None,
     loss_scale: LossScale | None = None,
+    group: Group | None = None,
 ) -> Callable[..., Tensor]: ...
 @overload
 def train_step(
@@ -57,6 +61,7 @@ def train_step(
     optimizer: Optimizer,
     clip: Clip | None = None,
     loss_scale: LossScale | None = None,
+    group: Group | None = None,
 ) -> Callable[..., tuple[Tensor, Aux]]: ...
 def train_step(
     net: Loss,
@@ -64,6 +69,7 @@ def train_step(
     optimizer: Optimizer,
     clip: Clip | None = None,
     loss_scale: LossScale | None = None,
+    group: Group | None = None,
 ) -> Callable[..., Any]:
     """The function `step(x, *labels)` that updates the optimizer's parameters once.
 
@@ -82,6 +88,13 @@ def train_step(
     divided by the scale. A step whose gradients are not all finite changes neither parameters, nor
     running statistics, nor the optimizer's state.
 
+    group: the ranks that train together, as `ml.distributed.init()` gives it. Each calls the step
+    with rows of its own, as many as the others: losses and gradients are averaged over the ranks
+    before they are clipped, and all make the same update, which is that of one rank with all of
+    the rows; the loss that the step returns is that of all of them. Running statistics and aux stay
+    each rank's own. DistributedError, naming the parameter and the ranks, where these begin with
+    different values.
+
     It is compiled for each shape and dtype of its arguments; `ml.context(jit=False)` runs it op by
     op. It is atomic: when it raises, or a signal's handler does, parameters, running statistics,
     optimizer state and the random stream are as before it, or as after it if the signal came at its
@@ -89,7 +102,7 @@ def train_step(
     parameters take turns, and a save or an evaluation meanwhile sees a consistent state. InUseError
     for a step that is called inside itself, by a handler.
     """
-    return TrainStep(net, loss_fn, optimizer, clip, loss_scale)
+    return TrainStep(net, loss_fn, optimizer, clip, loss_scale, group)
 
 
 class TrainStep:
@@ -104,8 +117,11 @@ class TrainStep:
         optimizer: Optimizer,
         clip: Clip | None,
         loss_scale: LossScale | None,
+        group: Group | None = None,
     ):
         _check(net, loss_fn, optimizer)
+        several = of_several("train_step", group)
+        self._ranks = None if several is None else Ranks(several)
         self._scale = _checked_scale(loss_scale, optimizer)
         self.net, self.loss_fn, self.optimizer = net, loss_fn, optimizer
         self._clip, self._clipping = clip, clipping("train_step", clip)
@@ -126,8 +142,15 @@ class TrainStep:
         """The scale of the loss, if there is one."""
         return self._scale
 
+    @property
+    def group(self) -> Group | None:
+        """The ranks that train together, if there are several."""
+        return None if self._ranks is None else self._ranks.group
+
     def __call__(self, x: Any, *labels: Any, **named: Any) -> Any:
         try:
+            if self._ranks is not None:
+                self._ranks.check_equal(self.optimizer)
             if current().jit:
                 return self._program(x, *labels, **named)
             access = Access("train_step", self._written())
@@ -145,19 +168,23 @@ class TrainStep:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Copies and pickles are compiled anew."""
-        return TrainStep, (self.net, self.loss_fn, self.optimizer, self.clip, self._scale)
+        parts = self.net, self.loss_fn, self.optimizer, self.clip, self._scale
+        return TrainStep, (*parts, self.group)
 
     def __repr__(self) -> str:
         parts = {"net": self.net, "loss": self.loss_fn, "optimizer": self.optimizer}
         shown = [f"({name}): {_shown(part)}" for name, part in parts.items()]
         shown += [] if self.clip is None else [f"(clip): {_name(self.clip)}"]
         shown += [] if self._scale is None else [f"(loss_scale): {self._scale}"]
+        shown += [] if self.group is None else [f"(group): {self.group}"]
         return "train_step(\n" + indent("\n".join(shown), "  ") + "\n)"
 
     def train_step(self, x: Any, *labels: Any, **named: Any) -> Any:
         self._check_batch(x, labels)
         before = [] if self._scale is None else [(p, _now(p)) for p in self._assigned()]
         (_, (loss, *aux)), gradients = self._gradient(x, *labels, **named)
+        if self._ranks is not None:
+            loss, *gradients = self._ranks.averaged((loss, *gradients))
         finite = None
         if self._scale is not None:
             gradients, finite = self._scale.unscaled(gradients)
@@ -289,6 +316,56 @@ def _what(value: Any) -> str:
     if isinstance(value, (tuple, list, dict)):
         return f"a {type(value).__name__} of {len(value)}"
     return repr(value)
+
+
+# --- Ranks ----------------------------------------------------------------------------------------
+
+
+class Ranks:
+    """The ranks that train together, and what they agree on."""
+
+    def __init__(self, group: Group):
+        self.group = group
+        self._equal = False
+
+    def averaged(self, values: Sequence[Tensor]) -> list[Tensor]:
+        """The mean of each tensor over the ranks, by one collective call for each dtype."""
+        means, by_dtype = list(values), dict[DType, list[int]]()
+        for i, value in enumerate(values):
+            by_dtype.setdefault(value.dtype, []).append(i)
+        for indices in by_dtype.values():
+            own = [values[i] for i in indices]
+            flat = ops.concat([ops.reshape(x, (x.size,)) for x in own])
+            mean = ops.AllReduce("mean", self.group.name, self.group.size)(flat)
+            for i, part in zip(indices, ops.split(mean, tuple([x.size for x in own]))):
+                means[i] = ops.reshape(part, values[i].shape)
+        return means
+
+    def check_equal(self, optimizer: Optimizer) -> None:
+        """DistributedError where ranks begin with other parameters, or another state of the
+        optimizer; once, before the first step."""
+        if self._equal:
+            return
+        held = [(p.name, p) for p in optimizer.params] + [*optimizer.parameters_dict().items()]
+        own = np.array([_digest(p.asnumpy()) for _, p in held], np.uint64)
+        self.group.agree(f"the first step of {type(optimizer).__name__} of {len(held)} arrays")
+        every = np.empty((self.group.size, own.size), np.uint64)
+        self.group.gather(own, every)
+        for (name, _), digests in zip(held, every.T):
+            others = [rank for rank, digest in enumerate(digests) if digest != digests[0]]
+            if others:
+                raise DistributedError(
+                    f"train_step got other values of {name} on {ranks_named(others)} than on rank "
+                    "0, and ranks begin with equal ones; call ml.manual_seed with the same seed on "
+                    "all ranks before the net is made, or load the same checkpoint"
+                )
+        self._equal = True
+
+
+def _digest(array: np.ndarray[Any, Any]) -> int:
+    """64 bits that are equal for equal arrays."""
+    text = f"{array.dtype} {array.shape}".encode() + array.tobytes()
+    return int.from_bytes(blake2b(text, digest_size=8).digest(), "little")
 
 
 # --- Checks of arguments --------------------------------------------------------------------------

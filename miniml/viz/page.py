@@ -272,7 +272,7 @@ def _call(node: Node, names: Names, key: str) -> Box:
         (label, drawing_of(graph, f"{key}_{i}_"))
         for i, (label, graph) in enumerate(node.subgraphs())
     )
-    kind: Kind = "effect" if primitive.effect == "state" else "call"
+    kind: Kind = "effect" if node.effect != "pure" else "call"
     return Box(key, kind, title, types, details, inner, part)
 
 

@@ -22,8 +22,13 @@ from .calls import rng_of
 
 # Primitives that have no function of their own in miniml.ops, and why.
 _BY_RULES = "called by gradient rules only"
+_OF_RANKS = "the function is in miniml.distributed, which knows the group"
 NO_FUNCTION: dict[str, str] = {
+    "AllGather": _OF_RANKS,
+    "AllReduce": _OF_RANKS,
+    "AllToAll": _OF_RANKS,
     "AvgPool2DGrad": _BY_RULES,
+    "Broadcast": _OF_RANKS,
     "CheckedLabels": "called by losses only",
     "CheckedProbabilities": "called by losses only",
     "Conv2DInputGrad": _BY_RULES,
@@ -40,9 +45,12 @@ NO_FUNCTION: dict[str, str] = {
     "MaxPool2DGrad": _BY_RULES,
     "NormalCDF": _BY_RULES,
     "PutAlongAxisAdd": _BY_RULES,
+    "Reduce": _BY_RULES,
+    "ReduceScatter": _OF_RANKS,
     "ReLUGrad": _BY_RULES,
     "ScaledDotProductAttentionGrad": _BY_RULES,
     "ScaledDotProductAttentionMaskGrad": _BY_RULES,
+    "SendRecv": _OF_RANKS,
     "SliceGrad": _BY_RULES,
 }
 # Primitives whose bprop refuses, and why.

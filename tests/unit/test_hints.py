@@ -69,7 +69,7 @@ def test_a_tensor_never_points_to_a_module():
     ("owner", "name", "hint"),
     [
         (nn, "Linear", "nn.Dense(in_features, out_features)"),
-        (nn, "LSTMCell", "nn.LSTM(n_in, n), nn.GRU or nn.RNN; of one step: T = 1, with a state"),
+        (nn, "spectral_norm", "nn.SpectralNorm(layer)"),
         (nn, "Module", "nn.Cell, with construct"),
         (nn, "Relu", "nn.ReLU"),
         (nn, "relu", "ops.relu"),
@@ -148,7 +148,7 @@ X = np.ones((4, 3), np.float32)
             "nothing, as the batch comes first",
         ),
         (lambda: optim.Adam(NET.trainable_params(), learning_rate=1), r"\(in miniml: lr=\)"),
-        (lambda: optim.Adam(NET.trainable_params(), amsgrad=True), "amsgrad=True; it takes params"),
+        (lambda: optim.Adam(NET.trainable_params(), rectify=True), "rectify=True; it takes params"),
         (lambda: train.Model(NET, nn.MSELoss(), scaler=1), r"\(in miniml: loss_scale=\)"),
     ],
 )

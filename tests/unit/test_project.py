@@ -16,7 +16,7 @@ from packaging.utils import canonicalize_name
 ROOT = Path(__file__).resolve().parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
 EXTRAS = PROJECT["optional-dependencies"]
-OWN_FOLDERS = ("miniml", "tests", "docs", "notebooks", "benchmarks", "tools", ".ci")
+OWN_FOLDERS = ("miniml", "tests", "docs", "notebooks", "examples", "benchmarks", "tools", ".ci")
 
 
 def requirements(extra: str) -> list[Requirement]:

@@ -20,7 +20,7 @@ CONTRACT = {
         Primitive PrimitiveWithInfer PrimitiveWithCheck prim_attr_register infer_rule KernelAttr
         Kernel kernel ArraySpec elementwise_kernel raw_kernel Launch recompute hooks profile interop
         from_dlpack array_api debug_nans register_pass schedule_pass unregister_pass register_rule
-        draw nn onnx ops optim grad testing errors data viz train export_c""",
+        distributed draw nn onnx ops optim grad testing errors data viz train export_c""",
     "miniml.nn": """Cell CellList Sequential Dense ReLU LSTM GRU RNN MultiHeadAttention
         TransformerEncoderLayer TransformerDecoderLayer LearnedPositions RotaryPositions
         SinusoidalPositions load_torch_state CrossEntropyLoss MSELoss init""",
@@ -36,6 +36,8 @@ CONTRACT = {
     "miniml.train": """train_step Snapshot Model Callback EarlyStopping SaveBest Log
         TensorBoard LivePlot Metric accuracy
         top_k confusion_matrix f1 perplexity mean_absolute_error mean_squared_error""",
+    "miniml.distributed": """init rank size world Group loopback all_reduce all_gather
+        reduce_scatter broadcast all_to_all send_recv""",
     "miniml.onnx": "load coverage register_operator Constant Setting",
     "miniml.viz": """draw to_html to_dot to_mermaid activations gradients histograms gradient_flow
         feature_maps confusion_matrix""",
@@ -52,6 +54,7 @@ def test_dir_shows_the_contract_and_no_inner_module(package):
     assert modules <= {
         "array_api",
         "data",
+        "distributed",
         "errors",
         "export",
         "grad",

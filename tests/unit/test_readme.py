@@ -15,12 +15,16 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 GUIDES = (
     "checking", "training", "sequences", "transforms", "compiling", "looking-inside", "passes",
-    "graphs", "onnx", "complex", "interop", "export",
+    "graphs", "onnx", "complex", "interop", "export", "distributed",
 )  # fmt: skip
 API = ROOT / "docs" / "api"  # written by `make docs`, which checks the links in it
 PAGES = tuple(
     path
-    for path in (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(ROOT.glob("docs/**/*.md")))
+    for path in (
+        *ROOT.glob("*.md"),
+        ROOT / "examples" / "README.md",
+        *sorted(ROOT.glob("docs/**/*.md")),
+    )
     if API not in path.parents
 )
 DOCUMENTS = (ROOT / "README.md", *(ROOT / f"docs/{name}.md" for name in GUIDES))
@@ -140,6 +144,17 @@ def anchors(text: str) -> set[str]:
     """What the headings of a Markdown text are linked by, as GitHub spells it."""
     headings = re.findall(r"(?m)^#+ (.*)", re.sub(r"(?ms)^```.*?^```", "", text))
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.deep
+def test_the_blocks_of_the_guide_to_training_run_in_one_file(tmp_path):
+    path = tmp_path / "page_training.py"
+    path.write_text(script([b for b in BLOCKS["training.md"] if b.language == "python"]))
+    run = subprocess.run(
+        [sys.executable, "-W", "error", str(path)],
+        cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True,
+    )  # fmt: skip
+    assert run.returncode == 0, run.stderr
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

@@ -120,7 +120,8 @@ def _owning(words: Sequence[int], kept: Sequence[object]) -> _Table:
 
 
 def _table(calls: Sequence[Call]) -> tuple[list[int], list[Array]]:
-    """The words of a table of calls, and the arrays that must live as long."""
+    """The words of a table of calls, in the order that `run_calls` in text/native.c says, and the
+    arrays that must live as long."""
     operands = [operand for call in calls for operand in call.operands]
     fixed = [o for o in operands if not isinstance(o, Moving)]
     moving = [(o.argument, o.offset, i) for i, o in enumerate(operands) if isinstance(o, Moving)]
@@ -210,8 +211,8 @@ def loop(
 
     Moving operands of the calls are positions in `arguments`, which begin with the initial carried
     values. Loop-invariant operands are packed before the loop for kernels that read them faster so.
-    note: is told the step of an error that leaves the loop. With a condition it hears signals,
-    whose handlers may raise.
+    note: gets an error that leaves the loop, and its step. With a condition the loop lets handlers
+    of signals run, which may raise.
     """
     same = {i: operands[a.operand] for i, a in enumerate(arguments) if not a.stride}
     fixed = {i: operand for i, operand in same.items() if i >= len(carried)}

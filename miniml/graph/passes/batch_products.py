@@ -5,7 +5,7 @@ weight that are summed over the steps. Batching: sums of terms, and products wit
 Stacks: values concatenated along axis 0, without a copy if they are adjacent already.
 Lookups: x[i] y is computed as (x y)[i] if a table x has fewer rows than are read.
 Slices: the gradient of a slice is a whole array of zeros with a part in it, so that adding up T of
-them takes T passes over all rows; where the parts do not overlap, the sum is one concatenation.
+them takes T passes over all rows; the sum is one concatenation of sums of what overlaps.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import reduce
 from itertools import accumulate, chain, pairwise
 from math import prod
 from typing import Any, NamedTuple
@@ -33,6 +34,7 @@ from ..ir import Graph, Node, Var, in_order
 from .rewrite import Rewriter, prune
 
 CALL = 16 * 1024  # bytes copied in the time of a kernel call, 2 us
+_MOST = 3  # intervals for each part, of which there are two less one where each overlaps the next
 
 
 # --- Batching -------------------------------------------------------------------------------------
@@ -203,7 +205,7 @@ def _independent(stacks: Stacks, groups: Sequence[list[Node]]) -> Iterator[list[
     ahead: dict[Var, int] = {}  # bit i: depends on group i
     kept: list[list[Node]] = [[] for _ in groups]
     for node in stacks.graph.nodes if groups else ():
-        bits = 0 if node.primitive.effect == "pure" else 1 << len(groups)
+        bits = 0 if node.effect == "pure" else 1 << len(groups)
         for var in node.inputs:
             bits |= ahead.get(var, 0)
         if node in number:
@@ -514,8 +516,8 @@ def _added_product(call: Call, add: IndexAdd, uses: Counter[Var]) -> Var | None:
 
 
 def slices(graph: Graph) -> Graph:
-    """The graph with every sum of SliceGrads of disjoint parts along one axis as one Concat of what
-    they place, with zeros between; other terms of the sum are added to it.
+    """The graph with every sum of SliceGrads of parts along one axis as one Concat of what they
+    place, with zeros between and sums where they overlap; other terms are added to it.
 
     A sum with 0 is left out, so that -0.0 stays what it is.
     """
@@ -543,7 +545,7 @@ class Part(NamedTuple):
 
 
 class SumOfParts(NamedTuple):
-    """A tree of additions that ends in `root`: disjoint parts in order, and the other terms."""
+    """A tree of additions that ends in `root`: parts along one axis, and the other terms."""
 
     root: Node
     parts: list[Part]
@@ -557,8 +559,8 @@ def _sums_of_parts(graph: Graph) -> Iterator[SumOfParts]:
     for root in (n for n in graph.nodes if n in adds and n not in inner):
         leaves = [*_leaves(makers.get, root, inner)]
         found = {v: p for v in leaves if uses[v] == 1 and (p := _part(makers.get(v)))}
-        parts = _disjoint([*found.values()])
-        if len(parts) > 1:
+        parts = _along_one_axis([*found.values()])
+        if len(parts) > 1 and len(_intervals(parts)) <= _MOST * len(parts):
             kept = set(parts)
             yield SumOfParts(root, parts, [v for v in leaves if found.get(v) not in kept])
 
@@ -576,31 +578,50 @@ def _part(node: Node | None) -> Part | None:
     return Part(cut[0], begin, end, node.inputs[0]) if begin < end else None
 
 
-def _disjoint(parts: Sequence[Part]) -> list[Part]:
-    """Parts along the axis of most of them that do not overlap, in order."""
+def _along_one_axis(parts: Sequence[Part]) -> list[Part]:
+    """Parts along the axis of most of them."""
     axes = [part.axis for part in parts]
     axis = max(axes, key=axes.count, default=0)
-    kept: list[Part] = []
-    for part in sorted((p for p in parts if p.axis == axis), key=lambda p: p[1:3]):
-        if not kept or part.begin >= kept[-1].end:
-            kept.append(part)
-    return kept
+    return [part for part in parts if part.axis == axis]
+
+
+def _intervals(parts: Sequence[Part]) -> list[tuple[int, int, Sequence[Part]]]:
+    """What lies between the ends of parts, with the parts that cover it in the order of the sum."""
+    ends = sorted({end for part in parts for end in part[1:3]})
+    return [
+        (begin, end, [p for p in parts if p.begin <= begin and end <= p.end])
+        for begin, end in pairwise(ends)
+    ]
 
 
 def _concatenate(rewriter: Rewriter, found: SumOfParts) -> None:
     """Write a sum as a Concat, to which the other terms are added."""
     root, where = found.root, found.root.where
     of, axis = root.outputs[0].abstract, found.parts[0].axis
+    extent = of.shape[axis]
+    covered = _intervals(found.parts)
     pieces: list[Var] = []
-    ends = [0, *(part.end for part in found.parts)]
-    begins = [*(part.begin for part in found.parts), of.shape[axis]]
-    for i, (end, begin) in enumerate(zip(ends, begins, strict=True)):
-        if begin > end:
-            shape = (*of.shape[:axis], begin - end, *of.shape[axis + 1 :])
-            pieces.append(rewriter.new(Full(shape, 0, of.dtype), (), where))
-        if i < len(found.parts):
-            pieces.append(rewriter.now(found.parts[i].value))
+    for begin, end, parts in ((0, covered[0][0], ()), *covered, (covered[-1][1], extent, ())):
+        shape = (*of.shape[:axis], end - begin, *of.shape[axis + 1 :])
+        terms = [_cut(rewriter, part, begin, shape, where) for part in parts]
+        if begin < end:
+            pieces.append(
+                reduce(lambda x, y: rewriter.new(Add(), (x, y), where), terms)
+                if terms
+                else rewriter.new(Full(shape, 0, of.dtype), (), where)
+            )
     total = rewriter.new(Concat(axis), tuple(pieces), where)
     for term in found.rest:
         total = rewriter.new(Add(), (rewriter.now(term), total), where)
     rewriter.replace(root.outputs, (total,))
+
+
+def _cut(rewriter: Rewriter, part: Part, begin: int, shape: Shape, where: Any) -> Var:
+    """What a part places in the interval of this shape that begins there."""
+    value, axis = rewriter.now(part.value), part.axis
+    whole = value.abstract.shape
+    if whole == shape:
+        return value
+    first = tuple([begin - part.begin if a == axis else 0 for a in range(len(shape))])
+    last = tuple([b + n for b, n in zip(first, shape, strict=True)])
+    return rewriter.new(Slice(first, last, (1,) * len(shape)), (value,), where)

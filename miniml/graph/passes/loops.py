@@ -103,7 +103,7 @@ def _trimmed(graph: Graph) -> Graph:
     """Drop dead nodes, and dead values of loops and branches."""
     needed, nodes = set(graph.outputs), list[Node]()
     for node in reversed(graph.nodes):
-        if node.primitive.effect != "state" and needed.isdisjoint(node.outputs):
+        if node.effect == "pure" and needed.isdisjoint(node.outputs):
             continue
         if isinstance(node.primitive, Scan):
             loop = Loop(node)
@@ -307,7 +307,7 @@ def _fixed(loop: Loop) -> list[Node]:
     varying: set[Var] = {*(c.before for c in loop.carried), *loop.scanned}
     fixed: list[Node] = []
     for node in loop.nodes:
-        if varying.isdisjoint(node.inputs) and node.primitive.effect == "pure":
+        if varying.isdisjoint(node.inputs) and node.effect == "pure":
             fixed.append(node)
         else:
             varying.update(node.outputs)
@@ -455,13 +455,14 @@ def trim(loop: Loop, needed: Collection[Var]) -> None:
     while True:
         read = {*(c.after for c in live), *(row for row, _ in loop.rows)}
         for node in reversed(loop.nodes):
-            if not read.isdisjoint(node.outputs):
+            if node.effect != "pure" or not read.isdisjoint(node.outputs):
                 read.update(narrowed(node, read).inputs)
         grown = [c for c in loop.carried if c in live or c.before in read]
         if len(grown) == len(live):
             break
         live = grown
     loop.carried = live
-    loop.nodes = [narrowed(n, read) for n in loop.nodes if not read.isdisjoint(n.outputs)]
+    stays = [n for n in loop.nodes if n.effect != "pure" or not read.isdisjoint(n.outputs)]
+    loop.nodes = [narrowed(n, read) for n in stays]
     loop.scanned = {row: stack for row, stack in loop.scanned.items() if row in read}
     loop.captured = {var: outer for var, outer in loop.captured.items() if var in read}

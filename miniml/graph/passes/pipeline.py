@@ -363,7 +363,7 @@ def _replacement(out: Abstract, bound: Bound, make: Callable[[Bound], Any]) -> G
 
 def _check(expected: Abstract, graph: Graph) -> None:
     (out,) = graph.outputs
-    if graph.state or any(n.primitive.effect != "pure" for n in graph.nodes):
+    if graph.state or any(n.effect != "pure" for n in graph.nodes):
         raise GraphError("its replacement reads or writes parameters or random streams")
     if (out.abstract.shape, out.abstract.dtype) != (expected.shape, expected.dtype):
         raise GraphError(f"the call gives {typed(expected)}, its replacement {typed(out.abstract)}")

@@ -135,7 +135,7 @@ def _values(rewriter: Rewriter, node: Node) -> list[np.ndarray[Any, Any]] | None
     """The outputs of a node of constants, or None if this pass must not compute them."""
     given = [v.abstract.value for v in rewriter.inputs(node)]
     arrays = [a for a in given if a is not None]
-    if len(arrays) != len(given) or node.primitive.effect != "pure":
+    if len(arrays) != len(given) or node.effect != "pure":
         return None
     size = sum(v.abstract.nbytes for v in node.outputs)
     if size > max(SMALL, sum(a.nbytes for a in arrays)) or any(node.subgraphs()):
@@ -160,21 +160,22 @@ def _values(rewriter: Rewriter, node: Node) -> list[np.ndarray[Any, Any]] | None
 def prune(graph: Graph) -> Graph:
     """DCE: the graph without the nodes, constants and state pairs that no output or effect needs.
 
-    State nodes stay, and so do all inputs of the graph: they are its signature. A state pair is
-    dropped if its parameter is neither read nor written. Of a branch the outputs that are needed
-    stay, and the operands that these need.
+    Nodes with an effect stay, and so do all inputs of the graph: they are its signature. A state
+    pair is dropped if its parameter is neither read nor written. Of a branch the outputs that are
+    needed stay, and the operands that these need.
     """
     needed = set(graph.outputs)
     kept: list[Node] = []
     for node in reversed(graph.nodes):
-        if node.primitive.effect == "state" or not needed.isdisjoint(node.outputs):
+        if node.effect != "pure" or not needed.isdisjoint(node.outputs):
             kept.append(narrowed(node, needed))
             needed.update(kept[-1].inputs)
     kept.reverse()
     constants = tuple([v for v in graph.constants if v in needed])
     state = tuple([(p, v) for p, v in graph.state if v in needed])
     same = len(kept) == len(graph.nodes) and all(map(is_, kept, graph.nodes))
-    if same and (constants, state) == (graph.constants, graph.state):
+    lengths = len(graph.constants), len(graph.state)  # parameters have no plain ==
+    if same and (len(constants), len(state)) == lengths:
         return graph
     return replace(graph, nodes=tuple(kept), constants=constants, state=state)
 
@@ -206,8 +207,8 @@ def share(graph: Graph) -> Graph:
 
     Two nodes are equal if primitive, attributes, const inputs and input values are: 1 and 1.0, 0.0
     and -0.0 differ. A random primitive is a function of its key and offset, so two draws are
-    shared only if these are the same. State nodes are all kept. Constants up to 64 KB compare by
-    value.
+    shared only if these are the same. Nodes with an effect are all kept. Constants up to 64 KB
+    compare by value.
     """
     rewriter = Rewriter(graph)
     seen: dict[object, tuple[Var, ...]] = {}
@@ -217,7 +218,7 @@ def share(graph: Graph) -> Graph:
             rewriter.replace((var,), first)
     for node in graph.nodes:
         first = node.outputs
-        if node.primitive.effect == "pure":
+        if node.effect == "pure":
             name = node.primitive, node.consts and key(node.consts), rewriter.inputs(node)
             first = seen.setdefault(name, node.outputs)
         if first is node.outputs:
@@ -260,7 +261,7 @@ def _types(variables: Sequence[Var]) -> str:
 
 def _effects(graph: Graph) -> list[Node]:
     """The nodes with an effect, in order."""
-    return [n for n in graph.nodes if n.primitive.effect != "pure"]
+    return [n for n in graph.nodes if n.effect != "pure"]
 
 
 def _writes(graph: Graph) -> list[tuple[object, ...]]:

@@ -35,7 +35,7 @@ from .values import LONGEST
 def graded(call: Call) -> bool:
     """True for calls with float inputs and outputs, through which gradients should pass."""
     primitive = call.primitive
-    if not primitive.differentiable or primitive.dynamic_outputs or primitive.effect != "pure":
+    if not primitive.differentiable or primitive.dynamic_outputs or primitive.effect == "state":
         return False
     return any(map(is_float, call.dtypes)) and any(is_float(o.dtype) for o in call.inferred)
 

@@ -461,7 +461,7 @@ def _joined(values: tuple[Any, ...], i: int, j: int) -> tuple[Any, ...]:
 
 def compilable(call: Call) -> bool:
     """True for calls that a graph can hold."""
-    return not call.primitive.dynamic_outputs and call.primitive.effect == "pure"
+    return not call.primitive.dynamic_outputs and call.primitive.effect != "state"
 
 
 def called(call: Call) -> Iterator[Variant]:

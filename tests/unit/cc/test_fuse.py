@@ -16,7 +16,7 @@ from miniml.errors import GraphError, OutOfRangeError
 from miniml.graph.ir import Node, Var, verify
 from miniml.graph.passes import run_passes
 from miniml.runtime.explain import explain_program
-from miniml.runtime.fuse import fuse, in_order
+from miniml.runtime.fuse import fuse, sorted_topologically
 from miniml.runtime.jit import Jit
 from miniml.runtime.lowering import decompose, lower
 from tests.frame.native import NatTwice, needs_compiler
@@ -470,4 +470,4 @@ def test_nodes_that_need_each_other_are_refused():
     a, b = Var(x.abstract), Var(x.abstract)
     ring = [Node(ops.Add(), (x, b), (a,)), Node(ops.Exp(), (a,), (b,))]
     with pytest.raises(GraphError, match="2 nodes need each other's results"):
-        list(in_order([*enumerate(ring)]))
+        list(sorted_topologically([*enumerate(ring)]))

@@ -182,7 +182,8 @@ def natively(fn, *given):
 
 def kernels_and_copies(program):
     """How many kernels a program calls natively, and how many copies it makes for them."""
-    natives = Natives(Memory(program.buffers, program.device), program.graph.inputs)
+    _, buffers = program.arranged(watched=False, direct=False)
+    natives = Natives(Memory(buffers, program.device), program.graph.inputs)
     run = RunOfCalls()
     for step in program.steps.compute:
         if isinstance(step, (KernelLaunch, View)):

@@ -269,7 +269,8 @@ def checked(labels=(3, 4), indices=(0, -1), row=(1,)):
 
 def native_calls(program):
     """The calls of a program that is one native run."""
-    natives = Natives(Memory(program.buffers, program.device), program.graph.inputs)
+    _, buffers = program.arranged(watched=False, direct=False)
+    natives = Natives(Memory(buffers, program.device), program.graph.inputs)
     outs = [f"out{i}" for i, _ in enumerate(s for s in program.steps.compute if type(s) is Copy)]
     (run,), _ = joined(program.steps, outs, natives)
     return run.calls

@@ -130,3 +130,122 @@ def test_sequences_are_padded_and_cut():
     assert x.tolist() == [[0, 1, 2], [1, 2, 3], [2, 3, 4]]
     assert np.array_equal(y, x + 1)
     assert np.shares_memory(x, y)
+
+
+def test_affine_maps_are_those_of_scipy():
+    ndimage = pytest.importorskip("scipy.ndimage")
+    images = np.random.default_rng(1).normal(size=(4, 2, 7, 9))
+    options = {"degrees": 30.0, "translate": 0.2, "scale": (0.7, 1.4), "shear": 20.0}
+    found = data.random_affine(**options, value=0.5)(images, draw(5))
+    same = draw(5)  # the draws in their order
+    turn = np.deg2rad(same.uniform(-30, 30, 4))
+    down, right = same.uniform(-0.2, 0.2, 4) * 7, same.uniform(-0.2, 0.2, 4) * 9
+    size, lean = same.uniform(0.7, 1.4, 4), np.tan(np.deg2rad(same.uniform(-20, 20, 4)))
+    centre = np.array([3.0, 4.0])  # of rows and columns, which grow downwards and to the right
+    for i in range(4):
+        cos, sin = np.cos(turn[i]), np.sin(turn[i])
+        shear = np.array([[1, 0], [lean[i], 1]])
+        forward = size[i] * np.array([[cos, -sin], [sin, cos]]) @ shear
+        back = np.linalg.inv(forward)
+        offset = centre - back @ (centre + [down[i], right[i]])
+        for c in range(2):
+            # A margin of the value, so that pixels beside the edge are mixed with it there, too.
+            wide = np.pad(images[i, c], 2, constant_values=0.5)
+            expected = ndimage.affine_transform(
+                wide, back, offset + 2 - back @ [2, 2], wide.shape, order=1, cval=0.5
+            )[2:-2, 2:-2]
+            np.testing.assert_allclose(found[i, c], expected, 1e-9, 1e-9)
+
+
+def test_a_positive_angle_turns_counterclockwise_and_integers_are_rounded():
+    image = np.zeros((1, 1, 5, 5), np.uint8)
+    image[0, 0, 2, 4] = 200  # on the right
+
+    class Up:
+        def uniform(self, low, high, n):
+            return np.full(n, high)
+
+    found = data.random_affine(90.0)(image, Up())
+    assert found.dtype == np.uint8
+    assert np.argwhere(found[0, 0]).tolist() == [[0, 2]]  # at the top
+    assert np.array_equal(data.random_affine()(image, draw()), image)
+
+
+def test_erased_rectangles_have_their_area_and_ratio():
+    many = np.ones((3000, 1, 40, 40), np.float32)
+    found = data.random_erase(0.5, (0.1, 0.2), (0.5, 2.0), value=-1.0)(many, draw())[:, 0] < 0
+    chosen = found.any((1, 2))
+    assert abs(chosen.mean() - 0.5) < 5 * np.sqrt(0.25 / 3000)
+    rows, columns = found[chosen].any(2).sum(1), found[chosen].any(1).sum(1)
+    assert np.array_equal(rows * columns, found[chosen].sum((1, 2)))  # a rectangle
+    shares = rows * columns / 1600
+    assert 0.09 < shares.min() < 0.105 < 0.195 < shares.max() < 0.21
+    assert abs(shares.mean() - 0.15) < 0.003
+    assert 0.45 < (rows / columns).min() < 0.55 < 1.8 < (rows / columns).max() < 2.2
+    assert (
+        abs(
+            found[chosen].mean(0)[18:22, 18:22].mean()
+            - found[chosen].mean(0)[:, ::-1][18:22, 18:22].mean()
+        )
+        < 0.05
+    )
+
+
+def test_mixed_images_have_mixed_labels():
+    images = np.random.default_rng(2).normal(size=(50, 2, 8, 8)).astype(np.float32)
+    labels = np.arange(50) % 5
+    mixed, shares, extra = data.mixup(5, 0.4)((images, labels, labels), draw(1))
+    same = draw(1)
+    s, other = same.beta(0.4, 0.4, 50), same.permutation(50)
+    expected = s[:, None, None, None] * images + (1 - s[:, None, None, None]) * images[other]
+    np.testing.assert_allclose(mixed, expected, 1e-5, 1e-6)
+    onehot = np.eye(5)[labels]
+    np.testing.assert_allclose(
+        shares, s[:, None] * onehot + (1 - s[:, None]) * onehot[other], 1e-5, 1e-6
+    )
+    assert shares.dtype == np.float32
+    assert extra is labels
+
+
+def test_pasted_rectangles_count_by_their_pixels():
+    labels = np.arange(200) % 4
+    images = np.broadcast_to(np.float32(labels)[:, None, None, None], (200, 1, 10, 10))
+    mixed, shares = data.cutmix(4)((images, labels), draw())
+    for image, share in zip(mixed[:, 0], shares, strict=True):
+        counted = np.bincount(image.astype(int).ravel(), minlength=4) / 100
+        np.testing.assert_allclose(share, counted, atol=1e-6)
+    np.testing.assert_allclose(shares.sum(1), 1, 1e-6)
+    assert (
+        abs(shares[np.arange(200), labels].mean() - 0.625) < 0.1
+    )  # 1/2, and a quarter of the rest
+
+
+def test_a_loader_mixes_what_it_makes_of_seed_epoch_and_number():
+    images = np.random.default_rng(3).normal(size=(20, 1, 4, 4)).astype(np.float32)
+    loader = data.DataLoader(images, np.arange(20) % 3, size=5, seed=0, mix=data.mixup(3))
+    first, again = ([a for batch in loader.batches(0) for a in batch] for _ in range(2))
+    assert all(map(np.array_equal, first, again))
+    assert np.array_equal(next(loader.batches(0, 2))[0], first[4])
+    assert not np.array_equal(next(loader.batches(1))[0], first[0])
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda: data.random_affine(scale=1.5), ValueRefusedError, r"scale=1.5; expected two numb"),
+        (lambda: data.random_affine(scale=(2, 1)), ValueRefusedError, "low first"),
+        (lambda: data.random_erase(area=(0.1, 2)), ValueRefusedError, r"area\[1\]=2"),
+        (lambda: data.random_affine(value=0.5)(PIXELS, draw()), MinimlError, "do not hold it"),
+        (
+            lambda: data.mixup(2)(IMAGES, draw()),
+            MinimlError,
+            "transform= is given the images alone",
+        ),
+        (lambda: data.mixup(2)((IMAGES, [0, 2]), draw()), MinimlError, "from 0 to 2 for 2 classes"),
+        (lambda: data.cutmix(2)((IMAGES, [0.5, 1]), draw()), MinimlError, "expected ints"),
+        (lambda: data.cutmix(2)((IMAGES, [0]), draw()), ShapeError, r"expected \(N,\)"),
+    ],
+)
+def test_what_does_not_fit_an_augmentation_is_refused(call, error, message):
+    with pytest.raises(error, match=message):
+        call()

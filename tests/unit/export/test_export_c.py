@@ -36,10 +36,26 @@ def built(compiler, file):
     return ctypes.CDLL(str(library))
 
 
+FENCE = np.full(256, 0xA5, np.uint8)
+FENCED = []
+
+
 def aligned(nbytes):
-    """Memory at a multiple of 64; the block that has it comes first."""
-    block = np.zeros(nbytes + 64, np.uint8)
-    return block[-block.ctypes.data % 64 :][:nbytes]
+    """Memory at a multiple of 64, of zeros, behind which no program may write."""
+    block = np.zeros(nbytes + 64 + len(FENCE), np.uint8)
+    begin = -block.ctypes.data % 64
+    FENCED.append(block[begin + nbytes :][: len(FENCE)])
+    FENCED[-1][:] = FENCE
+    return block[begin:][:nbytes]
+
+
+@pytest.fixture(autouse=True)
+def fences():
+    """After each test nothing has been written behind memory that was given to a program."""
+    yield
+    found = [fence.tolist() for fence in FENCED]
+    FENCED.clear()
+    assert found == [FENCE.tolist()] * len(found)
 
 
 def bytes_of(file, word):
@@ -60,7 +76,9 @@ def ran(compiler, obj, folder, *args):
     with ml.context(providers=("cc",), without=tuple(WIDE)):
         expected = ml.jit(obj)(*args)
     expected = [t.asnumpy() for t in (expected if isinstance(expected, tuple) else (expected,))]
-    outs = [np.full_like(e, 7) for e in expected]
+    outs = [aligned(e.nbytes).view(e.dtype).reshape(e.shape) for e in expected]
+    for out in outs:
+        out[...] = 7
     library.net_run(*pointers(arena, *args, *outs))
     return outs, expected
 

@@ -5,9 +5,18 @@ import pytest
 
 from miniml import ops
 from tests.frame.native import needs_compiler
-from tests.unit.export.test_export_c import aligned, built, bytes_of, compiler, pointers, ran, rng
+from tests.unit.export.test_export_c import (
+    aligned,
+    built,
+    bytes_of,
+    compiler,
+    fences,
+    pointers,
+    ran,
+    rng,
+)
 
-__all__ = ["compiler", "rng"]
+__all__ = ["compiler", "fences", "rng"]
 pytestmark = needs_compiler
 
 

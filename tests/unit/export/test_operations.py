@@ -9,15 +9,23 @@ from miniml.errors import ExportError
 from miniml.testing.calls import calls, dtypes_of
 from tests.frame.native import needs_compiler
 from tests.opinfo import ROWS
-from tests.unit.export.test_export_c import WIDE, aligned, built, bytes_of, compiler, pointers
+from tests.unit.export.test_export_c import (
+    WIDE,
+    aligned,
+    built,
+    bytes_of,
+    compiler,
+    fences,
+    pointers,
+)
 
-__all__ = ["compiler"]
+__all__ = ["compiler", "fences"]
 pytestmark = [needs_compiler, pytest.mark.deep]
 
 
 # Their kernels may be NumPy's: the list shrinks as provider "cc" grows.
 NO_C = """Cholesky Solve TriangularSolve Det SlogDet QR SVD Eigh Pinv Index IndexReduce
-    PutAlongAxisAdd ScatterAdd Scatter Uniform Normal Gumbel TruncatedNormal Gamma
+    Scatter Uniform Normal Gumbel TruncatedNormal Gamma
     Poisson LogCumSumExp SearchSorted""".split()
 
 

@@ -39,7 +39,7 @@ def made(tmp_path_factory):
     ml.manual_seed(3)
     net = network()
     step = ml.train_step(net, nn.CrossEntropyLoss(), optim.SGD(net.trainable_params(), 0.1))
-    page = web.export_web(net, tmp_path_factory.mktemp("web") / "page", IMAGE, step)
+    page = web.export_web(net, tmp_path_factory.mktemp("web") / "page", IMAGE, step, (-1, 2))
     x = ((np.arange(64) * 37) % 101 / 100).astype(np.float32).reshape(IMAGE.shape)
     with ml.context(providers=("cc",), without=tuple(WIDE)):
         answer = ml.jit(net)
@@ -118,12 +118,12 @@ def test_the_page_is_drawn_on_answers_and_learns_what_one_corrects(made, tmp_pat
     result = json.loads(found[1].replace("&quot;", '"'))
     image = np.array(result["image"], np.float32).reshape(IMAGE.shape)
     ink = image[0, 0]
-    assert ink[1:7, 3:5].min() > 0.1
-    assert ink[:, :2].max() == ink[:, 6:].max() == 0
+    assert -0.7 < ink[1:7, 3:5].min() < ink.max() <= 2
+    assert ink[:, :2].max() == ink[:, 6:].max() == -1
     assert result["before"] != result["after"]
     assert result["learnt"] == result["other"]
     assert re.match(rf"It learnt {result['other']} in \d+ step", result["said"])
-    assert result["cleared"] == 0
+    assert result["cleared"] == -1
 
 
 @needs_wasm

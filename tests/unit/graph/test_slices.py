@@ -54,6 +54,27 @@ def test_slices_that_overlap_or_have_steps_are_added_up(name):
     np.testing.assert_allclose(gradient(X).asnumpy(), by_hand(X), 1e-10, 1e-12)
 
 
+def test_a_stencil_is_one_concatenation_of_sums():
+    fn = grad(lambda x: ops.sum(OTHERS["neighbours"][0](x)))
+    names = kinds(fn, X)
+    assert names.count("Concat") == 1
+    assert "SliceGrad" not in names
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_sums_of_any_slices_of_one_axis(seed):
+    draw = np.random.default_rng(seed)
+    axis, count = int(draw.integers(2)), int(draw.integers(2, 7))
+    x, expected, cuts = draw.normal(size=(7, 7)), np.zeros((7, 7)), []
+    for weight in range(1, count + 1):
+        begin, end = sorted(int(n) for n in draw.integers(0, 8, 2))
+        cuts.append(((slice(None),) * axis + (slice(begin, end),), float(weight)))
+        expected[cuts[-1][0]] += weight
+    fn = grad(lambda x: sum(ops.sum(x[cut] * weight) for cut, weight in cuts))
+    np.testing.assert_array_equal(ml.jit(fn)(x).asnumpy(), expected)
+    assert len([n for n in kinds(fn, x) if n == "SliceGrad"]) < 2
+
+
 def test_the_nodes_of_an_unrolled_loop_grow_with_its_steps_and_so_does_its_memory():
     def loss(x):
         h = x[0]

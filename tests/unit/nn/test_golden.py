@@ -6,6 +6,7 @@ Weights are moved by load_torch_state, in the shapes that PyTorch has.
 """
 
 import inspect
+from functools import partial
 
 import numpy as np
 import pytest
@@ -26,6 +27,8 @@ PROBS = special.softmax(PAIR[0], 1), special.softmax(fill((3, 4), 6), 1)
 INPUTS = {
     "rows": (4 * PAIR[0],),
     "images": (fill((2, 4, 4, 3), 2),),
+    "volumes": (fill((2, 4, 2, 3, 2), 2),),
+    "memory": (fill((3, 2, 4), 4), fill((3, 5, 4), 6)),
     "lines": (fill((2, 4, 3), 3),),
     "times": (fill((3, 2, 4), 4),),
     "numbers": (np.array([[0, 3], [2, 3]]),),
@@ -50,6 +53,8 @@ INPUTS = {
     "attention": (fill((2, 3, 4), 1), fill((2, 5, 4), 2), fill((2, 5, 4), 3)),
 }
 
+ENCODES = partial(nn.TransformerEncoderLayer, 4, 2, 5, dropout=0.0)
+DECODES = partial(nn.TransformerDecoderLayer, 4, 2, 5, dropout=0.0)
 GOLDEN = {
     "nn.ReLU()": ("rows", 45.9398382, -8.77722803, 0),
     "nn.ReLU6()": ("rows", 40.0659507, -1.0726517, 0),
@@ -85,6 +90,17 @@ GOLDEN = {
     "nn.AvgPool2d(2, stride=1)": ("images", -0.049637921, 0.0570043849, 0),
     "nn.BatchNorm1d(4)": ("lines", -1.62643853, 1.4482494, 7.01076564),
     "nn.BatchNorm2d(4)": ("images", -10.0956728, 1.19839866, -14.0678675),
+    "nn.BatchNorm3d(4)": ("volumes", -10.0956728, 1.19839866, -14.0678675),
+    "nn.WeightNorm(nn.Dense(4, 3))": ("rows", -57.361695, 13.0775503, -40.0373128),
+    "nn.RNNCell(4, 3)": ("rows", -2.23795564, 1.12584311, -11.4857525),
+    "nn.LSTMCell(4, 3)": ("rows", 0.75433734, 1.38279178, -17.0738356),
+    "nn.GRUCell(4, 3)": ("rows", 1.6943709, 2.11228799, -25.8128002),
+    "nn.TransformerEncoder([ENCODES(), ENCODES()], nn.LayerNorm(4))": (
+        "times", 6.13563918, 0.0109253638, -17.2316375
+    ),
+    "nn.TransformerDecoder([DECODES(), DECODES()])": (
+        "memory", 11.0365454, 0.00109585707, -11.5807442
+    ),
     "nn.LayerNorm((4, 3))": ("images", -2.18420018, -0.96149646, -6.0953278),
     "nn.GroupNorm(2, 4)": ("images", -9.94201133, 0.997839542, -14.4185959),
     "nn.RMSNorm(3)": ("images", 18.0657819, -6.12047975, -30.2982411),

@@ -19,9 +19,10 @@ ort.set_default_logger_severity(4)
 
 # Primitives that no file can hold: what they compute has no operator, and no composition is known.
 UNWRITTEN = set(
-    """AvgPool2DGrad Cholesky Conv2DWeightGrad Convert CrossEntropyGrad Eigh ErfInv Fused Gamma
-    IndexReduce LGamma LeftShift MaxPool2DGather MaxPool2DGrad Pinv Poisson Polygamma QR RightShift
-    SVD ScaledDotProductAttentionGrad ScaledDotProductAttentionMaskGrad SlogDet Solve
+    """AllGather AllReduce AllToAll AvgPool2DGrad Broadcast Cholesky Conv2DWeightGrad Convert
+    CrossEntropyGrad Eigh ErfInv Fused Gamma IndexReduce LGamma LeftShift MaxPool2DGather
+    MaxPool2DGrad Pinv Poisson Polygamma QR Reduce ReduceScatter RightShift SVD
+    ScaledDotProductAttentionGrad ScaledDotProductAttentionMaskGrad SendRecv SlogDet Solve
     TriangularSolve TruncatedNormal""".split()
 )
 DRAWN = {"Bernoulli", "Gumbel", "Normal", "Uniform"}

@@ -41,6 +41,66 @@ def adam(lr, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.0):
     return step
 
 
+def amsgrad(lr, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.0, amsgrad=True, decoupled=0.0):
+    def step(w, g, state, t):
+        w = w - lr * decoupled * w
+        g = g + weight_decay * w
+        m = state["m"] = betas[0] * state.get("m", 0.0) + (1 - betas[0]) * g
+        v = state["v"] = betas[1] * state.get("v", 0.0) + (1 - betas[1]) * g * g
+        largest = state["x"] = np.maximum(state.get("x", 0.0), v)
+        size = np.sqrt(largest / (1 - betas[1] ** t)) + eps
+        return w - lr * (m / (1 - betas[0] ** t)) / size
+
+    return step
+
+
+def decoupled_amsgrad(lr, weight_decay, amsgrad):
+    return globals()["amsgrad"](lr, decoupled=weight_decay)
+
+
+def nadam(lr, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.0, momentum_decay=4e-3):
+    def mu(t):
+        return betas[0] * (1 - 0.5 * 0.96 ** (t * momentum_decay))
+
+    def step(w, g, state, t):
+        g = g + weight_decay * w
+        m = state["m"] = betas[0] * state.get("m", 0.0) + (1 - betas[0]) * g
+        v = state["v"] = betas[1] * state.get("v", 0.0) + (1 - betas[1]) * g * g
+        product = np.prod([mu(i) for i in range(1, t + 1)])
+        size = np.sqrt(v / (1 - betas[1] ** t)) + eps
+        w = w - lr * (1 - mu(t)) / (1 - product) * g / size
+        return w - lr * mu(t + 1) / (1 - product * mu(t + 1)) * m / size
+
+    return step
+
+
+def radam(lr, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.0):
+    def step(w, g, state, t):
+        g = g + weight_decay * w
+        m = state["m"] = betas[0] * state.get("m", 0.0) + (1 - betas[0]) * g
+        v = state["v"] = betas[1] * state.get("v", 0.0) + (1 - betas[1]) * g * g
+        rho = 2 / (1 - betas[1]) - 1
+        now = rho - 2 * t * betas[1] ** t / (1 - betas[1] ** t)
+        m = m / (1 - betas[0] ** t)
+        if now <= 5:
+            return w - lr * m
+        r = np.sqrt((now - 4) * (now - 2) * rho / ((rho - 4) * (rho - 2) * now))
+        return w - lr * m * r * np.sqrt(1 - betas[1] ** t) / (np.sqrt(v) + eps)
+
+    return step
+
+
+def adadelta(lr=1.0, rho=0.9, eps=1e-6, weight_decay=0.0):
+    def step(w, g, state, t):
+        g = g + weight_decay * w
+        v = state["v"] = rho * state.get("v", 0.0) + (1 - rho) * g**2
+        d = np.sqrt(state.get("u", 0.0) + eps) / np.sqrt(v + eps) * g
+        state["u"] = rho * state.get("u", 0.0) + (1 - rho) * d**2
+        return w - lr * d
+
+    return step
+
+
 def adamw(lr, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.01):
     plain = adam(lr, betas, eps)
     return lambda w, g, state, t: plain(w - lr * weight_decay * w, g, state, t)
@@ -85,6 +145,15 @@ RULES = [
     (optim.Adam, adam, {"lr": 0.01, "betas": (0.5, 0.9), "eps": 1e-3, "weight_decay": 0.1}),
     (optim.AdamW, adamw, {"lr": 0.01}),
     (optim.AdamW, adamw, {"lr": 0.1, "betas": (0.5, 0.9), "eps": 1e-3, "weight_decay": 0.3}),
+    (optim.Adam, amsgrad, {"lr": 0.1, "betas": (0.5, 0.6), "weight_decay": 0.1, "amsgrad": True}),
+    (optim.AdamW, decoupled_amsgrad, {"lr": 0.1, "weight_decay": 0.3, "amsgrad": True}),
+    (optim.NAdam, nadam, {"lr": 0.01}),
+    (optim.NAdam, nadam, {"lr": 0.1, "betas": (0.5, 0.9), "momentum_decay": 0.5}),
+    (optim.NAdam, nadam, {"lr": 0.1, "eps": 1e-3, "weight_decay": 0.3}),
+    (optim.RAdam, radam, {"lr": 0.01}),
+    (optim.RAdam, radam, {"lr": 0.1, "betas": (0.5, 0.9), "eps": 1e-3, "weight_decay": 0.3}),
+    (optim.Adadelta, adadelta, {}),
+    (optim.Adadelta, adadelta, {"lr": 0.5, "rho": 0.5, "eps": 1e-3, "weight_decay": 0.3}),
     (optim.RMSprop, rmsprop, {"lr": 0.01}),
     (optim.RMSprop, rmsprop, {"lr": 0.01, "alpha": 0.9, "weight_decay": 0.1, "momentum": 0.5}),
     (optim.RMSprop, rmsprop, {"lr": 0.01, "eps": 1e-2, "momentum": 0.9, "centered": True}),

@@ -24,6 +24,11 @@ FORMULAS = [
         optim.warmup(4, optim.cosine(0.1, steps=6)),
         lambda t: 0.1 * (t + 1) / 5 if t < 4 else cosine(min(t - 4, 6), 6),
     ),
+    (optim.warm_restarts(0.1, 5, end=0.01), lambda t: cosine(t % 5, 5, end=0.01)),
+    (
+        optim.warm_restarts(0.1, 2, factor=3),
+        lambda t: cosine(t, 2) if t < 2 else cosine(t - 2, 6) if t < 8 else cosine(t - 8, 18),
+    ),
     (
         optim.chained([0.2, optim.cosine(0.1, 3), lambda t: 0.1 / (1.0 + t)], milestones=[2, 5]),
         lambda t: 0.2 if t < 2 else cosine(t - 2, 3) if t < 5 else 0.1 / (1 + t - 5),

@@ -253,3 +253,21 @@ def test_updates_are_one_native_kernel_for_each_parameter_with_the_same_numbers(
     assert [row.provider for row in rows].count("cc") <= len(opt.params) + 1
     assert all(row.why == "a view: no copy" for row in rows if row.provider != "cc")
     assert all(np.allclose(a, b, rtol=1e-6) for a, b in zip(found, expected))
+
+
+@pytest.mark.parametrize("jit", [True, False])
+@pytest.mark.parametrize(("start", "every"), [(1, 1), (3, 2)])
+def test_the_mean_of_weights_from_an_update_on(start, every, jit):
+    w = ml.Parameter(np.float64([1.0, -1.0]), name="w")
+    swa = optim.SWA(optim.SGD([w], lr=0.1), start, every)
+    update, seen = ml.jit(lambda g: swa.update([g])), []
+    for t in range(1, 9):
+        with ml.context(jit=jit):
+            update(ml.Tensor(np.float64([t, 2.0 * t])))
+        if t >= start and (t - start) % every == 0:
+            seen.append(w.asnumpy())
+        expected = np.mean(seen, 0) if seen else w.asnumpy()
+        with swa.averaged():
+            np.testing.assert_allclose(w.asnumpy(), expected, 1e-13)
+    with pytest.raises(MinimlError, match="SWA got start=0"):
+        optim.SWA(optim.SGD([w], lr=0.1), 0)

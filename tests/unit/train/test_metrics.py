@@ -116,3 +116,70 @@ def test_what_does_not_fit_is_refused():
             metric().count(OUT, Y - (Y == 0))
         with pytest.raises(DTypeError, match="labels of float64; expected ints"):
             metric().count(OUT, Y / 2)
+
+
+AVERAGES = ["macro", "micro", "weighted", "none"]
+
+
+@pytest.mark.parametrize("average", AVERAGES)
+@pytest.mark.parametrize("name", ["precision", "recall", "f1"])
+def test_shares_of_classes_are_those_of_scikit_learn(name, average):
+    metric, theirs = getattr(train, name), getattr(sklearn, f"{name}_score")
+    out = np.concatenate([OUT, np.zeros((len(OUT), 1))], 1) - [0, 0, 0, 0, 50]  # never taken for 4
+    for taken in (out, -out):
+        options = {"labels": range(5), "zero_division": 0}
+        options["average"] = None if average == "none" else average
+        expected = theirs(Y, taken.argmax(1), **options)
+        parts = [metric(5, average=average).count(taken[i::3], Y[i::3]) for i in range(3)]
+        np.testing.assert_allclose(metric(5, average=average).result(sum(parts)), expected, 1e-12)
+    nothing = metric(5, average=average)
+    assert np.all(nothing.result(np.zeros(nothing.shape)) == 0.0)
+    with pytest.raises(MinimlError, match=f"{name} got average='binary'; expected one of 'macro'"):
+        metric(2, average="binary")
+
+
+def coarse(scores):
+    """The scores with the first 8 binary digits alone, rounded towards 0."""
+    return (np.float32(scores).view(np.int32) >> 16 << 16).view(np.float32)
+
+
+@pytest.mark.parametrize("scale", [1e-3, 1.0, 1e6])
+def test_area_under_the_curve_is_that_of_scikit_learn(scale):
+    labels = (DRAW.random(200) < 0.3).astype(int)
+    scores = scale * (DRAW.normal(size=200) + labels)
+    scores[:9] = [0.0, -0.0, 1, 1, -1, -1, np.inf, -np.inf, 1e-40]
+    metric = train.auc()
+    finite = np.nan_to_num(coarse(scores), posinf=1e30, neginf=-1e30)
+    expected = sklearn.roc_auc_score(labels, finite)
+    pairs = np.stack([-scores / 2, scores / 2], 1)
+    pairs[6:8] = [[-1e30, 1e30], [1e30, -1e30]]
+    for out, y in ((scores, labels), (scores[:, None], labels[:, None]), (pairs, labels)):
+        total = sum(metric.count(out[i::3], y[i::3]) for i in range(3))
+        assert metric.result(total) == pytest.approx(expected, abs=1e-3 if out is pairs else 1e-12)
+    assert abs(expected - sklearn.roc_auc_score(labels, np.nan_to_num(scores))) < 4e-3
+    assert np.isnan(value(metric, scores, np.ones(200, int)))
+    assert np.isnan(value(metric, np.array([0.0, np.nan]), np.array([0, 1])))
+    with pytest.raises(ShapeError, match=r"auc got outputs \(2, 3\)"):
+        metric.count(np.zeros((2, 3)), np.array([0, 1]))
+    with pytest.raises(OutOfRangeError, match="labels other than 0 and 1"):
+        metric.count(np.zeros(2), np.array([1, 2]))
+
+
+@pytest.mark.parametrize("outputs", [1, 3])
+def test_the_share_of_explained_variance(outputs):
+    target = 5.0 + DRAW.normal(size=(60, outputs))
+    out = target + 0.5 * DRAW.normal(size=(60, outputs))
+    metric = train.r2(outputs)
+    total = sum(metric.count(out[i::3], target[i::3]) for i in range(3))
+    assert metric.result(total) == pytest.approx(sklearn.r2_score(target, out), rel=1e-9)
+    one = np.full((4, 1), 3.3)
+    for guess in (one, one + 1):
+        assert value(train.r2(), guess, one) == sklearn.r2_score(one, guess)
+
+
+def test_a_mean_over_batches_of_several_sizes_is_that_of_all_rows():
+    metric = train.mean("near", lambda out, y: np.abs(out - y) < 0.5, True)
+    out, y = DRAW.normal(size=(2, 10))
+    total = metric.count(out[:3], y[:3]) + metric.count(out[3:], y[3:])
+    assert metric.result(total) == pytest.approx((np.abs(out - y) < 0.5).mean())
+    assert (metric.name, metric.larger_is_better) == ("near", True)

@@ -70,7 +70,7 @@ static _Thread_local int stopped;
    addresses, and 1 if a kernel may stop the run; for each kernel its address and where its addresses
    begin; for each moving address the argument it is in, the distance in bytes from its start, and
    which address it is; the addresses. stamps: where to note when each kernel was done, or NULL. */
-static int play(int64_t *table, char *const *given, int64_t *stamps) {
+static int run_calls(int64_t *table, char *const *given, int64_t *stamps) {
   const int64_t *row = table + 4, *moving = row + 2 * table[0];
   char **at = (char **)(table + table[2]);
   for (int64_t i = 0; i < table[1]; ++i, moving += 3)
@@ -84,7 +84,8 @@ static int play(int64_t *table, char *const *given, int64_t *stamps) {
 }
 
 /* run(*arrays) calls the kernels. Table: how many threads a kernel may use; the
-   address of stamps, or 0; the table of `play`. The handler of a signal may run another one inside. */
+   address of stamps, or 0; the table of `run_calls`. The handler of a signal may run another
+   one inside. */
 static object *run(object *self, object *const *arrays, intptr_t count) {
   int64_t *table = (int64_t *)array_of(self)->data;
   char *given[count + 1];
@@ -93,7 +94,7 @@ static object *run(object *self, object *const *arrays, intptr_t count) {
   const long fewer = fewer_threads;
   released = python.save_thread();
   fewer_threads = table[0];
-  const int failed = play(table + 2, given, (int64_t *)(intptr_t)table[1]);
+  const int failed = run_calls(table + 2, given, (int64_t *)(intptr_t)table[1]);
   fewer_threads = fewer;
   python.restore_thread(released);
   released = around;
@@ -193,8 +194,8 @@ static void run_handlers(watch *it) {
    for each carried value, which are the first arguments, the argument that
    holds the next one, the operand that receives the last one, and its bytes; for each argument the
    operand it is in, its distance in bytes from the start of that, how much further it is at each
-   step, and the bits of the step's number that count; the table of `play` for a step. A loop with a
-   condition, which may never end, hears signals. */
+   step, and the bits of the step's number that count; the table of `run_calls` for a step. A loop with
+   a condition, which may never end, hears signals. */
 static void loop(char *const *at) {
   int64_t *table = (int64_t *)at[0];
   const int64_t steps = table[0], carried = table[1], arguments = table[2], flag = table[3];
@@ -210,10 +211,11 @@ static void loop(char *const *at) {
         given[i] = at[1 + argument[i][0]] + argument[i][1] + argument[i][2] * (step & argument[i][3]);
     if (flag >= 0) {
       if (!--signals.left) run_handlers(&signals);
-      if (stopped || play(condition, given, NULL)) return note_step((object *)(intptr_t)table[4], step);
+      if (stopped || run_calls(condition, given, NULL))
+        return note_step((object *)(intptr_t)table[4], step);
       if (!*given[flag]) break;
     }
-    if (play(calls, given, NULL)) return note_step((object *)(intptr_t)table[4], step);
+    if (run_calls(calls, given, NULL)) return note_step((object *)(intptr_t)table[4], step);
     for (int64_t i = 0; i < carried; ++i) given[i] = given[carry[i][0]];
   }
   for (int64_t i = 0; i < carried; ++i) memcpy(at[1 + carry[i][1]], given[i], carry[i][2]);
@@ -221,12 +223,12 @@ static void loop(char *const *at) {
 
 /* A kernel: one of two tables of calls. at[0]: its table; at[1]: a bool, which chooses; then its
    operands. Table: where the parts for true and for false begin; each has the number of its
-   arguments, the operand that each is, and the table of `play`. */
+   arguments, the operand that each is, and the table of `run_calls`. */
 static void branch(char *const *at) {
   int64_t *table = (int64_t *)at[0], *taken = table + table[*at[1] ? 0 : 1];
   char *given[taken[0] + 1];
   for (int64_t i = 0; i < taken[0]; ++i) given[i] = at[1 + taken[1 + i]];
-  play(taken + 1 + taken[0], given, NULL);
+  run_calls(taken + 1 + taken[0], given, NULL);
 }
 
 /* A kernel: at[0], whose strides are any, to at[1], which is in row-major order. at[2]: the bytes
