@@ -20,7 +20,7 @@ from ..core.errors import DistributedError, MinimlError
 from ..core.options import integer
 from .kernel import Array
 
-_SMALL = 4096  # bytes up to which every rank gets all parts, in one move instead of two
+_SMALL = 4096  # bytes of which every rank gets all parts, in one move instead of two
 Pairs = Sequence[tuple[int, int]]
 
 
@@ -79,7 +79,7 @@ class Group(ABC):
         """out = the sum, mean or max of x over the ranks."""
         self.agree(_said(f"all_reduce {op}", x))
         flat, result = x.reshape(-1), out.reshape(-1)
-        if x.nbytes <= _SMALL:
+        if x.nbytes <= _SMALL or self.size <= 2:  # for two ranks that is no more to move
             every = np.empty((self.size, x.size), x.dtype)
             self.gather(flat, every)
             result[:] = in_order(every, op)

@@ -337,7 +337,7 @@ KEYWORDS = {
     "initial=": "initial_accumulator_value",
     "lr=lambda step: lr / (1 + decay * step)": "lr_decay",
     "nothing: one update is one iteration": "max_iter max_eval",
-    "a smaller lr, as there is no line search": "line_search_fn",
+    "line_search=20, the most trials of a step": "line_search_fn",
     "the negative of the loss": "maximize",
     "clip=": "clip_grad max_norm gradient_clip_val",
     "loss_scale=": "scaler",

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import pickle
 import random
+import signal
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
@@ -19,7 +20,6 @@ from functools import partial
 from inspect import signature
 from multiprocessing import get_context
 from queue import SimpleQueue
-from signal import SIG_BLOCK, SIG_SETMASK, SIGINT, pthread_sigmask
 from threading import Thread
 from typing import Any, TypeVar
 
@@ -380,11 +380,13 @@ class Pool:
 
     def _submitted(self, call: tuple[Any, ...]) -> Future[tuple[Any, ...]]:
         """A call on its way, which may start a process: one that inherits that Ctrl-C is held."""
-        held = pthread_sigmask(SIG_BLOCK, (SIGINT,))
+        if not hasattr(signal, "pthread_sigmask"):  # Windows inherits nothing
+            return self._executor.submit(_made, call)
+        held = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT,))
         try:
             return self._executor.submit(_made, call)
         finally:
-            pthread_sigmask(SIG_SETMASK, held)
+            signal.pthread_sigmask(signal.SIG_SETMASK, held)
 
 
 _making: Making  # of a worker process

@@ -1,8 +1,7 @@
 """Executor: a program's steps compiled to one straight-line Python function over a Memory's arrays.
 
-Writer: a line for each step. Source text of calls: values that stay have names, others are
-expressions. Marks: the time at which each step was done, for a profile. Native runs: consecutive
-steps without Python become one native call.
+Writer: a line for each step. Marks: the time at which each step was done, for a profile. Native
+runs: consecutive steps without Python become one native call.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ from ..core.access import consume, is_native, uninterrupted
 from ..core.errors import point_at
 from ..core.settings import Settings, enter
 from ..graph.ir import Node, Var
-from .launch import BoundKernel, ignore_errors, note_kernel
+from .launch import BoundKernel, NamedValues, SourceCall, Varying, ignore_errors, note_kernel
 from .memory import Copy, KernelLaunch, Look, Memory, Publish, Stage, Step, Steps, View, read_only
 
 # --- Writer ---------------------------------------------------------------------------------------
@@ -411,70 +410,6 @@ def _is_dense(array: Any) -> bool:
     """True for an array in row-major order, on the host or a device."""
     of_host = isinstance(array, np.ndarray)
     return bool(array.flags.c_contiguous if of_host else array.contiguous)
-
-
-# --- Source text of calls -------------------------------------------------------------------------
-
-
-class Varying(str):
-    """Source text of a value that may differ at each call of the program."""
-
-
-class SourceCall(NamedTuple):
-    """A call in a line, with fixed and Varying arguments. stem: of the function's name in the
-    source."""
-
-    function: Any
-    arguments: tuple[Any, ...]
-    keywords: Mapping[str, Any] = {}
-    stem: str = "f"
-
-    @property
-    def thunk(self) -> Callable[[], object] | None:
-        """The call, to be made later; None if it varies between calls of the program."""
-        if any(map(_varies, (*self.arguments, *self.keywords.values()))):
-            return None
-        return partial(self.function, *self.arguments, **self.keywords)
-
-
-class NamedValues:
-    """Values by their names in the source; `values` holds those known from the start."""
-
-    def __init__(self, values: dict[str, Any]):
-        self.values = values
-        self._named: dict[int, str] = {id(...): "...", id(None): "None"}
-
-    def call(self, made: SourceCall, through: str = "") -> str:
-        """The call as text. through: a function that is called with the function and its
-        arguments."""
-        given = [self.text(made.function, made.stem)] if through else []
-        given += map(self.text, made.arguments)
-        given += [f"{key}={self.text(value, 'a')}" for key, value in made.keywords.items()]
-        return f"{through or self.text(made.function, made.stem)}({', '.join(given)})"
-
-    def thunks(self, calls: Sequence[SourceCall]) -> str:
-        """A tuple of the calls, to be made later; created once if none of them varies."""
-        thunks = [c.thunk for c in calls]
-        if None not in thunks:
-            return self.text(tuple(thunks), "updates")
-        made = zip(thunks, calls, strict=True)
-        shown = [self.call(c, "partial") if t is None else self.text(t, "u") for t, c in made]
-        return f"({', '.join(shown)},)"
-
-    def text(self, value: Any, stem: str = "b") -> str:
-        """The value as text: a name for it, unless it varies."""
-        if isinstance(value, Varying):
-            return value
-        if _varies(value):
-            return f"({', '.join(map(self.text, value))},)"
-        if id(value) not in self._named:
-            name = self._named[id(value)] = f"{stem}{len(self.values)}"
-            self.values[name] = value  # keeps it alive, so that no other value gets its id
-        return self._named[id(value)]
-
-
-def _varies(value: Any) -> bool:
-    return type(value) is Varying or (type(value) is tuple and Varying in map(type, value))
 
 
 # --- Marks ----------------------------------------------------------------------------------------

@@ -2,7 +2,8 @@
 
 BoundKernel: how a kernel is called, whatever it is registered as. Preparation: what `prepare` does
 for a call. Shared kernels: the programs of one function for several sizes share their kernel
-objects. Warnings: NumPy's, which kernels do not give.
+objects. Warnings: NumPy's, which kernels do not give. Source text of calls, as executors write it:
+values that stay have names, others are expressions.
 """
 
 from __future__ import annotations
@@ -608,3 +609,67 @@ def quietly(run: Callable[..., Any], *args: Any) -> Any:
 def _quiet(run: Callable[..., Any], *args: Any) -> Any:
     ignore_errors()
     return run(*args)
+
+
+# --- Source text of calls -------------------------------------------------------------------------
+
+
+class Varying(str):
+    """Source text of a value that may differ at each call of the program."""
+
+
+class SourceCall(NamedTuple):
+    """A call in a line, with fixed and Varying arguments. stem: of the function's name in the
+    source."""
+
+    function: Any
+    arguments: tuple[Any, ...]
+    keywords: Mapping[str, Any] = {}
+    stem: str = "f"
+
+    @property
+    def thunk(self) -> Callable[[], object] | None:
+        """The call, to be made later; None if it varies between calls of the program."""
+        if any(map(_varies, (*self.arguments, *self.keywords.values()))):
+            return None
+        return partial(self.function, *self.arguments, **self.keywords)
+
+
+class NamedValues:
+    """Values by their names in the source; `values` holds those known from the start."""
+
+    def __init__(self, values: dict[str, Any]):
+        self.values = values
+        self._named: dict[int, str] = {id(...): "...", id(None): "None"}
+
+    def call(self, made: SourceCall, through: str = "") -> str:
+        """The call as text. through: a function that is called with the function and its
+        arguments."""
+        given = [self.text(made.function, made.stem)] if through else []
+        given += map(self.text, made.arguments)
+        given += [f"{key}={self.text(value, 'a')}" for key, value in made.keywords.items()]
+        return f"{through or self.text(made.function, made.stem)}({', '.join(given)})"
+
+    def thunks(self, calls: Sequence[SourceCall]) -> str:
+        """A tuple of the calls, to be made later; created once if none of them varies."""
+        thunks = [c.thunk for c in calls]
+        if None not in thunks:
+            return self.text(tuple(thunks), "updates")
+        made = zip(thunks, calls, strict=True)
+        shown = [self.call(c, "partial") if t is None else self.text(t, "u") for t, c in made]
+        return f"({', '.join(shown)},)"
+
+    def text(self, value: Any, stem: str = "b") -> str:
+        """The value as text: a name for it, unless it varies."""
+        if isinstance(value, Varying):
+            return value
+        if _varies(value):
+            return f"({', '.join(map(self.text, value))},)"
+        if id(value) not in self._named:
+            name = self._named[id(value)] = f"{stem}{len(self.values)}"
+            self.values[name] = value  # keeps it alive, so that no other value gets its id
+        return self._named[id(value)]
+
+
+def _varies(value: Any) -> bool:
+    return type(value) is Varying or (type(value) is tuple and Varying in map(type, value))

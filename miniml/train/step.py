@@ -30,12 +30,13 @@ from ..core.hints import hide_frames
 from ..core.parameter import Parameter, default_generator, logged
 from ..core.settings import context, current
 from ..core.tensor import Tensor
-from ..core.trace import current_trace
+from ..core.trace import current_trace, use_trace
 from ..grad import value_and_grad
 from ..graph.ir import signature_of
+from ..graph.tracing import SubstitutingTrace
 from ..nn import Cell
 from ..nn.summary import layer_of
-from ..optim import LossScale, Optimizer
+from ..optim import LBFGS, LossScale, Optimizer
 from ..optim.wrappers import Clip, clipping
 from ..runtime.eager import together
 from ..runtime.jit import jit
@@ -125,9 +126,13 @@ class TrainStep:
         self._scale = _checked_scale(loss_scale, optimizer)
         self.net, self.loss_fn, self.optimizer = net, loss_fn, optimizer
         self._clip, self._clipping = clip, clipping("train_step", clip)
-        self._gradient = value_and_grad(
-            _Forward(net, loss_fn, self._scale), None, True, optimizer.params
-        )
+        self._forward = _Forward(net, loss_fn, self._scale)
+        self._gradient = value_and_grad(self._forward, None, True, optimizer.params)
+        self._searches = isinstance(optimizer, LBFGS) and optimizer.line_search > 0
+        if self._searches and (clip, loss_scale, group) != (None, None, None):
+            raise MinimlError(
+                "train_step got LBFGS with line_search, which takes no clip, loss_scale or group"
+            )
         self._program = jit(self.train_step)
         self._left: list[str] = []
 
@@ -181,6 +186,8 @@ class TrainStep:
 
     def train_step(self, x: Any, *labels: Any, **named: Any) -> Any:
         self._check_batch(x, labels)
+        if self._searches:
+            return self._searched(x, labels, named)
         before = [] if self._scale is None else [(p, _now(p)) for p in self._assigned()]
         (_, (loss, *aux)), gradients = self._gradient(x, *labels, **named)
         if self._ranks is not None:
@@ -193,6 +200,18 @@ class TrainStep:
         for parameter, old in before:
             if _now(parameter) is not old:
                 ops.assign(parameter, ops.where(finite, parameter, old))
+        return (loss, *aux) if aux else loss
+
+    def _searched(self, x: Any, labels: tuple[Any, ...], named: dict[str, Any]) -> Any:
+        """A step of an optimizer that computes the loss at several values of its parameters."""
+        optimizer: Any = self.optimizer
+
+        def at(values: Sequence[Tensor]) -> Any:
+            given = {id(p): v for p, v in zip(optimizer.params, values, strict=True)}
+            with use_trace(SubstitutingTrace(given)):
+                return self._forward(x, *labels, **named)
+
+        loss, *aux = optimizer.search(at)
         return (loss, *aux) if aux else loss
 
     def _check_batch(self, x: Any, labels: tuple[Any, ...]) -> None:

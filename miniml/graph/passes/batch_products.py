@@ -586,7 +586,7 @@ def _along_one_axis(parts: Sequence[Part]) -> list[Part]:
 
 
 def _intervals(parts: Sequence[Part]) -> list[tuple[int, int, Sequence[Part]]]:
-    """What lies between the ends of parts, with the parts that cover it in the order of the sum."""
+    """Intervals between ends of parts, with the parts that cover each in the order of the sum."""
     ends = sorted({end for part in parts for end in part[1:3]})
     return [
         (begin, end, [p for p in parts if p.begin <= begin and end <= p.end])
@@ -617,7 +617,7 @@ def _concatenate(rewriter: Rewriter, found: SumOfParts) -> None:
 
 
 def _cut(rewriter: Rewriter, part: Part, begin: int, shape: Shape, where: Any) -> Var:
-    """What a part places in the interval of this shape that begins there."""
+    """The values that a part places in the interval of this shape that begins there."""
     value, axis = rewriter.now(part.value), part.axis
     whole = value.abstract.shape
     if whole == shape:

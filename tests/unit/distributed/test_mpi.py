@@ -1,8 +1,12 @@
 """Ranks that are processes under MPI: the collectives, and how they end when one of them fails."""
 
-import pytest
+import re
 
-from .launch import needs_mpi, ranks
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+from .launch import ROOT, needs_mpi, ranks
 
 pytestmark = needs_mpi
 
@@ -111,3 +115,19 @@ def test_without_mpi4py_as_the_main_program_too(how, tmp_path):
 def test_a_rank_that_is_killed_ends_the_others(tmp_path):
     ended = ranks(2, FAILS, tmp_path, "dies")
     assert ended.status == 9, ended.err
+
+
+def test_the_program_of_the_guide_trains_on_two_ranks_as_on_one(tmp_path, monkeypatch):
+    guide = (ROOT / "docs" / "distributed.md").read_text("utf-8")
+    (program,) = re.findall(
+        r"```python\n(import numpy as np\n.*?tensors\"\)\n)```", guide, re.DOTALL
+    )
+    ended = ranks(2, program, tmp_path)
+    assert ended.status == 0, ended.err
+    assert ended.out.count("epoch 1: loss") == 1
+    together = load_file(tmp_path / "run.safetensors")
+    monkeypatch.chdir(tmp_path)
+    exec(program, {})
+    alone = load_file("run.safetensors")
+    for name, value in alone.items():
+        np.testing.assert_allclose(together[name], value, rtol=1e-3, atol=1e-5)
