@@ -301,7 +301,8 @@ def called(value: Any) -> tuple[str, tuple[str, ...]]:
         return "", ()
     text = re.sub(r"(:|->) '([^']*)'", r"\1 \2", str(found))
     text = re.sub(r"<(?:function|class|object)?[^<>]*?(\w+)(?: at 0x\w+)?'?>", r"\1", text)
-    return text.replace("typing.", "").replace(" -> None", ""), tuple(found.parameters)
+    text = re.sub(r": Any(?=[,)])|: Any (?==)| -> (?:Any|None)$", "", text.replace("typing.", ""))
+    return text, tuple(found.parameters)
 
 
 def place(value: Any) -> tuple[str, int] | None:
@@ -320,19 +321,23 @@ def listed(kind: type) -> bool:
     return any(kind.__name__ in exported(module) for module in NAMESPACES)
 
 
+INSIDE = {"describe", "signature", "outgrown"}  # what programs ask objects, not users
+
+
 def methods(owner: Entry) -> Iterator[Entry]:
     """The documented methods and properties of a class, of its private bases too."""
     assert isinstance(owner.value, type)
     seen = set()
     for base in owner.value.__mro__:
-        if not base.__module__.startswith("miniml") or (base is not owner.value and listed(base)):
+        near = base.__module__.split(".")[:2] == owner.value.__module__.split(".")[:2]
+        if not near or (base is not owner.value and listed(base)):
             continue
         for name, value in vars(base).items():
             function = getattr(value, "__func__", value)
             public = name[0] != "_" and (
                 inspect.isfunction(function) or isinstance(value, property)
             )
-            if public and name not in seen and inspect.getdoc(function):
+            if public and name not in seen | INSIDE and function.__doc__:
                 seen.add(name)
                 kind = "property" if isinstance(value, property) else "method"
                 signature, parameters = ("", ()) if kind == "property" else called(function)
