@@ -92,10 +92,10 @@ lint: $(STAMP) ## Style, types and import floors
 	@$(PY) -m ruff format --quiet --check . || { $(PY) -m ruff format --check . | grep -v already; exit 1; }
 	@echo "==> Types: mypy, strict, on miniml/"
 	@echo "==> Import floors: the contracts under [tool.importlinter] in pyproject.toml"
-	@echo "==> What tests import: tools/public_names.py"
+	@echo "==> What tests import: tools/public_names.py; docstrings of public names: tools/docstrings.py"
 	@$(PY) -m mypy --no-error-summary & types=$$!; \
 		{ $(VENV)/bin/lint-imports --no-logo --cache-dir .cache/import-linter > $(VENV)/.floors.txt 2>&1 \
-			|| { cat $(VENV)/.floors.txt; false; }; } && $(PY) -m tools.public_names || failed=1; \
+			|| { cat $(VENV)/.floors.txt; false; }; } && $(PY) -m tools.public_names && $(PY) -m tools.docstrings || failed=1; \
 		wait $$types && [ -z "$$failed" ]
 
 unit: $(CUDA_STAMP) ## Doctests, README code and tests, with small budgets (ARGS go to pytest)

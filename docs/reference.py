@@ -42,14 +42,23 @@ NAMESPACES = {
     "miniml.viz": "Pictures of graphs and networks",
     "miniml.onnx": "ONNX, in and out",
     "miniml.interop": "PyTorch, JAX, SciPy, scikit-learn",
+    "miniml.distributed": "Several processes",
     "miniml.export": "Programs as C",
     "miniml.errors": "Errors",
     "miniml.ops.rules": "Inference rules by name",
     "miniml.ops.validator": "Checks under MindSpore's names",
 }
-ALIASES = {"miniml": "ml"}  # how pages spell a namespace; others by their last part
+NAMESPACES |= {m: m.rpartition(".")[2].capitalize() for m in PUBLIC if m not in NAMESPACES}
+ALIASES = {
+    "miniml": "ml",
+    "miniml.nn.init": "nn.init",
+}  # how pages spell a namespace; others by their last part
 # The task that a module of the house stands for, where its own first sentence does not say it.
 TASKS = {
+    "miniml.export": "Leaving",
+    "miniml.array_api": "Tensors",
+    "miniml.train": "Training",
+    "miniml.grad.batching": "Compile and look inside",
     "miniml.core.dtype": "Dtypes",
     "miniml.core.tensor": "Tensors",
     "miniml.core.parameter": "Parameters and randomness",
@@ -71,6 +80,36 @@ TASKS = {
 }
 
 
+TITLES = {
+    "miniml.nn.cell": "Cell",
+    "miniml.nn.activation": "Activations",
+    "miniml.nn.attention": "Attention",
+    "miniml.nn.container": "Containers",
+    "miniml.nn.images": "Images",
+    "miniml.nn.linear": "Linear layers and embeddings",
+    "miniml.nn.loss": "Losses",
+    "miniml.nn.norm": "Normalization and dropout",
+    "miniml.nn.recurrent": "Recurrent layers",
+    "miniml.nn.weights": "Weights as dictionaries",
+    "miniml.optim.optimizer": "Optimizers",
+    "miniml.optim.schedules": "Schedules",
+    "miniml.optim.wrappers": "Groups, accumulation, averages, loss scaling, clipping",
+    "miniml.train.step": "Training step",
+    "miniml.train.checkpoint": "Checkpoints",
+    "miniml.train.run": "Model",
+    "miniml.data.loader": "Batches",
+    "miniml.data.sets": "Data sets and preparation",
+    "miniml.grad.forward": "Forward mode",
+    "miniml.grad.batching": "vmap",
+    "miniml.grad.formula": "Primitives from an expression",
+    "miniml.testing.calls": "Rows for opcheck",
+    "miniml.testing.report": "Reports",
+    "miniml.viz.figures": "Figures",
+    "miniml.viz.page": "Pages",
+    "miniml.viz.stages": "Graphs as text and pages",
+}
+
+
 @dataclass
 class Entry:
     """A public name: what it is, and all that its entry says."""
@@ -84,7 +123,6 @@ class Entry:
     signature: str
     parameters: tuple[str, ...]
     doc: str
-    examples: list[str] = field(default_factory=list)
     methods: list[Entry] = field(default_factory=list)
 
     @property
@@ -190,6 +228,8 @@ def task(entry: Entry) -> str:
     for module, title in TASKS.items():
         if entry.module == "miniml" and entry.home.startswith(module):
             return title
+    if title := TITLES.get(entry.home):
+        return title
     if entry.home == entry.module or not entry.home.startswith("miniml"):
         return "All" if entry.home == entry.module else "Values"
     sentence = opening(entry.home)
@@ -223,9 +263,7 @@ def entry(module: str, name: str) -> Entry | None:
         return _from_source(module, name)
     if isinstance(value, ModuleType):
         return None
-    made = _described(module, name, value)
-    made.examples = examples(made)
-    return made
+    return _described(module, name, value)
 
 
 def _described(module: str, name: str, value: Any) -> Entry:
@@ -317,12 +355,10 @@ def _from_source(module: str, name: str) -> Entry:
                 parameters = tuple(a.arg for a in node.args.args)
                 home = f"{module}.{file.stem}"
                 doc = ast.get_docstring(node) or ""
-                made = Entry(
+                return Entry(
                     module, name, None, "function", home, where, arguments + returns,
                     parameters, doc,
                 )  # fmt: skip
-                made.examples = examples(made)
-                return made
     raise LookupError(f"{module}.{name} is defined in no file of {folder}")
 
 
@@ -363,10 +399,11 @@ def sections(entry: Entry) -> str:
     """The docstring as MyST: text, parameters, errors, and examples at the end."""
     prose, parameters, doctests = parsed(entry.doc, entry.parameters)
     lines = ["\n\n".join(prose)]
+    parameters += common(entry, {name for name, _ in parameters})
     fields = [f":param {name}: {indented(said)}" for name, said in parameters]
     fields += [f":raises {e}: {indented(raised(entry.doc, e))}" for e in entry.errors if known(e)]
     lines += ["", *fields] if fields else []
-    shown = [fenced(d, "pycon") for d in doctests] or entry.examples
+    shown = [fenced(d, "pycon") for d in doctests] or examples(entry)
     if shown:
         lines += (
             ["", "**Example**", "", *shown] if entry.kind not in ("method", "property") else shown
@@ -374,9 +411,44 @@ def sections(entry: Entry) -> str:
     return "\n".join(lines)
 
 
+def common(entry: Entry, said: set[str]) -> list[tuple[str, str]]:
+    """The parameters that mean the same everywhere, where the docstring does not speak of them."""
+    found = ((name, meaning(entry.module, name)) for name in entry.parameters if name not in said)
+    return [(n, escaped(text)) for n, text in found if text and not spoken_of(entry, n)]
+
+
+def spoken_of(entry: Entry, name: str) -> bool:
+    """True where the docstring of an entry has the name of this parameter."""
+    return re.search(rf"\b{re.escape(name)}\b", entry.doc) is not None
+
+
+def meaning(module: str, name: str) -> str:
+    """What a parameter of this name means in a namespace; "" where nothing is agreed on."""
+    said = glossary()
+    return said.get((module.removeprefix("miniml."), name)) or said.get(("*", name)) or ""
+
+
+@cache
+def glossary() -> dict[tuple[str, str], str]:
+    """The lines of docs/parameters.txt, by namespace and name."""
+    lines = lines_of("parameters.txt")
+    return {
+        (place, name): text
+        for names, places, text in lines
+        for place in places.split()
+        for name in names.split()
+    }
+
+
+def lines_of(table: str) -> list[list[str]]:
+    """The cells of a table in docs: lines of cells between bars, below the first paragraph."""
+    text = (ROOT / "docs" / table).read_text("utf-8").partition("\n\n")[2]
+    return [[cell.strip() for cell in line.split(" | ")] for line in text.splitlines()]
+
+
 def known(error: str) -> bool:
     """True for the errors that have entries."""
-    return error in exported("miniml.errors")
+    return any(error in exported(module) for module in NAMESPACES)
 
 
 def raised(doc: str, error: str) -> str:
@@ -439,18 +511,52 @@ GUIDES = [
     for path in (ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md")))
     if PAGES not in path.parents
 ]
-ROOMS = {ALIASES.get(m, m.rpartition(".")[2]): m for m in PUBLIC}
+ROOMS = {ALIASES.get(m, m.rpartition(".")[2]): m for m in NAMESPACES}
 
 
 def examples(entry: Entry) -> list[str]:
     """A use of the name: from the table of operations, or the shortest in guides and programs."""
     if entry.module == "miniml.ops" and (row := rows().get(entry.name)) and row.example:
         return [fenced(shown(row), "pycon")]
-    found = uses().get(f"{entry.module}.{entry.name}")
+    found = used(entry)
     if found is None:
-        return []
+        return (
+            called_by(entry) if entry.spelled not in further() else [fenced(tried(entry), "pycon")]
+        )
     where, code = found
     return [fenced(code, "python"), "", f"from {where}"]
+
+
+def used(entry: Entry) -> tuple[str, str] | None:
+    """Where the tests run the name, or the same thing by its name in the package itself."""
+    short = "miniml" if getattr(ml, entry.name, None) is entry.value else entry.module
+    return uses().get(f"{entry.module}.{entry.name}") or uses().get(f"{short}.{entry.name}")
+
+
+def called_by(entry: Entry) -> list[str]:
+    """The function that applies a primitive, which has examples."""
+    function = snake(entry.name)
+    if entry.module != "miniml.ops" or function == entry.name:
+        return []
+    return [f"`ops.{function}` applies it."]
+
+
+@cache
+def further() -> dict[str, str]:
+    """The lines of docs/examples.txt, by name."""
+    return dict(lines_of("examples.txt"))
+
+
+def tried(entry: Entry) -> str:
+    """The line of docs/examples.txt with its result."""
+    code = further()[entry.spelled]
+    given = operations.values("float32")
+    rooms = {room: importlib.import_module(module) for room, module in ROOMS.items()}
+    ml.manual_seed(0)
+    result = eval(compile(code, f"<{entry.spelled}>", "eval"), {**rooms, **given})
+    used = [n for n in compile(code, entry.name, "eval").co_names if n in given]
+    lines = [f">>> {name} = {_made(given[name])}" for name in dict.fromkeys(used)]
+    return "\n".join([*lines, f">>> {code}", *_result(result)])
 
 
 @cache
@@ -488,7 +594,7 @@ def _made(value: Any) -> str:
 
 
 def _result(value: Any) -> list[str]:
-    said = repr(value)
+    said = re.sub(r" (object )?at 0x\w+", "", repr(value))
     if len(said) <= 300:
         return said.splitlines()
     return [f"# {getattr(value, 'shape', '...')}"]
@@ -534,7 +640,7 @@ def _imports(tree: ast.Module) -> tuple[dict[str, str], dict[str, str]]:
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("miniml"):
             for alias in node.names:
                 full = f"{node.module}.{alias.name}"
-                (rooms if full in PUBLIC else bare)[alias.asname or alias.name] = full
+                (rooms if full in NAMESPACES else bare)[alias.asname or alias.name] = full
     return rooms, bare
 
 

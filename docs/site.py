@@ -1,8 +1,8 @@
 """What the site adds to Sphinx: sources as pages, names as links, formulas without scripts.
 
-In order: links to files of the repository, which lead to pages with their text; names of the API
-in code, which lead to their entries; formulas as MathML; llms.txt and the page that a visitor
-meets first.
+In order: pages that no part lists; links to files of the repository, which lead to pages with their
+text; names of the API in code, which lead to their entries; formulas as MathML; llms.txt and the
+page that a visitor meets first.
 """
 
 from __future__ import annotations
@@ -35,12 +35,27 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.add_role("src", Source())
     app.add_html_math_renderer("mathml", (formula, None), (displayed, None))
     app.add_post_transform(Names)
+    app.connect("source-read", further_pages)
     app.connect("doctree-read", local_links, priority=1)
     app.connect("missing-reference", typed)
     app.connect("env-purge-doc", forget)
     app.connect("env-merge-info", merge)
     app.connect("build-finished", finish)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}
+
+
+# Pages that nobody has put into a part yet.
+
+
+def further_pages(app: Sphinx, docname: str, source: list[str]) -> None:
+    """List the pages of docs that the first page does not, below its parts."""
+    if docname == app.config.root_doc:
+        listed = set(re.findall(r"^[\w/-]+$", source[0], flags=re.MULTILINE)) | {"index"}
+        pages = sorted({path.stem for path in (ROOT / "docs").glob("*.md")} - listed)
+        if pages:
+            source[0] += "\n".join(
+                ["", "```{toctree}", ":caption: More", ":hidden:", "", *pages, "```", ""]
+            )
 
 
 # Files of the repository as pages.

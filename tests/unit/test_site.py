@@ -12,6 +12,7 @@ import pytest
 
 import miniml as ml
 from docs import reference
+from tools import docstrings
 from tools.public_names import PUBLIC, exported
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -101,3 +102,30 @@ def there(spelled):
             return False
         value = getattr(value, name) if head != "interop" else value
     return True
+
+
+def described(doc, parameters=("x",), module="miniml.nn", name="Made"):
+    return reference.Entry(
+        module, name, None, "function", module, ("miniml/nn/made.py", 1), "(x)", parameters, doc
+    )
+
+
+@pytest.mark.parametrize(
+    ("doc", "parameters", "says"),
+    [
+        ("", (), "no docstring"),
+        ("A summary that goes on", (), "without an end"),
+        ("Sums x.\n\nArgs:\n    x: what to sum.", ("x",), "another form"),
+        ("Sums x.\n\nParameters\n----------\nx", ("x",), "another form"),
+        ("Sums x. WrongShapeError for others.", ("x",), "WrongShapeError"),
+        ("Sums x.\n\n>>> 1\n1", ("x", "brightness"), "'brightness'"),
+        ("Sums x.", ("x",), "no example"),
+    ],
+)
+def test_the_checker_of_docstrings_finds(doc, parameters, says):
+    assert any(says in problem for problem in docstrings.problems(described(doc, parameters)))
+
+
+def test_the_checker_of_docstrings_passes_the_form():
+    doc = "x, brighter.\n\nbrightness: a float. ShapeError for others.\n\n>>> 1\n1"
+    assert not [*docstrings.problems(described(doc, ("x", "brightness")))]

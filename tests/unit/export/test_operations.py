@@ -26,7 +26,8 @@ pytestmark = [needs_compiler, pytest.mark.deep]
 # Their kernels may be NumPy's: the list shrinks as provider "cc" grows.
 NO_C = """Cholesky Solve TriangularSolve Det SlogDet QR SVD Eigh Pinv Index IndexReduce
     Scatter Uniform Normal Gumbel TruncatedNormal Gamma
-    Poisson LogCumSumExp SearchSorted""".split()
+    Poisson LogCumSumExp SearchSorted AllReduce Reduce Broadcast AllGather
+    ReduceScatter AllToAll SendRecv""".split()
 
 
 def _rank(dtype):
