@@ -48,6 +48,11 @@ INTERNAL = (
         "unit/test_settings_page.py",
         "settings in force, kinds of dtypes, the table of primitives: no user asks for them",
     ),
+    Internal(
+        "miniml.interop.operator miniml.interop.pytorch",
+        "device/test_lending.py",
+        "memory of a GPU is lent before torch, which has no GPU here, calls an operator",
+    ),
     Internal("miniml.core.hints miniml.compat", "unit/test_hints.py", "the tables of spellings"),
     Internal(
         "miniml.backends",
@@ -69,7 +74,11 @@ INTERNAL = (
         "unit/cc unit/core unit/onnx unit/runtime unit/test_viz.py",
         "graphs are built, verified and passed through single passes",
     ),
-    Internal("miniml.grad.reverse", "unit/core", "what a pull-back holds on to"),
+    Internal(
+        "miniml.grad.reverse",
+        "unit/core unit/runtime",
+        "what a pull-back holds on to, and when it is planned",
+    ),
     Internal(
         "miniml.ops",
         "unit/cc unit/backends unit/grad",

@@ -378,11 +378,14 @@ def known(who: str, obj: Any) -> str:
 def owned(outs: list[Any]) -> list[Array]:
     """The arrays of results, which the caller may write to: their own memory where nobody else
     holds it, else copies. The list, which holds them alone, is emptied."""
-    found = []
+    found: list[Any] = []
     outs.reverse()
     while outs:
         tensor = outs.pop()
-        array = tensor._data if tensor._kind.device == "cpu" else tensor._host("interop")
+        array = tensor._data
+        if tensor._kind.device != "cpu":
+            found.append(array if _alone(tensor, array) else array.copy())
+            continue
         # A view belongs to its base, and a tensor that others hold must not change under them.
         if getrefcount(tensor) == _MINE and getrefcount(array) == _HELD and array.base is None:
             array.setflags(True)  # write
@@ -390,6 +393,13 @@ def owned(outs: list[Any]) -> list[Array]:
         else:
             found.append(np.array(array, order="C"))
     return found
+
+
+def _alone(tensor: Tensor, array: Any) -> bool:
+    """True for an array of a device that nobody but this tensor of the caller's has, with all of
+    its block."""
+    held = getrefcount(tensor) == _MINE + 1 and getrefcount(array) == _HELD + 1
+    return held and bool(array.owns_block())
 
 
 def _references() -> int:

@@ -16,7 +16,8 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
-from ..core.abstract import Abstract
+from ..backends.machine import get_device
+from ..core.abstract import Abstract, Kind
 from ..core.dtype import bfloat16, is_float
 from ..core.errors import ArityError, DTypeError, MinimlError
 from ..core.hints import hide_frames
@@ -58,8 +59,9 @@ def to_torch(obj: Any, name: str | None = None) -> Any:
     either side is seen by the other. Running statistics and the random stream are buffers.
 
     name: of the operator, by default that of the primitive or function. Tensors of the CPU are not
-    copied, in any strides and dtype that both know; others are refused with DTypeError, as are
-    arguments that are not tensors. GraphError: a function that reads parameters or has effects.
+    copied, in any strides and dtype that both know, nor are those of the GPU that cupy uses, in
+    row-major order; others are refused with DTypeError, as are arguments that are not tensors. A
+    Cell takes tensors of the CPU. GraphError: a function that reads parameters or has effects.
     MinimlError: torch is not installed.
 
     >>> import torch
@@ -85,7 +87,21 @@ def tensor_in(x: Any) -> Tensor:
     try:  # as `array_in` does, without the call
         return around(x.detach().numpy() if x.requires_grad else x.numpy())
     except (TypeError, RuntimeError):
-        return around(_unusual(x.detach()))
+        plain = x.detach()
+        return _of_gpu(plain) if plain.is_cuda else around(_unusual(plain))
+
+
+def _of_gpu(x: Any) -> Tensor:
+    """The Tensor around the memory of a torch tensor of a GPU, by DLPack on cupy's current stream;
+    one that is not in row-major order is copied there first."""
+    if x.layout != torch.strided:
+        raise DTypeError(f"miniml got a torch tensor of layout {x.layout}; give x.to_dense()")
+    dtype = type_of(x).dtype
+    whole = x.resolve_conj().resolve_neg().contiguous()
+    device: Any = get_device("cuda")
+    carried = whole.view(torch.int16) if dtype == bfloat16 else whole
+    array = device.borrowed(carried, dtype)
+    return Tensor.of_kind(array, Kind.of(Tensor, array.shape, dtype, "cuda"))
 
 
 def array_in(x: Any) -> Array:
@@ -103,8 +119,8 @@ def _unusual(x: Any) -> Array:
     if not x.is_cpu or x.layout != torch.strided:
         where = f"on {x.device}" if not x.is_cpu else f"of layout {x.layout}"
         raise DTypeError(
-            f"miniml got a torch tensor {where}; it takes dense tensors of the CPU: give x.cpu() "
-            "or x.to_dense()"
+            f"miniml got a torch tensor {where}; it takes dense tensors of the CPU here: give "
+            "x.cpu() or x.to_dense()"
         )
     if x.dtype == torch.bfloat16:
         array: Array = x.view(torch.int16).numpy().view(bfloat16)
@@ -117,11 +133,15 @@ def _unusual(x: Any) -> Array:
     return found
 
 
-def tensor_out(array: Array) -> Any:
-    """The torch tensor around the memory of an array, which may be written to."""
+def tensor_out(array: Any) -> Any:
+    """The torch tensor around the memory of an array of the CPU or of a GPU, which may be written
+    to."""
     try:
         return torch.from_numpy(array)
     except TypeError:
+        if not isinstance(array, np.ndarray):
+            found = torch.from_dlpack(array.device.lent(array))
+            return found.view(torch.bfloat16) if array.dtype == bfloat16 else found
         bits, narrow = as_bits(array)
         found = torch.from_numpy(bits)
         return found.view(torch.bfloat16) if narrow else found
@@ -229,7 +249,8 @@ class Library:
         results = results if self.count == 1 else f"({results})"
         _library.define(f"{self.name}({given}) -> {results}")
         full = f"{_NAMESPACE}::{self.name}"
-        _library.impl(self.name, self._compute, "CPU")
+        for home in ("CPU", "CUDA"):
+            _library.impl(self.name, self._compute, home)
         torch.library.register_fake(full, self._fake, lib=_library)
         torch.library.register_autograd(
             full, self._backward, setup_context=self._keep, lib=_library
@@ -351,7 +372,7 @@ _F32 = torch.float32
 
 
 def computed(operator: Operator, tensors: Sequence[Any]) -> Any:
-    """The outputs of an operator for tensors of the CPU."""
+    """The outputs of an operator for tensors of the CPU or of a GPU, on which they then are."""
     try:
         arrays = owned(list(operator.run(*map(tensor_in, tensors))))
     except Exception as error:

@@ -23,8 +23,8 @@ from ..graph.ir import Graph
 from ..nn.cell import Cell
 from ..onnx.reader import load
 from ..onnx.tensors import wheel
-from .foreign import Foreign, gradient_types, shared_parameter
-from .pytorch import DTYPES, array_in, tensor_in, tensor_out, torch, type_of
+from .foreign import Foreign, around, gradient_types, shared_parameter
+from .pytorch import DTYPES, array_in, tensor_out, torch, type_of
 
 _Module: Any = torch.nn.Module
 
@@ -109,7 +109,7 @@ class Imported:
 
 def _as_ours(leaf: Any) -> Any:
     if isinstance(leaf, torch.Tensor):
-        return tensor_in(leaf)
+        return around(array_in(leaf))
     known = isinstance(leaf, (np.ndarray, np.generic)) and not isinstance(leaf, Tensor)
     return Tensor(leaf) if known else leaf
 

@@ -349,6 +349,41 @@ def _matrices(
     return ops.reshape(x, (*(extents[c] for c in batch), *sides)), turned
 
 
+def conv2d(self: Any, x: Any, w: Any) -> Sequence[Any]:
+    """A product of matrices, where images and filters are one pixel."""
+    if not _one_pixel(self, x, w):
+        return ()
+    made = ops.matmul(_matrix(x), _matrix(w), transpose_y=True)
+    return (ops.reshape(made, (*made.shape, 1, 1)),)
+
+
+def conv2d_input_grad(self: Any, dout: Any, w: Any) -> Sequence[Any]:
+    """As `conv2d`: dx = dout w."""
+    if not _one_pixel(self, dout, w):
+        return ()
+    made = ops.matmul(_matrix(dout), _matrix(w))
+    return (ops.reshape(made, (*made.shape, 1, 1)),)
+
+
+def conv2d_weight_grad(self: Any, x: Any, dout: Any) -> Sequence[Any]:
+    """As `conv2d`: dw = dout' x."""
+    if not _one_pixel(self, x, dout):
+        return ()
+    made = ops.matmul(_matrix(dout), _matrix(x), transpose_x=True)
+    return (ops.reshape(made, (*made.shape, 1, 1)),)
+
+
+def _one_pixel(self: Any, *arrays: Any) -> bool:
+    pixels = {self.padding == ((0, 0), (0, 0)), *(a.shape[2:] == (1, 1) for a in arrays)}
+    own = (getattr(self, name, (1, 1)) == (1, 1) for name in ("input_shape", "kernel_shape"))
+    floats = all(a.dtype in (float32, float64) for a in arrays)
+    return self.groups == 1 and pixels == {True} and all(own) and floats
+
+
+def _matrix(x: Any) -> Any:
+    return ops.reshape(x, x.shape[:2])
+
+
 COMPOSITIONS: dict[str, Composition] = {
     "Softmax": softmax,
     "LogSoftmax": log_softmax,
@@ -362,7 +397,12 @@ ON_CUDA = COMPOSITIONS | {
     "CrossEntropy": marked_cross_entropy,
     "CrossEntropyGrad": marked_cross_entropy_grad,
 }
-ON_CPU = COMPOSITIONS | {"Einsum": einsum}
+ON_CPU = COMPOSITIONS | {
+    "Einsum": einsum,
+    "Conv2D": conv2d,
+    "Conv2DInputGrad": conv2d_input_grad,
+    "Conv2DWeightGrad": conv2d_weight_grad,
+}
 
 
 # --- Hoisting of index checks ---------------------------------------------------------------------

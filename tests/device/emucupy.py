@@ -11,6 +11,7 @@ import numpy as np
 from miniml.backends.cuda.driver import Simulator, placed
 from miniml.backends.cuda.sim.memory import (
     STREAM,
+    Borrowed,
     DeviceAllocation,
     Memory,
     occupied,
@@ -39,6 +40,55 @@ class ndarray(Memory):
     @property
     def data(self):
         return SimpleNamespace(ptr=self.address)
+
+    def reshape(self, shape):
+        shape = (int(np.prod(self.shape)),) if shape == -1 else tuple(shape)
+        return ndarray(self.allocation, self.offset, shape, self.dtype)
+
+    def copy(self):
+        return asarray(self.get())
+
+    def __dlpack_device__(self):
+        return 2, 0  # kDLCUDA
+
+    def __dlpack__(self, *, stream=None, **_):
+        """The capsule, which says CPU, since that is where the memory is. stream: of who asks."""
+        asked.append(stream)
+        return self._host().__dlpack__()
+
+
+asked = []  # the streams of which `__dlpack__` was told
+
+
+class Lent(Borrowed):
+    """The memory of another, which it keeps alive."""
+
+    __slots__ = ("owner",)
+
+
+def from_dlpack(producer):
+    """The array of another on this device, which is told of the current stream (1: the default)."""
+    kind, _ = producer.__dlpack_device__()
+    if kind != 2:
+        raise CUDARuntimeError(1, "cudaErrorInvalidValue: memory of another device")
+    capsule = producer.__dlpack__(stream=current_stream().ptr or 1)
+    host = np.from_dlpack(SimpleCapsule(capsule))
+    memory = Lent(host.ctypes.data, host.nbytes)
+    memory.owner = host
+    return ndarray(memory, 0, host.shape, host.dtype)
+
+
+class SimpleCapsule:
+    """A capsule of host memory, for NumPy."""
+
+    def __init__(self, capsule):
+        self.capsule = capsule
+
+    def __dlpack__(self, **_):
+        return self.capsule
+
+    def __dlpack_device__(self):
+        return 1, 0
 
 
 def empty(shape, dtype=np.float32):
@@ -204,6 +254,7 @@ def double():
     """A module in the place of cupy; a test breaks what it wants to break."""
     return SimpleNamespace(
         empty=empty,
+        from_dlpack=from_dlpack,
         ndarray=placed,
         RawModule=RawModule,
         get_default_memory_pool=lambda: _pool,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import cache
 from math import prod
+from sys import getrefcount
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,8 @@ from numpy.lib.stride_tricks import as_strided
 
 from ...core.dtype import DType, bfloat16
 from ..product import Shape, dense_strides
+
+_HELD_ONCE = 2  # references, one of which is getrefcount's own
 
 
 class DeviceArray:
@@ -82,6 +85,12 @@ class DeviceArray:
             carrier = np.dtype(np.uint16) if self.dtype == bfloat16 else self.dtype
             self._flat = self.block[low:high].view(carrier)
         return self._flat
+
+    def owns_block(self) -> bool:
+        """True for an array that is all of its block, in order, which no other array has."""
+        self._flat = None  # a view of the block; it is made again when needed
+        whole = self.contiguous and self.bounds() == (0, self.block.nbytes)
+        return whole and getrefcount(self.block) == _HELD_ONCE
 
     def seen(self, look: Callable[[Any], Any]) -> DeviceArray:
         """The view that `look` makes of a NumPy array of this shape and these strides.

@@ -38,6 +38,9 @@ def load(name: str, sim: str) -> Cuda:
     return Cuda(Simulator(sim) if name == "cuda-sim" else gpu())
 
 
+_ALIGNED = 16  # bytes that kernels read at once
+
+
 class Cuda:
     """Memory and kernels of one GPU, or of the simulator of one.
 
@@ -92,6 +95,21 @@ class Cuda:
         """Overwrite a block with the elements of a host array."""
         refuse_recording("a copy from the host")
         self.driver.write(block, np.ascontiguousarray(array).reshape(-1).view(np.uint8))
+
+    def borrowed(self, producer: Any, dtype: DType) -> DeviceArray:
+        """An array around the memory of this device that an object lends by DLPack, in row-major
+        order; what launches next waits for the object's stream. Memory that begins at no multiple
+        of 16 bytes is copied. dtype: of the elements, where DLPack has others of their size."""
+        lent = self.module.from_dlpack(producer)
+        if lent.data.ptr % _ALIGNED:
+            lent = lent.copy()
+        shape = tuple(lent.shape)
+        return DeviceArray(self, lent.reshape(-1).view(np.uint8), 0, shape, dtype)
+
+    def lent(self, array: DeviceArray) -> Any:
+        """The elements of a row-major array as one of cupy's, which lends them by DLPack; bfloat16
+        are numbers of 16 bits there."""
+        return array.flat.reshape(array.shape)
 
     def contiguous(self, array: DeviceArray) -> DeviceArray:
         return array if array.contiguous else self.copy(array)

@@ -37,6 +37,7 @@ def losses(x, labels):
 X, G, B = RNG.normal(size=(6, 33)), RNG.normal(size=33), RNG.normal(size=33)
 IMAGES, GC, BC = RNG.normal(size=(4, 3, 5, 5)), RNG.normal(size=3), RNG.normal(size=3)
 LABELS = RNG.integers(0, 33, 6)
+PIXELS = RNG.normal(size=(5, 7, 1, 1))
 WIDE_AXIS = {"batch_norm": (0, 2, 3)}
 CASES = {
     "softmax": (ops.softmax, lambda x: shares(x, 1), (X,)),
@@ -63,6 +64,11 @@ CASES = {
     ),
     "each": (lambda x, y: ops.cross_entropy(x, y, "none"), losses, (X, LABELS)),
     "var": (lambda x: ops.var(x, 0), lambda x: x.var(0), (X,)),
+    "conv2d of a pixel": (
+        lambda x, w: ops.conv2d(x, w, stride=2),
+        lambda x, w: np.einsum("ncpq,ocpq->no", x, w)[:, :, None, None],
+        (PIXELS, RNG.normal(size=(4, 7, 1, 1))),
+    ),
 }  # fmt: skip
 
 
@@ -124,6 +130,13 @@ def test_against_float64(name, results):
             scale = np.abs(two).max() + 1
             worst = np.abs(one.asnumpy().astype(np.float64) - two).max() / scale
             assert worst <= least, (name, dtype, k, worst)
+
+
+def test_a_convolution_of_one_pixel_is_a_product():
+    w = RNG.normal(size=(4, 7, 1, 1))
+    with ml.context(providers=("cc",)):
+        assert "MatMul" in str(ml.explain(ops.conv2d, PIXELS, w))
+        assert "MatMul" not in str(ml.explain(ops.conv2d, np.ones((5, 7, 2, 1)), w))
 
 
 ODD = np.array(
