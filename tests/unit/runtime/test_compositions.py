@@ -314,6 +314,9 @@ GRADIENTS = {
         images[:, :, :2]
     ),
     "with draws": lambda: grad(lambda x: ops.sum(ops.dropout(x, 0.5) * x))(x),
+    "of attention with draws": lambda: grad(
+        lambda x: ops.norm(ops.scaled_dot_product_attention(x, x, x, dropout=0.3))
+    )(images),
     "of the second order": lambda: grad(lambda x: ops.sum(grad(energy)(x) ** 2))(x),
     "hvp": lambda: hvp(energy, (x,), (y,)),
     "of what is used twice": lambda: grad(lambda x: ops.sum(ops.stack([x, x]) * ops.var(x)))(x),
