@@ -164,6 +164,7 @@ docs: $(DOCS_STAMP) ## Build the site into build/site (offline; a warning is an 
 	@$(TEST_ENV) $(PY) -m docs.reference
 	@$(TEST_ENV) $(PY) -m sphinx --builder html --nitpicky --fail-on-warning --keep-going --quiet --jobs $(JOBS) \
 		--conf-dir docs --doctree-dir .cache/doctrees . build/site $(ARGS)
+	@$(PY) -m docs.questions
 
 format: $(STAMP) ## Rewrite the code in the project's format
 	@$(PY) -m ruff check --fix .

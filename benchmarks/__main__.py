@@ -24,6 +24,8 @@ def main() -> None:
         print(*turns.lines(rows), aim, sep="")
     for name, found in eager.calls():
         print(f"{name}: {found}; {verdict(found.ratio, 2.0)}")
+    for name, found in eager.compositions():
+        print(f"{name}: {found}; {verdict(found.ratio, 3.0)}")
     for name, found in eager.own_functions():
         more = 1e6 * (found.ours - found.theirs)
         print(f"{name}: {found}; {more:.2f} us more; {verdict(more, 1.0)}")

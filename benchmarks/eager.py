@@ -6,6 +6,7 @@ from __future__ import annotations
 import importlib.util
 import sys
 from collections.abc import Callable
+from operator import itemgetter
 from types import FrameType
 from typing import Any
 
@@ -13,8 +14,8 @@ import numpy as np
 
 import miniml as ml
 from benchmarks.measure import Ratio, compare
-from miniml import ops
-from miniml.grad import grad
+from miniml import nn, ops
+from miniml.grad import grad, value_and_grad
 
 A = np.random.default_rng(0).random((8, 8), np.float32)
 B = np.random.default_rng(1).random((8, 8), np.float32)
@@ -25,6 +26,87 @@ CALLS: dict[str, Callable[[Any, Any, Any], Any]] = {
     "x[2]": lambda x, y, p: x[2],
     "x @ y": lambda x, y, p: x @ y,
 }
+
+# Compositions, which are plans: ours, then PyTorch's, of two 8 x 8 tensors.
+COMPOSED: dict[str, tuple[Callable[[Any, Any], Any], str]] = {
+    "hard_swish": (lambda x, y: ops.hard_swish(x), "F.hardswish(x)"),
+    "norm": (lambda x, y: ops.norm(x), "torch.norm(x)"),
+    "var": (lambda x, y: ops.var(x, correction=1), "torch.var(x)"),
+    "std": (lambda x, y: ops.std(x, 1, correction=1), "torch.std(x, 1)"),
+    "stack": (lambda x, y: ops.stack([x, y]), "torch.stack([x, y])"),
+    "roll": (lambda x, y: ops.roll(x, 1, 0), "torch.roll(x, 1, 0)"),
+    "tril": (lambda x, y: ops.tril(x), "torch.tril(x)"),
+    "x.T": (lambda x, y: x.T, "x.T"),
+    "softmax": (lambda x, y: ops.softmax(x), "torch.softmax(x, -1)"),
+    "mse_loss": (ops.mse_loss, "F.mse_loss(x, y)"),
+    "huber_loss": (ops.huber_loss, "F.huber_loss(x, y)"),
+    "cosine_similarity": (ops.cosine_similarity, "F.cosine_similarity(x, y)"),
+    "dropout": (lambda x, y: ops.dropout(x, 0.5), "F.dropout(x, 0.5)"),
+    "normal": (lambda x, y: ops.normal((8, 8)), "torch.randn(8, 8)"),
+}
+
+
+def compositions() -> list[tuple[str, Ratio]]:
+    """Compositions of 8 x 8 float32 tensors, and layers with the gradients of their weights, in
+    one thread."""
+    if not importlib.util.find_spec("torch"):
+        return []
+    import torch  # noqa: PLC0415 - measured where installed, needed by nothing else
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    ours, theirs = (ml.Tensor(A), ml.Tensor(B)), (torch.tensor(A), torch.tensor(B))
+    names = {"torch": torch, "F": torch.nn.functional}
+    found = []
+    for name, (call, text) in COMPOSED.items():
+        theirs_call = eval(f"lambda x, y: {text}", names)
+        if name not in ("dropout", "normal"):
+            np.testing.assert_allclose(call(*ours).asnumpy(), theirs_call(*theirs), rtol=1e-4)
+        ratio = compare(lambda: call(*ours), lambda: theirs_call(*theirs), 1.0, 2000)  # noqa: B023
+        found.append((f"eager {name}, against PyTorch {torch.__version__}", ratio))
+    found += _layers(torch, ours[0], theirs[0])
+    torch.set_num_threads(threads)
+    return found
+
+
+def _layers(torch: Any, x: Any, y: Any) -> list[tuple[str, Ratio]]:
+    """Layers and the gradients of their weights, on x and on the same of PyTorch's, y."""
+    images = np.random.default_rng(2).random((2, 4, 8, 8), np.float32)
+    rows = np.random.default_rng(3).random((4, 10, 8), np.float32)
+    both = {"images": (ml.Tensor(images), torch.tensor(images))}
+    both |= {"rows": (ml.Tensor(rows), torch.tensor(rows)), "matrix": (x, y)}
+    cases = {
+        "Dense": (nn.Dense(8, 8), torch.nn.Linear(8, 8), "matrix"),
+        "LayerNorm": (nn.LayerNorm(8), torch.nn.LayerNorm(8), "matrix"),
+        "BatchNorm2d": (nn.BatchNorm2d(4), torch.nn.BatchNorm2d(4), "images"),
+        "GroupNorm": (nn.GroupNorm(2, 4), torch.nn.GroupNorm(2, 4), "images"),
+        "LSTM": (nn.LSTM(8, 8), torch.nn.LSTM(8, 8), "rows"),
+        "GRU": (nn.GRU(8, 8), torch.nn.GRU(8, 8), "rows"),
+    }
+    found = []
+    for name, (net, other, given) in cases.items():
+        mine, theirs = _differentiated(torch, net, other, name in ("LSTM", "GRU"))
+        ours, peers = both[given]
+        forward = compare(lambda: net(ours), lambda: other(peers), 1.0, 500)  # noqa: B023
+        backward = compare(lambda: mine(ours), lambda: theirs(peers), 1.0, 500)  # noqa: B023
+        found.append((f"eager {name}, against PyTorch", forward))
+        found.append((f"eager gradient of {name}, against PyTorch", backward))
+    return found
+
+
+def _differentiated(
+    torch: Any, net: Any, other: Any, several: bool
+) -> tuple[Callable[[Any], object], Callable[[Any], object]]:
+    """The gradients of both layers' weights, of the sum of the output, or of the first of several,
+    as functions of the input."""
+    first: Callable[[Any], Any] = itemgetter(0) if several else lambda out: out
+
+    def theirs(x: Any) -> object:
+        return torch.autograd.grad(first(other(x)).sum(), list(other.parameters()))
+
+    weights = net.trainable_params()
+    ours = value_and_grad(lambda x: ops.sum(first(net(x))), argnums=None, weights=weights)
+    return ours, theirs
 
 
 def calls() -> list[tuple[str, Ratio]]:

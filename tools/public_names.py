@@ -74,7 +74,11 @@ INTERNAL = (
         "unit/cc unit/core unit/onnx unit/runtime unit/test_viz.py",
         "graphs are built, verified and passed through single passes",
     ),
-    Internal("miniml.grad.reverse", "unit/core", "what a pull-back holds on to"),
+    Internal(
+        "miniml.grad.reverse",
+        "unit/core unit/runtime",
+        "what a pull-back holds on to, and when it is planned",
+    ),
     Internal(
         "miniml.ops",
         "unit/cc unit/backends unit/grad",

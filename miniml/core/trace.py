@@ -52,6 +52,13 @@ class Trace(Protocol):
         """`fn(*args, **named)`, a composition: a pure function of tensors, made of primitives."""
         return fn(*args, **named)
 
+    def calls_of(
+        self, fn: Callable[..., Any], args: Sequence[Any], named: Mapping[str, Any]
+    ) -> tuple[Any, Sequence[Any]] | None:
+        """The calls that a composition makes with these arguments, known from earlier ones, and the
+        values of their outputs, computed now; None where a plan does not know them."""
+        return None
+
     def call_with_bprop(
         self, name: str, fn: Callable[..., Any], bprop: Callable[..., Any], args: Sequence[Any]
     ) -> Any:
@@ -95,6 +102,18 @@ class Trace(Protocol):
     def remark(self, where: object, text: str) -> None:
         """Note for `ml.explain` how a call at that place in the user's code was traced."""
         return
+
+
+class Keyed(NamedTuple):
+    """An argument of a composition that is made of tensors: these, and the key of all else.
+
+    filled: makes the value of tensors in their places.
+    """
+
+    key: object
+    tensors: Sequence[Any]
+    filled: Callable[[Sequence[Any]], Any]
+    value: Any
 
 
 class Guarded:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dis
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from inspect import unwrap
@@ -22,6 +22,7 @@ import numpy as np
 import optree
 
 from .. import ops
+from ..core import epoch
 from ..core.abstract import typed
 from ..core.bprop import Bprop, bprop_getters
 from ..core.dtype import is_complex, is_inexact
@@ -38,9 +39,10 @@ from ..core.hints import hide_frames
 from ..core.infer import interleave
 from ..core.parameter import Parameter
 from ..core.primitive import Primitive
+from ..core.primitive import key as attribute_key
 from ..core.settings import context, current
 from ..core.tensor import Tensor
-from ..core.trace import computes_at_once, current_trace
+from ..core.trace import Keyed, computes_at_once, current_trace, eager_trace
 from ..graph.ir import Graph, Var, refuse_dataclass
 from ..graph.record import Call, RecordTrace
 from ..ops.checks import broadcasts_to, dtype_of, on_device_of
@@ -224,7 +226,7 @@ class Linearized:
         for target, dout in zip(self.targets, douts, strict=True):
             if target is not None and dout is not None:
                 seeds[target] = ops.add(seeds[target], dout) if target in seeds else dout
-        found = backward(self.trace.calls, seeds)
+        found = self._found(seeds)
         # Eagerly, the branch that was taken for these values may use no weight.
         traced = reaching and self.weights and not computes_at_once()
         if traced and found.keys().isdisjoint(self.weights):
@@ -240,6 +242,16 @@ class Linearized:
 
         trees = tuple([spec.unflatten([gradient(v) for v in vs]) for vs, spec in self.wrt])
         return trees, tuple([gradient(v) for v in self.weights])
+
+    def _found(self, seeds: dict[Var, Any]) -> dict[Var, Any]:
+        """The gradients of what is differentiated, by Var; eagerly as one planned composition."""
+        trace, calls = current_trace(), self.trace.calls
+        wrt = [v for vs, _ in self.wrt for v in vs] + list(self.weights)
+        tape = taped(calls, seeds, wrt) if trace is eager_trace() else None
+        if tape is None:
+            return backward(calls, seeds)
+        gradients = trace.compose(gradients_of, (tape,), _NONE)
+        return {v: g for v, g in zip(wrt, gradients, strict=True) if g is not None}
 
 
 def cotangents(spec: Any, out: Any, dout: Any) -> list[Any]:
@@ -322,6 +334,72 @@ def checked_argnums(argnums: Any) -> int | tuple[int, ...] | None:
     raise GradientArgumentError(
         f"argnums is {argnums!r}; it is an int, or a tuple of them: the positions of arguments"
     )
+
+
+# --- Tapes as arguments ---------------------------------------------------------------------------
+
+
+_LONGEST = 1000  # calls on a tape that is planned
+_own: dict[tuple[type[Primitive], Any], bool] = {}
+
+
+def taped(calls: Sequence[Call], seeds: Mapping[Var, Any], wrt: Sequence[Var]) -> Keyed | None:
+    """The calls and seeds as an argument of `gradients_of`, whose key tells all but the numbers;
+    None where a rule is not the library's own, which may do anything, and for a long tape."""
+    if len(calls) > _LONGEST:
+        return None
+    slots: dict[Var, int] = {}
+    key: list[object] = [epoch.now.bprops]
+    tensors: list[Any] = []
+    for call in calls:
+        primitive = call.primitive
+        if not _has_own_rule(type(primitive)):
+            return None
+        key.append(primitive._key)
+        for value, var in (*zip(call.given, call.inputs), *zip(call.outs, call.outputs)):
+            key.append(None if var is None else slots.setdefault(var, len(slots)))
+            if isinstance(value, Tensor):
+                tensors.append(value)
+            else:
+                key.append(attribute_key(value))
+    for var, seed in seeds.items():
+        key.append(slots.setdefault(var, len(slots)))
+        tensors.append(seed)
+    key.append(tuple([slots.get(var) for var in wrt]))
+
+    def filled(given: Sequence[Any]) -> Tape:
+        values = iter(given)
+        replaced = [_with_values(call, values) for call in calls]
+        return replaced, dict(zip(seeds, values, strict=True)), wrt
+
+    return Keyed(tuple(key), tensors, filled, (calls, seeds, wrt))
+
+
+Tape = tuple[Sequence[Call], Mapping[Var, Any], Sequence[Var]]
+
+
+def _has_own_rule(cls: type[Primitive]) -> bool:
+    """True for a primitive of the library with a gradient rule of the library."""
+    rule = bprop_getters.find(cls)
+    found = _own.get((cls, rule))
+    if found is None:
+        names = (cls.__module__, getattr(rule, "__module__", ""))
+        found = _own[cls, rule] = all(name.startswith("miniml.") for name in names)
+    return found
+
+
+def _with_values(call: Call, values: Iterator[Any]) -> Call:
+    """The call with other tensors, in order."""
+    given = [next(values) if isinstance(v, Tensor) else v for v in call.given]
+    outs = tuple([next(values) for _ in call.outs])
+    return Call(call.primitive, given, call.inputs, outs, call.outputs, call.where)
+
+
+def gradients_of(tape: Keyed) -> list[Any]:
+    """The gradients of a tape's calls, None where none passes: a composition."""
+    calls, seeds, wrt = tape.value
+    found = backward(calls, dict(seeds))
+    return [found.get(var) for var in wrt]
 
 
 # --- The backward pass ----------------------------------------------------------------------------

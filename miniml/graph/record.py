@@ -134,6 +134,52 @@ class RecordTrace(ForwardingTrace):
         self.calls.append(Call(primitive, given, inputs, outs, outputs, where))
         return results
 
+    def compose(self, fn: Function, args: Sequence[Any], named: Mapping[str, Any]) -> Any:
+        """A composition: the parent may run all its calls at once, and they are recorded then."""
+        given: list[tuple[Any, Any]] = []  # each tensor's Var and value, in order
+        outer = [self._outer(a, given) for a in args]
+        outer_named = {name: self._outer(a, given) for name, a in named.items()}
+        if not any(var for var, _ in given):
+            return self.parent.compose(fn, outer, outer_named)
+        made = self.parent.calls_of(fn, outer, outer_named)
+        return fn(*args, **named) if made is None else self._keep_all(*made, given)
+
+    def _outer(self, value: Any, given: list[tuple[Any, Any]]) -> Any:
+        """An argument of a composition with values of the parent, which are noted."""
+        if isinstance(value, Tensor):
+            (var,), (outer,) = self.split((value,))
+            given.append((var, outer))
+            return outer
+        if isinstance(value, (tuple, list)):
+            return type(value)([self._outer(v, given) for v in value])
+        return value
+
+    def _keep_all(self, made: Any, values: Sequence[Any], given: Sequence[tuple[Any, Any]]) -> Any:
+        """Record the calls of a composition; returns its result."""
+        where = user_location(made.name, passed=2)
+        known: dict[Var, Any] = {v: value for v, (_, value) in zip(made.inputs, given)}
+        known.update(made.constants)
+        own: dict[Var, Var] = {v: var for v, (var, _) in zip(made.inputs, given) if var is not None}
+        rest = iter(values)
+        for node in made.nodes:
+            outs = tuple([next(rest) for _ in node.outputs])
+            known.update(zip(node.outputs, outs))
+            inputs: Any = [own.get(v) for v in node.inputs]
+            if not node.primitive.differentiable or not any(inputs):
+                continue
+            taken: Any = [known[v] for v in node.inputs]
+            if node.consts:
+                consts = dict(node.consts)
+                taken = interleave(node.primitive, taken, consts)
+                inputs = interleave(node.primitive, inputs, dict.fromkeys(consts))
+            outputs = tuple([Var(v.abstract) for v in node.outputs])
+            own.update(zip(node.outputs, outputs))
+            self.calls.append(Call(node.primitive, taken, inputs, outs, outputs, where))
+        return made.result([self._made(known[v], own.get(v)) for v in made.outs])
+
+    def _made(self, value: Any, var: Var | None) -> Any:
+        return value if var is None else TracedTensor(var, self, value.device, value)
+
     def value(self, value: Any) -> Any:
         """Counterpart of a value in the parent trace; for a parameter, its present value."""
         if isinstance(value, TracedTensor):

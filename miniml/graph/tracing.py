@@ -314,6 +314,9 @@ class GraphTrace:
     def compose(self, fn: Function, args: Sequence[Any], named: Mapping[str, Any]) -> Any:
         return fn(*args, **named)
 
+    def calls_of(self, fn: Function, args: Sequence[Any], named: Mapping[str, Any]) -> None:
+        return None
+
     def call_with_bprop(self, name: str, fn: Function, bprop: Function, args: Sequence[Any]) -> Any:
         if self._differentiated():
             raise GraphError(
@@ -527,6 +530,9 @@ class ForwardingTrace:
 
     def compose(self, fn: Function, args: Sequence[Any], named: Mapping[str, Any]) -> Any:
         return fn(*args, **named)
+
+    def calls_of(self, fn: Function, args: Sequence[Any], named: Mapping[str, Any]) -> None:
+        return None
 
     def call_with_bprop(self, name: str, fn: Function, bprop: Function, args: Sequence[Any]) -> Any:
         with use_trace(self.parent):

@@ -9,6 +9,7 @@ from .. import ops
 from ..core.errors import ValueRefusedError
 from ..core.options import count, counts, flag, number, probability
 from ..graph.tracing import as_tensor
+from ..ops.checks import composition
 from . import init
 from .cell import Cell, differing
 from .layer import beside, refuse_shape, shape_of, shape_of_images
@@ -57,8 +58,15 @@ class BatchNorm(Cell):
         return out
 
     def _follow(self, running: Any, batch: Any, factor: float) -> None:
-        moved = ops.mul(ops.cast(ops.stop_gradient(batch), running.dtype), self.momentum * factor)
-        ops.assign(running, ops.add(ops.mul(running, 1.0 - self.momentum), moved))
+        moved = _moved(running, batch, 1.0 - self.momentum, self.momentum * factor)
+        ops.assign(running, moved)
+
+
+@composition
+def _moved(running: Any, batch: Any, kept: float, share: float) -> Any:
+    """kept * running + share * batch, in running's dtype, without a gradient."""
+    step = ops.mul(ops.cast(ops.stop_gradient(batch), running.dtype), share)
+    return ops.add(ops.mul(running, kept), step)
 
 
 class BatchNorm1d(BatchNorm):

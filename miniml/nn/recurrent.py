@@ -13,6 +13,7 @@ from ..core.errors import DTypeError
 from ..core.options import counts, flag, probability
 from ..core.parameter import Parameter
 from ..core.tensor import Tensor
+from ..ops.checks import composition
 from ..ops.composed.losses import checked
 from . import init
 from .cell import Cell, differing
@@ -65,8 +66,9 @@ class Recurrent(Cell):
                 drawn = init.symmetric_uniform(shape, 1.0 / math.sqrt(n)) if has else None
                 setattr(self, f"{name}_l{k}{suffix}", drawn)
 
+    @staticmethod
     @abstractmethod
-    def step(self, x: Any, h: Any, *others: Any) -> tuple[Any, ...]:
+    def step(x: Any, h: Any, *others: Any) -> tuple[Any, ...]:
         """The next states, of the products of the row (with bias) and of the first state (with
         bias), then the states before."""
 
@@ -118,24 +120,9 @@ class Recurrent(Cell):
 
     def _run(self, x: Any, suffix: str, start: Any, real: Any) -> tuple[Any, tuple[Any, ...]]:
         """One direction of one layer: its outputs and last states."""
-        w_x, w_h, b_x, b_h = (getattr(self, name + suffix) for name in _WEIGHTS)
-        rows = affine(x, w_x, b_x)  # of all steps at once
-        if start is None:
-            zero = ops.zeros_like(w_h[0])  # on the device of the weights
-            start = (ops.broadcast_to(zero, (x.shape[1], self.n)),) * self.states
-        start = tuple(ops.cast(s, rows.dtype) for s in start)
-
-        def body(before: Any, row: Any) -> Any:
-            row, going = row if real is not None else (row, None)
-            after = self.step(row, affine(before[0], w_h, b_h), *before)
-            if going is None:
-                return after, after[0]
-            kept = (ops.where(going, a, b) for a, b in zip(after, before, strict=True))
-            return tuple(kept), ops.where(going, after[0], 0.0)
-
-        scanned = rows if real is None else (rows, real)
-        out, last = ops.scan(body, start, scanned, reverse=suffix.endswith("_reverse"))
-        return out, last
+        weights = tuple(getattr(self, name + suffix) for name in _WEIGHTS)
+        backwards = suffix.endswith("_reverse")
+        return _direction(self.step, self.states, x, weights, start, real, backwards)
 
     def _first(self, x: Any, state: Any) -> tuple[Any, ...] | None:
         """The given state as a tuple of tensors, checked."""
@@ -172,6 +159,31 @@ class Recurrent(Cell):
         return differing(self, rest, self.n_in, self.n)
 
 
+@composition
+def _direction(
+    step: Any, states: int, x: Any, weights: Any, start: Any, real: Any, reverse: bool
+) -> tuple[Any, tuple[Any, ...]]:
+    """The outputs and last states of one direction of a layer."""
+    w_x, w_h, b_x, b_h = weights
+    rows = affine(x, w_x, b_x)  # of all steps at once
+    if start is None:
+        zero = ops.zeros_like(w_h[0])  # on the device of the weights
+        start = (ops.broadcast_to(zero, (x.shape[1], w_h.shape[1])),) * states
+    start = tuple(ops.cast(s, rows.dtype) for s in start)
+
+    def body(before: Any, row: Any) -> Any:
+        row, going = row if real is not None else (row, None)
+        after = step(row, affine(before[0], w_h, b_h), *before)
+        if going is None:
+            return after, after[0]
+        kept = (ops.where(going, a, b) for a, b in zip(after, before, strict=True))
+        return tuple(kept), ops.where(going, after[0], 0.0)
+
+    scanned = rows if real is None else (rows, real)
+    out, last = ops.scan(body, start, scanned, reverse=reverse)
+    return out, last
+
+
 class RNN(Recurrent):
     """h' = tanh(W_ih x + b_ih + W_hh h + b_hh); `rnn(x, state=None, lengths=None)` gives (out, h).
 
@@ -181,7 +193,8 @@ class RNN(Recurrent):
 
     gates = 1
 
-    def step(self, x: Any, h: Any, *others: Any) -> tuple[Any, ...]:
+    @staticmethod
+    def step(x: Any, h: Any, *others: Any) -> tuple[Any, ...]:
         return (ops.tanh(x + h),)
 
 
@@ -196,7 +209,8 @@ class LSTM(Recurrent):
 
     gates, states = 4, 2
 
-    def step(self, x: Any, h: Any, *others: Any) -> tuple[Any, ...]:
+    @staticmethod
+    def step(x: Any, h: Any, *others: Any) -> tuple[Any, ...]:
         i, f, g, o = ops.split(x + h, 4, axis=1)
         c = ops.sigmoid(f) * others[1] + ops.sigmoid(i) * ops.tanh(g)
         return ops.sigmoid(o) * ops.tanh(c), c
@@ -214,7 +228,8 @@ class GRU(Recurrent):
 
     gates = 3
 
-    def step(self, x: Any, h: Any, *others: Any) -> tuple[Any, ...]:
+    @staticmethod
+    def step(x: Any, h: Any, *others: Any) -> tuple[Any, ...]:
         (x_r, x_z, x_g), (h_r, h_z, h_g) = ops.split(x, 3, axis=1), ops.split(h, 3, axis=1)
         z = ops.sigmoid(x_z + h_z)
         g = ops.tanh(x_g + ops.sigmoid(x_r + h_r) * h_g)
@@ -256,7 +271,7 @@ class RecurrentCell(Cell):
             refuse_shape(self, shape, f"(N, {self.n_in})")
         row = affine(beside(w_x, x), w_x, b_x)
         before = self._states(state, shape[0], row)
-        after = self._of.step(self, row, affine(before[0], w_h, b_h), *before)  # type: ignore[arg-type]
+        after = self._of.step(row, affine(before[0], w_h, b_h), *before)
         return after if states > 1 else after[0]
 
     def _states(self, state: Any, n: int, row: Any) -> list[Any]:

@@ -162,11 +162,13 @@ def full(shape: int | Shape, value: Any, dtype: object = None) -> Tensor:
     return Full(as_shape(shape, "Full"), fitting("Full", number, kind), kind)()
 
 
+@composition
 def zeros(shape: int | Shape, dtype: object = float) -> Tensor:
     """A tensor of zeros, float32 by default."""
     return full(shape, 0, dtype)
 
 
+@composition
 def ones(shape: int | Shape, dtype: object = float) -> Tensor:
     """A tensor of ones, float32 by default."""
     return full(shape, 1, dtype)

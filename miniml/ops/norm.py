@@ -51,11 +51,13 @@ class LogSoftmax(Distribution):
     """x - log(sum(exp(x))) along `axis`; NaN for a row of nothing but -inf, or with +inf."""
 
 
+@composition
 def softmax(x: Any, axis: int = -1) -> Tensor:
     """exp(x) / sum(exp(x)) along `axis`: positive numbers whose sum is 1."""
     return Softmax(axis)(x)
 
 
+@composition
 def log_softmax(x: Any, axis: int = -1) -> Tensor:
     """The logarithm of softmax along `axis`, exact where softmax itself is 0 or 1 to rounding."""
     return LogSoftmax(axis)(x)
@@ -94,6 +96,7 @@ class LayerNorm(Normalization):
         return x, kept, kept
 
 
+@composition
 def layer_norm(x: Any, gamma: Any, beta: Any, eps: float = 1e-5) -> Tensor:
     """x normalised to mean 0 and variance 1 over its last axes, times gamma, plus beta.
 

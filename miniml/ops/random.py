@@ -239,6 +239,7 @@ def _of_float64(draw: Draw, name: str, dtype: DType, given: DType) -> DType:
 # --- Draws from a generator -----------------------------------------------------------------------
 
 
+@composition
 def uniform(
     shape: int | Shape,
     low: float = 0.0,
@@ -254,6 +255,7 @@ def uniform(
     return drawn(Uniform, shape, dtype, generator, low, high)
 
 
+@composition
 def normal(
     shape: int | Shape,
     mean: float = 0.0,
@@ -268,6 +270,7 @@ def normal(
     return drawn(Normal, shape, dtype, generator, mean, std)
 
 
+@composition
 def bernoulli(
     shape: int | Shape, p: float = 0.5, dtype: object = bool, generator: Stream | None = None
 ) -> Tensor:
@@ -278,6 +281,7 @@ def bernoulli(
     return drawn(Bernoulli, shape, dtype, generator, p)
 
 
+@composition
 def gumbel(
     shape: int | Shape,
     loc: float = 0.0,
@@ -292,6 +296,7 @@ def gumbel(
     return drawn(Gumbel, shape, dtype, generator, loc, scale)
 
 
+@composition
 def truncated_normal(
     shape: int | Shape,
     mean: float = 0.0,

@@ -164,6 +164,7 @@ def refuse_nothing(name: str, shape: Shape, axes: tuple[int, ...]) -> None:
 _sum = Sum()
 
 
+@composition
 def sum(x: Value, axis: Axes = None, keepdims: bool = False) -> Tensor:
     """The sum of x over `axis` (an int, a tuple, or None for all axes)."""
     if axis is None and keepdims is False:
@@ -171,21 +172,25 @@ def sum(x: Value, axis: Axes = None, keepdims: bool = False) -> Tensor:
     return Sum(freeze(axis, "Sum", "axis"), keepdims)(x)
 
 
+@composition
 def mean(x: Value, axis: Axes = None, keepdims: bool = False) -> Tensor:
     """The mean of x over `axis`; NaN where there is nothing to average."""
     return Mean(freeze(axis, "Mean", "axis"), keepdims)(x)
 
 
+@composition
 def prod(x: Value, axis: Axes = None, keepdims: bool = False) -> Tensor:
     """The product of x over `axis`."""
     return Prod(freeze(axis, "Prod", "axis"), keepdims)(x)
 
 
+@composition
 def max(x: Value, axis: Axes = None, keepdims: bool = False) -> Tensor:
     """The largest element of x over `axis`; ShapeError where there is none."""
     return Max(freeze(axis, "Max", "axis"), keepdims)(x)
 
 
+@composition
 def min(x: Value, axis: Axes = None, keepdims: bool = False) -> Tensor:
     """The smallest element of x over `axis`; ShapeError where there is none."""
     return Min(freeze(axis, "Min", "axis"), keepdims)(x)
@@ -194,11 +199,13 @@ def min(x: Value, axis: Axes = None, keepdims: bool = False) -> Tensor:
 amax, amin = max, min  # names that are no builtins, as in NumPy and PyTorch
 
 
+@composition
 def argmax(x: Value, axis: int | None = None, keepdims: bool = False) -> Tensor:
     """The index (int64) of the first maximum along `axis`, of the flattened tensor for None."""
     return ArgMax(one_axis("ArgMax", axis), keepdims)(x)
 
 
+@composition
 def argmin(x: Value, axis: int | None = None, keepdims: bool = False) -> Tensor:
     """The index (int64) of the first minimum along `axis`, of the flattened tensor for None."""
     return ArgMin(one_axis("ArgMin", axis), keepdims)(x)

@@ -195,11 +195,13 @@ def permutation(name: str, axes: int | tuple[int, ...], ndim: int) -> tuple[int,
     return tuple(normal_axis(name, a, ndim) for a in given)
 
 
+@composition
 def reshape(x: Any, shape: int | Shape) -> Tensor:
     """The elements of x, in row-major order, in another shape; one extent may be -1."""
     return Reshape(as_shape(shape, "Reshape"))(x)
 
 
+@composition
 def flatten(x: Any, start_dim: int = 0, end_dim: int = -1) -> Tensor:
     """x with the axes start_dim to end_dim, both included, as one; by default all of them.
 
@@ -216,12 +218,14 @@ def flatten(x: Any, start_dim: int = 0, end_dim: int = -1) -> Tensor:
     return reshape(x, (*shape[:start], prod(shape[start : end + 1]), *shape[end + 1 :]))
 
 
+@composition
 def transpose(x: Any, axes: tuple[int, ...] | None = None) -> Tensor:
     """x with its axes in the order `axes`, reversed for None; negative axes count from the end."""
     order = range(len(shape_of(x)))[::-1] if axes is None else axes
     return Transpose(freeze(order, "Transpose", "axes"))(x)
 
 
+@composition
 def swapaxes(x: Any, axis1: int, axis2: int) -> Tensor:
     """x with two of its axes exchanged."""
     ndim = len(shape_of(x))
@@ -234,6 +238,7 @@ def swapaxes(x: Any, axis1: int, axis2: int) -> Tensor:
 swap_axes = swapaxes
 
 
+@composition
 def moveaxis(x: Any, source: int | tuple[int, ...], destination: int | tuple[int, ...]) -> Tensor:
     """x with the axes `source` moved to the positions `destination`; the others keep order."""
     ndim = len(shape_of(x))
@@ -257,6 +262,7 @@ def _ordered_axes(axis: int | tuple[int, ...], ndim: int) -> tuple[int, ...]:
 _broadcasting = lru_cache(1024)(BroadcastTo)  # cached, because every sum's gradient is one
 
 
+@composition
 def broadcast_to(x: Any, shape: int | Shape) -> Tensor:
     """x repeated to `shape`."""
     return _broadcasting(as_shape(shape, "BroadcastTo"))(x)
@@ -278,16 +284,19 @@ def sum_to(x: Any, shape: int | Shape) -> Tensor:
     return SumTo(as_shape(shape, "SumTo"))(x)
 
 
+@composition
 def expand_dims(x: Any, axis: int | tuple[int, ...]) -> Tensor:
     """x with axes of extent 1 at the positions `axis` of the result."""
     return ExpandDims(freeze(axis, "ExpandDims", "axis"))(x)
 
 
+@composition
 def squeeze(x: Any, axis: Axes = None) -> Tensor:
     """x without the axes `axis`, each of extent 1; without all such axes for None."""
     return Squeeze(freeze(axis, "Squeeze", "axis"))(x)
 
 
+@composition
 def flip(x: Any, axis: Axes = None) -> Tensor:
     """x with the order of its elements reversed along `axis`, along all axes for None."""
     return Flip(freeze(axis, "Flip", "axis"))(x)
@@ -485,6 +494,7 @@ def sliced_shape(name: str, x: Shape, begin: Shape, end: Shape, strides: Shape) 
     return tuple(map(len, ranges))
 
 
+@composition
 def concat(xs: Any, axis: int = 0) -> Tensor:
     """The tensors `xs` one after the other along `axis`, promoted to one dtype."""
     if hasattr(axis, "shape") or not hasattr(xs, "__iter__") or isinstance(xs, type):
@@ -505,6 +515,7 @@ def stack(xs: Any, axis: int = 0) -> Tensor:
     return concat([expand_dims(x, axis) for x in parts], axis)
 
 
+@composition
 def split(x: Any, sections: int | tuple[int, ...], axis: int = 0) -> tuple[Tensor, ...]:
     """x cut along `axis` into `sections` equal parts, or, of a tuple, parts of these extents.
 

@@ -1,82 +1,28 @@
 """Planned compositions: a function made of primitives, called eagerly, as one call plan.
 
-Keys: the arguments of a call as tensors, and a key of their kinds and of all else. Tracing: the
-composition is run once without values, as the eager trace would run it. Sequences: its kernels, the
-same that the calls one by one would get, as one straight-line Python function.
+Tracing: the composition is run once without values, as the eager trace would run it. Sequences: its
+kernels, the same that the calls one by one would get, as one straight-line Python function.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from operator import attrgetter
-from types import NoneType
-from typing import Any
+from operator import itemgetter
+from typing import Any, NamedTuple
 
-import numpy as np
-
-from ..core.abstract import Abstract, Kind
+from ..core.abstract import Abstract, Kind, Shape
+from ..core.dtype import DType
 from ..core.parameter import Parameter, Reading, default_generator
 from ..core.settings import current
 from ..core.tensor import Tensor, common_device
-from ..core.trace import Partition, eager_trace, partition, use_trace
-from ..graph.ir import Node, Var, is_result
+from ..core.trace import Keyed, Partition, eager_trace, partition, use_trace
+from ..graph.ir import Node, Rebuild, Var, is_result
 from ..graph.tracing import GraphTrace, TracedTensor, as_tensor
 from .launch import BoundKernel, ignore_errors, prepare, quietly, target_for
 
 Composition = Callable[..., Any]
 Plan = Callable[[Sequence[Tensor]], Any]  # from the tensors of a call to its result
-UNPLANNED = object()  # in place of the plan of a composition that is run call by call
 _MOST = 2000  # calls of one plan, which holds a kernel and a line for each
-
-# --- Keys -----------------------------------------------------------------------------------------
-
-_kind: Callable[[Any], Kind | None] = attrgetter("_kind")
-_PLAIN = frozenset({NoneType, bool, int, str})
-
-
-def key_of(
-    fn: Composition, args: Sequence[Any], named: Mapping[str, Any]
-) -> tuple[object, Sequence[Tensor]] | None:
-    """The key of a call, equal for calls that one plan serves, and its tensors in order; None for
-    arguments that have to be inspected at each call, such as arrays and functions."""
-    if len(args) == 1 and isinstance(args[0], Tensor) and not named:  # the common case
-        kind = _kind(args[0])
-        return None if kind is None else ((fn, kind), args)
-    key: list[object] = [fn]
-    tensors: list[Tensor] = []
-    fits = _add(args, key, tensors)
-    for name, value in named.items():
-        key.append(("=", name))
-        fits = fits and _add((value,), key, tensors)
-    return (tuple(key), tensors) if fits else None
-
-
-def _add(values: Iterable[Any], key: list[object], tensors: list[Tensor]) -> bool:
-    """Add the arguments to a key; False if one of them cannot be part of it."""
-    for value in values:
-        of = type(value)
-        if isinstance(value, Tensor):
-            kind = _kind(value)
-            if kind is None:  # a traced one
-                return False
-            key.append(kind)
-            tensors.append(value)
-        elif of in _PLAIN:
-            key += (of, value)
-        elif of is float:
-            if value != value:
-                return False
-            key += (of, value.hex())  # 0.0 and -0.0 differ
-        elif of is tuple or of is list:
-            key += (of, len(value))
-            if not _add(value, key, tensors):
-                return False
-        elif isinstance(value, (np.dtype, type)):
-            key += ("type", value)
-        else:
-            return False
-    return True
-
 
 # --- Tracing --------------------------------------------------------------------------------------
 
@@ -90,6 +36,25 @@ class _Planning(GraphTrace):
     calls run at once go as they go eagerly, and nothing but its arguments may be read."""
 
     at_once = True
+    has_bprops = False
+
+    def call_with_bprop(
+        self, name: str, fn: Composition, bprop: Composition, args: Sequence[Any]
+    ) -> Any:
+        self.has_bprops = True
+        return fn(*args)
+
+    def call_recomputed(
+        self, name: str, fn: Composition, pull: Composition, args: Sequence[Any]
+    ) -> Any:
+        self.has_bprops = True
+        return fn(*args)
+
+    def draws_beside_others(self) -> bool:
+        """True where a call takes the state of the random stream beside other inputs: it may be
+        recorded, and then keeps the state, which no call of the plan gives."""
+        states = {var for _, var in self.state.values()}
+        return any(len(n.inputs) > 1 and not states.isdisjoint(n.inputs) for n in self.nodes)
 
     def _read(self, parameter: Parameter) -> TracedTensor:
         if parameter is not default_generator.state:
@@ -102,20 +67,69 @@ class _Planning(GraphTrace):
 
 def plan_of(
     fn: Composition, args: Sequence[Any], named: Mapping[str, Any], tensors: Sequence[Tensor]
-) -> Any:
-    """The plan of a call with these kinds of arguments, to be run in a context of its own; or
-    UNPLANNED where its Python code asks for values, where it writes to a parameter, and where each
-    call has to be seen, by watchers or for NaN."""
+) -> Plan | None:
+    """The plan of a call with these kinds of arguments, to be run in a context of its own; None
+    where its Python code asks for values, where it writes to a parameter, and where each call has
+    to be seen, by watchers or for NaN."""
+    made = _sequence(fn, args, named, tensors)
+    return None if made is None else made.plan()
+
+
+class Calls(NamedTuple):
+    """The calls of a composition, for a trace that records them.
+
+    run: computes the outputs of all nodes, in order, of the tensors of a call, in a context of its
+    own. outs: the variables of the tensors in the result; result: makes it of these tensors.
+    """
+
+    name: str
+    inputs: Sequence[Var]
+    constants: Mapping[Var, Tensor]
+    nodes: Sequence[Node]
+    outs: Sequence[Var]
+    result: Rebuild
+    run: Plan
+
+
+def calls_of(
+    fn: Composition, args: Sequence[Any], named: Mapping[str, Any], tensors: Sequence[Tensor]
+) -> Calls | None:
+    """The calls of a composition with these kinds of arguments; None as for `plan_of`, and where
+    one of its functions has a gradient of its own."""
+    made = _sequence(fn, args, named, tensors)
+    if made is None or made.trace.has_bprops or made.trace.draws_beside_others():
+        return None
+    trace, device = made.trace, made.trace.device
+    outs, result = made.outs, _rebuild(made.result)
+    every = [v for node in trace.nodes for v in node.outputs]
+    made.outs, made.result = every, partition(every, lambda _: True)
+    run = made.plan()
+    if run is None:
+        return None
+    constants = {v: Tensor.wrap(v.abstract.value, device) for v in trace.constants.values()}
+    name = getattr(fn, "__name__", "composition")
+    return Calls(name, trace.inputs, constants, trace.nodes, outs, result, run)
+
+
+def _rebuild(result: Partition) -> Rebuild:
+    """A function that makes the result of its tensors, without keeping those of the trace alive."""
+    if result.positions == [0] and result.spec.is_leaf():
+        return itemgetter(0)
+    return result.emptied().filled
+
+
+def _sequence(
+    fn: Composition, args: Sequence[Any], named: Mapping[str, Any], tensors: Sequence[Tensor]
+) -> _Sequence | None:
     settings = current()
     if settings.check_nan or settings.watchers:
-        return UNPLANNED
+        return None
     try:
         device = common_device(getattr(fn, "__name__", "composition"), list(tensors))
         trace = _Planning(device)
-        result, outs = _traced(trace, fn, args, named, tensors)
-        return _Sequence(trace, tensors, result, outs).plan()
+        return _Sequence(trace, tensors, *_traced(trace, fn, args, named, tensors))
     except Exception:  # the call itself will raise it, unless it asks for values
-        return UNPLANNED
+        return None
 
 
 def _traced(
@@ -142,9 +156,11 @@ def _traced(
 
 
 def _replaced(value: Any, stand_ins: Iterable[Any]) -> Any:
-    """The arguments, as `_add` walks them, with stand-ins for the tensors."""
+    """The arguments, as the key of a call walks them, with stand-ins for the tensors."""
     if isinstance(value, Tensor):
         return next(iter(stand_ins))
+    if isinstance(value, Keyed):
+        return value._replace(value=value.filled([next(iter(stand_ins)) for _ in value.tensors]))
     if isinstance(value, (tuple, list)):
         return type(value)([_replaced(v, stand_ins) for v in value])
     if isinstance(value, dict):
@@ -167,30 +183,50 @@ class _Sequence:
         self.objects: dict[str, Any] = {"ignore_errors": ignore_errors, "of_kind": Tensor.of_kind}
         self.lines: list[str] = []
         self.owned: set[str] = set()  # names of arrays that the function allocates, without views
-        self.last = {v: i for i, node in enumerate(trace.nodes) for v in node.inputs}
+        self.last: dict[Var, int] = {}  # the last call that reads a value
+        self.results, self.held = set[Var](), set[str]()  # what is returned, and the names of that
         # Memory that a view may not show to the caller: parameters change, constants must not.
         changing = (Parameter, Reading)
         pairs = zip(trace.inputs, tensors, strict=True)
         self.changing = {v for v, t in pairs if isinstance(t, changing)}
         self.kept = set(trace.constants.values())
 
-    def plan(self) -> Plan:
-        """The plan of the composition."""
+    def plan(self) -> Plan | None:
+        """The function, None for a composition with a kernel that cannot be planned."""
+        try:
+            return self._written()
+        except Exception:  # the call itself will raise it
+            return None
+
+    def _written(self) -> Plan:
         for var in self.trace.constants.values():
             self.names[var] = self._object("c", var.abstract.value)
-        draws = self._draw()
-        for i, node in enumerate(self.trace.nodes):
-            self._call(node, i)
+        draws, calls, self.results = self._draw(), self._calls(), set(self.outs)
+        self.last = {v: i for i, (node, _) in enumerate(calls) for v in node.inputs}
+        for i, (node, kernel) in enumerate(calls):
+            self._call(node, kernel, i)
             self._release(node, i)
         results = [self._output(v) for v in self.outs]
         rebuilt = self._rebuilt(results)
         heads = [f"x{i}" for i in range(len(self.tensors))]
         unpacked = [f"{', '.join(heads)}, = tensors"] if heads else []
-        loaded = [f"a{i} = {x}._data" for i, x in enumerate(heads)]
+        read = [i for i, v in enumerate(self.trace.inputs) if v in self.last]
+        loaded = [f"a{i} = x{i}._data" for i in read]
         body = ["ignore_errors()", *unpacked, *loaded, *draws, *self.lines, f"return {rebuilt}"]
         source = "def run(tensors):\n    " + "\n    ".join(body)
         exec(compile(source, "<composition>", "exec"), self.objects)
         return self.objects["run"]  # type: ignore[no-any-return]
+
+    def _calls(self) -> list[tuple[Node, BoundKernel]]:
+        """The calls and their kernels, without those that nothing reads and that cannot raise, such
+        as gradients of what is not differentiated."""
+        nodes, used = self.trace.nodes, set(self.outs)
+        kept = []
+        for node, kernel in reversed([(node, self._kernel(node)) for node in nodes]):
+            if not (kernel.cannot_fail and used.isdisjoint(node.outputs)):
+                used.update(node.inputs)
+                kept.append((node, kernel))
+        return kept[::-1]
 
     def _object(self, letter: str, value: Any) -> str:
         """A name for an object in the function."""
@@ -208,18 +244,22 @@ class _Sequence:
         self.names[state] = "s"
         return ["s = reserve()"]
 
-    def _call(self, node: Node, i: int) -> None:
-        """Add the lines of one call."""
+    def _kernel(self, node: Node) -> BoundKernel:
+        """The kernel of one call: the one that it would get by itself."""
         primitive, attrs = node.primitive, {**node.primitive.attributes, **dict(node.consts)}
         if primitive.effect != "pure" or (primitive._infers_value and node.inputs):
             raise Unplanned(f"{primitive.name} is not planned")
         inputs = tuple([Abstract(v.abstract.shape, v.abstract.dtype) for v in node.inputs])
         outs = tuple([v.abstract for v in node.outputs])
-        kernel = quietly(prepare, primitive, inputs, outs, attrs, self.target)
+        kernel: BoundKernel = quietly(prepare, primitive, inputs, outs, attrs, self.target)
+        return kernel
+
+    def _call(self, node: Node, kernel: BoundKernel, i: int) -> None:
+        """Add the lines of one call."""
         given = [self.names[v] for v in node.inputs]
         if kernel.entry.view is not None:
             self._view(node, kernel, given)
-        elif kernel.calls_function and kernel.single and kernel.entry.built_in:
+        elif kernel.calls_function and kernel.entry.built_in:
             self._fill(node, kernel, given, i)
         else:
             launch = self._object("f", kernel.into_fresh)
@@ -240,24 +280,25 @@ class _Sequence:
             self.kept.add(out)
 
     def _fill(self, node: Node, kernel: BoundKernel, given: list[str], i: int) -> None:
-        (out,) = node.outputs
-        over = self._overwritten(node, kernel, i)
+        over = self._overwritten(node, kernel, i) if kernel.single else None
         if over is None:
-            name = self._array(out)
-            empty = self._object("e", kernel.device.empty)
-            shape, dtype = (
-                self._object("n", out.abstract.shape),
-                self._object("d", kernel.dtypes[0]),
-            )
-            self.lines.append(f"{name} = {empty}({shape}, {dtype})")
+            outputs = zip(node.outputs, kernel.shapes, kernel.dtypes, strict=True)
+            names: list[Any] = [self._empty(kernel, *output) for output in outputs]
         else:
-            name = self.names[out] = self.names[over]
-            self.names.pop(over)
-        names: list[Any] = [*given, name]  # in place of the arrays, which are not there yet
-        function, positional, by_name = kernel.call(tuple(names[:-1]), (), (names[-1],), None)
+            names = [self.names.pop(over)]
+            self.names[node.outputs[0]] = names[0]
+        inputs: list[Any] = list(given)  # names in place of the arrays, which are not there yet
+        function, positional, by_name = kernel.call(tuple(inputs), (), tuple(names), None)
         called = self._object("f", function)
-        words = [*positional, *(f"{k}={v}" for k, v in by_name.items())]
+        words = [*positional, *(f"{k}={_listed(v)}" for k, v in by_name.items())]
         self.lines.append(f"{called}({', '.join(words)})")
+
+    def _empty(self, kernel: BoundKernel, var: Var, shape: Shape, dtype: DType) -> str:
+        """Add the line that allocates an output; its name."""
+        name = self._array(var)
+        empty, of = self._object("e", kernel.device.empty), self._object("d", dtype)
+        self.lines.append(f"{name} = {empty}({self._object('n', shape)}, {of})")
+        return name
 
     def _overwritten(self, node: Node, kernel: BoundKernel, i: int) -> Var | None:
         """The input whose memory the output takes: an array made here that nothing reads later."""
@@ -265,7 +306,7 @@ class _Sequence:
         for position in kernel.inplace:
             v = node.inputs[position]
             same = (v.abstract.shape, v.abstract.dtype) == (out.abstract.shape, kernel.dtypes[0])
-            free = self.names[v] in self.owned and v not in self.outs and self.last[v] == i
+            free = self.names[v] in self.owned and v not in self.results and self.last[v] == i
             if same and free:
                 return v
         return None
@@ -278,10 +319,10 @@ class _Sequence:
 
     def _release(self, node: Node, i: int) -> None:
         """Let go of arrays that nothing reads later."""
+        self.held.update(self.names[v] for v in node.outputs if v in self.results)
         ended = {*node.inputs, *node.outputs}
         names = {self.names[v] for v in ended if v in self.names and self.last.get(v, i) <= i}
-        held = {self.names[v] for v in self.outs if v in self.names}
-        unused = sorted(n for n in names - held if n.startswith("t"))
+        unused = sorted(n for n in names - self.held if n.startswith("t"))
         if unused:
             self.lines.append(f"del {', '.join(unused)}")
 
@@ -302,7 +343,19 @@ class _Sequence:
                 first[var] = f"r{i}"
                 self.lines.append(f"r{i} = {text}")
         values = [first[v] for v in self.outs]
-        if self.result.positions == [0] and self.result.spec.is_leaf():
+        tree = self.result.filled(list(map(_Name, values)))
+        if type(tree) is _Name:
             return values[0]
+        if type(tree) in (list, tuple) and all(type(n) is _Name or n is None for n in tree):
+            return f"[{', '.join(map(str, tree))}]" if type(tree) is list else _listed(tree)
         filled = self._object("b", self.result.emptied().filled)
         return f"{filled}([{', '.join(values)}])"
+
+
+class _Name(str):
+    """The name of a tensor in the place that it has in the result."""
+
+
+def _listed(names: Any) -> str:
+    """One name, or a tuple of them, as text."""
+    return names if isinstance(names, str) else f"({', '.join(map(str, names))},)"

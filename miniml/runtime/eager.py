@@ -1,15 +1,17 @@
 """Eager trace: every call runs at once, by a plan made once for the kinds of its arguments.
 
+Keys of compositions: what one plan of all its calls serves.
 Call plans: functions from tensors to tensors for one primitive and the kinds of its arguments.
 Staged trace: calls run at once, too, but assignments are committed together at the end.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextvars import copy_context
 from functools import partial
 from operator import attrgetter
+from types import FunctionType, NoneType
 from typing import Any, TypeVar
 
 import numpy as np
@@ -28,10 +30,10 @@ from ..core.primitive import Primitive
 from ..core.primitive import key as attribute_key
 from ..core.settings import GRAPH_MODE, Plans, current, unwatched
 from ..core.tensor import Tensor, common_device
-from ..core.trace import Trace, eager_trace, is_tracing, use_trace
+from ..core.trace import Keyed, Trace, eager_trace, is_tracing, use_trace
 from ..graph.tracing import TracedTensor, known_value, live, trace_body
 from ..ops.elementwise import Cast
-from .compositions import UNPLANNED, key_of, plan_of
+from .compositions import Calls, calls_of, plan_of
 from .jit import compiled
 from .launch import BoundKernel, ignore_errors, note_kernel, prepare, quietly, target_for
 from .observe import check_finite, watching_call
@@ -39,8 +41,9 @@ from .observe import check_finite, watching_call
 Plan = Callable[[Sequence[Any]], tuple[Tensor, ...]]
 Launch = Callable[[tuple[Array, ...]], tuple[Array, ...]]
 _LIMIT = 4096
-_SEEN = object()  # in place of the plan of a composition that was called once
-_kind, _data = attrgetter("_kind"), attrgetter("_data")
+_PATIENCE = 16  # plans of one composition for each further time that a call must have been seen
+_kind: Callable[[Any], Any] = attrgetter("_kind")
+_data = attrgetter("_data")
 
 
 class EagerTrace(Trace):
@@ -134,28 +137,59 @@ class EagerTrace(Trace):
         return lambda value: weak_tensor(primitive, value, kind)
 
     def compose(self, fn: Callable[..., Any], args: Sequence[Any], named: Mapping[str, Any]) -> Any:
-        """A call of a composition, from the second one with arguments of these kinds on by a plan.
+        """A call of a composition, from the second one with such arguments on by a plan.
 
         What raises in a plan is called again, one primitive after another, for the error of the one
         that it is about.
         """
-        found = key_of(fn, args, named)
+        found = _key_of(fn, args, named)
         if found is None:
             return fn(*args, **named)
         key, tensors = found
         plans = current().plans
         if plans.version != epoch.now.kernels:
             plans = _plans()
-        plan = plans.get(key)
-        if plan is None or plan is _SEEN:
-            plan = None if plan is None else plan_of(fn, args, named, tensors)
-            _plans()[key] = _SEEN if plan is None else plan
-        if plan is None or plan is UNPLANNED:
+        plan = plans.get(key, 0)
+        if type(plan) is int:
+            plan = self._composed(plan, key, partial(plan_of, fn, args, named, tensors))
+        if plan is None:
             return fn(*args, **named)
         try:
             return copy_context().run(plan, tensors)
         except Exception:
             return fn(*args, **named)
+
+    def calls_of(
+        self, fn: Callable[..., Any], args: Sequence[Any], named: Mapping[str, Any]
+    ) -> tuple[Calls, Sequence[Tensor]] | None:
+        found = _key_of(fn, args, named)
+        if found is None:
+            return None
+        key, tensors = ("calls", found[0]), found[1]
+        plans = current().plans
+        if plans.version != epoch.now.kernels:
+            plans = _plans()
+        plan = plans.get(key, 0)
+        if type(plan) is int:
+            plan = self._composed(plan, key, partial(calls_of, fn, args, named, tensors))
+        try:
+            return plan and (plan, copy_context().run(plan.run, tensors))
+        except Exception:
+            return None
+
+    def _composed(self, seen: int, key: Any, make: partial[Any]) -> Any:
+        """The plan that `make` gives for a composition; None for one that is run call by call, as
+        it is when it is seen for the first time. The more plans it has, the later it gets another.
+        """
+        plans, fn = current().plans, make.args[0]
+        made = plans.get(fn, 0)
+        if seen <= made // _PATIENCE:
+            plans[key] = seen + 1
+            return None
+        plan = make()
+        plans = _plans()  # fetched again: the rules just run may have registered something
+        plans[key], plans[fn] = plan, made + 1
+        return plan
 
     def callee(self, fn: Callable[..., Any]) -> Callable[..., Any]:
         settings = current()
@@ -213,6 +247,68 @@ def _run_dynamic(
             "return the arrays of its signature"
         )
     return outs if device == "cpu" else tuple(map(get_device(device).from_host, outs))
+
+
+# --- Keys of compositions -------------------------------------------------------------------------
+
+_PACKAGE = __name__.partition(".")[0] + "."
+_PLAIN = frozenset({NoneType, bool, int, str})
+
+
+def _key_of(
+    fn: Callable[..., Any], args: Sequence[Any], named: Mapping[str, Any]
+) -> tuple[object, Sequence[Tensor]] | None:
+    """The key of a call, equal for calls that one plan serves, and its tensors in order; None for
+    arguments that have to be inspected at each call, such as arrays and functions."""
+    if len(args) == 1 and isinstance(args[0], Tensor) and not named:  # the common case
+        kind = _kind(args[0])
+        return None if kind is None else ((fn, kind), args)
+    key: list[object] = [fn]
+    tensors: list[Tensor] = []
+    fits = _add(args, key, tensors)
+    for name, value in named.items():
+        key.append(("=", name))
+        fits = fits and _add((value,), key, tensors)
+    return (tuple(key), tensors) if fits else None
+
+
+def _add(values: Iterable[Any], key: list[object], tensors: list[Tensor]) -> bool:
+    """Add the arguments to a key; False if one of them cannot be part of it."""
+    for value in values:
+        of = type(value)
+        if isinstance(value, Tensor):
+            kind = _kind(value)
+            if kind is None:  # a traced one
+                return False
+            key.append(kind)
+            tensors.append(value)
+        elif of in _PLAIN:
+            key += (of, value)
+        elif of is float:
+            if value != value:
+                return False
+            key += (of, value.hex())  # 0.0 and -0.0 differ
+        elif of is tuple or of is list:
+            key += (of, len(value))
+            if not _add(value, key, tensors):
+                return False
+        elif of is Keyed:
+            kinds = list(map(_kind, value.tensors))
+            if None in kinds:
+                return False
+            key += (value.key, *kinds)
+            tensors += value.tensors
+        elif isinstance(value, (np.dtype, type)) or _is_own(value):
+            key += ("type", value)
+        else:
+            return False
+    return True
+
+
+def _is_own(value: Any) -> bool:
+    """True for a function of the library that has no variables but its arguments."""
+    function = type(value) is FunctionType and value.__closure__ is None
+    return function and value.__module__.startswith(_PACKAGE)
 
 
 # --- Call plans -----------------------------------------------------------------------------------

@@ -55,13 +55,26 @@ def saturate(x: Array, low: float, above: float, out: Array) -> None:
     np.copyto(out, np.iinfo(out.dtype).max, where=x >= above)
 
 
-def clip(x: Array, *, min: float | None, max: float | None, out: Array) -> None:
-    if min is not None:
-        x = np.maximum(x, min, out=out)
-    if max is not None:
-        np.minimum(x, max, out=out)
-    elif min is None:
-        np.copyto(out, x)
+class ClipKernel(Kernel):
+    """min(max(x, min), max) with the bounds as arrays: NumPy would convert a number at each call,
+    which takes longer than 64 elements."""
+
+    def prepare(self, node: KernelNode) -> None:
+        dtype = node.inputs[0].dtype
+        low, high = (
+            None if bound is None else np.asarray(bound, dtype)
+            for bound in (node.attrs["min"], node.attrs["max"])
+        )
+
+        def clip(x: Array, *, out: Array) -> None:
+            if low is not None:
+                x = np.maximum(x, low, out=out)
+            if high is not None:
+                np.minimum(x, high, out=out)
+            elif low is None:
+                np.copyto(out, x)
+
+        self.call = clip
 
 
 for _name in ("Floor", "Ceil", "Round", "Trunc"):  # of integers, the identity
@@ -69,7 +82,7 @@ for _name in ("Floor", "Ceil", "Round", "Trunc"):  # of integers, the identity
 register("Cast", whole, *[f"{a}->{b}" for a in FLOAT for b in INT])
 register("Cast", cast, *[f"{a}->{b}" for a in ANY for b in ANY if a not in FLOAT or b not in INT])
 register("Cast", cast, *[f"{a}->{c}" for a in HELD for c in COMPLEX])
-register("Clip", clip, *same(1, NUMBER), inplace=(0,))
+register("Clip", ClipKernel, *same(1, NUMBER), inplace=(0,))
 
 
 # --- Powers and the gamma functions ---------------------------------------------------------------

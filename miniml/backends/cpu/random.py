@@ -97,6 +97,9 @@ def uniform(
     for words, piece in stream(state, skip, 2 if wide else 4, out):
         unit: Array = unit64(words) if wide else unit32(words)
         draw = unit.reshape(-1)[: piece.size]
+        if (low, high) == (0, 1) and dtype == real:  # these draws are what is to come out
+            piece[...] = draw
+            continue
         np.multiply(draw, span, out=draw)
         np.add(draw, start, out=draw)
         piece[...] = draw
@@ -369,9 +372,28 @@ def stream(state: State, skip: int, per_block: int, out: Array) -> Iterator[tupl
         yield blocks(key, offset + start, count), piece
 
 
+# The blocks made last: key, first offset, words. Where small draws follow each other, as eager
+# ones do, the blocks of many are made at once, since a NumPy call costs more than 16 of them.
+AHEAD = 1024
+_made: tuple[int, int, Words] = 0, 0, np.zeros((0, 4), np.uint32)
+
+
 def blocks(key: int, offset: int, count: int) -> Words:
-    """Blocks `offset` to `offset + count` (modulo 2**64) of the stream of `key`: (count, 4)."""
-    return blocks_at(key, np.arange(count, dtype=np.uint64) + np.uint64(offset % 2**64), 0)
+    """Blocks `offset` to `offset + count` (modulo 2**64) of the stream of `key`: (count, 4), not
+    to be written to."""
+    global _made
+    of, first, words = _made  # read and replaced as a whole, so threads need no lock
+    at = (offset - first) % 2**64
+    if of != key or at > len(words) or 4 * count > AHEAD:
+        ahead = count
+    elif at + count <= len(words):
+        return words[at : at + count]
+    else:
+        ahead = AHEAD
+    words = blocks_at(key, np.arange(ahead, dtype=np.uint64) + np.uint64(offset % 2**64), 0)
+    if 4 * count <= AHEAD:
+        _made = key, offset, words
+    return words[:count]
 
 
 def blocks_at(key: int, low: npt.NDArray[np.uint64], high: int) -> Words:

@@ -6,7 +6,8 @@ SumTo is with the sums, in `reduce`.
 from __future__ import annotations
 
 from functools import lru_cache, partial
-from operator import itemgetter
+from itertools import accumulate, pairwise
+from operator import itemgetter, methodcaller
 from typing import Any
 
 import numpy as np
@@ -16,14 +17,6 @@ from ..kernel import Array, Kernel, KernelNode
 from ..registry import view_kernel
 from ..signature import HELD, same
 from .registering import register
-
-
-def reshape(x: Array, *, shape: tuple[int, ...]) -> Array:
-    return x.reshape(shape)  # a copy where no strides can describe the new shape
-
-
-def transpose(x: Array, *, axes: tuple[int, ...]) -> Array:
-    return x.transpose(axes)
 
 
 class BroadcastTo(Kernel):
@@ -42,23 +35,30 @@ def broadcast_to(x: Array, *, shape: tuple[int, ...]) -> Array:
     return spread.itviews[0]  # type: ignore[no-any-return]
 
 
-def expand_dims(x: Array, *, axis: Any) -> Array:
-    return np.expand_dims(x, axis)
+class Reshaped(Kernel):
+    """The elements in the shape of the output: a copy where no strides can describe it. NumPy's
+    functions for axes of extent 1 are in Python, and take several times as long."""
+
+    def prepare(self, node: KernelNode) -> None:
+        self.call = methodcaller("reshape", node.outputs[0].shape)
 
 
-def squeeze(x: Array, *, axis: Any) -> Array:
-    return np.squeeze(x, axis)
+class Transposed(Kernel):
+    """A view with the axes in another order."""
+
+    def prepare(self, node: KernelNode) -> None:
+        self.call = methodcaller("transpose", node.attrs["axes"])
 
 
 def flip(x: Array, *, axis: Any) -> Array:
     return np.flip(x, axis) if x.ndim else x  # NumPy turns a 0-d array into a scalar
 
 
-view_kernel("Reshape", "cpu")(reshape)
-view_kernel("Transpose", "cpu")(transpose)
+view_kernel("Reshape", "cpu")(Reshaped)
+view_kernel("Transpose", "cpu")(Transposed)
 view_kernel("BroadcastTo", "cpu")(BroadcastTo)
-view_kernel("ExpandDims", "cpu")(expand_dims)
-view_kernel("Squeeze", "cpu")(squeeze)
+view_kernel("ExpandDims", "cpu")(Reshaped)
+view_kernel("Squeeze", "cpu")(Reshaped)
 view_kernel("Flip", "cpu")(flip)
 
 
@@ -72,13 +72,19 @@ def concat(*xs: Array, axis: int, out: Array) -> None:
     np.concatenate(xs, axis=axis, out=out)
 
 
-def split(x: Array, *, axis: int, sections: Any, out: tuple[Array, ...]) -> None:
-    rows, start = np.moveaxis(x, axis, 0), 0
-    for part in out:
-        target = np.moveaxis(part, axis, 0)
-        stop = start + len(target)
-        target[...] = rows[start:stop]
-        start = stop
+class SplitKernel(Kernel):
+    """Copies of the parts, whose slices are known when the kernel is prepared."""
+
+    def prepare(self, node: KernelNode) -> None:
+        axis = node.attrs["axis"] % len(node.inputs[0].shape)
+        ends = [0, *accumulate(part.shape[axis] for part in node.outputs)]
+        indices = [(*[slice(None)] * axis, slice(*pair)) for pair in pairwise(ends)]
+
+        def split(x: Array, *, out: tuple[Array, ...]) -> None:
+            for part, index in zip(out, indices):
+                part[...] = x[index]
+
+        self.call = split
 
 
 class SliceKernel(Kernel):
@@ -126,7 +132,7 @@ def pad(x: Array, *, padding: Any, value: Any, out: Array) -> None:
 
 
 register("Concat", concat, *[f"{c}*->{c}" for c in HELD])
-register("Split", split, *[f"{c}->{c}*" for c in HELD])
+register("Split", SplitKernel, *[f"{c}->{c}*" for c in HELD])
 view_kernel("Slice", "cpu")(SliceKernel)
 view_kernel("SlidingWindow", "cpu")(sliding_window)
 register("SliceGrad", slice_grad, *same(1, HELD))

@@ -8,8 +8,10 @@ import pytest
 
 import miniml as ml
 from miniml import Primitive, kernel, nn, ops
+from miniml.core.settings import current
+from miniml.core.trace import is_tracing
 from miniml.errors import MinimlError, OutOfRangeError, ShapeError
-from miniml.grad import grad, jvp
+from miniml.grad import custom_bprop, grad, hvp, jvp, reverse, value_and_grad
 from miniml.runtime import compositions
 from tools.walks import passed_by
 
@@ -55,10 +57,21 @@ CALLS = {
     "divmod": lambda: ops.divmod(x, y),
     "parameters": lambda: ops.mse_loss(parameter, y),
     "dropout": lambda: ops.dropout(x, 0.3),
+    "normal": lambda: ops.normal((3, 5), 1.0, 2.0),
+    "bernoulli": lambda: ops.bernoulli((3, 5), 0.3),
+    "softmax": lambda: ops.softmax(x.T, 0),
+    "transpose": lambda: x.T,
+    "split": lambda: ops.split(images, (1, 3), 1),
+    "max pool": lambda: ops.max_pool2d(images, 2),
+    "lstm": lambda: lstm(sequences)[0],
+    "gru backwards": lambda: gru(sequences, lengths=lengths)[0],
     "exponential": lambda: ops.exponential((3, 2), 2.0),
 }
 x, y, images, labels = (ml.Tensor(a) for a in (X, Y, IMAGES, LABELS))
 parameter = ml.Parameter(X)
+sequences = ml.Tensor(RNG.standard_normal((5, 2, 3)).astype(np.float32))
+lengths = ml.Tensor(np.array([5, 3]))
+lstm, gru = nn.LSTM(3, 4), nn.GRU(3, 4, bidirectional=True)
 
 
 def bits(result):
@@ -253,6 +266,135 @@ def test_arrays_and_lists_are_inspected_at_each_call():
             ops.roll([k, 2, 3], 1).asnumpy(), np.roll(np.array([k, 2, 3]), 1)
         )
         np.testing.assert_array_equal(ops.tril(np.full((2, 2), k)).asnumpy(), [[k, 0], [k, k]])
+
+
+def test_a_function_called_in_many_ways_is_planned_late():
+    """Plans take a thousand times as long to make as they save at a call."""
+
+    def made():
+        plans = current().plans
+        return sum(n for fn, n in plans.items() if getattr(fn, "__name__", "") == "roll")
+
+    before, given = made(), ml.Tensor(np.zeros(200, np.float32))
+    for _ in range(3):
+        for k in range(100):
+            assert ops.roll(given, k).shape == (200,)
+    assert 16 <= made() - before < 60
+
+
+def test_a_step_of_ones_own_in_a_recurrent_layer_is_called_each_time():
+    class Leaky(nn.RNN):
+        rate = 0.0
+
+        def step(self, x, h, *others):
+            return (others[0] * self.rate + ops.tanh(x + h),)
+
+    layer = Leaky(3, 4)
+    first = [layer(sequences)[0].asnumpy() for _ in range(3)][-1]
+    layer.rate = 0.5
+    second = layer(sequences)[0].asnumpy()
+    np.testing.assert_array_equal(first[0], second[0])
+    assert (first[1:] != second[1:]).all()
+
+
+# --- Gradients ------------------------------------------------------------------------------------
+
+dense, normed, pooled = nn.Dense(6, 3), nn.LayerNorm(6), nn.BatchNorm2d(4)
+GRADIENTS = {
+    "of a product": lambda: grad(lambda x: ops.sum(ops.sin(x) * x))(x),
+    "of two arguments": lambda: grad(lambda x, y: ops.mse_loss(x * 2.0, y), (0, 1))(x, y),
+    "of weights": lambda: of_weights(dense, lambda net: ops.sum(ops.tanh(net(x)))),
+    "of layer norm": lambda: of_weights(normed, lambda net: ops.sum(ops.square(net(x)))),
+    "of batch norm": lambda: of_weights(pooled, lambda net: ops.sum(ops.square(net(images)))),
+    "of an lstm": lambda: of_weights(lstm, lambda net: ops.sum(net(sequences)[0])),
+    "of a gru": lambda: of_weights(gru, lambda net: ops.sum(net(sequences, lengths=lengths)[0])),
+    "of losses": lambda: grad(lambda x: ops.cross_entropy(x, labels) + ops.norm(x))(x),
+    "of group norm": lambda: grad(lambda x: ops.sum(ops.group_norm(x, 2) ** 3))(images),
+    "of a convolution": lambda: grad(lambda w: ops.sum(ops.conv2d(images, w) ** 2))(
+        images[:, :, :2]
+    ),
+    "with draws": lambda: grad(lambda x: ops.sum(ops.dropout(x, 0.5) * x))(x),
+    "of attention with draws": lambda: grad(
+        lambda x: ops.norm(ops.scaled_dot_product_attention(x, x, x, dropout=0.3))
+    )(images),
+    "of the second order": lambda: grad(lambda x: ops.sum(grad(energy)(x) ** 2))(x),
+    "hvp": lambda: hvp(energy, (x,), (y,)),
+    "of what is used twice": lambda: grad(lambda x: ops.sum(ops.stack([x, x]) * ops.var(x)))(x),
+    "of a constant": lambda: grad(lambda x: ops.sum(ops.stop_gradient(x)) + x[0, 0])(x),
+}
+
+
+def energy(x):
+    return ops.sum(ops.mish(x) * ops.hard_swish(x))
+
+
+def of_weights(net, loss):
+    derive = value_and_grad(lambda: loss(net), argnums=None, weights=net.trainable_params())
+    value, gradients = derive()
+    return [value, *gradients]
+
+
+@pytest.mark.parametrize("name", GRADIENTS)
+def test_a_planned_gradient_has_the_bits_of_its_rules(name, monkeypatch):
+    assert differences(GRADIENTS[name]) == []
+    one_by_one, backward = [], reverse.backward
+
+    def seen(*args):
+        one_by_one.append(not is_tracing())
+        return backward(*args)
+
+    monkeypatch.setattr(reverse, "backward", seen)
+    GRADIENTS[name]()
+    assert not any(one_by_one)  # but for gradients of gradients, which record the inner one
+
+
+def test_a_gradient_planned_with_exchanged_operands_would_be_seen(monkeypatch):
+    fill = compositions._Sequence._fill
+
+    def exchanged(self, node, kernel, given, i):
+        fill(self, node, kernel, given[::-1], i)
+
+    monkeypatch.setattr(compositions._Sequence, "_fill", exchanged)
+    fresh = ml.Tensor(RNG.standard_normal((3, 7)).astype(np.float32))  # kinds without a plan
+    derive = grad(lambda x: ops.sum(ops.sigmoid(x)))
+    assert differences(lambda: derive(fresh)) == [1, 2, 3, 4, 5]
+
+
+def test_rules_of_ones_own_are_called_each_time():
+    calls = []
+
+    def bprop(x, out, dout):
+        calls.append(1)
+        return (dout * float(len(calls)),)
+
+    @custom_bprop(bprop)
+    def doubled(x):
+        return x * 2.0
+
+    found = [grad(lambda x: ops.sum(doubled(ops.tanh(x))))(x).asnumpy() for _ in range(4)]
+    assert len(calls) == 4
+    np.testing.assert_array_equal(found[3], found[0] * 4)
+
+
+def test_gradients_follow_the_values_of_parameters():
+    weight = ml.Parameter(np.ones(6, np.float32))
+    derive = value_and_grad(lambda: ops.sum(ops.square(weight)), argnums=None, weights=[weight])
+    found = []
+    for k in range(5):
+        weight.set_data(np.full(6, k, np.float32))
+        found.append(derive()[1][0])
+    assert [g.asnumpy()[0] for g in found] == [0, 2, 4, 6, 8]
+
+
+def test_errors_of_a_planned_gradient_name_the_operation_on_the_users_line():
+    for given in (LABELS, LABELS, LABELS, LABELS + 9):
+        wrong = ml.Tensor(given)
+        try:
+            grad(lambda x: ops.nll_loss(ops.log_softmax(x), wrong))(x)  # noqa: B023
+        except MinimlError as error:
+            text = "\n".join([str(error), *error.__notes__])
+    assert "label 10" in text
+    assert "ops.nll_loss(ops.log_softmax(x), wrong)" in text
 
 
 def test_threads_share_a_plan():
