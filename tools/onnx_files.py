@@ -36,7 +36,6 @@ class File(NamedTuple):
     path: str
     shapes: dict[str, Shape]
     values: Mapping[str, Any] = MappingProxyType({})
-    tolerance: float = 1e-3
 
 
 _OCR = "rapidocr_onnxruntime/models"
@@ -62,8 +61,6 @@ WHEELS: dict[str, tuple[File, ...]] = {
     "nudenet==3.4.2": (File("nudenet/320n.onnx", {"images": (1, 3, 320, 320)}),),
     "ddddocr==1.6.1": (
         File("ddddocr/common.onnx", {"input1": (1, 1, 64, 160)}),
-        # Quantized: a number next to the middle of a step may be rounded to either side.
-        File("ddddocr/common_old.onnx", {"input1": (1, 1, 64, 160)}, tolerance=2e-2),
         File("ddddocr/common_det.onnx", {"images": (1, 3, 416, 416)}),
     ),
     "captcha-recognizer==1.0.2": (

@@ -150,8 +150,10 @@ class RecordTrace(ForwardingTrace):
             (var,), (outer,) = self.split((value,))
             given.append((var, outer))
             return outer
-        if isinstance(value, (tuple, list)):
-            return type(value)([self._outer(v, given) for v in value])
+        if isinstance(value, list):
+            return [self._outer(v, given) for v in value]
+        if isinstance(value, tuple):  # of any class, such as that of cotangents
+            return tuple([self._outer(v, given) for v in value])
         return value
 
     def _keep_all(self, made: Any, values: Sequence[Any], given: Sequence[tuple[Any, Any]]) -> Any:

@@ -50,6 +50,12 @@ class _Planning(GraphTrace):
         self.has_bprops = True
         return fn(*args)
 
+    def draws_beside_others(self) -> bool:
+        """True where a call takes the state of the random stream beside other inputs: it may be
+        recorded, and then keeps the state, which no call of the plan gives."""
+        states = {var for _, var in self.state.values()}
+        return any(len(n.inputs) > 1 and not states.isdisjoint(n.inputs) for n in self.nodes)
+
     def _read(self, parameter: Parameter) -> TracedTensor:
         if parameter is not default_generator.state:
             raise Unplanned(f"it reads the parameter {parameter.name}")
@@ -91,7 +97,7 @@ def calls_of(
     """The calls of a composition with these kinds of arguments; None as for `plan_of`, and where
     one of its functions has a gradient of its own."""
     made = _sequence(fn, args, named, tensors)
-    if made is None or made.trace.has_bprops:
+    if made is None or made.trace.has_bprops or made.trace.draws_beside_others():
         return None
     trace, device = made.trace, made.trace.device
     outs, result = made.outs, _rebuild(made.result)

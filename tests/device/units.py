@@ -34,8 +34,11 @@ from ..frame.calls import rng_of
 
 ROWS = {row.primitive.name: row for row in opinfo.ROWS}
 
-# Their kernels run other graphs and have no text of their own.
-CONTROL = ("Cond", "Fused", "Scan", "WhileLoop")
+# Their kernels run other graphs, or pass through the host, and have no text of their own.
+CONTROL = (
+    "AllGather", "AllReduce", "AllToAll", "Broadcast", "Cond", "Fused", "Reduce", "ReduceScatter",
+    "Scan", "SendRecv", "WhileLoop",
+)  # fmt: skip
 # Kernels that require one of these call it; they have no text of their own either.
 LIBRARIES = {"cublas"}
 # Their texts depend on whether 32 bits number the elements of a row.

@@ -18,7 +18,7 @@ FLOORS = {
     ),
     "miniml/grad/rules": (set(), {"create", "elementwise"}),
     "miniml/backends/cpu": ({"formats", "registering"}, {"fourier"}),
-    "miniml/backends/cuda/kernels": (set(), {"collective", "control", "elementwise", "fourier"}),
+    "miniml/backends/cuda/kernels": (set(), {"control", "elementwise", "fourier"}),
     "miniml/onnx/mapping": ({"quantized"}, {"collective", "decomposition", "fourier"}),
     "tests/opinfo": ({"draws"}, set()),
 }  # fmt: skip
