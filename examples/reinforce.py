@@ -49,7 +49,9 @@ def main(picture=None, rounds=60):
         actions, advantage = taken
         return ops.mean(ops.cross_entropy(scores, actions, reduction="none") * advantage)
 
-    step = ml.train_step(net, loss, optim.Adam(net.trainable_params(), lr=0.02))
+    step = ml.train_step(
+        net, loss, optim.Adam(net.trainable_params(), lr=optim.cosine(0.02, rounds))
+    )
     policy, lengths = ml.jit(net), []
     for _ in range(rounds):
         states, actions, counted = play(policy, rng)
