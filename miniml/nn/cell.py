@@ -182,14 +182,20 @@ class Cell(Constructed, Guarded):
 
         The parameters take these paths as their names, which error messages and checkpoints use.
         """
+        found = self._by_path()
+        for path, parameter in found.items():
+            parameter.name = path
+        return found
+
+    def _by_path(self) -> dict[str, Parameter]:
+        """Every parameter by its path, with the name that it has."""
         found: dict[str, Parameter] = {}
         seen: set[int] = set()
         for prefix, cell in self._walk("", set()):
             for name, value in cell.__dict__.items():
                 if isinstance(value, Parameter) and id(value) not in seen:
                     seen.add(id(value))
-                    value.name = prefix + name
-                    found[value.name] = value
+                    found[prefix + name] = value
         return found
 
     def named_parameters(self) -> Iterator[tuple[str, Parameter]]:

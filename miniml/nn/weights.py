@@ -56,7 +56,7 @@ def functional_call(net: Cell, params: Mapping[str, Any], /, *args: Any, **named
     [[1.0], [2.0]]
     """
     who = "functional_call"
-    own = _cell(who, net).parameters_dict()
+    own = _cell(who, net)._by_path()
     if not isinstance(params, Mapping):
         raise AttributeRefusedError(
             f"{who} got {type(params).__name__} for params; give a dict of tensors by path, as "

@@ -80,8 +80,9 @@ class SplitKernel(Kernel):
         ends = [0, *accumulate(part.shape[axis] for part in node.outputs)]
         indices = [(*[slice(None)] * axis, slice(*pair)) for pair in pairwise(ends)]
 
-        def split(x: Array, *, out: tuple[Array, ...]) -> None:
-            for part, index in zip(out, indices):
+        def split(x: Array, *, out: tuple[Array, ...] | Array) -> None:
+            parts = out if isinstance(out, tuple) else (out,)  # Kernel.launch gives one as it is
+            for part, index in zip(parts, indices):
                 part[...] = x[index]
 
         self.call = split

@@ -21,7 +21,7 @@ f32 = np.float32
 
 # The names of cupy that the backend may use, by what has them: these and no others.
 PARTS = {
-    "": "RawModule empty get_default_memory_pool ndarray",
+    "": "RawModule empty from_dlpack get_default_memory_pool ndarray",
     "RawModule.": "get_function get_global",
     "RawKernel.": "__call__ max_dynamic_shared_size_bytes",
     "ndarray.": "__getitem__ data dtype fill get nbytes set shape view",

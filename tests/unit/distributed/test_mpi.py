@@ -61,7 +61,7 @@ COLLECTIVES = """
 def test_collectives(tmp_path):
     ended = ranks(3, COLLECTIVES, tmp_path)
     assert ended.status == 0, ended.err
-    assert ended.out.split() == ["whole"] * 3
+    assert ended.out.count("whole") == 3  # ranks may write into one line
 
 
 FAILS = """

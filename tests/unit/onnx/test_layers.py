@@ -90,6 +90,23 @@ CASES = {
     "TransformerDecoderLayer": (
         lambda: nn.TransformerDecoderLayer(8, 2, 16), (TEXT, numbers(2, 3, 8, seed=3)),
     ),
+    "TransformerEncoder": (
+        lambda: nn.TransformerEncoder([nn.TransformerEncoderLayer(8, 2, 16)], nn.LayerNorm(8)),
+        (TEXT,),
+    ),
+    "TransformerDecoder": (
+        lambda: nn.TransformerDecoder([nn.TransformerDecoderLayer(8, 2, 16)]),
+        (TEXT, numbers(2, 3, 8, seed=3)),
+    ),
+    "WeightNorm": (lambda: nn.WeightNorm(nn.Dense(4, 3)), (ROWS,)),
+    "SpectralNorm": (lambda: nn.SpectralNorm(nn.Dense(4, 3)), (ROWS,)),
+    "SampleWeighted": (
+        lambda: nn.SampleWeighted(nn.CrossEntropyLoss(reduction="none")), (ROWS, classes(5), UNIT[:, 0]),
+    ),
+    **{
+        name: (lambda n=name: getattr(nn, n)(4, 3), (ROWS,))
+        for name in ("RNNCell", "LSTMCell", "GRUCell")
+    },
     "SinusoidalPositions": (lambda: nn.SinusoidalPositions(8), (TEXT,)),
     "LearnedPositions": (lambda: nn.LearnedPositions(10, 8), (TEXT,)),
     "RotaryPositions": (lambda: nn.RotaryPositions(8), (TEXT,)),
@@ -116,7 +133,7 @@ CASES = {
          np.array([2, 1])),
     ),
 }  # fmt: skip
-WITHOUT = {"Cell", "CellDict", "CellList"}  # they compute nothing
+WITHOUT = {"Cell", "CellDict", "CellList", "ParameterList"}  # they compute nothing
 
 
 def test_every_layer_has_a_case():
@@ -148,7 +165,7 @@ def holds(net, path, arrays, others=(), dynamic=None, tolerance=1e-5):
     sizes = {} if dynamic is None else {"dims": {"n": len(arrays[0])}}
     again = ml.onnx.load(path, train_constants=False, **sizes)
     same(leaves(again(*arrays)), leaves(net(*arrays)), tolerance)
-    learned = {p.name for p in net.trainable_params()}
+    learned = {name for name, p in net.parameters_dict().items() if p.requires_grad}
     assert {p.name for p in again.trainable_params()} == learned
 
 
