@@ -101,7 +101,8 @@ CASES = {
     "WeightNorm": (lambda: nn.WeightNorm(nn.Dense(4, 3)), (ROWS,)),
     "SpectralNorm": (lambda: nn.SpectralNorm(nn.Dense(4, 3)), (ROWS,)),
     "SampleWeighted": (
-        lambda: nn.SampleWeighted(nn.CrossEntropyLoss(reduction="none")), (ROWS, classes(5), UNIT[:, 0]),
+        lambda: nn.SampleWeighted(nn.CrossEntropyLoss(reduction="none")),
+        (ROWS, classes(5), UNIT[:, 0]),
     ),
     **{
         name: (lambda n=name: getattr(nn, n)(4, 3), (ROWS,))
