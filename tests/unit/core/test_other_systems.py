@@ -6,7 +6,8 @@ import textwrap
 
 # What Windows lacks of the modules and names that Linux and macOS have.
 HIDDEN = """
-    import os, signal, sys
+    import os, shutil, signal, sys
+    shutil._use_fd_functions = False  # as where folders have no descriptors
     for module in ("fcntl", "resource", "pwd", "grp", "termios", "pty"):
         sys.modules[module] = None
     for name in ("fork register_at_fork geteuid getuid killpg sched_getaffinity fchmod O_NOFOLLOW "
