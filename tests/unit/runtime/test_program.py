@@ -454,3 +454,27 @@ def test_a_widened_kernel_shows_as_casts() -> None:
     names = [c.primitive for c in ml.explain(OnlyDouble(), x).rows]
     assert names == ["Cast(dtype=float64)", "OnlyDouble()", "Cast(dtype=float32)"]
     np.testing.assert_array_equal(OnlyDouble()(x).asnumpy(), x * 2)
+
+
+def many(x):
+    y = ops.tanh(x)
+    z = ops.exp(y)
+    return y, y, x, z, ops.reshape(y, (-1,)), ops.transpose(z), z[1:], ops.concat((y, z), 0)
+
+
+@pytest.mark.parametrize("providers", [("miniml",), ("cc",), ()])
+def test_every_output_is_the_callers_own_however_it_was_made(providers):
+    """The same one twice, views of others, an input; what later calls compute changes none."""
+    x = np.random.default_rng(0).normal(size=(40, 50))
+    y = np.tanh(x)
+    z = np.exp(y)
+    expected = [y, y, x, z, y.ravel(), z.T, z[1:], np.concatenate([y, z])]
+    with ml.context(providers=providers):
+        fn = ml.jit(many)
+        outs = fn(x)
+        again = fn(-x)
+    for out, other, right in zip(outs, again, expected, strict=True):
+        np.testing.assert_allclose(out.asnumpy(), right, rtol=1e-12)
+        assert not np.shares_memory(out._data, other._data)
+    for i, out in enumerate(outs):
+        assert not any(np.shares_memory(out._data, other._data) for other in outs[:i])
