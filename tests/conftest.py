@@ -16,6 +16,7 @@ for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
 os.environ["MPLBACKEND"] = "Agg"
 
 import hypothesis
+import numpy as np
 import pytest
 import threadpoolctl
 
@@ -161,7 +162,15 @@ def pytest_make_collect_report(collector):
 
 @pytest.fixture(autouse=True)
 def _as_if_alone():
-    """Every test starts from the same seed, and gives the settings back as it found them."""
+    """Every test starts from the same seed, and gives the settings back as it found them.
+
+    NumPy's own too: a signal inside its printing of an array leaves those of that function behind.
+    """
+    with np.errstate():
+        yield from _from_one_seed()
+
+
+def _from_one_seed():
     ml = sys.modules.get("miniml")
     if not hasattr(ml, "manual_seed"):  # the test does not use miniml
         yield
