@@ -6,12 +6,10 @@ Each family registers its own; inputs are in row-major order.
 from __future__ import annotations
 
 from ...graph.ir import Node
-from . import collective, decomposition, elements, index, linalg, random, reduce
+from . import decomposition, elements, linalg, random
 from .registering import Loop, loops
 
-__all__ = [
-    "collective", "decomposition", "elements", "index", "linalg", "loop_of", "random", "reduce",
-]  # fmt: skip
+__all__ = ["decomposition", "elements", "linalg", "loop_of", "random"]
 
 
 def loop_of(node: Node) -> Loop | None:

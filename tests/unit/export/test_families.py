@@ -10,7 +10,6 @@ from scipy import special
 
 import miniml as ml
 from miniml import distributed, ops
-from miniml.backends.cc.units import DECLARATIONS
 from miniml.errors import ExportError
 from miniml.export.loops.random import quantile
 from tests.frame.native import needs_compiler
@@ -191,10 +190,18 @@ def test_draws_are_pythons(tmp_path, compiler):
     assert outs[7][-1] == -1
 
 
+INCLUDES = """\
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#define MINIML_INLINE inline
+"""
+
+
 def test_quantiles_are_scipys_from_the_least_probability_on(tmp_path, compiler):
     text = "\n".join(quantile())
     (tmp_path / "q.c").write_text(
-        f"{DECLARATIONS}\n{text}\ndouble at(double p) {{ return miniml_normal_quantile(p); }}\n"
+        f"{INCLUDES}\n{text}\ndouble at(double p) {{ return miniml_normal_quantile(p); }}\n"
     )
     command = [compiler, "-O1", "-w", "-fPIC", "-shared", "-o", str(tmp_path / "q.so")]
     subprocess.run([*command, str(tmp_path / "q.c"), "-lm"], check=True)
