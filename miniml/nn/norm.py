@@ -17,8 +17,8 @@ from .cell import Cell, differing
 from .layer import beside, refuse_shape, shape_of, shape_of_images
 
 __all__ = [
-    "BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "Dropout", "Dropout1d", "Dropout2d",
-    "GroupNorm", "InstanceNorm1d", "InstanceNorm2d", "LayerNorm", "RMSNorm",
+    "BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "Dropout", "Dropout1d", "Dropout2d", "Dropout3d",
+    "GroupNorm", "InstanceNorm1d", "InstanceNorm2d", "InstanceNorm3d", "LayerNorm", "RMSNorm",
 ]  # fmt: skip
 
 
@@ -65,24 +65,26 @@ class BatchNorm(Cell):
         count = shape[0] * math.prod(shape[2:])
         if self.group is not None and count:
             mean, var, unbiased = _of_ranks(x, count, self.group.name, self.group.size)
-            self._follow(self.running_mean, mean, 1.0)
-            self._follow(self.running_var, unbiased, 1.0)
+            self._follow(mean, unbiased, 1.0)
             return ops.batch_norm(x, self.weight, self.bias, mean, var, eps=self.eps)[0]
         if count < 2:
             refuse_shape(self, shape, f"two or more {self._values} per channel in training")
         out, mean, var = ops.batch_norm(x, self.weight, self.bias, training=True, eps=self.eps)
-        self._follow(self.running_mean, mean, 1.0)
-        self._follow(self.running_var, var, count / (count - 1))
+        self._follow(mean, var, count / (count - 1))
         return out
+
+    def _follow(self, mean: Any, var: Any, unbiased: float) -> None:
+        """Move the running statistics by those of a batch, of which var is multiplied first."""
+        running = self.running_mean, self.running_var
+        shares = self.momentum, self.momentum * unbiased
+        moved = _moved(running, (mean, var), 1.0 - self.momentum, shares)
+        ops.assign(self.running_mean, moved[0])
+        ops.assign(self.running_var, moved[1])
 
     def describe(self) -> str:
         """BatchNorm2d(num_features, eps=..., momentum=...), and the group."""
         shown = super().describe()
         return shown if self.group is None else f"{shown[:-1]}, group={self.group})"
-
-    def _follow(self, running: Any, batch: Any, factor: float) -> None:
-        moved = _moved(running, batch, 1.0 - self.momentum, self.momentum * factor)
-        ops.assign(running, moved)
 
 
 @composition
@@ -102,10 +104,12 @@ def _of_ranks(x: Any, count: int, group: str, size: int) -> tuple[Any, Any, Any]
 
 
 @composition
-def _moved(running: Any, batch: Any, kept: float, share: float) -> Any:
-    """kept * running + share * batch, in running's dtype, without a gradient."""
-    step = ops.mul(ops.cast(ops.stop_gradient(batch), running.dtype), share)
-    return ops.add(ops.mul(running, kept), step)
+def _moved(running: Any, batch: Any, kept: float, shares: tuple[float, float]) -> Any:
+    """kept * running + share * batch of both, in running's dtype, without a gradient."""
+    return [
+        ops.add(ops.mul(was, kept), ops.mul(ops.cast(ops.stop_gradient(now), was.dtype), share))
+        for was, now, share in zip(running, batch, shares, strict=True)
+    ]
 
 
 class BatchNorm1d(BatchNorm):
@@ -250,6 +254,12 @@ class InstanceNorm2d(InstanceNorm):
     _n = 2
 
 
+class InstanceNorm3d(InstanceNorm):
+    """`InstanceNorm` of volumes x (N, num_features, D, H, W)."""
+
+    _n = 3
+
+
 class Dropout(Cell):
     """In training each element becomes 0 with probability p and the others grow by 1 / (1 - p).
 
@@ -296,6 +306,12 @@ class Dropout2d(ChannelDropout):
     """`ChannelDropout` of images x (N, C, H, W)."""
 
     _n = 2
+
+
+class Dropout3d(ChannelDropout):
+    """`ChannelDropout` of volumes x (N, C, D, H, W)."""
+
+    _n = 3
 
 
 def extents(layer: str, shape: Any) -> tuple[int, ...]:
