@@ -187,4 +187,3 @@ def test_no_compiler_outlives_the_process(then, tmp_path, patch):
     assert done.stderr.count("Error") == 0, done.stderr
     with pytest.raises(ProcessLookupError):
         os.kill(int((tmp_path / "pid").read_text()), 0)
-
