@@ -23,6 +23,7 @@ from .access import Access, at_once
 from .errors import DTypeError, GraphError, ShapeError
 from .options import integer
 from .scope import Block, Scoped
+from .settings import current
 from .tensor import Array, Tensor, host_array
 from .trace import computes_at_once, current_trace, is_tracing
 
@@ -293,13 +294,28 @@ class Generator:
             raise ShapeError(
                 f"a random draw takes {blocks} blocks; arrays have less than 2**63 bytes"
             )
-        return Access("a random draw", (self.state,)).run(self._take, blocks)
+        return self._section().run(self._take, blocks)
 
     def _take(self, blocks: int) -> Tensor:
-        before = Tensor(self.state.asnumpy())
+        kind = Kind.of(Tensor, (2,), self.state.dtype, current().device_target)
+        before = Tensor.of_host(self.state.asnumpy(), kind)
         before_write(self.state)
         self.state._buffer[1] += np.uint64(blocks)
         return before
+
+    def give_back(self, before: Tensor, blocks: int) -> None:
+        """Undo a reservation of `blocks` blocks, from which nothing was drawn that anybody has;
+        unless something else was taken from the stream since. before: the state before it."""
+        self._section().run(self._put_back, before, blocks)
+
+    def _section(self) -> Access:
+        return Access("a random draw", (self.state,))
+
+    def _put_back(self, before: Tensor, blocks: int) -> None:
+        key, offset = before.tolist()
+        if self.state.tolist() == [key, (offset + blocks) % 2**64]:
+            before_write(self.state)
+            self.state._buffer[1] = offset
 
 
 default_generator = Generator(0)

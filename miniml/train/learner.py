@@ -19,7 +19,7 @@ from ..core import options
 from ..core.access import uninterrupted
 from ..core.errors import CheckpointError, MinimlError, OutOfRangeError, ShapeError
 from ..core.files import PathLike, short
-from ..core.hints import Constructed, hides_frames
+from ..core.hints import Constructed, hides_frames, renamed
 from ..core.options import brief
 from ..core.parameter import Parameter
 from ..core.tensor import Array, Tensor
@@ -155,6 +155,7 @@ class Learner(Constructed):
         return self._weighted["evaluate"]  # type: ignore[no-any-return]
 
     @hides_frames
+    @renamed("0.2", size="batch_size")
     def predict(self, x: Any, batch_size: int = 256) -> Any:
         """The network's outputs for all rows of x, as NumPy arrays, in evaluation mode.
 

@@ -22,7 +22,7 @@ import numpy as np
 from ..core.access import uninterrupted
 from ..core.errors import CheckpointError, MinimlError, NonFiniteError
 from ..core.files import PathLike, writable
-from ..core.hints import hides_frames
+from ..core.hints import by_keyword, hides_frames
 from ..core.options import count
 from ..core.parameter import random_state
 from ..data import DataLoader, Stream
@@ -61,6 +61,7 @@ class Model(Learner):
     """
 
     @hides_frames
+    @by_keyword("0.2", 2, "epochs", "validation", "callbacks", "resume", "save_every", "show")
     def fit(
         self,
         data: Any,
