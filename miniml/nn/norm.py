@@ -15,8 +15,8 @@ from .cell import Cell, differing
 from .layer import beside, refuse_shape, shape_of, shape_of_images
 
 __all__ = [
-    "BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "Dropout", "Dropout1d", "Dropout2d",
-    "GroupNorm", "InstanceNorm1d", "InstanceNorm2d", "LayerNorm", "RMSNorm",
+    "BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "Dropout", "Dropout1d", "Dropout2d", "Dropout3d",
+    "GroupNorm", "InstanceNorm1d", "InstanceNorm2d", "InstanceNorm3d", "LayerNorm", "RMSNorm",
 ]  # fmt: skip
 
 
@@ -212,6 +212,12 @@ class InstanceNorm2d(InstanceNorm):
     _n = 2
 
 
+class InstanceNorm3d(InstanceNorm):
+    """`InstanceNorm` of volumes x (N, num_features, D, H, W)."""
+
+    _n = 3
+
+
 class Dropout(Cell):
     """In training each element becomes 0 with probability p and the others grow by 1 / (1 - p).
 
@@ -258,6 +264,12 @@ class Dropout2d(ChannelDropout):
     """`ChannelDropout` of images x (N, C, H, W)."""
 
     _n = 2
+
+
+class Dropout3d(ChannelDropout):
+    """`ChannelDropout` of volumes x (N, C, D, H, W)."""
+
+    _n = 3
 
 
 def extents(layer: str, shape: Any) -> tuple[int, ...]:

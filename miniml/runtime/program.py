@@ -1,21 +1,26 @@
 """Compiled programs: kernel selection, buffer assignment and execution of a graph.
 
-Layouts: the strides of views of the program's memory, which kernels in C read without a copy. CUDA
-graphs: an executor that captures launches once and replays them with one call.
+Background compilation: a thread makes a program in C while one of NumPy's kernels runs. Layouts:
+the strides of views of the program's memory, which kernels in C read without a copy. CUDA graphs:
+an executor that captures launches once and replays them with one call.
 """
 
 from __future__ import annotations
 
+import atexit
+import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cache, partial
+from threading import Thread
 from typing import Any
 
 import numpy as np
 
 from ..backends.cc.native import Call
-from ..backends.cc.units import load_with_services, warn_without
+from ..backends.cc.units import NotCached, cached_only, load_with_services, warn_without
+from ..backends.compiled import end_compilers
 from ..backends.device import CPU
 from ..backends.kernel import Array, Expression, KernelEntry, RawSource
 from ..backends.registry import NATIVE
@@ -25,12 +30,14 @@ from ..core.errors import (
     CompileError,
     DeviceError,
     KernelNotFoundError,
+    MinimlWarning,
     PerformanceWarning,
+    keep_warnings,
     point_at,
     warn_user,
 )
 from ..core.parameter import keep_readings
-from ..core.settings import current, in_context
+from ..core.settings import Settings, current, enter, in_context
 from ..graph.ir import Graph, Node, Var
 from ..ops.control import Fused
 from .executor import Executable, Executor, Function, RunOfCalls, executable_of, write
@@ -369,6 +376,69 @@ def warn_refused(group: str, log: str) -> None:
             f"does not compile: {log[:_LOG]}"
         )
     )
+
+
+# --- Background compilation -----------------------------------------------------------------------
+
+
+def begun(graph: Graph, target: Target) -> tuple[Program, Pending | None]:
+    """A program that runs at once. Where the cache lacks kernels in C it is one of NumPy's, and a
+    thread makes the other one."""
+    try:
+        with cached_only():
+            return Program(graph, target), None
+    except NotCached:
+        return Program(graph, target.without(NATIVE)), Pending(graph, target)
+
+
+class Pending:
+    """A program that a thread of its own makes, under the settings in force."""
+
+    def __init__(self, graph: Graph, target: Target):
+        self._make = partial(Program, graph, target)
+        self._made: Program | None = None
+        self._warnings: Sequence[MinimlWarning] = ()
+        thread = Thread(target=self._run, args=(current().bare,), name="miniml compiles")
+        thread.daemon = True  # `_end_threads` ends it
+        self._thread = thread
+        _threads.add(thread)
+        thread.start()
+
+    def _run(self, settings: Settings) -> None:
+        enter(settings)
+        self._warnings = keep_warnings()
+        try:
+            self._made = self._make()
+        except Exception:  # `program` tries again, where a line of the user's is running
+            pass
+        finally:
+            _threads.discard(self._thread)
+
+    def program(self, wait: bool = False) -> Program | None:
+        """The program; None as long as the thread runs. It warns, and raises, what making it at
+        once would; so it does in a forked child, where the thread does not exist."""
+        if wait:
+            self._thread.join()
+        if self._thread.is_alive():
+            return None
+        for warning in self._warnings:
+            warn_user(warning)
+        self._warnings = ()
+        return self._made or self._make()
+
+
+_threads: set[Thread] = set()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_threads.clear)
+
+
+@atexit.register
+def _end_threads() -> None:
+    """Let no thread and no compiler outlive the interpreter."""
+    if _threads:
+        end_compilers()
+    for thread in list(_threads):
+        thread.join()
 
 
 # --- Layouts --------------------------------------------------------------------------------------
