@@ -192,7 +192,10 @@ class Program:
         self._objects = sharing.objects  # of kernels that programs for other sizes resize
         natives = [p.native for p in self.prepared.values() if p.native is not None]
         sources = [native.source for native in natives if native.source is not None]
-        if sources or self._in_c:
+        made = {v: p for n, p in self.prepared.items() for v in n.outputs}
+        viewed = (v for v in self.graph.outputs if v in made and made[v].entry.view is not None)
+        self._copies = in_c(self.target) and any(viewed)
+        if sources or self._in_c or self._copies:
             try:
                 load_with_services(sources)
             except (CompileError, DeviceError) as error:
@@ -245,7 +248,9 @@ class Program:
             memory, graph = Memory(self.buffers, self.device), self.graph
             threads = self.settings.threads
             steps, filled, in_c = self.steps, self.filled, self._in_c and self._direct
-            executor = write(steps, memory, graph.name, graph.inputs, filled, threads, whole=in_c)
+            executor = write(
+                steps, memory, graph.name, graph.inputs, filled, threads, None, in_c, self._copies
+            )
         else:
             memory = Memory(self.buffers, self.device, own_inputs=True)
             executor = CudaGraph(self.steps, memory, self.graph, self.capture)
@@ -265,7 +270,8 @@ class Program:
             executor = self._executor()
             runs = executor.native_runs if isinstance(executor, Function) else 0
             calls = "one call" if runs == 1 else f"{runs} calls"
-            return f"kernels in C: {kernels}, in {calls}" if runs else ""
+            what = f"kernels in C: {kernels}" if kernels else "copies in C"
+            return f"{what}, in {calls}" if runs else ""
         if self.capture.why_not:
             return f"launched one by one: {self.capture.why_not}"
         return "launched one by one at the first call, as one CUDA graph from then on"
@@ -345,7 +351,8 @@ class Program:
     def _observed(self, values: bool) -> Executable:
         """An executable for watchers; values: they see arrays."""
         buffers = self.arranged(True)[1] if values else self.buffers
-        return observed(buffers, self.device, self.settings, self.filled, self.checks, values)
+        given = self.settings, self.filled, self.checks, self._copies
+        return observed(buffers, self.device, *given, values)
 
     def _resized(self, executable: Executable, arrays: tuple[Array, ...]) -> list[Array]:
         """Run once, with shared kernels resized to this program's sizes."""

@@ -458,7 +458,7 @@ def executor() -> ExecutorInC:
 @cache
 def source() -> Source:
     """The C of the services and the executor."""
-    texts = [(_FOLDER / name).read_text("utf-8") for name in ("services.c", "native.c")]
+    texts = [(_FOLDER / name).read_text("utf-8") for name in ("services.c", "copies.c", "native.c")]
     return Source("\n".join(texts))
 
 
