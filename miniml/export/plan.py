@@ -38,8 +38,7 @@ from ..runtime.memory import (
     rounded,
 )
 from ..runtime.program import Program
-from .checks import check_of
-from .loops import loop_of
+from .loops import check_of, loop_of
 
 # --- Plain data -----------------------------------------------------------------------------------
 
