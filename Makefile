@@ -162,6 +162,7 @@ nvrtc: $(CUDA_STAMP) ## Compile every CUDA kernel for every architecture; write 
 docs: $(DOCS_STAMP) ## Build the site into build/site (offline; a warning is an error)
 	@echo "==> The site: build/site/index.html"
 	@$(TEST_ENV) $(PY) -m docs.reference
+	@$(TEST_ENV) $(PY) -m docs.live
 	@$(TEST_ENV) $(PY) -m sphinx --builder html --nitpicky --fail-on-warning --keep-going --quiet --jobs $(JOBS) \
 		--conf-dir docs --doctree-dir .cache/doctrees . build/site $(ARGS)
 	@$(PY) -m docs.questions

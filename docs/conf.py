@@ -33,6 +33,7 @@ html_theme = "sphinx_book_theme"
 html_title = "miniml"
 html_static_path = ["site.css"]
 html_css_files = ["site.css"]
+html_extra_path = ["../build/extra"]  # what docs/live.py made
 html_copy_source = False
 html_show_sphinx = False
 html_last_updated_fmt = None

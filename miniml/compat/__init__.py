@@ -350,9 +350,11 @@ KEYWORDS = {
     ),
     "is_causal=": "causal tgt_is_causal",
     "epochs=": "max_epochs num_epochs",
-    "fit(x, y, weights, epochs=3), with a loss of nn.SampleWeighted": "sample_weight",
+    "model.fit(x, y, sample_weight=weights), or step(x, y, weights) of nn.SampleWeighted": (
+        "sample_weight"
+    ),
     "validation=(x, y), of rows that data.split(len(x), share) gives": "validation_split",
-    "a loss with weights, as nn.CrossEntropyLoss(weight=data.class_weights(y))": "class_weight",
+    "model.fit(x, y, class_weight=data.class_weights(y)), or weight= of the loss": "class_weight",
     "show=": "verbose",
     "validation=": "val_data validation_data val_loader",
     "mode=": "larger_is_better",

@@ -184,6 +184,11 @@ class KernelWarning(MinimlWarning):
     """A likely mistake in a CUDA kernel, though no launch has failed."""
 
 
+class RetiredWarning(MinimlWarning, FutureWarning):
+    """A spelling that still works, and will be refused two versions after the one that replaced it;
+    the text says what to write."""
+
+
 class OnnxWarning(MinimlWarning):
     """An ONNX model was read, but what one may want of it next will fail."""
 

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 import miniml as ml
-from docs import reference
+from docs import live, reference
+from tests.unit.test_readme import COMPILER
 from tools import docstrings
 from tools.public_names import PUBLIC, exported
 
@@ -129,3 +130,52 @@ def test_the_checker_of_docstrings_finds(doc, parameters, says):
 def test_the_checker_of_docstrings_passes_the_form():
     doc = "x, brighter.\n\nbrightness: a float. ShapeError for others.\n\n>>> 1\n1"
     assert not [*docstrings.problems(described(doc, ("x", "brightness")))]
+
+
+LIVE = """# A page
+
+## Made
+
+```python
+from pathlib import Path
+print("made", Path("here.txt").write_text("x"))
+```
+
+## Lacking
+
+```python
+from miniml.errors import ExportError
+raise ExportError("export_web needs a compiler")
+```
+
+## After it
+
+```python
+print(Path("here.txt").read_text())
+```
+"""
+
+
+def test_a_live_page_without_a_compiler_is_made_all_the_same(tmp_path):
+    assert live.run(LIVE, tmp_path) == ["lacking: export_web needs a compiler"]
+    said = {name: (tmp_path / f"{name}.txt").read_text() for name in ("made", "lacking")}
+    assert said == {"made": "made 1\n", "lacking": "export_web needs a compiler\n"}
+    assert (tmp_path / "after_it.txt").read_text() == "x\n"
+    live.replace_page(tmp_path / "digits", "no compiler")
+    assert "no compiler" in (tmp_path / "digits" / "index.html").read_text("utf-8")
+    assert (tmp_path / "digits" / "picture.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_fault_in_a_live_page_stops_it(tmp_path):
+    with pytest.raises(ZeroDivisionError):
+        live.run("## Wrong\n\n```python\n1 / 0\n```\n", tmp_path)
+
+
+@pytest.mark.skipif(not COMPILER, reason="no C++ compiler here")
+def test_the_live_page_shows_the_race_that_the_simulator_finds(tmp_path):
+    text = live.PAGE.read_text("utf-8")
+    imports = "## Imports\n\n```python\nimport numpy as np\nimport miniml as ml\n```\n\n"
+    last = text[text.rindex("\n## ") :]
+    assert not live.run(imports + last, tmp_path)
+    (printed,) = re.findall(r"literalinclude\} \.\./build/extra/live/(\S+)", last)
+    assert "race in kernel row_max" in (tmp_path / printed).read_text("utf-8")
