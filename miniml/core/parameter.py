@@ -52,13 +52,12 @@ class Parameter(Tensor):
         self._data = self._buffer.view()
         self._data.setflags(write=False)
 
-    def _host(self, operation: str) -> Array:
+    def _array(self, operation: str) -> Any:
         """The data, if known: while a graph is traced they are not, since it reads them anew at
         each run."""
-        traced = is_tracing() and operation != "repr"
-        return (
-            current_trace().stand_in(self)._host(operation) if traced else super()._host(operation)
-        )
+        if is_tracing() and operation != "repr":
+            return current_trace().stand_in(self)._array(operation)
+        return self._data
 
     def set_data(self, value: Any) -> None:
         """Overwrite the data; shape and dtype must be equal, else ShapeError or DTypeError.
@@ -245,10 +244,10 @@ class Reading(Tensor):
             self._data, self.shares = self._data.copy(), False
             self._seal()
 
-    def _host(self, operation: str) -> Array:
+    def _array(self, operation: str) -> Any:
         if operation not in _LOOKS:  # the array may outlive this call
             self.own()
-        return super()._host(operation)
+        return self._data
 
 
 def read(parameter: Parameter) -> Tensor:
