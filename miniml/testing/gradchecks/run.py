@@ -126,9 +126,7 @@ def gradcheck(
         try:
             map_, point = of_miniml(fn, args, argnums, parameters)
             several = of_several("gradcheck", group)
-            if several is not None:
-                return _of_ranks(several, map_, point, highest, strict, raise_error, seed)
-            return _checked(map_, point, highest, strict, raise_error, seed)
+            return _of_ranks(several, map_, point, highest, strict, raise_error, seed)
         except TracedValueError as error:
             if not any(map(is_list_of_floats, args)):
                 raise
@@ -182,9 +180,18 @@ def _checked(
 
 
 def _of_ranks(
-    group: Group, map_: Map, point: Arrays, highest: int, strict: bool, raise_error: bool, seed: int
+    group: Group | None,
+    map_: Map,
+    point: Arrays,
+    highest: int,
+    strict: bool,
+    raise_error: bool,
+    seed: int,
 ) -> GradReport:
-    """The report on all ranks, which rank 0 makes; GradientArgumentError where it could not."""
+    """The report on all ranks, which rank 0 makes; GradientArgumentError where it could not. Of no
+    group, that of this process."""
+    if group is None:
+        return _checked(map_, point, highest, strict, raise_error, seed)
     if group.rank:
         report = follow(group, map_, point)
         if isinstance(report, str):
