@@ -86,7 +86,9 @@ INTERNAL = (
     ),
     Internal("miniml.ops.attention", "device", "its module is replaced to see which path is taken"),
     Internal(
-        "miniml.ops.checks", "faults kinds", "primitives of users in the style of the library's"
+        "miniml.ops.checks",
+        "faults kinds unit/runtime",
+        "primitives and compositions of users in the style of the library's",
     ),
     Internal(
         "miniml.testing",

@@ -15,12 +15,11 @@ import numpy as np
 
 from .. import ops
 from ..backends import dlpack
-from ..core.abstract import Kind, Shape
+from ..core.abstract import Shape
 from ..core.dtype import (
     UNSIGNED,
     as_dtype,
     bool_,
-    canonical,
     float32,
     int64,
     is_complex,
@@ -31,7 +30,7 @@ from ..core.dtype import (
 from ..core.errors import DTypeError, ShapeError, ValueRefusedError
 from ..core.options import integer
 from ..core.settings import context, current, device_name
-from ..core.tensor import Array, Tensor
+from ..core.tensor import Tensor, around
 
 Axes = int | tuple[int, ...] | None
 
@@ -457,14 +456,16 @@ def _copies(what: str) -> ValueRefusedError:
 def from_dlpack(x: Any, /, *, device: str | None = None, copy: bool | None = None) -> Tensor:
     """The Tensor around the memory of another library's array: NumPy's, PyTorch's, JAX's, CuPy's.
 
-    x: an object with `__dlpack__`, of any strides, bool, bfloat16 and complex too. Memory of the
-    CPU is shared, and lives as long as the Tensor: what its owner writes to it changes the tensor,
-    and a compiled program may have read it before, so write no more, or give copy=True. A tensor
-    that gradients are recorded on must be detached first, as its library says.
+    x: an object with `__dlpack__`, of any strides, bool, bfloat16 and complex too. Its memory is
+    shared, and lives as long as the Tensor: what its owner writes to it changes the tensor, and a
+    compiled program may have read it before, so write no more, or give copy=True. A tensor that
+    gradients are recorded on must be detached first, as its library says. Memory of the GPU that
+    cupy uses stays there, on device "cuda": what is not in row-major order is copied, and what is
+    launched next waits for its owner's stream.
 
     device: "cpu" also brings memory of another device there, where its owner can. For another
     device there is a copy. ValueRefusedError for copy=False where there would be one; DeviceError
-    for memory of another device; DTypeError for a dtype that is not one of miniml's.
+    for memory of a device that is not here; DTypeError for a dtype that is not one of miniml's.
 
     >>> owner = np.arange(3.0)
     >>> from_dlpack(owner), np.shares_memory(from_dlpack(owner), owner)
@@ -480,33 +481,14 @@ def from_dlpack(x: Any, /, *, device: str | None = None, copy: bool | None = Non
             f"from_dlpack got {type(x).__name__}, which has no __dlpack__; ml.Tensor(x) copies "
             "numbers and lists"
         )
-    if name not in (None, "cpu"):
-        if copy is False:
-            raise ValueRefusedError(
-                f"from_dlpack with copy=False and device={name!r} would copy; leave copy out"
-            )
-        return Tensor(_memory(x, None, True), device=name)
-    return around(_memory(x, copy, name == "cpu"))
-
-
-def _memory(x: Any, copy: bool | None, move: bool) -> Array:
-    if isinstance(x, (np.ndarray, np.generic)):  # bfloat16 and odd strides too
-        canonical(x.dtype)
-        native = np.asarray(x).view()
-        if native.dtype.isnative:
-            return native.copy() if copy else native
-        if copy is False:
-            raise ValueRefusedError(
-                f"from_dlpack with copy=False refuses {native.dtype}, of another byte order"
-            )
-        return native.astype(canonical(native.dtype))
-    return dlpack.imported(x, copy, move)
-
-
-def around(array: Array) -> Tensor:
-    """A Tensor around an array of the CPU; the view becomes read-only, not what it looks at."""
-    dtype = canonical(array.dtype)
-    return Tensor.of_kind(array, Kind.of(Tensor, array.shape, dtype, "cpu"))
+    found = around(dlpack.imported(x, copy, move=name not in (None, "cuda")))
+    if name in (None, found.device):
+        return found
+    if copy is False:
+        raise ValueRefusedError(
+            f"from_dlpack with copy=False and device={name!r} would copy; leave copy out"
+        )
+    return found.to(name)
 
 
 def on(device: str | None) -> AbstractContextManager[object]:

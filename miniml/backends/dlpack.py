@@ -1,18 +1,21 @@
-"""DLPack, the protocol by which libraries lend each other memory, of NumPy arrays and for them.
+"""DLPack, the protocol by which libraries lend each other memory: all arrays of others come in by
+`imported` and go out by `exported`, on the CPU as NumPy's, on a GPU as cupy's.
 
-NumPy speaks it, but knows no bfloat16. Memory of bfloat16 passes it as int16, and the capsule, a
-struct around a pointer, is told the type: `exported` on the way out, `imported` on the way in.
+NumPy knows no bfloat16, nor does every cupy. Memory of bfloat16 passes them as int16, and the
+capsule, a struct around a pointer, is told the type.
 """
 
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from ..core.dtype import bfloat16
-from ..core.errors import DeviceError, DTypeError
+from ..core.dtype import bfloat16, canonical
+from ..core.errors import DeviceError, DTypeError, MinimlError, ValueRefusedError
+from .machine import get_device
 
 Array = np.ndarray[Any, Any]
 
@@ -20,7 +23,8 @@ Array = np.ndarray[Any, Any]
 # after data, device and ndim; a versioned one has version, context, deleter and flags in front.
 _OFFSETS = {b"dltensor": 20, b"dltensor_versioned": 52}
 _INT, _BFLOAT = 0, 4  # codes of DLDataType
-_CPU, _HOSTS = 1, (1, 3)  # kinds of DLDevice; pinned memory is memory of the CPU too
+# Kinds of DLDevice: pinned memory is memory of the CPU too, managed memory also of the GPU.
+_CPU, _HOSTS, _GPUS = 1, (1, 3), (2, 13)
 
 _name_of = ctypes.pythonapi.PyCapsule_GetName
 _name_of.restype, _name_of.argtypes = ctypes.c_char_p, [ctypes.py_object]
@@ -28,43 +32,110 @@ _pointer_of = ctypes.pythonapi.PyCapsule_GetPointer
 _pointer_of.restype, _pointer_of.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
 
 
-def exported(array: Array, options: dict[str, Any]) -> Any:
-    """The capsule of an array. options: what the consumer gave to `__dlpack__`."""
-    if array.dtype != bfloat16:
-        return array.__dlpack__(**options)
-    capsule = array.view(np.int16).__dlpack__(**options)
-    _type_of(capsule)[0] = _BFLOAT
+def exported(array: Any, options: dict[str, Any]) -> Any:
+    """The capsule of an array; of a GPU's, in row-major order. options: what the consumer gave to
+    `__dlpack__`."""
+    narrow = array.dtype == bfloat16
+    if isinstance(array, np.ndarray):
+        capsule = (array.view(np.int16) if narrow else array).__dlpack__(**options)
+    else:
+        copied = array.copy() if options.get("copy") else array.device.contiguous(array)
+        capsule = array.device.lent(copied).__dlpack__(**options | {"copy": None})
+    if narrow:
+        _type_of(capsule)[0] = _BFLOAT
     return capsule
 
 
-def imported(producer: Any, copy: bool | None, move: bool) -> Array:
-    """The memory of an object with `__dlpack__` as an array; the array keeps it alive.
+class Lender:
+    """An array of the CPU or of a GPU, for the `from_dlpack` of others."""
 
-    copy: True for memory of its own, False to refuse where there would be a copy. move: whether
-    the producer may bring the data to the CPU; DeviceError for memory of another device otherwise.
-    DTypeError where the producer refuses, and for a dtype that NumPy does not know.
+    def __init__(self, array: Any):
+        self.array = array
+
+    def __dlpack__(self, **options: Any) -> Any:
+        return exported(self.array, options)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        array = self.array
+        owner = array if isinstance(array, np.ndarray) else array.device.lent(array)
+        found: tuple[int, int] = owner.__dlpack_device__()
+        return found
+
+
+def imported(producer: Any, copy: bool | None = None, move: bool = False) -> Any:
+    """The memory of an object with `__dlpack__` as an array, which keeps it alive: of NumPy, in any
+    strides, or of the device "cuda" for memory of the GPU that cupy uses.
+
+    copy: True for memory of its own, False to refuse where there would be a copy. move: bring
+    memory of another device than the CPU there, where the producer can; DeviceError for memory of
+    a device that is not here. DTypeError where the producer refuses, and for a dtype that NumPy
+    does not know. ValueRefusedError: copy=False, and the kernels of a GPU need a copy.
     """
+    if isinstance(producer, (np.ndarray, np.generic)):
+        return _of_numpy(np.asarray(producer), copy)
     kind, number = (int(n) for n in producer.__dlpack_device__())
-    if kind not in _HOSTS and not move:
-        raise DeviceError(
-            f"from_dlpack got memory of device ({kind}, {number}) in DLPack's numbers; give "
-            "device='cpu' to have it copied to the CPU, where the other library can do that"
+    if kind in _HOSTS or move:
+        return _taken(producer, kind, lambda lent: _on_host(lent, kind, copy))
+    return _taken(producer, kind, lambda lent: _on_gpu(lent, kind, number, copy))
+
+
+def _of_numpy(array: Array, copy: bool | None) -> Array:
+    """A view of the array, or a copy; NumPy's own DLPack refuses bfloat16 and odd strides."""
+    canonical(array.dtype)
+    if array.dtype.isnative:
+        return array.copy() if copy else array.view()
+    if copy is False:
+        raise ValueRefusedError(
+            f"from_dlpack with copy=False refuses {array.dtype}, of another byte order"
         )
-    lent = _Lent(producer, kind)
+    return array.astype(canonical(array.dtype))
+
+
+def _on_host(lent: Lent, kind: int, copy: bool | None) -> Array:
+    return np.from_dlpack(lent, copy=copy, device=None if kind in _HOSTS else "cpu")
+
+
+def _on_gpu(lent: Lent, kind: int, number: int, copy: bool | None) -> Any:
+    where = f"from_dlpack got memory of device ({kind}, {number}) in DLPack's numbers"
+    advice = "give device='cpu' to have it copied to the CPU, where the other library can do that"
+    if kind not in _GPUS:
+        raise DeviceError(f"{where}; {advice}")
     try:
-        array = np.from_dlpack(lent, copy=copy, device=None if kind in _HOSTS else "cpu")
+        device: Any = get_device("cuda")
+    except DeviceError as error:
+        raise DeviceError(f"{where}, and {error}; {advice}") from None
+    if number != device.number:
+        raise DeviceError(
+            f"{where}; miniml computes on GPU {device.number}, which is cupy's current one: move "
+            "it there, or work inside `with cupy.cuda.Device(...)`"
+        )
+    array, copied = device.borrowed(lent, copy is True)
+    if copied and copy is False:
+        raise ValueRefusedError(
+            f"{where}, in an order or at an address that kernels cannot read without a copy; "
+            "leave copy out"
+        )
+    return array
+
+
+def _taken(producer: Any, kind: int, take: Callable[[Lent], Any]) -> Any:
+    lent = Lent(producer)
+    try:
+        array = take(lent)
     except (BufferError, RuntimeError) as error:
+        if isinstance(error, MinimlError):
+            raise
         named = f"{type(producer).__module__}.{type(producer).__name__}"
         refusal = DTypeError if kind in _HOSTS else DeviceError
         raise refusal(f"from_dlpack was refused the memory of a {named}: {error}") from error
-    return array.view(bfloat16) if lent.narrow else array
+    return array.view(bfloat16) if lent.narrow and isinstance(array, np.ndarray) else array
 
 
-class _Lent:
+class Lent:
     """A producer whose bfloat16 are int16; `narrow` is then True, once the capsule is made."""
 
-    def __init__(self, producer: Any, kind: int):
-        self.producer, self.kind, self.narrow = producer, kind, False
+    def __init__(self, producer: Any):
+        self.producer, self.narrow = producer, False
 
     def __dlpack__(self, **options: Any) -> Any:
         try:
@@ -72,7 +143,8 @@ class _Lent:
         except TypeError:  # it speaks the protocol of before 2024: neither versions nor copies
             if options.get("copy") or options.get("dl_device") not in (None, (_CPU, 0)):
                 raise
-            capsule = self.producer.__dlpack__()
+            given = {"stream": options["stream"]} if "stream" in options else {}
+            capsule = self.producer.__dlpack__(**given)
         declared = _type_of(capsule)
         if declared[0] == _BFLOAT:
             if declared[1] != 16:

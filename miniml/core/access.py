@@ -14,7 +14,7 @@ from _thread import allocate_lock, get_ident
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
+from functools import cached_property, partial
 from operator import call
 from signal import valid_signals
 from time import monotonic, sleep
@@ -42,16 +42,23 @@ class Access:
     message.
     """
 
-    __slots__ = ("who", "parameters", "writes", "uses", "forks")
-
     def __init__(
         self, who: str, writes: Iterable[Any] = (), reads: Iterable[Any] = (), forks: bool = False
     ):
-        writes = tuple(writes)
         self.who, self.forks = who, forks
-        self.parameters = (*writes, *reads)
-        self.writes = frozenset(map(id, writes))
-        self.uses = frozenset(map(id, self.parameters))
+        self._written = written = tuple(writes)
+        self.parameters = (*written, *reads)
+
+    # Asked only where two sections meet.
+    @cached_property
+    def writes(self) -> frozenset[int]:
+        """The ids of the parameters that it writes."""
+        return frozenset(map(id, self._written))
+
+    @cached_property
+    def uses(self) -> frozenset[int]:
+        """The ids of all its parameters."""
+        return frozenset(map(id, self.parameters))
 
     def run(self, fn: Callable[..., T], *args: Any) -> T:
         """fn(*args), while no conflicting section uses the parameters."""

@@ -1,8 +1,9 @@
 """Hints: the names of PyTorch, JAX and MindSpore, and what to write here instead.
 
 For every error about such a name; then the public names of a package: what `dir` shows, what
-`import *` takes, and the error for a name that it lacks; the classes that refuse keywords of other
-libraries; and tracebacks as users see them, with hints in place of miniml's own frames.
+`import *` takes, and the error for a name that it lacks; spellings that were replaced, which go
+on for a while; the classes that refuse keywords of other libraries; and tracebacks as users see
+them, with hints in place of miniml's own frames.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import inspect
 import re
 import sys
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
 from functools import wraps
 from types import ModuleType, TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar
@@ -19,10 +21,11 @@ from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar
 import numpy as np
 
 from .abstract import typed
-from .errors import ArityError, Location, MinimlError, is_own
+from .errors import ArityError, Location, MinimlError, RetiredWarning, is_own, warn_user
 from .options import brief
 from .settings import current
 
+F = TypeVar("F", bound=Callable[..., Any])
 HINTS: dict[str, str] = {}  # names of other libraries, with what to write here: `learn` fills them
 ARGUMENTS: dict[str, list[str]] = {}  # their keywords, with what may be meant
 TUPLES: dict[str, str] = {}  # functions whose axes, extents or arrays are one argument here
@@ -200,6 +203,86 @@ def refuse_calls(module: str, instead: str) -> None:
     sys.modules[module]._instead = instead  # type: ignore[attr-defined]
 
 
+# --- Retired spellings ----------------------------------------------------------------------------
+
+
+RETIRED: list[Retired] = []  # every one that still works: docs/stability.md lists them
+
+
+@dataclass(frozen=True)
+class Retired:
+    """A spelling that still works, and gives a RetiredWarning on the caller's line.
+
+    old, new: as a call is written. since: the version that replaced it, as "0.2"; it works there
+    and in the next version, and a test demands that it goes in the one after that. For names of
+    keywords and places of arguments there are the decorators `renamed` and `by_keyword`; a
+    function that was renamed stays as one that calls `warn` and the new one.
+    """
+
+    old: str
+    new: str
+    since: str
+
+    def __post_init__(self) -> None:
+        RETIRED.append(self)
+
+    def warn(self) -> None:
+        """Say what to write instead."""
+        warn_user(
+            RetiredWarning(
+                f"{self.old} is {self.new} since miniml {self.since}; the old spelling works in "
+                "that version and the next one"
+            )
+        )
+
+
+def renamed(since: str, **new: str) -> Callable[[F], F]:
+    """Decorator of a function whose keywords were renamed: the old ones, as `old="new"`, go on for
+    two versions."""
+
+    def decorate(fn: F) -> F:
+        name = fn.__name__
+        known = {
+            old: Retired(f"{name}({old}=)", f"{name}({to}=)", since) for old, to in new.items()
+        }
+
+        @wraps(fn)
+        def taking(*args: Any, **named: Any) -> Any:
+            for old in known.keys() & named.keys():
+                if new[old] in named:
+                    raise ArityError(
+                        f"{name} got {old}= and {new[old]}=, which is its name since miniml "
+                        f"{since}; give that alone"
+                    )
+                known[old].warn()
+                named[new[old]] = named.pop(old)
+            return fn(*args, **named)
+
+        return taking  # type: ignore[return-value]
+
+    return decorate
+
+
+def by_keyword(since: str, place: int, *names: str) -> Callable[[F], F]:
+    """Decorator of a function whose arguments from `place` on, which had these names, have to be
+    given by keyword: where a Python int stands at that place, they go on for two versions."""
+
+    def decorate(fn: F) -> F:
+        old = Retired(f"{fn.__name__}(data, 3)", f"{fn.__name__}(data, {names[0]}=3)", since)
+
+        @wraps(fn)
+        def taking(*args: Any, **named: Any) -> Any:
+            if len(args) > place and type(args[place]) is int and names[0] not in named:
+                old.warn()
+                named |= zip(names, args[place:], strict=False)
+                args = args[:place]
+            return fn(*args, **named)
+
+        return taking  # type: ignore[return-value]
+
+    return decorate
+
+
 # --- Arguments of classes -------------------------------------------------------------------------
 
 
@@ -278,7 +361,6 @@ def shown(value: Any) -> str:
 # --- Tracebacks -----------------------------------------------------------------------------------
 
 
-F = TypeVar("F", bound=Callable[..., Any])
 _SIZE = re.compile(r"\.size\([^()]*\)$")
 
 

@@ -23,6 +23,7 @@ from .access import Access, at_once
 from .errors import DTypeError, GraphError, ShapeError
 from .options import integer
 from .scope import Block, Scoped
+from .settings import current
 from .tensor import Array, Tensor, host_array
 from .trace import computes_at_once, current_trace, is_tracing
 
@@ -51,13 +52,12 @@ class Parameter(Tensor):
         self._data = self._buffer.view()
         self._data.setflags(write=False)
 
-    def _host(self, operation: str) -> Array:
+    def _array(self, operation: str) -> Any:
         """The data, if known: while a graph is traced they are not, since it reads them anew at
         each run."""
-        traced = is_tracing() and operation != "repr"
-        return (
-            current_trace().stand_in(self)._host(operation) if traced else super()._host(operation)
-        )
+        if is_tracing() and operation != "repr":
+            return current_trace().stand_in(self)._array(operation)
+        return self._data
 
     def set_data(self, value: Any) -> None:
         """Overwrite the data; shape and dtype must be equal, else ShapeError or DTypeError.
@@ -244,10 +244,10 @@ class Reading(Tensor):
             self._data, self.shares = self._data.copy(), False
             self._seal()
 
-    def _host(self, operation: str) -> Array:
+    def _array(self, operation: str) -> Any:
         if operation not in _LOOKS:  # the array may outlive this call
             self.own()
-        return super()._host(operation)
+        return self._data
 
 
 def read(parameter: Parameter) -> Tensor:
@@ -293,13 +293,28 @@ class Generator:
             raise ShapeError(
                 f"a random draw takes {blocks} blocks; arrays have less than 2**63 bytes"
             )
-        return Access("a random draw", (self.state,)).run(self._take, blocks)
+        return self._section().run(self._take, blocks)
 
     def _take(self, blocks: int) -> Tensor:
-        before = Tensor(self.state.asnumpy())
+        kind = Kind.of(Tensor, (2,), self.state.dtype, current().device_target)
+        before = Tensor.of_host(self.state.asnumpy(), kind)
         before_write(self.state)
         self.state._buffer[1] += np.uint64(blocks)
         return before
+
+    def give_back(self, before: Tensor, blocks: int) -> None:
+        """Undo a reservation of `blocks` blocks, from which nothing was drawn that anybody has;
+        unless something else was taken from the stream since. before: the state before it."""
+        self._section().run(self._put_back, before, blocks)
+
+    def _section(self) -> Access:
+        return Access("a random draw", (self.state,))
+
+    def _put_back(self, before: Tensor, blocks: int) -> None:
+        key, offset = before.tolist()
+        if self.state.tolist() == [key, (offset + blocks) % 2**64]:
+            before_write(self.state)
+            self.state._buffer[1] = offset
 
 
 default_generator = Generator(0)

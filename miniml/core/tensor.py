@@ -293,6 +293,15 @@ class Tensor(Operators):
     def _host(self, operation: str) -> Array:
         """The data as a NumPy array. operation: what needs them, for the error of a traced
         tensor."""
+        array = self._array(operation)
+        return array if self.device == "cpu" else get_device(self.device).to_host(array)
+
+    def _array(self, operation: str) -> Any:
+        """The data as an array of their device. operation: as above."""
+        return self._data
+
+    def _stored(self) -> Array:
+        """The data as a NumPy array, whatever is traced."""
         return self._data if self.device == "cpu" else get_device(self.device).to_host(self._data)
 
     def _constant(self) -> Array:
@@ -345,14 +354,18 @@ class Tensor(Operators):
     def __dlpack__(self, **options: Any) -> Any:
         """The data for another library: a copy, since many of them write to read-only memory too.
 
-        copy=False gives the memory itself, for consumers that do not write to it.
+        copy=False gives the memory itself, for consumers that do not write to it. Memory of a GPU
+        stays there, and the consumer's stream waits for it.
         """
-        array = self._host("DLPack")
         shared = options.get("copy") is False
-        return dlpack.exported(array, options if shared else options | {"copy": True})
+        return dlpack.exported(self._lent(), options if shared else options | {"copy": True})
 
     def __dlpack_device__(self) -> tuple[int, int]:
-        return self._host("DLPack").__dlpack_device__()
+        return dlpack.Lender(self._lent()).__dlpack_device__()
+
+    def _lent(self) -> Any:
+        on_gpu = self.device == "cuda"  # memory of the simulator is known to nobody else
+        return self._array("DLPack") if on_gpu else self._host("DLPack")
 
     def _scalar(self, operation: str) -> Any:
         array = self._host(operation)
@@ -412,6 +425,15 @@ class Tensor(Operators):
         return self
 
 
+def around(array: Any) -> Tensor:
+    """A Tensor around an array of the CPU, whatever its strides, or of a GPU; nothing is copied.
+
+    The array is a view that nobody else has: it becomes read-only, what it looks at does not.
+    """
+    device = "cpu" if isinstance(array, np.ndarray) else array.device.name
+    return Tensor.of_kind(array, Kind.of(Tensor, array.shape, canonical(array.dtype), device))
+
+
 def host_array(data: Any, dtype: DType | None, operation: str = "Tensor") -> Array:
     """User data as a NumPy array, by the rules of Tensor; DTypeError if that is impossible.
 
@@ -427,7 +449,8 @@ def host_array(data: Any, dtype: DType | None, operation: str = "Tensor") -> Arr
             )
         array = np.asarray(data)
     elif hasattr(data, "__dlpack__"):
-        array = dlpack.imported(data, copy=None, move=False)
+        found = dlpack.imported(data)
+        array = found if isinstance(found, np.ndarray) else found.device.to_host(found)
     else:
         array = _from_python(data)
     known = canonical(array.dtype)  # refuses dtypes that miniml does not compute with

@@ -288,7 +288,7 @@ class BatchedTensor(TracedTensor):
 
     __slots__ = ()
 
-    def _host(self, operation: str) -> Any:
+    def _array(self, operation: str) -> Any:
         live(self)
         mapped = self.trace.mapped
         raise TracedValueError(

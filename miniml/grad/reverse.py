@@ -340,7 +340,7 @@ def checked_argnums(argnums: Any) -> int | tuple[int, ...] | None:
 
 
 _LONGEST = 1000  # calls on a tape that is planned
-_own: dict[tuple[type[Primitive], Any], bool] = {}
+_own: dict[object, set[type[Primitive]]] = {}  # of the rules in force
 
 
 def taped(calls: Sequence[Call], seeds: Mapping[Var, Any], wrt: Sequence[Var]) -> Keyed | None:
@@ -349,11 +349,12 @@ def taped(calls: Sequence[Call], seeds: Mapping[Var, Any], wrt: Sequence[Var]) -
     if len(calls) > _LONGEST:
         return None
     slots: dict[Var, int] = {}
-    key: list[object] = [epoch.now.bprops]
+    key: list[object] = [version := epoch.now.bprops]
+    known = _own.get(version, ())
     tensors: list[Any] = []
     for call in calls:
         primitive = call.primitive
-        if not _has_own_rule(type(primitive)):
+        if type(primitive) not in known and not _has_own_rule(type(primitive), version):
             return None
         key.append(primitive._key)
         for value, var in (*zip(call.given, call.inputs), *zip(call.outs, call.outputs)):
@@ -378,13 +379,15 @@ def taped(calls: Sequence[Call], seeds: Mapping[Var, Any], wrt: Sequence[Var]) -
 Tape = tuple[Sequence[Call], Mapping[Var, Any], Sequence[Var]]
 
 
-def _has_own_rule(cls: type[Primitive]) -> bool:
-    """True for a primitive of the library with a gradient rule of the library."""
-    rule = bprop_getters.find(cls)
-    found = _own.get((cls, rule))
-    if found is None:
-        names = (cls.__module__, getattr(rule, "__module__", ""))
-        found = _own[cls, rule] = all(name.startswith("miniml.") for name in names)
+def _has_own_rule(cls: type[Primitive], version: object) -> bool:
+    """True for a primitive of the library with a gradient rule of the library; it is noted for this
+    version of the rules."""
+    names = (cls.__module__, getattr(bprop_getters.find(cls), "__module__", ""))
+    found = all(name.startswith("miniml.") for name in names)
+    if found:
+        if version not in _own:
+            _own.clear()
+        _own.setdefault(version, set()).add(cls)
     return found
 
 

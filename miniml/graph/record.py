@@ -159,25 +159,15 @@ class RecordTrace(ForwardingTrace):
     def _keep_all(self, made: Any, values: Sequence[Any], given: Sequence[tuple[Any, Any]]) -> Any:
         """Record the calls of a composition; returns its result."""
         where = user_location(made.name, passed=2)
-        known: dict[Var, Any] = {v: value for v, (_, value) in zip(made.inputs, given)}
-        known.update(made.constants)
-        own: dict[Var, Var] = {v: var for v, (var, _) in zip(made.inputs, given) if var is not None}
-        rest = iter(values)
-        for node in made.nodes:
-            outs = tuple([next(rest) for _ in node.outputs])
-            known.update(zip(node.outputs, outs))
-            inputs: Any = [own.get(v) for v in node.inputs]
-            if not node.primitive.differentiable or not any(inputs):
-                continue
-            taken: Any = [known[v] for v in node.inputs]
-            if node.consts:
-                consts = dict(node.consts)
-                taken = interleave(node.primitive, taken, consts)
-                inputs = interleave(node.primitive, inputs, dict.fromkeys(consts))
-            outputs = tuple([Var(v.abstract) for v in node.outputs])
-            own.update(zip(node.outputs, outputs))
-            self.calls.append(Call(node.primitive, taken, inputs, outs, outputs, where))
-        return made.result([self._made(known[v], own.get(v)) for v in made.outs])
+        known = [*[value for _, value in given], *made.fixed, *values]
+        own = [*[var for var, _ in given], *[None] * (len(made.fixed) + len(values))]
+        for primitive, taking, first, end, abstracts in made.made:
+            inputs = [own[i] for i in taking]
+            if any(inputs):
+                taken, outs = [known[i] for i in taking], tuple(known[first:end])
+                own[first:end] = outputs = tuple(map(Var, abstracts))
+                self.calls.append(Call(primitive, taken, inputs, outs, outputs, where))
+        return made.result([self._made(known[i], own[i]) for i in made.outs])
 
     def _made(self, value: Any, var: Var | None) -> Any:
         return value if var is None else TracedTensor(var, self, value.device, value)

@@ -37,7 +37,6 @@ from ..core.files import (
 from ..core.infer import has_rule
 from ..core.parameter import Parameter, default_generator
 from ..core.primitive import Primitive, primitives, rebuild
-from ..core.tensor import Tensor
 from ..ops import Custom, Fused
 from .ir import Graph, Node, Var, unique, verify
 from .tracing import trace
@@ -290,7 +289,7 @@ def _current(parameters: Sequence[Parameter]) -> list[Array]:
     section = Access("save_graph", reads=parameters)
 
     def copies() -> list[Array]:  # not of versions that are unpublished
-        return [np.array(Tensor._host(p, "save_graph"), order="C") for p in parameters]
+        return [np.array(p._stored(), order="C") for p in parameters]
 
     return section.run(copies)
 

@@ -20,7 +20,6 @@ import numpy as np
 import optree
 
 from .. import ops
-from ..backends.device import Array
 from ..core.abstract import Abstract, listed, typed
 from ..core.dtype import DType, canonical
 from ..core.errors import (
@@ -106,15 +105,8 @@ def trace_call(
         results[:] = [partition(fn(*by_position, **by_keyword), is_result)]
         return results[0].taken()
 
-    elsewhere = None
-    try:
-        graph, ended = trace_graph(body, abstracts, device, function_name(fn))
-    except DeviceError as error:
-        elsewhere = error.other
-        if placed or elsewhere is None:
-            raise
-    if elsewhere is not None:  # outside of the handler, so that errors have no context
-        graph, ended = trace_graph(body, abstracts, elsewhere, function_name(fn))
+    traced = trace_graph if placed else trace_anywhere
+    graph, ended = traced(body, abstracts, device, function_name(fn))
     for leaf in results[0].left():
         refuse_dataclass(f"{function_name(fn)} returned", leaf)
     return graph, _rebuild(results[0]), ended
@@ -132,6 +124,19 @@ def function_name(fn: Any) -> str:
     name = getattr(fn, "__name__", None) or getattr(fn, "name", None)
     name = name if isinstance(name, str) else type(fn).__name__
     return name if name.isidentifier() else "graph"
+
+
+def trace_anywhere(
+    fn: Callable[..., Sequence[Any]], abstracts: Sequence[Abstract], device: str, name: str
+) -> tuple[Graph, GraphTrace]:
+    """`trace_graph`, on the device of the tensors that fn finds, where these are elsewhere."""
+    try:
+        return trace_graph(fn, abstracts, device, name)
+    except DeviceError as error:
+        elsewhere = error.other
+        if elsewhere is None:
+            raise
+    return trace_graph(fn, abstracts, elsewhere, name)  # outside of the handler: without a context
 
 
 def trace_graph(
@@ -401,7 +406,7 @@ def known_value(
 
     DeclarationError if their shapes or number are not those of the rules.
     """
-    known = [Abstract(t.shape, t.dtype, Tensor._host(t, "infer_value")) for t in tensors]
+    known = [Abstract(t.shape, t.dtype, t._stored()) for t in tensors]
     result = infer_value(primitive, interleave(primitive, known, consts))
     if result is None:
         return None
@@ -456,13 +461,13 @@ class TracedTensor(Tensor):
         known = self.var.abstract
         return known if known.value is None else Abstract(known.shape, known.dtype)
 
-    def _host(self, operation: str) -> Array:
+    def _array(self, operation: str) -> Any:
         live(self)
         if operation in ("repr", "bool", "int", "float", "item()", "index", "format"):
             if self.value is not None:
                 self.trace.numbers_left |= operation in ("int", "float", "item()")
                 with use_trace(self.trace.parent):  # the outer trace has its value
-                    return self.value._host(operation)  # type: ignore[no-any-return]
+                    return self.value._array(operation)
         elif self.value is not None:
             instead = "use ops functions on it, or stop_gradient(t) to leave on purpose"
             raise TracedValueError(

@@ -1,7 +1,7 @@
 """Arrays of others: memory that a tensor of ours and one of another framework share.
 
-In order: packages that may be missing; tensors and parameters around arrays; functions of other
-frameworks as primitives.
+In order: packages that may be missing; parameters around arrays; functions of other frameworks as
+primitives.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ import numpy as np
 from .. import ops
 from ..backends.registry import kernel
 from ..core.abstract import Abstract, Kind
-from ..core.dtype import bfloat16, canonical, is_float
-from ..core.errors import MinimlError
+from ..core.dtype import canonical, is_float
+from ..core.errors import MinimlError, ShapeError
 from ..core.parameter import Parameter
 from ..core.primitive import Primitive, primitives
-from ..core.tensor import Array, Tensor
+from ..core.tensor import Array
 from ..ops.custom import numpy_kernel
 from .operator import ABSENT
 
@@ -40,44 +40,36 @@ def package(name: str, who: str) -> Any:
         ) from None
 
 
-def around(array: Array) -> Tensor:
-    """A Tensor around an array of the CPU, whatever its strides; nothing is copied.
-
-    The array is a view that nobody else has: it becomes read-only, what it looks at does not.
-    """
-    return Tensor.of_kind(array, Kind.of(Tensor, array.shape, array.dtype, "cpu"))
-
-
-def shared_parameter(array: Array, name: str, requires_grad: bool = True) -> Parameter:
-    """A Parameter whose buffer is this array: writes of either side are seen by both.
+def shared_parameter(array: Any, name: str, requires_grad: bool = True) -> Parameter:
+    """A Parameter whose buffer is this array, of the CPU or of a GPU: writes of either side are
+    seen by both.
 
     MinimlError for an array that cannot be written to.
     """
-    if not array.flags.writeable:
+    host = isinstance(array, np.ndarray)
+    if host and not array.flags.writeable:
         raise MinimlError(f"Parameter {name!r} needs memory that it may write to; give a copy")
     made = object.__new__(Parameter)
     made._data = array
-    made._kind = Kind.of(Parameter, array.shape, canonical(array.dtype), "cpu")
+    device = "cpu" if host else array.device.name
+    made._kind = Kind.of(Parameter, array.shape, canonical(array.dtype), device)
     made.name, made.requires_grad = name, requires_grad
     made._seal()
     return made
 
 
-def memory_of(parameter: Parameter) -> Array:
-    """The buffer of a Parameter on the CPU, to which its writes go; MinimlError elsewhere."""
-    if parameter.device != "cpu":
+def memory_of(parameter: Parameter) -> Any:
+    """The buffer of a Parameter, of the CPU or of a GPU, to which its writes go; MinimlError for
+    one on the simulator of a GPU."""
+    if parameter.device not in SHARED:
         raise MinimlError(
-            f"Parameter {parameter.name!r} is on {parameter.device}; only memory of the CPU is "
-            "shared: bring the network there with net.to('cpu')"
+            f"Parameter {parameter.name!r} is on {parameter.device}, whose memory nobody else "
+            "knows: bring the network to the CPU with net.to('cpu')"
         )
-    buffer: Array = parameter._buffer
-    return buffer
+    return parameter._buffer
 
 
-def as_bits(array: Array) -> tuple[Array, bool]:
-    """The array, bfloat16 as int16, which every package knows; and whether it was."""
-    narrow = array.dtype == bfloat16
-    return (array.view(np.int16) if narrow else array), narrow
+SHARED = "cpu", "cuda"  # devices whose memory other frameworks share
 
 
 # --- Functions of others as primitives ------------------------------------------------------------
@@ -89,13 +81,16 @@ Types = tuple[Abstract, ...]
 class Foreign:
     """A pure function of flat arrays that another framework computes: subclasses say how.
 
-    name: of the primitive. count: how many arrays it takes; outputs: how many it gives.
+    name: of the primitive. count: how many arrays it takes; outputs: how many it gives. on_gpu:
+    `run` takes and gives arrays of a GPU too.
     """
+
+    on_gpu = False
 
     def __init__(self, name: str, count: int, outputs: int):
         self.name, self.count, self.outputs = name, count, outputs
 
-    def run(self, *arrays: Array) -> Sequence[Array]:
+    def run(self, *arrays: Any) -> Sequence[Any]:
         """The outputs."""
         raise NotImplementedError
 
@@ -149,7 +144,20 @@ class Foreign:
 
         anything = f"{'.' * self.count}->{'.' * self.outputs}"
         kernel(name, "cpu", anything)(numpy_kernel(name, run, one))
+        if self.on_gpu:
+            kernel(name, "cuda", anything)(self._run_there)
         return made()
+
+    def _run_there(self, *arrays: Any, out: Any) -> None:
+        """The kernel of a GPU: what the other framework gives is copied to where it belongs."""
+        targets = (out,) if self.outputs == 1 else out
+        for found, target in zip(self.run(*arrays), targets, strict=True):
+            if (found.shape, found.dtype) != (target.shape, target.dtype):
+                raise ShapeError(
+                    f"{self.name} returned {found.dtype.name}{list(found.shape)}; on zeros it was "
+                    f"{target.dtype.name}{list(target.shape)}; shapes must not depend on values"
+                )
+            target.device.copy_into(target, found)
 
     @cached_property
     def _pulled(self) -> Foreign:

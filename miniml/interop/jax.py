@@ -17,11 +17,11 @@ from ..core.dtype import canonical, is_float
 from ..core.errors import DTypeError, GraphError, MinimlError
 from ..core.infer import constant, infer, interleave
 from ..core.primitive import Primitive
-from ..core.tensor import Array, Tensor
+from ..core.tensor import Array, Tensor, around
 from ..grad.batching import vmap
 from ..grad.reverse import name_of
 from ..nn.cell import Cell
-from .foreign import Foreign, around, gradient_types, package
+from .foreign import Foreign, gradient_types, package
 from .operator import Operator, Traced, known, of_primitive, owned, refuse_parameters
 
 jax = package("jax", "miniml.interop with JAX")

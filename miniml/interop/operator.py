@@ -32,7 +32,7 @@ from ..grad.reverse import backward, name_of
 from ..grad.transforms import jvp, vjp
 from ..graph.ir import Graph, Var, is_result, versions
 from ..graph.record import Call
-from ..graph.tracing import ForwardingTrace, as_tensor, trace_graph
+from ..graph.tracing import ForwardingTrace, as_tensor, trace_anywhere
 from ..nn.cell import Cell
 from ..ops.control import Assign
 from ..runtime.jit import jit
@@ -86,7 +86,7 @@ class Operator:
     def _inferred(self, inputs: Types) -> Types:
         if self.likes is not None:
             return tuple([_gradient_type(inputs[i]) for i in self.likes])
-        graph = trace_graph(self.fn, inputs, "cpu", self.name)[0]
+        graph = trace_anywhere(self.fn, inputs, "cpu", self.name)[0]
         return tuple([v.abstract for v in graph.outputs])
 
     @cached_property
@@ -268,7 +268,7 @@ class Traced:
             return found
 
         with layers.use(lambda: Layer(name)):  # parameters may yet get values of other dtypes
-            graph = trace_graph(flat, types, "cpu", name)[0]
+            graph = trace_anywhere(flat, types, "cpu", name)[0]
         self.state = tuple([p for p, _ in graph.state])
         self.updated = _updated(name, graph)
         self.count = len(graph.outputs)

@@ -16,18 +16,19 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
+from ..backends import dlpack
 from ..backends.machine import get_device
-from ..core.abstract import Abstract, Kind
+from ..core.abstract import Abstract
 from ..core.dtype import bfloat16, is_float
 from ..core.errors import ArityError, DTypeError, MinimlError
 from ..core.hints import hide_frames
 from ..core.infer import constant, infer, interleave
 from ..core.parameter import Parameter, default_generator
 from ..core.primitive import EMPTY, Primitive, resolved
-from ..core.tensor import Array, Tensor
+from ..core.tensor import Tensor, around
 from ..grad.reverse import name_of
 from ..nn.cell import Cell
-from .foreign import around, as_bits, memory_of, package
+from .foreign import memory_of, package
 from .operator import Operator, Traced, known, of_primitive, owned, refuse_parameters
 
 torch = package("torch", "miniml.interop with PyTorch")
@@ -83,54 +84,46 @@ def to_torch(obj: Any, name: str | None = None) -> Any:
 
 
 def tensor_in(x: Any) -> Tensor:
-    """The Tensor around the memory of a torch tensor of the CPU; DTypeError for another one."""
+    """The Tensor around the memory of a torch tensor; DTypeError for one that has none here."""
     try:  # as `array_in` does, without the call
         return around(x.detach().numpy() if x.requires_grad else x.numpy())
     except (TypeError, RuntimeError):
-        plain = x.detach()
-        return _of_gpu(plain) if plain.is_cuda else around(_unusual(plain))
+        return around(_by_dlpack(x.detach()))
 
 
-def _of_gpu(x: Any) -> Tensor:
-    """The Tensor around the memory of a torch tensor of a GPU, by DLPack on cupy's current stream;
-    one that is not in row-major order is copied there first."""
-    if x.layout != torch.strided:
-        raise DTypeError(f"miniml got a torch tensor of layout {x.layout}; give x.to_dense()")
-    dtype = type_of(x).dtype
-    whole = x.resolve_conj().resolve_neg().contiguous()
-    device: Any = get_device("cuda")
-    carried = whole.view(torch.int16) if dtype == bfloat16 else whole
-    array = device.borrowed(carried, dtype)
-    return Tensor.of_kind(array, Kind.of(Tensor, array.shape, dtype, "cuda"))
-
-
-def array_in(x: Any) -> Array:
-    """The array on the memory of a torch tensor of the CPU; DTypeError for another one."""
+def array_in(x: Any) -> Any:
+    """The array on the memory of a torch tensor, NumPy's on the CPU; DTypeError for one that has
+    none here."""
     if x.requires_grad:
         x = x.detach()
     try:
-        return x.numpy()  # type: ignore[no-any-return]
+        return x.numpy()  # what DLPack would give, in a twentieth of the time
     except (TypeError, RuntimeError):
-        return _unusual(x)
+        return _by_dlpack(x)
 
 
-def _unusual(x: Any) -> Array:
-    """The array of a tensor that torch does not give to NumPy as it is."""
-    if not x.is_cpu or x.layout != torch.strided:
-        where = f"on {x.device}" if not x.is_cpu else f"of layout {x.layout}"
+def memory_in(x: Any) -> Any:
+    """`array_in` where the array is the tensor's own memory; ValueRefusedError for a tensor of a
+    GPU that kernels cannot read as it is."""
+    return _by_dlpack(x.detach(), copy=False) if x.is_cuda else array_in(x)
+
+
+def _by_dlpack(x: Any, copy: bool | None = None) -> Any:
+    """The array of a tensor that torch does not give to NumPy as it is: on a GPU, in bfloat16,
+    conjugated or negated by a flag."""
+    if x.layout != torch.strided:
         raise DTypeError(
-            f"miniml got a torch tensor {where}; it takes dense tensors of the CPU here: give "
-            "x.cpu() or x.to_dense()"
+            f"miniml got a torch tensor of layout {x.layout}; it takes dense tensors of the CPU "
+            "and of a GPU: give x.to_dense()"
         )
-    if x.dtype == torch.bfloat16:
-        array: Array = x.view(torch.int16).numpy().view(bfloat16)
-        return array
-    resolved_bits = x.resolve_conj().resolve_neg()
-    try:
-        found: Array = resolved_bits.numpy()
-    except (TypeError, RuntimeError) as error:
-        raise DTypeError(f"miniml does not compute with {x.dtype}; cast it ({error})") from None
-    return found
+    if not (x.is_cpu or x.is_cuda):
+        raise DTypeError(
+            f"miniml got a torch tensor on {x.device}; it takes dense tensors of the CPU "
+            "and of a GPU: give x.cpu()"
+        )
+    if x.dtype not in _BACK and not x.is_complex():
+        raise DTypeError(f"miniml does not compute with {x.dtype}; cast it")
+    return dlpack.imported(x.resolve_conj().resolve_neg(), copy)
 
 
 def tensor_out(array: Any) -> Any:
@@ -139,12 +132,7 @@ def tensor_out(array: Any) -> Any:
     try:
         return torch.from_numpy(array)
     except TypeError:
-        if not isinstance(array, np.ndarray):
-            found = torch.from_dlpack(array.device.lent(array))
-            return found.view(torch.bfloat16) if array.dtype == bfloat16 else found
-        bits, narrow = as_bits(array)
-        found = torch.from_numpy(bits)
-        return found.view(torch.bfloat16) if narrow else found
+        return torch.from_dlpack(dlpack.Lender(array))
 
 
 DTYPES: dict[Any, Any] = {
@@ -288,7 +276,8 @@ class Library:
         return self.overload(*tensors, **attributes)
 
     def _compute(self, *tensors: Any, **attributes: Any) -> Any:
-        return computed(self.operator_of(**attributes), tensors)
+        there = any(x.is_cuda for x in tensors)
+        return (computed_on_gpu if there else computed)(self.operator_of(**attributes), tensors)
 
     def _fake(self, *tensors: Any, **attributes: Any) -> Any:
         operator = self.operator_of(**attributes)
@@ -305,9 +294,9 @@ class Library:
             else:
                 types = operator.types(tuple(map(type_of, tensors)))
                 shapes = [t.shape for t in types]
-            device = tensors[0].device if tensors else "cpu"
+            there = [x.device for x in tensors if not x.is_cpu]
             outs = [
-                _fake_of(shape, dtype=DTYPES[t.dtype], device=device)
+                _fake_of(shape, dtype=DTYPES[t.dtype], device=there[0] if there else "cpu")
                 for shape, t in zip(shapes, types, strict=True)
             ]
         return outs[0] if self.count == 1 else tuple(outs)
@@ -372,7 +361,7 @@ _F32 = torch.float32
 
 
 def computed(operator: Operator, tensors: Sequence[Any]) -> Any:
-    """The outputs of an operator for tensors of the CPU or of a GPU, on which they then are."""
+    """The outputs of an operator for tensors of the CPU, or of a GPU, on which they then are."""
     try:
         arrays = owned(list(operator.run(*map(tensor_in, tensors))))
     except Exception as error:
@@ -381,6 +370,13 @@ def computed(operator: Operator, tensors: Sequence[Any]) -> Any:
     if len(arrays) == 1:
         return tensor_out(arrays[0])  # the common case
     return tuple(map(tensor_out, arrays))
+
+
+def computed_on_gpu(operator: Operator, tensors: Sequence[Any]) -> Any:
+    """`computed` on torch's current stream, in whose order torch and cupy then reuse memory."""
+    device: Any = get_device("cuda")
+    with device.following(torch.cuda.current_stream().cuda_stream):
+        return computed(operator, tensors)
 
 
 class _Recorded(_Function):  # type: ignore[misc]
@@ -708,7 +704,7 @@ class CellModule(_Layer, Opaque):
         self._layers = list(layers.values())
         self.random_state: Any
         self.register_buffer(
-            "random_state", torch.from_numpy(memory_of(default_generator.state)), persistent=False
+            "random_state", tensor_out(memory_of(default_generator.state)), persistent=False
         )
         self._where[id(default_generator.state)] = self, "random_state"
         self._held = cell.get_parameters()
@@ -732,7 +728,12 @@ class CellModule(_Layer, Opaque):
         state = [held[every[id(p)]] for p in traced.state]
         updated = set(map(id, traced.updated))  # written to before a backward pass sees them
         state = [h.clone() if id(p) in updated else h for p, h in zip(traced.state, state)]
-        tensors = [*state, *(leaves[i] for i in traced.positions)]
+        inputs = [leaves[i] for i in traced.positions]
+        stream = id(default_generator.state)
+        tensors = [
+            _beside(h, (*state, *inputs)) if id(p) == stream else h
+            for p, h in zip(traced.state, state, strict=True)
+        ] + inputs
         found = library.call(traced.operator, {}, tensors)
         outs = (found,) if library.count == 1 else found
         updates = dict(
@@ -749,9 +750,17 @@ class CellModule(_Layer, Opaque):
         return _copied, (self.cell, self._function.name, moved, learned)
 
 
+def _beside(state: Any, tensors: Sequence[Any]) -> Any:
+    """The state of the random stream, which is on the CPU, where the other tensors are."""
+    there = next((x for x in tensors if not x.is_cpu), None)
+    if there is None or not state.is_cpu:
+        return state
+    return there.new_empty(state.shape, dtype=state.dtype).copy_(state)
+
+
 def _shares(x: Any, parameter: Parameter) -> bool:
-    memory = memory_of(parameter)
-    return bool(x.data_ptr() == memory.ctypes.data and _BACK.get(x.dtype) == memory.dtype)
+    shared = tensor_out(memory_of(parameter))
+    return bool((x.data_ptr(), x.dtype) == (shared.data_ptr(), shared.dtype))
 
 
 def _copied(cell: Cell, name: str, moved: dict[str, Any], learned: Sequence[str]) -> Any:

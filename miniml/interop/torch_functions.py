@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from importlib.util import find_spec
 from io import BytesIO
 from typing import Any
@@ -15,6 +16,7 @@ from typing import Any
 import numpy as np
 import optree
 
+from ..backends.machine import get_device
 from ..core.abstract import Abstract
 from ..core.errors import DTypeError, GraphError, MinimlError
 from ..core.tensor import Array, Tensor
@@ -23,8 +25,8 @@ from ..graph.ir import Graph
 from ..nn.cell import Cell
 from ..onnx.reader import load
 from ..onnx.tensors import wheel
-from .foreign import Foreign, around, gradient_types, shared_parameter
-from .pytorch import DTYPES, array_in, tensor_out, torch, type_of
+from .foreign import Foreign, gradient_types, shared_parameter
+from .pytorch import DTYPES, array_in, memory_in, tensor_in, tensor_out, torch, type_of
 
 _Module: Any = torch.nn.Module
 
@@ -34,9 +36,10 @@ def from_torch(fn: Any, *example: Any) -> Any:
 
     Values and gradients, of any order, pass through torch: in a graph it is one node without
     effects, so that it stands in `train_step` and `jit` too. fn takes and gives trees of tensors of
-    the CPU, which share their memory; other arguments are constants. example: arguments with
-    which it is tried now, arrays or tensors; without them it is tried when it is first called, on
-    zeros. A module becomes a Cell whose Parameters are the memory of the module's.
+    the CPU, or of the GPU that cupy uses, which share their memory; other arguments are constants.
+    example: arguments with which it is tried now, arrays or tensors; without them it is tried when
+    it is first called, on zeros. A module becomes a Cell whose Parameters are the memory of the
+    module's, on the device where the module is.
 
     GraphError where fn is not a function of its arguments alone: it draws random numbers, or
     writes to an argument or a buffer, as in training mode; call module.eval(). MinimlError: torch
@@ -74,17 +77,24 @@ class Imported:
         positions = [i for i, leaf in enumerate(given) if isinstance(leaf, Tensor)]
         fixed = tuple([leaf for leaf in given if not isinstance(leaf, Tensor)])
         tensors = [given[i] for i in positions]
-        key = spec, tuple(positions), tuple(map(type, fixed)), fixed
+        there = any(t.device == "cuda" for t in tensors)
+        key = spec, tuple(positions), tuple(map(type, fixed)), fixed, there
         found = self._made.get(key)
         if found is None:
             types = [Abstract(t.shape, t.dtype) for t in tensors]
-            found = self._made[key] = self._tried(spec, given, positions, types)
+            device = "cuda" if there else "cpu"
+            found = self._made[key] = self._tried(spec, given, positions, types, device)
         foreign, result = found
         outs: Any = foreign.primitive(*tensors)
         return result.unflatten((outs,) if foreign.outputs == 1 else outs)
 
     def _tried(
-        self, spec: Any, given: Sequence[Any], positions: Sequence[int], types: Sequence[Abstract]
+        self,
+        spec: Any,
+        given: Sequence[Any],
+        positions: Sequence[int],
+        types: Sequence[Abstract],
+        device: str,
     ) -> tuple[_FromTorch, Any]:
         """The function for arguments of this structure, after one call on zeros."""
         result: list[Any] = []
@@ -98,9 +108,9 @@ class Imported:
             result[:] = [spec_out]
             return outs
 
-        xs = [torch.zeros(t.shape, dtype=DTYPES[t.dtype]) for t in types]
+        xs = [torch.zeros(t.shape, dtype=DTYPES[t.dtype], device=device) for t in types]
         _refuse_effects(self.name, flat, xs, self.module)
-        foreign = _FromTorch(self.name, flat, len(positions), len(flat(*xs)))
+        foreign = _FromTorch(self.name, flat, len(positions), len(flat(*xs)), device)
         return foreign, result[0]
 
     def __repr__(self) -> str:
@@ -109,7 +119,7 @@ class Imported:
 
 def _as_ours(leaf: Any) -> Any:
     if isinstance(leaf, torch.Tensor):
-        return around(array_in(leaf))
+        return tensor_in(leaf)
     known = isinstance(leaf, (np.ndarray, np.generic)) and not isinstance(leaf, Tensor)
     return Tensor(leaf) if known else leaf
 
@@ -127,13 +137,14 @@ def _flat(name: str, out: Any) -> tuple[list[Any], Any]:
 def _refuse_effects(name: str, fn: Callable[..., Any], xs: Sequence[Any], module: Any) -> None:
     """GraphError for a function that does more than to return values, or returns others if called
     again."""
-    state = torch.get_rng_state()
+    random: Any = torch.cuda if any(x.is_cuda for x in xs) else torch
+    state = random.get_rng_state()
     buffers = {} if module is None else {n: (b, b.clone()) for n, b in module.named_buffers()}
     versions = [x._version for x in xs]
     with torch.no_grad():
         fn(*xs)
-    drew = not torch.equal(state, torch.get_rng_state())
-    torch.set_rng_state(state)
+    drew = not torch.equal(state, random.get_rng_state())
+    random.set_rng_state(state)
     changed = [n for n, (b, old) in buffers.items() if not torch.equal(b, old)]
     with torch.no_grad():
         for n in changed:
@@ -150,19 +161,29 @@ def _refuse_effects(name: str, fn: Callable[..., Any], xs: Sequence[Any], module
 
 
 class _FromTorch(Foreign):
-    """A flat function of torch tensors, computed by torch."""
+    """A flat function of torch tensors, computed by torch on its device, "cpu" or "cuda"."""
 
-    def __init__(self, name: str, fn: Callable[..., Any], count: int, outputs: int, pulls: int = 0):
+    def __init__(
+        self,
+        name: str,
+        fn: Callable[..., Any],
+        count: int,
+        outputs: int,
+        device: str = "cpu",
+        pulls: int = 0,
+    ):
         super().__init__(name, count, outputs)
-        self.fn, self.pulls = fn, pulls
+        self.fn, self.device, self.pulls = fn, device, pulls
+        self.on_gpu = device == "cuda"
 
-    def run(self, *arrays: Array) -> list[Array]:
-        """The outputs, by torch."""
-        with torch.no_grad():
-            if self.pulls:  # cotangents as torch itself lays them out
+    def run(self, *arrays: Any) -> list[Any]:
+        """The outputs, by torch: on a GPU on the stream of what is launched here, in whose order
+        memory is then reused by torch and by cupy."""
+        with torch.no_grad(), _stream_of(self.device):
+            if self.pulls and not self.on_gpu:  # cotangents as torch itself lays them out
                 arrays = tuple([a if a.flags.c_contiguous else a.copy("C") for a in arrays])
             outs = self.fn(*map(_borrowed, arrays))
-        return list(map(array_in, outs))
+            return list(map(array_in, outs))
 
     def types(self, inputs: tuple[Abstract, ...]) -> tuple[Abstract, ...]:
         """The types of the outputs, by fake tensors; by zeros where it does not run on these."""
@@ -172,10 +193,11 @@ class _FromTorch(Foreign):
         with torch.no_grad():
             try:
                 with torch._subclasses.FakeTensorMode(allow_non_fake_inputs=True):
-                    outs = self.fn(*[torch.empty(s, dtype=d) for s, d in shapes])
-                    return tuple(map(type_of, outs))
+                    fakes = [torch.empty(s, dtype=d, device=self.device) for s, d in shapes]
+                    return tuple(map(type_of, self.fn(*fakes)))
             except Exception:  # whatever torch has no fake for
-                return tuple(map(type_of, self.fn(*[torch.zeros(s, dtype=d) for s, d in shapes])))
+                xs = [torch.zeros(s, dtype=d, device=self.device) for s, d in shapes]
+                return tuple(map(type_of, self.fn(*xs)))
 
     def pulled(self) -> Foreign:
         """The gradients, by torch.autograd."""
@@ -194,10 +216,26 @@ class _FromTorch(Foreign):
                         create_graph=again, allow_unused=True, materialize_grads=True,
                     ) if kept else map(torch.zeros_like, floats)
                 )  # fmt: skip
-            return [next(found) if x.dtype.is_floating_point else torch.zeros(0) for x in xs]
+            return [
+                next(found) if x.dtype.is_floating_point else x.new_zeros(0, dtype=_F32) for x in xs
+            ]
 
         pulls = self.pulls + 1
-        return _FromTorch(f"{self.name}_bprop", pull, count + self.outputs, count, pulls)
+        name, inputs = f"{self.name}_bprop", count + self.outputs
+        return _FromTorch(name, pull, inputs, count, self.device, pulls)
+
+
+_F32 = torch.float32
+
+
+def _stream_of(device: str) -> AbstractContextManager[object]:
+    """torch's current stream is that of what is launched here."""
+    if device == "cpu":
+        return nullcontext()
+    found: AbstractContextManager[object] = torch.cuda.stream(
+        torch.cuda.ExternalStream(get_device(device).stream.ptr)
+    )
+    return found
 
 
 def _wanted(x: Any) -> Any:
@@ -206,8 +244,10 @@ def _wanted(x: Any) -> Any:
     return x.detach().requires_grad_() if follow else x
 
 
-def _borrowed(array: Array) -> Any:
+def _borrowed(array: Any) -> Any:
     """A torch tensor around an array that torch will not write to."""
+    if not isinstance(array, np.ndarray):
+        return tensor_out(array)
     if any(stride < 0 for stride in array.strides):  # torch has no tensors like that
         array = array.copy()
     elif not array.flags.writeable:
@@ -241,10 +281,8 @@ class TorchCell(Cell):
         parts: dict[str, Cell] = {"": self}
         for path, parameter in module.named_parameters():
             above, _, last = path.rpartition(".")
-            array = array_in(parameter)
-            setattr(
-                _part(parts, above), last, shared_parameter(array, path, parameter.requires_grad)
-            )
+            shared = shared_parameter(memory_in(parameter), path, parameter.requires_grad)
+            setattr(_part(parts, above), last, shared)
         self.imported = Imported(self._run, type(module).__name__, module)
 
     def _run(self, weights: Any, *args: Any, **named: Any) -> Any:

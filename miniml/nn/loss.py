@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import reprlib
+from copy import copy
 from typing import Any, Literal
 
 import numpy as np
@@ -156,6 +157,7 @@ class CTCLoss(FunctionCell, of=ops.ctc_loss):
     blank: int = 0
     reduction: Reduction = "mean"
     zero_infinity: bool = False
+    plain_mean = False  # each loss is divided by its length first
 
     def construct(
         self, log_probs: Any, targets: Any, input_lengths: Any, target_lengths: Any
@@ -273,6 +275,11 @@ class NLLLoss(Cell):
         self.reduction = check_reduction(name, reduction)
         self.axis = integer(name, "axis", axis)
 
+    @property
+    def plain_mean(self) -> bool:
+        """True if the mean of the losses is that of all of them, without weights."""
+        return self.weight is None and self.ignore_index is None
+
     def construct(self, log_probs: Any, labels: Any) -> Any:
         log_probs, labels = on_one_device(self, log_probs, labels)
         options = self.reduction, self.weight, self.ignore_index, self.axis
@@ -318,12 +325,15 @@ class SampleWeighted(Cell):
 
     loss: a loss with reduction="none", or a function that gives the losses (N, ...) of the rows.
     reduction: "mean" is sum(weight * loss) / sum(weight), "sum" or "none". Weights of classes are
-    those of rows, too: `class_weights[y]`.
+    those of rows, too: `class_weights[y]`. Weights for `fit(x, y, sample_weight=weights)` need no
+    such loss; there the mean is over rows.
 
     >>> loss = SampleWeighted(MSELoss(reduction="none"))
     >>> loss(np.float32([1.0, 2.0]), np.float32([0.0, 0.0]), np.float32([3.0, 1.0])).item()
     1.75
     """
+
+    plain_mean = False  # but over weights
 
     def __init__(self, loss: Any, reduction: str = "mean"):
         if not callable(loss) or isinstance(loss, type):
@@ -355,6 +365,26 @@ class SampleWeighted(Cell):
     def describe(self) -> str:
         """The constructor call, without defaults."""
         return differing(self, {"reduction": "mean"}, self.loss)
+
+
+def of_rows(who: str, loss: Any) -> tuple[Any, str]:
+    """A loss that gives those of the rows, and how they become one: "mean", "sum" or "batchmean".
+
+    A loss of this module is copied with reduction="none"; another function has to give the losses
+    of rows already. AttributeRefusedError for one whose mean is not that of all its losses.
+    """
+    reduction = getattr(loss, "reduction", "none")
+    if not isinstance(loss, Cell) or reduction == "none":
+        return loss, "mean"
+    if not getattr(loss, "plain_mean", True):
+        raise AttributeRefusedError(
+            f"{who} got weights of rows or classes for {loss.describe()}, whose mean is weighted "
+            "already; give all weights there, or nn.SampleWeighted of one with reduction='none', "
+            "and weights behind the labels"
+        )
+    own = copy(loss)
+    own.reduction = "none"
+    return own, str(reduction)
 
 
 def _class_weights(layer: str, weight: Any) -> Parameter:

@@ -15,8 +15,8 @@ from .cell import Cell, differing
 from .layer import beside, refuse_shape, shape_of, shape_of_images
 
 __all__ = [
-    "BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "Dropout", "Dropout1d", "Dropout2d",
-    "GroupNorm", "InstanceNorm1d", "InstanceNorm2d", "LayerNorm", "RMSNorm",
+    "BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "Dropout", "Dropout1d", "Dropout2d", "Dropout3d",
+    "GroupNorm", "InstanceNorm1d", "InstanceNorm2d", "InstanceNorm3d", "LayerNorm", "RMSNorm",
 ]  # fmt: skip
 
 
@@ -53,20 +53,21 @@ class BatchNorm(Cell):
         if count < 2:
             refuse_shape(self, shape, f"two or more {self._values} per channel in training")
         out, mean, var = ops.batch_norm(x, self.weight, self.bias, training=True, eps=self.eps)
-        self._follow(self.running_mean, mean, 1.0)
-        self._follow(self.running_var, var, count / (count - 1))
+        running = self.running_mean, self.running_var
+        shares = self.momentum, self.momentum * (count / (count - 1))
+        moved = _moved(running, (mean, var), 1.0 - self.momentum, shares)
+        ops.assign(self.running_mean, moved[0])
+        ops.assign(self.running_var, moved[1])
         return out
-
-    def _follow(self, running: Any, batch: Any, factor: float) -> None:
-        moved = _moved(running, batch, 1.0 - self.momentum, self.momentum * factor)
-        ops.assign(running, moved)
 
 
 @composition
-def _moved(running: Any, batch: Any, kept: float, share: float) -> Any:
-    """kept * running + share * batch, in running's dtype, without a gradient."""
-    step = ops.mul(ops.cast(ops.stop_gradient(batch), running.dtype), share)
-    return ops.add(ops.mul(running, kept), step)
+def _moved(running: Any, batch: Any, kept: float, shares: tuple[float, float]) -> Any:
+    """kept * running + share * batch of both, in running's dtype, without a gradient."""
+    return [
+        ops.add(ops.mul(was, kept), ops.mul(ops.cast(ops.stop_gradient(now), was.dtype), share))
+        for was, now, share in zip(running, batch, shares, strict=True)
+    ]
 
 
 class BatchNorm1d(BatchNorm):
@@ -211,6 +212,12 @@ class InstanceNorm2d(InstanceNorm):
     _n = 2
 
 
+class InstanceNorm3d(InstanceNorm):
+    """`InstanceNorm` of volumes x (N, num_features, D, H, W)."""
+
+    _n = 3
+
+
 class Dropout(Cell):
     """In training each element becomes 0 with probability p and the others grow by 1 / (1 - p).
 
@@ -257,6 +264,12 @@ class Dropout2d(ChannelDropout):
     """`ChannelDropout` of images x (N, C, H, W)."""
 
     _n = 2
+
+
+class Dropout3d(ChannelDropout):
+    """`ChannelDropout` of volumes x (N, C, D, H, W)."""
+
+    _n = 3
 
 
 def extents(layer: str, shape: Any) -> tuple[int, ...]:

@@ -88,7 +88,10 @@ def assign(parameter: Any, value: Any) -> Tensor:
             f"Assign got {type(parameter).__name__} to assign to, which never changes; give a "
             "Parameter"
         )
-    return Assign()(parameter, value)
+    return _ASSIGN(parameter, value)
+
+
+_ASSIGN = Assign()
 
 
 class Barrier(Primitive):

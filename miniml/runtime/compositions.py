@@ -12,10 +12,12 @@ from typing import Any, NamedTuple
 
 from ..core.abstract import Abstract, Kind, Shape
 from ..core.dtype import DType
+from ..core.infer import interleave
 from ..core.parameter import Parameter, Reading, default_generator
+from ..core.primitive import Primitive
 from ..core.settings import current
 from ..core.tensor import Tensor, common_device
-from ..core.trace import Keyed, Partition, eager_trace, partition, use_trace
+from ..core.trace import Keyed, Partition, partition, use_trace
 from ..graph.ir import Node, Rebuild, Var, is_result
 from ..graph.tracing import GraphTrace, TracedTensor, as_tensor
 from .launch import BoundKernel, ignore_errors, prepare, quietly, target_for
@@ -78,17 +80,28 @@ def plan_of(
 class Calls(NamedTuple):
     """The calls of a composition, for a trace that records them.
 
-    run: computes the outputs of all nodes, in order, of the tensors of a call, in a context of its
-    own. outs: the variables of the tensors in the result; result: makes it of these tensors.
+    Their values are numbered: first the tensors of a call, then the fixed ones, then the outputs of
+    all calls in order, which `run` computes of the tensors, in a context of its own. outs: the
+    numbers of the tensors in the result; result: makes it of these tensors.
     """
 
     name: str
-    inputs: Sequence[Var]
-    constants: Mapping[Var, Tensor]
-    nodes: Sequence[Node]
-    outs: Sequence[Var]
+    fixed: Sequence[Any]
+    made: Sequence[Made]
+    outs: Sequence[int]
     result: Rebuild
     run: Plan
+
+
+class Made(NamedTuple):
+    """One call through which a gradient may pass, by the numbers of its arguments, const ones too,
+    and of the first and behind the last of its outputs."""
+
+    primitive: Primitive
+    arguments: Sequence[int]
+    first: int
+    end: int
+    outputs: Sequence[Abstract]
 
 
 def calls_of(
@@ -100,15 +113,37 @@ def calls_of(
     if made is None or made.trace.has_bprops or made.trace.draws_beside_others():
         return None
     trace, device = made.trace, made.trace.device
-    outs, result = made.outs, _rebuild(made.result)
+    returned, result = made.outs, _rebuild(made.result)
     every = [v for node in trace.nodes for v in node.outputs]
+    name = getattr(fn, "__name__", "composition")
     made.outs, made.result = every, partition(every, lambda _: True)
     run = made.plan()
     if run is None:
         return None
-    constants = {v: Tensor.wrap(v.abstract.value, device) for v in trace.constants.values()}
-    name = getattr(fn, "__name__", "composition")
-    return Calls(name, trace.inputs, constants, trace.nodes, outs, result, run)
+    fixed, made_calls, numbers = _numbered(trace, device)
+    return Calls(name, fixed, made_calls, [numbers[v] for v in returned], result, run)
+
+
+def _numbered(trace: _Planning, device: str) -> tuple[list[Any], list[Made], Mapping[Var, int]]:
+    """The fixed values of `Calls`, its calls, and the numbers of variables."""
+    constants, reached = list(trace.constants.values()), set(trace.inputs)
+    fixed: list[Any] = [Tensor.wrap(v.abstract.value, device) for v in constants]
+    numbers = {v: i for i, v in enumerate([*trace.inputs, *constants])}
+    first = len(numbers) + sum(len(node.consts) for node in trace.nodes)
+    calls = []
+    for node in trace.nodes:
+        abstracts = [v.abstract for v in node.outputs]
+        numbers.update(zip(node.outputs, range(first, end := first + len(abstracts))))
+        start = len(trace.inputs) + len(fixed)
+        consts = {name: start + i for i, (name, _) in enumerate(node.consts)}
+        fixed += [value for _, value in node.consts]
+        if node.primitive.differentiable and not reached.isdisjoint(node.inputs):
+            reached.update(node.outputs)
+            inputs = [numbers[v] for v in node.inputs]
+            arguments = interleave(node.primitive, inputs, consts)
+            calls.append(Made(node.primitive, arguments, first, end, abstracts))
+        first = end
+    return fixed, calls, numbers
 
 
 def _rebuild(result: Partition) -> Rebuild:
@@ -201,8 +236,9 @@ class _Sequence:
     def _written(self) -> Plan:
         for var in self.trace.constants.values():
             self.names[var] = self._object("c", var.abstract.value)
-        draws, calls, self.results = self._draw(), self._calls(), set(self.outs)
+        calls, self.results = self._calls(), set(self.outs)
         self.last = {v: i for i, (node, _) in enumerate(calls) for v in node.inputs}
+        draws = self._draw()
         for i, (node, kernel) in enumerate(calls):
             self._call(node, kernel, i)
             self._release(node, i)
@@ -212,7 +248,8 @@ class _Sequence:
         unpacked = [f"{', '.join(heads)}, = tensors"] if heads else []
         read = [i for i, v in enumerate(self.trace.inputs) if v in self.last]
         loaded = [f"a{i} = x{i}._data" for i in read]
-        body = ["ignore_errors()", *unpacked, *loaded, *draws, *self.lines, f"return {rebuilt}"]
+        body = [*unpacked, *loaded, *self.lines, f"return {rebuilt}"]
+        body = ["ignore_errors()", *(self._drawing(body) if draws else body)]
         source = "def run(tensors):\n    " + "\n    ".join(body)
         exec(compile(source, "<composition>", "exec"), self.objects)
         return self.objects["run"]  # type: ignore[no-any-return]
@@ -234,15 +271,24 @@ class _Sequence:
         self.objects[name] = value
         return name
 
-    def _draw(self) -> list[str]:
-        """Lines that take the random blocks of the composition from the stream at once."""
+    def _draw(self) -> bool:
+        """Name the state of the random stream; True for a composition that draws."""
         state = next((v for _, v in self.trace.state.values()), None)
         if state is None:
-            return []
+            return False
         blocks = self.trace.drawn().get(default_generator, 0)
-        self.objects["reserve"] = lambda: eager_trace().reserve(blocks)[0]._data
+        self.objects["reserve"] = lambda: default_generator.reserve(blocks)
+        self.objects["give_back"] = lambda before: default_generator.give_back(before, blocks)
         self.names[state] = "s"
-        return ["s = reserve()"]
+        return True
+
+    def _drawing(self, lines: Sequence[str]) -> Sequence[str]:
+        """The lines with the random blocks of the composition, taken from the stream at once; where
+        one raises, the calls one by one take these blocks again."""
+        tried = [f"    {line}" for line in lines]
+        tried = ["    s = before._data", *tried]
+        failed = ["except Exception:", "    give_back(before)", "    raise"]
+        return ["before = reserve()", "try:", *tried, *failed]
 
     def _kernel(self, node: Node) -> BoundKernel:
         """The kernel of one call: the one that it would get by itself."""

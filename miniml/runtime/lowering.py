@@ -764,7 +764,9 @@ def too_small(graph: Graph, target: Target) -> bool:
     if NATIVE not in target.providers:
         return False
     calls = (n for n in graph.nodes if kind_of(n) not in ("view", "window", "created"))
-    numpy = target.without(NATIVE)
+    numpy, given = target.without(NATIVE), graph.inputs
+    if any(v.abstract.size > ELEMENTS and v not in given for v in graph.outputs):
+        return False  # of views NumPy would copy it element by element
     return all(i < CALLS and _small(n, numpy) for i, n in enumerate(calls))
 
 

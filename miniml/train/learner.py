@@ -19,7 +19,7 @@ from ..core import options
 from ..core.access import uninterrupted
 from ..core.errors import CheckpointError, MinimlError, OutOfRangeError, ShapeError
 from ..core.files import PathLike, short
-from ..core.hints import Constructed, hides_frames
+from ..core.hints import Constructed, hides_frames, renamed
 from ..core.options import brief
 from ..core.parameter import Parameter
 from ..core.tensor import Array, Tensor
@@ -28,10 +28,11 @@ from ..graph.tracing import trace
 from ..nn import Cell, NLLLoss
 from ..optim import LossScale, Optimizer
 from ..runtime.jit import jit
-from .metrics import Metric, Row
+from .metrics import Metric, Row, named
 from .step import OwnStep, TrainStep, parted
+from .weights import Weighted, weights_of_rows
 
-Metrics = Sequence[Metric] | Mapping[Any, Sequence[Metric]]
+Metrics = Sequence[Metric | str] | Mapping[Any, Sequence[Metric | str]]
 _ONLY = None  # the head of a network with one output
 
 
@@ -60,6 +61,7 @@ class Learner(Constructed):
             self._step = OwnStep(self.training_step, net, learnt, optimizer)
         self._predicted = jit(net)
         self._evaluated = jit(_Evaluated(net, loss))
+        self._weighted: dict[Any, Any] = {}
 
     def __repr__(self) -> str:
         loss = getattr(self.loss, "__name__", self.loss)
@@ -87,38 +89,73 @@ class Learner(Constructed):
         """
         return self._plain(x, *labels)
 
+    def weighted_step(self, classes: tuple[float, ...], rows: bool) -> TrainStep:
+        """The training step with weights of classes, and those of rows behind the labels;
+        MinimlError for a step of the user's own."""
+        if self.step is not self._plain:
+            raise MinimlError(
+                f"fit got class_weight or sample_weight, and {type(self).__name__} has a "
+                "training_step of its own; give weights behind the labels, as fit(x, y, weights), "
+                "and apply them there"
+            )
+        if (classes, rows) not in self._weighted:
+            loss: Cell = Weighted(self.loss, classes, rows)
+            learnt = _WithOutput(loss) if self.metrics else loss
+            plain = self._plain
+            step = TrainStep(self.net, learnt, plain.optimizer, plain.clip, plain.loss_scale)
+            self._weighted[classes, rows] = step
+        return self._weighted[classes, rows]  # type: ignore[no-any-return]
+
     @property
     def optimizer(self) -> Optimizer:
         """The optimizer of the training step."""
         return self.step.optimizer
 
     @hides_frames
-    def evaluate(self, data: Any, *labels: Any, batch_size: int | None = None) -> Row:
+    def evaluate(
+        self,
+        data: Any,
+        *labels: Any,
+        batch_size: int | None = None,
+        sample_weight: Any = None,
+    ) -> Row:
         """The loss and the metrics of all rows, with the network in evaluation mode.
 
         data, labels: as in `fit`; batch_size: of arrays, by default 256. The loss is the mean over
         batches, weighted with their rows: the extent of axis 0 of all
         leaves of the labels or, without labels, of x (ShapeError where neither agree). Of a
         DataLoader all rows count, also those that drop_last leaves out.
+
+        sample_weight: of arrays, the weight of each row (N,): the loss is the sum of the weighted
+        losses of rows over their number; metrics count all rows alike.
         """
+        weighs = sample_weight is not None
+        data, labels = with_weights("evaluate", data, labels, sample_weight)
         data = in_batches("evaluate", data, labels, batch_size, 256)
         check_batches("evaluate", data, 1)
         check_labels(self.net, self.loss, data)
         total, rows, sums, aux = 0.0, 0, self.zeros(), dict[str, float]()
+        evaluated = self._weighted_evaluation() if weighs else self._evaluated
         every = batches_of(data.every_row() if isinstance(data, DataLoader) else data)
         with evaluating(self.net), closing(every) as batches:
             for x, *own in batches:
-                loss, out, beside = self._evaluated(x, *own)
+                loss, out, beside = evaluated(x, *own)
                 count = rows_of((x, *own))
                 total, rows = total + float(loss) * count, rows + count
                 aux = self.added(aux, beside, count)
-                self.count(sums, out, own)
+                self.count(sums, out, own[:-1] if weighs else own)
         if not rows:
             raise MinimlError("evaluate got no batches; give data with at least one")
         means = {name: value / rows for name, value in aux.items()}
         return {"loss": total / rows, **means, **self.results(sums)}
 
+    def _weighted_evaluation(self) -> Callable[..., Any]:
+        if "evaluate" not in self._weighted:
+            self._weighted["evaluate"] = jit(_Evaluated(self.net, Weighted(self.loss, (), True)))
+        return self._weighted["evaluate"]  # type: ignore[no-any-return]
+
     @hides_frames
+    @renamed("0.2", size="batch_size")
     def predict(self, x: Any, batch_size: int = 256) -> Any:
         """The network's outputs for all rows of x, as NumPy arrays, in evaluation mode.
 
@@ -317,19 +354,42 @@ def _by_head(metrics: Metrics) -> tuple[tuple[Any, ...], tuple[Metric, ...]]:
     and for two of one name."""
     pairs: list[tuple[Any, Metric]] = []
     if isinstance(metrics, Mapping):
-        for head, own in metrics.items():
-            check_listed(f"metrics[{head!r}]", own, Metric, "train.accuracy()")
+        for head, listed in metrics.items():
+            own = _found(f"metrics[{head!r}]", listed)
             pairs += [(head, replace(m, name=f"{head}_{m.name}")) for m in own]
     else:
-        check_listed("metrics", metrics, Metric, "train.accuracy()")
-        pairs = [(_ONLY, m) for m in metrics]
+        pairs = [(_ONLY, m) for m in _found("metrics", metrics)]
     names = [m.name for _, m in pairs]
     if len({*names, "loss"}) <= len(names):
         raise MinimlError(f"Model got metrics named {names}; names differ, and none is 'loss'")
     return tuple(head for head, _ in pairs), tuple(m for _, m in pairs)
 
 
+def _found(name: str, metrics: Any) -> list[Metric]:
+    """The metrics of a list, those given by name included."""
+    if isinstance(metrics, (list, tuple)):
+        metrics = [named(m) if isinstance(m, str) else m for m in metrics]
+    check_listed(name, metrics, Metric, "train.accuracy()")
+    return list(metrics)
+
+
 # --- Checks of a run ------------------------------------------------------------------------------
+
+
+def with_weights(
+    who: str, data: Any, labels: tuple[Any, ...], weights: Any
+) -> tuple[Any, tuple[Any, ...]]:
+    """The data and labels with the weights of rows behind them, if there are any; MinimlError for
+    data in batches, which have their weights in them."""
+    if weights is None:
+        return data, labels
+    if not labels and not (type(data) is tuple and len(data) > 1):
+        raise MinimlError(
+            f"{who} got sample_weight beside a {type(data).__name__}; give arrays, as {who}(x, y, "
+            "sample_weight=w), or batches (x, y, w) and a loss of nn.SampleWeighted"
+        )
+    found = weights_of_rows(who, weights)
+    return (data, (*labels, found)) if labels else ((*data, found), ())
 
 
 def in_batches(
@@ -387,7 +447,7 @@ def check_batches(who: str, data: Any, epochs: int) -> None:
 
 def check_listed(name: str, values: object, kind: type, example: str) -> None:
     """MinimlError unless the values are a series of objects of that kind."""
-    if isinstance(values, kind) or not isinstance(values, Iterable):
+    if isinstance(values, (kind, str)) or not isinstance(values, Iterable):
         raise MinimlError(
             f"{name} got a {type(values).__name__}; give a list, as {name}=[{example}]"
         )

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ..core.errors import DTypeError, OutOfRangeError, ShapeError
+from ..core.errors import DTypeError, OutOfRangeError, ShapeError, ValueRefusedError
 from ..core.options import choice, count, integer
 from ..core.tensor import Array
 
@@ -175,6 +175,28 @@ def mean(
         return then(total[0] / max(total[1], 1.0))
 
     return Metric(name, (2,), count, result, larger_is_better)
+
+
+_BY_NAME: dict[str, Callable[[], Metric]] = {
+    "accuracy": accuracy,
+    "auc": auc,
+    "mae": mean_absolute_error,
+    "mean_absolute_error": mean_absolute_error,
+    "mean_squared_error": mean_squared_error,
+    "mse": mean_squared_error,
+    "perplexity": perplexity,
+    "r2": r2,
+}
+
+
+def named(name: str) -> Metric:
+    """The metric of a name that needs no argument; ValueRefusedError for another one."""
+    if name in _BY_NAME:
+        return _BY_NAME[name]()
+    raise ValueRefusedError(
+        f"metrics got {name!r}; by name there are {', '.join(_BY_NAME)}; others are made, as "
+        "train.f1(classes=10)"
+    )
 
 
 def _confusion(owner: str, classes: int, ignored: int | None, axis: int) -> Counter:

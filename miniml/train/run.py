@@ -22,7 +22,7 @@ import numpy as np
 from ..core.access import uninterrupted
 from ..core.errors import CheckpointError, MinimlError, NonFiniteError
 from ..core.files import PathLike, writable
-from ..core.hints import hides_frames
+from ..core.hints import by_keyword, hides_frames
 from ..core.options import count
 from ..core.parameter import random_state
 from ..data import DataLoader, Stream
@@ -39,9 +39,11 @@ from .learner import (
     in_batches,
     is_finite,
     manifest,
+    with_weights,
 )
 from .metrics import Row
-from .step import locate_nonfinite
+from .step import TrainStep, locate_nonfinite
+from .weights import ClassWeights, weights_of_classes
 
 
 class Model(Learner):
@@ -50,7 +52,8 @@ class Model(Learner):
     net, loss, optimizer, clip, loss_scale: those of `train_step`; an optimizer is for `fit` alone.
     The aux of a loss, a dict of numbers returned beside it, is averaged as the loss is.
 
-    metrics: as `train.accuracy()`; they compare the network's output with the first of the labels.
+    metrics: as `train.accuracy()`, or "accuracy", the name of one that needs no arguments; they
+    compare the network's output with the first of the labels.
     For several outputs a dict, {"head": [train.accuracy()]}: by the key of a dict of outputs, or
     the index of a tuple; the name of the value is then "head_accuracy". Labels are a dict or tuple
     of the same keys, in (x, labels) or, of a tuple, in (x, *labels); one array is compared with
@@ -58,6 +61,7 @@ class Model(Learner):
     """
 
     @hides_frames
+    @by_keyword("0.2", 2, "epochs", "validation", "callbacks", "resume", "save_every", "show")
     def fit(
         self,
         data: Any,
@@ -66,6 +70,8 @@ class Model(Learner):
         batch_size: int | None = None,
         seed: int | None = 0,
         validation: Any = None,
+        class_weight: ClassWeights | None = None,
+        sample_weight: Any = None,
         callbacks: Sequence[Callback] = (),
         resume: PathLike | None = None,
         save_every: int = 1000,
@@ -80,6 +86,12 @@ class Model(Learner):
         validation: in one of these forms, evaluated after each epoch, as "val_loss" and so on.
         show: a bar of tqdm in a terminal, else a line an epoch.
 
+        class_weight: a dict or sequence of factors by class, 1 for what it lacks, of the losses of
+        the rows with these labels (integers, 0 and 1 as floats, or one-hot); sample_weight: of
+        arrays, a factor for each row (N,). Both multiply. As in Keras the loss is the sum of the
+        weighted losses over the number of rows, not of the weights; metrics and validation are
+        without weights.
+
         resume: a file that the run is saved to before its first step, after each epoch, every
         `save_every` steps, and when anything is raised, Ctrl-C and SystemExit of a handler
         included; if it exists, the run resumes from it. However often a run is stopped or killed
@@ -92,7 +104,10 @@ class Model(Learner):
         then as they were some steps before. Ctrl-C takes effect after the step; a second one at
         once, and the interrupted step is undone, as with all that is raised.
         """
-        _ = self.step  # refused without an optimizer
+        step, weighs = self.step, sample_weight is not None
+        if class_weight is not None or weighs:
+            step = self.weighted_step(weights_of_classes(class_weight), weighs)
+            data, labels = with_weights("fit", data, labels, sample_weight)
         data = in_batches("fit", data, labels, batch_size, 32, seed)
         check_batches("fit", data, epochs)
         check_labels(self.net, self.loss, data)
@@ -103,6 +118,7 @@ class Model(Learner):
             check_labels(self.net, self.loss, validation)
         seen = [progress()] if show else []
         run = Run(self, data, epochs, validation, [*callbacks, *seen], resume, save_every)
+        run.weigh(step, weighs)
         return run.go()
 
 
@@ -137,6 +153,7 @@ class Run:
         self.epochs = count("fit", "epochs", epochs)
         self.save_every = count("fit", "save_every", save_every)
         self.model, self.data, self.validation = model, data, validation
+        self.weigh(model.step, False)
         self.callbacks = callbacks
         self.path = None if path is None else writable(path, CALLS)
         self.batches = len(data) if isinstance(data, Sized) else None
@@ -149,6 +166,10 @@ class Run:
         self._unread: list[tuple[Any, Sequence[Any]]] = []
         self._most, self._pause = _STEPS, _SECONDS
         self._rows: list[Row] = []
+
+    def weigh(self, step: TrainStep, rows: bool) -> None:
+        """Train by another step; rows: its batches have weights of rows behind the labels."""
+        self.step, self._compared = step, slice(-1) if rows else slice(None)
 
     def stop(self) -> None:
         """End the run after this epoch."""
@@ -177,12 +198,12 @@ class Run:
         """Train the rest of an epoch."""
         if not self.done:
             self._call("on_epoch_start")
-        step, unread, clock = self.model.step, self._unread, time.perf_counter
+        step, unread, clock = self.step, self._unread, time.perf_counter
         began = self._since = clock()
         room = self._room()
         with closing(self._left()) as batches:
             for x, *labels in batches:
-                unread.append((step(x, *labels), labels))
+                unread.append((step(x, *labels), labels[self._compared]))
                 late = clock() > self._since + self._pause
                 if late or len(unread) >= room or self._interrupts.noted:
                     self._read()
@@ -266,7 +287,7 @@ class Run:
         self._undo()
         found = None
         if not isinstance(self.data, Iterator):
-            found = locate_nonfinite(self.model.step, islice(self._left(), last))
+            found = locate_nonfinite(self.step, islice(self._left(), last))
         where = "it was not found again op by op" if found is None else f"it began where {found}"
         held = "; the file holds the rate: a callback sets another one in on_start"
         error = NonFiniteError(

@@ -41,6 +41,8 @@ class ndarray(Memory):
     def data(self):
         return SimpleNamespace(ptr=self.address)
 
+    flags = SimpleNamespace(c_contiguous=True)
+
     def reshape(self, shape):
         shape = (int(np.prod(self.shape)),) if shape == -1 else tuple(shape)
         return ndarray(self.allocation, self.offset, shape, self.dtype)
@@ -73,9 +75,23 @@ def from_dlpack(producer):
         raise CUDARuntimeError(1, "cudaErrorInvalidValue: memory of another device")
     capsule = producer.__dlpack__(stream=current_stream().ptr or 1)
     host = np.from_dlpack(SimpleCapsule(capsule))
+    if not host.flags.c_contiguous:
+        return Strided(host)
     memory = Lent(host.ctypes.data, host.nbytes)
     memory.owner = host
     return ndarray(memory, 0, host.shape, host.dtype)
+
+
+class Strided:
+    """Memory of another that is not in row-major order."""
+
+    flags = SimpleNamespace(c_contiguous=False)
+
+    def __init__(self, host):
+        self.host = host
+
+    def copy(self):
+        return asarray(np.array(self.host, order="C"))
 
 
 class SimpleCapsule:
@@ -172,12 +188,18 @@ class Stream:
     """A name for the simulator's stream; between begin_capture and end_capture launches of who has
     entered it are kept. The default stream has no capture."""
 
-    def __init__(self, null=False, non_blocking=False):
-        self.null, self.captured = null, None
+    def __init__(self, null=False, non_blocking=False, handle=None):
+        self.null, self.captured, self.handle = null, None, handle
+
+    @classmethod
+    def from_external(cls, owner):
+        """The stream of another library, by the protocol of CUDA's own."""
+        _, handle = owner.__cuda_stream__()
+        return cls(null=handle == 0, handle=handle)
 
     @property
     def ptr(self):
-        return 0 if self.null else id(self)
+        return 0 if self.null else self.handle or id(self)
 
     def begin_capture(self):
         if self.null:
@@ -219,6 +241,7 @@ def current_stream():
 class Device:
     """The device, with the simulator's figures."""
 
+    id = 0
     compute_capability = Simulator.capability
     attributes = {"MaxSharedMemoryPerBlockOptin": Simulator.shared_limit}  # noqa: RUF012
 

@@ -27,7 +27,7 @@ def copy(x: Array, *, out: Array) -> None:
 
 
 def cast(x: Array, *, dtype: object, out: Array) -> None:
-    np.copyto(out, x, casting="unsafe")
+    out[...] = x  # unsafe, as np.copyto, which takes twice as long to call
 
 
 # The least integer of each dtype, and the first number above all of its integers.
@@ -180,11 +180,13 @@ def select_of(bits: str) -> Callable[..., None]:
     every element, takes seven times as long on a random condition of 256 x 512 float32.
     """
 
+    of_bits = np.dtype(bits)
+
     def select(cond: Array, x: Array, y: Array, *, out: Array) -> None:
-        picked, ys = out.view(bits), y.view(bits)
-        np.bitwise_xor(x.view(bits), ys, out=picked)
-        np.multiply(picked, cond, out=picked)
-        np.bitwise_xor(picked, ys, out=picked)
+        picked, ys = out.view(of_bits), y.view(of_bits)
+        np.bitwise_xor(x.view(of_bits), ys, picked)
+        np.multiply(picked, cond, picked)
+        np.bitwise_xor(picked, ys, picked)
 
     return select
 

@@ -21,8 +21,9 @@ is never materialized: a tap is applied only to the windows in which it meets th
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import lru_cache
 from itertools import product
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
@@ -252,26 +253,50 @@ def max_pool2d(
     Memory, for each window of a few images: a pixel, a truth value and two small integers.
     """
     image, windows = (x.shape[2], x.shape[3]), (out[0].shape[2], out[0].shape[3])
-    rows, columns = taps(kernel_size, stride, padding, image, windows)
-    # The windows of each tap, and their pixels, as indices of a plane.
-    meeting = [tuple(zip(*tap, strict=True)) for tap in product(rows, columns)]
-    corner = [np.arange(windows[k]) * stride[k] - padding[k][0] for k in (0, 1)]
-    first = [np.maximum(starts, 0) for starts in corner]
-    begin = np.add.outer((first[0] - corner[0]) * kernel_size[1], first[1] - corner[1])
+    meeting, corner, first, cut, steps = pooled(kernel_size, stride, padding, image, windows)
     base = np.add.outer(corner[0] * image[1], corner[1])
-    steps = np.add.outer(np.arange(kernel_size[0]) * image[1], np.arange(kernel_size[1])).ravel()
     for part in pieces(x):
         values, indices, pixels = out[0][part], out[1][part], x[part]
-        if begin.any():
+        # The winner is the number of a tap: small integers fill SIMD lanes, indices would not.
+        winner = np.zeros(values.shape, np.min_scalar_type(len(meeting)))
+        if cut:
             values[...] = pixels[:, :, first[0]][:, :, :, first[1]]
+            winner += np.add.outer(
+                (first[0] - corner[0]) * kernel_size[1], first[1] - corner[1]
+            ).astype(winner.dtype)
         else:
             values[...] = pixels[:, :, *meeting[0][1]]
-        # The winner is the number of a tap: small integers fill SIMD lanes, indices would not.
-        winner = np.empty(values.shape, np.min_scalar_type(len(meeting)))
-        winner[...] = begin
         compete(pixels, meeting, values, winner)
         np.take(steps, winner, out=indices, mode="clip")
         indices += base
+
+
+class Pooled(NamedTuple):
+    """The windows of a pooling.
+
+    meeting: of each tap, the windows whose pixel at it lies in the image, and their pixels, as
+    indices of a plane. corner: of both axes, where the windows begin; first: where their first
+    pixels in the image are. cut: True where some begin outside. steps: from a window's corner to
+    the pixel of each tap.
+    """
+
+    meeting: list[Any]
+    corner: list[Array]
+    first: list[Array]
+    cut: bool
+    steps: Array
+
+
+@lru_cache(maxsize=256)
+def pooled(kernel_size: Pair, stride: Pair, padding: Padding, image: Pair, windows: Pair) -> Pooled:
+    """The windows of a pooling of an image, made once: small images take less time than this."""
+    rows, columns = taps(kernel_size, stride, padding, image, windows)
+    meeting = [tuple(zip(*tap, strict=True)) for tap in product(rows, columns)]
+    corner = [np.arange(windows[k]) * stride[k] - padding[k][0] for k in (0, 1)]
+    first = [np.maximum(starts, 0) for starts in corner]
+    cut = any(np.any(f != c) for f, c in zip(first, corner, strict=True))
+    steps = np.add.outer(np.arange(kernel_size[0]) * image[1], np.arange(kernel_size[1])).ravel()
+    return Pooled(meeting, corner, first, cut, steps)
 
 
 def compete(pixels: Array, taps: list[Any], values: Array, winner: Array) -> None:
@@ -281,7 +306,7 @@ def compete(pixels: Array, taps: list[Any], values: Array, winner: Array) -> Non
     """
     rival, better = np.empty_like(values), np.empty(values.shape, np.bool_)
     number = np.empty_like(winner)
-    for i, (windows, region) in enumerate(taps):
+    for i, (windows, region) in enumerate(taps[1:], 1):
         # A copy pays off: the three passes over it then run over contiguous memory.
         if pixels[0, 0][region].shape != values.shape[2:]:
             rival[...] = values  # windows that this tap does not reach compete with themselves

@@ -19,9 +19,9 @@ Outs = tuple[Array, ...]
 
 
 def softmax(x: Array, *, axis: int, out: Array) -> None:
-    np.subtract(x, np.maximum.reduce(x, axis=axis, keepdims=True), out=out)
-    np.exp(out, out=out)
-    np.divide(out, np.add.reduce(out, axis=axis, keepdims=True), out=out)
+    np.subtract(x, np.maximum.reduce(x, axis=axis, keepdims=True), out)
+    np.exp(out, out)
+    np.divide(out, np.add.reduce(out, axis=axis, keepdims=True), out)
 
 
 def log_softmax(x: Array, *, axis: int, out: Array) -> None:

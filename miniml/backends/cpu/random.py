@@ -129,8 +129,9 @@ def normal(
         radius *= real(-2.0)
         np.sqrt(radius, out=radius)
         angle = unit[:, 1::2] * real(2.0 * math.pi)
-        pair = np.stack([np.cos(angle), np.sin(angle)], axis=-1)
-        pair *= radius[..., None]
+        pair = np.empty((*angle.shape, 2), real)
+        np.multiply(np.cos(angle), radius, out=pair[..., 0])
+        np.multiply(np.sin(angle, out=angle), radius, out=pair[..., 1])
         draw = pair.reshape(-1)[: piece.size]
         draw *= real(std)
         draw += real(mean)

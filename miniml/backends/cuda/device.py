@@ -7,6 +7,7 @@ mode which memory a kernel writes.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from functools import cached_property, partial
 from math import prod
 from typing import Any
@@ -14,7 +15,7 @@ from weakref import WeakSet
 
 import numpy as np
 
-from ...core.dtype import DType, bfloat16, float16
+from ...core.dtype import DType, bfloat16, canonical, float16
 from ...core.errors import CompileError, DTypeError
 from ..kernel import Expression, Kernel, KernelEntry, KernelNode, RawSource
 from ..product import Shape
@@ -96,20 +97,37 @@ class Cuda:
         refuse_recording("a copy from the host")
         self.driver.write(block, np.ascontiguousarray(array).reshape(-1).view(np.uint8))
 
-    def borrowed(self, producer: Any, dtype: DType) -> DeviceArray:
-        """An array around the memory of this device that an object lends by DLPack, in row-major
-        order; what launches next waits for the object's stream. Memory that begins at no multiple
-        of 16 bytes is copied. dtype: of the elements, where DLPack has others of their size."""
-        lent = self.module.from_dlpack(producer)
-        if lent.data.ptr % _ALIGNED:
-            lent = lent.copy()
-        shape = tuple(lent.shape)
-        return DeviceArray(self, lent.reshape(-1).view(np.uint8), 0, shape, dtype)
+    @property
+    def number(self) -> int:
+        """The number of cupy's current GPU."""
+        return int(self.module.cuda.Device().id)
+
+    def borrowed(self, lent: Any, copy: bool) -> tuple[DeviceArray, bool]:
+        """An array around the memory of this device that an object lends by DLPack, and True if it
+        had to be copied: kernels read row-major order, from multiples of 16 bytes on. What launches
+        next waits for the object's stream. lent: a dlpack.Lent; copy: make one anyway."""
+        refuse_recording("memory of another library")
+        array = self.module.from_dlpack(lent)
+        copied = not array.flags.c_contiguous or array.data.ptr % _ALIGNED != 0
+        if copied or copy:
+            array = array.copy()
+        dtype = bfloat16 if lent.narrow else canonical(array.dtype)
+        shape = tuple(array.shape)
+        return DeviceArray(self, array.reshape(-1).view(np.uint8), 0, shape, dtype), copied
 
     def lent(self, array: DeviceArray) -> Any:
         """The elements of a row-major array as one of cupy's, which lends them by DLPack; bfloat16
         are numbers of 16 bits there."""
+        refuse_recording("memory for another library")
         return array.flat.reshape(array.shape)
+
+    def following(self, stream: int) -> AbstractContextManager[object]:
+        """A block in which everything is launched on the stream of another library, which has that
+        handle: memory that either frees is reused in its order."""
+        found: AbstractContextManager[object] = self.module.cuda.Stream.from_external(
+            _Handle(stream)
+        )
+        return found
 
     def contiguous(self, array: DeviceArray) -> DeviceArray:
         return array if array.contiguous else self.copy(array)
@@ -199,6 +217,16 @@ class Cuda:
     def _block(self, nbytes: int) -> Any:
         refuse_recording("an allocation")
         return self.driver.allocate(nbytes)
+
+
+class _Handle:
+    """A stream of another library, as cupy takes it."""
+
+    def __init__(self, stream: int):
+        self.stream = stream
+
+    def __cuda_stream__(self) -> tuple[int, int]:
+        return 0, self.stream  # the version of this protocol, and the handle
 
 
 # --- Optional features ----------------------------------------------------------------------------

@@ -2,16 +2,19 @@
 
 import sys
 import threading
+from contextlib import suppress
 
 import numpy as np
 import pytest
 
 import miniml as ml
 from miniml import Primitive, kernel, nn, ops
+from miniml.core.parameter import default_generator
 from miniml.core.settings import current
 from miniml.core.trace import is_tracing
 from miniml.errors import MinimlError, OutOfRangeError, ShapeError
 from miniml.grad import custom_bprop, grad, hvp, jvp, reverse, value_and_grad
+from miniml.ops.checks import composition
 from miniml.runtime import compositions
 from tools.walks import passed_by
 
@@ -131,7 +134,7 @@ def test_draws_that_a_plan_repeats_would_be_seen(monkeypatch):
 
     def drawn(self):
         lines = take(self)
-        self.objects["reserve"] = lambda: ml.random_state._data
+        self.objects["reserve"] = lambda: ml.random_state
         return lines
 
     monkeypatch.setattr(compositions._Sequence, "_draw", drawn)
@@ -399,6 +402,40 @@ def test_errors_of_a_planned_gradient_name_the_operation_on_the_users_line():
             text = "\n".join([str(error), *error.__notes__])
     assert "label 10" in text
     assert "ops.nll_loss(ops.log_softmax(x), wrong)" in text
+
+
+def _drawn_then_failing(wrong):
+    """The offset of the stream after calls that draw, some of them of a class that may be wrong;
+    with gradients the calls are recorded."""
+
+    @composition
+    def loss(x, labels):
+        return ops.cross_entropy(ops.mul(x, ops.uniform(x.shape)), labels)
+
+    ml.manual_seed(7)
+    offsets = []
+    for call in (loss, grad(loss)):
+        for given in (LABELS, LABELS, LABELS, LABELS + wrong):
+            with suppress(OutOfRangeError):
+                call(x, ml.Tensor(given))
+        offsets.append(ml.random_state.tolist()[1])
+    return offsets
+
+
+def test_a_plan_that_raises_draws_once(monkeypatch):
+    assert _drawn_then_failing(100) == _drawn_then_failing(0) == [24, 48]
+    monkeypatch.setattr(type(default_generator), "give_back", lambda *args: None)
+    assert _drawn_then_failing(100) != _drawn_then_failing(0)  # so a plan did fail
+
+
+def test_what_another_thread_drew_is_not_given_back():
+    stream = ml.Generator(3)
+    before = stream.reserve(4)
+    stream.reserve(2)
+    stream.give_back(before, 4)
+    assert stream.state.tolist() == [3, 6]
+    stream.give_back(ml.Tensor(np.array([3, 4], np.uint64)), 2)
+    assert stream.state.tolist() == [3, 4]
 
 
 def test_threads_share_a_plan():
