@@ -1,6 +1,8 @@
 /* How y is cut into panels of columns, and how a panel is packed. */
-#if MINIML_REGISTERS == 32
-#define KERNEL_SUMS 24 /* vectors of a tile, beside those of x and y */
+#if defined(__aarch64__)
+#define KERNEL_SUMS 18 /* vectors of a tile, beside those of y, and a register for each row of x */
+#elif MINIML_REGISTERS == 32
+#define KERNEL_SUMS 24 /* vectors of a tile, beside those of y: x is read from memory */
 #else
 #define KERNEL_SUMS 12
 #endif

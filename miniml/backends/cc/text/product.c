@@ -11,7 +11,10 @@
 #define KERNEL_HIGHER(width) \
   REAL_TILE(KERNEL_LOW(width) + (KERNEL_M % KERNEL_TILES(width) != 0), width)
 #define KERNEL_DEPTH (KERNEL_K < KERNEL_LINES ? KERNEL_K : KERNEL_LINES)
-#define KERNEL_HEIGHT ((KERNEL_M + KERNEL_BLOCKS - 1) / KERNEL_BLOCKS + 12) /* of a block */
+/* Rows of a block, of which those of an uneven cut have up to a tile more, and columns of a line of
+   the widest panel: the room of a block on the stack. */
+#define KERNEL_HEIGHT (KERNEL_BLOCKS > 1 ? KERNEL_M / KERNEL_BLOCKS + 13 : KERNEL_M)
+#define KERNEL_ACROSS (KERNEL_FULL ? KERNEL_COLUMNS : KERNEL_NARROW * MINIML_LANES_REAL)
 
 /* The panel of y that begins at column `first`, for the rows of a block and the lines from q on.
    The sums of these rows are kept between calls; after the last lines the epilogue takes them. */
@@ -25,7 +28,7 @@ static MINIML_INLINE void KERNEL_panel(
   const REAL *x = (const REAL *)at[KERNEL_X] + KERNEL_X_START + q * KERNEL_X_COLUMN;
   const REAL *y = (const REAL *)at[KERNEL_Y] + KERNEL_Y_START;
   const REAL *y_end = y + (KERNEL_K - 1) * KERNEL_Y_ROW + (KERNEL_N - 1) * KERNEL_Y_COLUMN + 1;
-  REAL packed[KERNEL_DEPTH * KERNEL_COLUMNS + 1] __attribute__((aligned(64)));
+  REAL packed[KERNEL_DEPTH * KERNEL_ACROSS + 1] __attribute__((aligned(64)));
   /* Without a copy: the last panel then begins before its first column, so that it is full. */
   const int direct = !KERNEL_PACKED && KERNEL_M <= KERNEL_UNPACKED && KERNEL_Y_COLUMN == 1 &&
                      KERNEL_N >= width * REAL_tile_lanes;
@@ -40,19 +43,19 @@ static MINIML_INLINE void KERNEL_panel(
   for (long t = begin; t < end; ++t) {
     const long i = t * KERNEL_M / tiles, rows = (t + 1) * KERNEL_M / tiles - i;
     const REAL *left = copy ? copy + (i - top) : x + i * KERNEL_X_ROW;
-    REAL *own = sums + (i - top) * KERNEL_COLUMNS;
+    REAL *own = sums + (i - top) * KERNEL_ACROSS;
     (rows == low ? lower : higher)(
         depth, left, KERNEL_X_ROW, copy ? KERNEL_HEIGHT : KERNEL_X_COLUMN, copied ? packed : y,
-        line, own, KERNEL_COLUMNS, q > 0);
+        line, own, KERNEL_ACROSS, q > 0);
     if (q + KERNEL_LINES >= KERNEL_K)
       for (long r = 0; r < rows; ++r)
-        KERNEL_emit(at, batch, i + r, first, count, own + r * KERNEL_COLUMNS + shift);
+        KERNEL_emit(at, batch, i + r, first, count, own + r * KERNEL_ACROSS + shift);
   }
 }
 
 /* A block of rows times a group of panels. */
 static MINIML_INLINE void KERNEL_unit(char *const *at, long batch, long block, long group) {
-  REAL sums[KERNEL_GROUP * KERNEL_HEIGHT * KERNEL_COLUMNS] __attribute__((aligned(64)));
+  REAL sums[KERNEL_GROUP * KERNEL_HEIGHT * KERNEL_ACROSS] __attribute__((aligned(64)));
   long q = 0;
   do {
 #if KERNEL_COPIES && KERNEL_FULL
@@ -71,7 +74,7 @@ static MINIML_INLINE void KERNEL_unit(char *const *at, long batch, long block, l
 #endif
     for (long g = 0; g < KERNEL_GROUP; ++g) {
       const long panel = group * KERNEL_GROUP + g, first = panel * KERNEL_COLUMNS;
-      REAL *own = sums + g * KERNEL_HEIGHT * KERNEL_COLUMNS;
+      REAL *own = sums + g * KERNEL_HEIGHT * KERNEL_ACROSS;
 #if KERNEL_FULL
       if (panel < KERNEL_FULL)
         KERNEL_panel(at, batch, block, first, q, copy, own, KERNEL_WIDEST, KERNEL_COLUMNS,
