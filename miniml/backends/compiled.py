@@ -162,17 +162,23 @@ class Toolchain:
 
     def _started(self, job: Job, environment: dict[str, str]) -> subprocess.Popen[bytes]:
         command = [*self.command(), *job.arguments]
+        if _over.is_set():
+            raise self.failed("is not started, since this process ends")
         # A file, not a pipe, so that no process waits while the text of another is written.
         with tempfile.TemporaryFile() as text:
             text.write(job.text.encode(errors="surrogatepass"))
             text.seek(0)
             try:
                 group = 0 if _GROUPS else None
-                return subprocess.Popen(
+                process = subprocess.Popen(
                     command, stdin=text, stdout=-1, stderr=-1, env=environment, process_group=group
                 )
             except OSError as error:
                 raise self.failed(f"cannot be run ({error.strerror})") from None
+        _running.add(process)
+        if _over.is_set():  # meanwhile
+            _kill(process)
+        return process
 
     def _ended(self, process: subprocess.Popen[bytes], end: float) -> tuple[str, str]:
         output, log = (printed.decode(errors="replace") for printed in self._read(process, end))
@@ -247,14 +253,33 @@ def digest(*parts: str) -> str:
 
 def _end(process: subprocess.Popen[bytes]) -> None:
     """Kill a process and its children, unless it has ended and has been waited for."""
+    _kill(process)
+    with process:  # closes the pipes, and waits
+        pass
+    _running.discard(process)
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
     if process.returncode is None:
         with suppress(ProcessLookupError):
             if _GROUPS:
                 os.killpg(process.pid, signal.SIGKILL)
             else:
                 process.kill()
-    with process:  # closes the pipes, and waits
-        pass
+
+
+_running: set[subprocess.Popen[bytes]] = set()
+_over = threading.Event()  # the process ends
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_running.clear)  # they are the parent's
+
+
+def end_compilers() -> None:
+    """Kill the compilers that other threads run, which then raise, and start no other: for the end
+    of the process."""
+    _over.set()
+    for process in list(_running):
+        _kill(process)
 
 
 def printable(log: str) -> str:

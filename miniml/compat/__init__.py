@@ -162,8 +162,6 @@ INSTEAD = {
     "ops.pad(x, padding, mode='wrap'), with a pair for each axis, in construct": (
         "CircularPad1d CircularPad2d CircularPad3d"
     ),
-    "nn.InstanceNorm2d(c), of x reshaped to (N, C, D, H * W)": "InstanceNorm3d",
-    "nn.Dropout2d(p), of x reshaped to (N, C, D, H * W)": "Dropout3d",
     "nn.Dropout(p)": "AlphaDropout alpha_dropout",
     "ops.einsum('ni,oij,nj->no', x, w, y), with a Parameter w": "Bilinear",
     "ops.norm(x - y, axis=-1)": "PairwiseDistance pairwise_distance",
@@ -222,15 +220,16 @@ INSTEAD = {
     "optim.SGD(params, lr, momentum=0.9)": "Momentum",
     "optim.AdamW(params, lr, weight_decay=0.01)": "AdamWeightDecay",
     "optim.RMSprop(params, lr)": "RMSProp",
-    "optim.Optimizer, of which a subclass defines rule": ("Adamax ASGD Adafactor Muon Rprop"),
+    "optim.Optimizer, of which a subclass defines rule": "ASGD Adafactor Muon Rprop",
     "opt.lr = value, between steps, or a schedule for lr, such as optim.cosine(0.1, steps=1000)": (
-        "lr_scheduler set_lr LRScheduler LambdaLR MultiplicativeLR CyclicLR ConstantLR"
+        "lr_scheduler set_lr LRScheduler LambdaLR MultiplicativeLR ConstantLR"
     ),
     "optim.step_decay(lr, every), for the lr of an optimizer": (
         "StepLR ExponentialLR ExponentialDecay"
     ),
     "optim.cosine(lr, steps), for the lr of an optimizer": "CosineAnnealingLR CosineDecay",
     "optim.warm_restarts(lr, steps), for the lr of an optimizer": "CosineAnnealingWarmRestarts",
+    "optim.cyclic(low, high, up), for the lr of an optimizer": "CyclicLR CyclicalLearningRate",
     "optim.polynomial(lr, steps), for the lr of an optimizer": "PolynomialLR PolynomialDecay",
     "optim.warmup(steps, then), for the lr of an optimizer": "LinearLR WarmUpLR",
     "optim.one_cycle(lr, steps), for the lr of an optimizer": "OneCycleLR",
@@ -265,6 +264,7 @@ INSTEAD = {
     "data.class_weights(labels)": "compute_class_weight",
     "data.random_affine(degrees)": "RandomAffine RandomRotation",
     "data.random_erase()": "RandomErasing",
+    "data.random_color(brightness, contrast, saturation, hue)": "ColorJitter RandomBrightness",
     "train.auc()": "roc_auc_score AUC AUROC",
     "data.split(rows, share), which gives row numbers": "random_split train_test_split Subset",
     # the package

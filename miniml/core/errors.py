@@ -12,6 +12,7 @@ import linecache
 import os
 import sys
 import warnings
+from contextvars import ContextVar
 from itertools import islice
 from types import CodeType, FrameType
 from typing import Any, NamedTuple
@@ -205,8 +206,23 @@ class TrainingWarning(MinimlWarning):
     """A likely mistake in a training step: parameters that do not learn."""
 
 
+_kept: ContextVar[list[MinimlWarning] | None] = ContextVar("miniml_kept_warnings", default=None)
+
+
+def keep_warnings() -> list[MinimlWarning]:
+    """The list in which the warnings of this context (of `contextvars`) are kept from now on, to be
+    given later where a line of the user's is running."""
+    kept: list[MinimlWarning] = []
+    _kept.set(kept)
+    return kept
+
+
 def warn_user(warning: MinimlWarning) -> None:
     """Give a warning at the user's own line."""
+    kept = _kept.get()
+    if kept is not None:
+        kept.append(warning)
+        return
     where = user_location()
     file, line = ("miniml", 0) if where is None else (where.code.co_filename, where.line)
     warnings.warn_explicit(warning, None, file, line)

@@ -60,6 +60,7 @@ class Settings:
     threads: int = 0
     without: tuple[str, ...] = ()
     autocast: DType | None = None
+    compile: str = "at once"
     watchers: Watchers = _NONE
     unwatched: Settings | None = None
     plans: Plans = field(default_factory=Plans, init=False)
@@ -103,6 +104,7 @@ def set_context(
     threads: int | None = None,
     without: tuple[str, ...] | None = None,
     autocast: DTypeLike | Literal[False] | None = None,
+    compile: str | None = None,
 ) -> None:
     """Change the process default; settings not named stay as they are.
 
@@ -130,6 +132,9 @@ def set_context(
     autocast: float16 or bfloat16, in which products and convolutions then compute; softmax, norms,
     sums, losses, exp, log and linear algebra compute in float32 (each class says so by `autocast`);
     False for neither.
+    compile: "at once" or "background": whether the first call of a compiled function waits for the
+    C compiler, or a thread does, while calls run on NumPy's kernels. The kernels in C take their
+    place at a call after the thread is done, whose results differ by rounding.
     """
     global _default
     given = {key: value for key, value in locals().items() if value is not None}
@@ -152,6 +157,7 @@ def context(
     threads: int | None = None,
     without: tuple[str, ...] | None = None,
     autocast: DTypeLike | Literal[False] | None = None,
+    compile: str | None = None,
 ) -> Block[Settings]:
     """The same settings as `set_context`, for one `with` block of this thread or task only.
 
@@ -214,6 +220,13 @@ def device_name(name: Any) -> str:
         ) from None
 
 
+_WORDS = {
+    "sim": ("check", "fast"),
+    "cuda_graphs": ("auto", "on", "off"),
+    "compile": ("at once", "background"),
+}
+
+
 def _changed(settings: Settings, given: dict[str, Any]) -> Settings:
     if "device_target" in given:
         given["device_target"] = device_name(given["device_target"])
@@ -221,7 +234,7 @@ def _changed(settings: Settings, given: dict[str, Any]) -> Settings:
         raise MinimlError(
             f"mode {given['mode']!r} is unknown; use ml.GRAPH_MODE or ml.PYNATIVE_MODE"
         )
-    for name, words in (("sim", ("check", "fast")), ("cuda_graphs", ("auto", "on", "off"))):
+    for name, words in _WORDS.items():
         if name in given:
             choice("context", name, given[name], words)
     if "threads" in given:

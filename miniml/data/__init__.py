@@ -9,6 +9,7 @@ from .augment import mixup as mixup
 from .augment import normalize as normalize
 from .augment import pad_images as pad_images
 from .augment import random_affine as random_affine
+from .augment import random_color as random_color
 from .augment import random_crop as random_crop
 from .augment import random_erase as random_erase
 from .augment import random_flip as random_flip

@@ -2,7 +2,7 @@
 
 All that they draw comes from this generator, so a DataLoader repeats a batch by its numbers. They
 pickle, for worker processes. In order: chains and fixed transforms; crops and flips; affine maps;
-erasure; mixtures of images with their labels.
+colours; erasure; mixtures of images with their labels.
 """
 
 from __future__ import annotations
@@ -167,6 +167,97 @@ def _sampled(images: Array, y: Array, x: Array, value: float) -> Array:
             pixels = np.moveaxis(images[each, :, *at], -1, 1)
             total += share[:, None] * np.where(inside[:, None], pixels, value)
     return (np.rint(total) if images.dtype.kind in "iu" else total).astype(images.dtype)
+
+
+# --- Colours --------------------------------------------------------------------------------------
+
+
+def random_color(
+    brightness: float = 0.0, contrast: float = 0.0, saturation: float = 0.0, hue: float = 0.0
+) -> Transform:
+    """Change brightness, contrast, saturation and hue of each image (C, H, W), in that order.
+
+    brightness, contrast, saturation: the factors are uniform from 1 less the number, at least 0,
+    to 1 plus it: of the image, of its distance from its mean grey, and from the grey of each pixel.
+    hue: shifts of the hue are uniform from -hue to hue of the circle, at most 0.5. Grey is 0.299 R
+    + 0.587 G + 0.114 B. Pixels are floats from 0 to 1 or uint8, and stay within: normalize
+    afterwards. Images have 3 channels, or 1 where saturation and hue are 0. As torchvision's
+    ColorJitter, whose order is random.
+    """
+    who = "random_color"
+    return partial(
+        _recolored,
+        number(who, "brightness", brightness, 0),
+        number(who, "contrast", contrast, 0),
+        number(who, "saturation", saturation, 0),
+        number(who, "hue", hue, 0, 0.5),
+    )
+
+
+def _recolored(
+    brightness: float, contrast: float, saturation: float, hue: float, images: Array, draw: Draw
+) -> Array:
+    most = _check_colors(images, saturation > 0 or hue > 0)
+    n, spans = len(images), (brightness, contrast, saturation)
+    factors = [
+        draw.uniform(max(0.0, 1 - span), 1 + span, (n, 1, 1, 1)).astype(np.float32)
+        for span in spans
+    ]
+    shift = draw.uniform(-hue, hue, (n, 1, 1)).astype(np.float32)
+    pixels = images.astype(np.float32) / most
+    if brightness:
+        pixels = np.clip(pixels * factors[0], 0, 1)
+    if contrast:
+        middle = _grey(pixels).mean((2, 3), keepdims=True)
+        pixels = np.clip(middle + (pixels - middle) * factors[1], 0, 1)
+    if saturation:
+        grey = _grey(pixels)
+        pixels = np.clip(grey + (pixels - grey) * factors[2], 0, 1)
+    if hue:
+        pixels = _turned(pixels, shift)
+    pixels = np.rint(pixels * most) if images.dtype.kind == "u" else pixels
+    return pixels.astype(images.dtype)
+
+
+def _grey(pixels: Array) -> Array:
+    """The grey of each pixel, (N, 1, H, W)."""
+    shares = np.array([0.299, 0.587, 0.114], np.float32)
+    return pixels if pixels.shape[1] == 1 else np.tensordot(pixels, shares, (1, 0))[:, None]
+
+
+def _turned(pixels: Array, shift: Array) -> Array:
+    """The hue turned by these shares of the circle; value and saturation of HSV stay."""
+    red, green, blue = np.moveaxis(pixels, 1, 0)
+    most, span = pixels.max(1), np.ptp(pixels, axis=1)
+    safe = np.where(span > 0, span, 1)
+    sixth = np.where(
+        most == red, (green - blue) / safe,
+        np.where(most == green, (blue - red) / safe + 2, (red - green) / safe + 4),
+    )  # fmt: skip
+    turned = []
+    for channel in (5, 3, 1):
+        k = (channel + sixth + 6 * shift) % 6
+        turned.append(most - span * np.clip(np.minimum(k, 4 - k), 0, 1))
+    return np.stack(turned, 1)
+
+
+def _check_colors(images: Any, of_three: bool) -> int:
+    """The value of white; errors for what has no colours to change."""
+    channels, dtype = _checked("random_color", images).shape[1], images.dtype
+    if channels not in ((3,) if of_three else (1, 3)):
+        raise ShapeError(
+            f"random_color got images {images.shape}; expected 3 channels, red, green and blue, or "
+            "1 where saturation and hue are 0"
+        )
+    if dtype == np.uint8:
+        return 255
+    low, high = float(images.min(initial=0)), float(images.max(initial=0))
+    if dtype.kind != "f" or not 0 <= low <= high <= 1:
+        raise DTypeError(
+            f"random_color got images of {dtype} from {low:.3g} to {high:.3g}; expected uint8, or "
+            "floats from 0 to 1: chain it before normalize"
+        )
+    return 1
 
 
 # --- Erasure --------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ from .optimizer import SGD as SGD
 from .optimizer import Adadelta as Adadelta
 from .optimizer import Adagrad as Adagrad
 from .optimizer import Adam as Adam
+from .optimizer import Adamax as Adamax
 from .optimizer import AdamW as AdamW
 from .optimizer import Lion as Lion
 from .optimizer import NAdam as NAdam
@@ -17,6 +18,7 @@ from .optimizer import RMSprop as RMSprop
 from .schedules import OnPlateau as OnPlateau
 from .schedules import chained as chained
 from .schedules import cosine as cosine
+from .schedules import cyclic as cyclic
 from .schedules import one_cycle as one_cycle
 from .schedules import polynomial as polynomial
 from .schedules import step_decay as step_decay

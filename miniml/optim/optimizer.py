@@ -435,6 +435,43 @@ class NAdam(Optimizer):
         return ops.sub(w, ops.div(step, ops.add(ops.mul(ops.sqrt(v), root), self.eps))), (m, v)
 
 
+class Adamax(Optimizer):
+    """w - lr * m' / u, u a decaying maximum of |g|: Adam by the largest absolute value.
+
+    m and m' as in `Adam`; u becomes max(b2 * u, |g| + eps), from 0 on. weight_decay: g is first
+    g + weight_decay * w. Source: Kingma, Ba 2015, "Adam: a method for stochastic optimization",
+    section 7.1, with eps as in PyTorch's Adamax.
+    """
+
+    def __init__(
+        self,
+        params: Iterable[Parameter],
+        lr: float | Schedule = 2e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0.0,
+    ):
+        super().__init__(params, lr, weight_decay)
+        self.betas = in_betas("Adamax", betas)
+        self.eps = number("Adamax", "eps", eps, 0)
+        self.keep_count()
+        self.slots("mean")
+        self.slots("largest")
+
+    def scalars(self, lr: Tensor, t: Tensor | None) -> tuple[Tensor, ...]:
+        """The rate of m / u."""
+        return (ops.div(lr, ops.sub(1.0, ops.pow(self.betas[0], t))),)
+
+    def rule(
+        self, w: Tensor, g: Tensor, lr: Tensor, scalars: Sequence[Tensor], old: Sequence[Tensor]
+    ) -> tuple[Tensor, tuple[Tensor, ...]]:
+        """The rule, with the rate of `scalars`."""
+        b1, b2 = self.betas
+        m = ops.add(ops.mul(b1, old[0]), ops.mul(1.0 - b1, g))
+        u = ops.maximum(ops.mul(b2, old[1]), ops.add(ops.abs(g), self.eps))
+        return ops.sub(w, ops.mul(scalars[0], ops.div(m, u))), (m, u)
+
+
 class RAdam(Optimizer):
     """w - lr * m' * r * sqrt(1 - b2^t) / (sqrt(v) + eps), r the rectification of the variance; and
     w - lr * m' in the first updates, as long as rho_t <= 5.

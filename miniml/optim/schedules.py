@@ -163,6 +163,34 @@ def _warm_restarts(lr: float, steps: int, factor: float, end: float, step: Any) 
 
 
 @hides_frames
+def cyclic(
+    low: float, high: float, up: int, down: int | None = None, factor: float = 1.0
+) -> Schedule:
+    """From low to high in `up` steps along a line, back in `down`, by default as many, and again.
+
+    factor: of the height of each cycle to that of the one before: 0.5 is PyTorch's "triangular2".
+    Source: Smith 2017, "Cyclical learning rates for training neural networks".
+
+    >>> rate = cyclic(0.1, 0.5, up=2, factor=0.5)
+    >>> [round(float(rate(step)), 6) for step in (0, 1, 2, 3, 4, 6)]
+    [0.1, 0.3, 0.5, 0.3, 0.1, 0.3]
+    """
+    low, high = number("cyclic", "low", low, 0), number("cyclic", "high", high, 0)
+    up = count("cyclic", "up", up)
+    down = up if down is None else count("cyclic", "down", down)
+    return partial(_cyclic, low, high, up, down, number("cyclic", "factor", factor, 0, 1))
+
+
+def _cyclic(low: float, high: float, up: int, down: int, factor: float, step: Any) -> Tensor:
+    at = _at(step)
+    cycle = ops.floor(ops.div(ops.add(at, 0.5), float(up + down)))  # far from its jumps
+    done = ops.sub(at, ops.mul(cycle, float(up + down)))
+    share = ops.minimum(ops.div(done, float(up)), ops.div(ops.sub(up + down, done), float(down)))
+    height = ops.mul(high - low, ops.pow(factor, cycle)) if factor < 1.0 else high - low
+    return ops.add(low, ops.mul(height, share))
+
+
+@hides_frames
 def chained(schedules: Sequence[float | Schedule], milestones: Sequence[int]) -> Schedule:
     """The first schedule up to the first milestone, a number of updates, then the next one from
     its beginning, and so on, as PyTorch's SequentialLR. A number stays.

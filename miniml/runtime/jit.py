@@ -47,8 +47,8 @@ from ..graph.ir import Graph, Rebuild, flatten_arguments, run_by, signature_of
 from ..graph.passes import run_passes
 from ..graph.record import replay
 from ..graph.tracing import function_name, trace_call
-from .launch import program_target
-from .program import Program
+from .launch import in_c, program_target
+from .program import Pending, Program, begun
 
 F = TypeVar("F", bound=Callable[..., Any])
 Guard = tuple[ref[Guarded], object]
@@ -176,7 +176,9 @@ class Jit:
     def compiled(self, *args: Any, **named: Any) -> Compiled:
         """The compiled version that a call with these arguments uses; compiled now if need be."""
         flat = _flat(args, named)
-        return self._find(flat, tuple([(a.shape, a.dtype) for a in flat.leaves]), current())
+        found = self._find(flat, tuple([(a.shape, a.dtype) for a in flat.leaves]), current())
+        found.settle(wait=True)
+        return found
 
     def _find(self, flat: _Flat, types: Types, settings: Settings) -> Compiled:
         tensors = [a for a in flat.leaves if isinstance(a, Tensor)]
@@ -221,7 +223,7 @@ class Jit:
         anchored, device = trace.device != device or trace.anchored(), trace.device
         sizes = sizes and (device, *sizes)
         passed = run_passes(graph, settings.disabled_passes, settings.verify_passes)
-        program = self._program(passed, program_target(device), sizes)
+        program, pending = self._program(passed, program_target(device), sizes)
         # Cells are as tracing met them. One that tracing itself made, since the tick `first`, is
         # made again by the next trace; if it is kept, it may not change from now on.
         guards = tuple(
@@ -233,7 +235,7 @@ class Jit:
         compiled = Compiled(
             program, graph, result, guards, device, anchored, kinds, began, silent, sizes
         )
-        compiled.used = next(_uses)
+        compiled.used, compiled.pending = next(_uses), pending
         compiled.remarks = trace.remarked()
         with _registry:
             reason = self._why(asked, key)
@@ -253,13 +255,17 @@ class Jit:
             )
         del self.recompilations[:-_SENTENCES]
 
-    def _program(self, graph: Graph, target: Target, sizes: object) -> Program:
-        """The program of a version; for a dynamic function it shares kernels with those for other
-        sizes, and has none in C, whose text holds the sizes."""
-        if sizes is None:
-            return Program(graph, target)
-        others = [c.program.sibling for c in self._of_sizes(sizes)[::-1]]
-        return Program(graph, target.without(NATIVE), others=others)
+    def _program(
+        self, graph: Graph, target: Target, sizes: object
+    ) -> tuple[Program, Pending | None]:
+        """The program of a version, and the one that will take its place; for a dynamic function it
+        shares kernels with those for other sizes, and has none in C, whose text holds the sizes."""
+        if sizes is not None:
+            others = [c.program.sibling for c in self._of_sizes(sizes)[::-1]]
+            return Program(graph, target.without(NATIVE), others=others), None
+        if current().compile == "background" and in_c(target):
+            return begun(graph, target)
+        return Program(graph, target), None
 
     def _of_sizes(self, sizes: object) -> list[Compiled]:
         """The versions for these kinds of arguments in any size, the one used last at the end."""
@@ -355,9 +361,18 @@ class Compiled:
     sizes: object = None  # the key of all versions for other sizes, of a dynamic function
     used: int = 0  # time of its last use, among these
     remarks: tuple[str, ...] = ()  # on calls that were traced in a slower way than need be
+    pending: Pending | None = None  # the program that will take the place of this one
+
+    def settle(self, wait: bool = False) -> None:
+        """Let the pending program take its place if it is done; wait: for it."""
+        made = self.pending and self.pending.program(wait)
+        if made:
+            self.program, self.pending = made, None
 
     def run(self, arrays: Sequence[Any]) -> Any:
         """Result of the function for these arrays, as Tensors of their own."""
+        if self.pending is not None:
+            self.settle()
         return self.rebuild([*map(_tensor, self.program(*arrays), self.kinds)])
 
     def serves(self, device: str, placed: bool) -> bool:

@@ -1,21 +1,26 @@
 """Compiled programs: kernel selection, buffer assignment and execution of a graph.
 
-Layouts: the strides of views of the program's memory, which kernels in C read without a copy. CUDA
-graphs: an executor that captures launches once and replays them with one call.
+Background compilation: a thread makes a program in C while one of NumPy's kernels runs. Layouts:
+the strides of views of the program's memory, which kernels in C read without a copy. CUDA graphs:
+an executor that captures launches once and replays them with one call.
 """
 
 from __future__ import annotations
 
+import atexit
+import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cache, partial
+from threading import Thread
 from typing import Any
 
 import numpy as np
 
 from ..backends.cc.native import Call
-from ..backends.cc.units import load_with_services, warn_without
+from ..backends.cc.units import NotCached, cached_only, load_with_services, warn_without
+from ..backends.compiled import end_compilers
 from ..backends.device import CPU
 from ..backends.kernel import Array, Expression, KernelEntry, RawSource
 from ..backends.registry import NATIVE
@@ -25,12 +30,14 @@ from ..core.errors import (
     CompileError,
     DeviceError,
     KernelNotFoundError,
+    MinimlWarning,
     PerformanceWarning,
+    keep_warnings,
     point_at,
     warn_user,
 )
 from ..core.parameter import keep_readings
-from ..core.settings import current, in_context
+from ..core.settings import Settings, current, enter, in_context
 from ..graph.ir import Graph, Node, Var
 from ..ops.control import Fused
 from .executor import Executable, Executor, Function, RunOfCalls, executable_of, write
@@ -137,7 +144,8 @@ class Program:
         memory where that is possible."""
         order = schedule(self.graph, self.prepared, watched)
         name, outputs = self.device.name, self._outputs_in_place() if direct else ()
-        return order, assign_buffers(self.graph, self.prepared, order, name, not watched, outputs)
+        given = self.graph, self.prepared, order, name, not watched, outputs, self._copied
+        return order, assign_buffers(*given)
 
     def _outputs_in_place(self) -> Sequence[Var]:
         """The outputs that may be computed in arrays of the caller, or that it receives: users'
@@ -185,7 +193,10 @@ class Program:
         self._objects = sharing.objects  # of kernels that programs for other sizes resize
         natives = [p.native for p in self.prepared.values() if p.native is not None]
         sources = [native.source for native in natives if native.source is not None]
-        if sources or self._in_c:
+        made = {v: p for n, p in self.prepared.items() for v in n.outputs}
+        viewed = (v for v in self.graph.outputs if v in made and made[v].entry.view is not None)
+        self._copies = in_c(self.target) and any(viewed)
+        if sources or self._in_c or self._copies:
             try:
                 load_with_services(sources)
             except (CompileError, DeviceError) as error:
@@ -193,13 +204,14 @@ class Program:
                 self._lower(graph, target.without(NATIVE))
 
     def _prepare_all(self, sharing: Sharing) -> None:
-        layouts = Layouts(self.graph) if in_c(self.target) else None
+        layouts, strided = Layouts(self.graph), in_c(self.target)
         for node in self.graph.nodes:
             kept, like = sharing.kernel(node)
-            strides = () if layouts is None else tuple(map(layouts.strides, node.inputs))
+            strides = tuple(map(layouts.strides, node.inputs)) if strided else ()
             self.prepared[node] = kept or self._prepare(node, strides, like)
-            if layouts is not None:
+            if self.target.home == "cpu":
                 layouts.follow(node, self.prepared[node])
+        self._copied = layouts.copied
 
     def _prepare(
         self, node: Node, strides: Sequence[Strides], like: BoundKernel | None
@@ -238,7 +250,9 @@ class Program:
             memory, graph = Memory(self.buffers, self.device), self.graph
             threads = self.settings.threads
             steps, filled, in_c = self.steps, self.filled, self._in_c and self._direct
-            executor = write(steps, memory, graph.name, graph.inputs, filled, threads, whole=in_c)
+            executor = write(
+                steps, memory, graph.name, graph.inputs, filled, threads, None, in_c, self._copies
+            )
         else:
             memory = Memory(self.buffers, self.device, own_inputs=True)
             executor = CudaGraph(self.steps, memory, self.graph, self.capture)
@@ -258,7 +272,8 @@ class Program:
             executor = self._executor()
             runs = executor.native_runs if isinstance(executor, Function) else 0
             calls = "one call" if runs == 1 else f"{runs} calls"
-            return f"kernels in C: {kernels}, in {calls}" if runs else ""
+            what = f"kernels in C: {kernels}" if kernels else "copies in C"
+            return f"{what}, in {calls}" if runs else ""
         if self.capture.why_not:
             return f"launched one by one: {self.capture.why_not}"
         return "launched one by one at the first call, as one CUDA graph from then on"
@@ -338,7 +353,8 @@ class Program:
     def _observed(self, values: bool) -> Executable:
         """An executable for watchers; values: they see arrays."""
         buffers = self.arranged(True)[1] if values else self.buffers
-        return observed(buffers, self.device, self.settings, self.filled, self.checks, values)
+        given = self.settings, self.filled, self.checks, self._copies
+        return observed(buffers, self.device, *given, values)
 
     def _resized(self, executable: Executable, arrays: tuple[Array, ...]) -> list[Array]:
         """Run once, with shared kernels resized to this program's sizes."""
@@ -364,13 +380,77 @@ def warn_refused(group: str, log: str) -> None:
     )
 
 
+# --- Background compilation -----------------------------------------------------------------------
+
+
+def begun(graph: Graph, target: Target) -> tuple[Program, Pending | None]:
+    """A program that runs at once. Where the cache lacks kernels in C it is one of NumPy's, and a
+    thread makes the other one."""
+    try:
+        with cached_only():
+            return Program(graph, target), None
+    except NotCached:
+        return Program(graph, target.without(NATIVE)), Pending(graph, target)
+
+
+class Pending:
+    """A program that a thread of its own makes, under the settings in force."""
+
+    def __init__(self, graph: Graph, target: Target):
+        self._make = partial(Program, graph, target)
+        self._made: Program | None = None
+        self._warnings: Sequence[MinimlWarning] = ()
+        thread = Thread(target=self._run, args=(current().bare,), name="miniml compiles")
+        thread.daemon = True  # `_end_threads` ends it
+        self._thread = thread
+        _threads.add(thread)
+        thread.start()
+
+    def _run(self, settings: Settings) -> None:
+        enter(settings)
+        self._warnings = keep_warnings()
+        try:
+            self._made = self._make()
+        except Exception:  # `program` tries again, where a line of the user's is running
+            pass
+        finally:
+            _threads.discard(self._thread)
+
+    def program(self, wait: bool = False) -> Program | None:
+        """The program; None as long as the thread runs. It warns, and raises, what making it at
+        once would; so it does in a forked child, where the thread does not exist."""
+        if wait:
+            self._thread.join()
+        if self._thread.is_alive():
+            return None
+        for warning in self._warnings:
+            warn_user(warning)
+        self._warnings = ()
+        return self._made or self._make()
+
+
+_threads: set[Thread] = set()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_threads.clear)
+
+
+@atexit.register
+def _end_threads() -> None:
+    """Let no thread and no compiler outlive the interpreter."""
+    if _threads:
+        end_compilers()
+    for thread in list(_threads):
+        thread.join()
+
+
 # --- Layouts --------------------------------------------------------------------------------------
 
 
 class Layouts:
     """Strides of views of a program's own memory, followed while its kernels are prepared in order.
 
-    Inputs and outputs, which are the caller's arrays, may have other strides at each call.
+    Inputs and outputs, which are the caller's arrays, may have other strides at each call. copied:
+    the views that no strides can describe.
     """
 
     def __init__(self, graph: Graph):
@@ -378,6 +458,7 @@ class Layouts:
         self._arrays: dict[Var, Array] = {p: parameter._data for parameter, p in graph.state}
         self._arrays |= {v: np.asarray(v.abstract.value) for v in graph.constants}
         self._views: set[Var] = set()
+        self.copied: set[Node] = set()
 
     def follow(self, node: Node, kernel: BoundKernel) -> None:
         """Apply a view to arrays that stand in for its inputs; the result of a user's view stays
@@ -388,10 +469,23 @@ class Layouts:
         if node.inputs[view] in self._unknown or not kernel.entry.built_in:
             self._unknown.add(out)
             return
-        seen, copied = CPU().seen(kernel.function, [self._array(v) for v in node.inputs])
-        if not copied:
+        seen = self._seen(node, kernel)
+        if seen is None:
+            self.copied.add(node)
+        else:
             self._arrays[out] = seen
             self._views.add(out)
+
+    def _seen(self, node: Node, kernel: BoundKernel) -> Array | None:
+        """The view of arrays that stand in for the inputs; None if it has to be a copy."""
+        given = [self._array(v) for v in node.inputs]
+        if type(node.primitive).view == "reshape":  # asked without a copy, which is as large as x
+            try:
+                return given[0].reshape(node.outputs[0].abstract.stored, copy=False)
+            except ValueError:
+                return None
+        seen, copied = CPU().seen(kernel.function, given)
+        return None if copied and seen.size else seen
 
     def strides(self, var: Var) -> Strides:
         """The strides of a view in elements; None where it is in row-major order, or unknown."""

@@ -1,5 +1,6 @@
 """The programs in examples/ reach their numbers, and draw."""
 
+import ast
 import importlib
 import re
 from pathlib import Path
@@ -22,6 +23,33 @@ def test_a_program_reaches_its_number(name, tmp_path):
     found = importlib.import_module(f"examples.{name}").main(tmp_path / "picture.png")
     assert LEAST.get(name, -1e9) < found < MOST.get(name, 1e9)
     assert (tmp_path / "picture.png").read_bytes().startswith(b"\x89PNG")
+
+
+TWINS = sorted((ROOT / "examples" / "in_pytorch").glob("*.py"))
+
+
+@pytest.mark.parametrize("path", TWINS, ids=lambda path: path.stem)
+def test_a_twin_in_pytorch_has_the_parts_of_ours(path):
+    own = ast.parse((ROOT / "examples" / path.name).read_text("utf-8"))
+    other = ast.parse(path.read_text("utf-8"))
+    names = [{n.name for n in tree.body if hasattr(n, "name")} for tree in (own, other)]
+    assert names[0] - {"draw", "write"} == names[1]
+    assert "miniml" not in {n.split(".")[0] for n in imported(other)}
+    said = (ROOT / "docs" / "gallery.md").read_text("utf-8")
+    assert f"](../examples/in_pytorch/{path.name})" in said
+
+
+def imported(tree):
+    nodes = [n for n in ast.walk(tree) if isinstance(n, ast.Import | ast.ImportFrom)]
+    return [a.name for n in nodes for a in n.names] + [getattr(n, "module", "") for n in nodes]
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("path", TWINS, ids=lambda path: path.stem)
+def test_a_twin_in_pytorch_runs(path):
+    pytest.importorskip("torch", reason="no torch")
+    main = importlib.import_module(f"examples.in_pytorch.{path.stem}").main
+    assert main(2) >= 0
 
 
 def test_every_program_is_short_and_listed():

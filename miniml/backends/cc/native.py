@@ -151,6 +151,12 @@ def copy(target: Array | Moving, source: Array | Moving, like: Array) -> Call:
     return Call("copy", (source, target, about))
 
 
+def is_strided(copied: Call) -> bool:
+    """True for a copy of elements that do not all lie side by side."""
+    about = copied.operands[2]
+    return not isinstance(about, Moving) and bool(about[1] > 1 or about[3] != about[0])
+
+
 def _merged(array: Array) -> tuple[list[int], list[int]]:
     """Extents and strides of at least one axis, with neighbours merged where one stride serves
     both."""

@@ -15,7 +15,9 @@ import importlib.util
 import os
 import platform
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import cache
 from itertools import accumulate
 from pathlib import Path
@@ -42,12 +44,34 @@ def load(sources: Sequence[Source]) -> list[Function]:
     """The functions of these kernels; those that no unit has are compiled together.
 
     CompileError: the compiler refuses a text. DeviceError: there is no compiler, it fails itself,
-    or there is no folder for what it makes; `absence` gives the reason from then on.
+    or there is no folder for what it makes; `absence` gives the reason from then on. NotCached in
+    `cached_only`.
     """
     if any(source not in _loaded for source in sources):
-        with _lock:
+        if not _lock.acquire(blocking=not _cached_only.get()):
+            raise NotCached  # what another thread compiles is not waited for
+        try:
             _load([s for s in dict.fromkeys(sources) if s not in _loaded])
+        finally:
+            _lock.release()
     return [_loaded[s] for s in sources]
+
+
+class NotCached(Exception):
+    """A kernel that would have to be compiled first."""
+
+
+_cached_only: ContextVar[bool] = ContextVar("miniml_cached_only", default=False)
+
+
+@contextmanager
+def cached_only() -> Iterator[None]:
+    """A block in which nothing is compiled: `load` raises NotCached for what the cache lacks."""
+    token = _cached_only.set(True)
+    try:
+        yield
+    finally:
+        _cached_only.reset(token)
 
 
 def _load(missing: Sequence[Source]) -> None:
@@ -55,6 +79,8 @@ def _load(missing: Sequence[Source]) -> None:
         names = {source: f"{source.name}-{key()}" for source in missing}
         _find(names)
         absent = {source: name for source, name in names.items() if source not in _loaded}
+        if absent and _cached_only.get():
+            raise NotCached
         if absent:
             _take(_compile(absent))
     except DeviceError as error:
@@ -432,7 +458,7 @@ def executor() -> ExecutorInC:
 @cache
 def source() -> Source:
     """The C of the services and the executor."""
-    texts = [(_FOLDER / name).read_text("utf-8") for name in ("services.c", "native.c")]
+    texts = [(_FOLDER / name).read_text("utf-8") for name in ("services.c", "copies.c", "native.c")]
     return Source("\n".join(texts))
 
 

@@ -1,5 +1,7 @@
 """Transforms of images and text: what they give, by seed, and what they refuse."""
 
+import colorsys
+
 import numpy as np
 import pytest
 
@@ -171,6 +173,54 @@ def test_a_positive_angle_turns_counterclockwise_and_integers_are_rounded():
     assert np.array_equal(data.random_affine()(image, draw()), image)
 
 
+COLORS = np.random.default_rng(5).random((6, 3, 4, 5)).astype(np.float32)
+
+
+class Highest:
+    """Draws the upper end of every range."""
+
+    def uniform(self, low, high, size):
+        return np.full(size, high)
+
+
+def test_hue_and_saturation_are_those_of_colorsys():
+    found = data.random_color(hue=0.2)(COLORS, Highest())
+    grey = data.random_color(saturation=1.0)(COLORS * 0.25, Highest())
+    for i, y, x in np.ndindex(6, 4, 5):
+        h, s, v = colorsys.rgb_to_hsv(*map(float, COLORS[i, :, y, x]))
+        np.testing.assert_allclose(
+            found[i, :, y, x], colorsys.hsv_to_rgb((h + 0.2) % 1, s, v), atol=1e-6
+        )
+        pixel = COLORS[i, :, y, x].astype(np.float64) / 4
+        middle = pixel @ [0.299, 0.587, 0.114]
+        np.testing.assert_allclose(grey[i, :, y, x], np.clip(2 * pixel - middle, 0, 1), atol=1e-6)
+
+
+def test_brightness_and_contrast_are_factors_within_the_range():
+    bright = data.random_color(brightness=0.5)(COLORS, Highest())
+    np.testing.assert_allclose(bright, np.minimum(1.5 * COLORS, 1), 1e-6)
+    image = np.array([0.0, 100.0, 200.0, 255.0]).astype(np.uint8).reshape(1, 1, 2, 2)
+    found = data.random_color(contrast=0.5)(image, Highest())
+    assert found.dtype == np.uint8
+    middle = image.mean()
+    expected = np.clip(np.rint(middle + 1.5 * (image - middle)), 0, 255)
+    assert np.array_equal(found, expected)
+    assert np.array_equal(data.random_color()(image, draw()), image)
+
+
+def test_colors_are_drawn_by_image_and_come_again_by_batch():
+    steps = data.chain(data.random_color(0.4, 0.4, 0.4, 0.1), data.normalize(0.5, 0.5))
+    loader = data.DataLoader(COLORS, np.arange(6), size=3, seed=0, transform=steps)
+    (first, _), (second, _) = loader.batches(0)
+    assert np.array_equal(next(loader.batches(0, 1))[0], second)
+    assert not np.array_equal(next(loader.batches(1))[0], first)
+    same = data.random_color(0.4)(np.repeat(COLORS[:1] / 2, 400, 0), draw()) / (COLORS[:1] / 2)
+    factors = same.mean((1, 2, 3))
+    assert np.ptp(same, axis=(1, 2, 3)).max() < 1e-5
+    assert 0.6 <= factors.min() < 0.62 < 1.38 < factors.max() <= 1.4001
+    assert abs(factors.mean() - 1) < 5 * 0.8 / np.sqrt(12 * 400)
+
+
 def test_erased_rectangles_have_their_area_and_ratio():
     many = np.ones((3000, 1, 40, 40), np.float32)
     found = data.random_erase(0.5, (0.1, 0.2), (0.5, 2.0), value=-1.0)(many, draw())[:, 0] < 0
@@ -234,6 +284,9 @@ def test_a_loader_mixes_what_it_makes_of_seed_epoch_and_number():
     [
         (lambda: data.random_affine(scale=1.5), ValueRefusedError, r"scale=1.5; expected two numb"),
         (lambda: data.random_affine(scale=(2, 1)), ValueRefusedError, "low first"),
+        (lambda: data.random_color(hue=0.6), ValueRefusedError, "hue=0.6"),
+        (lambda: data.random_color(hue=0.1)(PIXELS, draw()), ShapeError, "expected 3 channels"),
+        (lambda: data.random_color(0.1)(IMAGES, draw()), MinimlError, "before normalize"),
         (lambda: data.random_erase(area=(0.1, 2)), ValueRefusedError, r"area\[1\]=2"),
         (lambda: data.random_affine(value=0.5)(PIXELS, draw()), MinimlError, "do not hold it"),
         (

@@ -18,6 +18,7 @@ from miniml.errors import MinimlError
 PIXELS = np.random.default_rng(0).integers(0, 255, (24, 1, 6, 6)).astype(np.uint8)
 AUGMENTED = data.chain(
     data.random_crop(6, padding=1), data.random_flip(), data.random_affine(20.0),
+    data.random_color(0.3, 0.3),
     data.random_erase(), data.normalize(128, 64),
 )  # fmt: skip
 

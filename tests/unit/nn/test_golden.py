@@ -106,6 +106,7 @@ GOLDEN = {
     "nn.RMSNorm(3)": ("images", 18.0657819, -6.12047975, -30.2982411),
     "nn.InstanceNorm1d(4)": ("lines", -8.89268112, -29.820748, 0),
     "nn.InstanceNorm2d(4, affine=True)": ("images", -10.0955926, 1.19838518, -14.0679241),
+    "nn.InstanceNorm3d(4, affine=True)": ("volumes", -10.0955926, 1.19838518, -14.0679241),
     "nn.RNN(4, 3)": ("times", -3.77989532, 6.78483432, 34.6974996),
     "nn.LSTM(4, 3, 2, bidirectional=True)": ("times", -0.304936437, 0.18789047, -1.15345591),
     "nn.GRU(4, 3)": ("times", 8.47211388, -6.63883976, -27.5788889),
@@ -138,7 +139,7 @@ GOLDEN = {
     "nn.CTCLoss()": ("paths", 2.15242979, -3.85725111, 0),
 }  # fmt: skip
 # In training they draw; in evaluation they are the identity.
-DROPPING = {"Dropout", "Dropout1d", "Dropout2d"}
+DROPPING = {"Dropout", "Dropout1d", "Dropout2d", "Dropout3d"}
 BASES = {"Activation", "BatchNorm", "ChannelDropout", "InstanceNorm", "Loss"}
 
 

@@ -203,7 +203,8 @@ def test_initializers_have_their_spread():
 
 
 @pytest.mark.parametrize(
-    ("layer", "shape"), [(nn.Dropout1d(0.25), 5), (nn.Dropout2d(0.25), (2, 3))]
+    ("layer", "shape"),
+    [(nn.Dropout1d(0.25), 5), (nn.Dropout2d(0.25), (2, 3)), (nn.Dropout3d(0.25), (2, 1, 3))],
 )
 def test_dropout_of_whole_channels(layer, shape):
     ml.manual_seed(0)

@@ -74,6 +74,16 @@ def nadam(lr, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.0, momentum_decay=4e-
     return step
 
 
+def adamax(lr, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.0):
+    def step(w, g, state, t):
+        g = g + weight_decay * w
+        m = state["m"] = betas[0] * state.get("m", 0.0) + (1 - betas[0]) * g
+        u = state["u"] = np.maximum(betas[1] * state.get("u", 0.0), np.abs(g) + eps)
+        return w - lr / (1 - betas[0] ** t) * m / u
+
+    return step
+
+
 def radam(lr, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.0):
     def step(w, g, state, t):
         g = g + weight_decay * w
@@ -150,6 +160,8 @@ RULES = [
     (optim.NAdam, nadam, {"lr": 0.01}),
     (optim.NAdam, nadam, {"lr": 0.1, "betas": (0.5, 0.9), "momentum_decay": 0.5}),
     (optim.NAdam, nadam, {"lr": 0.1, "eps": 1e-3, "weight_decay": 0.3}),
+    (optim.Adamax, adamax, {"lr": 0.01}),
+    (optim.Adamax, adamax, {"lr": 0.1, "betas": (0.5, 0.6), "eps": 1e-2, "weight_decay": 0.3}),
     (optim.RAdam, radam, {"lr": 0.01}),
     (optim.RAdam, radam, {"lr": 0.1, "betas": (0.5, 0.9), "eps": 1e-3, "weight_decay": 0.3}),
     (optim.Adadelta, adadelta, {}),

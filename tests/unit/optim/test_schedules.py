@@ -29,6 +29,11 @@ FORMULAS = [
         optim.warm_restarts(0.1, 2, factor=3),
         lambda t: cosine(t, 2) if t < 2 else cosine(t - 2, 6) if t < 8 else cosine(t - 8, 18),
     ),
+    (optim.cyclic(0.1, 0.4, up=3), lambda t: 0.1 + 0.3 * (1 - abs(t % 6 - 3) / 3)),
+    (
+        optim.cyclic(0.1, 0.4, up=3, down=1, factor=0.5),
+        lambda t: 0.1 + 0.3 * 0.5 ** (t // 4) * (t % 4 / 3),
+    ),
     (
         optim.chained([0.2, optim.cosine(0.1, 3), lambda t: 0.1 / (1.0 + t)], milestones=[2, 5]),
         lambda t: 0.2 if t < 2 else cosine(t - 2, 3) if t < 5 else 0.1 / (1 + t - 5),
