@@ -2,7 +2,6 @@
 
 import os
 import random
-import re
 import signal
 import subprocess
 import time
@@ -25,7 +24,8 @@ PROGRAM = """
     ml.set_context(providers=("miniml",))  # no C is compiled
     path, epochs, how = sys.argv[1], int(sys.argv[2]), sys.argv[3]
     group = ml.distributed.init(timeout=5.0)
-    print("pid", group.rank, os.getpid(), flush=True)
+    with open(f"pid{group.rank}", "w") as file:
+        file.write(f"{os.getpid()}\\n")
     rng = np.random.default_rng(0)
     x, y = rng.normal(size=(64, 8)).astype(np.float32), rng.integers(0, 3, 64)
 
@@ -99,6 +99,17 @@ def test_a_rank_that_fails_ends_all_and_the_run_resumes_to_the_same_bits(how, tm
     assert_equal_files(tmp_path / "run.best", whole.with_suffix(".best"))
 
 
+def process(path):
+    """The number of a process that has begun, which it writes into a file; the file goes."""
+    deadline = time.monotonic() + 60
+    while not (path.exists() and path.read_text().endswith("\n")):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    found = int(path.read_text())
+    path.unlink()
+    return found
+
+
 def running(pid):
     """True while a process runs, and is no zombie."""
     try:
@@ -120,8 +131,7 @@ def test_a_rank_that_is_killed_leaves_no_process_and_no_damaged_file(seed, tmp_p
             command, cwd=tmp_path, env=environment(), stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
         ) as launcher:  # fmt: skip
-            first = [launcher.stdout.readline() + launcher.stdout.readline()]
-            pids = [int(p) for p in re.findall(r"pid \d (\d+)", first[0])]
+            pids = [process(tmp_path / f"pid{rank}") for rank in range(2)]
             time.sleep(rng.uniform(0.0, 1.5))
             victim = pids[rng.randrange(2)]
             if running(victim):
