@@ -144,7 +144,8 @@ class Program:
         memory where that is possible."""
         order = schedule(self.graph, self.prepared, watched)
         name, outputs = self.device.name, self._outputs_in_place() if direct else ()
-        return order, assign_buffers(self.graph, self.prepared, order, name, not watched, outputs)
+        given = self.graph, self.prepared, order, name, not watched, outputs, self._copied
+        return order, assign_buffers(*given)
 
     def _outputs_in_place(self) -> Sequence[Var]:
         """The outputs that may be computed in arrays of the caller, or that it receives: users'
@@ -203,13 +204,14 @@ class Program:
                 self._lower(graph, target.without(NATIVE))
 
     def _prepare_all(self, sharing: Sharing) -> None:
-        layouts = Layouts(self.graph) if in_c(self.target) else None
+        layouts, strided = Layouts(self.graph), in_c(self.target)
         for node in self.graph.nodes:
             kept, like = sharing.kernel(node)
-            strides = () if layouts is None else tuple(map(layouts.strides, node.inputs))
+            strides = tuple(map(layouts.strides, node.inputs)) if strided else ()
             self.prepared[node] = kept or self._prepare(node, strides, like)
-            if layouts is not None:
+            if self.target.home == "cpu":
                 layouts.follow(node, self.prepared[node])
+        self._copied = layouts.copied
 
     def _prepare(
         self, node: Node, strides: Sequence[Strides], like: BoundKernel | None
@@ -447,7 +449,8 @@ def _end_threads() -> None:
 class Layouts:
     """Strides of views of a program's own memory, followed while its kernels are prepared in order.
 
-    Inputs and outputs, which are the caller's arrays, may have other strides at each call.
+    Inputs and outputs, which are the caller's arrays, may have other strides at each call. copied:
+    the views that no strides can describe.
     """
 
     def __init__(self, graph: Graph):
@@ -455,6 +458,7 @@ class Layouts:
         self._arrays: dict[Var, Array] = {p: parameter._data for parameter, p in graph.state}
         self._arrays |= {v: np.asarray(v.abstract.value) for v in graph.constants}
         self._views: set[Var] = set()
+        self.copied: set[Node] = set()
 
     def follow(self, node: Node, kernel: BoundKernel) -> None:
         """Apply a view to arrays that stand in for its inputs; the result of a user's view stays
@@ -465,10 +469,23 @@ class Layouts:
         if node.inputs[view] in self._unknown or not kernel.entry.built_in:
             self._unknown.add(out)
             return
-        seen, copied = CPU().seen(kernel.function, [self._array(v) for v in node.inputs])
-        if not copied:
+        seen = self._seen(node, kernel)
+        if seen is None:
+            self.copied.add(node)
+        else:
             self._arrays[out] = seen
             self._views.add(out)
+
+    def _seen(self, node: Node, kernel: BoundKernel) -> Array | None:
+        """The view of arrays that stand in for the inputs; None if it has to be a copy."""
+        given = [self._array(v) for v in node.inputs]
+        if type(node.primitive).view == "reshape":  # asked without a copy, which is as large as x
+            try:
+                return given[0].reshape(node.outputs[0].abstract.stored, copy=False)
+            except ValueError:
+                return None
+        seen, copied = CPU().seen(kernel.function, given)
+        return None if copied and seen.size else seen
 
     def strides(self, var: Var) -> Strides:
         """The strides of a view in elements; None where it is in row-major order, or unknown."""
