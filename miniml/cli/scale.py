@@ -152,10 +152,9 @@ def picture(steps: Sequence[Step], best: Step, advice: str) -> str:
         parts.append(
             f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="2"/>'
         )
-        parts.append(
-            f'<path d="M{_RIGHT - 90} {_TOP + 16 * i}h16" stroke="{colour}" stroke-width="2"/>'
-        )
-        parts.append(_text(_RIGHT - 68, _TOP + 4 + 16 * i, name))
+        left, top = _LEFT + 16, _BOTTOM - 44 + 16 * i
+        parts.append(f'<path d="M{left} {top}h16" stroke="{colour}" stroke-width="2"/>')
+        parts.append(_text(left + 22, top + 4, name))
     x, y = at(best.ranks, best.seconds)
     parts.append(
         f'<circle cx="{x:.1f}" cy="{y:.1f}" r="6" fill="none" stroke="#d62728" stroke-width="2"/>'
