@@ -44,6 +44,7 @@ from ..ops.shape import Slice
 from .formats import formats
 from .fuse import fuse
 from .launch import in_c, native, prepare, select
+from .narrow import narrow
 from .nest import in_parts, kind_of
 
 
@@ -780,6 +781,7 @@ def _small(node: Node, numpy: Target) -> bool:
 
 LOWERING = add_stage(
     (
+        Pass("narrow", narrow),
         Pass("legalize", legalize),
         Pass("decompose", decompose),
         Pass("movement", movement),
