@@ -178,3 +178,29 @@ def test_the_launcher_for_tasks_starts_ranks(tmp_path, capfd, monkeypatch):
     status = scope["launch"](["one", "two"], start, sys.executable, "-m", "mpi4py", str(program))
     assert (status, [task.wait(60) for task in tasks]) == (0, [0, 0])
     assert capfd.readouterr().out.count("2.0") == 2
+
+
+GRADIENTS = """
+    import numpy as np
+    import miniml as ml
+    from miniml import distributed as d, ops
+    from miniml.grad import stop_gradient
+    from miniml.testing import gradcheck
+
+    group = d.init()
+    x = np.array([0.5, 1.5]) + group.rank
+    right = gradcheck(lambda x: ops.tanh(d.all_reduce(x)) * x, x, group=group, order=2)
+    assert right.ok and right.judged >= 8
+    wrong = gradcheck(lambda x: x + stop_gradient(d.all_reduce(x) - x), x, group=group,
+                      raise_error=False)
+    assert [f.argument for f in wrong.findings if f.index == (0,)] == [
+        "argument 0 on rank 0", "argument 0 on rank 1"], wrong
+    print("whole", flush=True)
+"""
+
+
+@pytest.mark.deep
+def test_gradients_are_checked_across_processes(tmp_path):
+    ended = ranks(2, GRADIENTS, tmp_path)
+    assert ended.status == 0, ended.err
+    assert ended.out.count("whole") == 2
