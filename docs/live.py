@@ -78,7 +78,7 @@ def main() -> None:
     MADE.mkdir(parents=True)
     missing = run(PAGE.read_text("utf-8"), MADE)
     if not (MADE / "digits" / "index.html").exists():
-        replace_page(MADE / "digits", missing[0])
+        replace_page(MADE / "digits", missing[0].partition(": ")[2])
     for reason in missing:
         print(f"==> Not live: {reason}", file=sys.stderr)
     STAMP.write_text("")

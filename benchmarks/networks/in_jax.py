@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
-from benchmarks.networks.problems import LR, Problem
+from benchmarks.networks.problems import LR, Problem, blocks
 
 VERSION = f"JAX {jax.__version__}"
 
@@ -36,19 +37,22 @@ def lenet(p: Any, x: Any) -> Any:
     return x
 
 
-def resnet(p: Any, x: Any) -> Any:
+def resnet(p: Any, x: Any, again: bool = False) -> Any:
     def norm(x: Any, name: str) -> Any:
         mean = x.mean((0, 2, 3), keepdims=True)
         scaled = (x - mean) * jax.lax.rsqrt(x.var((0, 2, 3), keepdims=True) + 1e-5)
         return scaled * p["g" + name][:, None, None] + p["h" + name][:, None, None]
 
-    x = jax.nn.relu(norm(_conv(x, p["k"], 1, 1), ""))
-    for i in range(3):
+    def block(x: Any, i: int) -> Any:
         stride = 2 if f"s{i}" in p else 1
         y = jax.nn.relu(norm(_conv(x, p[f"k{i}a"], stride, 1), f"{i}a"))
         y = norm(_conv(y, p[f"k{i}b"], 1, 1), f"{i}b")
         x = _conv(x, p[f"s{i}"], stride) if stride == 2 else x
-        x = jax.nn.relu(x + y)
+        return jax.nn.relu(x + y)
+
+    x = jax.nn.relu(norm(_conv(x, p["k"], 1, 1), ""))
+    for i in range(blocks(p)):
+        x = jax.checkpoint(partial(block, i=i))(x) if again else block(x, i)
     return x.mean((2, 3)) @ p["w"] + p["b"]
 
 
@@ -68,7 +72,7 @@ def lstm(p: Any, x: Any) -> Any:
     return outs.reshape(-1, hidden) @ p["w"] + p["c"]
 
 
-def transformer(p: Any, x: Any) -> Any:
+def transformer(p: Any, x: Any, again: bool = False) -> Any:
     batch, tokens = x.shape
     width = p["e"].shape[1]
     mask = jnp.where(jnp.tril(jnp.ones((tokens, tokens), bool)), 0.0, -1e9)
@@ -80,14 +84,17 @@ def transformer(p: Any, x: Any) -> Any:
     def heads(x: Any) -> Any:
         return x.reshape(batch, tokens, 4, width // 4).swapaxes(1, 2)
 
-    h = p["e"][x] + p["p"]
-    for i in range(len(p) // 10):
+    def block(h: Any, i: int) -> Any:
         q, k, v = map(heads, jnp.split(norm(h, p[f"g{i}a"], p[f"h{i}a"]) @ p[f"qkv{i}"], 3, 2))
         scores = q @ k.swapaxes(2, 3) * (width // 4) ** -0.5 + mask
         a = (jax.nn.softmax(scores) @ v).swapaxes(1, 2)
         h = h + a.reshape(batch, tokens, width) @ p[f"o{i}"]
         u = jax.nn.gelu(norm(h, p[f"g{i}b"], p[f"h{i}b"]) @ p[f"u{i}"] + p[f"bu{i}"])
-        h = h + u @ p[f"d{i}"] + p[f"bd{i}"]
+        return h + u @ p[f"d{i}"] + p[f"bd{i}"]
+
+    h = p["e"][x] + p["p"]
+    for i in range(len(p) // 10):
+        h = jax.checkpoint(partial(block, i=i))(h) if again else block(h, i)
     return (h @ p["w"]).reshape(batch * tokens, -1)
 
 
@@ -97,9 +104,15 @@ NETWORKS = {
 }  # fmt: skip
 
 
+def function(problem: Problem) -> Callable[[Any, Any], Any]:
+    """The logits of weights and a batch."""
+    network = NETWORKS[problem.network]
+    return partial(network, again=True) if problem.again else network
+
+
 def training(problem: Problem) -> Callable[[], Any]:
     """One step of SGD; it returns the loss."""
-    network = NETWORKS[problem.network]
+    network = function(problem)
 
     def loss_of(p: Any, x: Any, y: Any) -> Any:
         rows = jax.nn.log_softmax(network(p, x))
@@ -123,7 +136,7 @@ def training(problem: Problem) -> Callable[[], Any]:
 def inference(problem: Problem) -> Callable[[], Any]:
     """The logits."""
     p = {n: jnp.asarray(w) for n, w in problem.weights.items()}
-    run, x = jax.jit(NETWORKS[problem.network]), jnp.asarray(problem.x)
+    run, x = jax.jit(function(problem)), jnp.asarray(problem.x)
     return lambda: jax.block_until_ready(run(p, x))
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import miniml as ml
-from benchmarks.networks.problems import LR, Problem
+from benchmarks.networks.problems import LR, Problem, blocks
 from miniml import nn, ops, optim
 
 VERSION = f"miniml {ml.__version__}"
@@ -30,17 +31,20 @@ def lenet(p: Any, x: Any) -> Any:
     return x
 
 
-def resnet(p: Any, x: Any) -> Any:
+def resnet(p: Any, x: Any, again: bool = False) -> Any:
     def norm(x: Any, name: str) -> Any:
         return ops.batch_norm(x, p["g" + name], p["h" + name], training=True)[0]
 
-    x = ops.relu(norm(ops.conv2d(x, p["k"], padding=1), ""))
-    for i in range(3):
+    def block(x: Any, i: int) -> Any:
         stride = 2 if f"s{i}" in p else 1
         y = ops.relu(norm(ops.conv2d(x, p[f"k{i}a"], stride=stride, padding=1), f"{i}a"))
         y = norm(ops.conv2d(y, p[f"k{i}b"], padding=1), f"{i}b")
         x = ops.conv2d(x, p[f"s{i}"], stride=stride) if stride == 2 else x
-        x = ops.relu(x + y)
+        return ops.relu(x + y)
+
+    x = ops.relu(norm(ops.conv2d(x, p["k"], padding=1), ""))
+    for i in range(blocks(p)):
+        x = ml.recompute(partial(block, i=i))(x) if again else block(x, i)
     return ops.mean(x, (2, 3)) @ p["w"] + p["b"]
 
 
@@ -69,23 +73,24 @@ def scanned(p: Any, x: Any) -> Any:
     return ops.reshape(outs, (-1, outs.shape[2])) @ p["w"] + p["c"]
 
 
-def transformer(p: Any, x: Any) -> Any:
+def transformer(p: Any, x: Any, again: bool = False) -> Any:
     batch, tokens = x.shape
     width = p["e"].shape[1]
-    mask = ml.Tensor([[0.0 if j <= i else -1e9 for j in range(tokens)] for i in range(tokens)])
 
     def heads(x: Any) -> Any:
         return ops.transpose(ops.reshape(x, (batch, tokens, 4, width // 4)), (0, 2, 1, 3))
 
-    h = ops.gather(p["e"], x) + p["p"]
-    for i in range(len(p) // 10):
+    def block(h: Any, i: int) -> Any:
         a = ops.layer_norm(h, p[f"g{i}a"], p[f"h{i}a"]) @ p[f"qkv{i}"]
         q, k, v = map(heads, ops.split(a, 3, 2))
-        scores = ops.matmul(q, k, transpose_y=True) * (width // 4) ** -0.5 + mask
-        a = ops.transpose(ops.softmax(scores) @ v, (0, 2, 1, 3))
-        h = h + ops.reshape(a, (batch, tokens, width)) @ p[f"o{i}"]
+        a = ops.scaled_dot_product_attention(q, k, v, is_causal=True)
+        h = h + ops.reshape(ops.transpose(a, (0, 2, 1, 3)), (batch, tokens, width)) @ p[f"o{i}"]
         a = ops.layer_norm(h, p[f"g{i}b"], p[f"h{i}b"])
-        h = h + ops.gelu(a @ p[f"u{i}"] + p[f"bu{i}"], True) @ p[f"d{i}"] + p[f"bd{i}"]
+        return h + ops.gelu(a @ p[f"u{i}"] + p[f"bu{i}"], True) @ p[f"d{i}"] + p[f"bd{i}"]
+
+    h = ops.gather(p["e"], x) + p["p"]
+    for i in range(len(p) // 10):
+        h = ml.recompute(partial(block, i=i))(h) if again else block(h, i)
     return ops.reshape(h @ p["w"], (batch * tokens, -1))
 
 
@@ -95,10 +100,16 @@ NETWORKS = {
 }  # fmt: skip
 
 
+def function(problem: Problem) -> Callable[[Any, Any], Any]:
+    """The logits of weights and a batch."""
+    network = NETWORKS[problem.network]
+    return partial(network, again=True) if problem.again else network
+
+
 def training(problem: Problem) -> Callable[[], Any]:
     """One step of SGD; it returns the loss."""
     p = {name: ml.Parameter(w, name=name) for name, w in problem.weights.items()}
-    network = NETWORKS[problem.network]
+    network = function(problem)
     step = ml.train_step(
         lambda x: network(p, x), nn.CrossEntropyLoss(), optim.SGD(list(p.values()), lr=LR)
     )
@@ -109,7 +120,7 @@ def training(problem: Problem) -> Callable[[], Any]:
 def inference(problem: Problem) -> Callable[[], Any]:
     """The logits."""
     p = {name: ml.Parameter(w, name=name) for name, w in problem.weights.items()}
-    network, x = NETWORKS[problem.network], ml.Tensor(problem.x)
+    network, x = function(problem), ml.Tensor(problem.x)
     run = ml.jit(lambda x: network(p, x))
     return lambda: run(x)
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,13 +19,15 @@ LR = 0.01
 class Problem:
     """One network on one batch. network: the key of the function that computes its logits.
 
-    y: class indices, one for each row of logits.
+    y: class indices, one for each row of logits. again: gradients compute again what is inside the
+    blocks of the network, instead of keeping it.
     """
 
     network: str
     weights: Weights
     x: Array
     y: Array
+    again: bool = False
 
 
 class _Draws:
@@ -71,18 +74,23 @@ def lenet(batch: int) -> Problem:
     return Problem("lenet", weights, draw.images(batch, 1, 28, 28), draw.labels(10, batch))
 
 
-def resnet(batch: int) -> Problem:
-    """A convolution of 16 channels and three residual blocks of 16, 32 and 64, with batch norm."""
-    draw, channels = _Draws(), (16, 16, 32, 64)
-    weights = {"k": draw(16, 3, 3, 3, fan_in=27), "g": ones(16), "h": zeros(16)}
+def resnet(batch: int, channels: Sequence[int] = (16, 16, 32, 64)) -> Problem:
+    """A convolution, and residual blocks that end with so many channels, with batch norm."""
+    draw, first = _Draws(), channels[0]
+    weights = {"k": draw(first, 3, 3, 3, fan_in=27), "g": ones(first), "h": zeros(first)}
     for i, (n, m) in enumerate(itertools.pairwise(channels)):
         weights[f"k{i}a"] = draw(m, n, 3, 3, fan_in=9 * n)
         weights[f"k{i}b"] = draw(m, m, 3, 3, fan_in=9 * m)
         weights |= {f"g{i}a": ones(m), f"h{i}a": zeros(m), f"g{i}b": ones(m), f"h{i}b": zeros(m)}
         if n != m:
             weights[f"s{i}"] = draw(m, n, 1, 1, fan_in=n)
-    weights |= {"w": draw(64, 10), "b": zeros(10)}
+    weights |= {"w": draw(channels[-1], 10), "b": zeros(10)}
     return Problem("resnet", weights, draw.images(batch, 3, 32, 32), draw.labels(10, batch))
+
+
+def blocks(weights: Mapping[str, Any]) -> int:
+    """The number of residual blocks."""
+    return sum(name.startswith("k") and name.endswith("a") for name in weights)
 
 
 def lstm(
@@ -129,3 +137,18 @@ TRAINED: dict[str, Callable[[int], Problem]] = {
     ),
     "transformer 2 x 128, 64 tokens, batch 8": lambda batch: transformer(batch or 8),
 }
+
+
+def again(made: Callable[[int], Problem], batch: int) -> Problem:
+    """The problem, solved with less memory and more time."""
+    return replace(made(batch), again=True)
+
+
+# Those on which memory counts.
+LARGE: dict[str, Callable[[int], Problem]] = {
+    "ResNet-18, 64 images of 32 x 32": lambda batch: resnet(
+        batch or 64, (64, 64, 64, 128, 128, 256, 256, 512, 512)
+    ),
+    "GPT of 6 x 256, 8 texts of 256 tokens": lambda batch: transformer(batch or 8, 256, 256, 6),
+}
+LARGE |= {f"{name}, recomputed": partial(again, made) for name, made in LARGE.items()}

@@ -137,8 +137,8 @@ class Group(ABC):
             out[...] = 0
         if to == self.rank:
             out[...] = x
-        else:
-            self.exchange(x, to, out, source)
+            to = source = None
+        self.exchange(x, to, out, source)
 
     def split(self, color: int, key: int = 0) -> Group:
         """The group of all ranks that give this `color`, in the order of their keys, then ranks.

@@ -150,12 +150,13 @@ class DataLoader(Constructed):
 
     def every_row(self) -> Batches:
         """All rows once, in their own order, those that drop_last leaves out included; of a group,
-        those of the parts that this rank gets."""
-        return self._ahead(np.arange(self.rows), range(-(-self.rows // self.size)), 0)
+        those of the parts that this rank gets, which differ by a row where they cannot be equal,
+        and are left out where they have none."""
+        return self._ahead(np.arange(self.rows), range(-(-self.rows // self.size)), 0, False)
 
-    def _ahead(self, order: Array, numbers: range, epoch: int) -> Batches:
+    def _ahead(self, order: Array, numbers: range, epoch: int, fills: bool = True) -> Batches:
         """Batches of these numbers, made ahead if that is asked for."""
-        calls = self._calls(order, numbers, epoch)
+        calls = self._calls(order, numbers, epoch, fills)
         if not self.workers:
             making = self._making()
             batches = (making(*call) for call in calls)
@@ -164,15 +165,20 @@ class DataLoader(Constructed):
             self._pool = Pool(self.workers, self._making())
         return self._pool.made(calls, max(self.prefetch or 2 * self.workers, self.workers))
 
-    def _calls(self, order: Array, numbers: range, epoch: int) -> Iterator[tuple[Any, ...]]:
-        """The arguments of `Making` for each batch: its rows of arrays, and numbers."""
+    def _calls(
+        self, order: Array, numbers: range, epoch: int, fills: bool
+    ) -> Iterator[tuple[Any, ...]]:
+        """The arguments of `Making` for each batch: its rows of arrays, and numbers. fills: equal
+        parts for all ranks, with rows that count twice."""
         takes = [_taker(leaf) for leaf in self._leaves()[0]]
         rank, ranks = (0, 1) if self.group is None else (self.group.rank, self.group.size)
         for number in numbers:
             rows = order[number * self.size : (number + 1) * self.size]
             if ranks > 1:
-                each = -(-len(rows) // ranks)
-                rows = np.resize(rows, each * ranks)[rank * each : (rank + 1) * each]
+                whole = np.resize(rows, -(-len(rows) // ranks) * ranks) if fills else rows
+                rows = np.array_split(whole, ranks)[rank]
+                if not len(rows):
+                    continue
             yield [take and take(rows) for take in takes], rows, epoch, number * ranks + rank
 
     def _leaves(self) -> tuple[list[Any], Any]:

@@ -1,10 +1,10 @@
 """Export: a compiled program, or a whole training step, as one C file that needs libm alone.
 
 `exporter` compiles and writes the files; `plan` reads a Program's steps as plain data: calls,
-copies, checks and loops on symbolic addresses; `writer` prints a plan as C; `checks` has the C of
-operations that may refuse their inputs, `loops` that of some whose kernel is NumPy's; `quantize`
-puts products of int8 in the place of those by weights; `web` makes a page of a network and its
-training step.
+copies, checks and loops on symbolic addresses; `writer` prints a plan as C; `loops` has the C of
+operations that Python computes, and of those that may refuse their inputs; `quantize` puts
+products of int8 in the place of those by weights; `web` makes a page of a network and its training
+step.
 """
 
 from ..core import hints

@@ -38,8 +38,7 @@ from ..runtime.memory import (
     rounded,
 )
 from ..runtime.program import Program
-from .checks import check_of
-from .loops import loop_of
+from .loops import check_of, loop_of
 
 # --- Plain data -----------------------------------------------------------------------------------
 
@@ -289,7 +288,7 @@ class _Planner:
             yield Run(check, tuple(map(self.address, (*given, *outs))), node, True)
             return
         native = kernel.native
-        if native is None:
+        if native is None or not native.portable:
             yield from self._plain(node)
             return
         given = yield from self._operands(node, kernel.node.strides)
@@ -297,13 +296,16 @@ class _Planner:
         yield from self._calls(node, native, (*given, *outs, *self.memory.scratch(node)))
 
     def _plain(self, node: Node) -> Iterator[Planned]:
-        source = loop_of(node)
-        if source is None:
+        loop = loop_of(node)
+        if loop is None:
             raise _no_c(node)
         given = yield from self._operands(node)
         outs = [self.memory.targets[v] for v in node.outputs]
-        refuses = source.text.startswith("int ")
-        yield Run(source, tuple(map(self.address, (*given, *outs))), node, refuses)
+        at = [*map(self.address, (*given, *outs))]
+        if loop.scratch:
+            at.append(Address(self.arena, self.common.room(loop.scratch)))
+        refuses = loop.text.startswith("int ")
+        yield Run(Source(loop.text, loop.shared), tuple(at), node, refuses)
 
     def _calls(
         self, node: Node, native: NativeKernel, operands: tuple[Array, ...]
@@ -479,9 +481,14 @@ def _moved(target: Address, source: Address, like: Array) -> Move:
 def _no_c(node: Node) -> ExportError:
     """The error for a node whose kernel is Python."""
     names = ", ".join(f"{v.abstract}" for v in node.inputs)
+    why = (
+        "whose kernel is NumPy's; compute it before the call, or with operations that ml.explain "
+        "shows in C"
+    )
+    if "group" in node.attrs:
+        why = f"which {node.attrs['size']} ranks compute; export it where there is one"
     error = ExportError(
-        f"export_c has no C for {node.primitive.name} of {names or 'nothing'}, whose kernel is "
-        "NumPy's; compute it before the call, or with operations that ml.explain shows in C"
+        f"export_c has no C for {node.primitive.name} of {names or 'nothing'}, {why}"
     )
     point_at(error, node.where)
     return error

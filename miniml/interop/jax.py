@@ -197,6 +197,9 @@ class JaxPrimitive:
             callback = self._made[key] = Callback(operator)
         return primitive.unwrap(callback(*xs))
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return to_jax, (self.primitive or self.kind,)
+
     def __repr__(self) -> str:
         return f"to_jax({self.primitive or self.kind.__name__})"
 
@@ -225,6 +228,9 @@ class JaxFunction:
             traced = Traced(self.__name__, self.fn, spec, types)
             found = self._made[key] = traced, Callback(traced.operator)
         return leaves, *found
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return to_jax, (self.fn,)
 
     def __repr__(self) -> str:
         return f"to_jax({self.__name__})"
@@ -263,6 +269,9 @@ class JaxCell:
             )
         state = [jnp.asarray(params[paths[id(p)]]) for p in traced.state]
         return traced.rebuild(callback(*state, *[leaves[i] for i in traced.positions]))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return to_jax, (self.cell,)
 
     def __repr__(self) -> str:
         return f"to_jax({self.__name__})"
@@ -335,6 +344,9 @@ class Imported:
         shapes = [jax.ShapeDtypeStruct(t.shape, t.dtype) for t in types]
         outputs = len(jax.eval_shape(flat, *shapes))
         return _FromJax(self.__name__, flat, len(positions), outputs), results[0]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return from_jax, (self.fn,)
 
     def __repr__(self) -> str:
         return f"from_jax({self.__name__})"

@@ -259,7 +259,8 @@ class Traced:
             for i, tensor in zip(self.positions, tensors, strict=True):
                 given[i] = tensor
             args, named = spec.unflatten(given)
-            found, self.result = optree.tree_flatten(fn(*args, **named), none_is_leaf=True)
+            out = fn(*args, **named)
+            found, self.result = optree.tree_flatten(out, none_is_leaf=out is None)
             bad = next((leaf for leaf in found if not is_result(leaf)), None)
             if bad is not None:
                 raise DTypeError(

@@ -532,6 +532,9 @@ class TorchPrimitive(Opaque):
             library = self._made[key] = Library(self.name, operator, lambda: operator)
         return library.call(library.example, {}, tensors)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return to_torch, (self.primitive or self.kind, self.name)
+
     def __repr__(self) -> str:
         return f"to_torch({self.primitive or self.kind.__name__})"
 
@@ -645,6 +648,9 @@ class TorchFunction(Opaque):
             library = Library(self.name, operator, lambda: operator)
             found = self._made[key] = traced, library
         return found
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return to_torch, (self.fn, self.name)
 
     def __repr__(self) -> str:
         return f"to_torch({self.name})"

@@ -113,6 +113,9 @@ class Imported:
         foreign = _FromTorch(self.name, flat, len(positions), len(flat(*xs)), device)
         return foreign, result[0]
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return from_torch, (self.fn,)
+
     def __repr__(self) -> str:
         return f"from_torch({self.name})"
 
@@ -300,6 +303,17 @@ class TorchCell(Cell):
         held = self.parameters_dict()
         weights = {path: current_trace().stand_in(held[path]) for path in self.paths}
         return self.imported(weights, *args, **named)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Copies and pickles are Cells around a copy of the module, whose memory they share."""
+        return _copied, (self.module, [p.requires_grad for p in self.get_parameters()])
+
+
+def _copied(module: Any, wanted: Sequence[bool]) -> TorchCell:
+    made = TorchCell(module)
+    for parameter, requires_grad in zip(made.get_parameters(), wanted, strict=True):
+        parameter.requires_grad = requires_grad
+    return made
 
 
 def _part(parts: dict[str, Cell], path: str) -> Cell:

@@ -6,6 +6,8 @@ import math
 from typing import Any, ClassVar
 
 from .. import ops
+from ..backends.group import Group, of_several
+from ..core.dtype import float32
 from ..core.errors import ValueRefusedError
 from ..core.options import count, counts, flag, number, probability
 from ..graph.tracing import as_tensor
@@ -28,13 +30,23 @@ class BatchNorm(Cell):
     evaluation the running ones are used. weight (all 1) and bias (all 0) are learnt; running_mean
     (all 0) and running_var (all 1) are Parameters without gradient.
     Source: Ioffe, Szegedy 2015, "Batch normalization".
+
+    group: ranks that train together, as `ml.distributed.init()` gives it: in training, mean and
+    variance are then those of the rows of all ranks, of which each may have other numbers, and the
+    gradient passes through them; by one collective call forward and one backward.
     """
 
     _shown = "{0.num_features}, eps={0.eps}, momentum={0.momentum}"
     _ns: ClassVar[tuple[int, ...]]  # the numbers of axes behind the channels that it takes
     _values: ClassVar[str]
 
-    def __init__(self, num_features: int, eps: float = 1e-5, momentum: float = 0.1):
+    def __init__(
+        self,
+        num_features: int,
+        eps: float = 1e-5,
+        momentum: float = 0.1,
+        group: Group | None = None,
+    ):
         layer = type(self).__name__
         self.num_features = num_features = count(layer, "num_features", num_features)
         self.eps = number(layer, "eps", eps, 0)
@@ -43,6 +55,7 @@ class BatchNorm(Cell):
         self.bias = init.constant((num_features,), 0.0)
         self.running_mean = init.constant((num_features,), 0.0, requires_grad=False)
         self.running_var = init.constant((num_features,), 1.0, requires_grad=False)
+        self.group = of_several(layer, group)
 
     def construct(self, x: Any) -> Any:
         shape = shape_of_images(self, x, self.num_features, *self._ns)
@@ -50,15 +63,44 @@ class BatchNorm(Cell):
             running = (self.running_mean, self.running_var)
             return ops.batch_norm(x, self.weight, self.bias, *running, eps=self.eps)[0]
         count = shape[0] * math.prod(shape[2:])
+        if self.group is not None and count:
+            mean, var, unbiased = _of_ranks(x, count, self.group.name, self.group.size)
+            self._follow(mean, unbiased, 1.0)
+            return ops.batch_norm(x, self.weight, self.bias, mean, var, eps=self.eps)[0]
         if count < 2:
             refuse_shape(self, shape, f"two or more {self._values} per channel in training")
         out, mean, var = ops.batch_norm(x, self.weight, self.bias, training=True, eps=self.eps)
+        self._follow(mean, var, count / (count - 1))
+        return out
+
+    def _follow(self, mean: Any, var: Any, unbiased: float) -> None:
+        """Move the running statistics by those of a batch, of which var is multiplied first."""
         running = self.running_mean, self.running_var
-        shares = self.momentum, self.momentum * (count / (count - 1))
+        shares = self.momentum, self.momentum * unbiased
         moved = _moved(running, (mean, var), 1.0 - self.momentum, shares)
         ops.assign(self.running_mean, moved[0])
         ops.assign(self.running_var, moved[1])
-        return out
+
+    def describe(self) -> str:
+        """BatchNorm2d(num_features, eps=..., momentum=...), and the group."""
+        shown = super().describe()
+        return shown if self.group is None else f"{shown[:-1]}, group={self.group})"
+
+
+@composition
+def _of_ranks(x: Any, count: int, group: str, size: int) -> tuple[Any, Any, Any]:
+    """Mean, biased and unbiased variance of each channel over the `count` values of this rank and
+    those of all others, from the means and variances of each (Chan, Golub, LeVeque 1983)."""
+    axes = (0, *range(2, len(x.shape)))
+    wide = ops.cast(x, float32) if x.dtype.itemsize == 2 else x
+    mean, var = ops.mean(wide, axes), ops.var(wide, axes)
+    own = ops.stack([mean, var, ops.full_like(mean, count)])
+    every = ops.AllGather(group, size)(ops.reshape(own, (1, *own.shape)))
+    means, variances, counts = every[:, 0], every[:, 1], every[:, 2]
+    total = ops.sum(counts, 0)
+    mean = ops.sum(means * counts, 0) / total
+    spread = ops.sum((variances + (means - mean) ** 2) * counts, 0)
+    return mean, spread / total, spread / (total - 1.0)
 
 
 @composition

@@ -47,7 +47,7 @@ from ..backends.product import Product, product_of
 from ..backends.registry import kernel
 from ..backends.signature import ArraySpec
 from ..core import epoch
-from ..core.dtype import DType, bool_, float32, float64, int64, uint64
+from ..core.dtype import DType, bool_, float32, float64, int32, int64, uint64
 from ..core.errors import GraphError
 from ..graph.ir import Graph, Node, Var, in_order
 from ..ops.control import Fused
@@ -353,8 +353,10 @@ _ROW_MAJOR: Layout = MappingProxyType({})
 # The last axes of an anchor's output in memory, by its format: they are one row of its epilogue.
 ROWS: dict[str, dict[str | None, int]] = {
     "MatMul": {None: 1},
+    "ByteMatMul": {None: 1},
     "Conv2D": {None: 2, "CHWN": 3, "NC16HW": 1},
 }
+PRODUCTS = "MatMul", "ByteMatMul"
 
 
 def anchor_of(nodes: Sequence[Node]) -> Node | None:
@@ -370,7 +372,8 @@ def _row(node: Node) -> int:
 def anchors(node: Node) -> bool:
     """True for a convolution, or a product that is neither of vectors nor for the BLAS: it may have
     an epilogue. Its operands are no constants of one element, which are not arrays in the text."""
-    if not _row(node) or node.outputs[0].abstract.dtype not in (float32, float64):
+    dtype = node.outputs[0].abstract.dtype
+    if not _row(node) or dtype not in (float32, float64, int32):
         return False
     if any(map(literal, node.inputs)):
         return False
@@ -378,7 +381,9 @@ def anchors(node: Node) -> bool:
     operands = (*(v.abstract.shape for v in node.inputs), shape)
     if any(0 in s or len(s) < 2 for s in operands):
         return False
-    return node.primitive.name != "MatMul" or not (shape[-1] == 1 or prefers_blas(product(node)))
+    if node.primitive.name == "MatMul":
+        return dtype != int32 and not (shape[-1] == 1 or prefers_blas(product(node)))
+    return True
 
 
 def product(node: Node, layout: Layout = _ROW_MAJOR) -> Product:
@@ -405,7 +410,7 @@ def bakes(body: Graph, var: Var, strides: tuple[int, ...]) -> bool:
     read theirs in row-major order, and their epilogue runs over rows of several axes, which are
     one axis only in some layouts (not of a flipped image)."""
     anchor = anchor_of(body.nodes)
-    if anchor is None or anchor.primitive.name == "MatMul":
+    if anchor is None or anchor.primitive.name in PRODUCTS:
         return True
     if var in anchor.inputs:
         return False
@@ -423,7 +428,7 @@ def anchored(
     program, sums = tail(body, anchor, layout)
     x, y = (body.inputs.index(v) for v in anchor.inputs)
     dtype, node = anchor.outputs[0].abstract.dtype, typed(anchor)
-    if anchor.primitive.name == "MatMul":
+    if anchor.primitive.name in PRODUCTS:
         made = product(anchor, layout)
         text, shared = epilogue(program, sums, made.m)
         parts = made, dtype, text, (x, y), shared

@@ -25,6 +25,7 @@ from ..backends.cc.native import (
     call_back,
     copy,
     copy_bounded,
+    is_strided,
     made_usable,
     native_run,
     note_times,
@@ -51,6 +52,7 @@ def write(
     threads: int = 0,
     marks: Marks | None = None,
     whole: bool = False,
+    copies: bool = False,
 ) -> Function:
     """Compile the steps to a function.
 
@@ -58,14 +60,15 @@ def write(
     the memory already. filled: the outputs that it fills, as arrays among its arguments, instead of
     returning them. threads: the most that a native kernel may use; 0 for all. marks: notes when
     each step was done, if given. whole: the steps are a part of control flow, to be one native run
-    if they can, which calls back into Python for kernels that are not in C.
+    if they can, which calls back into Python for kernels that are not in C. copies: C copies the
+    outputs that are views, also where no kernel is in C.
     """
-    copies = sum(isinstance(step, Copy) for step in steps.compute)
+    count = sum(isinstance(step, Copy) for step in steps.compute)
     given = [f"x{i}" for i in range(len(inputs or ()))]
     targets = [f"y{i}" for i in range(len(filled))]
-    made = [f"out{i}" for i in range(copies - len(filled))]
+    made = [f"out{i}" for i in range(count - len(filled))]
     received = _received(steps, [*targets, *made], memory)
-    native = whole or has_native((*steps.compute, *steps.publish))
+    native = whole or copies or has_native((*steps.compute, *steps.publish))
     natives = Natives(memory, inputs or (), received, whole) if native else None
     parts, publish = joined(steps, [*targets, *made], natives)
     writer = _Writer(memory, received, made, threads, marks)
@@ -503,8 +506,9 @@ class RunOfCalls:
 
     @property
     def launches(self) -> bool:
-        """True if any of the calls is a kernel: copies alone are as well made by Python."""
-        return any(call.kernel != "copy" for call in self.calls)
+        """True if any of the calls is a kernel, or a copy of what has other strides: other copies
+        alone are as well made by Python."""
+        return any(call.kernel != "copy" or is_strided(call) for call in self.calls)
 
     def parts(self, always: bool = False) -> Sequence[Part]:
         """The run, or its steps where it launches nothing. always: the run all the same."""
@@ -541,7 +545,8 @@ class Natives:
 
     received: the outputs that are computed where the caller gets them, with their names. used: the
     inputs, with the names of their arguments, that runs read; these must be dense, as the outputs
-    are. calls_back: as `whole` in `write`.
+    are. calls_back: as `whole` in `write`. _uncopied: values that a reshape has to copy and only
+    the caller gets, and what it reshapes, which is copied there at once.
     """
 
     def __init__(
@@ -556,6 +561,11 @@ class Natives:
         self._inputs = set(inputs)
         self._names = {**received, **{var: f"x{i}" for i, var in enumerate(inputs)}}
         self._addresses: dict[Var, _Address] = {}
+        self._uncopied: dict[Var, _Address] = {}
+        self._bound = {*memory.arrays}
+        buffers = memory.buffers
+        self._read = {v for node in buffers.order.order for v in node.inputs}
+        self._read |= {*buffers.staged, *(v for _, v in buffers.order.writes)}
         for var in self._names:
             if var not in memory.arrays:
                 like = np.empty(var.abstract.shape, var.abstract.dtype)
@@ -566,23 +576,33 @@ class Natives:
         array = self.memory.arrays.get(var)
         return self._addresses.get(var) if array is None else _Address(array)
 
-    def _follow(self, view: View) -> None:
-        """Find the address of a view of an input, unless it needs a copy or is a user's."""
+    def _follow(self, view: View, run: RunOfCalls) -> list[Call]:
+        """Find the address of a view of an input, unless it is a user's; the calls for what only a
+        copy can be."""
         node, kernel = view.node, view.kernel
         given = [address for v in node.inputs if (address := self.address(v)) is not None]
         if len(given) < len(node.inputs) or not kernel.entry.built_in:
-            return
+            return []
         seen, copied = self.device.seen(kernel.function, [a.layout for a in given])
-        of = given[kernel.entry.view or 0]
-        if of.base is not None and not copied:
-            offset = start_of(seen) - start_of(of.layout) + of.offset if seen.size else 0
-            self._addresses[node.outputs[0]] = _Address(seen, of.base, offset)
+        of, out = given[kernel.entry.view or 0], node.outputs[0]
+        if copied and seen.size:
+            return self._reshaped(out, of, self.memory.dense(out), run)
+        offset = start_of(seen) - start_of(of.layout) + of.offset if seen.size else 0
+        self._addresses[out] = _Address(seen, of.base, offset)
+        return []
+
+    def _reshaped(self, out: Var, of: _Address, target: Array, run: RunOfCalls) -> list[Call]:
+        """The copy of a value that a reshape has to make; none where only the caller gets it."""
+        self._addresses[out] = _Address(read_only(target))
+        if out not in self._read:
+            self._uncopied[out] = of
+            return []
+        self.memory.arrays[out] = read_only(target)
+        return [copy(target, self._operand(of, run), of.layout)]
 
     def add(self, step: Step, run: RunOfCalls, out: str = "") -> bool:
         """Add the step's calls to a run; False if it cannot be native. out: the name of the array
         that a Copy fills."""
-        if isinstance(step, View):
-            self._follow(step)
         calls = self._calls(step, run, out)
         if calls is None:
             return False
@@ -599,10 +619,10 @@ class Natives:
                 return self._launch(node, kernel, run)
             case View(node) if node in self.memory.copies:
                 target, array = self.memory.copies[node]
-                return [copy(target, array, array)]
+                return self._reshaped(node.outputs[0], _Address(array), target, run)
             case View(node):
-                found = self.address(node.outputs[0])
-                return None if found is None else []
+                calls = [] if node.outputs[0] in self._bound else self._follow(step, run)
+                return None if self.address(node.outputs[0]) is None else calls
             case Copy(source) if source not in self._inputs and self._names.get(source) == out:
                 return []
             case Copy(source):
@@ -651,7 +671,7 @@ class Natives:
         return run.argument(self._names[var]) if array is None else array
 
     def _copy(self, target: Array | Moving, source: Var, run: RunOfCalls) -> list[Call] | None:
-        address = self.address(source)
+        address = self._uncopied.get(source) or self.address(source)
         if address is None:
             return None
         return [copy(target, self._operand(address, run), address.layout)]

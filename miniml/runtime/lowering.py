@@ -44,6 +44,7 @@ from ..ops.shape import Slice
 from .formats import formats
 from .fuse import fuse
 from .launch import in_c, native, prepare, select
+from .narrow import narrow
 from .nest import in_parts, kind_of
 
 
@@ -763,7 +764,9 @@ def too_small(graph: Graph, target: Target) -> bool:
     if NATIVE not in target.providers:
         return False
     calls = (n for n in graph.nodes if kind_of(n) not in ("view", "window", "created"))
-    numpy = target.without(NATIVE)
+    numpy, given = target.without(NATIVE), graph.inputs
+    if any(v.abstract.size > ELEMENTS and v not in given for v in graph.outputs):
+        return False  # of views NumPy would copy it element by element
     return all(i < CALLS and _small(n, numpy) for i, n in enumerate(calls))
 
 
@@ -778,6 +781,7 @@ def _small(node: Node, numpy: Target) -> bool:
 
 LOWERING = add_stage(
     (
+        Pass("narrow", narrow),
         Pass("legalize", legalize),
         Pass("decompose", decompose),
         Pass("movement", movement),

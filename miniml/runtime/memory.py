@@ -10,7 +10,7 @@ at every call.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
 from typing import Any, Literal, NamedTuple, TypeVar
@@ -68,15 +68,17 @@ def assign_buffers(
     device: str,
     reuse: bool,
     direct: Sequence[Var] = (),
+    copied: Collection[Node] = (),
 ) -> BufferAssignment:
     """Decide where each value of a scheduled graph lives and plan the arena.
 
     reuse: kernels may overwrite inputs that nothing reads later. direct: outputs that kernels may
-    write into arrays of the caller.
+    write into arrays of the caller. copied: views that no strides can describe.
     """
-    buffers = BufferAssignment(graph, prepared, order)
+    inside = frozenset(n for n in copied if n.outputs[0] not in graph.outputs)
+    buffers = BufferAssignment(graph, prepared, order, inside)
     held = _given(buffers, device)
-    reads = _last_reads(graph, prepared, order)
+    reads = _last_reads(buffers)
     targets = donations(graph, order, prepared, held) if order.updates else {}
     targets |= _blocks(order, prepared, reads, targets)
     for var in direct:
@@ -98,7 +100,9 @@ def assign_buffers(
 class BufferAssignment:
     """Assignment of a scheduled graph's values to memory, and the writes of state without a copy.
 
-    allocation: of every Var. whole: Vars that a node computed, rather than views of them. donated:
+    copied: views that are copies, in memory of their own; those of which the caller alone gets the
+    elements are not. allocation: of every Var. whole: Vars that a node computed, rather than views
+    of them. donated:
     Vars computed straight into the buffer of their parameter. staged: old values of parameters that
     are written to other parameters, each with the Var that keeps it while its own parameter is
     overwritten. workspaces: scratch memory of each node's kernel. offsets: in the arena, by `plan`.
@@ -107,6 +111,7 @@ class BufferAssignment:
     graph: Graph
     prepared: Mapping[Node, BoundKernel]
     order: Schedule
+    copied: frozenset[Node] = frozenset()
     allocation: dict[Var, Allocation] = field(default_factory=dict)
     whole: set[Var] = field(default_factory=set)
     donated: set[Var] = field(default_factory=set)
@@ -114,6 +119,10 @@ class BufferAssignment:
     workspaces: dict[Node, list[tuple[Allocation, ArraySpec]]] = field(default_factory=dict)
     plan: Plan = field(default_factory=lambda: Plan((), 0, 0))
     offsets: dict[Allocation, int] = field(default_factory=dict)
+
+    def view(self, node: Node) -> int | None:
+        """The input that a node's output shares its memory with, if there is one."""
+        return None if node in self.copied else self.prepared[node].entry.view
 
     def computed_in_parameter(self, var: Var) -> bool:
         """True for a new value, or a view of one, that was computed in a parameter's buffer."""
@@ -163,17 +172,15 @@ def _given(buffers: BufferAssignment, device: str) -> dict[int, Allocation]:
     return held
 
 
-def _last_reads(
-    graph: Graph, prepared: Mapping[Node, BoundKernel], order: Schedule
-) -> dict[Var, int]:
+def _last_reads(buffers: BufferAssignment) -> dict[Var, int]:
     """The last step at which a Var, or a view of it, is read; past the end if it is kept."""
     last: dict[Var, int] = {}
-    steps = order.order
-    for var in (*graph.outputs, *(v for _, v in order.writes)):
+    steps = buffers.order.order
+    for var in (*buffers.graph.outputs, *(v for _, v in buffers.order.writes)):
         last[var] = len(steps)
     for step in range(len(steps) - 1, -1, -1):
         node = steps[step]
-        view = prepared[node].entry.view
+        view = buffers.view(node)
         through = last.get(node.outputs[0], step) if view is not None else step
         for i, var in enumerate(node.inputs):
             until = through if i == view else step
@@ -221,9 +228,9 @@ def _assign(
     targets: dict[Var, Allocation],
     reuse: bool,
 ) -> None:
-    kernel, allocation = buffers.prepared[node], buffers.allocation
-    if kernel.entry.view is not None:
-        allocation[node.outputs[0]] = allocation[node.inputs[kernel.entry.view]]
+    kernel, allocation, view = buffers.prepared[node], buffers.allocation, buffers.view(node)
+    if view is not None:
+        allocation[node.outputs[0]] = allocation[node.inputs[view]]
         return
     scratch = [(_in_arena(w.shape, w.dtype, step), w) for w in kernel.workspace]
     if scratch:
@@ -632,6 +639,11 @@ class Memory:
         """Make a view, once; a reshape that cannot be one is copied."""
         kernel = self.buffers.prepared[node]
         given = [self.arrays[v] for v in node.inputs]
+        if node in self.buffers.copied:
+            (out,), source = node.outputs, given[kernel.entry.view or 0]
+            self._fill(out)
+            self.copies[node] = self.targets[out].reshape(source.shape), source
+            return
         seen, copied = self.device.seen(kernel.function, given)
         self.arrays[node.outputs[0]] = read_only(seen)
         if copied and seen.size:

@@ -107,19 +107,20 @@ class TimedCall(NamedTuple):
 
 def observed(
     buffers: BufferAssignment, device: Device, settings: Settings, filled: Sequence[Var],
-    checks: Sequence[LookAt], values: bool,
+    checks: Sequence[LookAt], copies: bool, values: bool,
 ) -> Executable:  # fmt: skip
     """The kernels of a Program, run one by one for watchers: those of `Executable.by`.
 
-    values: they see arrays, so with these buffers no kernel overwrites its inputs, and none runs
-    after the last check.
+    copies: as of `write`. values: they see arrays, so with these buffers no kernel overwrites its
+    inputs, and none runs after the last check.
     """
     by: list[Any] = []
     before = [_showing("before", device, by)] if values else []
     after = [*checks, *([_showing("after", device, by)] if values else [])]
     marks, memory, graph = Marks(device), Memory(buffers, device), buffers.graph
     made = steps(buffers, before, after)
-    executor = write(made, memory, graph.name, graph.inputs, filled, settings.threads, marks)
+    threads = settings.threads
+    executor = write(made, memory, graph.name, graph.inputs, filled, threads, marks, copies=copies)
     return executable_of(executor, settings, marks, by)
 
 

@@ -144,7 +144,8 @@ class Program:
         memory where that is possible."""
         order = schedule(self.graph, self.prepared, watched)
         name, outputs = self.device.name, self._outputs_in_place() if direct else ()
-        return order, assign_buffers(self.graph, self.prepared, order, name, not watched, outputs)
+        given = self.graph, self.prepared, order, name, not watched, outputs, self._copied
+        return order, assign_buffers(*given)
 
     def _outputs_in_place(self) -> Sequence[Var]:
         """The outputs that may be computed in arrays of the caller, or that it receives: users'
@@ -192,7 +193,10 @@ class Program:
         self._objects = sharing.objects  # of kernels that programs for other sizes resize
         natives = [p.native for p in self.prepared.values() if p.native is not None]
         sources = [native.source for native in natives if native.source is not None]
-        if sources or self._in_c:
+        made = {v: p for n, p in self.prepared.items() for v in n.outputs}
+        viewed = (v for v in self.graph.outputs if v in made and made[v].entry.view is not None)
+        self._copies = in_c(self.target) and any(viewed)
+        if sources or self._in_c or self._copies:
             try:
                 load_with_services(sources)
             except (CompileError, DeviceError) as error:
@@ -200,13 +204,14 @@ class Program:
                 self._lower(graph, target.without(NATIVE))
 
     def _prepare_all(self, sharing: Sharing) -> None:
-        layouts = Layouts(self.graph) if in_c(self.target) else None
+        layouts, strided = Layouts(self.graph), in_c(self.target)
         for node in self.graph.nodes:
             kept, like = sharing.kernel(node)
-            strides = () if layouts is None else tuple(map(layouts.strides, node.inputs))
+            strides = tuple(map(layouts.strides, node.inputs)) if strided else ()
             self.prepared[node] = kept or self._prepare(node, strides, like)
-            if layouts is not None:
+            if self.target.home == "cpu":
                 layouts.follow(node, self.prepared[node])
+        self._copied = layouts.copied
 
     def _prepare(
         self, node: Node, strides: Sequence[Strides], like: BoundKernel | None
@@ -245,7 +250,9 @@ class Program:
             memory, graph = Memory(self.buffers, self.device), self.graph
             threads = self.settings.threads
             steps, filled, in_c = self.steps, self.filled, self._in_c and self._direct
-            executor = write(steps, memory, graph.name, graph.inputs, filled, threads, whole=in_c)
+            executor = write(
+                steps, memory, graph.name, graph.inputs, filled, threads, None, in_c, self._copies
+            )
         else:
             memory = Memory(self.buffers, self.device, own_inputs=True)
             executor = CudaGraph(self.steps, memory, self.graph, self.capture)
@@ -265,7 +272,8 @@ class Program:
             executor = self._executor()
             runs = executor.native_runs if isinstance(executor, Function) else 0
             calls = "one call" if runs == 1 else f"{runs} calls"
-            return f"kernels in C: {kernels}, in {calls}" if runs else ""
+            what = f"kernels in C: {kernels}" if kernels else "copies in C"
+            return f"{what}, in {calls}" if runs else ""
         if self.capture.why_not:
             return f"launched one by one: {self.capture.why_not}"
         return "launched one by one at the first call, as one CUDA graph from then on"
@@ -345,7 +353,8 @@ class Program:
     def _observed(self, values: bool) -> Executable:
         """An executable for watchers; values: they see arrays."""
         buffers = self.arranged(True)[1] if values else self.buffers
-        return observed(buffers, self.device, self.settings, self.filled, self.checks, values)
+        given = self.settings, self.filled, self.checks, self._copies
+        return observed(buffers, self.device, *given, values)
 
     def _resized(self, executable: Executable, arrays: tuple[Array, ...]) -> list[Array]:
         """Run once, with shared kernels resized to this program's sizes."""
@@ -440,7 +449,8 @@ def _end_threads() -> None:
 class Layouts:
     """Strides of views of a program's own memory, followed while its kernels are prepared in order.
 
-    Inputs and outputs, which are the caller's arrays, may have other strides at each call.
+    Inputs and outputs, which are the caller's arrays, may have other strides at each call. copied:
+    the views that no strides can describe.
     """
 
     def __init__(self, graph: Graph):
@@ -448,6 +458,7 @@ class Layouts:
         self._arrays: dict[Var, Array] = {p: parameter._data for parameter, p in graph.state}
         self._arrays |= {v: np.asarray(v.abstract.value) for v in graph.constants}
         self._views: set[Var] = set()
+        self.copied: set[Node] = set()
 
     def follow(self, node: Node, kernel: BoundKernel) -> None:
         """Apply a view to arrays that stand in for its inputs; the result of a user's view stays
@@ -458,10 +469,23 @@ class Layouts:
         if node.inputs[view] in self._unknown or not kernel.entry.built_in:
             self._unknown.add(out)
             return
-        seen, copied = CPU().seen(kernel.function, [self._array(v) for v in node.inputs])
-        if not copied:
+        seen = self._seen(node, kernel)
+        if seen is None:
+            self.copied.add(node)
+        else:
             self._arrays[out] = seen
             self._views.add(out)
+
+    def _seen(self, node: Node, kernel: BoundKernel) -> Array | None:
+        """The view of arrays that stand in for the inputs; None if it has to be a copy."""
+        given = [self._array(v) for v in node.inputs]
+        if type(node.primitive).view == "reshape":  # asked without a copy, which is as large as x
+            try:
+                return given[0].reshape(node.outputs[0].abstract.stored, copy=False)
+            except ValueError:
+                return None
+        seen, copied = CPU().seen(kernel.function, given)
+        return None if copied and seen.size else seen
 
     def strides(self, var: Var) -> Strides:
         """The strides of a view in elements; None where it is in row-major order, or unknown."""

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from io import BytesIO
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Literal, Protocol
+from typing import Any, ClassVar, Literal, Protocol
 
 from ..core.errors import CheckpointError, MinimlError
 from ..core.files import PathLike, short, writable, write
@@ -40,6 +40,7 @@ class Run(Protocol):
     batches: int | None  # in an epoch, if known
     steps: int
     stopped: bool
+    rank: int  # of a group, 0 without one
 
     def stop(self) -> None:
         """End the run after this epoch."""
@@ -49,9 +50,12 @@ class Callback(Constructed):
     """Base of callbacks; a subclass defines the methods that it needs.
 
     state: plain numbers and arrays, which are saved with the run and restored when it resumes.
+    rank_0_only: with a group a callback is called on all ranks, with equal rows; a class that sets
+    this to True, as it shows or writes something, is called on rank 0 alone.
     """
 
     state: Mapping[str, Any] = MappingProxyType({})
+    rank_0_only: ClassVar[bool] = False
 
     def on_start(self, run: Run) -> None:
         """Before the first step, also of a resumed run."""
@@ -151,10 +155,11 @@ class SaveBest(_Best):
 
     def on_start(self, run: Run) -> None:
         super().on_start(run)
-        writable(self.path, CALLS)
+        if not run.rank:
+            writable(self.path, CALLS)
 
     def on_epoch(self, run: Run, row: Row) -> None:
-        if self.improved(run, row):
+        if self.improved(run, row) and not run.rank:
             save_checkpoint(run.model.net, self.path)
 
 
@@ -191,6 +196,8 @@ class Log(Callback):
     The file is written atomically. A resumed run keeps the lines of the epochs that are done; one
     from the start begins the file anew.
     """
+
+    rank_0_only = True
 
     def __init__(self, path: PathLike) -> None:
         self.path, self._rows = Path(path), list[Row]()
@@ -249,6 +256,8 @@ def shown(row: Row) -> str:
 
 class _Progress(Callback):
     """Base of progress displays: says so if a resumed run has nothing left to train."""
+
+    rank_0_only = True
 
     def on_start(self, run: Run) -> None:
         if run.stopped or run.epoch >= run.epochs:
@@ -315,6 +324,8 @@ class LivePlot(Callback):
     Outside of a notebook it says so, once, and does nothing. MinimlError where matplotlib is not
     installed.
     """
+
+    rank_0_only = True
 
     def __init__(self, seconds: float = 1.0) -> None:
         try:
@@ -408,6 +419,8 @@ class TensorBoard(Callback):
     each number of its row; all by the number of steps. A resumed run replaces what was
     written after the step from which it resumes. MinimlError where tensorboardX is not installed.
     """
+
+    rank_0_only = True
 
     def __init__(self, folder: PathLike) -> None:
         try:

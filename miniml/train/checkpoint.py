@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from ..backends.group import Group
 from ..backends.machine import get_device
 from ..core.access import Access, uninterrupted
 from ..core.dtype import DType, bool_, canonical, float64, int64
@@ -117,6 +118,18 @@ def _apply(obj: Any, entries: Mapping[str, Any], arrays: Mapping[str, Array]) ->
         write_all("load_checkpoint", parameters)
         if others:
             obj.update({keys[name]: value for name, value in others.items()})
+
+
+def spread_checkpoint(obj: Any, group: Group) -> None:
+    """Give `obj`, as for `save_checkpoint`, on all ranks of a group the values that it has on rank
+    0; DistributedError where it has other entries there."""
+    entries = _entries_of(obj)
+    arrays = _gather(entries)
+    for name, array in arrays.items():
+        group.agree(f"loading {short(name)}, {_type(_spec_of(array))}")
+        group.spread(array, 0)
+    if group.rank:
+        _apply(obj, entries, arrays)
 
 
 def names_below(prefix: str, path: PathLike) -> list[str]:

@@ -15,9 +15,16 @@ from typing import Any
 import numpy as np
 import optree
 
+from ..backends.group import Group, Self, of_several
 from ..core import options
 from ..core.access import uninterrupted
-from ..core.errors import CheckpointError, MinimlError, OutOfRangeError, ShapeError
+from ..core.errors import (
+    CheckpointError,
+    MinimlError,
+    OutOfRangeError,
+    ShapeError,
+    ValueRefusedError,
+)
 from ..core.files import PathLike, short
 from ..core.hints import Constructed, hides_frames, renamed
 from ..core.options import brief
@@ -29,6 +36,7 @@ from ..nn import Cell, NLLLoss
 from ..optim import LossScale, Optimizer
 from ..runtime.jit import jit
 from .metrics import Metric, Row, named
+from .ranks import Ranks, leaves, rows_in
 from .step import OwnStep, TrainStep, parted
 from .weights import Weighted, weights_of_rows
 
@@ -47,18 +55,23 @@ class Learner(Constructed):
         metrics: Metrics = (),
         clip: float | None = None,
         loss_scale: LossScale | None = None,
+        group: Group | None = None,
     ) -> None:
         self.net, self.loss = net, loss
+        self.group = of_several("Model", group)
+        self.ranks = Ranks(self.group or Self())
         _check_parts(net, loss)
         self._heads, self.metrics = _by_head(metrics)
         self._taken = {"loss", "epoch", "seconds", *(metric.name for metric in self.metrics)}
         learnt = _WithOutput(loss) if self.metrics else loss
         self._step: TrainStep | None = None
         if optimizer is not None:
-            self._plain = TrainStep(net, learnt, optimizer, clip, loss_scale)
+            self._plain = TrainStep(net, learnt, optimizer, clip, loss_scale, self.group)
             self._step = self._plain
+            self.ranks = self._plain.ranks or self.ranks
         if optimizer is not None and type(self).training_step is not Learner.training_step:
-            self._step = OwnStep(self.training_step, net, learnt, optimizer)
+            ranks = self._plain.ranks
+            self._step = OwnStep(self.training_step, net, learnt, optimizer, ranks)
         self._predicted = jit(net)
         self._evaluated = jit(_Evaluated(net, loss))
         self._weighted: dict[Any, Any] = {}
@@ -85,7 +98,9 @@ class Learner(Constructed):
 
         It updates parameters, by `self.optimizer[0].update(gradients)`, and returns the loss or
         (loss, aux), aux a dict of numbers for the rows; with metrics (loss, (output, aux)). This
-        one, which an override may call, is `train_step`; clip and loss_scale are its alone.
+        one, which an override may call, is `train_step`; clip and loss_scale are its alone. With a
+        group an override averages gradients, loss and aux itself, as by
+        `ml.distributed.all_reduce(gradient, "mean", self.group)`.
         """
         return self._plain(x, *labels)
 
@@ -102,8 +117,8 @@ class Learner(Constructed):
             loss: Cell = Weighted(self.loss, classes, rows)
             learnt = _WithOutput(loss) if self.metrics else loss
             plain = self._plain
-            step = TrainStep(self.net, learnt, plain.optimizer, plain.clip, plain.loss_scale)
-            self._weighted[classes, rows] = step
+            options = plain.clip, plain.loss_scale, self.group
+            self._weighted[classes, rows] = TrainStep(self.net, learnt, plain.optimizer, *options)
         return self._weighted[classes, rows]  # type: ignore[no-any-return]
 
     @property
@@ -128,10 +143,13 @@ class Learner(Constructed):
 
         sample_weight: of arrays, the weight of each row (N,): the loss is the sum of the weighted
         losses of rows over their number; metrics count all rows alike.
+
+        With a group all ranks call it, each computes a part of the rows, and all get the result of
+        all rows. Batches that are no DataLoader's are each rank's own.
         """
         weighs = sample_weight is not None
         data, labels = with_weights("evaluate", data, labels, sample_weight)
-        data = in_batches("evaluate", data, labels, batch_size, 256)
+        data = in_batches("evaluate", data, labels, batch_size, 256, group=self.group)
         check_batches("evaluate", data, 1)
         check_labels(self.net, self.loss, data)
         total, rows, sums, aux = 0.0, 0, self.zeros(), dict[str, float]()
@@ -144,10 +162,10 @@ class Learner(Constructed):
                 total, rows = total + float(loss) * count, rows + count
                 aux = self.added(aux, beside, count)
                 self.count(sums, out, own[:-1] if weighs else own)
-        if not rows:
+        found = self.ranks.summed("evaluate", {"rows": rows, **self.counted(total, aux, sums)})
+        if not found["rows"]:
             raise MinimlError("evaluate got no batches; give data with at least one")
-        means = {name: value / rows for name, value in aux.items()}
-        return {"loss": total / rows, **means, **self.results(sums)}
+        return self.means(found, float(found["rows"]))
 
     def _weighted_evaluation(self) -> Callable[..., Any]:
         if "evaluate" not in self._weighted:
@@ -161,7 +179,8 @@ class Learner(Constructed):
 
         x: an array, a tuple of several inputs, or any tree of tuples and dicts of arrays with
         equally many rows; `batch_size` of these at a time are computed. ShapeError for inputs of
-        unequal lengths, and for several batches whose outputs have no row for each.
+        unequal lengths, and for several batches whose outputs have no row for each. With a group
+        all ranks call it with the same x, each computes a part of the rows, and all get all.
         """
         if isinstance(x, DataLoader):
             raise MinimlError(
@@ -169,15 +188,18 @@ class Learner(Constructed):
             )
         inputs: Any = optree.tree_map(_array, x, is_leaf=lambda node: isinstance(node, list))
         rows = _rows_of_inputs(inputs)
-        count = max(min(options.count("predict", "batch_size", batch_size), rows), 1)
+        first, end = self.ranks.part_of(rows)
+        count = max(min(options.count("predict", "batch_size", batch_size), end - first), 1)
         outs: list[Any] = []
         with evaluating(self.net):
-            for start in range(0, max(rows, 1), count):
-                part: Any = optree.tree_map(lambda a, at=start: a[at : at + count], inputs)
+            for start in range(first, max(end, first + 1), count):
+                own = slice(start, min(start + count, end))
+                part: Any = optree.tree_map(lambda a, own=own: a[own], inputs)
                 outs.append(self._predicted(*inputs_of(part)))
-        if len(outs) > 1:
+        if len(outs) > 1 or end - first < rows:
             _check_rows(outs[0], count)
-        return optree.tree_map(lambda *parts: np.concatenate([*map(_array, parts)]), *outs)
+        found = optree.tree_map(lambda *parts: np.concatenate([*map(_array, parts)]), *outs)
+        return self.ranks.joined("predict", found, rows)
 
     def zeros(self) -> list[Array]:
         """Sums of the metrics before the first batch."""
@@ -216,9 +238,17 @@ class Learner(Constructed):
             )
         return loss, *beside
 
-    def results(self, sums: list[Array]) -> Row:
-        """The values of the metrics, by name."""
-        return {m.name: m.result(total) for m, total in zip(self.metrics, sums, strict=True)}
+    def counted(self, total: float, aux: Mapping[str, float], sums: list[Array]) -> dict[str, Any]:
+        """Sums of the loss, of aux and of the metrics, by names that tell them apart."""
+        found = {"loss": total, **{f"aux.{name}": value for name, value in aux.items()}}
+        metrics = zip(self.metrics, sums, strict=True)
+        return found | {f"metric.{metric.name}": own for metric, own in metrics}
+
+    def means(self, found: Mapping[str, Array], count: float) -> Row:
+        """The loss, aux and the metrics of such sums, the first two divided by count."""
+        names = [name for name in found if name.startswith("aux.")]
+        row = {name.removeprefix("aux."): float(found[name]) / count for name in ("loss", *names)}
+        return row | {m.name: m.result(found[f"metric.{m.name}"]) for m in self.metrics}
 
 
 class _WithOutput(Cell):
@@ -399,9 +429,11 @@ def in_batches(
     batch_size: int | None,
     default: int,
     seed: int | None = None,
+    group: Group | None = None,
 ) -> Any:
     """The data in batches: arrays by a DataLoader, by default of so many rows each; what is in
-    batches already as it is, which MinimlError refuses beside labels and a batch_size."""
+    batches already as it is, which MinimlError refuses beside labels and a batch_size, and where a
+    DataLoader has another group."""
     arrays = isinstance(data, (tuple, Mapping)) or hasattr(data, "__array__")
     if not labels and not arrays:
         if batch_size is not None:
@@ -409,11 +441,8 @@ def in_batches(
                 f"{who} got batch_size={brief(batch_size)} beside a {type(data).__name__}, which "
                 "has batches of its own; give arrays, as (x, y), or leave it out"
             )
-        if isinstance(data, DataLoader) and data.group is not None:
-            raise MinimlError(
-                f"{who} got a DataLoader of {data.group}, whose ranks it would train apart; give "
-                "the group to ml.train_step, in a loop of your own, and to no Model"
-            )
+        if isinstance(data, DataLoader):
+            _check_group(who, data.group, group)
         return data
     if isinstance(data, (DataLoader, Iterator)):
         raise MinimlError(
@@ -427,8 +456,37 @@ def in_batches(
     except MinimlError as error:
         error.add_note(f"{who} of arrays, as (x, y), makes a DataLoader of them")
         raise
-    loader.size = min(size, loader.rows)
+    loader.size, loader.group = min(size, loader.rows), group
     return loader
+
+
+def in_equal_parts(who: str, data: Any, batch_size: int | None) -> Any:
+    """The data, with batches that their ranks can divide: fewer rows where nobody asked for a
+    number, else ValueRefusedError."""
+    if isinstance(data, DataLoader) and data.group is not None and data.size % data.group.size:
+        ranks = data.group.size
+        if batch_size is not None or data.size < ranks:
+            raise ValueRefusedError(
+                f"{who} got batches of {data.size} rows, which {ranks} ranks cannot divide in "
+                f"equal parts; give batch_size= a multiple of {ranks}"
+            )
+        data.size -= data.size % ranks
+    return data
+
+
+def _check_group(who: str, of_data: Group | None, own: Group | None) -> None:
+    """MinimlError for a DataLoader whose batches other ranks share than those that train."""
+    if of_data is own:
+        return
+    if own is None:
+        raise MinimlError(
+            f"{who} got a DataLoader of {of_data}, whose ranks it would train apart; give the "
+            "group to the Model as well, as in Model(..., group=group)"
+        )
+    raise MinimlError(
+        f"{who} got a DataLoader of {of_data or 'no group'}, and the Model has {own}: each rank "
+        "would learn from all rows of each batch; make it as DataLoader(..., group=group)"
+    )
 
 
 def check_batches(who: str, data: Any, epochs: int) -> None:
@@ -485,37 +543,17 @@ def inputs_of(x: Any) -> tuple[Any, ...]:
 
 
 def rows_of(batch: Sequence[Any]) -> int:
-    """The rows of a batch (x, *labels): the extent of axis 0 that all leaves of its labels have,
-    since a loss is the mean over these; where there are none, or they differ, that of x."""
-    x, *labels = batch
-    trees: tuple[Any, Any] = tuple(labels), x
-    for tree in trees:
-        extents = set(_extents(tree))
-        if len(extents) == 1:
-            return extents.pop()
-    shapes = [np.shape(leaf) for tree in (x, *labels) for leaf in _leaves(tree)]
+    """The rows of a batch (x, *labels) by which evaluate weights it; ShapeError where neither the
+    labels nor the inputs agree on them."""
+    rows = rows_in(batch)
+    if rows is not None:
+        return rows
+    shapes = [np.shape(leaf) for tree in batch for leaf in leaves(tree)]
     raise ShapeError(
         f"evaluate weights batches with their rows, and got one of shapes {shapes}, in which "
         "neither the labels nor the inputs agree on the extent of axis 0; give the labels with the "
         "rows first"
     )
-
-
-def _extents(tree: Any) -> Iterator[int]:
-    """The extents of axis 0 of the leaves that have one."""
-    return (len(leaf) for leaf in _leaves(tree) if np.shape(leaf))
-
-
-def _leaves(tree: Any) -> list[Any]:
-    return optree.tree_leaves(tree, is_leaf=_is_array)
-
-
-def _is_array(node: Any) -> bool:
-    """True for a list that stands for an array of numbers."""
-    first = node
-    while isinstance(first, list) and first:
-        first = first[0]
-    return first is not node and isinstance(first, (int, float, np.number))
 
 
 def check_labels(net: Cell, loss: Callable[..., Any], data: Any) -> None:

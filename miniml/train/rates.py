@@ -17,7 +17,7 @@ from ..core.options import count, number
 from ..core.tensor import Array
 from ..nn import Cell
 from .checkpoint import Snapshot
-from .learner import Learner, batches_of, check_batches, in_batches
+from .learner import Learner, batches_of, check_batches, in_batches, in_equal_parts
 
 _SMOOTHING, _WORSE = 0.9, 4.0  # of the running mean; a loss of so many times the best one ends it
 
@@ -84,7 +84,8 @@ def find_rate(
     who, step = "find_rate", model.step
     low = number(who, "low", low, above=0)
     high, steps = number(who, "high", high, above=low), count(who, "steps", steps, 4)
-    data = in_batches(who, data, labels, batch_size, 32, 0)
+    data = in_batches(who, data, labels, batch_size, 32, 0, model.group)
+    data = in_equal_parts(who, data, batch_size)
     check_batches(who, data, 2)
     parts = model.net, model.loss, step.loss_scale
     before = Snapshot(model.optimizer, *(part for part in parts if isinstance(part, Cell)))

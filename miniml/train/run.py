@@ -6,6 +6,7 @@ end of a step.
 
 from __future__ import annotations
 
+import json
 import math
 import signal
 import threading
@@ -24,12 +25,19 @@ from ..core.errors import CheckpointError, MinimlError, NonFiniteError
 from ..core.files import PathLike, writable
 from ..core.hints import by_keyword, hides_frames
 from ..core.options import count
-from ..core.parameter import random_state
+from ..core.parameter import Parameter, random_state
 from ..data import DataLoader, Stream
 from ..nn import Cell
 from ..nn.state import streams
 from .callbacks import Callback, check_callbacks, progress
-from .checkpoint import CALLS, Snapshot, load_checkpoint, names_below, save_checkpoint
+from .checkpoint import (
+    CALLS,
+    Snapshot,
+    load_checkpoint,
+    names_below,
+    save_checkpoint,
+    spread_checkpoint,
+)
 from .learner import (
     Learner,
     batches_of,
@@ -37,6 +45,7 @@ from .learner import (
     check_labels,
     check_manifest,
     in_batches,
+    in_equal_parts,
     is_finite,
     manifest,
     with_weights,
@@ -58,6 +67,13 @@ class Model(Learner):
     the index of a tuple; the name of the value is then "head_accuracy". Labels are a dict or tuple
     of the same keys, in (x, labels) or, of a tuple, in (x, *labels); one array is compared with
     each output.
+
+    group: the ranks that train together, as `ml.distributed.init()` gives it; see `train_step`. All
+    call `fit`, `evaluate` and `predict` alike, with arrays or a DataLoader of the group, or each
+    with equally many batches of its own, and get the same numbers. The file of `resume=` is rank
+    0's, and saved before the first step, after each epoch and every `save_every` steps, not when
+    something is raised; as many ranks resume from it to the same bits, others to rounding.
+    DistributedError where a rank raises, ends, does not come or has other weights.
     """
 
     @hides_frames
@@ -108,12 +124,13 @@ class Model(Learner):
         if class_weight is not None or weighs:
             step = self.weighted_step(weights_of_classes(class_weight), weighs)
             data, labels = with_weights("fit", data, labels, sample_weight)
-        data = in_batches("fit", data, labels, batch_size, 32, seed)
+        made = in_batches("fit", data, labels, batch_size, 32, seed, self.group)
+        data = in_equal_parts("fit", made, batch_size)
         check_batches("fit", data, epochs)
         check_labels(self.net, self.loss, data)
         check_callbacks(callbacks)
         if validation is not None:
-            validation = in_batches("fit", validation, (), None, 256)
+            validation = in_batches("fit", validation, (), None, 256, group=self.group)
             check_batches("fit", validation, epochs)
             check_labels(self.net, self.loss, validation)
         seen = [progress()] if show else []
@@ -158,13 +175,15 @@ class Run:
         self.path = None if path is None else writable(path, CALLS)
         self.batches = len(data) if isinstance(data, Sized) else None
         self.epoch = self.done = self.steps = 0
+        self.ranks, self.rank = model.ranks, model.ranks.group.rank
+        self._several = model.group is not None
         self.stopped, self._interrupts = False, Interrupts()
         self._total, self._sums, self._aux = 0.0, model.zeros(), dict[str, float]()
         self._good: Snapshot | None = None
         cells = [cell for part in self._cells().values() for cell in part.cells()]
         self._modes = [(cell, cell.training) for cell in cells]
         self._unread: list[tuple[Any, Sequence[Any]]] = []
-        self._most, self._pause = _STEPS, _SECONDS
+        self._most, self._pause, self._ahead = _STEPS, _SECONDS, 1
         self._rows: list[Row] = []
 
     def weigh(self, step: TrainStep, rows: bool) -> None:
@@ -186,9 +205,14 @@ class Run:
             raise
         finally:
             self._end()
+        self.ranks.group.agree("the end of fit, when all files are written")
         return self._rows
 
     def _loop(self) -> None:
+        self.ranks.group.agree(
+            f"fit of {self.epochs} epochs of {self.batches} batches, after {self.steps} steps, "
+            f"save_every={self.save_every}"
+        )
         self._call("on_start")
         while self.epoch < self.epochs and not self.stopped:
             self._train()
@@ -204,7 +228,7 @@ class Run:
         with closing(self._left()) as batches:
             for x, *labels in batches:
                 unread.append((step(x, *labels), labels[self._compared]))
-                late = clock() > self._since + self._pause
+                late = not self._several and clock() > self._since + self._pause
                 if late or len(unread) >= room or self._interrupts.noted:
                     self._read()
                     room = self._room()
@@ -218,8 +242,12 @@ class Run:
         return batches_of(islice(self.data, self.done, None))
 
     def _room(self) -> int:
-        """The number of steps to take before losses are read."""
-        return min(self._most, self.save_every - self.steps % self.save_every)
+        """The number of steps to take before losses are read. Ranks have no common clock, and read
+        after as many steps as rank 0 takes in the time."""
+        most = self._most
+        if self._several:
+            most = min(most, int(self.ranks.arrays("steps to take", np.array([self._ahead]))[0, 0]))
+        return min(most, self.save_every - self.steps % self.save_every)
 
     def _read(self) -> None:
         """Read the losses of the steps taken, count these, and save if a checkpoint is due."""
@@ -249,19 +277,18 @@ class Run:
     def _pace(self, steps: int, read: float, cost: float) -> None:
         """Set when to read next, after steps read at that time, whose check took `cost` seconds."""
         self._pause = max(_SECONDS, cost / _SHARE)
+        self._ahead = max(1, int(self._pause * steps / max(read - self._since, 1e-9)))
         self._most = max(_STEPS, int(steps * cost / _SHARE / max(read - self._since, 1e-9)))
 
     def _finish(self) -> None:
         """End an epoch: its row, its validation, its callbacks, a checkpoint."""
         if not self.done:
             raise MinimlError("fit got data without a batch; give data with at least one")
-        row = {"epoch": self.epoch + 1, "loss": self._total / self.done}
-        row |= {name: value / self.done for name, value in self._aux.items()}
-        row |= self.model.results(self._sums)
+        row = {"epoch": self.epoch + 1, **self._means()}
         if self.validation is not None:
             scores = self.model.evaluate(self._heeding(self.validation))
             row |= {f"val_{name}": value for name, value in scores.items()}
-        row["seconds"] = self._seconds
+        row["seconds"] = row.pop("seconds")
         self._call("on_epoch", row)
         self._rows.append(row)
         self.epoch, self.done = self.epoch + 1, 0
@@ -269,6 +296,23 @@ class Run:
         self._mark()
         self._save()
         self._heed()
+
+    def _means(self) -> Row:
+        """The loss, aux, metrics and seconds of the epoch, which are the same on all ranks: means
+        over these, of metrics those of all rows. DistributedError where they have other weights."""
+        at = f"the end of epoch {self.epoch + 1} after {self.done} steps"
+        own = {"seconds": self._seconds, **self.model.counted(self._total, self._aux, self._sums)}
+        found = self.ranks.summed(at, own)
+        if self._several:
+            self.ranks.compare(
+                self.step.held(),
+                f"fit got after epoch {self.epoch + 1}",
+                "and all update theirs alike; a training_step of your own averages gradients by "
+                "ml.distributed.all_reduce",
+            )
+        size = self.ranks.group.size
+        row = self.model.means(found, self.done * size)
+        return row | {"seconds": float(found["seconds"]) / size}
 
     def _heeding(self, data: Iterable[Any]) -> Iterator[Any]:
         """The batches of a validation, between which Ctrl-C takes effect."""
@@ -326,7 +370,8 @@ class Run:
         with uninterrupted():
             try:
                 self._undo()
-                self._save()
+                if not self._several:  # else ranks are at other steps, or gone
+                    self._save()
             except Exception as second:
                 error.add_note(f"the run could not be saved: {second}")
             else:
@@ -336,6 +381,8 @@ class Run:
         at = f"step {self.done} of epoch {self.epoch + 1}"
         if self.path is None:
             return f"the network is as it was after {at}; resume='run.safetensors' saves the run"
+        if self._several:
+            return f"fit with resume={str(self.path)!r} goes on where all ranks were saved last"
         return f"saved as it was after {at}: fit with resume={str(self.path)!r} goes on there"
 
     def _end(self) -> None:
@@ -349,6 +396,8 @@ class Run:
             self._call_one(callback, method, *args)
 
     def _call_one(self, callback: Callback, method: str, *args: Any) -> None:
+        if self.rank and callback.rank_0_only:
+            return
         try:
             getattr(callback, method)(self, *args)
         except Exception as error:
@@ -390,22 +439,41 @@ class Run:
                 yield f"callback.{kind}{count[kind]}.", callback
 
     def _save(self) -> None:
-        if self.path is not None:
-            save_checkpoint(self._state(), self.path)
+        if self.path is None:
+            return
+        state = self._state()
+        if self._several:  # what differs between ranks, those of all
+            values = {name: np.asarray(state[name]) for name in self._own(state)}
+            each = {n: self.ranks.arrays(f"saving {n}", value) for n, value in values.items()}
+            state |= {f"ranks{len(a)}.{name}": a for name, a in each.items()}
+        if not self.rank:
+            save_checkpoint(state, self.path)
+
+    def _own(self, state: Mapping[str, Any]) -> list[str]:
+        """The entries that each rank has for itself: sums of metrics, and random streams."""
+        return [name for name in state if name.startswith(("metric.", "random"))]
 
     def _resume(self) -> None:
         """Resume from the file; if there is none, save the start, so that the next call begins
         there, with the same Model, too, whatever ends this one."""
         if self.path is None:
             return
-        if not Path(self.path).exists():
-            self._save()
-            return
         try:
-            self._aux = dict.fromkeys(names_below("aux.", self.path), 0.0)
+            found = json.loads(self.ranks.texts("whether to resume", json.dumps(self._found()))[0])
+            if found is None:
+                self._save()
+                return
+            aux, count = found
+            self._aux = dict.fromkeys(aux, 0.0)
             state = self._state()
-            load_checkpoint(self.path, state)
+            for name in self._own(state) if count > 1 else ():
+                one = np.asarray(state[name])
+                state[f"ranks{count}.{name}"] = np.zeros((count, *one.shape), one.dtype)
+            if not self.rank:
+                load_checkpoint(self.path, state)
+            spread_checkpoint(state, self.ranks.group)
             check_manifest(self.path, state, self.data)
+            self._take_own(state, count)
         except CheckpointError as error:
             self._undo()
             error.add_note(
@@ -420,6 +488,26 @@ class Run:
         for prefix, callback in self._stateful():
             callback.state = {key: state[prefix + key] for key in callback.state}
         self._mark()
+
+    def _found(self) -> tuple[list[str], int] | None:
+        """The names of aux in the file, and the number of ranks that saved it; None without a file,
+        and on other ranks than 0, which do not look for one."""
+        if self.rank or not Path(str(self.path)).exists():
+            return None
+        own = names_below("ranks", str(self.path))
+        return names_below("aux.", str(self.path)), int(own[0].split(".")[0]) if own else 1
+
+    def _take_own(self, state: dict[str, Any], count: int) -> None:
+        """Take this rank's entries from those of `count` ranks. Where these were others, all take
+        the random stream of rank 0, and rank 0 the sums of all."""
+        for name in self._own(state):
+            every = state.get(f"ranks{count}.{name}", np.asarray(state[name])[None])
+            if isinstance(state[name], Parameter):
+                state[name].set_data(every[self.rank if count == self.ranks.group.size else 0])
+            elif count == self.ranks.group.size:
+                state[name] = every[self.rank]
+            else:
+                state[name] = every.sum(0) * (self.rank == 0)
 
 
 def _copied(state: Mapping[str, Any]) -> dict[str, Any]:

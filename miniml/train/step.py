@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from hashlib import blake2b
 from textwrap import indent
 from typing import Any, TypeVar, overload
 
@@ -12,13 +11,12 @@ import numpy as np
 import optree
 
 from .. import ops
-from ..backends.group import Group, of_several, ranks_named
+from ..backends.group import Group, of_several
 from ..core.abstract import typed
 from ..core.access import Access
-from ..core.dtype import DType, is_float
+from ..core.dtype import is_float
 from ..core.errors import (
     ArityError,
-    DistributedError,
     GradientArgumentError,
     MinimlError,
     NonFiniteError,
@@ -41,6 +39,7 @@ from ..optim.wrappers import Clip, clipping
 from ..runtime.eager import together
 from ..runtime.jit import jit
 from ..runtime.observe import debug_nans
+from .ranks import Ranks
 
 Loss = Callable[..., Any]
 Aux = TypeVar("Aux")
@@ -90,10 +89,12 @@ def train_step(
     running statistics, nor the optimizer's state.
 
     group: the ranks that train together, as `ml.distributed.init()` gives it. Each calls the step
-    with rows of its own, as many as the others: losses and gradients are averaged over the ranks
-    before they are clipped, and all make the same update, which is that of one rank with all of
-    the rows; the loss that the step returns is that of all of them. Running statistics and aux stay
-    each rank's own. DistributedError, naming the parameter and the ranks, where these begin with
+    with rows of its own: losses and gradients are averaged over the ranks, weighted with their
+    rows, before they are clipped, and all make the same update, which is that of one rank with all
+    of the rows. Also averaged are the floats of shape () in aux, and what the net assigns to
+    parameters itself, as running statistics; so all that is saved is equal on all ranks. Rows are
+    counted along axis 0 of the labels or, where their leaves differ, of x; where these do too, the
+    ranks count alike. DistributedError, naming the parameter and the ranks, where these begin with
     different values.
 
     It is compiled for each shape and dtype of its arguments; `ml.context(jit=False)` runs it op by
@@ -122,11 +123,11 @@ class TrainStep:
     ):
         _check(net, loss_fn, optimizer)
         several = of_several("train_step", group)
-        self._ranks = None if several is None else Ranks(several)
+        self.ranks = None if several is None else Ranks(several)
         self._scale = _checked_scale(loss_scale, optimizer)
         self.net, self.loss_fn, self.optimizer = net, loss_fn, optimizer
         self._clip, self._clipping = clip, clipping("train_step", clip)
-        self._forward = _Forward(net, loss_fn, self._scale)
+        self._forward = _Forward(net, loss_fn, self._scale, self.ranks)
         self._gradient = value_and_grad(self._forward, None, True, optimizer.params)
         self._searches = isinstance(optimizer, LBFGS) and optimizer.line_search > 0
         if self._searches and (clip, loss_scale, group) != (None, None, None):
@@ -150,12 +151,12 @@ class TrainStep:
     @property
     def group(self) -> Group | None:
         """The ranks that train together, if there are several."""
-        return None if self._ranks is None else self._ranks.group
+        return None if self.ranks is None else self.ranks.group
 
     def __call__(self, x: Any, *labels: Any, **named: Any) -> Any:
         try:
-            if self._ranks is not None:
-                self._ranks.check_equal(self.optimizer)
+            if self.ranks is not None:
+                self.ranks.check_equal(self.held(), (x, *labels))
             if current().jit:
                 return self._program(x, *labels, **named)
             access = Access("train_step", self._written())
@@ -163,6 +164,15 @@ class TrainStep:
         except Exception as error:
             hide_frames(error)
             raise
+
+    def held(self) -> list[tuple[str, Parameter]]:
+        """All that is equal on all ranks, with its name."""
+        found = {id(p): (p.name, p) for p in self.optimizer.params}
+        for part in (self.optimizer, self.net, self.loss_fn):
+            if isinstance(part, (Optimizer, Cell)):
+                for name, p in part.parameters_dict().items():
+                    found.setdefault(id(p), (name, p))
+        return [*found.values()]
 
     def _written(self) -> Iterator[Parameter]:
         """The parameters that a step may write, as far as is known before it runs."""
@@ -188,19 +198,40 @@ class TrainStep:
         self._check_batch(x, labels)
         if self._searches:
             return self._searched(x, labels, named)
-        before = [] if self._scale is None else [(p, _now(p)) for p in self._assigned()]
+        alone = self._scale is None and self.ranks is None
+        before = [] if alone else [(p, _now(p)) for p in self._assigned()]
         (_, (loss, *aux)), gradients = self._gradient(x, *labels, **named)
-        if self._ranks is not None:
-            loss, *gradients = self._ranks.averaged((loss, *gradients))
+        if self.ranks is not None:
+            moved = [p for p, old in before if _now(p) is not old and is_float(p.dtype)]
+            weight = self.ranks.weight((x, *labels))
+            loss, aux, gradients = self._averaged(loss, aux, gradients, moved, weight)
         finite = None
         if self._scale is not None:
             gradients, finite = self._scale.unscaled(gradients)
             self._scale.update(finite)
         self.optimizer.update(self._clipping(gradients), finite)
         for parameter, old in before:
-            if _now(parameter) is not old:
+            if finite is not None and _now(parameter) is not old:
                 ops.assign(parameter, ops.where(finite, parameter, old))
         return (loss, *aux) if aux else loss
+
+    def _averaged(
+        self, loss: Any, aux: list[Any], gradients: Any, moved: list[Parameter], weight: float
+    ) -> tuple[Any, list[Any], list[Any]]:
+        """The loss, the numbers of aux and the gradients of a weighted loss as means over the
+        ranks, of which `moved` parameters are given theirs."""
+        tree: Any = aux
+        values, spec = optree.tree_flatten(tree)
+        numbers = [i for i, value in enumerate(values) if _is_number(value)]
+        own = [loss, *(values[i] for i in numbers), *moved]
+        weighted = own if weight == 1.0 else [x * weight for x in own]
+        means = self.ranks.averaged([*weighted, *gradients], weight)  # type: ignore[union-attr]
+        for i, mean in zip(numbers, means[1:]):
+            values[i] = mean
+        for parameter, mean in zip(moved, means[1 + len(numbers) :]):
+            ops.assign(parameter, mean)
+        beside: Any = optree.tree_unflatten(spec, values)
+        return means[0], beside, means[len(own) :]
 
     def _searched(self, x: Any, labels: tuple[Any, ...], named: dict[str, Any]) -> Any:
         """A step of an optimizer that computes the loss at several values of its parameters."""
@@ -238,12 +269,19 @@ class TrainStep:
 class OwnStep(TrainStep):
     """A training step that is a function of the user's, compiled; updates are its own."""
 
-    def __init__(self, own: Callable[..., Any], net: Loss, loss_fn: Loss, optimizer: Optimizer):
+    def __init__(
+        self,
+        own: Callable[..., Any],
+        net: Loss,
+        loss_fn: Loss,
+        optimizer: Optimizer,
+        ranks: Ranks | None = None,
+    ):
         super().__init__(net, loss_fn, optimizer, None, None)
-        self._own = own
+        self._own, self.ranks = own, ranks
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return OwnStep, (self._own, self.net, self.loss_fn, self.optimizer)
+        return OwnStep, (self._own, self.net, self.loss_fn, self.optimizer, self.ranks)
 
     def train_step(self, x: Any, *labels: Any, **named: Any) -> Any:
         """The function's result, (loss,) or (loss, aux)."""
@@ -255,6 +293,10 @@ class OwnStep(TrainStep):
 def _now(parameter: Parameter) -> Any:
     """The value of a parameter inside the step; the same object until it is assigned."""
     return current_trace().stand_in(parameter)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, Tensor) and value.shape == () and is_float(value.dtype)
 
 
 def _name(fn: Any) -> str:
@@ -272,34 +314,53 @@ def locate_nonfinite(
 
     Runs the step op by op on each batch in turn, from the present values of parameters, and
     stops at the first; None if there is none. The error names the primitive, the ranges of its
-    inputs and the user's line. Parameters and random stream are as before afterwards.
+    inputs and the user's line. Parameters and random stream are as before afterwards. Of a step
+    with a group all ranks call it, and the error names the rank.
     """
+    ranks = step.ranks if isinstance(step, TrainStep) else None
     with logged() as before, context(jit=False), debug_nans():
         try:
+            if ranks is not None:
+                ranks.searching = True
             for batch in batches:
-                step(*batch)
+                _told(step, batch, ranks)
         except NonFiniteError as error:
             return error
         finally:
             before.restore()
+            if ranks is not None:
+                ranks.searching = False
     return None
+
+
+def _told(step: Callable[..., Any], batch: Sequence[Any], ranks: Ranks | None) -> None:
+    """Take the step; an error of this rank is told to the others, which wait for it."""
+    try:
+        step(*batch)
+    except NonFiniteError as error:
+        if ranks is not None and ranks.searching:
+            ranks.heed_others(error)
+        raise
 
 
 # --- The forward pass -----------------------------------------------------------------------------
 
 
 class _Forward:
-    """The function to differentiate: returns the loss, scaled or not, and as its aux the plain
-    loss with what loss_fn returned beside it, if anything."""
+    """The function to differentiate: returns the loss, weighted and scaled if that is asked for,
+    and as its aux the plain loss with what loss_fn returned beside it, if anything."""
 
-    def __init__(self, net: Loss, loss_fn: Loss, scale: LossScale | None):
-        self.net, self.loss_fn, self.scale = net, loss_fn, scale
+    def __init__(self, net: Loss, loss_fn: Loss, scale: LossScale | None, ranks: Ranks | None):
+        self.net, self.loss_fn, self.scale, self.ranks = net, loss_fn, scale, ranks
         self.__name__ = f"train_step's loss function {_name(loss_fn)}"
 
     def __call__(self, x: Any, *labels: Any, **named: Any) -> tuple[Tensor, tuple[Any, ...]]:
         out = self.net(*_inputs(self.net, x)) if type(x) is tuple else self.net(x)
         loss, *aux = parted(self.__name__, self.loss_fn(out, *labels, **named))
-        return (loss if self.scale is None else self.scale(loss)), (loss, *aux)
+        # The weight is on the loss, as gradients may pass through other ranks, of other weights.
+        weight = 1.0 if self.ranks is None else self.ranks.weight((x, *labels))
+        weighted = loss if weight == 1.0 else loss * weight
+        return (weighted if self.scale is None else self.scale(weighted)), (loss, *aux)
 
 
 def _inputs(net: Loss, x: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -335,56 +396,6 @@ def _what(value: Any) -> str:
     if isinstance(value, (tuple, list, dict)):
         return f"a {type(value).__name__} of {len(value)}"
     return repr(value)
-
-
-# --- Ranks ----------------------------------------------------------------------------------------
-
-
-class Ranks:
-    """The ranks that train together, and what they agree on."""
-
-    def __init__(self, group: Group):
-        self.group = group
-        self._equal = False
-
-    def averaged(self, values: Sequence[Tensor]) -> list[Tensor]:
-        """The mean of each tensor over the ranks, by one collective call for each dtype."""
-        means, by_dtype = list(values), dict[DType, list[int]]()
-        for i, value in enumerate(values):
-            by_dtype.setdefault(value.dtype, []).append(i)
-        for indices in by_dtype.values():
-            own = [values[i] for i in indices]
-            flat = ops.concat([ops.reshape(x, (x.size,)) for x in own])
-            mean = ops.AllReduce("mean", self.group.name, self.group.size)(flat)
-            for i, part in zip(indices, ops.split(mean, tuple([x.size for x in own]))):
-                means[i] = ops.reshape(part, values[i].shape)
-        return means
-
-    def check_equal(self, optimizer: Optimizer) -> None:
-        """DistributedError where ranks begin with other parameters, or another state of the
-        optimizer; once, before the first step."""
-        if self._equal:
-            return
-        held = [(p.name, p) for p in optimizer.params] + [*optimizer.parameters_dict().items()]
-        own = np.array([_digest(p.asnumpy()) for _, p in held], np.uint64)
-        self.group.agree(f"the first step of {type(optimizer).__name__} of {len(held)} arrays")
-        every = np.empty((self.group.size, own.size), np.uint64)
-        self.group.gather(own, every)
-        for (name, _), digests in zip(held, every.T):
-            others = [rank for rank, digest in enumerate(digests) if digest != digests[0]]
-            if others:
-                raise DistributedError(
-                    f"train_step got other values of {name} on {ranks_named(others)} than on rank "
-                    "0, and ranks begin with equal ones; call ml.manual_seed with the same seed on "
-                    "all ranks before the net is made, or load the same checkpoint"
-                )
-        self._equal = True
-
-
-def _digest(array: np.ndarray[Any, Any]) -> int:
-    """64 bits that are equal for equal arrays."""
-    text = f"{array.dtype} {array.shape}".encode() + array.tobytes()
-    return int.from_bytes(blake2b(text, digest_size=8).digest(), "little")
 
 
 # --- Checks of arguments --------------------------------------------------------------------------

@@ -4,12 +4,15 @@ import os
 import re
 import subprocess
 import sys
+import tarfile
 import tomllib
 import venv
 import zipfile
 from pathlib import Path
 
 import pytest
+import trove_classifiers
+from packaging.metadata import Metadata
 
 import miniml as ml
 from miniml import cli
@@ -84,6 +87,36 @@ def test_the_wheel_has_the_package_and_the_sdist_makes_the_same(built):
     assert tops == {"miniml", "_miniml_pytest.py", f"miniml-{ml.__version__}.dist-info"}
     assert {"miniml/py.typed", "miniml/viz/page.html"} <= found.keys()
     assert wheel.stat().st_size < 3_000_000
+
+
+@pytest.mark.deep
+def test_an_index_would_take_them(built):
+    """What `twine check` and an index look at: valid metadata, equal in both, a description."""
+    wheel, sdist, _ = built
+    with tarfile.open(sdist) as file:
+        own = file.extractfile(f"miniml-{ml.__version__}/PKG-INFO").read()
+    for said in (own, contents(wheel)[f"miniml-{ml.__version__}.dist-info/METADATA"]):
+        found = Metadata.from_email(said, validate=True)
+        assert set(found.classifiers) <= trove_classifiers.classifiers
+        assert found.description_content_type == "text/markdown"
+        assert found.description.startswith("# miniml\n")
+        assert found.license_files == ["LICENSE"]
+    assert own == contents(wheel)[f"miniml-{ml.__version__}.dist-info/METADATA"]
+
+
+def test_metadata_that_is_not_valid_is_refused():
+    with pytest.raises(ExceptionGroup):
+        Metadata.from_email(b"Metadata-Version: 2.5\nName: mini ml\nVersion: 0.2", validate=True)
+
+
+@pytest.mark.deep
+def test_the_page_says_how_large_they_are(built):
+    said = (ROOT / "docs" / "start.md").read_text("utf-8")
+    size, files, source = re.search(r"([\d.]+) MB in (\d+) files; .* ([\d.]+) MB", said).groups()
+    wheel, sdist, _ = built
+    assert wheel.stat().st_size == pytest.approx(1e6 * float(size), rel=0.15)
+    assert sdist.stat().st_size == pytest.approx(1e6 * float(source), rel=0.15)
+    assert len(contents(wheel)) == pytest.approx(int(files), rel=0.15)
 
 
 def core_lock(path):

@@ -5,4 +5,5 @@ from . import convolution as convolution
 from . import moves as moves
 from . import order as order
 from . import pool as pool
+from . import quads as quads
 from . import random as random

@@ -199,7 +199,7 @@ def correlated(
     }  # fmt: skip
     start = rounded(x.size + tiles.slack)  # tiles read the slack, but do not store its results
     found = (edges if each else tables)(windows.phases, x, rows)
-    images_of = x.text("X", slots[0], 0)
+    images_of = x.text("X", slots[0], 0, node.attrs.get("quads", ""))
     parts = {
         "TABLES": "".join([found, images_of, READS[each], FILTERS % start, epilogue]),
         "UNITS": "".join(map(v.text, tiles.texts)),
@@ -409,7 +409,7 @@ def tiling(
         return _in_each(x, windows, outputs, v)
     if out.format not in (None, BATCH_INNERMOST):
         return _over_channels(x, windows, outputs, channels, taps, v)
-    if fills_lanes(x, windows, v.width):
+    if x.dtype.kind == "f" and fills_lanes(x, windows, v.width):
         return _over_images(x, out, windows, outputs, v)
     return _over_pixels(x, windows, outputs, v)
 
@@ -570,9 +570,10 @@ class Planes(NamedTuple):
         sh, sw = self.windows.step
         return (row % sh * sw + column % sw) * self.plane + row // sh * self.pitch + column // sw
 
-    def text(self, name: str, slot: int, start: int) -> str:
+    def text(self, name: str, slot: int, start: int, quads: str = "") -> str:
         """The macro KERNEL_name, the address of the images, and the function KERNEL_enter_name,
-        which copies one part of input `slot` to the workspace from element `start` on."""
+        which copies one part of input `slot` to the workspace from element `start` on. quads: what
+        the copy needs to know besides, where it makes quads of the bytes of channels."""
         if self.in_order:
             return (
                 f"#define KERNEL_{name} ((const REAL *)at[{slot}])\n"
@@ -581,6 +582,7 @@ class Planes(NamedTuple):
         given = self.spec.format is not None
         side, *shape = self.spec.shape
         enter = ("surround" if given else "turn") if self.lanes else "spread"
+        enter += "_bytes" if quads else ""
         numbers = (
             self.spec.stored[-1] if given else side, *shape, *self.windows.before, self.pitch,
             self.lanes, self.image, self.channel, self.plane, *self.windows.step,
@@ -590,8 +592,8 @@ class Planes(NamedTuple):
             f"static const REAL_planes KERNEL_{name}_planes = {{{', '.join(map(str, numbers))}}};\n"
             f"static void KERNEL_enter_{name}(void *data, long part) {{\n"
             "  char *const *at = data;\n"
-            f"  REAL_{enter}(&KERNEL_{name}_planes, (const REAL *)at[{slot}], KERNEL_{name}, part);"
-            "\n}\n"
+            f"  REAL_{enter}(&KERNEL_{name}_planes, (const REAL *)at[{slot}], KERNEL_{name}, "
+            f"part{quads});\n}}\n"
         )
 
 

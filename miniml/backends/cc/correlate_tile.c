@@ -14,7 +14,7 @@ static __attribute__((noinline)) void KERNEL_tile(const REAL *restrict x, const 
 #pragma GCC unroll 32
       for (int o = 0; o < KERNEL_ROWS; ++o)
 #pragma GCC unroll 32
-        for (int v = 0; v < KERNEL_VECTORS; ++v) a[o][v] += w[o] * b[v];
+        for (int v = 0; v < KERNEL_VECTORS; ++v) a[o][v] = REAL_plus(a[o][v], w[o], b[v]);
     }
 #pragma GCC unroll 32
   for (int o = 0; o < KERNEL_ROWS; ++o)

@@ -151,6 +151,12 @@ def copy(target: Array | Moving, source: Array | Moving, like: Array) -> Call:
     return Call("copy", (source, target, about))
 
 
+def is_strided(copied: Call) -> bool:
+    """True for a copy of elements that do not all lie side by side."""
+    about = copied.operands[2]
+    return not isinstance(about, Moving) and bool(about[1] > 1 or about[3] != about[0])
+
+
 def _merged(array: Array) -> tuple[list[int], list[int]]:
     """Extents and strides of at least one axis, with neighbours merged where one stride serves
     both."""
@@ -337,7 +343,8 @@ class NativeKernel(Kernel):
     alone. strided: the answer of `bakes` for every input. native: False for one that only `launch`
     can run. stops: its calls may raise. called_back: operations for which its calls go back into
     Python. packing: as of a Call. own: arrays that its C gets after the workspace, for whatever
-    differs between kernels that are to share one text.
+    differs between kernels that are to share one text. portable: False where its C needs what
+    processors of 32 bits lack.
     """
 
     strided: ClassVar[bool] = False
@@ -347,6 +354,7 @@ class NativeKernel(Kernel):
     source: Source | None = None
     packing: Callable[[], Packing | None] | None = None
     own: Arrays = ()
+    portable: bool = True
 
     @classmethod
     def bakes(cls, attrs: Mapping[str, Any], index: int, strides: tuple[int, ...]) -> bool:

@@ -57,6 +57,7 @@ class Sort(NativeKernel):
         size, rows = 8 * x.dtype.itemsize, outer * step
         self.taken = node.outputs[0].shape[node.attrs["axis"]] if n else 0
         self.parts = _parts(rows, n)
+        self.portable = size == 32
         self.words = self.parts * 2 * (n + 1) * (1 if size == 32 else 2)
         backwards = node.attrs.get("descending", node.attrs.get("largest", False))
         self.source = _defined(

@@ -7,7 +7,7 @@ from functools import partial
 from math import prod
 from pathlib import Path
 
-from ...core.dtype import DType, float64
+from ...core.dtype import DType, float64, int32
 from ..kernel import KernelNode
 from ..product import Axis, Product, product_of
 from ..registry import kernel
@@ -15,8 +15,8 @@ from .native import NativeKernel, Packing
 from .units import Source
 
 _TEXT = Path(__file__).parent / "text"
-_NAMES = ("vectors", "tiles", "panels", "product", "pack", "dots", "lines", "blas", "split")
-VECTORS, TILES, PANELS, PRODUCT, PACK, DOTS, LINES, BLAS, SPLIT = (
+_NAMES = "vectors quads tiles panels product pack dots lines blas split".split()
+VECTORS, QUADS, TILES, PANELS, PRODUCT, PACK, DOTS, LINES, BLAS, SPLIT = (
     (_TEXT / f"{name}.c").read_text("utf-8") for name in _NAMES
 )
 DEPTH = 128  # lines of y that are packed at a time: with 64 columns of float32, 32 KB of L1
@@ -40,7 +40,8 @@ def product_text(
     shared: tuple[str, ...] = (),
     packed: bool = False,
 ) -> Source:
-    """The kernel of a product of `dtype`, float32 or float64, whose sums `epilogue` takes.
+    """The kernel of a product of `dtype`, float32 or float64, whose sums `epilogue` takes; of int32
+    one of quads, whose elements are four bytes each: unsigned ones of x, signed ones of y.
 
     epilogue: the text of `static inline void KERNEL_epilogue(char *const *at, long batch, long i,
     long j, long count, const T *restrict sums)`, which is called once for each piece of a row:
@@ -50,9 +51,10 @@ def product_text(
     """
     if not product.m * product.n * product.batches:
         return Source("void KERNEL(char *const *at) {}\n")
-    blas = epilogue is None and not packed and prefers_blas(product)
+    quads = dtype == int32
+    blas = epilogue is None and not (packed or quads) and prefers_blas(product)
     epilogue = stored(product, dtype) if epilogue is None else epilogue
-    swapped = product.n == 1 < product.m and not packed
+    swapped = product.n == 1 < product.m and not (packed or quads)
     computed = product.transposed if swapped else product
     operands = operands[::-1] if swapped else operands
     constants = _constants(computed, operands) | {
@@ -60,11 +62,11 @@ def product_text(
         "PACKED": str(int(packed)),
     }
     emit = _BY_COLUMN if swapped else _BY_ROW
-    body = (DOTS,) if _dots(computed) and not packed else (PANELS, PRODUCT)
+    body = (DOTS,) if _dots(computed) and not (packed or quads) else (PANELS, PRODUCT)
     lines = _by_lines(computed) and not (blas or packed)
     ending = (PANELS, LINES) if lines else (*body, BLAS * blas, SPLIT)
     text = "\n".join((_defines(constants), epilogue, *(_in(dtype, t) for t in (emit, *ending))))
-    return Source(text, (VECTORS, _in(dtype, TILES), *shared))
+    return Source(text, (*_tiles(dtype), *shared))
 
 
 def pack_text(product: Product, dtype: DType) -> Source:
@@ -73,7 +75,11 @@ def pack_text(product: Product, dtype: DType) -> Source:
     p = product._replace(m=2)
     constants = _constants(p, (0, 0)) | {"OUT": "1", "PACKED": "1"}
     text = _defines(constants) + _in(dtype, PANELS + PACK)
-    return Source(text, (VECTORS, _in(dtype, TILES)))
+    return Source(text, _tiles(dtype))
+
+
+def _tiles(dtype: DType) -> tuple[str, ...]:
+    return (VECTORS, *(QUADS,) * (dtype == int32), _in(dtype, TILES))
 
 
 def packing(
@@ -137,7 +143,7 @@ static inline void KERNEL_epilogue(
 
 
 def _in(dtype: DType, text: str) -> str:
-    return text.replace("REAL", "double" if dtype == float64 else "float")
+    return text.replace("REAL", {float64: "double", int32: "quad"}.get(dtype, "float"))
 
 
 def _defines(constants: dict[str, str]) -> str:

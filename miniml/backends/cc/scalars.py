@@ -215,7 +215,7 @@ class Vectors(NamedTuple):
     @property
     def width(self) -> int:
         """Elements of a vector."""
-        return self.size // (4 if self.scalar == "float" else 8)
+        return self.size // (8 if self.scalar == "double" else 4)
 
     @property
     def registers(self) -> int:
@@ -228,7 +228,7 @@ class Vectors(NamedTuple):
 
     def written(self, text: str) -> str:
         """C for the type REAL, the INTEGER of its size, and registers of BYTES bytes."""
-        integer = "int32_t" if self.scalar == "float" else "int64_t"
+        integer = "int64_t" if self.scalar == "double" else "int32_t"
         words = {"REAL": self.scalar, "INTEGER": integer, "BYTES": str(self.size)}
         return re.sub("|".join(words), lambda found: words[found[0]], text)
 

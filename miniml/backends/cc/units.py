@@ -15,18 +15,18 @@ import importlib.util
 import os
 import platform
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from itertools import accumulate
 from pathlib import Path
+from threading import get_ident
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ...core.errors import CompileError, DeviceError, MinimlError, PerformanceWarning, warn_user
 from ...core.options import CPU
+from ...core.scope import Block, Scoped
 from ..compiled import BESIDE, Cache, Job, Toolchain, digest, lock_of_process
 from ..device import cpu_threads
 from ..product import openblas
@@ -48,12 +48,10 @@ def load(sources: Sequence[Source]) -> list[Function]:
     `cached_only`.
     """
     if any(source not in _loaded for source in sources):
-        if not _lock.acquire(blocking=not _cached_only.get()):
+        if _compiling and _cached_only.get():
             raise NotCached  # what another thread compiles is not waited for
-        try:
+        with _lock:
             _load([s for s in dict.fromkeys(sources) if s not in _loaded])
-        finally:
-            _lock.release()
     return [_loaded[s] for s in sources]
 
 
@@ -61,17 +59,13 @@ class NotCached(Exception):
     """A kernel that would have to be compiled first."""
 
 
-_cached_only: ContextVar[bool] = ContextVar("miniml_cached_only", default=False)
+_cached_only: Scoped[bool] = Scoped("miniml_cached_only")
+_compiling: set[int] = set()  # threads; one that an interrupt left behind costs others a thread
 
 
-@contextmanager
-def cached_only() -> Iterator[None]:
+def cached_only() -> Block[bool]:
     """A block in which nothing is compiled: `load` raises NotCached for what the cache lacks."""
-    token = _cached_only.set(True)
-    try:
-        yield
-    finally:
-        _cached_only.reset(token)
+    return _cached_only.use(lambda: True)
 
 
 def _load(missing: Sequence[Source]) -> None:
@@ -82,10 +76,13 @@ def _load(missing: Sequence[Source]) -> None:
         if absent and _cached_only.get():
             raise NotCached
         if absent:
+            _compiling.add(get_ident())
             _take(_compile(absent))
     except DeviceError as error:
         give_up(error)
         raise
+    finally:
+        _compiling.discard(get_ident())
 
 
 def _find(names: Mapping[Source, str]) -> None:
@@ -458,7 +455,7 @@ def executor() -> ExecutorInC:
 @cache
 def source() -> Source:
     """The C of the services and the executor."""
-    texts = [(_FOLDER / name).read_text("utf-8") for name in ("services.c", "native.c")]
+    texts = [(_FOLDER / name).read_text("utf-8") for name in ("services.c", "copies.c", "native.c")]
     return Source("\n".join(texts))
 
 

@@ -7,6 +7,10 @@ typedef INTEGER REAL_mask __attribute__((vector_size(BYTES)));
 static inline REAL_vector REAL_load(const REAL *at) { return *(const REAL_loose *)at; }
 static inline void REAL_store(REAL *at, REAL_vector v) { *(REAL_loose *)at = v; }
 
+#ifndef REAL_plus
+#define REAL_plus(sum, w, x) ((sum) + (w) * (x))
+#endif
+
 #define UNWRAP(...) __VA_ARGS__
 #define SWAP(i, j, low, high) {                                                \
       const REAL_vector x = a[i], y = a[j];                                    \

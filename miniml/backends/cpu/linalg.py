@@ -146,7 +146,7 @@ def plan(equation: str, shapes: tuple[Shape, ...]) -> ContractionPlan:
         for term, drop in zip(terms, drops, strict=True)
     ]
     steps = []
-    for takes in _order(left, output, extents):
+    for takes in order(left, output, extents):
         taken = [left.pop(i) for i in takes]
         result = _unique("".join(taken), (output, *left)) if left else output
         left.append(result)
@@ -190,7 +190,7 @@ def _unique(labels: str, users: tuple[str, ...]) -> str:
     return "".join(c for c in dict.fromkeys(labels) if any(c in user for user in users))
 
 
-def _order(terms: list[str], output: str, extents: Extents) -> list[tuple[int, ...]]:
+def order(terms: list[str], output: str, extents: Extents) -> list[tuple[int, ...]]:
     """The positions of the one or two operands that each step takes, descending."""
     if len(terms) < 3:
         return [tuple(range(len(terms)))[::-1]]

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ... import ops
-from ...core.dtype import as_dtype, float64, int32, is_float
+from ...core.dtype import as_dtype, float32, float64, int32, is_float
 from ...core.errors import OnnxError
 from ...ops.composed.convolution import (
     average,
@@ -84,15 +84,18 @@ def qlinear_conv(
     kernel_shape: Ints | None = None, strides: Ints | None = None, dilations: Ints | None = None,
     pads: Ints | None = None, auto_pad: str = "NOTSET", group: int = 1,
 ) -> Any:  # fmt: skip
-    out = conv(
-        _centred(x, x_zero_point), _centred(w, w_zero_point),
-        None if bias is None else ops.cast(bias, float64), kernel_shape=kernel_shape,
-        strides=strides, dilations=dilations, pads=pads, auto_pad=auto_pad, group=group,
+    """In float32 from the sums on, as onnxruntime computes it."""
+    out = conv_integer(
+        x, w, x_zero_point, w_zero_point, kernel_shape=kernel_shape, strides=strides,
+        dilations=dilations, pads=pads, auto_pad=auto_pad, group=group,
     )  # fmt: skip
-    scales = [ops.cast(s, float64) for s in (x_scale, w_scale, y_scale)]
+    channels = along(1, len(x.shape))
+    if bias is not None:
+        out = ops.add(out, ops.reshape(bias, channels))
+    scales = [ops.cast(s, float32) for s in (x_scale, w_scale, y_scale)]
     scale = ops.div(ops.mul(scales[0], scales[1]), scales[2])
-    channels = ops.reshape(scale, along(1, len(x.shape)) if prod(scale.shape) > 1 else ())
-    return quantized(ops.mul(out, channels), np.float64(1), y_zero_point, y_zero_point.dtype)
+    scaled = ops.mul(ops.cast(out, float32), ops.reshape(scale, channels if scale.size > 1 else ()))
+    return quantized(scaled, np.float32(1), y_zero_point, y_zero_point.dtype)
 
 
 @register_operator("", "ConvTranspose", (1, None))

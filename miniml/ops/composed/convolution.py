@@ -47,6 +47,7 @@ from ..images import (
     takes,
 )
 from ..logic import equal, select
+from ..reduce import mean
 from ..shape import expand_dims, moveaxis, reshape, squeeze
 from .rearrange import pad
 
@@ -403,7 +404,10 @@ def _adaptive_avg_pool(over: Over, x: Any, output_size: OutputSize) -> Tensor:
     >>> adaptive_avg_pool1d([[[1.0, 2.0, 3.0]]], 2).tolist()
     [[[1.5, 2.5]]]
     """
-    return average(x, _shares(over, x, output_size), False)
+    shares = _shares(over, x, output_size)
+    if all(isinstance(s, Shares) and s.count == 1 for s in shares):  # whatever the extents
+        return mean(x, tuple(range(2, 2 + len(shares))), True)
+    return average(x, shares, False)
 
 
 adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d = over_axes(_adaptive_avg_pool)

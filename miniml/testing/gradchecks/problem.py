@@ -35,7 +35,7 @@ from ..budget import TimeIsUpError, go_on
 from ..report import NOTHING, WRONG, Arrays, GradFinding, Numbers
 from ..tolerance import FUNCTION, Array, Perturbation, Tuned, largest_of, of_one_size, unit_roundoff
 from .derivative import Rounding
-from .tangents import Forward
+from .tangents import Forward, Tangents
 
 Function = Callable[..., Any]
 Pull = Callable[[Arrays], list[Any]]
@@ -61,7 +61,7 @@ class Map:
     rounding: Callable[[Perturbation, np.random.Generator], AbstractContextManager[Any]]
     order: int = 1
     following: Callable[[], Map] | None = None
-    forward: Forward | None = None
+    forward: Tangents | None = None
 
 
 def of_miniml(

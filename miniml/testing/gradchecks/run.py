@@ -17,8 +17,10 @@ from typing import Any, cast
 import numpy as np
 import optree
 
+from ...backends.group import Group, of_several
 from ...core.dtype import float64
 from ...core.errors import (
+    DistributedError,
     DTypeError,
     GradientArgumentError,
     KernelNotFoundError,
@@ -66,6 +68,7 @@ from .problem import (
     nothing_in,
     of_miniml,
 )
+from .ranks import Leader, follow
 from .search import Search, diagnosed
 
 Function = Callable[..., Any]
@@ -82,6 +85,7 @@ def gradcheck(
     raise_error: bool = True,
     seed: int = 0,
     budget: float | None = None,
+    group: Group | None = None,
 ) -> GradReport:
     """Check the gradients of `fn` at `args` against differences of `fn`.
 
@@ -95,6 +99,9 @@ def gradcheck(
     no Parameter is changed. order: derivatives up to this one are checked; 2 by default for a
     Primitive, else 1. mode: PYNATIVE_MODE or GRAPH_MODE, by default the context's. seed: of the
     random directions. budget: seconds, after which elements not yet judged are listed as such.
+    group: ranks that all call gradcheck, each with a function of its own that calls collectives,
+    and arguments of its own: the gradient is that of the sum of all ranks' outputs by the arguments
+    of each, and all ranks get the same report, or error.
 
     Differences run in float64, with an error bar of their own; a backward pass in a narrower
     dtype is compared with the float64 one, element by element. Raises GradientError, which has
@@ -118,7 +125,8 @@ def gradcheck(
     with wide(framework), without_c(), settings, lasting(budget), logged() as log:
         try:
             map_, point = of_miniml(fn, args, argnums, parameters)
-            return _checked(map_, point, highest, strict, raise_error, seed)
+            several = of_several("gradcheck", group)
+            return _of_ranks(several, map_, point, highest, strict, raise_error, seed)
         except TracedValueError as error:
             if not any(map(is_list_of_floats, args)):
                 raise
@@ -169,6 +177,38 @@ def _checked(
     if raise_error and not report.ok:
         raise GradientError(report)
     return report
+
+
+def _of_ranks(
+    group: Group | None,
+    map_: Map,
+    point: Arrays,
+    highest: int,
+    strict: bool,
+    raise_error: bool,
+    seed: int,
+) -> GradReport:
+    """The report on all ranks, which rank 0 makes; GradientArgumentError where it could not. Of no
+    group, that of this process."""
+    if group is None:
+        return _checked(map_, point, highest, strict, raise_error, seed)
+    if group.rank:
+        report = follow(group, map_, point)
+        if isinstance(report, str):
+            raise GradientArgumentError(f"rank 0, which checks for all, raised {report}")
+    else:
+        leader, every, points = Leader.of(group, map_, point)
+        try:
+            report = _checked(every, points, highest, strict, False, seed)
+        except DistributedError:  # nobody hears it
+            raise
+        except BaseException as error:
+            leader.end(f"{type(error).__name__}: {error}")
+            raise
+        leader.end(report)
+    if raise_error and not report.ok:
+        raise GradientError(report)
+    return cast(GradReport, report)
 
 
 # --- Orders of derivatives ------------------------------------------------------------------------

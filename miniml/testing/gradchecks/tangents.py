@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -21,6 +21,16 @@ from ..report import Arrays
 from ..tolerance import of_one_size
 
 Function = Callable[..., Any]
+
+
+class Tangents(Protocol):
+    """Tangents of the outputs of a function for tangents of its inputs."""
+
+    def moved(self, arrays: Arrays, tangents: Arrays) -> Arrays:
+        """The tangents of the outputs for these of the inputs."""
+
+    def fault(self, arrays: Arrays, rng: np.random.Generator, tolerance: float) -> str:
+        """The first call at fault, in a sentence; "" if there is none, or none is looked for."""
 
 
 @dataclass(frozen=True)

@@ -64,6 +64,7 @@ from .kernels import follow, kernels, memory, remembered, sizes, state
 from .numbers import isolated_values, overflow, own_numbers, precision, special
 from .operator_calls import is_operator
 from .operators import check_operator
+from .ranks import across_ranks, calls_of_ranks, is_collective, of_several
 from .relations import check_in_c, compile_all, related, stated
 from .reproduce import an_opinfo, program
 from .rules import (
@@ -123,7 +124,7 @@ def opcheck(
     subject = _instance(primitive, info)
     _refuse_complex(subject)
     session = Session(BUDGET if budget is None else budget, draws == "samples")
-    chosen = _known(CHECKS if checks is None else checks)
+    chosen = ("ranks",) if of_several(subject) else _known(CHECKS if checks is None else checks)
     found: list[OpFinding] = []
     before = marks(subject)
     with without_c(), remembered(), lasting_until(session.over):
@@ -274,6 +275,8 @@ def _calls(
     session: Session, primitive: Primitive, info: OpInfo | None, seed: int | None
 ) -> tuple[list[Call], list[OpFinding]]:
     """Samples, then drawn calls; and findings on the OpInfo, or on too few calls to check."""
+    if of_several(primitive):
+        return calls_of_ranks(primitive, seed), []
     if info is None:
         found = _drawn(session, primitive, seed)
         lacking = () if session.unfinished else _lacking(primitive, found)
@@ -395,7 +398,11 @@ FIRST = (
     Check("rules", rules, 200, few=ALL),
     Check("refusals", refusals, 40, few=8),
     Check("kernels run", kernels_run, 200, unusual),
-)
+    Check(
+        "ranks", across_ranks, 6,
+        lambda c: is_collective(c.primitive) and _at_most(c, 64), enough=1, few=1,
+    ),
+)  # fmt: skip
 # In this order causes come before their consequences.
 REST = (
     Check("memory", _both(memory, related("memory")), 80, few=ALL),

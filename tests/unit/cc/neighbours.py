@@ -396,11 +396,39 @@ def placed_parts(rng: np.random.Generator) -> Drawn:
     return replayed(p, body)
 
 
+def products_of_bytes(rng: np.random.Generator) -> Drawn:
+    """Products and convolutions of levels, of other integers, and what reads both."""
+    p = Pool(rng)
+    k, groups = p.one_of(12, 19), p.one_of(1, 2)
+    x, w = p.new(3, k), p.new(k, p.one_of(2, 17))
+    image, taps = p.new(1, 4, 5, p.one_of(3, 6)), p.new(2, 4 // groups, 2, 2)
+
+    def body(p: Pool, v: list[Any]) -> Any:
+        def levels(z: Any, dtype: Any = ml.int32) -> Any:
+            kind, shift = p.one_of((ml.int8, 0), (ml.uint8, 128), (ml.int16, 0))
+            made = ops.cast(
+                ops.clip(ops.round(z * 40.0) + shift, shift - 128.0, 127.0 + shift), kind
+            )
+            return ops.cast(made, dtype) - p.one_of(0, 3, shift)
+
+        known = p.rng.integers(-128, p.one_of(1, 128, 300), v[w].shape).astype(np.int32)
+        product = ops.matmul(levels(v[x]), known if p.often() else levels(v[w]))
+        filters = p.rng.integers(*p.one_of((-128, 127), (-9, 240)), v[taps].shape)
+        filters = filters.astype(np.float64) + p.one_of(0.0, 0.0, 0.5)
+        padding = p.one_of(((0, 0), (0, 0)), ((1, 0), (2, 1)))
+        sums = ops.Conv2D((1, p.one_of(1, 2)), padding, groups=groups)(
+            levels(v[image], ml.float64), filters
+        )
+        return product, ops.cast(sums, ml.int32), (sums * 0.5 if p.often() else product * 2)
+
+    return replayed(p, body)
+
+
 NEIGHBOURS: dict[str, Draw] = {
     "fold": repeated_calls, "share": repeated_calls, "prune": repeated_calls,
     "simplify": identities, "loops": loops, "checks": loops, "scale": scaled_channels,
     "slices": placed_parts, "stack": rows_by_one_matrix, "lookups": looked_up, "movement": moved,
-    "decompose": composed_calls, "turn": turned_products,
+    "decompose": composed_calls, "turn": turned_products, "narrow": products_of_bytes,
     "formats": images_beside_moves, "fuse": images_beside_moves,
 }  # fmt: skip
 """By the name of the pass; `legalize` cannot be left out, and every program runs it."""

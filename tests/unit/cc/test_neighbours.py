@@ -17,7 +17,15 @@ from .programs import load_all
 
 pytestmark = needs_compiler
 
-NATIVE = {"decompose", "movement", "checks", "turn", "formats", "fuse"}  # of C kernels alone
+NATIVE = {
+    "narrow",
+    "decompose",
+    "movement",
+    "checks",
+    "turn",
+    "formats",
+    "fuse",
+}  # of C kernels alone
 
 
 def test_every_pass_that_can_be_left_out_has_neighbours():

@@ -43,6 +43,14 @@ def test_an_epoch_goes_on_from_any_batch():
     assert loopback(on, 2) == [True, True]
 
 
+def test_each_row_comes_once_where_all_are_asked_for():
+    def on(group):
+        return [y.tolist() for _, y in DataLoader(X, Y, size=4, group=group).every_row()]
+
+    # batches of 4, 4 and 3 rows
+    assert loopback(on, 4) == [[[0], [4], [8]], [[1], [5], [9]], [[2], [6], [10]], [[3], [7]]]
+
+
 def test_transforms_draw_other_numbers_on_each_rank():
     def on(group):
         shift = lambda rows, draw: rows + draw.normal()  # noqa: E731
@@ -68,5 +76,7 @@ def test_a_model_does_not_train_ranks_apart():
     def on(group):
         model.fit(DataLoader(X, Y % 3, size=4, group=group), epochs=1, show=False)
 
-    with pytest.raises(MinimlError, match=r"got a DataLoader of Loopback.*ml\.train_step"):
+    with pytest.raises(
+        MinimlError, match=r"got a DataLoader of Loopback.*Model\(\.\.\., group=group\)"
+    ):
         loopback(on, 2)

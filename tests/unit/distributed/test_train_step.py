@@ -93,8 +93,8 @@ def test_one_collective_call_a_step_for_each_dtype():
         step(X[1, 0], Y[1, 0])
         return asked
 
-    # 6 * 8 + 8 + 8 * 2 + 2 numbers of parameters, and the loss
-    assert loopback(on, 2) == [["all_reduce mean of float32[75]"]] * 2
+    # 6 * 8 + 8 + 8 * 2 + 2 numbers of parameters, the loss, and the weight of the rank
+    assert loopback(on, 2) == [["all_reduce sum of float32[76]"]] * 2
 
 
 def test_a_step_that_overflows_on_one_rank_is_left_out_on_all():

@@ -5,7 +5,6 @@ import numpy as np
 import pytest
 
 import miniml as ml
-from miniml.errors import ExportError
 from miniml.testing.calls import calls, dtypes_of
 from tests.frame.native import needs_compiler
 from tests.opinfo import ROWS
@@ -23,11 +22,10 @@ __all__ = ["compiler", "fences"]
 pytestmark = [needs_compiler, pytest.mark.deep]
 
 
-# Their kernels may be NumPy's: the list shrinks as provider "cc" grows.
-NO_C = """Cholesky Solve TriangularSolve Det SlogDet QR SVD Eigh Pinv Index IndexReduce
-    Scatter Uniform Normal Gumbel TruncatedNormal Gamma
-    Poisson LogCumSumExp SearchSorted AllReduce Reduce Broadcast AllGather
-    ReduceScatter AllToAll SendRecv""".split()
+# Computed by other algorithms than NumPy's, or by other elementary functions: the bound of their
+# error, relative to the largest number of an output.
+LOOPS = dict.fromkeys("Solve TriangularSolve Cholesky Det SlogDet QR SVD Eigh Pinv".split(), 1e-5)
+LOOPS |= dict.fromkeys("Einsum LogCumSumExp Normal Gumbel TruncatedNormal Gamma".split(), 1e-6)
 
 
 def _rank(dtype):
@@ -51,12 +49,7 @@ def test_an_operation_in_c(call, tmp_path, compiler):
         return call.primitive(*call.args(arrays))
 
     arrays = [a.copy(order="C") for a in call.arrays]
-    try:
-        ml.export_c(fn, tmp_path / "net.c", *arrays)
-    except ExportError:
-        if call.primitive.name not in NO_C:
-            raise
-        return
+    ml.export_c(fn, tmp_path / "net.c", *arrays)
     with ml.context(providers=("cc",), without=tuple(WIDE)):
         expected = ml.jit(fn)(*arrays)
     expected = [t.asnumpy() for t in (expected if isinstance(expected, tuple) else (expected,))]
@@ -64,4 +57,5 @@ def test_an_operation_in_c(call, tmp_path, compiler):
     arena = aligned(bytes_of(tmp_path / "net.c", "NET_ARENA_BYTES"))
     built(compiler, tmp_path / "net.c").net_run(*pointers(arena, *arrays, *outs))
     for a, b in zip(outs, expected, strict=True):
-        np.testing.assert_array_equal(a, b)
+        bound = LOOPS.get(call.primitive.name, 0)
+        np.testing.assert_allclose(a, b, 0, bound * np.abs(b[np.isfinite(b)]).max(initial=0))

@@ -1,6 +1,8 @@
 """Primitives, functions and networks in JAX, and its functions here."""
 
+import copy
 import doctest
+import pickle
 
 import numpy as np
 import pytest
@@ -119,3 +121,17 @@ def test_function_of_jax_here():
     np.testing.assert_allclose(compiled(x).asnumpy(), 2.0 * np.cos(x))
     both = grad(lambda v: from_jax(TANH)(v).sum())(np.zeros(2))
     np.testing.assert_allclose(both.asnumpy(), [1.0, 1.0])
+
+
+def cube(x):
+    return x**3
+
+
+def test_functions_are_copied_and_pickled():
+    x = jnp.linspace(0.1, 1.0, 3)
+    for f in (to_jax(ops.Tanh()), to_jax(ops.tanh), from_jax(cube)):
+        value = np.asarray(f(x))  # with what a call leaves behind
+        for again in (copy.deepcopy(f), pickle.loads(pickle.dumps(f))):
+            np.testing.assert_array_equal(np.asarray(again(x)), value)
+    tree = to_jax(lambda a: {"out": ops.exp(a), "state": None})(x)
+    assert tree["state"] is None

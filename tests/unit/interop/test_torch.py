@@ -161,6 +161,117 @@ def test_several_outputs_and_integers():
     assert x.grad.tolist() == [0, 0, 0, 0, 0, 1, 1]
 
 
+class InteropParts(Primitive):
+    """x^k, and the sine of x."""
+
+    k: int = 2
+    flip: bool = False
+    outputs = ("power", "sine")
+    batch = "leading"
+
+    def infer_shape(self, x):
+        return x, x
+
+    def infer_dtype(self, x):
+        return x, x
+
+    def bprop(self, x, out, dout):
+        power, sine = dout
+        sine = -sine if self.flip else sine
+        return (power * (self.k * x ** (self.k - 1)) + sine * ops.cos(x),)
+
+    def compute(self, x, *, k, flip, out):
+        np.power(x, k, out=out[0])
+        np.sin(-x if flip else x, out=out[1])
+
+
+@pytest.mark.parametrize("k", [1, 2, 5])
+@pytest.mark.parametrize("flip", [False, True])
+def test_a_primitive_of_two_outputs_and_integer_attributes(k, flip):
+    """Against the same formula in torch: eager, compiled, mapped over any axis, twice derived."""
+    parts, every = to_torch(InteropParts(k, flip)), to_torch(InteropParts)
+
+    def formula(x):
+        return x**k, torch.sin(-x if flip else x)
+
+    draw = torch.Generator().manual_seed(k)
+    for shape in ((4, 3), (1,), (2, 0, 3), ()):
+        x = torch.randn(shape, generator=draw, dtype=torch.float64)
+        weights = [torch.randn(shape, generator=draw, dtype=torch.float64) for _ in range(2)]
+        compiled = [_compiled(parts)] if (k, shape) == (2, (4, 3)) else []
+        for call in (parts, lambda x: every(x, k=k, flip=flip), *compiled):
+            a, b = wanted(x), wanted(x)
+            for outs in zip(call(a), formula(b), strict=True):
+                assert torch.allclose(*outs)
+            for keep in ((0,), (1,), (0, 1)):  # of the outputs, those that a gradient comes from
+                found = [
+                    torch.autograd.grad(sum((f(v)[i] * weights[i]).sum() for i in keep), v)[0]
+                    for f, v in ((call, a), (formula, b))
+                ]
+                assert torch.allclose(*found)
+        for axis in range(len(shape) if x.numel() else 0):
+            outs = torch.func.vmap(parts, axis, axis)(x)
+            assert all(map(torch.allclose, outs, formula(x)))
+    x = torch.randn(3, generator=draw, dtype=torch.float64)
+    assert torch.autograd.gradgradcheck(parts, wanted(x))
+    assert torch.allclose(
+        torch.func.hessian(lambda x: sum(parts(x)).sum())(x),
+        torch.func.hessian(lambda x: sum(formula(x)).sum())(x),
+    )
+    for j, expected_j in zip(
+        torch.func.jacfwd(parts)(x), torch.func.jacrev(formula)(x), strict=True
+    ):
+        assert torch.allclose(j, expected_j)
+
+
+def _compiled(fn):
+    return torch.compile(lambda x: tuple(fn(x)), fullgraph=True, backend="aot_eager")
+
+
+def test_operators_and_functions_are_copied_and_pickled():
+    module = torch.nn.Sequential(torch.nn.Linear(3, 3).double(), CalledModule(to_torch(PARTS)))
+    x = torch.randn(2, 3, dtype=torch.float64)
+    for again in (copy.deepcopy(module), pickle.loads(pickle.dumps(module))):
+        assert torch.equal(again(x), module(x))
+        assert torch.equal(torch.compile(again, fullgraph=True, backend="aot_eager")(x), module(x))
+    f = copy.deepcopy(to_torch(ops.leaky_relu))
+    assert torch.equal(f(X), torch.nn.functional.leaky_relu(X, 0.01))
+    net = from_torch(torch.nn.Linear(3, 2), torch.ones(1, 3))
+    net.trainable_params()[1].requires_grad = False
+    for cell in (copy.deepcopy(net), pickle.loads(pickle.dumps(net))):
+        assert [p.requires_grad for p in cell.get_parameters()] == [True, False]
+        cell.trainable_params()[0].set_data(np.zeros((2, 3), np.float32))
+        assert not cell.module.weight.any()
+        assert net.module.weight.all()
+    for sine in (
+        copy.deepcopy(from_torch(torch.sin)),
+        pickle.loads(pickle.dumps(from_torch(torch.sin))),
+    ):
+        np.testing.assert_allclose(sine(np.ones(2)).asnumpy(), np.sin(np.ones(2)))
+
+
+PARTS = InteropParts(3)
+
+
+class CalledModule(torch.nn.Module):
+    """The first output of an operator, as a layer."""
+
+    def __init__(self, fn):
+        super().__init__()
+        self.fn = fn
+
+    def forward(self, x):
+        return self.fn(x)[0]
+
+
+def test_none_in_a_result_is_part_of_its_structure():
+    f = to_torch(lambda a: {"out": ops.exp(a), "state": None})
+    assert f(X)["state"] is None
+    assert torch.allclose(f(X)["out"], X.exp())
+    with pytest.raises(DTypeError, match="ends without return"):
+        to_torch(lambda a: None)(X)
+
+
 def test_function_of_trees():
     f = to_torch(lambda a, b: {"s": ops.sin(a) @ b["m"], "t": (a * 2.0).sum()}, name="tree_of_two")
     a, b = torch.randn(3, 4).double().requires_grad_(), torch.randn(4, 2).double().requires_grad_()

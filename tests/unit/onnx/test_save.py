@@ -178,6 +178,7 @@ LAYERS = {
     "gru": (nn.GRU(3, 4), (5, 2, 3)),
     "encoder": (evaluated(nn.TransformerEncoderLayer(8, 2, 16)), (2, 5, 8)),
     "group norm": (nn.GroupNorm(2, 4), (2, 4, 3, 3)),
+    "pooled": (nn.Sequential(nn.Conv2d(1, 4, 3), nn.AdaptiveAvgPool2d(1)), (2, 1, 5, 6)),
 }
 
 
@@ -188,6 +189,7 @@ OPEN = {
     "gru": {"x": {0: "t", 1: "n"}},
     "encoder": {"x": {0: "n", 1: "t"}},
     "group norm": {"x": {0: "n", 2: "h", 3: "w"}},
+    "pooled": {"x": {0: "n", 2: "h", 3: "w"}},
 }
 
 

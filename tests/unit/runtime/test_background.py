@@ -1,5 +1,6 @@
 """Background compilation: calls run on NumPy's kernels until a thread has compiled those in C."""
 
+import contextlib
 import os
 import shutil
 import subprocess
@@ -7,6 +8,7 @@ import sys
 import threading
 import time
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 from itertools import count
 
 import numpy as np
@@ -18,6 +20,7 @@ from miniml.backends.cc import units
 from miniml.errors import PerformanceWarning
 from tests.frame.compilers import own_folders, put
 from tests.frame.native import needs_compiler
+from tests.unit.core.test_scopes import interrupt_all
 
 pytestmark = needs_compiler
 X = np.random.default_rng(5).standard_normal((400, 60)).astype(np.float32)
@@ -187,3 +190,32 @@ def test_no_compiler_outlives_the_process(then, tmp_path, patch):
     assert done.stderr.count("Error") == 0, done.stderr
     with pytest.raises(ProcessLookupError):
         os.kill(int((tmp_path / "pid").read_text()), 0)
+
+
+def test_an_interrupt_leaves_no_lock_with_its_thread_and_compiles_again(monkeypatch):
+    """At every step of `load`, of what is there and of what would have to be compiled."""
+
+    def fails(missing):
+        raise units.NotCached
+
+    def call():
+        with units.cached_only():
+            units.load([units.Source("int none;")])
+
+    def attempt():
+        with contextlib.suppress(units.NotCached):
+            call()
+
+    def is_free():
+        assert units._lock.acquire(timeout=10)
+        units._lock.release()
+        return True
+
+    def check():
+        assert not units._cached_only.get()
+        with ThreadPoolExecutor(1) as pool:
+            assert pool.submit(is_free).result()
+
+    monkeypatch.setattr(units, "_load", fails)
+    codes = {units.load.__code__, units.cached_only.__code__, call.__code__, attempt.__code__}
+    assert interrupt_all(attempt, codes.__contains__, most=200, check=check) > 20

@@ -105,6 +105,50 @@ def test_dying_inputs_lend_their_buffer_to_the_output() -> None:
     assert made.plan.size == 4032  # one buffer of 1000 float32, rounded to 64 bytes
 
 
+def of_copies(x: Any) -> Any:
+    """Reshapes that no strides describe: of values, of views of them, and of one that stays."""
+    first = ops.reshape(ops.transpose(ops.exp(x)), (x.size,))
+    kept = ops.reshape(first, (x.shape[1], x.shape[0]))
+    a = x
+    for _ in range(4):
+        a = ops.reshape(ops.transpose(ops.sin(a)), x.shape) + 1.0
+    flipped = ops.reshape(ops.flip(a, 1), (x.size,))
+    return flipped * first, ops.reshape(ops.transpose(kept * 2.0), x.shape), kept
+
+
+def of_copies_by_numpy(x: Array) -> tuple[Array, ...]:
+    first, a = np.exp(x).T.reshape(-1), x
+    kept = first.reshape(x.shape[::-1])
+    for _ in range(4):
+        a = np.sin(a).T.reshape(x.shape) + 1
+    return np.flip(a, 1).reshape(-1) * first, (kept * 2).T.reshape(x.shape), kept
+
+
+@pytest.mark.parametrize("providers", [("miniml",), ("cc", "miniml")], ids=lambda p: p[0])
+@pytest.mark.parametrize("shape", [(6, 4), (5, 1), (0, 3)], ids=str)
+def test_reshapes_that_copy_compute_what_numpy_does(
+    providers: tuple[str, ...], shape: tuple[int, ...]
+) -> None:
+    with ml.context(providers=providers):
+        made = program(of_copies, array(*shape))
+        for seed in range(3):  # of each call, nothing of the one before
+            x = array(*shape, seed=seed)
+            for got, expected in zip(made(x), of_copies_by_numpy(x), strict=True):
+                np.testing.assert_allclose(got, expected, rtol=1e-5)
+
+
+def test_reshapes_that_copy_share_the_arena() -> None:
+    """Six of them are alive one after the other, so they do not take six times the memory."""
+    tracemalloc.start()
+    try:
+        made = program(of_copies, array(500, 100))
+        kept, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert made.plan.size <= 5 * 200_000
+    assert kept < made.plan.size + 100_000
+
+
 def test_a_program_that_is_dropped_frees_its_memory_at_once() -> None:
     made = program(lambda x: ops.exp(x) + x, array(10))
     made(array(10))

@@ -317,7 +317,7 @@ METRICS = [
 @pytest.mark.parametrize("prefix", ["", "val_"])
 @pytest.mark.parametrize("name", BETTER_IF_LARGER)
 def test_callbacks_look_for_larger_accuracies_and_smaller_losses(name, prefix):
-    run = SimpleNamespace(steps=0, model=SimpleNamespace(metrics=METRICS), stopped=0)
+    run = SimpleNamespace(steps=0, model=SimpleNamespace(metrics=METRICS), stopped=0, rank=0)
     run.stop = lambda: setattr(run, "stopped", run.stopped + 1)
     larger = BETTER_IF_LARGER[name]
     for mode, wanted in (("auto", larger), ("max", True), ("min", False)):
@@ -334,7 +334,7 @@ def test_a_nan_is_never_better_and_leaves_the_best(mode, seed, tmp_path, monkeyp
     """Every epoch is saved that is better than all numbers before it."""
     rng = np.random.default_rng(seed)
     values = np.where(rng.random(20) < 0.4, np.nan, rng.integers(0, 9, 20))
-    saved, run = list[int](), SimpleNamespace(steps=0, model=SimpleNamespace(net=None))
+    saved, run = list[int](), SimpleNamespace(steps=0, model=SimpleNamespace(net=None), rank=0)
     monkeypatch.setattr(
         train.callbacks, "save_checkpoint", lambda net, path: saved.append(len(seen))
     )

@@ -18,14 +18,30 @@
   }                                                                                   \
   static inline type name##_of_int(long long x) { return (type)x; }                   \
   static inline type name##_of_uint(unsigned long long x) { return (type)x; }
-MINIML_WHOLE(miniml_int8, signed char, -0x1p7, 0x1p7, 0x7f)
-MINIML_WHOLE(miniml_int16, short, -0x1p15, 0x1p15, 0x7fff)
 MINIML_WHOLE(miniml_int32, int, -0x1p31, 0x1p31, 0x7fffffff)
 MINIML_WHOLE(miniml_int64, long long, -0x1p63, 0x1p63, 0x7fffffffffffffffLL)
-MINIML_WHOLE(miniml_uint8, unsigned char, 0x0p0, 0x1p8, 0xff)
-MINIML_WHOLE(miniml_uint16, unsigned short, 0x0p0, 0x1p16, 0xffff)
 MINIML_WHOLE(miniml_uint32, unsigned int, 0x0p0, 0x1p32, 0xffffffffu)
 MINIML_WHOLE(miniml_uint64, unsigned long long, 0x0p0, 0x1p64, 0xffffffffffffffffULL)
+
+/* The same to few bits, whose greatest integer is a float: by two comparisons, so that loops stay
+   vector code, and by an int, since compilers have no vectors for what has fewer bits. */
+#define MINIML_FEW(name, type, low, most)                                                   \
+  static inline type name##_of_double(double x) {                                           \
+    x = x == x ? x : 0;                                                                     \
+    x = x > low ? x : low;                                                                  \
+    return (type)(int)(x < most ? x : most);                                                \
+  }                                                                                         \
+  static inline type name##_of_float(float x) {                                             \
+    x = x == x ? x : 0;                                                                     \
+    x = x > low##f ? x : low##f;                                                            \
+    return (type)(int)(x < most##f ? x : most##f);                                          \
+  }                                                                                         \
+  static inline type name##_of_int(long long x) { return (type)x; }                         \
+  static inline type name##_of_uint(unsigned long long x) { return (type)x; }
+MINIML_FEW(miniml_int8, signed char, -128.0, 127.0)
+MINIML_FEW(miniml_int16, short, -32768.0, 32767.0)
+MINIML_FEW(miniml_uint8, unsigned char, 0.0, 255.0)
+MINIML_FEW(miniml_uint16, unsigned short, 0.0, 65535.0)
 
 static inline float miniml_load_bfloat16(uint16_t x) { return miniml_real32((uint32_t)x << 16); }
 

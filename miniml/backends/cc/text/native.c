@@ -231,36 +231,6 @@ static void branch(char *const *at) {
   run_calls(taken + 1 + taken[0], given, NULL);
 }
 
-/* A kernel: at[0], whose strides are any, to at[1], which is in row-major order. at[2]: the bytes
-   of an element, the number of axes (at least one), the extents, the strides in bytes. */
-static void copy_strided(char *const *at) {
-  const int64_t *about = (const int64_t *)at[2], bytes = about[0], axes = about[1];
-  const int64_t *extents = about + 2, *strides = extents + axes, last = axes - 1;
-  int64_t index[64] = {0}, count = extents[last], step = strides[last];
-  const char *from = at[0];
-  char *to = at[1];
-  for (int64_t axis = 0; axis < axes; ++axis)
-    if (!extents[axis]) return;
-  for (;;) {
-    if (step == bytes)
-      memcpy(to, from, count * bytes);
-    else if (bytes == 4)
-      for (int64_t i = 0; i < count; ++i) memcpy(to + 4 * i, from + step * i, 4);
-    else if (bytes == 8)
-      for (int64_t i = 0; i < count; ++i) memcpy(to + 8 * i, from + step * i, 8);
-    else
-      for (int64_t i = 0; i < count; ++i) memcpy(to + bytes * i, from + step * i, bytes);
-    to += count * bytes;
-    int64_t axis = last - 1;
-    for (; axis >= 0 && ++index[axis] == extents[axis]; --axis) {
-      from -= strides[axis] * (extents[axis] - 1);
-      index[axis] = 0;
-    }
-    if (axis < 0) return;
-    from += strides[axis];
-  }
-}
-
 /* Begins all of this. at[0]: the addresses of CPython's functions, of the class of arrays, and the
    size of an object's head; the addresses of OpenBLAS's functions; the number of threads. at[1]
    receives the services and the addresses of what Python uses: the two methods and the kernels. */

@@ -3,6 +3,9 @@ enum { REAL_tile_lanes = MINIML_LANES_REAL };
 typedef REAL REAL_tile_vector __attribute__((vector_size(MINIML_VECTOR)));
 typedef REAL REAL_tile_loose
     __attribute__((vector_size(MINIML_VECTOR), aligned(sizeof(REAL)), may_alias));
+#ifndef REAL_tile_plus
+#define REAL_tile_plus(sum, x, y) ((x) * (y) + (sum))
+#endif
 
 /* sums[r, c] = sum over q < depth of x[r, q] y[q, c], for a tile of `rows` rows and `width` vectors
    of columns, which stays in registers; continued: added to what the sums are, so that a long sum is
@@ -20,7 +23,8 @@ static MINIML_INLINE MINIML_FMA void REAL_tile(
     MINIML_UNROLL for (int w = 0; w < width; ++w)
       taken[w] = *(const REAL_tile_loose *)(y + w * REAL_tile_lanes);
     MINIML_UNROLL for (int r = 0; r < rows; ++r)
-      MINIML_UNROLL for (int w = 0; w < width; ++w) sum[r][w] = x[r * row] * taken[w] + sum[r][w];
+      MINIML_UNROLL for (int w = 0; w < width; ++w)
+        sum[r][w] = REAL_tile_plus(sum[r][w], x[r * row], taken[w]);
   }
   if (continued)
     MINIML_UNROLL for (int r = 0; r < rows; ++r)

@@ -1,6 +1,7 @@
-"""C of the operations that may refuse their inputs: each copies them and returns 1 if it refuses.
+"""C of operations that Python computes: plain loops, which serve an exported program alone.
 
-In a compiled program these are Python, which raises an error; an exported one has none to raise.
+Each family registers its own; inputs are in row-major order. Below are the checks of inputs: each
+copies them and returns 1 if it refuses, where Python raises an error.
 """
 
 from __future__ import annotations
@@ -8,10 +9,25 @@ from __future__ import annotations
 from collections.abc import Callable
 from math import prod
 
-from ..backends.cc.scalars import STORED
-from ..backends.cc.units import Source
-from ..backends.expressions.table import computed
-from ..graph.ir import Node
+from ...backends.cc.scalars import STORED
+from ...backends.cc.units import Source
+from ...backends.expressions.table import computed
+from ...graph.ir import Node
+from . import decomposition, elements, linalg, random
+from .registering import Loop, loops
+
+__all__ = ["check_of", "decomposition", "elements", "linalg", "loop_of", "random"]
+
+
+def loop_of(node: Node) -> Loop | None:
+    """The C of a node; None where there is none for its dtypes."""
+    writer = loops.get(node.primitive.name)
+    made = None if writer is None else writer(node)
+    return Loop(made) if isinstance(made, str) else made
+
+
+# --- Checks ---------------------------------------------------------------------------------------
+
 
 _CHECKS: dict[str, Callable[[Node], str]] = {}
 

@@ -1,0 +1,116 @@
+"""Products of bytes in C: those of floats with four bytes in the place of each number.
+
+A quad is an int32 that holds four bytes, the first in the lowest. In products and convolutions of
+quads the tiles, blocks and threads are those of float32; a step of a tile adds four products, by
+one instruction where the processor has it (text/quads.c). Convolutions make quads of bytes on the
+way into their workspace, four channels in each.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import prod
+from pathlib import Path
+
+import numpy as np
+
+from ...core.dtype import DType, int8
+from ..kernel import Array, KernelNode
+from ..registry import kernel
+from ..signature import ArraySpec
+from .convolution import NOTHING, convolution
+from .native import NativeKernel
+from .product import QUADS, VECTORS, ProductKernel
+from .scalars import Vectors, register_bytes
+from .units import Source
+
+_SPREAD = Path(__file__).with_name("quads.c").read_text("utf-8")
+FLIP = 0x80808080  # exchanges signed bytes and unsigned ones that are 128 larger
+
+
+def flipped(dtype: DType, signed: bool) -> int:
+    """The bits that change where bytes of this dtype become signed or unsigned ones."""
+    return FLIP * ((dtype == int8) != signed)
+
+
+def quads_of(x: Array, axis: int, signed: bool) -> Array:
+    """An array of bytes as quads of four neighbours along an axis, filled up with zeros."""
+    rows = np.moveaxis(x, axis, -1)
+    flip = np.uint8(flipped(x.dtype, signed) & 255)
+    pad = [(0, 0)] * (x.ndim - 1) + [(0, -x.shape[axis] % 4)]
+    words = np.ascontiguousarray(np.pad(rows.view(np.uint8) ^ flip, pad)).view("<u4")
+    return np.ascontiguousarray(np.moveaxis(words.astype(np.uint32).view(np.int32), -1, axis))
+
+
+# --- Quads along one axis -------------------------------------------------------------------------
+
+
+_TEXT = """\
+void KERNEL(char *const *at) {
+  const uint8_t *x = (const uint8_t *)at[0];
+  uint32_t *out = (uint32_t *)at[1];
+  for (long r = 0; r < %(outer)dL; ++r, x += %(k)dL * %(inner)dL) {
+    for (long q = 0; q < %(full)dL; ++q, out += %(inner)dL)
+      for (long i = 0; i < %(inner)dL; ++i) {
+        const uint8_t *const a = x + 4 * q * %(inner)dL + i;
+        out[i] = (a[0] | (uint32_t)a[%(inner)dL] << 8 | (uint32_t)a[2 * %(inner)dL] << 16 |
+                  (uint32_t)a[3 * %(inner)dL] << 24) ^ %(flip)du;
+      }
+    if (%(rest)d) {
+      for (long i = 0; i < %(inner)dL; ++i) {
+        uint32_t last = 0;
+        for (long b = 0; b < %(rest)d; ++b)
+          last |= (uint32_t)(uint8_t)(x[(4 * %(full)dL + b) * %(inner)dL + i] ^ (%(flip)du & 255))
+                  << 8 * b;
+        out[i] = last;
+      }
+      out += %(inner)dL;
+    }
+  }
+}
+"""
+
+
+@kernel("ByteQuads", "cpu", "b->i", "B->i", provider="cc", total=True)
+class Quads(NativeKernel):
+    """Quads of four neighbours along an axis."""
+
+    def prepare(self, node: KernelNode) -> None:
+        super().prepare(node)
+        (x,), axis = node.inputs, node.attrs["axis"] % len(node.inputs[0].shape)
+        k = x.shape[axis]
+        numbers = {
+            "outer": prod(x.shape[:axis]), "k": k, "inner": prod(x.shape[axis + 1 :]),
+            "full": k // 4, "rest": k % 4, "flip": flipped(x.dtype, node.attrs["signed"]),
+        }  # fmt: skip
+        self.source = Source(_TEXT % numbers)
+
+
+kernel("ByteMatMul", "cpu", "ii->i", provider="cc", total=True)(ProductKernel)
+
+
+# --- Convolution ----------------------------------------------------------------------------------
+
+
+@kernel("ByteConv2D", "cpu", "bi->i", "Bi->i", provider="cc", total=True)
+class ByteConvolution(NativeKernel):
+    """A convolution of bytes by quads of weights. It stores the sums, since what follows computes
+    bytes, and a vector of these takes more neighbours than a tile has in one row."""
+
+    def prepare(self, node: KernelNode) -> None:
+        super().prepare(node)
+        (x, w), attrs, self.scratch = node.inputs, node.attrs, 0
+        if 0 in (*x.shape, *w.shape):
+            self.source = Source(NOTHING % node.outputs[0].nbytes)
+            return
+        v, groups = Vectors("quad", register_bytes(node.masked)), attrs["groups"]
+        images = ArraySpec((x.shape[0], groups * w.shape[1], *x.shape[2:]), w.dtype)
+        known = f", {x.shape[1] // groups}L, {flipped(x.dtype, False)}u, {attrs['zero']}u"
+        given = replace(node, inputs=(images, w), attrs={**attrs, "quads": known})
+        text, self.scratch = convolution(given, v)
+        plus = f"#define quad_plus(sum, w, x) miniml_dot{v.size}(sum, x, (quad_vector){{0}} + (w))"
+        shared = VECTORS, QUADS, f"{plus}\n", v.prelude, v.text("planes.c"), _SPREAD
+        self.source = Source(text.replace("REAL", v.scalar), shared)
+
+    def workspace(self) -> tuple[ArraySpec, ...]:
+        return (ArraySpec((self.scratch,), self.node.outputs[0].dtype),) if self.scratch else ()

@@ -1,0 +1,425 @@
+"""C of elements: ones, what index tensors name, running results and order along an axis, copies of
+collectives, products of integers, and last those of int8."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+
+import numpy as np
+
+from ...backends.cc.scalars import STORED, in_c, literal, loaded, stored, value_type
+from ...backends.cc.units import header
+from ...backends.device import start_of
+from ...backends.expressions.table import computed, identity
+from ...core.abstract import Shape
+from ...core.dtype import DType, int64
+from ...graph.ir import Node
+from ...ops.checks import broadcast
+from ...ops.index import TENSOR, analyse
+from .linalg import product
+from .registering import Loop, loop, nest, offset, pointers, strides, sum_type
+
+
+@loop("OneHot")
+def _one_hot(node: Node) -> Loop:
+    indices, out = node.inputs[0].abstract, node.outputs[0].abstract
+    depth = node.attrs["depth"]
+    text = f"""\
+void KERNEL(char *const *at) {{
+  const {STORED[indices.dtype]} *indices = (const {STORED[indices.dtype]} *)at[0];
+  {STORED[out.dtype]} *out = ({STORED[out.dtype]} *)at[1];
+  for (long i = 0; i < {indices.size}L; ++i)
+    for (long d = 0; d < {depth}L; ++d)
+      out[i * {depth}L + d] = {stored(out.dtype, "(int64_t)indices[i] == d")};
+}}
+"""
+    return Loop(text, header("convert"))
+
+
+@loop("TakeAlongAxis")
+def _take_along_axis(node: Node) -> str:
+    (x, indices), out = (v.abstract for v in node.inputs), node.outputs[0].abstract
+    axis = node.attrs["axis"] % len(x.shape)
+    extent = x.shape[axis]
+    from_x = strides(x.shape, out.shape)
+    step, from_x[axis] = prod(x.shape[axis + 1 :]), 0
+    heads = nest(out.shape)
+    return f"""\
+int KERNEL(char *const *at) {{
+  const {STORED[x.dtype]} *x = (const {STORED[x.dtype]} *)at[0];
+  const {STORED[indices.dtype]} *indices = (const {STORED[indices.dtype]} *)at[1];
+  {STORED[out.dtype]} *out = ({STORED[out.dtype]} *)at[2];
+  long o = 0;
+{heads}
+  {{
+    const int64_t given = (int64_t)indices[{offset(strides(indices.shape, out.shape))}];
+    if (given < -{extent}L || given >= {extent}L) return 1;
+    const int64_t index = given < 0 ? given + {extent}L : given;
+    out[o++] = x[{offset(from_x)} + index * {step}L];
+  }}
+  return 0;
+}}
+"""
+
+
+# --- Indices --------------------------------------------------------------------------------------
+
+
+@loop("Index")
+def _index(node: Node) -> str:
+    shape, attrs = node.inputs[0].abstract.shape, node.attrs
+    named = _named(node, shape, strides(shape, shape), attrs["axes"], attrs["at"], 1)
+    return f"""\
+int KERNEL(char *const *at) {{
+{_arrays(node, 1, "x")}
+  long o = 0;
+{named}
+    out[o++] = x[place];
+  }}
+  return 0;
+}}
+"""
+
+
+@loop("IndexReduce")
+def _index_reduce(node: Node) -> Loop:
+    out, attrs = node.outputs[0].abstract, node.attrs
+    c, mode = value_type(out.dtype), attrs["mode"]
+    first = literal(np.asarray(identity(mode, out.dtype), computed(out.dtype))[()])
+    sign = "<" if mode == "min" else ">"
+    joined = f"old != old || !(new {sign} old || new != new) ? old : new"
+    if mode == "mul":
+        joined = f"({c})(({sum_type(out.dtype)})old * ({sum_type(out.dtype)})new)"
+    shape = attrs["shape"]
+    named = _named(node, shape, strides(shape, shape), attrs["axes"], attrs["at"], 1)
+    text = f"""\
+int KERNEL(char *const *at) {{
+{_arrays(node, 1, "updates")}
+  for (long i = 0; i < {out.size}L; ++i) out[i] = {stored(out.dtype, f"({c}){first}")};
+  long o = 0;
+{named}
+    const {c} old = {loaded(out.dtype, "out[place]")}, new = {loaded(out.dtype, "updates[o++]")};
+    out[place] = {stored(out.dtype, joined)};
+  }}
+  return 0;
+}}
+"""
+    return Loop(text, header("convert"))
+
+
+@loop("Scatter")
+def _scatter(node: Node) -> str:
+    """Values are assigned in row-major order, so that the last one for a position stays."""
+    x, value = (v.abstract for v in node.inputs[:2])
+    items = node.attrs["index"]
+    parts = analyse("Scatter", items, x.shape)
+    bytes_of = np.empty(x.shape, np.uint8)
+    basic = bytes_of[tuple(slice(None) if item == TENSOR else item for item in items)]
+    base = start_of(basic) - start_of(bytes_of)
+    region = parts.region(tuple(v.abstract.shape for v in node.inputs[2:]))
+    return f"""\
+int KERNEL(char *const *at) {{
+{_arrays(node, 2, "x", "value")}
+  memcpy(out, x, {x.size * x.dtype.itemsize}L);
+{_named(node, basic.shape, basic.strides, parts.axes, parts.at, 2, base)}
+    out[place] = value[{offset(strides(value.shape, region))}];
+  }}
+  return 0;
+}}
+"""
+
+
+def _arrays(node: Node, count: int, *names: str) -> str:
+    """Pointers to inputs by these names, to indices n0, n1 and so on, and to out."""
+    return pointers(node, *names, *(f"n{i}" for i in range(len(node.inputs) - count)), "out")
+
+
+def _named(
+    node: Node,
+    shape: Shape,
+    steps: Sequence[int],
+    axes: Sequence[int],
+    at: int,
+    first: int,
+    base: int = 0,
+) -> str:
+    """The heads of the loops over what the inputs from `first` on name, and the beginning of their
+    body, which finds the `place` of an element or returns 1.
+
+    shape, steps: of the array that is indexed along `axes`. at: the number of the other axes ahead
+    of those of the indices."""
+    indices = [v.abstract.shape for v in node.inputs[first:]]
+    named = broadcast(node.primitive.name, *indices)
+    rest = [i for i in range(len(shape)) if i not in axes]
+    region = (*(shape[i] for i in rest[:at]), *named, *(shape[i] for i in rest[at:]))
+    places = [*(steps[i] for i in rest[:at]), *[0] * len(named), *(steps[i] for i in rest[at:])]
+    lines = [nest(region), "  {", f"    long place = {base}L + {offset(places)};"]
+    for k, (own, axis) in enumerate(zip(indices, axes, strict=True)):
+        index = offset([*[0] * at, *strides(own, named)])
+        lines += [
+            f"    const int64_t i_{k} = (int64_t)n{k}[{index}];",
+            f"    if (i_{k} < -{shape[axis]}L || i_{k} >= {shape[axis]}L) return 1;",
+            f"    place += (i_{k} < 0 ? i_{k} + {shape[axis]}L : i_{k}) * {steps[axis]}L;",
+        ]
+    return "\n".join(lines)
+
+
+# --- Along an axis --------------------------------------------------------------------------------
+
+
+def _axis(node: Node) -> tuple[int, int, int]:
+    """Rows outside of the axis, its extent, and elements inside of it, which are its step."""
+    shape, axis = node.inputs[0].abstract.shape, node.attrs["axis"]
+    if axis is None:
+        return 1, prod(shape), 1
+    at = axis % max(len(shape), 1)
+    return prod(shape[:at]), prod(shape[at : at + 1]), prod(shape[at + 1 :])
+
+
+@loop("CumSum", "CumProd", "CumMax", "CumMin", "LogCumSumExp")
+def _running(node: Node) -> Loop:
+    """Sums of integers wrap around; those of 16 bits are rounded where they are stored."""
+    x, out, name = (
+        node.inputs[0].abstract.dtype,
+        node.outputs[0].abstract.dtype,
+        node.primitive.name,
+    )
+    kind = sum_type(out) if name in ("CumSum", "CumProd") else value_type(out)
+    joined, shared = {
+        "CumSum": ("sum + x", ()),
+        "CumProd": ("sum * x", ()),
+        "CumMax": ("sum < x || x != x ? (sum != sum ? sum : x) : sum", ()),
+        "CumMin": ("x < sum || x != x ? (sum != sum ? sum : x) : sum", ()),
+        "LogCumSumExp": in_c("log_add(sum, x)", {}),
+    }[name]
+    outer, n, step = _axis(node)
+    reverse, exclusive = node.attrs.get("reverse", False), node.attrs.get("exclusive", False)
+    store = f"out[p] = {stored(out, f'({value_type(out)})sum')};"
+    join = f"sum = i ? {joined} : x;"
+    if exclusive:
+        store, join, joined = "", f"{store} sum = {joined};", ""
+    text = f"""\
+void KERNEL(char *const *at) {{
+{pointers(node, "given", "out")}
+  for (long o = 0; o < {outer}L; ++o)
+    for (long s = 0; s < {step}L; ++s) {{
+      {kind} sum = {int(name == "CumProd")};
+      for (long i = 0; i < {n}L; ++i) {{
+        const long p = (o * {n}L + {f"{n - 1}L - i" if reverse else "i"}) * {step}L + s;
+        const {kind} x = ({kind}){loaded(x, "given[p]")};
+        {join} {store}
+      }}
+    }}
+}}
+"""
+    return Loop(text, (*header("convert"), *shared))
+
+
+@loop("ArgMax", "ArgMin")
+def _arg_extremum(node: Node) -> Loop:
+    x = node.inputs[0].abstract.dtype
+    outer, n, step = _axis(node)
+    sign = ">" if node.primitive.name == "ArgMax" else "<"
+    text = f"""\
+void KERNEL(char *const *at) {{
+{pointers(node, "x", "out")}
+  for (long o = 0; o < {outer}L; ++o)
+    for (long s = 0; s < {step}L; ++s) {{
+      long best = 0;
+      {value_type(x)} most = {loaded(x, f"x[o * {n * step}L + s]")};
+      for (long i = 1; i < {n}L && most == most; ++i) {{
+        const {value_type(x)} own = {loaded(x, f"x[(o * {n}L + i) * {step}L + s]")};
+        if (own {sign} most || own != own) best = i, most = own;
+      }}
+      out[o * {step}L + s] = best;
+    }}
+}}
+"""
+    return Loop(text, header("convert"))
+
+
+@loop("Sort", "TopK")
+def _sorted(node: Node) -> Loop:
+    """By insertion of one index after the other among those that are kept."""
+    x, attrs = node.inputs[0].abstract.dtype, node.attrs
+    outer, n, step = _axis(node)
+    kept = attrs.get("k", n)
+    descending = attrs.get("descending", attrs.get("largest"))
+    precedes = "other, own" if descending else "own, other"
+    kind = value_type(x)
+    text = f"""\
+{_less(x)}
+void KERNEL(char *const *at) {{
+{pointers(node, "x", "values", "indices")}
+  for (long o = 0; o < {outer}L; ++o)
+    for (long s = 0; s < {step}L; ++s) {{
+      {STORED[int64]} *const row = indices + o * {kept * step}L + s;
+      long count = 0;
+      for (long i = 0; i < {n}L; ++i) {{
+        const {kind} own = {loaded(x, f"x[(o * {n}L + i) * {step}L + s]")};
+        long j = count < {kept}L ? count++ : {kept}L;
+        for (; j > 0; --j) {{
+          const {kind} other = {loaded(x, f"x[(o * {n}L + row[(j - 1) * {step}L]) * {step}L + s]")};
+          if (!KERNEL_less({precedes})) break;
+          if (j < {kept}L) row[j * {step}L] = row[(j - 1) * {step}L];
+        }}
+        if (j < {kept}L) row[j * {step}L] = i;
+      }}
+      for (long j = 0; j < {kept}L; ++j)
+        values[(o * {kept}L + j) * {step}L + s] =
+            x[(o * {n}L + row[j * {step}L]) * {step}L + s];
+    }}
+}}
+"""
+    return Loop(text, header("convert"))
+
+
+@loop("SearchSorted")
+def _search_sorted(node: Node) -> Loop:
+    x, values = (v.abstract for v in node.inputs)
+    n = x.shape[-1]
+    rows = prod(x.shape[:-1])
+    m = values.size // max(rows, 1)
+    here, kind = loaded(x.dtype, f"x[r * {n}L + middle]"), value_type(x.dtype)
+    before = "KERNEL_less(here, own)" if node.attrs["side"] == "left" else "!KERNEL_less(own, here)"
+    text = f"""\
+{_less(x.dtype)}
+void KERNEL(char *const *at) {{
+{pointers(node, "x", "values", "out")}
+  for (long r = 0; r < {rows}L; ++r)
+    for (long i = 0; i < {m}L; ++i) {{
+      const {kind} own = {loaded(x.dtype, f"values[r * {m}L + i]")};
+      long begin = 0, end = {n}L;
+      while (begin < end) {{
+        const long middle = begin + (end - begin) / 2;
+        const {kind} here = {here};
+        if ({before}) begin = middle + 1; else end = middle;
+      }}
+      out[r * {m}L + i] = begin;
+    }}
+}}
+"""
+    return Loop(text, header("convert"))
+
+
+def _less(dtype: DType) -> str:
+    """The order of elements, with NaN as the largest."""
+    c = value_type(dtype)
+    return f"""\
+static int KERNEL_less({c} x, {c} y) {{ return x < y || (y != y && x == x); }}"""
+
+
+# --- Collectives of one rank, and products of integers --------------------------------------------
+
+
+@loop("AllReduce", "Reduce", "Broadcast", "AllGather", "ReduceScatter", "AllToAll", "SendRecv")
+def _copied(node: Node) -> str | None:
+    """None for a larger group; nothing is received where the rank is in no pair."""
+    out, attrs = node.outputs[0].abstract, node.attrs
+    if attrs["size"] != 1:
+        return None
+    size = out.size * out.dtype.itemsize
+    received = (0, 0) in attrs.get("pairs", ((0, 0),))
+    statement = f"memcpy(at[1], at[0], {size}L);" if received else f"memset(at[1], 0, {size}L);"
+    return f"void KERNEL(char *const *at) {{ {statement} }}\n"
+
+
+@loop("MatMul")
+def _matmul(node: Node) -> Loop | str:
+    """A product of integers, which wrap around as NumPy's do, or of what is not computed in its own
+    dtype."""
+    x, y = (v.abstract for v in node.inputs)
+    out, attrs = node.outputs[0].abstract, node.attrs
+    if out.dtype.kind not in "iu":
+        return product(node)
+    rows_x = x.shape if len(x.shape) > 1 else (1, *x.shape)
+    rows_y = y.shape if len(y.shape) > 1 else (*y.shape, 1)
+    m, k = rows_x[-2:][:: -1 if attrs["transpose_x"] and len(x.shape) > 1 else 1]
+    n = rows_y[-2 if attrs["transpose_y"] and len(y.shape) > 1 else -1]
+    by_row, by_term = (1, m) if attrs["transpose_x"] and len(x.shape) > 1 else (k, 1)
+    term, by_column = (1, k) if attrs["transpose_y"] and len(y.shape) > 1 else (n, 1)
+    batch = out.shape[: len(out.shape) - (len(x.shape) > 1) - (len(y.shape) > 1)]
+    at_x = offset([s * m * k for s in strides(rows_x[:-2], batch)])
+    at_y = offset([s * k * n for s in strides(rows_y[:-2], batch)])
+    c, wide = STORED[out.dtype], "uint64_t" if out.dtype.itemsize == 8 else "uint32_t"
+    return f"""\
+void KERNEL(char *const *at) {{
+  {c} *out = ({c} *)at[2];
+{nest(batch)}
+  {{
+    const {c} *x = (const {c} *)at[0] + {at_x}, *y = (const {c} *)at[1] + {at_y};
+    for (long r = 0; r < {m}L; ++r)
+      for (long c = 0; c < {n}L; ++c) {{
+        {wide} sum = 0;
+        for (long t = 0; t < {k}L; ++t)
+          sum += ({wide})x[r * {by_row}L + t * {by_term}L] *
+                 ({wide})y[t * {term}L + c * {by_column}L];
+        *out++ = ({c})sum;
+      }}
+  }}
+}}
+"""
+
+
+# --- Products of int8 -----------------------------------------------------------------------------
+
+
+@loop("QuantizedMatMul")
+def _quantized_matmul(node: Node) -> str:
+    n, k = node.inputs[1].abstract.shape
+    rows = node.outputs[0].abstract.size // n
+    return f"""\
+void KERNEL(char *const *at) {{
+  const int8_t *x = (const int8_t *)at[0], *const w = (const int8_t *)at[1];
+  int32_t *out = (int32_t *)at[2];
+  for (long r = 0; r < {rows}L; ++r, x += {k}L)
+    for (long c = 0; c < {n}L; ++c) {{
+      int32_t sum = 0;
+      for (long t = 0; t < {k}L; ++t) sum += x[t] * w[c * {k}L + t];
+      *out++ = sum;
+    }}
+}}
+"""
+
+
+@loop("QuantizedConv2D")
+def _quantized_conv2d(node: Node) -> str:
+    """Each weight times the part of a row of pixels that it meets, added to a row of sums."""
+    (count, channels, high, wide), (filters, depth, *kernel) = (
+        v.abstract.shape for v in node.inputs
+    )
+    *_, out_high, out_wide = node.outputs[0].abstract.shape
+    attrs = node.attrs
+    (down, right), (over, along) = attrs["stride"], attrs["dilation"]
+    (top, _), (left, _) = attrs["padding"]
+    of_group = filters // attrs["groups"]
+    return f"""\
+void KERNEL(char *const *at) {{
+  const int8_t *const x = (const int8_t *)at[0], *w = (const int8_t *)at[1];
+  int32_t *out = (int32_t *)at[2];
+  memset(out, 0, {node.outputs[0].abstract.size * 4}L);
+  for (long n = 0; n < {count}L; ++n, w = (const int8_t *)at[1])
+    for (long o = 0; o < {filters}L; ++o, out += {out_high * out_wide}L)
+      for (long c = 0; c < {depth}L; ++c) {{
+        const long channel = n * {channels}L + o / {of_group}L * {depth}L + c;
+        const int8_t *const image = x + channel * {high * wide}L;
+        for (long i = 0; i < {kernel[0]}L; ++i)
+          for (long j = 0; j < {kernel[1]}L; ++j) {{
+            const int32_t weight = *w++;
+            const long at_row = i * {over}L - {top}L, at_column = j * {along}L - {left}L;
+            const long begin = at_column < 0 ? (-at_column + {right - 1}L) / {right}L : 0;
+            const long last = {wide - 1}L - at_column;
+            const long past = last < 0 ? 0 : last / {right}L + 1;
+            const long end = past < {out_wide}L ? past : {out_wide}L;
+            for (long r = 0; r < {out_high}L; ++r) {{
+              const long row = r * {down}L + at_row;
+              if (row < 0 || row >= {high}L) continue;
+              const int8_t *const from = image + row * {wide}L;
+              int32_t *const sums = out + r * {out_wide}L;
+              for (long q = begin; q < end; ++q) sums[q] += weight * from[q * {right}L + at_column];
+            }}
+          }}
+      }}
+}}
+"""
