@@ -108,7 +108,7 @@ def _write(table: str) -> None:
     text = DOCUMENT.read_text(encoding="utf-8")
     before, _, rest = text.partition(BEGIN)
     after = rest.partition(END)[2]
-    head = f"{machine()}; miniml {ml.__version__}{peer}; {date.today()}."
+    head = f"{machine()}{peer}; {date.today()}."
     DOCUMENT.write_text(f"{before}{BEGIN}\n{head}\n\n{table}\n{END}{after}", encoding="utf-8")
 
 

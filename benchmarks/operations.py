@@ -1,7 +1,8 @@
 """Compiled operations beside PyTorch and JAX: a table, and those slower than the best peer.
 
-`python -m benchmarks.operations [--peers PYTHON] [--only TEXT] [--rounds 3] [--json FILE]`. Every
-library runs in a process of its own, on one core, and they take turns; PyTorch and JAX run by the
+`python -m benchmarks.operations [--peers PYTHON] [--only TEXT] [--rounds 3] [--json FILE]`; then
+`--write FILE` puts the counts of a whole run that was kept into docs/performance.md. Every library
+runs in a process of its own, on one core, and they take turns; PyTorch and JAX run by the
 interpreter PYTHON, which needs NumPy besides. Times are CPU time, the least of all rounds.
 
 First the table of operations, then how one library runs a case, then the turns and the report.
@@ -17,6 +18,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
+from datetime import date
 from importlib import import_module
 from itertools import product
 from pathlib import Path
@@ -24,6 +26,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from benchmarks.measure import machine
 from benchmarks.networks.turns import Process
 
 # --- The table ------------------------------------------------------------------------------------
@@ -447,11 +450,46 @@ def _row(case: Case, workers: dict[str, Process], rounds: int) -> Row:
 def report(found: Sequence[Row]) -> Iterator[str]:
     """Counts of those above each ratio, and each of them, the worst first."""
     judged = sorted((r for r in found if r.ratio), key=lambda r: -(r.ratio or 0))
-    counts = [sum((r.ratio or 0) > a for r in judged) for a in ABOVE]
-    shares = ", ".join(f"{n} above {a:g}" for n, a in zip(counts, ABOVE, strict=True))
-    yield f"{len(judged)} cases, {shares}"
+    yield f"{len(judged)} cases, {_shares(judged)}"
     yield from (str(r) for r in judged if (r.ratio or 0) > ABOVE[-1])
     yield from (f"cannot be compared: {r}" for r in found if r.note)
+
+
+def _shares(judged: Sequence[Row]) -> str:
+    counts = [sum((r.ratio or 0) > a for r in judged) for a in ABOVE]
+    return ", ".join(f"{n} above {a:g}" for n, a in zip(counts, ABOVE, strict=True))
+
+
+BEGIN = "<!-- operations: written by benchmarks.operations --write -->"
+END = "<!-- end of operations -->"
+DOCUMENT = Path(__file__).parents[1] / "docs" / "performance.md"
+
+
+def table(found: Sequence[Row]) -> Iterator[str]:
+    """The counts of a whole run, and for each group its cases, those above 1.5 and the worst."""
+    judged = [r for r in found if r.ratio]
+    yield f"Of {len(judged)} cases **{_shares(judged)}** times the quicker peer's time."
+    yield "\n| group | cases | above 3 | above 1.5 | the slowest, and its ratio |"
+    yield "|---|---|---|---|---|"
+    groups = dict.fromkeys(r.case.partition(":")[0] for r in judged)
+    for group in groups:
+        own = sorted((r.ratio or 0, r.case) for r in judged if r.case.startswith(f"{group}:"))
+        above = [sum(ratio > a for ratio, _ in own) for a in (3, 1.5)]
+        ratio, case = own[-1]
+        slowest = f"`{case.partition(': ')[2]}` {ratio:.1f}"
+        yield f"| {group} | {len(own)} | {above[0]} | {above[1]} | {slowest} |"
+
+
+def write(kept: Path) -> None:
+    """Put the table of a whole run into the document."""
+    found = [Row(**row) for row in json.loads(kept.read_text())]
+    if [r.case for r in found] != [c.name for c in cases()]:
+        raise SystemExit(f"{kept} has {len(found)} cases and is no run of all {len(cases())}")
+    day = date.fromtimestamp(kept.stat().st_mtime)
+    before, _, rest = DOCUMENT.read_text("utf-8").partition(BEGIN)
+    after = rest.partition(END)[2]
+    lines = "\n".join([f"{machine()}; {day}.", *table(found)])
+    DOCUMENT.write_text(f"{before}{BEGIN}\n{lines}\n{END}{after}", "utf-8")
 
 
 def main() -> None:
@@ -461,7 +499,11 @@ def main() -> None:
     parser.add_argument("--only", default="", help="cases whose name has this text")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--json", type=Path)
+    parser.add_argument("--write", type=Path, help="a file of a whole run, to be put into the docs")
     given = parser.parse_args()
+    if given.write:
+        write(given.write)
+        return
     chosen = [c for c in cases() if given.only.lower() in c.name.lower()]
     found: list[Row] = []
     for row in rows(chosen, given.peers, given.rounds):

@@ -91,7 +91,7 @@ def test_the_wheel_has_the_package_and_the_sdist_makes_the_same(built):
 
 @pytest.mark.deep
 def test_an_index_would_take_them(built):
-    """What `twine check` and an index look at: valid metadata, equal in both, a description."""
+    """As `twine check` and an index look at them: valid metadata, equal in both, a description."""
     wheel, sdist, _ = built
     with tarfile.open(sdist) as file:
         own = file.extractfile(f"miniml-{ml.__version__}/PKG-INFO").read()

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from benchmarks.operations import TABLE, Case, Row, Worker, cases, report
+from benchmarks.operations import TABLE, Case, Row, Worker, cases, report, table
 
 
 def test_every_row_has_a_text_for_each_library():
@@ -52,3 +52,16 @@ def test_the_report_counts_what_lies_above_and_names_it():
     assert [line.split(":")[0].split()[-1] for line in named[:2]] == ["slow", "bad"]
     assert named[2].startswith("cannot be compared: ")
     assert "bad" in named[2]
+
+
+def test_the_table_of_a_run_has_the_slowest_of_each_group():
+    rows = [
+        Row("sums: sum(x) of f(3)", 4.0, 2.0, 1.0, ""),
+        Row("sums: prod(x) of f(3)", 7.0, 2.0, 4.0, ""),
+        Row("moves: flip(x) of f(3)", 1.0, 2.0, None, ""),
+        Row("moves: roll(x) of f(3)", 1.0, None, None, ""),
+    ]
+    first, *_, sums, moves = table(rows)
+    assert "3 cases **0 above 10, 2 above 3, 2 above 1.5, 2 above 1.2**" in first
+    assert sums == "| sums | 2 | 2 | 2 | `sum(x) of f(3)` 4.0 |"
+    assert moves == "| moves | 1 | 0 | 0 | `flip(x) of f(3)` 0.5 |"

@@ -17,6 +17,7 @@ from ..signature import ANY, INT, WIDE, ArraySpec
 from .native import NativeKernel
 from .units import Source
 
+ROW = 4096  # bytes of a row of a Concat that is written at once
 SQUARE = 16  # elements of a line of a piece that is transposed: one or two lines of the cache
 _shape = attrgetter("shape")
 _FLOATS = {np.dtype("f"): "float", np.dtype("d"): "double"}
@@ -90,22 +91,36 @@ class Move(NativeKernel, ABC):
 
 class Concat(Move):
     """A copy of each input to its block of the output, unless it was computed there. Neighbours of
-    one shape and strides share their loops, so the text does not grow with their number."""
+    one shape and strides share their loops, so the text does not grow with their number; short rows
+    of all inputs share the loops around them, so that a row of the output is written at once."""
 
     def lines(self, node: KernelNode, out: ArraySpec) -> Iterator[str]:
-        axis, steps, c = node.attrs["axis"], dense_strides(out.shape, 1), _unsigned(out)
-        at, first, begin = len(node.inputs), 0, 0
-        for (shape, own), alike in groupby(zip(map(_shape, node.inputs), steps_of(node))):
+        axis, steps, size = node.attrs["axis"], dense_strides(out.shape, 1), out.dtype.itemsize
+        c, at, begin, first = _unsigned(out), len(node.inputs), 0, 0
+        given = [*zip(map(_shape, node.inputs), steps_of(node), strict=True)]
+        short = 1 < out.shape[axis] * steps[axis] * size <= ROW and 0 not in out.shape
+        outer = axis if short and all(own[-1] == 1 or s[-1] == 1 for s, own in given) else 0
+        around = [tuple(own[:outer]) for _, own in given]
+        rows = merged(out.shape[:outer], [*around, tuple(steps[:outer])]) if outer else []
+        yield from (f"  {_head(f'r{k}', '0', f'{extent}L')}" for k, (extent, _) in enumerate(rows))
+        yield "  {"
+        for (shape, own), alike in groupby(given):
             count, each = len([*alike]), shape[axis] * steps[axis]
-            block = Moved("out", c, at, steps, f"({begin}L + k * {each}L)")
-            copied = loops(
-                shape, [Moved("x", c, f"{first} + k", own), block], "out[{out}] = x[{x}];"
-            )
+            x, to = ([by[k] for _, by in rows] for k in (first, -1))
+            target = f"({begin}L + k * {each}L{_along_rows(to)})"
+            block = Moved("out", c, at, steps[outer:], target)
+            part = Moved("x", c, f"{first} + k", own[outer:], f"(0{_along_rows(x)})")
+            copied = loops(shape[outer:], [part, block], "out[{out}] = x[{x}];")
             if copied:
                 yield f"  {_head('k', '0', f'{count}L')}"
-                yield f"  if (at[{first} + k] != at[{at}] + {block.first} * {out.dtype.itemsize}L)"
+                yield f"  if (at[{first} + k] != at[{at}] + {target} * {size}L)"
                 yield from copied
             first, begin = first + count, begin + count * each
+        yield "  }"
+
+
+def _along_rows(steps: Sequence[int]) -> str:
+    return "".join(f" + r{k} * {step}L" for k, step in enumerate(steps))
 
 
 class Place(Move):

@@ -21,12 +21,25 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from ...core.abstract import PLAIN, Abstract, Shape
-from ...core.dtype import FLOATS, INTEGERS, holds, is_float
+from ...core.dtype import FLOATS, INTEGERS, float32, float64, holds, is_float
 from ...core.errors import GraphError
 from ...core.infer import infer
 from ...core.primitive import Primitive
 from ...ops.create import Full
-from ...ops.elementwise import Add, Cast, Div, Maximum, Minimum, Mul, Neg, Pow, Square, Sub
+from ...ops.elementwise import (
+    Add,
+    Cast,
+    Div,
+    Maximum,
+    Minimum,
+    Mul,
+    Neg,
+    Pow,
+    Reciprocal,
+    Sqrt,
+    Square,
+    Sub,
+)
 from ...ops.images import Conv2D
 from ...ops.linalg import Einsum, MatMul, parse
 from ...ops.logic import Select
@@ -260,6 +273,13 @@ def _x_if_exponent_is(number: Number) -> Callable[..., Proposal]:
     return lambda site, power, x, y: rule(site, power, x, y) if y.abstract.shape == () else None
 
 
+def _wide(rule: Callable[..., Proposal]) -> Callable[..., Proposal]:
+    """The rule, for what NumPy has fast paths for: integers refuse some, and float16 has none."""
+    return lambda site, call, x, y: (
+        rule(site, call, x, y) if x.abstract.dtype in (float32, float64) else None
+    )
+
+
 def _then(call: Primitive, rule: Callable[..., Proposal]) -> Callable[..., Proposal]:
     def propose(*args: object) -> Proposal:
         found = rule(*args)
@@ -390,6 +410,8 @@ RULES = (
     Rule("x / 1 is x", (Div,), _x_if_y_is(1)),
     Rule("x ** 1 is x", (Pow,), _x_if_exponent_is(1)),
     Rule("x ** 2 is the square of x", (Pow,), _then(Square(), _x_if_exponent_is(2))),
+    Rule("x ** 0.5 is the root of x", (Pow,), _wide(_then(Sqrt(), _x_if_exponent_is(0.5)))),
+    Rule("x ** -1 is 1 / x", (Pow,), _wide(_then(Reciprocal(), _x_if_exponent_is(-1)))),
     Rule("-(-x) is x", (Neg,), _negated_twice),
     Rule("a cast to its own dtype", (Cast,), _itself),
     Rule("a cast of a lossless cast", (Cast,), _cast_of_cast),
