@@ -58,11 +58,11 @@ endef
 TEST_ENV := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1
 PYTEST := -m pytest --quiet --numprocesses $(JOBS) --dist worksteal
 
-.PHONY: help setup demo test test-deep rates lint unit bench gpu notebooks nvrtc docs gallery format lock clean
+.PHONY: help setup demo demo-2 test test-deep rates lint unit bench gpu notebooks nvrtc docs gallery format lock clean
 
 help: ## Show this list
 	@echo "miniml: make TARGET"
-	@grep -E '^[a-z-]+:.*## ' $(firstword $(MAKEFILE_LIST)) | sed -E 's/^([a-z-]+):.*## (.*)/  \1\t\2/' | expand -t 14
+	@grep -E '^[a-z0-9-]+:.*## ' $(firstword $(MAKEFILE_LIST)) | sed -E 's/^([a-z0-9-]+):.*## (.*)/  \1\t\2/' | expand -t 14
 
 setup: $(STAMP) ## Create .venv and install what is locked (the other targets do it themselves)
 
@@ -81,6 +81,10 @@ $(DOCS_STAMP): $(STAMP) requirements-docs-lock.txt
 demo: $(STAMP) ## Train a small network on handwritten digits (options: make demo ARGS="--epochs 5 --seed 1")
 	@echo "==> Running the demo: python -m miniml demo $(ARGS)"
 	@$(PY) -m miniml demo $(ARGS)
+
+demo-2: $(STAMP) ## The same on two processes, by MPI
+	@echo "==> Running the demo on two ranks: mpiexec -n 2 python -m mpi4py -m miniml demo $(ARGS)"
+	@$(VENV)/bin/mpiexec -n 2 $(PY) -m mpi4py -m miniml demo $(ARGS)
 
 test: lint unit ## Lint, types, import floors, doctests, README code and tests
 	@echo "==> All of make test passed"

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import threadpoolctl
 
-from .. import nn, optim, train
+from .. import distributed, nn, optim, train
 from ..backends.machine import get_device
 from ..core import settings
 from ..core.errors import MinimlError
@@ -116,8 +116,10 @@ def add(command: ArgumentParser) -> None:
 
 
 def run(demo: Demo) -> int:
-    """Run the whole demo in the current folder; returns the exit code."""
+    """Run the whole demo in the current folder, on all ranks of a launcher of MPI, if there is one,
+    of which rank 0 speaks and writes; returns the exit code."""
     started = time.perf_counter()
+    speaks = distributed.init().rank == 0
     get_device(settings.device_name(demo.device))
     digits = load_digits(demo.seed)
     graph = demo.mode == "graph"
@@ -126,22 +128,28 @@ def run(demo: Demo) -> int:
     alone = threadpoolctl.threadpool_limits(1, "blas")
     with alone, settings.context(device_target=demo.device, mode=mode, jit=graph, sim="fast"):
         model, data, seen = _model(demo, digits), _batches(demo, digits), Losses()
-        _introduce(demo, digits, model)
-        held_out = DataLoader(digits.test_images, digits.test_labels, size=len(digits.test_labels))
+        if speaks:
+            _introduce(demo, digits, model)
+        held_out = digits.test_images, digits.test_labels
         rows = model.fit(data, epochs=demo.rounds, validation=held_out, callbacks=[seen])
         scores = model.predict(digits.test_images, batch_size=len(digits.test_images))
-        _report(rows, len(data), scores, digits, time.perf_counter() - started)
+        if speaks:
+            _report(rows, len(data), scores, digits, time.perf_counter() - started)
         if settings.device_name(demo.device) != "cpu":
-            _compare(demo, digits, seen.losses[:COMPARED])
-        _save(model, scores, digits)
-        accuracies = [row["val_accuracy"] for row in rows]
-        save_picture(PICTURE, seen.losses, accuracies, digits, scores)
-        print(f"  saved     {PICTURE}: the learning curve and the digits that were misread")
+            apart = _compare(demo, digits, seen.losses[:COMPARED])
+            if speaks:
+                print(apart)
+        if speaks:
+            _save(model, scores, digits)
+            accuracies = [row["val_accuracy"] for row in rows]
+            save_picture(PICTURE, seen.losses, accuracies, digits, scores)
+            print(f"  saved     {PICTURE}: the learning curve and the digits that were misread")
     return 0
 
 
 def _batches(demo: Demo, digits: Digits) -> DataLoader:
-    return DataLoader(digits.images, digits.labels, size=BATCH, seed=demo.seed)
+    group = distributed.world()
+    return DataLoader(digits.images, digits.labels, size=BATCH, seed=demo.seed, group=group)
 
 
 def _model(demo: Demo, digits: Digits) -> train.Model:
@@ -150,7 +158,8 @@ def _model(demo: Demo, digits: Digits) -> train.Model:
     net = network()
     rate = optim.cosine(demo.lr, steps=demo.rounds * len(_batches(demo, digits)))
     adam = optim.Adam(net.trainable_params(), lr=rate)
-    return train.Model(net, nn.CrossEntropyLoss(), adam, metrics=[train.accuracy()])
+    metrics = [train.accuracy()]
+    return train.Model(net, nn.CrossEntropyLoss(), adam, metrics, group=distributed.world())
 
 
 def _introduce(demo: Demo, digits: Digits, model: train.Model) -> None:
@@ -169,7 +178,10 @@ def _introduce(demo: Demo, digits: Digits, model: train.Model) -> None:
     before, after = len(traced.nodes), len(passed.nodes)
     print(f"  one step  forward, backward and update of a batch of {BATCH}: a graph of")
     print(f"            {before} operations, {after} after the passes that simplify it")
-    print(f"  training  {demo.rounds} {epochs} on {demo.device}, each step {how}", flush=True)
+    ranks = f" on {distributed.size()} ranks" if distributed.size() > 1 else ""
+    print(
+        f"  training  {demo.rounds} {epochs} on {demo.device}{ranks}, each step {how}", flush=True
+    )
 
 
 def _report(
@@ -189,8 +201,8 @@ def _report(
     )
 
 
-def _compare(demo: Demo, digits: Digits, losses: list[float]) -> None:
-    """Repeat the first steps on the CPU, and print how far the losses are apart."""
+def _compare(demo: Demo, digits: Digits, losses: list[float]) -> str:
+    """Repeat the first steps on the CPU; says how far the losses are apart."""
     with settings.context(device_target="cpu"):
         step = _model(demo, digits).step
         expected = [float(step(*batch)[0]) for batch, _ in zip(_batches(demo, digits), losses)]
@@ -200,7 +212,7 @@ def _compare(demo: Demo, digits: Digits, losses: list[float]) -> None:
             f"the losses of the first {len(losses)} steps are {losses} on {demo.device}, and "
             f"{expected} on the CPU: they should agree to rounding; please report it"
         )
-    print(
+    return (
         f"  agrees    the losses of the first {len(losses)} steps are those on the CPU to "
         f"{apart:.0e} of them"
     )

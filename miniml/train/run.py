@@ -299,17 +299,10 @@ class Run:
 
     def _means(self) -> Row:
         """The loss, aux, metrics and seconds of the epoch, which are the same on all ranks: means
-        over these, of metrics those of all rows. DistributedError where they have other weights."""
+        over these, of metrics those of all rows."""
         at = f"the end of epoch {self.epoch + 1} after {self.done} steps"
         own = {"seconds": self._seconds, **self.model.counted(self._total, self._aux, self._sums)}
         found = self.ranks.summed(at, own)
-        if self._several:
-            self.ranks.compare(
-                self.step.held(),
-                f"fit got after epoch {self.epoch + 1}",
-                "and all update theirs alike; a training_step of your own averages gradients by "
-                "ml.distributed.all_reduce",
-            )
         size = self.ranks.group.size
         row = self.model.means(found, self.done * size)
         return row | {"seconds": float(found["seconds"]) / size}
@@ -439,6 +432,15 @@ class Run:
                 yield f"callback.{kind}{count[kind]}.", callback
 
     def _save(self) -> None:
+        """Save the run, if there is a file; before it DistributedError where the ranks have other
+        weights, as the file holds those of rank 0."""
+        if self._several and self.steps:
+            self.ranks.compare(
+                self.step.held(),
+                f"fit got after step {self.steps}",
+                "and all update theirs alike; a training_step of your own averages gradients by "
+                "ml.distributed.all_reduce",
+            )
         if self.path is None:
             return
         state = self._state()

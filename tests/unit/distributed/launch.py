@@ -26,18 +26,27 @@ class Ended(NamedTuple):
 
 def ranks(size, program, folder, *args, launcher=("-m", "mpi4py")):
     """Run the text of a program in `size` processes."""
-    script = folder / "program.py"
-    script.write_text(dedent(program), "utf-8")
-    mpiexec = Path(sys.executable).with_name("mpiexec")
-    command = [mpiexec, "-n", str(size), sys.executable, *launcher, str(script), *args]
-    inherited = {k: v for k, v in os.environ.items() if not k.startswith(("PMI", "OMPI", "HYDRA"))}
     done = subprocess.run(
-        command,
+        write(size, program, folder, *args, launcher=launcher),
         cwd=folder,
-        env={**inherited, "MPIEXEC_TIMEOUT": str(LIMIT), "PYTHONPATH": str(ROOT)},
+        env=environment(),
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
         timeout=LIMIT + 60,
     )
     return Ended(done.returncode, done.stdout, done.stderr)
+
+
+def write(size, program, folder, *args, launcher=("-m", "mpi4py")):
+    """The command that runs the text of a program, which is written into the folder."""
+    script = folder / "program.py"
+    script.write_text(dedent(program), "utf-8")
+    mpiexec = Path(sys.executable).with_name("mpiexec")
+    return [mpiexec, "-n", str(size), sys.executable, *launcher, str(script), *args]
+
+
+def environment():
+    """The variables of ranks: those of this process without any of a launcher."""
+    inherited = {k: v for k, v in os.environ.items() if not k.startswith(("PMI", "OMPI", "HYDRA"))}
+    return {**inherited, "MPIEXEC_TIMEOUT": str(LIMIT), "PYTHONPATH": str(ROOT)}
