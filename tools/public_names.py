@@ -99,8 +99,8 @@ INTERNAL = (
     Internal("miniml.onnx.operators", "unit/core", "the table of operators is compared"),
     Internal(
         "miniml.cli",
-        "device unit/core unit/export unit/onnx unit/test_cli.py unit/test_install.py "
-        "unit/test_run.py unit/test_show.py",
+        "device unit/core unit/distributed unit/export unit/onnx unit/test_cli.py "
+        "unit/test_install.py unit/test_run.py unit/test_show.py",
         "commands are run in this process",
     ),
     Internal("miniml.viz", "unit/test_viz.py unit/test_draw.py", "pages are measured"),

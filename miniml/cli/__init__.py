@@ -22,6 +22,7 @@ COMMANDS = {
     "summary": "a network, its layers and its parameters",
     "run": "a saved graph, on arrays in files",
     "onnx": "models in ONNX: what they need",
+    "scale": "where data parallel stops paying, simulated for 1 to 4,096 ranks",
     "export": "a model as one C file without dependencies",
     "bench": "speed and memory, measured (in a checkout)",
 }

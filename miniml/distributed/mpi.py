@@ -9,12 +9,14 @@ tells the others too.
 from __future__ import annotations
 
 import atexit
+import os
 import sys
 import time
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import threadpoolctl
 
 from ..backends.group import Group, disagreement, ranks_named
 from ..backends.kernel import Array
@@ -35,8 +37,25 @@ def world(name: str, timeout: float) -> Group:
             'and init("self") does without'
         ) from None
     group = MpiGroup(name, MPI.COMM_WORLD.Dup(), MPI, timeout)
+    _share_cores(MPI.COMM_WORLD.Split_type(MPI.COMM_TYPE_SHARED))
     atexit.register(group.leave)
     return group
+
+
+def _share_cores(host: Any) -> None:
+    """Divide the CPUs that several ranks of a host may use among these, each with threads for its
+    own alone. Nothing where the launcher has bound the ranks, or OMP_NUM_THREADS says how many
+    threads there are; ranks that are more than the CPUs share them, with a thread each."""
+    if "OMP_NUM_THREADS" in os.environ or not hasattr(os, "sched_setaffinity"):
+        return
+    mine = sorted(os.sched_getaffinity(0))
+    sharing = [rank for rank, cores in enumerate(host.allgather(mine)) if cores == mine]
+    if len(sharing) == 1:
+        return
+    each, place = len(mine) // len(sharing), sharing.index(host.Get_rank())
+    if each:
+        os.sched_setaffinity(0, mine[place * each : (place + 1) * each])
+    threadpoolctl.threadpool_limits(max(each, 1))
 
 
 class MpiGroup(Group):

@@ -3,25 +3,22 @@
 `quantized` replays a traced graph: MatMul and Conv2D by a parameter become products of int8 numbers
 that are summed as int32. Weights have a scale for each output channel; an activation has one, from
 the largest value that it takes on calibration data. Both are symmetric, so that zero is zero. What
-lies between products stays in floating point. Next: the two primitives, and their kernels in NumPy.
+lies between products stays in floating point. The graph says products of integers, exactly; that
+they are computed of bytes is the compiler's doing (`runtime/narrow.py`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from .. import ops
-from ..backends.registry import kernel
-from ..core.abstract import Abstract, Shape
-from ..core.dtype import DType, float32, int8, int32
-from ..core.errors import DTypeError, ExportError, ShapeError
+from ..core.dtype import float32, float64, int8, int32
+from ..core.errors import ExportError
 from ..core.parameter import Parameter
-from ..core.primitive import Primitive
 from ..core.tensor import Array, Tensor
 from ..graph.ir import Graph, Node
 from ..graph.record import replay
@@ -142,14 +139,14 @@ class _Product:
 
     def __call__(self, x: Any, w: Any) -> Any:
         whole = ops.clip(ops.round(x * np.float32(1 / self.scale)), -LARGEST, LARGEST)
-        attrs = self.node.attrs
+        levels = ops.cast(whole, int8)
         if isinstance(self.node.primitive, ops.MatMul):
-            sums = QuantizedMatMul()(ops.cast(whole, int8), self.weights)
+            wide = self.weights.astype(np.int32)
+            sums = ops.matmul(ops.cast(levels, int32), wide, transpose_y=True)
             return ops.cast(sums, float32) * (self.scale * self.scales)
-        made = QuantizedConv2D(
-            attrs["stride"], attrs["padding"], attrs["dilation"], attrs["groups"]
-        )
-        sums = made(ops.cast(whole, int8), self.weights)
+        # In float64, which holds these sums exactly, as convolutions are of floats.
+        made = self.node.primitive(ops.cast(levels, float64), self.weights.astype(np.float64))
+        sums = ops.cast(made, int32)
         return ops.cast(sums, float32) * (self.scale * self.scales).reshape(-1, 1, 1)
 
 
@@ -176,79 +173,3 @@ def _report(
         len(made),
         products - len(made),
     )
-
-
-# --- Primitives -----------------------------------------------------------------------------------
-
-
-class QuantizedMatMul(Primitive):
-    """x (..., k) times the transpose of w (n, k), both of int8; sums are int32."""
-
-    differentiable = False
-
-    def flops(self, inputs: Sequence[Abstract], outputs: Sequence[Abstract]) -> int:
-        """2 k for each element."""
-        return 2 * inputs[0].shape[-1] * outputs[0].size
-
-    def infer_shape(self, x: Shape, w: Shape) -> Shape:
-        if not x or len(w) != 2 or x[-1] != w[1]:
-            raise ShapeError(f"QuantizedMatMul got x {x} and w {w}; they are (..., k) and (n, k)")
-        return (*x[:-1], w[0])
-
-    def infer_dtype(self, x: DType, w: DType) -> DType:
-        return _sum_of(self.name, x, w)
-
-
-class QuantizedConv2D(Primitive):
-    """Conv2D of x (n, c, h, w) and filters w (o, c / groups, kh, kw) of int8; sums are int32."""
-
-    differentiable = False
-    stride: tuple[int, int]
-    padding: tuple[tuple[int, int], tuple[int, int]]
-    dilation: tuple[int, int]
-    groups: int
-
-    def flops(self, inputs: Sequence[Abstract], outputs: Sequence[Abstract]) -> int:
-        """Two for each weight of a channel, for each element."""
-        return 2 * prod(inputs[1].shape[1:]) * outputs[0].size
-
-    def infer_shape(self, x: Shape, w: Shape) -> Shape:
-        if len(x) != 4 or len(w) != 4 or x[1] != w[1] * self.groups:
-            raise ShapeError(
-                f"QuantizedConv2D got x {x} and w {w}; they are (n, c, h, w) and "
-                f"(o, c / {self.groups}, kh, kw)"
-            )
-        extents = (
-            (n + sum(ends) - gap * (k - 1) - 1) // step + 1
-            for n, k, step, ends, gap in zip(
-                x[2:], w[2:], self.stride, self.padding, self.dilation, strict=True
-            )
-        )
-        return (x[0], w[0], *extents)
-
-    def infer_dtype(self, x: DType, w: DType) -> DType:
-        return _sum_of(self.name, x, w)
-
-
-def _sum_of(name: str, x: DType, w: DType) -> DType:
-    if x != int8 or w != int8:
-        raise DTypeError(f"{name} got {x.name} and {w.name}; both are int8")
-    return int32
-
-
-@kernel("QuantizedMatMul", "cpu", "bb->i")
-def _matmul(x: Array, w: Array, *, out: Array) -> None:
-    np.matmul(x.astype(np.int32), w.T.astype(np.int32), out=out)
-
-
-@kernel("QuantizedConv2D", "cpu", "bb->i")
-def _conv2d(
-    x: Array, w: Array, *, stride: Any, padding: Any, dilation: Any, groups: int, out: Array
-) -> None:
-    padded = np.pad(x, ((0, 0), (0, 0), *padding)).astype(np.int32)
-    extents = [gap * (k - 1) + 1 for gap, k in zip(dilation, w.shape[2:], strict=True)]
-    windows = np.lib.stride_tricks.sliding_window_view(padded, extents, (2, 3))
-    taps = windows[:, :, :: stride[0], :: stride[1], :: dilation[0], :: dilation[1]]
-    by_group = taps.reshape(len(x), groups, -1, *taps.shape[2:])
-    filters = w.astype(np.int32).reshape(groups, -1, *w.shape[1:])
-    out[...] = np.einsum("ngcyxij,gocij->ngoyx", by_group, filters).reshape(out.shape)

@@ -298,7 +298,8 @@ class Grouping:
         once."""
         readers: dict[Var, dict[Node, None]] = {}
         for group in dict.fromkeys(self.group.values()):
-            for var in {self.root(v) for n in group.nodes for v in n.inputs} if group.joins else ():
+            read = dict.fromkeys(self.root(v) for n in group.nodes for v in n.inputs)
+            for var in read if group.joins else ():  # in order, so that all runs make equal groups
                 if max(var.abstract.shape, default=1) > 1:
                     readers.setdefault(var, {})[group.nodes[0]] = None
         for nodes in readers.values():

@@ -104,12 +104,16 @@ class Nest:
         return out
 
     def _broadcast(self, shape: Sequence[int], inputs: Sequence[Dims]) -> Dims:
-        out = list(self._axes.fresh(shape))
+        out: list[Compound | None] = [() if n == 1 else None for n in shape]
         for dims in inputs:
             for i, axes in enumerate(dims, len(shape) - len(dims)):
                 if extent(axes) == shape[i]:
-                    self._axes.equate(axes, out[i])
-        return tuple(out)
+                    known = out[i]
+                    if known is None:
+                        out[i] = axes
+                    elif known is not axes:
+                        self._axes.equate(known, axes)
+        return tuple([(Axis(n),) if axes is None else axes for n, axes in zip(shape, out)])
 
     def _left(self, node: Node, dims: Dims) -> Dims:
         """The axes that a reduction leaves, in the shape of its output."""
@@ -250,18 +254,23 @@ class Axes:
     def resolve(self, axes: Compound) -> Compound:
         """The loops to which these axes resolve."""
         parts = self._parts
-        if not any(a in parts for a in axes):
+        if parts.keys().isdisjoint(axes):
             return axes
-        return tuple([part for a in axes for part in self._resolved(a)])
-
-    def _resolved(self, axis: Axis) -> Compound:
-        return self.resolve(self._parts[axis]) if axis in self._parts else (axis,)
+        found: list[Axis] = []
+        for a in axes:
+            if a in parts:
+                parts[a] = self.resolve(parts[a])  # noted, so that no chain is followed twice
+                found += parts[a]
+            else:
+                found.append(a)
+        return tuple(found)
 
     def equate(self, left: Compound, right: Compound) -> None:
         """Unify axes that number the same elements in row-major order; Apart if their extents do
         not line up."""
         while left and right:
-            left, right = self.resolve(left), self.resolve(right)
+            if left[0] is not right[0]:
+                left, right = self.resolve(left), self.resolve(right)
             a, b = left[0], right[0]
             if a is b or a.extent == b.extent:
                 if a is not b:

@@ -32,7 +32,7 @@ def test_notebooks_run_and_are_up_to_date():
 
 @pytest.mark.deep
 @pytest.mark.timeout(1000)
-@pytest.mark.parametrize("number", ["05", "06", "07", "08", "09", "10", "11", "12"])
+@pytest.mark.parametrize("number", ["05", "06", "07", "08", "09", "10", "11", "12", "13"])
 def test_what_a_notebook_claims_holds(number):
     for package in {"10": ("torch", "jax")}.get(number, ()):
         pytest.importorskip(package, reason=f"no {package}")

@@ -1,5 +1,5 @@
 """C of elements: ones, what index tensors name, running results and order along an axis, copies of
-collectives, products of integers, and last those of int8."""
+collectives, and products of integers."""
 
 from __future__ import annotations
 
@@ -358,68 +358,5 @@ void KERNEL(char *const *at) {{
         *out++ = ({c})sum;
       }}
   }}
-}}
-"""
-
-
-# --- Products of int8 -----------------------------------------------------------------------------
-
-
-@loop("QuantizedMatMul")
-def _quantized_matmul(node: Node) -> str:
-    n, k = node.inputs[1].abstract.shape
-    rows = node.outputs[0].abstract.size // n
-    return f"""\
-void KERNEL(char *const *at) {{
-  const int8_t *x = (const int8_t *)at[0], *const w = (const int8_t *)at[1];
-  int32_t *out = (int32_t *)at[2];
-  for (long r = 0; r < {rows}L; ++r, x += {k}L)
-    for (long c = 0; c < {n}L; ++c) {{
-      int32_t sum = 0;
-      for (long t = 0; t < {k}L; ++t) sum += x[t] * w[c * {k}L + t];
-      *out++ = sum;
-    }}
-}}
-"""
-
-
-@loop("QuantizedConv2D")
-def _quantized_conv2d(node: Node) -> str:
-    """Each weight times the part of a row of pixels that it meets, added to a row of sums."""
-    (count, channels, high, wide), (filters, depth, *kernel) = (
-        v.abstract.shape for v in node.inputs
-    )
-    *_, out_high, out_wide = node.outputs[0].abstract.shape
-    attrs = node.attrs
-    (down, right), (over, along) = attrs["stride"], attrs["dilation"]
-    (top, _), (left, _) = attrs["padding"]
-    of_group = filters // attrs["groups"]
-    return f"""\
-void KERNEL(char *const *at) {{
-  const int8_t *const x = (const int8_t *)at[0], *w = (const int8_t *)at[1];
-  int32_t *out = (int32_t *)at[2];
-  memset(out, 0, {node.outputs[0].abstract.size * 4}L);
-  for (long n = 0; n < {count}L; ++n, w = (const int8_t *)at[1])
-    for (long o = 0; o < {filters}L; ++o, out += {out_high * out_wide}L)
-      for (long c = 0; c < {depth}L; ++c) {{
-        const long channel = n * {channels}L + o / {of_group}L * {depth}L + c;
-        const int8_t *const image = x + channel * {high * wide}L;
-        for (long i = 0; i < {kernel[0]}L; ++i)
-          for (long j = 0; j < {kernel[1]}L; ++j) {{
-            const int32_t weight = *w++;
-            const long at_row = i * {over}L - {top}L, at_column = j * {along}L - {left}L;
-            const long begin = at_column < 0 ? (-at_column + {right - 1}L) / {right}L : 0;
-            const long last = {wide - 1}L - at_column;
-            const long past = last < 0 ? 0 : last / {right}L + 1;
-            const long end = past < {out_wide}L ? past : {out_wide}L;
-            for (long r = 0; r < {out_high}L; ++r) {{
-              const long row = r * {down}L + at_row;
-              if (row < 0 || row >= {high}L) continue;
-              const int8_t *const from = image + row * {wide}L;
-              int32_t *const sums = out + r * {out_wide}L;
-              for (long q = begin; q < end; ++q) sums[q] += weight * from[q * {right}L + at_column];
-            }}
-          }}
-      }}
 }}
 """

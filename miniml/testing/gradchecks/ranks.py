@@ -94,7 +94,7 @@ class Leader:
             self.tell("perturb", [(None, 0)] * self.group.size)
 
     def cut(self, arrays: Sequence[Any]) -> list[list[Any]]:
-        """What each rank has of the arrays of all."""
+        """The arrays of each rank among those of all."""
         own: list[list[Any]] = [[] for _ in range(self.group.size)]
         left = iter(arrays)
         for block in self.blocks:
@@ -174,13 +174,13 @@ class Done(NamedTuple):
     error: Exception | None = None
 
     def words(self) -> Said:
-        """What other ranks hear of it."""
+        """The form in which other ranks hear of it."""
         failed = self.error is not None
         return Said(failed, f"{type(self.error).__name__}: {self.error}" if failed else self.value)
 
 
 class Part:
-    """What one rank does: its own function, its pull-backs, and the block that perturbs it."""
+    """The work of one rank: its own function, its pull-backs, and the block that perturbs it."""
 
     def __init__(self, map_: Map):
         self._maps, self._pulls = [map_], list[Pull]()
@@ -236,7 +236,7 @@ _SHORT = 4096  # bytes of a message that needs no second one
 
 
 def told(group: Group, value: Any = None) -> Any:
-    """What rank 0 says, on every rank."""
+    """The value of rank 0, on every rank."""
     group.agree("gradcheck")
     text = pickle.dumps(value) if group.rank == 0 else b""
     first = _first(text)
@@ -250,7 +250,7 @@ def told(group: Group, value: Any = None) -> Any:
 
 
 def gathered(group: Group, value: Any) -> list[Any]:
-    """What all ranks say, on every rank."""
+    """The values of all ranks, on every rank."""
     text = pickle.dumps(value)
     first = np.empty((group.size, 8 + _SHORT), np.uint8)
     group.gather(_first(text), first)

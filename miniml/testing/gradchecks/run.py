@@ -125,7 +125,7 @@ def gradcheck(
     with wide(framework), without_c(), settings, lasting(budget), logged() as log:
         try:
             map_, point = of_miniml(fn, args, argnums, parameters)
-            several = of_several("gradcheck", group)
+            several = group and of_several("gradcheck", group)
             return _of_ranks(several, map_, point, highest, strict, raise_error, seed)
         except TracedValueError as error:
             if not any(map(is_list_of_floats, args)):

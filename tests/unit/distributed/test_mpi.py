@@ -1,6 +1,10 @@
 """Ranks that are processes under MPI: the collectives, and how they end when one of them fails."""
 
+import os
 import re
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -62,6 +66,32 @@ def test_collectives(tmp_path):
     ended = ranks(3, COLLECTIVES, tmp_path)
     assert ended.status == 0, ended.err
     assert ended.out.count("whole") == 3  # ranks may write into one line
+
+
+CORES = """
+    import os
+    import threadpoolctl
+    os.environ.pop("OMP_NUM_THREADS", None)
+    before = sorted(os.sched_getaffinity(0))
+    from miniml import distributed as d
+    from miniml.backends.device import cpu_threads
+    import numpy as np
+    group = d.init()
+    own = sorted(os.sched_getaffinity(0))
+    part = len(before) // group.size
+    assert len(own) == cpu_threads() == (part or len(before)), (before, own)
+    blas = [i["num_threads"] for i in threadpoolctl.threadpool_info() if i["user_api"] == "blas"]
+    assert set(blas) == {max(part, 1)}, blas
+    every = d.all_gather(np.array(own))
+    assert not part or len(set(every.tolist())) == part * group.size
+    print("whole", flush=True)
+"""
+
+
+def test_ranks_of_a_host_have_cores_of_their_own(tmp_path):
+    ended = ranks(2, CORES, tmp_path)
+    assert ended.status == 0, ended.err
+    assert ended.out.count("whole") == 2
 
 
 FAILS = """
@@ -131,3 +161,46 @@ def test_the_program_of_the_guide_trains_on_two_ranks_as_on_one(tmp_path, monkey
     alone = load_file("run.safetensors")
     for name, value in alone.items():
         np.testing.assert_allclose(together[name], value, rtol=1e-3, atol=1e-5)
+
+
+def test_the_launcher_for_tasks_starts_ranks(tmp_path, capfd, monkeypatch):
+    """What Ray and Dask run as tasks on hosts, processes of this machine run here."""
+    guide = (ROOT / "docs" / "distributed.md").read_text("utf-8")
+    (text,) = re.findall(r"```python\n(import subprocess\n\n\ndef launch.*?)```", guide, re.DOTALL)
+    monkeypatch.setenv("PATH", str(Path(sys.executable).parent), prepend=os.pathsep)
+    monkeypatch.setenv("MPIEXEC_TIMEOUT", "100")
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    scope, tasks = {}, []
+    exec(text, scope)
+    program = tmp_path / "program.py"
+    program.write_text("from miniml import distributed as d\nprint(d.all_reduce(1.0).item())\n")
+    start = lambda i, words: tasks.append(subprocess.Popen(words))  # noqa: E731
+    status = scope["launch"](["one", "two"], start, sys.executable, "-m", "mpi4py", str(program))
+    assert (status, [task.wait(60) for task in tasks]) == (0, [0, 0])
+    assert capfd.readouterr().out.count("2.0") == 2
+
+
+GRADIENTS = """
+    import numpy as np
+    import miniml as ml
+    from miniml import distributed as d, ops
+    from miniml.grad import stop_gradient
+    from miniml.testing import gradcheck
+
+    group = d.init()
+    x = np.array([0.5, 1.5]) + group.rank
+    right = gradcheck(lambda x: ops.tanh(d.all_reduce(x)) * x, x, group=group, order=2)
+    assert right.ok and right.judged >= 8
+    wrong = gradcheck(lambda x: x + stop_gradient(d.all_reduce(x) - x), x, group=group,
+                      raise_error=False)
+    assert [f.argument for f in wrong.findings if f.index == (0,)] == [
+        "argument 0 on rank 0", "argument 0 on rank 1"], wrong
+    print("whole", flush=True)
+"""
+
+
+@pytest.mark.deep
+def test_gradients_are_checked_across_processes(tmp_path):
+    ended = ranks(2, GRADIENTS, tmp_path)
+    assert ended.status == 0, ended.err
+    assert ended.out.count("whole") == 2

@@ -15,7 +15,19 @@ MINIML_LIBRARY1(sqrt)
 MINIML_LIBRARY1(fabs)
 MINIML_LIBRARY1(floor)
 MINIML_LIBRARY1(ceil)
+#if defined(__SSE2__) && !defined(__SSE4_1__)
+/* To the nearest integer, which lies even where there are two: without an instruction, as a sum
+   whose unit in the last place is 1. A library's function would keep loops from being vector code. */
+#define MINIML_NEAREST(type, name, s, large)                                                   \
+  static inline type miniml_rint_##name(type x) {                                              \
+    const type size = __builtin_fabs##s(x), whole = size + large - large;                      \
+    return __builtin_copysign##s(size < large ? whole : size, x);                              \
+  }
+MINIML_NEAREST(float, float32, f, 0x1p23f)
+MINIML_NEAREST(double, float64, , 0x1p52)
+#else
 MINIML_LIBRARY1(rint)
+#endif
 MINIML_LIBRARY1(round)
 MINIML_LIBRARY1(trunc)
 MINIML_LIBRARY2(copysign)
