@@ -98,6 +98,11 @@ INTERNAL = (
     ),
     Internal("miniml.onnx.operators", "unit/core", "the table of operators is compared"),
     Internal(
+        "miniml.distributed",
+        "device/test_nccl.py",
+        "threads take the place of processes under MPI, a double that of NCCL",
+    ),
+    Internal(
         "miniml.cli",
         "device unit/core unit/distributed unit/export unit/onnx unit/test_cli.py "
         "unit/test_install.py unit/test_run.py unit/test_show.py",

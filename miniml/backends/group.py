@@ -75,9 +75,14 @@ class Group(ABC):
 
     # What kernels call.
 
+    def direct(self, device: Any) -> Any:
+        """The collectives below on arrays of this device, where the group has them; None: the
+        arrays pass through the host."""
+        return None
+
     def all_reduce(self, x: Array, out: Array, op: str = "sum") -> None:
         """out = the sum, mean or max of x over the ranks."""
-        self.agree(_said(f"all_reduce {op}", x))
+        self.agree(said(f"all_reduce {op}", x))
         flat, result = x.reshape(-1), out.reshape(-1)
         if x.nbytes <= _SMALL or self.size <= 2:  # for two ranks that is no more to move
             every = np.empty((self.size, x.size), x.dtype)
@@ -98,39 +103,39 @@ class Group(ABC):
 
     def reduce(self, x: Array, out: Array, root: int) -> None:
         """out = the sum of x over the ranks on rank `root`, 0 on the others."""
-        self.agree(_said(f"reduce to {root}", x))
+        self.agree(said(f"reduce to {root}", x))
         every = np.empty((self.size, *x.shape), x.dtype)
         self.gather(x, every)
         out[...] = in_order(every, "sum") if self.rank == root else 0
 
     def reduce_scatter(self, x: Array, out: Array) -> None:
         """out = the sum over the ranks of their blocks `rank` of x."""
-        self.agree(_said("reduce_scatter", x))
+        self.agree(said("reduce_scatter", x))
         parts = np.empty((self.size, *out.shape), x.dtype)
         self.swap(x.reshape(parts.shape), parts)
         out[...] = in_order(parts, "sum")
 
     def all_gather(self, x: Array, out: Array) -> None:
         """out = the x of all ranks, along the first axis."""
-        self.agree(_said("all_gather", x))
+        self.agree(said("all_gather", x))
         self.gather(x, out.reshape(self.size, *x.shape))
 
     def all_to_all(self, x: Array, out: Array) -> None:
         """Block r of out = block `rank` of the x of rank r."""
-        self.agree(_said("all_to_all", x))
+        self.agree(said("all_to_all", x))
         shape = (self.size, x.shape[0] // self.size, *x.shape[1:])
         self.swap(x.reshape(shape), out.reshape(shape))
 
     def broadcast(self, x: Array, out: Array, root: int = 0) -> None:
         """out = the x of rank `root`."""
-        self.agree(_said(f"broadcast from {root}", x))
+        self.agree(said(f"broadcast from {root}", x))
         if self.rank == root:
             out[...] = x
         self.spread(out, root)
 
     def send_recv(self, x: Array, out: Array, pairs: Pairs) -> None:
         """out = the x of the rank that sends to this one by one of the pairs (from, to), else 0."""
-        self.agree(_said(f"send_recv {list(pairs)}", x))
+        self.agree(said(f"send_recv {list(pairs)}", x))
         to = next((to for source, to in pairs if source == self.rank), None)
         source = next((source for source, to in pairs if to == self.rank), None)
         if source is None:
@@ -195,7 +200,8 @@ def ranks_named(ranks: Sequence[int]) -> str:
     return f"rank{'s' * (len(ranks) > 1)} {', '.join(map(str, ranks))}"
 
 
-def _said(call: str, x: Array) -> str:
+def said(call: str, x: Any) -> str:
+    """A call in the words on which ranks agree."""
     return f"{call} of {x.dtype.name}[{', '.join(map(str, x.shape))}]"
 
 

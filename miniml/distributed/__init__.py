@@ -2,7 +2,8 @@
 
 `init` joins the group of all ranks, the world; `all_reduce` and the others are differentiable
 functions of tensors, which every rank calls. `world` has these; `mpi` moves bytes between processes
-by mpi4py, which is imported when it is asked for; `loopback` runs a function on threads as ranks.
+by mpi4py, which is imported when it is asked for, and `nccl` arrays between GPUs; `loopback` runs a
+function on threads as ranks.
 What a group does with arrays stands in `backends.group`, the collectives in `ops.collective`.
 """
 

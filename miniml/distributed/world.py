@@ -12,31 +12,34 @@ from ..backends.group import Group, Self, join, joined
 from ..core.errors import DistributedError
 from ..core.options import choice, number
 from ..core.tensor import Tensor
-from . import mpi
+from . import mpi, nccl
 
 _WORLD = "world"
-_BACKENDS = ("auto", "mpi", "self")
+_BACKENDS = ("auto", "nccl", "mpi", "self")
 # What launchers of MPI set: Hydra (MPICH, Intel MPI) and srun with PMI, Open MPI, PMIx.
 _LAUNCHED = ("PMI_RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK")
 
 
-def init(backend: Literal["auto", "mpi", "self"] = "auto", timeout: float = 300.0) -> Group:
+def init(backend: Literal["auto", "nccl", "mpi", "self"] = "auto", timeout: float = 300.0) -> Group:
     """Join the group of all ranks, and return it. Called again, it returns the same group.
 
     backend: "mpi" for processes that `mpiexec -n 2 python -m mpi4py train.py` starts, by mpi4py;
-    "self" for a group of one, this process; "auto" is "mpi" where a launcher of MPI has started the
-    process, else "self". timeout: the seconds that a rank waits for the others in a collective
-    before it raises DistributedError, which names those that have not come. DistributedError too
-    where mpi4py or an MPI library is missing.
+    "nccl" for such processes that have a GPU each, where arrays on "cuda" go from GPU to GPU by the
+    NCCL of cupy, and arrays of the CPU by MPI; "self" for a group of one, this process; "auto" is,
+    where a launcher of MPI has started the process, "nccl" if every rank finds cupy, NCCL and a GPU
+    of its own, and else "mpi"; without one it is "self". timeout: the seconds that a rank waits for
+    the others in a collective before it raises DistributedError, which names those that have not
+    come. DistributedError too where mpi4py, an MPI library or what NCCL needs is missing.
     """
     chosen = choice("init", "backend", backend, _BACKENDS)
     limit = number("init", "timeout", timeout, above=0)
     known = joined(_WORLD)
     if known is not None:
         return known
-    if chosen == "mpi" or (chosen == "auto" and _launched()):
-        return join(mpi.world(_WORLD, limit))
-    return join(Self(_WORLD))
+    if chosen == "self" or (chosen == "auto" and not _launched()):
+        return join(Self(_WORLD))
+    ranks = mpi.world(_WORLD, limit)
+    return join(ranks if chosen == "mpi" else nccl.over(ranks, required=chosen == "nccl"))
 
 
 def _launched() -> bool:

@@ -1,4 +1,5 @@
-"""Kernels of collectives on a device: arrays pass through the host, where the group moves them."""
+"""Kernels of collectives on a device: the group moves arrays there, or they pass through the host,
+where it moves them."""
 
 from __future__ import annotations
 
@@ -27,6 +28,11 @@ class _Collective(Kernel):
 
     def launch(self, inputs: Arrays, workspace: Arrays, outputs: Arrays, stream: object) -> None:
         group = found(self.name, self.group, self.size)
+        direct = group.direct(self.device)
+        if direct is not None:
+            x = self.device.contiguous(inputs[0])
+            getattr(direct, self.method)(x, outputs[0], *self.options)
+            return
         out = np.empty(self.out.shape, self.out.dtype)
         getattr(group, self.method)(self.device.to_host(inputs[0]), out, *self.options)
         self.device.copy_into(outputs[0], out)
