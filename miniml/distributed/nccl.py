@@ -47,12 +47,12 @@ def over(host: Group, required: bool) -> Group:
         cupy.cuda.Device(seats[host.rank].gpu).use()
         return NcclGroup(host, cupy)
     if required:
-        raise DistributedError(f"init(backend='nccl'): {refusal}; or init(backend='mpi')")
+        raise DistributedError(f"init(backend='nccl'): {refusal}; init(backend='mpi') does without")
     return host
 
 
 class _Told(NamedTuple):
-    """What a rank tells of its GPUs: the bus addresses of those that it sees, or why it has none
+    """Words of a rank about its GPUs: the bus addresses of those that it sees, or why it has none
     for NCCL."""
 
     host: str
@@ -69,7 +69,7 @@ class _Seat(NamedTuple):
 
 
 def _told(host: Group, required: bool) -> list[_Told]:
-    """What all ranks tell."""
+    """The words of all ranks."""
     gpus, refusal = _found(required)
     own = json.dumps(_Told(platform.node(), gpus, refusal[: _TOLD // 2])).encode()
     padded = np.zeros(_TOLD, np.uint8)

@@ -71,9 +71,9 @@ def all_reduce(
     """The sum of x over all ranks, on every rank; or the mean, or the maximum.
 
     x has the same shape and dtype on all ranks. The terms are added in the order of the ranks, so
-    the result is the same on every rank and in every run, to the bit. The gradient that arrives at
-    x is the sum (the mean) of those that arrive at the results of all ranks; of a maximum it goes
-    to the rank that has it. group: by default the world.
+    the result is the same on every rank and in every run, to the bit; by NCCL in an order of its
+    own. The gradient that arrives at x is the sum (the mean) of those that arrive at the results of
+    all ranks; of a maximum it goes to the rank that has it. group: by default the world.
 
     >>> all_reduce([1.0, 2.0]).tolist()  # alone
     [1.0, 2.0]

@@ -273,7 +273,7 @@ def no_nccl(cupy):
     [
         (no_gpu, 2, "rank 0 has no GPU for NCCL: device 'cuda' is not available: there is no GPU"),
         (no_nccl, 2, "rank 0 has no GPU for NCCL: cupy finds no NCCL: pip install nvidia-nccl"),
-        (None, 4, r"ranks 0, 3 would share the GPU 0000:00:00.0 of .*start fewer there; or init\("),
+        (None, 4, r"ranks 0, 3 would share the GPU 0000:00:00.0 of .*start fewer there; init\("),
     ],
 )
 def test_what_nccl_needs_and_is_not_there(lacking, size, sentence, ranks, cupy):
