@@ -206,7 +206,9 @@ class Squeezed(nn.Cell):
 def test_long_names_and_means_of_channels_that_fill_no_block(rng, tmp_path, compiler):
     net, x = evaluated(Squeezed()), floats(rng, 1, 3, 8, 8)
     same(*ran(compiler, net, tmp_path, x), compiler)
-    names = re.findall(r"^static void (net_\w{40,})\(", (tmp_path / "net.c").read_text(), re.M)
+    names = re.findall(
+        r"^static void (net_\w{40,})\(", (tmp_path / "net.c").read_text(), re.MULTILINE
+    )
     assert names
     assert max(map(len, names)) <= 63
     ml.export_c(net, tmp_path / "net.c", x, weights="file")
