@@ -33,7 +33,7 @@ class Call(NamedTuple):
 
 def measured(call: Call, seconds: float = 8.0) -> Ratio:
     """CPU seconds of both for one call, after their results were compared."""
-    graph, arrays, session, named = _both(call)
+    graph, arrays, session, named = both(call)
     out = graph(*arrays)
     here = out if isinstance(out, tuple) else (out,)
     for a, b in zip(here, session.run(None, named), strict=True):
@@ -49,7 +49,8 @@ def measured(call: Call, seconds: float = 8.0) -> Ratio:
     )
 
 
-def _both(call: Call) -> tuple[Any, list[Any], Any, Any]:
+def both(call: Call) -> tuple[Any, list[Any], Any, Any]:
+    """The graph here with its inputs, and a session of onnxruntime with its own."""
     options = ort.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     ort.set_default_logger_severity(3)
@@ -74,7 +75,7 @@ def _both(call: Call) -> tuple[Any, list[Any], Any, Any]:
 
 def slowest(call: Call, count: int = 8) -> str:
     """The operations of a call that took most."""
-    graph, arrays, _, _ = _both(call)
+    graph, arrays, _, _ = both(call)
     for _ in range(3):
         graph(*arrays)
     with ml.profile() as found:

@@ -258,7 +258,8 @@ class _Planner:
             case View(node):
                 if node in memory.copies:
                     target, source = memory.copies[node]
-                    yield _moved(self._own(target), self.address(source), source)
+                    at = self._found(target) or self._own(target)  # in the arena, or beside it
+                    yield _moved(at, self.address(source), source)
             case KernelLaunch(node, kernel):
                 yield from self._launch(node, kernel)
             case Copy(source):

@@ -223,11 +223,15 @@ def _operation(node: Node) -> str:
     return node.primitive.name.lower() if body is None else str(body.name)
 
 
+_LONGEST = 56  # characters of a stem, half of them of a layer: C tells 63 of a name apart
+
+
 def _stem(node: Node) -> str:
     where = node.where
     layer = "" if where is None else re.sub(r"^layer (\S+) \(.*\)$", r"layer_\1", where.layer)
-    parts = [layer, "grad" * bool(where and where.gradient), _operation(node)]
-    return re.sub(r"\W+", "_", "_".join(filter(None, parts)), flags=re.ASCII).strip("_")
+    parts = [layer[-_LONGEST // 2 :], "grad" * bool(where and where.gradient), _operation(node)]
+    stem = re.sub(r"\W+", "_", "_".join(filter(None, parts)), flags=re.ASCII).strip("_")
+    return stem[:_LONGEST].rstrip("_")
 
 
 def _whole_run(plan: Plan, about: About, named: Named) -> Iterator[str]:
@@ -311,7 +315,10 @@ def _call(run: Run, name: str, refused: str, indent: str) -> str:
     given = ", ".join(text(operand).replace(" ", "\0") for operand in run.operands)
     call = f"{name}((char\0*const[]){{{given}}})"
     line = f"if\0({call})\0{refused}" if run.refuses else f"{call};"
-    made = textwrap.fill(line, WIDTH, initial_indent=indent, subsequent_indent=f"{indent}    ")
+    made = textwrap.fill(
+        line, WIDTH, initial_indent=indent, subsequent_indent=f"{indent}    ",
+        break_long_words=False, break_on_hyphens=False,
+    )  # fmt: skip
     return made.replace("\0", " ")
 
 

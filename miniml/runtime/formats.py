@@ -18,6 +18,7 @@ from ..core.abstract import FORMATS, PLAIN, Abstract, Shape, known, moves, unkno
 from ..core.errors import DeclarationError, Location
 from ..graph.ir import Graph, Node, Var
 from ..ops.shape import Convert, Reshape
+from .launch import native
 
 Ports = tuple[Formats, Formats]  # the formats of a node's inputs and outputs
 
@@ -110,6 +111,8 @@ class _Plan:
             return None
         if follows(node.primitive.name):
             return _spread(node, format)
+        if type(node.primitive).reduces and native(self.target) and _has_ragged(node, format):
+            return None  # loops in C reduce full blocks of channels, and row-major images
         images = tuple([format if v.abstract.ndim == 4 else PLAIN for v in node.inputs])
         best = next(iter(self._candidates(node)), None)
         for entry in _arranging(node, self.target):
@@ -149,6 +152,13 @@ class _Plan:
         for var, found in readers.items():
             if moves(_images(var.abstract.shape), PLAIN, format) and var.abstract.ndim <= 4:
                 yield Value(var.abstract.nbytes, source.get(var, False), tuple(found))
+
+
+def _has_ragged(node: Node, format: str) -> bool:
+    """True where the last block of channels of an input would not be full."""
+    block = FORMATS[format].block
+    shapes = [v.abstract.shape for v in node.inputs if v.abstract.ndim == 4]
+    return bool(block) and any(shape[1] % block for shape in shapes)
 
 
 class _Writer:

@@ -419,7 +419,8 @@ def products_of_bytes(rng: np.random.Generator) -> Drawn:
         sums = ops.Conv2D((1, p.one_of(1, 2)), padding, groups=groups)(
             levels(v[image], ml.float64), filters
         )
-        return product, ops.cast(sums, ml.int32), (sums * 0.5 if p.often() else product * 2)
+        read = sums * 0.5 if p.often() else product * 2
+        return product, ops.cast(sums, ml.int32), read, v[x] * 2.0  # which has a gradient
 
     return replayed(p, body)
 

@@ -41,6 +41,43 @@ TRAINS = """
     print(sorted(os.listdir()), ml.grad.grad(lambda x: x * x)(3.0))
 """
 
+CHECKS = """
+    from miniml import data, train
+    from miniml.testing import gradcheck, opcheck
+
+    def learner():
+        ml.manual_seed(0)
+        net = nn.Sequential(nn.Dense(3, 8), nn.Dropout(0.5), nn.Dense(8, 2))
+        return train.Model(net, nn.CrossEntropyLoss(), optim.SGD(net.trainable_params(), lr=0.1))
+
+    class Stops(train.Callback):
+        def on_epoch(self, run, row):
+            if row["epoch"] == 2:
+                raise OSError("a full disk")
+
+    x = np.random.default_rng(0).standard_normal((40, 3)).astype(np.float32)
+    y = (x[:, 0] > 0).astype(np.int64)
+
+    def fit(model, **more):
+        rows = data.DataLoader(x, y, size=8, seed=0, prefetch=2)
+        model.fit(rows, epochs=4, show=False, **more)
+        return model
+
+    whole = fit(learner())
+    try:
+        fit(learner(), callbacks=[Stops()], resume="run.safetensors")
+    except OSError:
+        print("stopped")
+    again = fit(learner(), resume="run.safetensors")
+    for a, b in zip(whole.net.get_parameters(), again.net.get_parameters()):
+        assert np.array_equal(a.asnumpy(), b.asnumpy())
+    assert gradcheck(lambda x: ops.sum(ops.sin(x) * x), np.array([0.5, 1.0])).ok
+    wrong = lambda x: ops.sum(x * ops.stop_gradient(x))
+    assert not gradcheck(wrong, np.array([0.5, 1.0]), raise_error=False).ok
+    assert opcheck(ops.Tanh(), budget=2).ok
+    print("checked")
+"""
+
 
 def ran(folder, *texts):
     text = "\n".join(map(textwrap.dedent, texts))
@@ -61,3 +98,9 @@ def test_it_trains_and_saves_without_posix(tmp_path):
 def test_native_code_is_compiled_without_process_groups_and_users(tmp_path):
     done = ran(tmp_path, HIDDEN, TRAINS)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_runs_resume_and_checkers_judge_without_posix(tmp_path):
+    done = ran(tmp_path, HIDDEN, TRAINS, CHECKS)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.endswith("stopped\nchecked\n")

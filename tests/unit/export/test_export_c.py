@@ -3,6 +3,7 @@ programs compute."""
 
 import ctypes
 import json
+import re
 import shutil
 import subprocess
 
@@ -182,6 +183,49 @@ def test_an_mlp_is_what_numpy_computes(rng, tmp_path, compiler):
 )
 def test_networks_give_the_numbers_of_the_program(rng, tmp_path, compiler, net, shape):
     same(*ran(compiler, evaluated(net()), tmp_path, floats(rng, *shape)), compiler)
+
+
+class Squeezed(nn.Cell):
+    """Channels weighted by their means, under names as long as those of files of others."""
+
+    LONG = (
+        "a_block_of_the_backbone_whose_name_tells_how_it_came_to_be_what_it_is_and_where_it_stands"
+    )
+
+    def __init__(self):
+        super().__init__()
+        setattr(self, self.LONG, nn.Conv2d(3, 24, 3, padding=1))
+        setattr(self, f"{self.LONG}_2", nn.Conv2d(24, 24, 1))
+
+    def construct(self, x):
+        x = getattr(self, self.LONG)(x)
+        means = ops.mean(x, (2, 3), True)
+        return x * ops.sigmoid(getattr(self, f"{self.LONG}_2")(means))
+
+
+def test_long_names_and_means_of_channels_that_fill_no_block(rng, tmp_path, compiler):
+    net, x = evaluated(Squeezed()), floats(rng, 1, 3, 8, 8)
+    same(*ran(compiler, net, tmp_path, x), compiler)
+    names = re.findall(
+        r"^static void (net_\w{40,})\(", (tmp_path / "net.c").read_text(), re.MULTILINE
+    )
+    assert names
+    assert max(map(len, names)) <= 63
+    ml.export_c(net, tmp_path / "net.c", x, weights="file")
+    built(compiler, tmp_path / "net.c")
+
+
+def test_reshapes_that_copy_are_in_the_arena_once(rng, tmp_path, compiler):
+    """Kernels behind them find their memory, too."""
+
+    def fn(x):
+        for _ in range(3):
+            x = ops.softmax(ops.reshape(ops.transpose(ops.exp(x)), x.shape))
+        return x, ops.reshape(ops.transpose(x), (-1,))
+
+    x = floats(rng, 40, 30)
+    same(*ran(compiler, fn, tmp_path, x), compiler)
+    assert bytes_of(tmp_path / "net.c", "NET_ARENA_BYTES") <= 3 * x.nbytes
 
 
 def test_several_inputs_views_outputs_and_dtypes(rng, tmp_path, compiler):
@@ -478,12 +522,13 @@ def test_functions_are_named_by_their_layers(rng, tmp_path):
 
 
 def test_what_has_no_c_is_refused_at_its_line_before_anything_is_written(rng, tmp_path):
-    def solved(x):
-        return ops.solve(x, x[:, 0])
+    def convolved(x):
+        return ops.conv2d(x, x)
 
-    with pytest.raises(ExportError, match=r"no C for Solve of float32\[40, 40\]") as caught:
-        ml.export_c(solved, tmp_path / "net.c", floats(rng, 40, 40))
-    assert "return ops.solve(x, x[:, 0])" in "\n".join(caught.value.__notes__)
+    x = floats(rng, 2, 2, 5, 5).astype(np.float16)
+    with pytest.raises(ExportError, match=r"no C for Conv2D of float16\[2, 2, 5, 5\]") as caught:
+        ml.export_c(convolved, tmp_path / "net.c", x)
+    assert "return ops.conv2d(x, x)" in "\n".join(caught.value.__notes__)
     assert not [*tmp_path.iterdir()]
 
 
