@@ -3,7 +3,8 @@
 A quad is an int32 that holds four bytes, the first in the lowest. In products and convolutions of
 quads the tiles, blocks and threads are those of float32; a step of a tile adds four products, by
 one instruction where the processor has it (text/quads.c). Convolutions make quads of bytes on the
-way into their workspace, four channels in each.
+way into their workspace, four channels in each. NumPy's kernels are the definition; they run where
+the members of a fused node are looked at one by one.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 from dataclasses import replace
 from math import prod
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -40,6 +42,53 @@ def quads_of(x: Array, axis: int, signed: bool) -> Array:
     pad = [(0, 0)] * (x.ndim - 1) + [(0, -x.shape[axis] % 4)]
     words = np.ascontiguousarray(np.pad(rows.view(np.uint8) ^ flip, pad)).view("<u4")
     return np.ascontiguousarray(np.moveaxis(words.astype(np.uint32).view(np.int32), -1, axis))
+
+
+def bytes_of(quads: Array, axis: int, signed: bool) -> Array:
+    """The bytes of quads along an axis, with the zeros that fill the last one, as int64."""
+    words = np.ascontiguousarray(np.moveaxis(quads, axis, -1)).astype("<i4")
+    return np.moveaxis(words.view(np.int8 if signed else np.uint8).astype(np.int64), -1, axis)
+
+
+# --- Definitions ----------------------------------------------------------------------------------
+
+
+@kernel("ByteQuads", "cpu", "b->i", "B->i")
+def byte_quads(x: Array, *, axis: int, signed: bool, out: Array) -> None:
+    """Quads by NumPy."""
+    out[...] = quads_of(x, axis % x.ndim, signed)
+
+
+@kernel("ByteMatMul", "cpu", "ii->i")
+def byte_product(x: Array, y: Array, *, transpose_x: bool, transpose_y: bool, out: Array) -> None:
+    """Products of matrices of quads by NumPy, modulo 2^32."""
+    left = bytes_of(x, -2 if transpose_x else -1, signed=False)
+    right = bytes_of(y, -1 if transpose_y else -2, signed=True)
+    left = left.swapaxes(-1, -2) if transpose_x else left
+    out[...] = left @ (right.swapaxes(-1, -2) if transpose_y else right)
+
+
+Pair = tuple[int, int]
+
+
+@kernel("ByteConv2D", "cpu", "bi->i", "Bi->i")
+def byte_convolution(
+    x: Array, w: Array, *, stride: Pair, padding: tuple[Pair, Pair], dilation: Pair,
+    groups: int, zero: int, out: Array,
+) -> None:  # fmt: skip
+    """Convolutions of bytes by quads of filters by NumPy, modulo 2^32: the sum over the taps."""
+    images = x.astype(np.int64) + (128 if x.dtype == np.int8 else 0)
+    images = np.pad(images, ((0, 0), (0, 0), *padding), constant_values=zero)
+    images = images.reshape(len(x), groups, -1, *images.shape[2:])
+    taps = bytes_of(w, 1, signed=True)[:, : images.shape[2]]
+    taps = taps.reshape(groups, -1, *taps.shape[1:])
+    sums = np.zeros((len(x), groups, taps.shape[1], *out.shape[2:]), np.int64)
+    for at in np.ndindex(*taps.shape[3:]):
+        begins = [i * step for i, step in zip(at, dilation, strict=True)]
+        ends = zip(begins, out.shape[2:], stride, strict=True)
+        seen: Any = (..., *(slice(b, b + (n - 1) * s + 1, s) for b, n, s in ends))
+        sums += np.einsum("goc,ngcyx->ngoyx", taps[:, :, :, at[0], at[1]], images[seen])
+    out[...] = sums.reshape(out.shape)
 
 
 # --- Quads along one axis -------------------------------------------------------------------------

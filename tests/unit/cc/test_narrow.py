@@ -12,6 +12,7 @@ from miniml.backends.cc.product import QUADS, VECTORS
 from miniml.graph.passes import run_passes
 from miniml.runtime.jit import Jit, program_target
 from miniml.runtime.narrow import narrow
+from miniml.runtime.program import Program
 from tests.frame.native import needs_compiler
 
 pytestmark = needs_compiler
@@ -61,6 +62,12 @@ def check(cases, by):
     assert not {"MatMul", "Conv2D"}.intersection(found)
     for got, (*_, want) in zip(jit(*args), cases, strict=True):
         np.testing.assert_array_equal(got.asnumpy(), want)
+    target = program_target("cpu")
+    of_bytes = narrow(run_passes(ml.trace(fn, *args)), target)
+    defined = Program(of_bytes, target.without("cc"))  # by NumPy, which runs under debug_nans
+    assert by in names(defined)
+    for got, (*_, want) in zip(defined(*map(np.asarray, args)), cases, strict=True):
+        np.testing.assert_array_equal(got, want)
 
 
 def wide(x, zero=0):

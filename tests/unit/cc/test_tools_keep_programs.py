@@ -31,7 +31,10 @@ class Net(nn.Cell):
         given = list(others)
         given.insert(self.place, self.weight)
         made = optree.tree_leaves(self.fn(*given))
-        return sum((ops.sum(ops.sin(y)) for y in made), start=ops.zeros((), ml.float64))
+        return sum(
+            (ops.sum(ops.sin(ops.cast(y, ml.float64))) for y in made),
+            start=ops.zeros((), ml.float64),
+        )
 
 
 class Case:
@@ -46,7 +49,10 @@ class Case:
 
     def loss(self, *given):
         made = optree.tree_leaves(self.fn(*given))
-        return sum((ops.sum(ops.sin(y)) for y in made), start=ops.zeros((), ml.float64))
+        return sum(
+            (ops.sum(ops.sin(ops.cast(y, ml.float64))) for y in made),
+            start=ops.zeros((), ml.float64),
+        )
 
     def function(self, wrapped=lambda fn: fn):
         fn, loss = wrapped(self.fn), wrapped(self.loss)
