@@ -51,7 +51,7 @@ def load(sources: Sequence[Source]) -> list[Function]:
         if _compiling and _cached_only.get():
             raise NotCached  # what another thread compiles is not waited for
         with _lock:
-            _load([s for s in dict.fromkeys(sources) if s not in _loaded])
+            _load(sources)
     return [_loaded[s] for s in sources]
 
 
@@ -68,9 +68,9 @@ def cached_only() -> Block[bool]:
     return _cached_only.use(lambda: True)
 
 
-def _load(missing: Sequence[Source]) -> None:
+def _load(sources: Sequence[Source]) -> None:
     try:
-        names = {source: f"{source.name}-{key()}" for source in missing}
+        names = {s: f"{s.name}-{key()}" for s in dict.fromkeys(sources) if s not in _loaded}
         _find(names)
         absent = {source: name for source, name in names.items() if source not in _loaded}
         if absent and _cached_only.get():

@@ -150,15 +150,17 @@ def test_loops_are_compiled_in_the_background_too(gate):
 
 
 def test_a_compiler_that_fails_is_a_warning_at_a_later_call(tmp_path, patch):
-    put(patch, units.TOOLS, tmp_path, "test $1 = --version || { echo no space >&2; kill -9 $$; }")
+    gate = tmp_path / "gate"
+    waits = f"until test -e {gate}; do sleep 0.02; done"
+    fails = f"test $1 = --version || {{ {waits}; echo no space >&2; kill -9 $$; }}"
+    put(patch, units.TOOLS, tmp_path, fails)
     fn = function()
     f = ml.jit(fn)
     with ml.context(compile="background"):
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             f(X)
-        for thread in compiling():
-            thread.join(60)
+        finish(gate)
         with pytest.warns(PerformanceWarning, match="NumPy's kernels take the place") as caught:
             np.testing.assert_array_equal(f(X).asnumpy(), by_numpy(fn, X))
         assert [w.filename for w in caught] == [__file__]
