@@ -55,7 +55,7 @@ define install_cuda
 endef
 
 # One BLAS thread per test process: the processes are the parallelism.
-TEST_ENV := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1
+TEST_ENV := env -u OMP_NUM_THREADS OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1
 PYTEST := -m pytest --quiet --numprocesses $(JOBS) --dist worksteal
 
 .PHONY: help setup demo demo-2 test test-deep rates lint unit bench gpu notebooks nvrtc docs gallery format lock clean

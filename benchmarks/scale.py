@@ -3,14 +3,19 @@
 
 The constants of the simulation are measured in the same processes: seconds of all-reduces of
 several sizes, packed and unpacked as a step does it, and of steps without a group on two numbers of
-rows, which all ranks make at once. Besides seconds that pass there are those of the CPU, in which
-ranks wait too, as they ask for messages: on a busy machine only these mean something.
+rows, which all ranks make at once. Every process computes on one thread. Besides seconds that pass
+there are those of the CPU, in which ranks wait too, as they ask for messages: on a busy machine
+only these mean something.
+
+`demo` as an argument compares two ranks on the network of the demo with the sum of its parts: a
+step without a group and MPI's Allreduce of as many bytes as its gradients have, in turns.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import statistics
 import subprocess
 import sys
 import time
@@ -23,6 +28,7 @@ import numpy as np
 import miniml as ml
 from benchmarks.measure import machine
 from miniml import distributed, nn, ops, optim
+from miniml.cli import demo
 from miniml.distributed.simulation import Network, Workload, simulate
 
 BATCH, WIDTH = 256, 512
@@ -35,15 +41,12 @@ CLOCKS: dict[str, Clock] = {"wall": time.perf_counter, "CPU": time.process_time}
 def main() -> None:
     """Run the measurement in each number of processes, and print a line for each."""
     print(machine())
-    mpiexec = str(Path(sys.executable).with_name("mpiexec"))
+    if sys.argv[1:] == ["demo"]:
+        print(_ranks(2, "parts"), end="")
+        return
     one = dict[str, float]()
     for count in PROCESSES:
-        command = [mpiexec, "-n", str(count), sys.executable, "-m", "mpi4py", "-m", __spec__.name]
-        env = {**os.environ, "OMP_NUM_THREADS": "1", "MPIEXEC_TIMEOUT": "300"}
-        done = subprocess.run([*command, "rank"], env=env, capture_output=True, text=True)
-        if done.returncode:
-            sys.exit(done.stderr)
-        for clock, found in json.loads(done.stdout.splitlines()[-1]).items():
+        for clock, found in json.loads(_ranks(count, "rank").splitlines()[-1]).items():
             one[clock] = one.get(clock) or found["step"]
             print(
                 f"{count} processes, {clock}: {found['step'] * 1e3:.2f} ms a step of {BATCH} rows, "
@@ -52,6 +55,17 @@ def main() -> None:
                 f"rank, {found['least']} at least"
             )
             print(f"  {json.dumps(found)}")
+
+
+def _ranks(count: int, what: str) -> str:
+    """What so many ranks print, of one thread each."""
+    mpiexec = str(Path(sys.executable).with_name("mpiexec"))
+    command = [mpiexec, "-n", str(count), sys.executable, "-m", "mpi4py", "-m", __spec__.name, what]
+    env = {**os.environ, "OMP_NUM_THREADS": "1", "MPIEXEC_TIMEOUT": "300"}
+    done = subprocess.run(command, env=env, capture_output=True, text=True)
+    if done.returncode:
+        sys.exit(done.stderr)
+    return done.stdout
 
 
 def rank() -> None:
@@ -156,5 +170,46 @@ def _counted(fn: Callable[[], object], group: Any) -> tuple[int, int]:
     return calls[0], sent[0]
 
 
+def parts() -> None:
+    """Print the seconds of a step of the demo's network on all ranks, and of its parts."""
+    from mpi4py import MPI  # of ranks alone
+
+    group = distributed.init()
+    for rows in 16, 32, 64, 256:
+        x = np.random.default_rng(0).normal(size=(rows, 1, 8, 8)).astype(np.float32)
+        y = np.arange(rows) % 10
+        step, alone = _demo_step(group), _demo_step(None)
+        moved = np.zeros(sum(p.size for p in demo.network().trainable_params()), np.float32)
+        found = np.zeros_like(moved)
+
+        def whole() -> None:
+            step(x, y)
+
+        def without() -> None:
+            alone(x, y)
+            MPI.COMM_WORLD.Allreduce(moved, found)
+
+        sides = {"step": whole, "parts": without}
+        sides |= {"alone": lambda: alone(x, y), "moved": lambda: MPI.COMM_WORLD.Allreduce(moved, found)}
+        spans = {name: list[float]() for name in sides}
+        for i in range(400):
+            for name, side in sides.items():
+                MPI.COMM_WORLD.Barrier()
+                begun = time.perf_counter()
+                side()
+                spans[name].append(time.perf_counter() - begun)
+        if group.rank == 0:
+            ratio = statistics.median(a / b for a, b in zip(spans["step"], spans["parts"]))
+            least = ", ".join(f"{name} {min(s) * 1e6:.0f}" for name, s in spans.items())
+            print(f"{rows} rows a rank: {ratio:.2f} x its parts in the median; least us: {least}")
+
+
+def _demo_step(group: Any) -> Any:
+    ml.manual_seed(0)
+    net = demo.network()
+    optimizer = optim.Adam(net.trainable_params(), lr=1e-3)
+    return ml.train_step(net, nn.CrossEntropyLoss(), optimizer, group=group)
+
+
 if __name__ == "__main__":
-    rank() if sys.argv[1:] == ["rank"] else main()
+    {"rank": rank, "parts": parts}.get((sys.argv[1:] or [""])[0], main)()

@@ -10,9 +10,11 @@ import shutil
 import signal
 import sys
 
-# Before NumPy is imported: each test process computes on one thread.
-for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+# Before NumPy is imported: the BLAS of each test process computes on one thread, loops in C on what
+# there is, as OMP_NUM_THREADS would say it of both.
+for _name in ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(_name, "1")
+os.environ.pop("OMP_NUM_THREADS", None)
 os.environ["MPLBACKEND"] = "Agg"
 
 import hypothesis

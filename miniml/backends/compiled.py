@@ -315,7 +315,8 @@ def _end_of_segments(content: bytes) -> int:
 _MARK = b"miniml 2"  # begins the trailer of a file; the hash of its name and content follows
 _DIGEST = 32  # bytes of that hash
 BESIDE = "compiler"  # a folder in which a compiler may keep what it needs
-_HOUR = 3600.0  # seconds
+_MINUTE, _HOUR = 60.0, 3600.0  # seconds
+_TRIMMED = ".trimmed"  # written when a folder was last trimmed
 _ADVICE = "set MINIML_CACHE to a folder of your own that can be written"
 _OURS = re.compile(r"[a-z]+-[0-9a-f-]+\.so")  # the names that compilers' modules give
 
@@ -416,6 +417,7 @@ class Cache:
             entry.path.unlink(missing_ok=True)
         for folder in self._trusted():
             shutil.rmtree(folder / BESIDE, ignore_errors=True)
+            (folder / _TRIMMED).unlink(missing_ok=True)
             trim(folder, self.limit)
 
     @property
@@ -444,14 +446,17 @@ class Cache:
         try:
             contents = build(Path(scratch))
             for name, content in contents.items():
-                write_file(folder / name, [content, _trailer(name, content)], 0o644)
+                draft = os.path.join(scratch, name)
+                write_file(Path(draft), [content, _trailer(name, content)], 0o644)
+                os.replace(draft, folder / name)
             for name, target in links.items():
                 draft = os.path.join(scratch, name)
                 os.symlink(target, draft)
                 os.replace(draft, folder / name)
         finally:
             shutil.rmtree(scratch, ignore_errors=True)
-        trim(folder, self.limit)
+        if _is_due(folder):
+            trim(folder, self.limit)
 
 
 def _absolute(folder: str) -> str:
@@ -544,6 +549,18 @@ def _count_as_read(path: Path, status: os.stat_result) -> None:
 def content_of(path: Path) -> bytes:
     """The stored content of a file that `find` returned, without the trailer."""
     return path.read_bytes()[: -len(_MARK) - _DIGEST]
+
+
+def _is_due(folder: Path) -> bool:
+    """True if nobody has trimmed the folder for a minute: it may have so many files that looking at
+    all of them takes as long as a compilation."""
+    stamp = folder / _TRIMMED
+    with suppress(OSError):
+        if 0 <= time.time() - stamp.stat().st_mtime < _MINUTE:
+            return False
+    with suppress(OSError):
+        stamp.touch()
+    return True
 
 
 def trim(folder: Path, limit: int) -> None:

@@ -136,6 +136,13 @@ def machine_features() -> dict[str, bool]:
     return dict(np._core._multiarray_umath.__cpu_features__)  # type: ignore[attr-defined]
 
 
-def cpu_threads() -> int:
+def cpus() -> int:
     """The number of CPUs that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def cpu_threads() -> int:
+    """The number of threads that compute on the CPU: the first of OMP_NUM_THREADS, as BLAS libraries
+    and launchers have it, but at most the CPUs that this process may use."""
+    wanted = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
+    return min(int(wanted), cpus()) if wanted.isdecimal() and int(wanted) else cpus()

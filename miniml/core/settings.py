@@ -125,7 +125,7 @@ def set_context(
     and repeated as one CUDA graph. "auto" does so on a GPU, not in the simulator.
     full_tracebacks: True shows miniml's own frames in the tracebacks of errors, too.
     threads: the most that one kernel may use on the CPU; 0, the default, for as many as this
-    process has CPUs, which is also the limit.
+    process has CPUs, or OMP_NUM_THREADS says, which is also the limit.
     without: names of features of the machine that are not to be used, such as "avx2", with all that
     need them: kernels that require one are passed over, and C is compiled without them, as on a
     machine that lacks them. What NumPy and the BLAS use does not change.

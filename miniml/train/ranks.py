@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from hashlib import blake2b
 from typing import Any
 
@@ -125,7 +125,7 @@ class Ranks:
 
         return optree.tree_map(every, own)
 
-    def check_equal(self, held: Held, batch: Sequence[Any]) -> None:
+    def check_equal(self, held: Callable[[], Held], batch: Sequence[Any]) -> None:
         """Agree on a unit of rows. DistributedError where ranks begin with other values, or have
         another version of miniml; once, before the first step."""
         if self._equal or not computes_at_once():
@@ -133,7 +133,7 @@ class Ranks:
         version = sys.modules["miniml"].__version__
         units = self.arrays(f"the first step of miniml {version}", _unit(rows_in(batch) or 1))
         self.compare(
-            held,
+            held(),
             "train_step got",
             "and ranks begin with equal ones; call ml.manual_seed with the same seed on all ranks "
             "before the net is made, or load the same checkpoint",

@@ -156,7 +156,7 @@ class TrainStep:
     def __call__(self, x: Any, *labels: Any, **named: Any) -> Any:
         try:
             if self.ranks is not None:
-                self.ranks.check_equal(self.held(), (x, *labels))
+                self.ranks.check_equal(self.held, (x, *labels))
             if current().jit:
                 return self._program(x, *labels, **named)
             access = Access("train_step", self._written())

@@ -28,7 +28,7 @@ from ...core.errors import CompileError, DeviceError, MinimlError, PerformanceWa
 from ...core.options import CPU
 from ...core.scope import Block, Scoped
 from ..compiled import BESIDE, Cache, Job, Toolchain, digest, lock_of_process
-from ..device import cpu_threads
+from ..device import cpu_threads, cpus
 from ..product import openblas
 
 # --- Units ----------------------------------------------------------------------------------------
@@ -136,7 +136,7 @@ def _divided(sources: Iterable[Source]) -> list[list[Source]]:
     that share texts side by side, so that few parts compile the same ones."""
     ordered = sorted(sources, key=lambda s: (s.shared, len(s.text)))
     done = list(accumulate((len(s.text) + _EACH for s in ordered), initial=0))
-    count = max(1, min(done[-1] // _PART, len(ordered), cpu_threads(), _PROCESSES))
+    count = max(1, min(done[-1] // _PART, len(ordered), cpus(), _PROCESSES))
     parts: dict[int, list[Source]] = {}
     for source, begin, end in zip(ordered, done, done[1:]):
         parts.setdefault((begin + end) * count // (2 * done[-1]), []).append(source)

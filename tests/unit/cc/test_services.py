@@ -9,7 +9,7 @@ import pytest
 
 from miniml.backends.cc import native, units
 from miniml.backends.cc.units import Source
-from miniml.backends.device import cpu_threads
+from miniml.backends.device import cpu_threads, cpus
 from miniml.backends.product import openblas
 from tests.frame.native import needs_compiler
 
@@ -151,3 +151,15 @@ def test_products_leave_the_threads_of_numpy_as_they_were(dtype, letter, c):
         assert np.abs(out - x @ y).max() < 1e-4
     finally:
         blas.set_threads(before)
+
+
+@pytest.mark.parametrize("wanted", ["1", "1,2", " 1 "])
+def test_threads_are_as_many_as_omp_num_threads_says(wanted, monkeypatch):
+    monkeypatch.setenv("OMP_NUM_THREADS", wanted)
+    assert cpu_threads() == 1
+
+
+@pytest.mark.parametrize("wanted", ["", "0", "many", "-1", "1000000"])
+def test_other_values_of_omp_num_threads_leave_all_cpus(wanted, monkeypatch):
+    monkeypatch.setenv("OMP_NUM_THREADS", wanted)
+    assert cpu_threads() == cpus() >= 1

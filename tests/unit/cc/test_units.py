@@ -95,7 +95,7 @@ def test_a_kernel_is_found_in_any_unit_that_has_it(fresh, compilations):
 
 def test_a_long_text_is_compiled_in_parts(fresh, compilations, monkeypatch):
     monkeypatch.setattr(units, "_PART", 300)
-    monkeypatch.setattr(units, "cpu_threads", lambda: 3)
+    monkeypatch.setattr(units, "cpus", lambda: 3)
     assert sum_of(*map(adding, range(20))) == 190
     assert (compilations, len(stored())) == ([3], 3)
     fresh()
@@ -104,7 +104,7 @@ def test_a_long_text_is_compiled_in_parts(fresh, compilations, monkeypatch):
 
 
 def test_parts_have_about_equal_work_and_share_few_texts(monkeypatch):
-    monkeypatch.setattr(units, "cpu_threads", lambda: 2)
+    monkeypatch.setattr(units, "cpus", lambda: 2)
     sources = [adding(n, f"/* text {n % 2} */") for n in range(20)]
     parts = units._parts(sources)
     assert sorted(map(len, parts)) == [10, 10]

@@ -49,4 +49,5 @@ def write(size, program, folder, *args, launcher=("-m", "mpi4py")):
 def environment():
     """The variables of ranks: those of this process without any of a launcher."""
     inherited = {k: v for k, v in os.environ.items() if not k.startswith(("PMI", "OMPI", "HYDRA"))}
-    return {**inherited, "MPIEXEC_TIMEOUT": str(LIMIT), "PYTHONPATH": str(ROOT)}
+    own = {"MPIEXEC_TIMEOUT": str(LIMIT), "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    return {**inherited, **own}
