@@ -20,6 +20,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -58,7 +59,7 @@ def main() -> None:
 
 
 def _ranks(count: int, what: str) -> str:
-    """What so many ranks print, of one thread each."""
+    """Start so many ranks of one thread each; what they print."""
     mpiexec = str(Path(sys.executable).with_name("mpiexec"))
     command = [mpiexec, "-n", str(count), sys.executable, "-m", "mpi4py", "-m", __spec__.name, what]
     env = {**os.environ, "OMP_NUM_THREADS": "1", "MPIEXEC_TIMEOUT": "300"}
@@ -172,36 +173,42 @@ def _counted(fn: Callable[[], object], group: Any) -> tuple[int, int]:
 
 def parts() -> None:
     """Print the seconds of a step of the demo's network on all ranks, and of its parts."""
-    from mpi4py import MPI  # of ranks alone
-
     group = distributed.init()
     for rows in 16, 32, 64, 256:
-        x = np.random.default_rng(0).normal(size=(rows, 1, 8, 8)).astype(np.float32)
-        y = np.arange(rows) % 10
-        step, alone = _demo_step(group), _demo_step(None)
-        moved = np.zeros(sum(p.size for p in demo.network().trainable_params()), np.float32)
-        found = np.zeros_like(moved)
-
-        def whole() -> None:
-            step(x, y)
-
-        def without() -> None:
-            alone(x, y)
-            MPI.COMM_WORLD.Allreduce(moved, found)
-
-        sides = {"step": whole, "parts": without}
-        sides |= {"alone": lambda: alone(x, y), "moved": lambda: MPI.COMM_WORLD.Allreduce(moved, found)}
-        spans = {name: list[float]() for name in sides}
-        for i in range(400):
-            for name, side in sides.items():
-                MPI.COMM_WORLD.Barrier()
-                begun = time.perf_counter()
-                side()
-                spans[name].append(time.perf_counter() - begun)
+        found = _beside_parts(group, rows)
         if group.rank == 0:
-            ratio = statistics.median(a / b for a, b in zip(spans["step"], spans["parts"]))
-            least = ", ".join(f"{name} {min(s) * 1e6:.0f}" for name, s in spans.items())
-            print(f"{rows} rows a rank: {ratio:.2f} x its parts in the median; least us: {least}")
+            print(found)
+
+
+def _beside_parts(group: Any, rows: int) -> str:
+    """A step with so many rows on each rank, and its parts, in turns."""
+    world = import_module("mpi4py.MPI").COMM_WORLD  # which starts MPI: in ranks alone
+    x = np.random.default_rng(0).normal(size=(rows, 1, 8, 8)).astype(np.float32)
+    y = np.arange(rows) % 10
+    step, alone = _demo_step(group), _demo_step(None)
+    sent = np.zeros(sum(p.size for p in demo.network().trainable_params()), np.float32)
+    received = np.zeros_like(sent)
+
+    def in_parts() -> None:
+        alone(x, y)
+        world.Allreduce(sent, received)
+
+    sides: dict[str, Callable[[], object]] = {
+        "step": lambda: step(x, y),
+        "parts": in_parts,
+        "alone": lambda: alone(x, y),
+        "all-reduce": lambda: world.Allreduce(sent, received),
+    }
+    spans = {name: list[float]() for name in sides}
+    for _ in range(400):
+        for name, side in sides.items():
+            world.Barrier()
+            begun = time.perf_counter()
+            side()
+            spans[name].append(time.perf_counter() - begun)
+    ratio = statistics.median(a / b for a, b in zip(spans["step"], spans["parts"]))
+    least = ", ".join(f"{name} {min(each) * 1e6:.0f}" for name, each in spans.items())
+    return f"{rows} rows a rank: {ratio:.2f} x its parts in the median; least us: {least}"
 
 
 def _demo_step(group: Any) -> Any:

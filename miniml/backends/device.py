@@ -142,7 +142,7 @@ def cpus() -> int:
 
 
 def cpu_threads() -> int:
-    """The number of threads that compute on the CPU: the first of OMP_NUM_THREADS, as BLAS libraries
-    and launchers have it, but at most the CPUs that this process may use."""
+    """The number of threads that compute on the CPU: the first number of OMP_NUM_THREADS, as
+    libraries and launchers read it, but at most the CPUs that this process may use."""
     wanted = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
     return min(int(wanted), cpus()) if wanted.isdecimal() and int(wanted) else cpus()
