@@ -19,11 +19,26 @@ static void copy_rows(char *restrict to, const char *from, const plane *p) {
    other rows; a plane whose elements lie side by side along the outer axis, in squares; and one
    whose inner axis has two, three or four elements besides, as that many streams. */
 #define SQUARE 16
-#define STREAMS(T, N)                                                                       \
-  static void weave##N##_##T(char *restrict to, const char *from, const plane *p) {         \
+#define STREAMS(T)                                                                          \
+  static void weave2_##T(char *restrict to, const char *from, const plane *p) {             \
     T *restrict x = (T *)to;                                                                \
+    const T *a = (const T *)from, *b = (const T *)(from + p->s[0]);                         \
+    for (int64_t i = 0; i < p->n[1]; ++i) x[2 * i] = a[i], x[2 * i + 1] = b[i];             \
+  }                                                                                         \
+  static void weave3_##T(char *restrict to, const char *from, const plane *p) {             \
+    T *restrict x = (T *)to;                                                                \
+    const int64_t s = p->s[0];                                                              \
+    const T *a = (const T *)from, *b = (const T *)(from + s), *c = (const T *)(from + 2 * s); \
     for (int64_t i = 0; i < p->n[1]; ++i)                                                   \
-      for (int k = 0; k < N; ++k) x[N * i + k] = ((const T *)(from + k * p->s[0]))[i];      \
+      x[3 * i] = a[i], x[3 * i + 1] = b[i], x[3 * i + 2] = c[i];                            \
+  }                                                                                         \
+  static void weave4_##T(char *restrict to, const char *from, const plane *p) {             \
+    T *restrict x = (T *)to;                                                                \
+    const int64_t s = p->s[0];                                                              \
+    const T *a = (const T *)from, *b = (const T *)(from + s), *c = (const T *)(from + 2 * s), \
+            *d = (const T *)(from + 3 * s);                                                 \
+    for (int64_t i = 0; i < p->n[1]; ++i)                                                   \
+      x[4 * i] = a[i], x[4 * i + 1] = b[i], x[4 * i + 2] = c[i], x[4 * i + 3] = d[i];       \
   }
 #define COPIES(T)                                                                           \
   static void repeat_##T(char *restrict to, const char *from, const plane *p) {             \
@@ -55,7 +70,7 @@ static void copy_rows(char *restrict to, const char *from, const plane *p) {
           ((T *)(to + i * t))[j] = ((const T *)(from + j * s))[i];                          \
     }                                                                                       \
   }                                                                                         \
-  STREAMS(T, 2) STREAMS(T, 3) STREAMS(T, 4)                                                 \
+  STREAMS(T)                                                                                \
   static plane_copy *const kinds_##T[] = {repeat_##T, reverse_##T, any_##T, turn_##T,       \
                                           weave2_##T, weave3_##T, weave4_##T};
 enum { REPEAT, REVERSE, ANY, TURN, WEAVE };
