@@ -752,9 +752,9 @@ class TurnedMatMul(MatMul):
 # --- Small programs -------------------------------------------------------------------------------
 
 
-# A C kernel of two such calls takes 50 ms to compile and saves at most 1 of their 3 us: it pays after
-# tens of thousands of calls. Three save 1.4 us, ten 8; what NumPy computes in several passes, or
-# SciPy, saves up to 600.
+# A C kernel of two such calls takes 50 ms to compile and saves at most 1 of their 3 us: it pays
+# after tens of thousands of calls. Three save 1.4 us, ten 8; what NumPy computes in several passes,
+# or SciPy, saves up to 600.
 CALLS = 2
 ELEMENTS = 1024
 WHY = f"too small for kernels in C: at most {CALLS} ufuncs of NumPy on {ELEMENTS} elements"
