@@ -13,19 +13,10 @@ from ...backends.cc.scalars import STORED
 from ...backends.cc.units import Source
 from ...backends.expressions.table import computed
 from ...graph.ir import Node
-from . import attention, decomposition, elements, images, linalg, random
+from . import decomposition, elements, linalg, random
 from .registering import Loop, loops
 
-__all__ = [
-    "attention",
-    "check_of",
-    "decomposition",
-    "elements",
-    "images",
-    "linalg",
-    "loop_of",
-    "random",
-]
+__all__ = ["check_of", "decomposition", "elements", "linalg", "loop_of", "random"]
 
 
 def loop_of(node: Node) -> Loop | None:
