@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, fields
 from functools import partial
 from inspect import CO_ASYNC_GENERATOR, CO_COROUTINE, CO_GENERATOR, Signature
-from itertools import count
+from itertools import accumulate, count
 from types import FunctionType, MethodType
 from typing import Any, NamedTuple, TypeVar
 from weakref import WeakKeyDictionary, WeakValueDictionary, ref
@@ -57,6 +57,10 @@ _tensor = Tensor.of_kind
 _LIMIT = 64  # versions of one function; each has an arena
 _RUN_LATER = CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR
 _MANY = 5  # compilations of one function after which the user is warned
+_FOR_SIZES = (
+    '; declare axes that vary, as in ml.jit(f, dynamic={"x": (0,)}), which compiles no C for each, '
+    "or pad them to a few sizes, which data.bucketed keeps close"
+)
 _SENTENCES = 100  # kept in `recompilations`
 _uses = count()  # numbers of uses, by which the version used last is known
 
@@ -247,10 +251,11 @@ class Jit:
         """Keep the reason of a version; one that failed to compile has none."""
         self.recompilations.append(reason)
         if len(self.recompilations) == _MANY and self.dynamic is None:
+            advice = _FOR_SIZES if reason.startswith("tensor ") else ""
             warn_user(
                 PerformanceWarning(
                     f"{self.__name__} is compiled for the fifth time; the last reason: "
-                    f"{reason}; all of them are in its .recompilations"
+                    f"{reason}{advice}; all of them are in its .recompilations"
                 )
             )
         del self.recompilations[:-_SENTENCES]
@@ -274,10 +279,10 @@ class Jit:
 
     def _keep(self, key: object, compiled: Compiled) -> None:
         """Add a version; evict those that never fit again, and the oldest beyond the limit: among
-        those for other sizes, the least recently used."""
+        those for other sizes, the least recently used beyond their room."""
         kept = [(k, c) for k, c in self._kept if not c.outgrown()]
         if compiled.sizes is not None:
-            surplus = self._of_sizes(compiled.sizes)[: 1 - SIZES]
+            surplus = _beyond_room(self._of_sizes(compiled.sizes))
             kept = [(k, c) for k, c in kept if c not in surplus]
         self._kept = [*kept[1 - _LIMIT :], (key, compiled)]
         versions: dict[object, list[Compiled]] = {}
@@ -438,7 +443,16 @@ class _Latest:
 # --- Dynamic axes ---------------------------------------------------------------------------------
 
 Axes = dict[int, tuple[int, ...]]  # by the position of a tensor among those of a call
-SIZES = 8  # programs that are kept for one function and kind of arguments
+SIZES = 8  # programs that are kept for one function and kind of arguments; more of them in _ROOM
+_ROOM = 1 << 28  # bytes of arenas
+
+
+def _beyond_room(versions: list[Compiled]) -> list[Compiled]:
+    """Those that go for one more, given the one used last at the end: all but SIZES with it, as far
+    as their arenas need more than _ROOM."""
+    arenas = accumulate(version.program.plan.size for version in reversed(versions))
+    found = list(zip(reversed(versions), arenas))
+    return [version for version, nbytes in found[SIZES - 1 :] if nbytes > _ROOM]
 
 
 class Dynamic:

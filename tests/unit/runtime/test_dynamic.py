@@ -12,6 +12,7 @@ import pytest
 import miniml as ml
 from miniml import Kernel, Primitive, kernel, nn, ops
 from miniml.errors import GraphError, InUseError, ShapeError
+from miniml.runtime import jit
 from miniml.runtime.jit import SIZES
 
 
@@ -192,7 +193,15 @@ class TestKernels:
         assert [e for e in events if e[1] == (3, 2)] == [("prepare", (3, 2))]
         assert "1 kernels as they are, 1 that are resized" in run.recompilations[-1]
 
-    def test_the_sizes_used_last_are_kept_and_others_released(self, events):
+    def test_more_sizes_are_kept_where_they_take_little_memory(self, events):
+        run = ml.jit(twice_plus_n, dynamic={"x": (0,)})
+        with ml.context(providers="fresh"):
+            for n in [*range(1, 4 * SIZES), *range(1, 4 * SIZES)]:
+                run(rows(n))
+        assert len(run.recompilations) == len(events) == 4 * SIZES - 1
+
+    def test_the_sizes_used_last_are_kept_and_others_released(self, events, monkeypatch):
+        monkeypatch.setattr(jit, "_ROOM", 0)
         run = ml.jit(twice_plus_n, dynamic={"x": (0,)})
         gc.disable()  # what is dropped goes at once
         try:

@@ -57,6 +57,7 @@ class TestRecompilations:
         assert warning.category is PerformanceWarning
         assert f"{fn.__name__} is compiled for the fifth time" in str(warning.message)
         assert reason in str(warning.message)
+        assert ("dynamic=" in str(warning.message)) == (reason == "tensor 0 changed")
         assert warning.filename == __file__
         assert len(fn.recompilations) == 7
 
