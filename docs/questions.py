@@ -1,4 +1,4 @@
-"""Look up the forty questions in the search index of the built site: `python -m docs.questions`.
+"""Look up the questions in the search index of the built site: `python -m docs.questions`.
 
 docs/design/questions.md has them. A page counts as found if it is among the first ten, ranked as
 the site's search ranks: titles and names of the API above words of the text; and if two clicks lead
