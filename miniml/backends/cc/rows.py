@@ -638,29 +638,61 @@ def _accumulator(row: str, dtype: DType) -> DType:
 
 
 # In lanes, so that compilers use vectors: they keep the order of a sum that is written plainly. A
-# sum has 16, what takes longer to combine more, and few elements have one each.
-_BLOCK_TEXT = """\
-static inline TYPE NAME_of(TYPE a, TYPE b) { return COMBINE; }
-static __attribute__((noinline)) TYPE NAME(const TYPE *x, long n) {
+# sum has 16, products more, since they wait longer for each other, and few elements one each.
+_LANES_TEXT = """\
+static MINIML_INLINE TYPE NAME(const TYPE *x, long n) {
   TYPE lane[LANES];
   long i = 0;
   for (int l = 0; l < LANES; ++l) lane[l] = IDENTITY;
   for (; i + LANES <= n; i += LANES)
-    for (int l = 0; l < LANES; ++l) lane[l] = NAME_of(lane[l], x[i + l]);
-  for (int l = 0; i + l < n; ++l) lane[l] = NAME_of(lane[l], x[i + l]);
-  for (int w = LANES / 2; w; w /= 2)
-    for (int l = 0; l < w; ++l) lane[l] = NAME_of(lane[l], lane[l + w]);
-  return lane[0];
+    for (int l = 0; l < LANES; ++l) lane[l] = ONE;
+  for (int l = 0; i + l < n; ++l) lane[l] = ONE;
+TREE  return lane[0];
+}
+"""
+# An extremum of floats takes one comparison an element, which passes over NaN, and one for every
+# two, whether there is a NaN. To add -0 changes nothing.
+_EXTREMUM_TEXT = """\
+static MINIML_INLINE TYPE NAME(const TYPE *x, long n) {
+  TYPE lane[LANES], nan[LANES];
+  long i = 0;
+  for (int l = 0; l < LANES; ++l) lane[l] = IDENTITY, nan[l] = -0.0f;
+  for (; i + 2 * LANES <= n; i += 2 * LANES)
+    for (int l = 0; l < LANES; ++l) {
+      const TYPE y = x[i + l], z = x[i + LANES + l], best = y SIGN lane[l] ? y : lane[l];
+      lane[l] = z SIGN best ? z : best;
+      nan[l] = __builtin_isunordered(y, z) ? NAN : nan[l];
+    }
+  for (; i + LANES <= n; i += LANES)
+    for (int l = 0; l < LANES; ++l) ONE;
+  for (int l = 0; i + l < n; ++l) ONE;
+TREE  return lane[0] + nan[0];
 }
 """
 
 
 def block(row: str, dtype: DType, size: int) -> tuple[str, str]:
     """The function that reduces a block of at most `size` elements: its name and its text."""
-    most = 16 if row == "Sum" else 32
-    lanes = min(most, 1 << max(size - 1, 0).bit_length())
-    name, found = f"miniml_block{lanes}_{row.lower()}_{dtype.name}", reducer(row, dtype)
-    text = _BLOCK_TEXT.replace("IDENTITY", found.identity)
-    text = text.replace("LANES", str(lanes))
-    text = text.replace("COMBINE", found.combine("a", "b"))
-    return name, text.replace("NAME", name).replace("TYPE", value_type(dtype))
+    c, found = value_type(dtype), reducer(row, dtype)
+    sign = {"Max": ">", "Min": "<"}.get(row) if c in ("float", "double") else None
+    lanes = min(16 if row == "Sum" or sign else 32, 1 << max(size - 1, 0).bit_length())
+    if sign:
+        text = _EXTREMUM_TEXT.replace("SIGN", sign)
+        choose = f"lane[l] = B {sign} lane[l] ? B : lane[l]"
+        one = f"{choose}, nan[l] = B != B ? NAN : nan[l]"
+        step = f"{choose.replace('B', 'lane[l + HALF]')}, nan[l] += nan[l + HALF]"
+    else:
+        text, one = _LANES_TEXT, found.combine("lane[l]", "B")
+        step = f"lane[l] = {found.combine('lane[l]', 'lane[l + HALF]')}"
+    # Written out: of a loop over its steps GCC makes no vectors.
+    loop = f"MINIML_ROLLED\n  for (int l = 0; l < HALF; ++l) {step};\n"
+    halves = [str(lanes >> k) for k in range(1, lanes.bit_length())]
+    tree = "".join(loop.replace("HALF", half) for half in halves)
+    name = f"miniml_block{lanes}_{row.lower()}_{dtype.name}"
+    words = {
+        "TREE": tree, "ONE": one.replace("B", "x[i + l]"), "LANES": str(lanes), "NAME": name,
+        "IDENTITY": found.identity, "TYPE": c,
+    }  # fmt: skip
+    for word, meaning in words.items():
+        text = text.replace(word, meaning)
+    return name, text
