@@ -73,6 +73,13 @@ def scaled_erfc(k):
     return f
 
 
+def scaled_normcdf(t):
+    """exp(a^2 / 2) (a + c) times the probability of numbers above a, c = 7/4, t = (a - c) / (a + c)."""
+    c = mp.mpf(7) / 4
+    a = c * (1 + t) / (1 - t)
+    return mp.exp(a * a / 2) * (a + c) * mp.erfc(a / mp.sqrt(2)) / 2
+
+
 def far_erfinv(s):
     """erfinv(x) / x as a function of s, with s^2 = -log2(1 - x^2)."""
     rest = mp.mpf(2) ** (-s * s)  # 1 - x^2
@@ -110,6 +117,8 @@ def rows():
                squared(lambda x: x / mp.erf(x)), kind)  # fmt: skip
     yield "erf, far", lambda x: -mp.log(mp.erfc(x)), 7, 0.9, 4, lambda x: mp.erfc(x) / mp.erf(x), f
     yield "erfc of float32", scaled_erfc(2), 12, -1, mp.mpf(9) / 13, lambda t: 1, d
+    yield ("normcdf of float32", scaled_normcdf, 11, -1, mp.mpf("12.75") / mp.mpf("16.25"),
+           lambda t: 1 / scaled_normcdf(t), f)  # fmt: skip
     yield "erfc, normcdf", scaled_erfc(4), 23, -0.82, 0.75, lambda t: 1, d
     eighth = (mp.pi / 4) ** 2
     for name, degree in (("sin of float32", 3), ("sin", 5)):

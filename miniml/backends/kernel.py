@@ -231,6 +231,11 @@ class KernelEntry:
         """True for the library's own kernels, which keep every contract."""
         return self.module.startswith("miniml.")
 
+    @property
+    def skips(self) -> tuple[int, ...]:
+        """The outputs for which it takes None, where nobody reads them."""
+        return getattr(self.body, "skips", ())
+
     def made(self) -> Kernel | None:
         """An instance of a Kernel class; None for a function, an expression or CUDA C."""
         body = self.body
@@ -240,6 +245,17 @@ class KernelEntry:
         """Signature and provider, as `explain` and error messages show them."""
         needs = f", requires {' '.join(self.requires)}" if self.requires else ""
         return f"{self.signature} ({self.provider}{needs})"
+
+
+def skips(*outputs: int) -> Callable[[T], T]:
+    """Decorator of a function that fills several outputs: of these it computes none for which it
+    gets None in `out`."""
+
+    def mark(fn: T) -> T:
+        fn.skips = outputs  # type: ignore[attr-defined]
+        return fn
+
+    return mark
 
 
 # --- Functions that fill `out` --------------------------------------------------------------------

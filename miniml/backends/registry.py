@@ -393,15 +393,16 @@ def in_float32(fn: Callable[..., Any]) -> Callable[..., Any]:
     """The kernel `fn` for float16 and bfloat16: inputs widened to float32, outputs rounded once."""
 
     @wraps(fn)
-    def widened(*inputs: Array, out: Array | tuple[Array, ...], **attrs: Any) -> None:
+    def widened(*inputs: Array, out: Array | tuple[Array | None, ...], **attrs: Any) -> None:
         wide = [a.astype(float32) if a.dtype in (float16, bfloat16) else a for a in inputs]
         outs = out if isinstance(out, tuple) else (out,)
         scratch = tuple(
-            np.empty(o.shape, float32) if o.dtype in (float16, bfloat16) else o for o in outs
+            o if o is None or o.dtype not in (float16, bfloat16) else np.empty(o.shape, float32)
+            for o in outs
         )
         fn(*wide, **attrs, out=scratch if isinstance(out, tuple) else scratch[0])
         for target, computed in zip(outs, scratch, strict=True):
-            if target is not computed:
+            if target is not None and target is not computed:
                 target[...] = computed
 
     return widened

@@ -20,6 +20,7 @@ from ..backends.machine import get_device
 from . import hints
 from .abstract import Kind
 from .access import Access, at_once
+from .dtype import uint64
 from .errors import DTypeError, GraphError, ShapeError
 from .options import integer
 from .scope import Block, Scoped
@@ -274,6 +275,7 @@ class Generator:
     def __init__(self, seed: int | None = None):
         # On the CPU, whatever the device of the draws: programs copy it there.
         self.state = Parameter(np.zeros(2, np.uint64), "random_state", False, "cpu")
+        self._section = Access("a random draw", (self.state,))
         self.manual_seed(int.from_bytes(os.urandom(8), "little") if seed is None else seed)
 
     def manual_seed(self, seed: int) -> Generator:
@@ -293,22 +295,19 @@ class Generator:
             raise ShapeError(
                 f"a random draw takes {blocks} blocks; arrays have less than 2**63 bytes"
             )
-        return self._section().run(self._take, blocks)
+        return self._section.run(self._take, blocks)
 
     def _take(self, blocks: int) -> Tensor:
-        kind = Kind.of(Tensor, (2,), self.state.dtype, current().device_target)
-        before = Tensor.of_host(self.state.asnumpy(), kind)
-        before_write(self.state)
-        self.state._buffer[1] += np.uint64(blocks)
-        return before
+        state = self.state
+        before, kind = state._data.copy(), Kind.of(Tensor, (2,), uint64, current().device_target)
+        before_write(state)
+        state._buffer[1] = (before.item(1) + blocks) % 2**64
+        return Tensor.of_host(before, kind)
 
     def give_back(self, before: Tensor, blocks: int) -> None:
         """Undo a reservation of `blocks` blocks, from which nothing was drawn that anybody has;
         unless something else was taken from the stream since. before: the state before it."""
-        self._section().run(self._put_back, before, blocks)
-
-    def _section(self) -> Access:
-        return Access("a random draw", (self.state,))
+        self._section.run(self._put_back, before, blocks)
 
     def _put_back(self, before: Tensor, blocks: int) -> None:
         key, offset = before.tolist()

@@ -23,6 +23,7 @@ from ..core.options import CPU
 from ..core.parameter import Parameter
 from ..core.settings import context, current
 from ..graph.ir import Graph
+from ..nn.cell import Cell
 from ..nn.summary import flops
 from ..runtime.jit import Compiled, Jit
 from ..train.step import TrainStep
@@ -60,6 +61,9 @@ def export_c(
         void net_init(net_state *state);
         float net_step(net_state *state, void *arena, const float *in0, const int64_t *in1);
 
+    A function that updates parameters, or draws random numbers, is a step, too: it returns its
+    first output where that is a number, and writes the others.
+
     name: the prefix of everything in C, in place of `net`. target: None for vectors of 16 bytes,
     which every processor has; "native" for those of this one, to be compiled with -march=native.
     weights: "arrays" for values in the C file; "file" for a file of safetensors beside it, whose
@@ -72,8 +76,8 @@ def export_c(
 
     The numbers are those of the compiled program of provider "cc" for the same vectors, bit for
     bit where the compiler and its flags are the same. ExportError, before anything is written, for
-    an operation without C, at the user's line; for a function that updates parameters without being
-    a train_step; and where no C compiler is found.
+    an operation without C, at the user's line; for a network in training mode; and where no C
+    compiler is found.
 
     >>> import numpy as np, pathlib, tempfile
     >>> import miniml as ml
@@ -116,8 +120,8 @@ def exported(
     """export_c, with what it wrote as the result."""
     file = _checked(path, name, weights)
     compiled = _compiled(obj, example_args, target)
-    step = isinstance(obj, TrainStep)
-    _check(obj, compiled, step)
+    _check(obj, compiled)
+    step = bool(compiled.program.schedule.writes)
     report = None
     if quantize is not None:
         fn, report = _quantized(obj, compiled, quantize, calibration)
@@ -209,7 +213,7 @@ def _quantized(
 ) -> Quantized:
     if quantize != "int8":
         raise ExportError(f"export_c got quantize={quantize!r:.200}; give None or 'int8'")
-    if isinstance(obj, TrainStep):
+    if compiled.program.schedule.writes:
         raise ExportError(
             f"export_c got quantize='int8' for {_what(obj)}; it is for inference: give the network"
         )
@@ -226,7 +230,7 @@ def _quantized(
     return quantized(compiled.traced, calls)
 
 
-def _check(obj: Any, compiled: Compiled, step: bool) -> None:
+def _check(obj: Any, compiled: Compiled) -> None:
     """ExportError for what no function in C can be."""
     program = compiled.program
     if compiled.device != "cpu":
@@ -234,7 +238,7 @@ def _check(obj: Any, compiled: Compiled, step: bool) -> None:
             f"export_c got {_what(obj)} on {compiled.device!r}; move it first, as net.to('cpu')"
         )
     written = [p.name for p, _ in program.schedule.writes]
-    if written and not step:
+    if written and isinstance(obj, Cell) and obj.training:
         raise ExportError(
             f"export_c got {_what(obj)}, which updates {', '.join(dict.fromkeys(written))}; call "
             "net.set_train(False) for inference, or give a train_step"

@@ -24,7 +24,7 @@ def struct(plan: Plan, name: str, saves: bool) -> Iterator[str]:
     """The lines that define the struct, and the size of a file. saves: of a training step."""
     upper = name.upper()
     if saves:
-        yield "/* All that lasts: parameters, the optimizer's state, and the random stream. */"
+        yield "/* All that lasts: parameters, what an optimizer keeps, and the random stream. */"
     else:
         yield "/* The parameters. */"
     yield f"typedef struct {name}_state {{"

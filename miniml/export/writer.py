@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from ..backends.cc.units import DECLARATIONS, KERNEL, Source
 from ..core.abstract import Abstract
+from ..core.dtype import float32, float64
 from ..graph.ir import Node
 from . import state
 from .literals import WIDTH, c_type, defined, name_of, said
@@ -46,10 +47,10 @@ def header(plan: Plan, about: About) -> str:
     name, upper = about.name, about.name.upper()
     shown = [f"   in{i}: {v.abstract}" for i, v in enumerate(plan.graph.inputs)]
     outs = [*enumerate(v.abstract for v in plan.graph.outputs)]
-    shown += [f"   out{i}: {a}" for i, a in outs if i or not about.step]
+    shown += [f"   out{i}: {a}" for i, a in outs if i or not _returns(plan, about)]
     contract = (
         f"Arrays are in row-major order. `arena` is {upper}_ARENA_BYTES of memory that begins at a "
-        f"multiple of 64; its contents matter during a call only. {_refusals(about)} */"
+        f"multiple of 64; its contents matter during a call only. {_refusals(plan, about)} */"
     )
     lines = [
         f"/* {name}: {said(about.what)}, written by miniml {about.version}.",
@@ -75,10 +76,19 @@ def header(plan: Plan, about: About) -> str:
     return "\n".join(lines)
 
 
-def _refusals(about: About) -> str:
-    if about.step:
+def _returns(plan: Plan, about: About) -> bool:
+    """True for a step whose first output is a number: the function returns it."""
+    first = plan.graph.outputs[0].abstract
+    return about.step and not first.shape and first.dtype in (float32, float64)
+
+
+def _refusals(plan: Plan, about: About) -> str:
+    if _returns(plan, about):
         return "A label or index out of range makes the step return NaN and change nothing."
-    return "Where an index is out of range, every byte of the outputs is 255: NaN, or -1."
+    unchanged = ", and the state stays as it was" * about.step
+    return (
+        f"Where an index is out of range, every byte of the outputs is 255: NaN, or -1{unchanged}."
+    )
 
 
 def _prototypes(plan: Plan, about: About) -> list[str]:
@@ -89,9 +99,10 @@ def _prototypes(plan: Plan, about: About) -> list[str]:
     if not about.step:
         taken = [f"const {name}_state *state"] * about.holds + ["void *arena", *given, *outs]
         return [*held, f"void {name}_run({', '.join(taken)})"]
-    loss = c_type(plan.outputs[0].array.dtype)
-    taken = [f"{name}_state *state", "void *arena", *given, *outs[1:]]
-    return [*held, f"{loss} {name}_step({', '.join(taken)})"]
+    returns = _returns(plan, about)
+    made = c_type(plan.outputs[0].array.dtype) if returns else "void"
+    taken = [f"{name}_state *state", "void *arena", *given, *outs[returns:]]
+    return [*held, f"{made} {name}_step({', '.join(taken)})"]
 
 
 def source(plan: Plan, about: About, include: str) -> str:
@@ -113,7 +124,7 @@ def source(plan: Plan, about: About, include: str) -> str:
         *(defined(region, name_of(region), "a constant") for region in plan.constants),
         *(_first_values(plan, about) if about.holds else _weights(plan)),
         *definitions,
-        *(_whole_step(plan, about, named) if about.step else _whole_run(plan, about, named)),
+        *_whole(plan, about, named),
     ]
     return "\n".join(parts)
 
@@ -234,25 +245,18 @@ def _stem(node: Node) -> str:
     return stem[:_LONGEST].rstrip("_")
 
 
-def _whole_run(plan: Plan, about: About, named: Named) -> Iterator[str]:
-    prototype = _prototypes(plan, about)[-1]
-    refused = " ".join(
-        f"memset(out{i}, 255, {r.array.nbytes});" for i, r in enumerate(plan.outputs)
-    )
+def _whole(plan: Plan, about: About, named: Named) -> Iterator[str]:
+    """The function that calls the kernels, below those of the state."""
     yield from _held(plan, about)
-    yield f"{prototype} {{"
-    yield from _body(plan, named, f"{{ {refused} return; }}")
-    yield "}"
-    yield ""
-
-
-def _whole_step(plan: Plan, about: About, named: Named) -> Iterator[str]:
-    yield from _held(plan, about)
-    step = _prototypes(plan, about)[-1]
-    yield f"{step} {{"
-    yield f"  {c_type(plan.outputs[0].array.dtype)} out0[1];"
-    yield from _body(plan, named, 'return __builtin_nanf("");')
-    yield "  return out0[0];"
+    yield f"{_prototypes(plan, about)[-1]} {{"
+    if _returns(plan, about):
+        yield f"  {c_type(plan.outputs[0].array.dtype)} out0[1];"
+        yield from _body(plan, named, 'return __builtin_nanf("");')
+        yield "  return out0[0];"
+    else:
+        sizes = [r.array.nbytes for r in plan.outputs]
+        refused = " ".join(f"memset(out{i}, 255, {size});" for i, size in enumerate(sizes))
+        yield from _body(plan, named, f"{{ {refused} return; }}")
     yield "}"
     yield ""
 

@@ -7,6 +7,7 @@ kernels, the same that the calls one by one would get, as one straight-line Pyth
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from operator import itemgetter
 from typing import Any, NamedTuple
 
@@ -277,7 +278,7 @@ class _Sequence:
         if state is None:
             return False
         blocks = self.trace.drawn().get(default_generator, 0)
-        self.objects["reserve"] = lambda: default_generator.reserve(blocks)
+        self.objects["reserve"] = partial(default_generator.reserve, blocks)
         self.objects["give_back"] = lambda before: default_generator.give_back(before, blocks)
         self.names[state] = "s"
         return True
@@ -329,7 +330,11 @@ class _Sequence:
         over = self._overwritten(node, kernel, i) if kernel.single else None
         if over is None:
             outputs = zip(node.outputs, kernel.shapes, kernel.dtypes, strict=True)
-            names: list[Any] = [self._empty(kernel, *output) for output in outputs]
+            unread = {v for v in node.outputs if v not in self.last and v not in self.results}
+            skipped = unread.intersection([node.outputs[i] for i in kernel.entry.skips])
+            names: list[Any] = [
+                "None" if o[0] in skipped else self._empty(kernel, *o) for o in outputs
+            ]
         else:
             names = [self.names.pop(over)]
             self.names[node.outputs[0]] = names[0]

@@ -142,10 +142,14 @@ class EagerTrace(Trace):
         What raises in a plan is called again, one primitive after another, for the error of the one
         that it is about.
         """
-        found = _key_of(fn, args, named)
-        if found is None:
-            return fn(*args, **named)
-        key, tensors = found
+        if len(args) == 1 and type(args[0]) is Tensor and not named:  # the common case, unrolled
+            tensors: Sequence[Tensor] = args
+            key: object = fn, args[0]._kind
+        else:
+            found = _key_of(fn, args, named)
+            if found is None:
+                return fn(*args, **named)
+            key, tensors = found
         plans = current().plans
         if plans.version != epoch.now.kernels:
             plans = _plans()

@@ -252,7 +252,8 @@ def marked_cross_entropy(self: Any, logits: Any, labels: Any) -> Sequence[Any]:
 def _entropies(logits: Any, labels: Any) -> tuple[Any, Any]:
     """The loss of each row, and the probabilities of its classes."""
     shifted = logits - ops.max(logits, 1, True)
-    total = ops.sum(terms := ops.exp(shifted), 1, True)
+    terms = ops.exp(shifted)
+    total = ops.sum(terms, 1, True)
     chosen = ops.select(_hits(labels, logits.shape[1]), shifted, ops.zeros_like(shifted))
     return ops.reshape(ops.log(total), labels.shape) - ops.sum(chosen, 1), terms / total
 
@@ -751,10 +752,12 @@ class TurnedMatMul(MatMul):
 # --- Small programs -------------------------------------------------------------------------------
 
 
-# A C kernel of two ufuncs takes 50 ms to compile and saves at most 1 of their 3 us: it pays after
-# tens of thousands of calls. Three save 1.4 us, one whose NumPy kernel is several passes up to 7.
-CALLS, ELEMENTS, FEW = 2, 1024, 64
-WHY = f"too small for kernels in C: at most {CALLS} elementwise calls of {ELEMENTS} elements"
+# A C kernel of two such calls takes 50 ms to compile and saves at most 1 of their 3 us: it pays
+# after tens of thousands of calls. Three save 1.4 us, ten 8; what NumPy computes in several passes,
+# or SciPy, saves up to 600.
+CALLS = 2
+ELEMENTS = 1024
+WHY = f"too small for kernels in C: at most {CALLS} ufuncs of NumPy on {ELEMENTS} elements"
 
 
 def too_small(graph: Graph, target: Target) -> bool:
@@ -762,18 +765,20 @@ def too_small(graph: Graph, target: Target) -> bool:
     if NATIVE not in target.providers:
         return False
     calls = (n for n in graph.nodes if kind_of(n) not in ("view", "window", "created"))
-    if any(v.abstract.size > ELEMENTS and v not in graph.inputs for v in graph.outputs):
+    numpy, given = target.without(NATIVE), graph.inputs
+    if any(v.abstract.size > ELEMENTS and v not in given for v in graph.outputs):
         return False  # of views NumPy would copy it element by element
-    return all(i < CALLS and _small(n, target.without(NATIVE)) for i, n in enumerate(calls))
+    return all(i < CALLS and _small(n, numpy) for i, n in enumerate(calls))
 
 
 def _small(node: Node, numpy: Target) -> bool:
-    """True for an expression of few elements, computed by the library's NumPy kernel."""
-    most = max(v.abstract.size for v in (*node.inputs, *node.outputs))
-    if most > ELEMENTS or kind_of(node) != "elements":
-        return False
-    found = select(node, numpy).entry
-    return found.built_in and (most <= FEW or isinstance(found.body, np.ufunc))
+    """True for an expression of few elements, computed by a ufunc of NumPy."""
+    few = all(v.abstract.size <= ELEMENTS for v in (*node.inputs, *node.outputs))
+    return few and kind_of(node) == "elements" and _is_of_numpy(select(node, numpy).entry.body)
+
+
+def _is_of_numpy(body: object) -> bool:
+    return isinstance(body, np.ufunc) and body is getattr(np, body.__name__, None)
 
 
 # --- Pipeline -------------------------------------------------------------------------------------

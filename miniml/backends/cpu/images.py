@@ -28,7 +28,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
-from ..kernel import Array
+from ..kernel import Array, skips
 from ..signature import FLOAT
 from . import linalg
 from .registering import register, register_floats
@@ -242,8 +242,9 @@ class Patches:
 # --- Pooling --------------------------------------------------------------------------------------
 
 
+@skips(1)
 def max_pool2d(
-    x: Array, *, kernel_size: Pair, stride: Pair, padding: Padding, out: tuple[Array, Array]
+    x: Array, *, kernel_size: Pair, stride: Pair, padding: Padding, out: tuple[Array, Array | None]
 ) -> None:
     """x (N, C, H, W) to (values (N, C, OH, OW), indices (N, C, OH, OW) int64).
 
@@ -253,37 +254,48 @@ def max_pool2d(
     Memory, for each window of a few images: a pixel, a truth value and two small integers.
     """
     image, windows = (x.shape[2], x.shape[3]), (out[0].shape[2], out[0].shape[3])
-    meeting, corner, first, cut, steps = pooled(kernel_size, stride, padding, image, windows)
-    base = np.add.outer(corner[0] * image[1], corner[1])
+    windows_of = pooled(kernel_size, stride, padding, image, windows)
     for part in pieces(x):
-        values, indices, pixels = out[0][part], out[1][part], x[part]
-        # The winner is the number of a tap: small integers fill SIMD lanes, indices would not.
-        winner = np.zeros(values.shape, np.min_scalar_type(len(meeting)))
-        if cut:
-            values[...] = pixels[:, :, first[0]][:, :, :, first[1]]
-            winner += np.add.outer(
-                (first[0] - corner[0]) * kernel_size[1], first[1] - corner[1]
-            ).astype(winner.dtype)
+        values, pixels = out[0][part], x[part]
+        if windows_of.cut:
+            rows, columns = windows_of.first
+            values[...] = pixels[:, :, rows][:, :, :, columns]
         else:
-            values[...] = pixels[:, :, *meeting[0][1]]
-        compete(pixels, meeting, values, winner)
-        np.take(steps, winner, out=indices, mode="clip")
-        indices += base
+            values[...] = pixels[windows_of.meeting[0].pixels]
+        if out[1] is None:
+            raise_to(pixels, windows_of.meeting, values)
+            continue
+        indices = out[1][part]
+        winner: Array = np.empty(values.shape, windows_of.begins.dtype)
+        winner[...] = windows_of.begins
+        compete(pixels, windows_of.meeting, values, winner)
+        windows_of.steps.take(winner, out=indices, mode="clip")
+        np.add(indices, windows_of.base, out=indices)
+
+
+class Tap(NamedTuple):
+    """One pixel of each window. windows: those in which it lies in the image, None for all of them;
+    pixels: what it is there; both are indices of images. number: its own, 0-d, a small integer."""
+
+    windows: tuple[Any, ...] | None
+    pixels: tuple[Any, ...]
+    number: Array
 
 
 class Pooled(NamedTuple):
     """The windows of a pooling.
 
-    meeting: of each tap, the windows whose pixel at it lies in the image, and their pixels, as
-    indices of a plane. corner: of both axes, where the windows begin; first: where their first
-    pixels in the image are. cut: True where some begin outside. steps: from a window's corner to
-    the pixel of each tap.
+    meeting: its taps, in row-major order. first: of both axes, where the windows' first pixels in
+    the image are; begins: the numbers of their taps. These are small integers, which fill SIMD
+    lanes as indices would not. cut: True where some windows begin outside. base: the indices of
+    their corners; steps: from a corner to the pixel of each tap.
     """
 
-    meeting: list[Any]
-    corner: list[Array]
+    meeting: list[Tap]
     first: list[Array]
+    begins: Array
     cut: bool
+    base: Array
     steps: Array
 
 
@@ -291,34 +303,52 @@ class Pooled(NamedTuple):
 def pooled(kernel_size: Pair, stride: Pair, padding: Padding, image: Pair, windows: Pair) -> Pooled:
     """The windows of a pooling of an image, made once: small images take less time than this."""
     rows, columns = taps(kernel_size, stride, padding, image, windows)
-    meeting = [tuple(zip(*tap, strict=True)) for tap in product(rows, columns)]
+    small = np.min_scalar_type(len(rows) * len(columns))
+    whole = tuple([slice(0, count) for count in windows])
+    meeting = []
+    for i, tap in enumerate(product(rows, columns)):
+        reached, pixels = zip(*tap, strict=True)
+        those = None if reached == whole else (..., *reached)
+        meeting.append(Tap(those, (..., *pixels), np.array(i, small)))
     corner = [np.arange(windows[k]) * stride[k] - padding[k][0] for k in (0, 1)]
     first = [np.maximum(starts, 0) for starts in corner]
     cut = any(np.any(f != c) for f, c in zip(first, corner, strict=True))
+    begins = np.add.outer((first[0] - corner[0]) * kernel_size[1], first[1] - corner[1])
+    base = np.add.outer(corner[0] * image[1], corner[1])
     steps = np.add.outer(np.arange(kernel_size[0]) * image[1], np.arange(kernel_size[1])).ravel()
-    return Pooled(meeting, corner, first, cut, steps)
+    return Pooled(meeting, first, begins.astype(small), cut, base, steps)
 
 
-def compete(pixels: Array, taps: list[Any], values: Array, winner: Array) -> None:
+def raise_to(pixels: Array, taps: list[Tap], values: Array) -> None:
+    """Raise `values`, which are a pixel of each window, to the largest ones, in place."""
+    for tap in taps[1:]:
+        reached = values if tap.windows is None else values[tap.windows]
+        np.maximum(reached, pixels[tap.pixels], out=reached)
+
+
+def compete(pixels: Array, taps: list[Tap], values: Array, winner: Array) -> None:
     """Raise `values` to the largest pixel of each window and `winner` to its tap, in place.
 
     Initially they are the first pixel of each window that lies in the image, and its tap.
     """
-    rival, better = np.empty_like(values), np.empty(values.shape, np.bool_)
-    number = np.empty_like(winner)
-    for i, (windows, region) in enumerate(taps[1:], 1):
+    rival, number = np.empty(values.shape, values.dtype), np.empty(values.shape, winner.dtype)
+    flags = np.empty(values.shape, np.uint8)
+    better = flags.view(np.bool_)
+    for tap in taps[1:]:
         # A copy pays off: the three passes over it then run over contiguous memory.
-        if pixels[0, 0][region].shape != values.shape[2:]:
+        if tap.windows is None:
+            rival[...] = pixels[tap.pixels]
+        else:
             rival[...] = values  # windows that this tap does not reach compete with themselves
-        rival[:, :, *windows] = pixels[:, :, *region]
-        np.greater(rival, values, out=better)
-        np.multiply(better.view(np.uint8), winner.dtype.type(i), out=number)
+            rival[tap.windows] = pixels[tap.pixels]
+        np.greater(rival, values, better)
+        np.multiply(flags, tap.number, number)
         np.maximum(winner, number, out=winner)
         np.maximum(values, rival, out=values)
-    if (values != values).any():
-        for i, (windows, region) in reversed(list(enumerate(taps))):
-            rival = pixels[:, :, *region]
-            np.copyto(winner[:, :, *windows], i, where=rival != rival, casting="unsafe")
+    if np.count_nonzero(np.not_equal(values, values, better)):
+        for tap in reversed(taps):
+            rival, won = pixels[tap.pixels], winner[... if tap.windows is None else tap.windows]
+            np.copyto(won, tap.number, where=rival != rival, casting="unsafe")
 
 
 def max_pool2d_grad(dout: Array, indices: Array, *, input_shape: Pair, out: Array) -> None:

@@ -108,8 +108,8 @@ def matmul(x: Array, y: Array, out: Array, dtype: Any = None) -> None:
 
 
 def dot(x: Array, y: Array, out: Array | None = None) -> Any:
-    """np.dot(x, y, out), on one thread."""
-    return limited(max(x.size, y.size), np.dot, x, y, out)
+    """x.dot(y, out), on one thread."""
+    return limited(max(x.size, y.size), x.dot, y, out)
 
 
 def limited(work: int, product: Callable[..., Any], *args: Any) -> Any:

@@ -92,15 +92,14 @@ def uniform(
     """
     wide = dtype == np.float64
     real = np.float64 if wide else np.float32
+    if (low, high) == (0, 1) and dtype == real:  # these numbers are what is to come out
+        for unit, piece in stream(unit64 if wide else unit32, state, skip, out):
+            piece[...] = unit
+        return
     start, span = real(low), real(float(high) - float(low))
     ceiling = np.nextafter(np.asarray(high, dtype), np.asarray(low, dtype))
-    for words, piece in stream(state, skip, 2 if wide else 4, out):
-        unit: Array = unit64(words) if wide else unit32(words)
-        draw = unit.reshape(-1)[: piece.size]
-        if (low, high) == (0, 1) and dtype == real:  # these draws are what is to come out
-            piece[...] = draw
-            continue
-        np.multiply(draw, span, out=draw)
+    for unit, piece in stream(unit64 if wide else unit32, state, skip, out):
+        draw = np.multiply(unit, span)
         np.add(draw, start, out=draw)
         piece[...] = draw
         np.minimum(piece, ceiling, out=piece)
@@ -122,20 +121,14 @@ def normal(
     """
     wide = dtype == np.float64
     real = np.float64 if wide else np.float32
-    for words, piece in stream(state, skip, 2 if wide else 4, out):
-        unit = unit64(words) if wide else words.astype(np.float32) * np.float32(2.0**-32)
-        radius = unit[:, 0::2] + real(2.0**-53 if wide else 2.0**-33)
-        np.log(radius, out=radius)
-        radius *= real(-2.0)
-        np.sqrt(radius, out=radius)
-        angle = unit[:, 1::2] * real(2.0 * math.pi)
-        pair = np.empty((*angle.shape, 2), real)
-        np.multiply(np.cos(angle), radius, out=pair[..., 0])
-        np.multiply(np.sin(angle, out=angle), radius, out=pair[..., 1])
-        draw = pair.reshape(-1)[: piece.size]
-        draw *= real(std)
-        draw += real(mean)
-        piece[...] = draw
+    for standard, piece in stream(normal64 if wide else normal32, state, skip, out):
+        if dtype == real:
+            np.multiply(standard, std, out=piece)
+            np.add(piece, mean, out=piece)
+        else:
+            draw = np.multiply(standard, real(std))
+            np.add(draw, real(mean), out=draw)
+            piece[...] = draw
 
 
 def bernoulli(
@@ -152,8 +145,8 @@ def bernoulli(
     `state` (2,) uint64; `out` has `shape` and any `dtype`, and is 1 at the same indices in each.
     """
     threshold = math.ceil(float(p) * 2.0**24)
-    for words, piece in stream(state, skip, 4, out):
-        piece[...] = ((words >> np.uint32(8)) < threshold).reshape(-1)[: piece.size]
+    for upper, piece in stream(upper24, state, skip, out):
+        piece[...] = upper < threshold
 
 
 def gumbel(
@@ -170,9 +163,8 @@ def gumbel(
 
     `state` (2,) uint64; `out` has `shape` and a float `dtype`.
     """
-    for words, piece in stream(state, skip, 2, out):
-        draw = np.log(-np.log(inner64(words).reshape(-1)[: piece.size]))
-        piece[...] = loc - scale * draw
+    for unit, piece in stream(inner64, state, skip, out):
+        piece[...] = loc - scale * np.log(-np.log(unit))
 
 
 def truncated_normal(
@@ -196,8 +188,8 @@ def truncated_normal(
 
     start, span, spread = truncation(mean, std, low, high)
     ends = np.asarray(low, dtype), np.asarray(high, dtype)
-    for words, piece in stream(state, skip, 2, out):
-        p = start + inner64(words).reshape(-1)[: piece.size] * span
+    for unit, piece in stream(inner64, state, skip, out):
+        p = start + unit * span
         piece[...] = mean + spread * special.ndtri(p)
         piece[...] = np.minimum(np.maximum(piece, ends[0]), ends[1])
 
@@ -362,39 +354,55 @@ WORD_BITS = np.uint64(32)
 CHUNK = 16384
 
 
-def stream(state: State, skip: int, per_block: int, out: Array) -> Iterator[tuple[Words, Array]]:
-    """Pairs of (words (blocks, 4), the part of `out` they fill, flat), a cached piece at a time."""
-    flat = out.reshape(-1)
-    key, offset = int(state[0]), int(state[1]) + skip
+Made = Callable[[Words], Array]  # from words (n, 4) to the numbers (n, k) that are made of them
+
+
+def stream(made: Made, state: State, skip: int, out: Array) -> Iterator[tuple[Array, Array]]:
+    """Pairs of (numbers, the part of `out` that they fill), flat, a cached piece at a time; the
+    numbers are not to be written to."""
+    flat, per_block = out.reshape(-1), PER_BLOCK[made]
+    key, offset = state.tolist()
     total = -(-flat.size // per_block)
     for start in range(0, total, CHUNK):
         count = min(CHUNK, total - start)
-        piece = flat[start * per_block : (start + count) * per_block]
-        yield blocks(key, offset + start, count), piece
+        numbers = blocks(key, offset + skip + start, count, made).reshape(-1)
+        if total > count or numbers.size > flat.size:
+            piece = flat[start * per_block : (start + count) * per_block]
+            yield numbers[: piece.size], piece
+        else:
+            yield numbers, flat
 
 
-# The blocks made last: key, first offset, words. Where small draws follow each other, as eager
-# ones do, the blocks of many are made at once, since a NumPy call costs more than 16 of them.
-AHEAD = 1024
-_made: tuple[int, int, Words] = 0, 0, np.zeros((0, 4), np.uint32)
+def as_words(words: Words) -> Words:
+    """The words themselves."""
+    return words
 
 
-def blocks(key: int, offset: int, count: int) -> Words:
-    """Blocks `offset` to `offset + count` (modulo 2**64) of the stream of `key`: (count, 4), not
-    to be written to."""
-    global _made
-    of, first, words = _made  # read and replaced as a whole, so threads need no lock
-    at = (offset - first) % 2**64
-    if of != key or at > len(words) or 4 * count > AHEAD:
-        ahead = count
-    elif at + count <= len(words):
-        return words[at : at + count]
-    else:
-        ahead = AHEAD
-    words = blocks_at(key, np.arange(ahead, dtype=np.uint64) + np.uint64(offset % 2**64), 0)
-    if 4 * count <= AHEAD:
-        _made = key, offset, words
-    return words[:count]
+# What was made last, of each kind: key, first offset, numbers. Where small draws follow each
+# other, as eager ones do, the numbers of many are made at once, the more the longer it goes on:
+# a NumPy call costs more than 16 of them.
+AHEAD = 4096
+_Ahead = tuple[int, int, Array]
+_made: dict[Made, _Ahead] = {}
+_NOTHING: _Ahead = (0, 0, np.zeros((0, 4), np.uint32))
+
+
+def blocks(key: int, offset: int, count: int, made: Made = as_words) -> Array:
+    """The numbers made of the blocks `offset` to `offset + count` (modulo 2**64) of the stream of
+    `key`: (count, k), not to be written to."""
+    # Read and replaced as a whole, so threads need no lock.
+    of, first, numbers = _made.get(made, _NOTHING)
+    at, held = (offset - first) % 2**64, len(numbers)
+    if of == key and at + count <= held:
+        return numbers[at : at + count]
+    kept = 4 * count <= AHEAD
+    goes_on = kept and of == key and at <= held + AHEAD  # others may have drawn in between
+    ahead = max(count, min(8 * held, AHEAD)) if goes_on else count
+    low = np.arange(ahead, dtype=np.uint64) + np.uint64(offset % 2**64)
+    numbers = made(blocks_at(key, low, 0))
+    if kept:
+        _made[made] = key, offset, numbers
+    return numbers[:count]
 
 
 def blocks_at(key: int, low: npt.NDArray[np.uint64], high: int) -> Words:
@@ -437,6 +445,41 @@ def inner64(words: Words) -> npt.NDArray[np.float64]:
     return (wide | np.uint64(1)) * np.float64(2.0**-53)
 
 
+def upper24(words: Words) -> Words:
+    """The upper 24 bits of each word."""
+    return words >> np.uint32(8)
+
+
 def unit32(words: Words) -> npt.NDArray[np.float32]:
     """Convert words (n, 4) to float32 (n, 4): the upper 24 bits of each, in [0, 1)."""
-    return (words >> np.uint32(8)).astype(np.float32) * np.float32(2.0**-24)
+    return upper24(words).astype(np.float32) * np.float32(2.0**-24)
+
+
+def normal64(words: Words) -> npt.NDArray[np.float64]:
+    """Standard normal numbers, float64 (n, 2), of words (n, 4)."""
+    return box_muller(unit64(words), np.float64(2.0**-53))
+
+
+def normal32(words: Words) -> npt.NDArray[np.float32]:
+    """Standard normal numbers, float32 (n, 4), of words (n, 4)."""
+    return box_muller(words.astype(np.float32) * np.float32(2.0**-32), np.float32(2.0**-33))
+
+
+def box_muller(unit: Array, least: Any) -> Array:
+    """Standard normal numbers of pairs of numbers in [0, 1), the first of which `least` keeps
+    from 0."""
+    real = unit.dtype.type
+    radius = unit[:, 0::2] + least
+    np.log(radius, out=radius)
+    radius *= real(-2.0)
+    np.sqrt(radius, out=radius)
+    angle = unit[:, 1::2] * real(2.0 * math.pi)
+    pair = np.empty((*angle.shape, 2), real)
+    np.multiply(np.cos(angle), radius, out=pair[..., 0])
+    np.multiply(np.sin(angle, out=angle), radius, out=pair[..., 1])
+    return pair.reshape(unit.shape)
+
+
+PER_BLOCK: dict[Made, int] = {
+    unit32: 4, unit64: 2, inner64: 2, normal32: 4, normal64: 2, upper24: 4,
+}  # fmt: skip

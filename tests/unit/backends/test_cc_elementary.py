@@ -68,8 +68,9 @@ def long_normcdf(x):
 
 
 ULPS = 2
-# The float64 functions that are made of others, whose errors add up.
+# The functions that are made of others, whose errors add up: of float64 and of float32.
 MORE = dict.fromkeys(("asin", "acos", "acosh", "atan2"), 3)
+MORE_FLOAT32 = {"normcdf": 3}
 ROOT_PI = np.sqrt(2 * np.arctan2(np.longdouble(1), np.longdouble(0)))
 # The reference in float64 for float32, and in long double for float64.
 WIDE = {
@@ -116,10 +117,10 @@ def compiled():
 
 
 @pytest.mark.parametrize("name", FLOAT32)
-def test_a_sample_of_float32_is_within_two_ulps(name):
+def test_a_sample_of_float32_is_within_a_few_ulps(name):
     x = floats(0, 1 << 32, 16381)  # a prime: all exponents, and digits of all kinds
     got = values(loop_of(name, float32), x)
-    assert ulps(got, FLOAT32[name](x.astype(np.float64))) <= ULPS
+    assert ulps(got, FLOAT32[name](x.astype(np.float64))) <= MORE_FLOAT32.get(name, ULPS)
 
 
 def worst_of(name, apart):
@@ -134,14 +135,14 @@ def worst_of(name, apart):
 
 @pytest.mark.deep
 @pytest.mark.parametrize("name", FLOAT32)
-def test_float32_of_all_sizes_are_within_two_ulps(name):
-    assert worst_of(name, 37) <= ULPS
+def test_float32_of_all_sizes_are_within_a_few_ulps(name):
+    assert worst_of(name, 37) <= MORE_FLOAT32.get(name, ULPS)
 
 
 @pytest.mark.rates  # minutes for each
 @pytest.mark.parametrize("name", FLOAT32)
-def test_every_float32_is_within_two_ulps(name):
-    assert worst_of(name, 1) <= ULPS
+def test_every_float32_is_within_a_few_ulps(name):
+    assert worst_of(name, 1) <= MORE_FLOAT32.get(name, ULPS)
 
 
 def points(rng, n=20000):

@@ -97,6 +97,25 @@ def test_normals_are_those_of_the_recipe():
 
 @pytest.mark.parametrize("name", KERNELS)
 @pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("ahead", [0, 512, random.AHEAD])
+def test_small_draws_after_each_other_are_parts_of_a_large_one(name, dtype, ahead, monkeypatch):
+    """However many numbers are made ahead of them, with draws of others in between, and behind the
+    end of the offsets."""
+    monkeypatch.setattr(random, "AHEAD", ahead)
+    per_block = 2 if dtype == np.float64 and name != "bernoulli" else 4
+    for start in (0, 2**64 - 130):
+        state = np.array([9, start], np.uint64)
+        large = draw(name, (per_block * 400,), dtype, state=state)
+        for first, count in [(i, 1 + i % 20) for i in range(0, 380, 7)] + [(3, 5), (390, 10)]:
+            at = np.array([9, (start + first) % 2**64], np.uint64)
+            part = draw(name, (per_block * count - 1,), dtype, state=at)
+            kept = large[per_block * first : per_block * (first + count) - 1]
+            np.testing.assert_array_equal(part, kept)
+            draw("bernoulli", (64,), state=at)
+
+
+@pytest.mark.parametrize("name", KERNELS)
+@pytest.mark.parametrize("dtype", FLOATS)
 @pytest.mark.parametrize("chunk", [3, random.CHUNK])
 def test_draws_repeat_and_skip(name, dtype, chunk, monkeypatch):
     """draw(skip=k) is the tail of a longer draw, however the work is cut into pieces."""
@@ -156,12 +175,19 @@ def test_bernoulli_distribution(dtype):
     assert draw("bernoulli", (4000,), dtype, p=1.0).all()
 
 
+def words_are(monkeypatch, word):
+    """Let all words of all blocks be this one."""
+    monkeypatch.setattr(
+        random,
+        "blocks",
+        lambda key, offset, count, made: made(np.full((count, 4), word, np.uint32)),
+    )
+
+
 @pytest.mark.parametrize(("unit", "expected"), [(5033164, 1), (5033165, 0)])
 def test_bernoulli_threshold(unit, expected, monkeypatch):
     """0.3 * 2**24 lies between the two."""
-    monkeypatch.setattr(
-        random, "blocks", lambda key, offset, count: np.full((count, 4), unit << 8, np.uint32)
-    )
+    words_are(monkeypatch, unit << 8)
     assert (draw("bernoulli", (4,), p=0.3) == expected).all()
 
 
@@ -169,9 +195,7 @@ def test_bernoulli_threshold(unit, expected, monkeypatch):
 @pytest.mark.parametrize(("low", "high"), [(0.0, 1.0), (1024.0, 1032.0), (-2.0, -1.0), (1.0, 1.0)])
 def test_uniform_never_reaches_its_end(dtype, low, high, monkeypatch):
     """Even the largest word, and where the sum rounds up to `high`."""
-    monkeypatch.setattr(
-        random, "blocks", lambda key, offset, count: np.full((count, 4), 0xFFFFFFFF, np.uint32)
-    )
+    words_are(monkeypatch, 0xFFFFFFFF)
     x = draw("uniform", (8,), dtype, low=low, high=high)
     assert x.dtype == dtype
     if low == high:
@@ -184,7 +208,5 @@ def test_uniform_never_reaches_its_end(dtype, low, high, monkeypatch):
 @pytest.mark.parametrize("word", [0, 0xFFFFFFFF])
 @pytest.mark.parametrize("dtype", FLOATS)
 def test_normal_is_finite_at_both_ends(word, dtype, monkeypatch):
-    monkeypatch.setattr(
-        random, "blocks", lambda key, offset, count: np.full((count, 4), word, np.uint32)
-    )
+    words_are(monkeypatch, word)
     assert np.isfinite(draw("normal", (8,), dtype).astype(np.float64)).all()

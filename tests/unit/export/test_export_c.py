@@ -16,6 +16,7 @@ from miniml import nn, ops, optim
 from miniml.cli import main
 from miniml.core.options import CPU
 from miniml.errors import ExportError
+from miniml.grad import grad, value_and_grad
 from tests.frame.native import needs_compiler
 
 pytestmark = needs_compiler
@@ -516,6 +517,63 @@ def test_functions_are_named_by_their_layers(rng, tmp_path):
     assert "static void net_layer_6_matmul_add(" in text
     assert "/* layer 3 (MaxPool2d) */" in text
     assert max(map(len, (tmp_path / "net.h").read_text().splitlines())) <= 100
+
+
+def test_a_function_with_two_optimizers_is_a_step(rng, tmp_path, compiler):
+    """A generator and its critic, which has the gradient of a gradient, from random numbers."""
+    generator, critic = (
+        nn.Sequential(nn.Dense(a, 8), nn.LeakyReLU(0.2), nn.Dense(8, b))
+        for a, b in ((3, 2), (2, 1))
+    )
+    made_by, judged_by = optim.EMA(adam(generator), 0.99), adam(critic)
+
+    def critics_loss(true, made):
+        slope = grad(lambda x: ops.sum(critic(x)))(true)
+        return ops.mean(ops.softplus(critic(made) - critic(true))) + ops.mean(slope * slope)
+
+    def generators_loss(noise):
+        return ops.mean(ops.softplus(-critic(generator(noise))))
+
+    judge = value_and_grad(critics_loss, argnums=None, weights=judged_by.params)
+    make = value_and_grad(generators_loss, argnums=None, weights=made_by.params)
+
+    def step(true):
+        of_critic, gradients = judge(true, generator(ops.normal((4, 3))))
+        judged_by.update(gradients)
+        of_generator, gradients = make(ops.normal((4, 3)))
+        made_by.update(gradients)
+        return of_critic, of_generator
+
+    true, second = floats(rng, 4, 2), np.zeros(1, np.float32)
+    in_c = Step(compiler, step, tmp_path, true)
+    with ml.context(providers=("cc",), without=tuple(WIDE)):
+        losses = [[float(loss) for loss in ml.jit(step)(true)] for _ in range(20)]
+    same([[in_c(true, second), second[0]] for _ in losses], losses, compiler)
+    assert losses[0] != losses[-1]
+
+
+def adam(net):
+    return optim.Adam(net.trainable_params(), 1e-2)
+
+
+def test_a_function_that_draws_goes_on_where_it_was(rng, tmp_path, compiler):
+    """Its outputs are arrays, so its step returns nothing; a wrong index leaves the stream."""
+    table = nn.Embedding(5, 4)
+
+    def drawn(index):
+        return table(index) + ops.normal((2, 4))
+
+    index, out = np.array([1, 4]), np.zeros((2, 4), np.float32)
+    in_c = Step(compiler, drawn, tmp_path, index)
+    with ml.context(providers=("cc",), without=tuple(WIDE)):
+        expected = [ml.jit(drawn)(index).asnumpy() for _ in range(2)]
+    in_c(index, out)
+    same([out], expected[:1], compiler)
+    in_c(np.array([1, 5]), out)
+    assert np.isnan(out).all()
+    in_c(index, out)
+    same([out], expected[1:], compiler)
+    assert "void net_step(net_state *state, void *arena, " in (tmp_path / "net.h").read_text()
 
 
 # --- Refusals -------------------------------------------------------------------------------------

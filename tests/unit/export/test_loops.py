@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+import miniml as ml
 from miniml import ops
 from tests.frame.native import needs_compiler
 from tests.unit.export.test_export_c import (
@@ -62,3 +63,24 @@ def test_elements_along_an_axis(rng, tmp_path, compiler, axis):
     arena = aligned(bytes_of(tmp_path / "net.c", "NET_ARENA_BYTES"))
     library.net_run(*pointers(arena, x, indices, out))
     assert np.isnan(out).all()
+
+
+@pytest.mark.parametrize("order", ["NC16HW", "CHWN"])
+def test_bytes_enter_and_leave_the_order_of_convolutions(rng, tmp_path, compiler, order):
+    """As files of quantized networks have them; the last block has four of sixteen channels."""
+    x = rng.integers(-9, 10, (16, 4, 6, 6)).astype(np.int8)
+    weight = rng.integers(-3, 4, (20, 4, 3, 3)).astype(np.float32)
+    again = rng.integers(-3, 4, (4, 20, 2, 2)).astype(np.float32)
+
+    def rounded(x, weight, again):
+        y = ops.relu(ops.conv2d(ops.cast(x, np.float32), weight) / 16)
+        y = ops.cast(ops.max_pool2d(y, 2), np.int8)
+        return ops.reshape(y, (16, -1)), ops.conv2d(ops.cast(y, np.float32), again)
+
+    with ml.context(formats=(order,)):
+        outs, expected = ran(compiler, rounded, tmp_path, x, weight, again)
+    plain = rounded(x, weight, again)
+    for out, known, eager in zip(outs, expected, plain, strict=True):
+        np.testing.assert_array_equal(out, known)
+        np.testing.assert_array_equal(out, eager.asnumpy())
+    assert (tmp_path / "net.c").read_text().count("net_convert") >= 2

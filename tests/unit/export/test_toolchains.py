@@ -42,6 +42,12 @@ TARGETS = {
     "aarch64 by gcc": Target(
         ["aarch64-linux-gnu-gcc", "-static"], ["qemu-aarch64"], "no aarch64", False
     ),
+    "x86-64 without AVX": Target(
+        ["gcc", "-static", "-march=x86-64"],
+        ["qemu-x86_64", "-cpu", "core2duo"],
+        "no C compiler",
+        True,
+    ),
     "x86-64": Target([*ZIG, "x86_64-linux-musl"], [], "no zig", True),
     "aarch64": Target([*ZIG, "aarch64-linux-musl"], ["qemu-aarch64"], "no zig", False),
     "armv7": Target([*ZIG, "arm-linux-musleabihf"], ["qemu-arm"], "no zig", True),

@@ -45,9 +45,34 @@ static inline double miniml_rough_erfc(double x) {
   return x < 0 ? 2 - y : y;
 }
 static inline float miniml_erfc_float32(float x) { return (float)miniml_rough_erfc(x); }
-/* erfc(-x / sqrt(2)) / 2. */
+
+/* exp(-a^2 / 2) f(t) / (a + c), c = 1.75, with t = (a - c) / (a + c), a = |x|, f to 2^-25; 0 where
+   a > 14.5. `lost` is what rounding has taken from the inverse, and the square is taken in two parts,
+   the first of which is exact. */
 static inline float miniml_normcdf_float32(float x) {
-  return (float)(0.5 * miniml_rough_erfc(x * -M_SQRT1_2));
+  const float c = 1.75f;
+  const float wide = __builtin_fabsf(x), a = wide > 14.5f ? 18.762f : wide;
+  const float s = a + c, w = 1 / s;
+  const float lost = miniml_madd32(w, (s - c) - a, miniml_madd32(-w, s, 1));
+  const float rough = (a - c) * w, t = miniml_madd32(rough, lost, rough);
+  float f = -0x1.11aa36p-14f;
+  f = miniml_madd32(f, t, 0x1.edbfe2p-16f);
+  f = miniml_madd32(f, t, 0x1.2839acp-11f);
+  f = miniml_madd32(f, t, 0x1.538d4p-11f);
+  f = miniml_madd32(f, t, -0x1.0b51dap-10f);
+  f = miniml_madd32(f, t, -0x1.01fe46p-8f);
+  f = miniml_madd32(f, t, -0x1.b86d7p-9f);
+  f = miniml_madd32(f, t, 0x1.5d7518p-7f);
+  f = miniml_madd32(f, t, 0x1.13efacp-5f);
+  f = miniml_madd32(f, t, -0x1.330c62p-6f);
+  f = miniml_madd32(f, t, -0x1.124198p-2f);
+  f = miniml_madd32(f, t, 0x1.4bef66p-1f);
+  const float high = miniml_real32(miniml_bits32(a) & 0xfffff000), low = (a - high) * (a + high);
+  const float n = miniml_madd32(a * a, -0x1.715476p-1f, MINIML_ROUND32) - MINIML_ROUND32;
+  const float r = miniml_madd32(-0.5f, low, miniml_exp_reduced32(-0.5f * (high * high), n));
+  const float q = f * w, q_low = miniml_madd32(q, lost, miniml_madd32(f, w, -q));
+  const float y = miniml_scaled32(q + miniml_madd32(q, miniml_exp_rest32(r), q_low), n);
+  return x > 0 ? 1 - y : y;
 }
 
 /* erfc(x + low) for a = x >= 0.4 and what rounding has left of it, t = (a - 4) / (a + 4), f to
