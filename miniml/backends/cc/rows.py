@@ -11,9 +11,9 @@ import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from math import prod
-from typing import NamedTuple
+from typing import NamedTuple, TypeGuard
 
-from ...core.dtype import DType, float32, float64, uint64
+from ...core.dtype import DType, float16, float32, float64, uint64
 from ..expressions.rows import (
     Call,
     Gather,
@@ -389,7 +389,14 @@ class Loops(ABC):
 
 
 class AlongRows(Loops):
-    """Row after row, with vectors along each."""
+    """Row after row, with vectors along each.
+
+    Runs of float16 are converted by blocks, for which processors have instructions.
+    """
+
+    def __init__(self, program: RowProgram):
+        self.halves: dict[Load | Store, str] = {}  # where the elements of a block are as floats
+        super().__init__(program)
 
     def steps(self) -> int:
         return self.rows
@@ -400,9 +407,48 @@ class AlongRows(Loops):
     def last_axis(
         self, elements: Sequence[Statement], reduces: Sequence[Reduce], n: int
     ) -> Iterator[str]:
+        self.halves = {s: f"h{k}" for k, s in enumerate(filter(self._is_run, elements))}
         if reduces:
             return self._blocks(elements, reduces, n)
-        return self._loop(elements, *(("first", "last") if self.flat else ("0", str(n))))
+        first, last = ("first", "last") if self.flat else ("0", str(n))
+        return (self._converted if self.halves else self._loop)(elements, first, last)
+
+    def _is_run(self, s: Statement) -> TypeGuard[Load | Store]:
+        """True for elements of float16 that lie side by side."""
+        if not isinstance(s, (Load, Store)) or self.program.arrays[s.array].dtype != float16:
+            return False
+        return bool(self.program.row) and self.program.along(s)[-1] == 1
+
+    def _converted(self, elements: Sequence[Statement], first: str, last: str) -> Iterator[str]:
+        """The loop in blocks, whose float16 are converted before and after it."""
+        yield f"for (long b = {first}; b < {last}; b += {_BLOCK}) {{"
+        yield f"  const long m = {last} - b < {_BLOCK} ? {last} - b : {_BLOCK};"
+        yield from (f"  {line}" for line in self._between(elements, _BLOCK))
+        yield "}"
+
+    def _between(self, elements: Sequence[Statement], size: int) -> Iterator[str]:
+        """The loop over a block, between the conversions of its float16."""
+        for name in self.halves.values():
+            yield f"float {name}[{size}];"
+        for s, name in self.halves.items():
+            if isinstance(s, Load):
+                yield f"miniml_load_halves({name}, {self._first(s)}, m);"
+        yield from self._loop(elements, "b", "b + m")
+        for s, name in self.halves.items():
+            if isinstance(s, Store):
+                yield f"miniml_store_halves({self._first(s)}, {name}, m);"
+
+    def _first(self, s: Load | Store) -> str:
+        """The address of a block's first element."""
+        index = self.index((*self.program.along(s)[:-1], 0), True)
+        return f"a{s.array} + b + {s.offset if isinstance(s, Load) else 0}L + {index}"
+
+    def statement(self, s: Statement, each: bool) -> str:
+        if each and isinstance(s, Load) and s in self.halves:
+            return self.set(s.value, f"{self.halves[s]}[i - b]")
+        if each and isinstance(s, Store) and s in self.halves:
+            return f"{self.halves[s]}[i - b] = {self.name(s.of)};"
+        return super().statement(s, each)
 
     def _loop(self, elements: Sequence[Statement], first: str, last: str) -> Iterator[str]:
         yield "MINIML_APART" if last in {"1", "2"} else "MINIML_APART MINIML_ROLLED"
@@ -424,7 +470,7 @@ class AlongRows(Loops):
                 yield f"  {self.lane_type(s)} t{s.value}[{size}];"
         rest = [s for s in elements if s not in in_memory]
         if not all(isinstance(s, Load) for s in rest):
-            yield from (f"  {line}" for line in self._loop(rest, "b", "b + m"))
+            yield from (f"  {line}" for line in self._between(rest, size))
         for s in reduces:
             name, at = f"s{s.value}", in_memory.get(s, f"t{s.value}")
             yield f"  const {self.total(s)} b{s.value} = {self.block(s, size)}({at}, m);"
@@ -439,7 +485,7 @@ class AlongRows(Loops):
         strides = self.program.along(made)
         if strides[-1] != 1 or STORED[self.program.arrays[made.array].dtype] != self.lane_type(s):
             return ""
-        return f"a{made.array} + b + {made.offset}L + {self.index((*strides[:-1], 0), True)}"
+        return self._first(made)
 
 
 # --- Vectorised across rows -----------------------------------------------------------------------
