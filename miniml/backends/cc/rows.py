@@ -27,11 +27,21 @@ from ..expressions.rows import (
     Scalar,
     Statement,
     Store,
+    Value,
 )
 from ..expressions.table import computed, ends
 from ..signature import ArraySpec
 from .native import Packing
-from .scalars import STORED, ScalarFunction, literal, loaded, scalar_function, stored, value_type
+from .scalars import (
+    HALVES,
+    STORED,
+    ScalarFunction,
+    literal,
+    loaded,
+    scalar_function,
+    stored,
+    value_type,
+)
 from .units import Source, header
 
 
@@ -131,7 +141,9 @@ class Loops(ABC):
         self.range = program.row[0] if self.flat else self.steps()
         self.parts, self.chunk = self._split()
         self.shared: dict[str, None] = dict.fromkeys((*header("convert"), _LOOP))
-        self.functions: dict[Scalar, ScalarFunction] = {}
+        self.functions: dict[tuple[Scalar, bool], ScalarFunction] = {}
+        read = [v for s in program.statements() for v in _read(s) if not isinstance(s, Store)]
+        self.unread = {s.of for s in program.statements() if isinstance(s, Store)} - set(read)
 
     def _split(self) -> tuple[int, int]:
         """The number of parts, and rows (or elements) of each: the same for any number of
@@ -233,7 +245,8 @@ class Loops(ABC):
             case Call(value, function, args, strides):
                 given = [self.name(a) for a in args]
                 index = self.index(strides, each) if strides else "0"
-                return self.set(value, f"{self._function(function)}({', '.join([*given, index])})")
+                called = self._function(function, value not in self.unread)
+                return self.set(value, f"{called}({', '.join([*given, index])})")
             case Store(array, of):
                 known = self.program.arrays[array]
                 number = stored(known.dtype, self.name(of))
@@ -264,16 +277,18 @@ class Loops(ABC):
         ]
         return " + ".join(terms) or "0"
 
-    def _function(self, scalar: Scalar) -> str:
-        if scalar not in self.functions:
-            made = str((scalar.expression.text, scalar.inputs, scalar.out, scalar.constants))
+    def _function(self, scalar: Scalar, rounded: bool) -> str:
+        """The name of a function; what only stores read is rounded to 16 bits by these alone."""
+        expression, inputs, out = scalar.expression, scalar.inputs, scalar.out
+        if (scalar, rounded) not in self.functions:
+            made = str((expression.text, inputs, out, scalar.constants))
             name = f"miniml_{scalar.name}_{hashlib.sha256(made.encode()).hexdigest()[:8]}"
-            function = scalar_function(
-                scalar.expression, name, scalar.inputs, scalar.out, dict(scalar.constants)
-            )
-            self.functions[scalar] = function
+            name += "_late" * (not rounded and out in HALVES)
+            constants = dict(scalar.constants)
+            function = scalar_function(expression, name, inputs, out, constants, rounded)
+            self.functions[scalar, rounded] = function
             self.shared |= dict.fromkeys((*function.shared, function.text))
-        return self.functions[scalar].name
+        return self.functions[scalar, rounded].name
 
     def numbered(self, extents: Sequence[int], names: Sequence[str] = ()) -> Iterator[str]:
         """The indices of step r of loops over these extents; names: by default o0, o1, ..."""
@@ -383,6 +398,13 @@ class Loops(ABC):
         row, lanes = self.program.row, self.lanes
         steps = [prod(row[k + 1 :]) * lanes for k in range(len(row))]
         return self.index([0] * self.program.outer + steps, True)
+
+
+def _read(s: Statement) -> tuple[Value, ...]:
+    """The values that a statement reads."""
+    if isinstance(s, Call):
+        return s.args
+    return () if isinstance(s, (Load, Literal, Recall)) else (s.of,)
 
 
 # --- Vectorised along the row ---------------------------------------------------------------------

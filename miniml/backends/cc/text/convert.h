@@ -114,13 +114,20 @@ static inline float miniml_float16_of_float(float x) {
   return miniml_real32(sign | (x == x ? made : 0x7fc00000));
 }
 
-/* Rounding to a float16 or bfloat16 that stays a float. */
+/* Rounding to a float16 or bfloat16 that stays a float; late: where a store rounds floats. */
 #define MINIML_ROUNDED(name, load, of_double)                                                \
-  static inline float name##_of_double(double x) { return load(of_double(x)); }              \
-  static inline float name##_of_int(long long x) { return name##_of_float((float)x); }       \
-  static inline float name##_of_uint(unsigned long long x) { return name##_of_float((float)x); }
+  static inline float miniml_##name##_of_double(double x) { return load(of_double(x)); }     \
+  static inline float miniml_late_##name##_of_double(double x) { return load(of_double(x)); } \
+  static inline float miniml_late_##name##_of_float(float x) { return x; }                   \
+  MINIML_ROUNDED_WHOLE(name, of_int, long long)                                              \
+  MINIML_ROUNDED_WHOLE(name, of_uint, unsigned long long)
+#define MINIML_ROUNDED_WHOLE(name, of, type)                                                 \
+  static inline float miniml_##name##_##of(type x) {                                         \
+    return miniml_##name##_of_float((float)x);                                               \
+  }                                                                                          \
+  static inline float miniml_late_##name##_##of(type x) { return (float)x; }
 static inline float miniml_bfloat16_of_float(float x) {
   return miniml_load_bfloat16(miniml_store_bfloat16(x));
 }
-MINIML_ROUNDED(miniml_float16, miniml_load_float16, miniml_half_of_double)
-MINIML_ROUNDED(miniml_bfloat16, miniml_load_bfloat16, miniml_store_bfloat16)
+MINIML_ROUNDED(float16, miniml_load_float16, miniml_half_of_double)
+MINIML_ROUNDED(bfloat16, miniml_load_bfloat16, miniml_store_bfloat16)
