@@ -74,7 +74,7 @@ def scaled_erfc(k):
 
 
 def scaled_normcdf(t):
-    """exp(a^2 / 2) (a + c) times the probability of numbers above a, c = 7/4, t = (a - c) / (a + c)."""
+    """exp(a^2 / 2) (a + c) times the probability of numbers above a: t = (a - c) / (a + c)."""
     c = mp.mpf(7) / 4
     a = c * (1 + t) / (1 - t)
     return mp.exp(a * a / 2) * (a + c) * mp.erfc(a / mp.sqrt(2)) / 2
