@@ -77,13 +77,13 @@ MINIML_STORE_FLOAT16(miniml_half_of_double, double, uint64_t, miniml_bits64, 52,
 
 /* Runs of float16 as floats, and back, by the processor's instructions where it has them. */
 #if defined(__F16C__) && defined(__clang__)
-typedef float miniml_floats __attribute__((vector_size(32), aligned(4)));
-typedef _Float16 miniml_halves __attribute__((vector_size(16), aligned(2)));
-#define MINIML_WIDENED(x) __builtin_convertvector(x, miniml_floats)
-#define MINIML_HALVED(x) __builtin_convertvector(x, miniml_halves)
+typedef float miniml_float_run __attribute__((vector_size(32), aligned(4)));
+typedef _Float16 miniml_half_run __attribute__((vector_size(16), aligned(2)));
+#define MINIML_WIDENED(x) __builtin_convertvector(x, miniml_float_run)
+#define MINIML_HALVED(x) __builtin_convertvector(x, miniml_half_run)
 #elif defined(__F16C__) && defined(__GNUC__)
-typedef float miniml_floats __attribute__((vector_size(32), aligned(4)));
-typedef short miniml_halves __attribute__((vector_size(16), aligned(2), may_alias));
+typedef float miniml_float_run __attribute__((vector_size(32), aligned(4)));
+typedef short miniml_half_run __attribute__((vector_size(16), aligned(2), may_alias));
 #define MINIML_WIDENED(x) __builtin_ia32_vcvtph2ps256(x)
 #define MINIML_HALVED(x) __builtin_ia32_vcvtps2ph256(x, 0)
 #endif
@@ -91,7 +91,7 @@ static inline void miniml_load_halves(float *to, const uint16_t *from, long n) {
   long i = 0;
 #if defined(MINIML_WIDENED)
   for (; i + 8 <= n; i += 8)
-    *(miniml_floats *)(to + i) = MINIML_WIDENED(*(const miniml_halves *)(from + i));
+    *(miniml_float_run *)(to + i) = MINIML_WIDENED(*(const miniml_half_run *)(from + i));
 #endif
   for (; i < n; ++i) to[i] = miniml_load_float16(from[i]);
 }
@@ -99,7 +99,7 @@ static inline void miniml_store_halves(uint16_t *to, const float *from, long n) 
   long i = 0;
 #if defined(MINIML_HALVED)
   for (; i + 8 <= n; i += 8)
-    *(miniml_halves *)(to + i) = MINIML_HALVED(*(const miniml_floats *)(from + i));
+    *(miniml_half_run *)(to + i) = MINIML_HALVED(*(const miniml_float_run *)(from + i));
 #endif
   for (; i < n; ++i) to[i] = miniml_store_float16(from[i]);
 }
