@@ -78,7 +78,7 @@ MINIML_STORE_FLOAT16(miniml_half_of_double, double, uint64_t, miniml_bits64, 52,
 /* Runs of float16 as floats, and back, by the processor's instructions where it has them. */
 #if defined(__F16C__) && defined(__clang__)
 typedef float miniml_float_run __attribute__((vector_size(32), aligned(4)));
-typedef _Float16 miniml_half_run __attribute__((vector_size(16), aligned(2)));
+typedef _Float16 miniml_half_run __attribute__((vector_size(16), aligned(2), may_alias));
 #define MINIML_WIDENED(x) __builtin_convertvector(x, miniml_float_run)
 #define MINIML_HALVED(x) __builtin_convertvector(x, miniml_half_run)
 #elif defined(__F16C__) && defined(__GNUC__)
