@@ -175,7 +175,8 @@ def _blocked(thread: int, by: int) -> bool:
     seen: set[int] = set()
     while thread not in seen:
         seen.add(thread)
-        found = [other for turn, other in _waits_for.copy().items() if turn.thread == thread]
+        waits = _waits_for.copy().items()  # some for what is over, until their threads look again
+        found = [other for turn, other in waits if turn.thread == thread and other.lasts]
         if not found:
             return False
         thread = found[-1].thread

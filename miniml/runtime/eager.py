@@ -25,7 +25,7 @@ from ..core.access import claim
 from ..core.errors import DeclarationError, GraphError, point_at, user_location
 from ..core.hints import hide_frames
 from ..core.infer import Weak, arguments, infer, interleave, refuse_complex, weak_tensor, written
-from ..core.parameter import Parameter, Reading, default_generator, publish, read
+from ..core.parameter import Parameter, Reading, default_generator, publish, read, write_all
 from ..core.primitive import Primitive
 from ..core.primitive import key as attribute_key
 from ..core.settings import GRAPH_MODE, Plans, current, unwatched
@@ -429,7 +429,7 @@ def _with_effects(primitive: Primitive, tensors: Sequence[Tensor], run: Plan) ->
         if check:
             check_finite(primitive, tensors, results, on_host, user_location)
         if write:
-            tensors[0].set_data(results[0])  # type: ignore[attr-defined]
+            write_all(primitive.name, [(tensors[0], results[0]._data)])  # of its type, by the rules
         return results
 
     return plan

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import inspect
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from ..backends.cc.native import NativeKernel
 from ..backends.selection import Candidate
+from ..core.errors import ArityError
 from ..ops.control import Fused
 from .codegen import alone, members, name, neighbours
 from .jit import Jit
@@ -103,11 +105,34 @@ def explain(
     """Compile `fn` for arguments of these types and say which kernel runs each node, and why.
 
     Nothing is computed. A node whose inputs had to be widened shows as Cast nodes around it. Fused
-    nodes are listed with their members; text: with the C of native kernels, too.
+    nodes are listed with their members; text: with the C of native kernels, too. ArityError for
+    example arguments that `fn` does not take.
     """
+    _check_examples(fn, example_args, named)
     compiling = fn if isinstance(fn, Jit) else Jit(fn)
     compiled = compiling.compiled(*example_args, **named)
     return explain_program(compiled.program, text, compiled.remarks)
+
+
+def _check_examples(fn: Any, given: Sequence[Any], named: Mapping[str, Any]) -> None:
+    """ArityError for example arguments that the function, or the cell, does not take."""
+    try:
+        inner = inspect.unwrap(fn)
+        taken = inspect.signature(getattr(inner, "construct", inner))
+    except (TypeError, ValueError):  # of a function in C
+        return
+    try:
+        taken.bind(*given, **named)
+    except TypeError as error:
+        name = getattr(fn, "__name__", type(fn).__name__)
+        stars = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+        needed = [p for p in taken.parameters.values() if p.kind not in stars]
+        names = [p.name for p in needed if p.default is p.empty]
+        raise ArityError(
+            f"explain got {len(given) + len(named) or 'no'} example arguments for "
+            f"{name}({', '.join(taken.parameters)}): {error}; give it what a call gets, since it "
+            f"compiles for these shapes and dtypes: explain({', '.join([name, *names])})"
+        ) from None
 
 
 def explain_program(

@@ -56,18 +56,12 @@ def legalize(graph: Graph, target: Target) -> Graph:
         try:
             selection = select(node, target)
         except KernelNotFoundError:
-            if not _arranged(node, target):
-                raise
+            if not target.arranging(node.primitive.name, *node.abstracts):
+                raise  # no kernel takes these dtypes in other memory formats, either
             nodes.append(node)
             continue
         nodes += [node] if selection.cast is None else _widened(node, selection, selection.cast)
     return graph if len(nodes) == len(graph.nodes) else replace(graph, nodes=tuple(nodes))
-
-
-def _arranged(node: Node, target: Target) -> bool:
-    """True if a kernel takes these dtypes, but in other memory formats, which the pass `formats`
-    handles."""
-    return bool(target.arranging(node.primitive.name, *node.abstracts))
 
 
 def _widened(node: Node, selection: Selection, wide: DType) -> list[Node]:

@@ -6,6 +6,7 @@ run.
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence, Set, Sized
 from contextlib import closing, contextmanager
@@ -32,13 +33,13 @@ from ..core.parameter import Parameter
 from ..core.tensor import Array, Tensor
 from ..data import DataLoader
 from ..graph.tracing import trace
-from ..nn import Cell, NLLLoss
+from ..nn import Cell, NLLLoss, SampleWeighted
 from ..optim import LossScale, Optimizer
 from ..runtime.jit import jit
 from .metrics import Metric, Row, named
 from .ranks import Ranks, leaves, rows_in
 from .step import OwnStep, TrainStep, parted
-from .weights import Weighted, weights_of_rows
+from .weights import Weighted, labels_weighed, weights_of_rows
 
 Metrics = Sequence[Metric | str] | Mapping[Any, Sequence[Metric | str]]
 _ONLY = None  # the head of a network with one output
@@ -56,12 +57,13 @@ class Learner(Constructed):
         clip: float | None = None,
         loss_scale: LossScale | None = None,
         group: Group | None = None,
+        weighted_metrics: Metrics = (),
     ) -> None:
         self.net, self.loss = net, loss
         self.group = of_several("Model", group)
         self.ranks = Ranks(self.group or Self())
         _check_parts(net, loss)
-        self._heads, self.metrics = _by_head(metrics)
+        self._heads, self.metrics, self._plain_metrics = _both(metrics, weighted_metrics)
         self._taken = {"loss", "epoch", "seconds", *(metric.name for metric in self.metrics)}
         learnt = _WithOutput(loss) if self.metrics else loss
         self._step: TrainStep | None = None
@@ -142,7 +144,7 @@ class Learner(Constructed):
         DataLoader all rows count, also those that drop_last leaves out.
 
         sample_weight: of arrays, the weight of each row (N,): the loss is the sum of the weighted
-        losses of rows over their number; metrics count all rows alike.
+        losses of rows over their number; of the metrics, `weighted_metrics=` take them, too.
 
         With a group all ranks call it, each computes a part of the rows, and all get the result of
         all rows. Batches that are no DataLoader's are each rank's own.
@@ -152,6 +154,10 @@ class Learner(Constructed):
         data = in_batches("evaluate", data, labels, batch_size, 256, group=self.group)
         check_batches("evaluate", data, 1)
         check_labels(self.net, self.loss, data)
+        return self.judged(data, weighs)
+
+    def judged(self, data: Iterable[Any], weighs: bool) -> Row:
+        """The loss and metrics of batches, with weights of rows behind the labels if `weighs`."""
         total, rows, sums, aux = 0.0, 0, self.zeros(), dict[str, float]()
         evaluated = self._weighted_evaluation() if weighs else self._evaluated
         every = batches_of(data.every_row() if isinstance(data, DataLoader) else data)
@@ -161,7 +167,7 @@ class Learner(Constructed):
                 count = rows_of((x, *own))
                 total, rows = total + float(loss) * count, rows + count
                 aux = self.added(aux, beside, count)
-                self.count(sums, out, own[:-1] if weighs else own)
+                self.count(sums, out, own, weighs)
         found = self.ranks.summed("evaluate", {"rows": rows, **self.counted(total, aux, sums)})
         if not found["rows"]:
             raise MinimlError("evaluate got no batches; give data with at least one")
@@ -205,13 +211,41 @@ class Learner(Constructed):
         """Sums of the metrics before the first batch."""
         return [np.zeros(metric.shape) for metric in self.metrics]
 
-    def count(self, sums: list[Array], out: Any, labels: Sequence[Any]) -> None:
-        """Add a batch to the sums of the metrics."""
-        if self.metrics and not labels:
+    def count(
+        self,
+        sums: list[Array],
+        out: Any,
+        labels: Sequence[Any],
+        rows: bool = False,
+        classes: tuple[float, ...] = (),
+    ) -> None:
+        """Add a batch to the sums of the metrics; rows: weights of rows are behind the labels,
+        classes: the weight of each class, as in Weighted."""
+        if not self.metrics:
+            return
+        own = labels[:-1] if rows else labels
+        if not own:
             raise MinimlError("metrics compare outputs with labels; got batches without labels")
-        compared = {head: _compared(head, out, labels) for head in dict.fromkeys(self._heads)}
-        for total, metric, head in zip(sums, self.metrics, self._heads, strict=True):
+        compared = {head: _compared(head, out, own) for head in dict.fromkeys(self._heads)}
+        counted = list(zip(sums, self.metrics, self._heads, strict=True))
+        plain = self._plain_metrics
+        for total, metric, head in counted[:plain]:
             total += metric.count(*compared[head])
+        weights = self._weights(labels, rows, classes) if counted[plain:] else ()
+        for total, metric, head in counted[plain:]:
+            total += metric.count(*compared[head], *weights)
+
+    def _weights(
+        self, labels: Sequence[Any], rows: bool, classes: tuple[float, ...]
+    ) -> tuple[Array, ...]:
+        """The weights of a batch's rows, if it has any: behind its labels, and of their classes."""
+        rows = rows or isinstance(self.loss, SampleWeighted)
+        found = [np.asarray(_array(labels[-1]), np.float64)] if rows else []
+        if classes:
+            of_labels = labels_weighed(classes, labels[0])
+            shape = (-1,) + (1,) * (of_labels.ndim - 1)
+            found = [of_labels * (found[0].reshape(shape) if found else 1.0)]
+        return tuple(found)
 
     def added(self, sums: Mapping[str, float], aux: Any, count: int = 1) -> dict[str, float]:
         """The sums of the aux of losses, with that of a batch added `count` times."""
@@ -379,20 +413,43 @@ def _check_parts(net: object, loss: object) -> None:
         raise MinimlError(f"Model got a {type(net).__name__} for the network; give an nn.Cell")
 
 
-def _by_head(metrics: Metrics) -> tuple[tuple[Any, ...], tuple[Metric, ...]]:
-    """The heads and their metrics, each named as its value; MinimlError for anything but metrics,
-    and for two of one name."""
-    pairs: list[tuple[Any, Metric]] = []
-    if isinstance(metrics, Mapping):
-        for head, listed in metrics.items():
-            own = _found(f"metrics[{head!r}]", listed)
-            pairs += [(head, replace(m, name=f"{head}_{m.name}")) for m in own]
-    else:
-        pairs = [(_ONLY, m) for m in _found("metrics", metrics)]
+def _both(metrics: Metrics, weighted: Metrics) -> tuple[tuple[Any, ...], tuple[Metric, ...], int]:
+    """The heads and their metrics, the weighted ones last, and the number of the others;
+    MinimlError for anything but metrics, for two of one name, and for one that takes no weights."""
+    plain, last = _by_head("metrics", metrics), _by_head("weighted_metrics", weighted)
+    taken = {m.name for _, m in plain}
+    for _, metric in last:
+        _check_takes_weights(metric)
+    last = [
+        (head, replace(m, name=f"weighted_{m.name}") if m.name in taken else m) for head, m in last
+    ]
+    pairs = plain + last
     names = [m.name for _, m in pairs]
     if len({*names, "loss"}) <= len(names):
         raise MinimlError(f"Model got metrics named {names}; names differ, and none is 'loss'")
-    return tuple(head for head, _ in pairs), tuple(m for _, m in pairs)
+    return tuple(head for head, _ in pairs), tuple(m for _, m in pairs), len(plain)
+
+
+def _by_head(name: str, metrics: Metrics) -> list[tuple[Any, Metric]]:
+    """Each metric, named as its value, with its head."""
+    if not isinstance(metrics, Mapping):
+        return [(_ONLY, m) for m in _found(name, metrics)]
+    return [
+        (head, replace(m, name=f"{head}_{m.name}"))
+        for head, listed in metrics.items()
+        for m in _found(f"{name}[{head!r}]", listed)
+    ]
+
+
+def _check_takes_weights(metric: Metric) -> None:
+    """MinimlError unless its count takes weights as a third argument."""
+    try:
+        inspect.signature(metric.count).bind(None, None, None)
+    except (TypeError, ValueError):
+        raise MinimlError(
+            f"weighted_metrics got {metric.name!r}, whose count takes no weights; expected "
+            "count(output, labels, weights=None), or train.mean(name, values)"
+        ) from None
 
 
 def _found(name: str, metrics: Any) -> list[Metric]:
@@ -420,6 +477,15 @@ def with_weights(
         )
     found = weights_of_rows(who, weights)
     return (data, (*labels, found)) if labels else ((*data, found), ())
+
+
+def number_of_labels(data: Any, labels: Sequence[Any]) -> int | None:
+    """The labels of a batch, counted before there is one; None where its source does not tell."""
+    if labels or isinstance(data, tuple):
+        return len(labels) or len(data) - 1
+    if isinstance(data, DataLoader) and not data.of_tuples:
+        return len(data.sources) - 1
+    return None
 
 
 def in_batches(

@@ -1,7 +1,7 @@
 """Metrics: statistics that are summed over batches, and functions of these sums.
 
 In order: Metric; accuracy and what else looks at the largest outputs; errors; what the confusion
-matrix tells; AUC; R2; means of a function of the user's; what they share.
+matrix tells; AUC; R2; means of a function of the user's, and their sums; what they share.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ..core.errors import DTypeError, OutOfRangeError, ShapeError, ValueRefusedE
 from ..core.options import choice, count, integer
 from ..core.tensor import Array
 
-Counter = Callable[[Array, Array], Array]
+Counter = Callable[..., Array]  # of outputs, labels and, where they are weighted, weights
 Row = dict[str, Any]  # the results of an epoch or an evaluation, by name
 
 
@@ -25,7 +25,9 @@ class Metric:
     """A number, or an array of numbers, that says how good outputs are.
 
     count(output, labels): a float64 array of `shape` for one batch of NumPy arrays. These are added
-    up; result(total) is the value. name: the key of the value, in logs and results.
+    up; result(total) is the value. name: the key of the value, in logs and results. One for
+    `weighted_metrics=` is counted as count(output, labels, weights) where rows have weights: an
+    array (N,), or (N, ...) as the labels.
     larger_is_better: the direction for callbacks with mode="auto"; with None these raise an error.
     """
 
@@ -42,8 +44,9 @@ def accuracy(ignore_index: int | None = None, axis: int = -1) -> Metric:
     ignore_index: a label that counts nowhere, as in CrossEntropyLoss. axis: that of the classes in
     the outputs: 1 for the (N, C, ...) that CrossEntropyLoss takes.
     """
-    hits = _of_classes("accuracy", lambda out, y: out.argmax(-1) == y, ignore_index, axis)
-    return mean("accuracy", hits, True)
+    return _mean_of_classes(
+        "accuracy", lambda out, y: out.argmax(-1) == y, ignore_index, axis, True
+    )
 
 
 def top_k(k: int, ignore_index: int | None = None, axis: int = -1) -> Metric:
@@ -57,7 +60,7 @@ def top_k(k: int, ignore_index: int | None = None, axis: int = -1) -> Metric:
         ahead = ~(out <= of_label) | ((out == of_label) & first)  # NaN is ahead
         return ahead.sum(-1) < k  # type: ignore[no-any-return]
 
-    return mean(f"top_{k}", _of_classes("top_k", hits, ignore_index, axis), True)
+    return _mean_of_classes(f"top_{k}", hits, ignore_index, axis, True)
 
 
 def perplexity(ignore_index: int | None = None, axis: int = -1) -> Metric:
@@ -70,8 +73,9 @@ def perplexity(ignore_index: int | None = None, axis: int = -1) -> Metric:
         of_label = np.take_along_axis(shifted, y[:, None], -1)[:, 0]
         return np.log(np.exp(shifted).sum(-1)) - of_label  # type: ignore[no-any-return]
 
-    values = _of_classes("perplexity", surprise, ignore_index, axis)
-    return mean("perplexity", values, False, lambda mean: float(np.exp(mean)))
+    return _mean_of_classes(
+        "perplexity", surprise, ignore_index, axis, False, lambda mean: float(np.exp(mean))
+    )
 
 
 def mean_absolute_error() -> Metric:
@@ -86,9 +90,15 @@ def mean_squared_error() -> Metric:
 
 def confusion_matrix(classes: int, ignore_index: int | None = None, axis: int = -1) -> Metric:
     """Rows with label i whose largest output is j, as (classes, classes) ints: outputs
-    (..., classes), labels (...); ignore_index, axis: as in `accuracy`."""
+    (..., classes), labels (...); ignore_index, axis: as in `accuracy`. Sums of weights, where
+    rows have some that are no ints, are float64."""
+
+    def result(total: Array) -> Array:
+        whole = total.astype(np.int64)
+        return whole if np.array_equal(whole, total) else total
+
     count = _confusion("confusion_matrix", classes, ignore_index, axis)
-    return Metric("confusion_matrix", (classes, classes), count, lambda n: n.astype(np.int64))
+    return Metric("confusion_matrix", (classes, classes), count, result)
 
 
 def precision(
@@ -136,15 +146,15 @@ def r2(outputs: int = 1) -> Metric:
     else 0."""
     outputs = count("r2", "outputs", outputs)
 
-    def sums(out: Array, y: Array) -> Array:
+    def sums(out: Array, y: Array, weights: Array | None = None) -> Array:
         wrong = _difference(out, y).reshape(-1, outputs)
+        each = _wide("r2", weights, np.shape(y)).reshape(-1, outputs)
         y = np.asarray(y, np.float64).reshape(-1, outputs)
-        rows = np.full(outputs, float(len(y)))
-        return np.stack([rows, y.sum(0), (y * y).sum(0), (wrong * wrong).sum(0)])
+        return np.stack([(each * v).sum(0) for v in (np.ones_like(y), y, y * y, wrong * wrong)])
 
     def result(total: Array) -> float:
         rows, of_y, squares, wrong = total
-        spread = np.maximum(squares - of_y * of_y / np.maximum(rows, 1.0), 0.0)
+        spread = np.maximum(squares - of_y * of_y / np.where(rows > 0, rows, 1.0), 0.0)
         equal = spread <= 1e-12 * squares  # the rounding of sums
         share = wrong / np.where(equal, 1.0, spread)
         return float(np.mean(np.where(equal, wrong == 0.0, 1.0 - share)))
@@ -159,7 +169,8 @@ def mean(
     then: Callable[[float], float] = float,
 ) -> Metric:
     """A metric of your own: the mean over all batches of values(output, labels), an array of any
-    shape, and a function of this mean.
+    shape, and a function of this mean. Among `weighted_metrics=`, whose values have the rows first,
+    it is sum(weight * value) / sum(weight).
 
     >>> metric = mean("rmse", lambda out, y: (out - y) ** 2, False, np.sqrt)
     >>> total = metric.count(np.ones(2), np.zeros(2)) + metric.count(np.ones(1), np.array([3.0]))
@@ -167,14 +178,52 @@ def mean(
     1.4142
     """
 
-    def count(out: Array, y: Array) -> Array:
+    def count(out: Array, y: Array, weights: Array | None = None) -> Array:
         each = np.asarray(values(out, y), np.float64)
-        return np.array([each.sum(), each.size])
+        return _sums(each, None if weights is None else _wide(name, weights, each.shape))
 
-    def result(total: Array) -> float:
-        return then(total[0] / max(total[1], 1.0))
+    return Metric(name, (2,), count, _ratio(then), larger_is_better)
 
-    return Metric(name, (2,), count, result, larger_is_better)
+
+def _sums(each: Array, weights: Array | None) -> Array:
+    """The sum of values times weights, and that of the weights, by default 1."""
+    if weights is None:
+        return np.array([each.sum(), float(each.size)])
+    return np.array([(weights * each).sum(), weights.sum()])
+
+
+def _ratio(then: Callable[[float], float]) -> Callable[[Array], float]:
+    """A function of the mean, 0 of nothing."""
+    return lambda total: then(total[0] / total[1] if total[1] else 0.0)
+
+
+def _mean_of_classes(
+    name: str,
+    values: Counter,
+    ignored: int | None,
+    axis: int,
+    larger_is_better: bool,
+    then: Callable[[float], float] = float,
+) -> Metric:
+    """The mean of values(scores, labels) over the labels that are not ignored."""
+
+    def sums(out: Array, y: Array, weights: Array | None) -> Array:
+        return _sums(np.asarray(values(out, y), np.float64), weights)
+
+    count = _of_classes(name, sums, ignored, axis)
+    return Metric(name, (2,), count, _ratio(then), larger_is_better)
+
+
+def _wide(name: str, weights: Array | None, shape: tuple[int, ...]) -> Array:
+    """A float64 weight for each element of values of this shape, 1 by default; ShapeError unless
+    the weights are those of their first axes."""
+    each = np.ones(()) if weights is None else np.asarray(weights, np.float64)
+    if each.shape != shape[: each.ndim]:
+        raise ShapeError(
+            f"{name} got weights of shape {each.shape} for values of shape {shape}; expected one "
+            "for each row, with the rows of the values first"
+        )
+    return np.broadcast_to(each.reshape(each.shape + (1,) * (len(shape) - each.ndim)), shape)
 
 
 _BY_NAME: dict[str, Callable[[], Metric]] = {
@@ -202,13 +251,13 @@ def named(name: str) -> Metric:
 def _confusion(owner: str, classes: int, ignored: int | None, axis: int) -> Counter:
     classes = count(owner, "classes", classes)
 
-    def pairs(out: Array, y: Array) -> Array:
+    def pairs(out: Array, y: Array, weights: Array | None) -> Array:
         if out.shape[-1] != classes:
             raise OutOfRangeError(
                 f"a metric of {classes} classes got outputs of {out.shape[-1]}; give it the number "
                 "of classes"
             )
-        counts = np.bincount(y * classes + out.argmax(-1), minlength=classes**2)
+        counts = np.bincount(y * classes + out.argmax(-1), weights, classes**2)
         return counts.reshape(classes, classes).astype(np.float64)
 
     return _of_classes(owner, pairs, ignored, axis)
@@ -233,8 +282,8 @@ def _of_counts(
         own = total.sum(1)
         above, below = _SHARES[name](np.diag(total), total.sum(0), own)
         if average == "micro":
-            return float(above.sum() / max(below.sum(), 1.0))
-        each = above / np.maximum(below, 1.0)
+            return float(above.sum() / below.sum()) if below.any() else 0.0
+        each = np.divide(above, below, out=np.zeros(len(below)), where=below > 0)
         if average == "none":
             return each
         weights = own if average == "weighted" and own.any() else None
@@ -247,7 +296,7 @@ def _of_counts(
 _BINS = 2**16
 
 
-def _score_counts(out: Array, y: Array) -> Array:
+def _score_counts(out: Array, y: Array, weights: Array | None = None) -> Array:
     """The rows of each label by the first 16 bits of their scores, which have their order."""
     y = np.asarray(y)
     rows = (len(out),) if out.ndim else ()
@@ -264,7 +313,8 @@ def _score_counts(out: Array, y: Array) -> Array:
         return np.full((2, _BINS), np.nan)
     bits = (scores.astype(np.float32) + np.float32(0.0)).view(np.int32) >> 16  # -0 becomes 0
     keys = np.where(bits < 0, -1 - (bits & 0x7FFF), bits) + _BINS // 2
-    counts = np.bincount(labels.astype(np.int64) * _BINS + keys, minlength=2 * _BINS)
+    each = None if weights is None else _wide("auc", weights, labels.shape)
+    counts = np.bincount(labels.astype(np.int64) * _BINS + keys, each, 2 * _BINS)
     return counts.reshape(2, _BINS).astype(np.float64)
 
 
@@ -276,25 +326,28 @@ def _area(total: Array) -> float:
 
 
 def _of_classes(owner: str, count: Counter, ignored: int | None, axis: int) -> Counter:
-    """A counter of outputs with C classes on that axis and labels (...), from one of scores (N, C)
-    and int64 labels (N,), without the ignored ones; OutOfRangeError for a label beyond C."""
+    """A counter of outputs with C classes on that axis and labels (...), from one of scores (N, C),
+    int64 labels (N,) and weights (N,) or None, without the ignored ones; OutOfRangeError for a
+    label beyond C."""
     axis = integer(owner, "axis", axis)
     if ignored is not None:
         ignored = integer(owner, "ignore_index", ignored)
 
-    def counted(out: Array, y: Array) -> Array:
+    def counted(out: Array, y: Array, weights: Array | None = None) -> Array:
         out = _classes_last(out, y := np.asarray(y), axis)
         scores, labels = out.reshape(y.size, out.shape[-1]), y.reshape(-1).astype(np.int64)
+        each = None if weights is None else _wide(owner, weights, y.shape).reshape(-1)
         if ignored is not None:
             kept = labels != ignored
             scores, labels = scores[kept], labels[kept]
+            each = None if each is None else each[kept]
         if not 0 <= labels.min(initial=0) <= labels.max(initial=0) < scores.shape[1]:
             raise OutOfRangeError(
                 f"a metric of classes got labels from {labels.min()} to {labels.max()} for "
                 f"{scores.shape[1]} classes; ignore_index= of the metric names one that counts "
                 "nowhere"
             )
-        return count(scores, labels)
+        return count(scores, labels, each)
 
     return counted
 

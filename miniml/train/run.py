@@ -48,6 +48,7 @@ from .learner import (
     in_equal_parts,
     is_finite,
     manifest,
+    number_of_labels,
     with_weights,
 )
 from .metrics import Row
@@ -62,11 +63,15 @@ class Model(Learner):
     The aux of a loss, a dict of numbers returned beside it, is averaged as the loss is.
 
     metrics: as `train.accuracy()`, or "accuracy", the name of one that needs no arguments; they
-    compare the network's output with the first of the labels.
+    compare the network's output with the first of the labels, and count all rows alike.
     For several outputs a dict, {"head": [train.accuracy()]}: by the key of a dict of outputs, or
     the index of a tuple; the name of the value is then "head_accuracy". Labels are a dict or tuple
     of the same keys, in (x, labels) or, of a tuple, in (x, *labels); one array is compared with
     each output.
+
+    weighted_metrics: such metrics, which take the weights of rows and classes given to `fit`,
+    `evaluate` and `validation=`, or to a loss of `nn.SampleWeighted`: a mean is sum(weight * value)
+    / sum(weight). One whose name `metrics` has is called "weighted_" and its name.
 
     group: the ranks that train together, as `ml.distributed.init()` gives it; see `train_step`. All
     call `fit`, `evaluate` and `predict` alike, with arrays or a DataLoader of the group, or each
@@ -99,14 +104,15 @@ class Model(Learner):
         batches of `batch_size` of these, by default 32, as DataLoader(x, y, size=batch_size,
         seed=seed) makes them. Or a DataLoader, or an iterable with the same batches (x, *labels) at
         each iteration. x may be a tuple or dict of arrays; alone, a tuple is (x, *labels).
-        validation: in one of these forms, evaluated after each epoch, as "val_loss" and so on.
+        validation: in one of these forms, evaluated after each epoch, as "val_loss" and so on; of
+        arrays (x, y, weights), one more than there are to learn from, with weights of its rows.
         show: a bar of tqdm in a terminal, else a line an epoch.
 
         class_weight: a dict or sequence of factors by class, 1 for what it lacks, of the losses of
         the rows with these labels (integers, 0 and 1 as floats, or one-hot); sample_weight: of
         arrays, a factor for each row (N,). Both multiply. As in Keras the loss is the sum of the
-        weighted losses over the number of rows, not of the weights; metrics and validation are
-        without weights.
+        weighted losses over the number of rows, not of the weights. `weighted_metrics=` of the
+        Model take both, other metrics none, and the validation its own weights of rows alone.
 
         resume: a file that the run is saved to before its first step, after each epoch, every
         `save_every` steps, and when anything is raised, Ctrl-C and SystemExit of a handler
@@ -120,23 +126,37 @@ class Model(Learner):
         then as they were some steps before. Ctrl-C takes effect after the step; a second one at
         once, and the interrupted step is undone, as with all that is raised.
         """
-        step, weighs = self.step, sample_weight is not None
+        step, weighs, classes = self.step, sample_weight is not None, weights_of_classes(None)
+        held_out = self._held_out(validation, data, labels, epochs)
         if class_weight is not None or weighs:
-            step = self.weighted_step(weights_of_classes(class_weight), weighs)
+            classes = weights_of_classes(class_weight)
+            step = self.weighted_step(classes, weighs)
             data, labels = with_weights("fit", data, labels, sample_weight)
         made = in_batches("fit", data, labels, batch_size, 32, seed, self.group)
         data = in_equal_parts("fit", made, batch_size)
         check_batches("fit", data, epochs)
         check_labels(self.net, self.loss, data)
         check_callbacks(callbacks)
-        if validation is not None:
-            validation = in_batches("fit", validation, (), None, 256, group=self.group)
-            check_batches("fit", validation, epochs)
-            check_labels(self.net, self.loss, validation)
         seen = [progress()] if show else []
-        run = Run(self, data, epochs, validation, [*callbacks, *seen], resume, save_every)
-        run.weigh(step, weighs)
+        run = Run(self, data, epochs, held_out[0], [*callbacks, *seen], resume, save_every)
+        run.weigh(step, weighs, classes, held_out[1])
         return run.go()
+
+    def _held_out(
+        self, validation: Any, data: Any, labels: Sequence[Any], epochs: int
+    ) -> tuple[Any, bool]:
+        """The batches of a validation, and True if weights of their rows are behind the labels: the
+        array that a tuple (x, *labels) has more of than the data to learn from."""
+        if validation is None:
+            return None, False
+        known, weights = number_of_labels(data, labels), None
+        if known and type(validation) is tuple and len(validation) == known + 2:
+            *validation, weights = validation
+            validation, _ = with_weights("validation", tuple(validation), (), weights)
+        batches = in_batches("fit", validation, (), None, 256, group=self.group)
+        check_batches("fit", batches, epochs)
+        check_labels(self.net, self.loss, batches)
+        return batches, weights is not None
 
 
 # --- The loop of fit ------------------------------------------------------------------------------
@@ -170,7 +190,7 @@ class Run:
         self.epochs = count("fit", "epochs", epochs)
         self.save_every = count("fit", "save_every", save_every)
         self.model, self.data, self.validation = model, data, validation
-        self.weigh(model.step, False)
+        self.weigh(model.step)
         self.callbacks = callbacks
         self.path = None if path is None else writable(path, CALLS)
         self.batches = len(data) if isinstance(data, Sized) else None
@@ -186,9 +206,16 @@ class Run:
         self._most, self._pause, self._ahead = _STEPS, _SECONDS, 1
         self._rows: list[Row] = []
 
-    def weigh(self, step: TrainStep, rows: bool) -> None:
-        """Train by another step; rows: its batches have weights of rows behind the labels."""
-        self.step, self._compared = step, slice(-1) if rows else slice(None)
+    def weigh(
+        self,
+        step: TrainStep,
+        rows: bool = False,
+        classes: tuple[float, ...] = (),
+        validation: bool = False,
+    ) -> None:
+        """Train by a step with weights of classes; rows, validation: the batches to learn from, and
+        those of the validation, have weights of rows behind the labels."""
+        self.step, self._weighs, self._validation_weighs = step, (rows, classes), validation
 
     def stop(self) -> None:
         """End the run after this epoch."""
@@ -227,7 +254,7 @@ class Run:
         room = self._room()
         with closing(self._left()) as batches:
             for x, *labels in batches:
-                unread.append((step(x, *labels), labels[self._compared]))
+                unread.append((step(x, *labels), labels))
                 late = not self._several and clock() > self._since + self._pause
                 if late or len(unread) >= room or self._interrupts.noted:
                     self._read()
@@ -262,7 +289,7 @@ class Run:
         total, sums, aux = self._total, [one.copy() for one in self._sums], self._aux
         for loss, (_, out, beside), (_, labels) in zip(losses, results, taken, strict=True):
             total, aux = total + loss, self.model.added(aux, beside)
-            self.model.count(sums, out, labels)
+            self.model.count(sums, out, labels, *self._weighs)
         self._total, self._sums, self._aux = total, sums, aux
         self.done, self.steps = self.done + len(losses), self.steps + len(losses)
         self._call("on_steps", losses)
@@ -286,7 +313,8 @@ class Run:
             raise MinimlError("fit got data without a batch; give data with at least one")
         row = {"epoch": self.epoch + 1, **self._means()}
         if self.validation is not None:
-            scores = self.model.evaluate(self._heeding(self.validation))
+            batches = self._heeding(self.validation)
+            scores = self.model.judged(batches, self._validation_weighs)
             row |= {f"val_{name}": value for name, value in scores.items()}
         row["seconds"] = row.pop("seconds")
         self._call("on_epoch", row)

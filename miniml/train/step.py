@@ -25,7 +25,7 @@ from ..core.errors import (
     warn_user,
 )
 from ..core.hints import hide_frames
-from ..core.parameter import Parameter, default_generator, logged
+from ..core.parameter import Parameter, logged
 from ..core.settings import context, current
 from ..core.tensor import Tensor
 from ..core.trace import current_trace, use_trace
@@ -175,11 +175,11 @@ class TrainStep:
         return [*found.values()]
 
     def _written(self) -> Iterator[Parameter]:
-        """The parameters that a step may write, as far as is known before it runs."""
+        """The parameters that a step may write, as far as is known before it runs; the state of the
+        random stream is claimed by the first draw."""
         yield from self.optimizer.written()
         for cell in (self.net, self.loss_fn, self._scale):
             yield from cell.get_parameters() if isinstance(cell, Cell) else ()
-        yield default_generator.state
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Copies and pickles are compiled anew."""

@@ -95,6 +95,17 @@ def _label_numbers(losses: Any, labels: Sequence[Any]) -> Any:
     )
 
 
+def labels_weighed(classes: tuple[float, ...], labels: Any) -> Array:
+    """The weight of each label of a batch that a Weighted took, (N,) or as the labels, in NumPy."""
+    y = labels.asnumpy() if isinstance(labels, Tensor) else np.asarray(labels)
+    if y.dtype.kind not in "biu" and y.ndim == 2 and y.shape[1] > 1:
+        y = y.argmax(1)  # one-hot
+    y = y[:, 0] if y.shape[1:] == (1,) else y
+    numbers, last = y.astype(np.int64), len(classes) - 1
+    known = (numbers >= 0) & (numbers < last)
+    return np.array(classes)[np.where(known, numbers, last)]
+
+
 # --- Arguments ------------------------------------------------------------------------------------
 
 

@@ -90,6 +90,18 @@ def test_the_wheel_has_the_package_and_the_sdist_makes_the_same(built):
 
 
 @pytest.mark.deep
+def test_the_sdist_has_what_its_makefile_and_pages_need(built):
+    own = {p.relative_to(ROOT).as_posix() for p in ROOT.glob("*.*") if p.suffix in (".md", ".txt")}
+    for folder in ("docs", "notebooks", "examples", "tools"):
+        files = (p for p in (ROOT / folder).rglob("*") if p.suffix in (".py", ".md", ".ipynb"))
+        own |= {p.relative_to(ROOT).as_posix() for p in files if ROOT / "docs/api" not in p.parents}
+    with tarfile.open(built[1]) as file:
+        names = {name.partition("/")[2] for name in file.getnames()}
+    assert own | {"Makefile", ".ci/run"} <= names
+    assert {"CHANGELOG.md", "notebooks/03_training.ipynb", "docs/conf.py"} <= own
+
+
+@pytest.mark.deep
 def test_an_index_would_take_them(built):
     """As `twine check` and an index look at them: valid metadata, equal in both, a description."""
     wheel, sdist, _ = built

@@ -12,7 +12,7 @@ from ...backends.cc.scalars import STORED, in_c, literal, loaded, stored, value_
 from ...backends.cc.units import header
 from ...backends.device import start_of
 from ...backends.expressions.table import computed, identity
-from ...core.abstract import FORMATS, PLAIN, Abstract, Shape
+from ...core.abstract import Shape
 from ...core.dtype import DType, int64
 from ...graph.ir import Node
 from ...ops.checks import broadcast
@@ -61,30 +61,6 @@ int KERNEL(char *const *at) {{
   return 0;
 }}
 """
-
-
-@loop("Convert")
-def _convert(node: Node) -> str:
-    x, out = node.inputs[0].abstract, node.outputs[0].abstract
-    return f"""\
-void KERNEL(char *const *at) {{
-{pointers(node, "x", "out")}
-  memset(out, 0, {prod(out.stored) * out.dtype.itemsize}L);
-{nest(x.shape)}
-    out[{_in_format(out)}] = x[{_in_format(x)}];
-}}
-"""
-
-
-def _in_format(images: Abstract) -> str:
-    """The offset of the element of the counters in a memory format."""
-    order, block = FORMATS[images.format or PLAIN]
-    if block:
-        _, blocks, height, width, _ = images.stored
-        row = f"((i0 * {blocks}L + i1 / {block}) * {height}L + i2) * {width}L + i3"
-        return f"({row}) * {block}L + i1 % {block}"
-    steps = strides(images.stored, images.stored)
-    return offset([steps[order.index(axis)] for axis in range(4)])
 
 
 # --- Indices --------------------------------------------------------------------------------------

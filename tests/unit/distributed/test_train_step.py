@@ -74,6 +74,17 @@ def test_ranks_with_parts_of_a_batch_train_as_one_with_all_of_it(how):
     assert all(map(np.array_equal, again[0][1], found[0][1]))  # and so has every run
 
 
+def test_ranks_that_step_op_by_op_train_as_compiled_ones():
+    """A step claims the random stream, which the threads share, only where it draws."""
+    compiled = in_parallel("momentum")
+    with ml.context(jit=False):
+        found = in_parallel("momentum")
+    for (own_losses, own_state), (losses, state) in zip(found, compiled):
+        np.testing.assert_allclose(own_losses, losses, rtol=2e-6)
+        for one, other in zip(own_state, state):
+            np.testing.assert_allclose(one, other, rtol=1e-4, atol=2e-6)
+
+
 def test_gradients_that_are_not_averaged_are_seen():
     """Without the group each rank learns from its own rows alone."""
     net = network()

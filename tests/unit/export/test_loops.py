@@ -84,3 +84,51 @@ def test_bytes_enter_and_leave_the_order_of_convolutions(rng, tmp_path, compiler
         np.testing.assert_array_equal(out, known)
         np.testing.assert_array_equal(out, eager.asnumpy())
     assert (tmp_path / "net.c").read_text().count("net_convert") >= 2
+
+
+@pytest.mark.parametrize("order", ["NCHW", "NC16HW"])
+@pytest.mark.parametrize("dtype", [ml.bfloat16, pytest.param(ml.float16, marks=pytest.mark.deep)])
+def test_images_of_16_bits(rng, tmp_path, compiler, dtype, order):
+    """Whole numbers, so that sums are exact in any order."""
+    x = rng.integers(-4, 5, (2, 4, 7, 6)).astype(dtype)
+    weight = rng.integers(-2, 3, (18, 2, 3, 2)).astype(dtype)
+
+    def pooled(x, weight):
+        y = ops.relu(
+            ops.conv2d(
+                x, weight, stride=(2, 1), padding=((1, 0), (1, 2)), dilation=(1, 2), groups=2
+            )
+        )
+        mean = ops.avg_pool2d(y, 2, stride=1, padding=1, count_include_pad=False)
+        return y, ops.max_pool2d(y, 3, stride=2, padding=1), mean
+
+    with ml.context(formats=(order,)):
+        outs, expected = ran(compiler, pooled, tmp_path, x, weight)
+    for out, known, eager in zip(outs, expected, pooled(x, weight), strict=True):
+        np.testing.assert_array_equal(out.astype(np.float64), known.astype(np.float64))
+        np.testing.assert_array_equal(out.astype(np.float64), eager.asnumpy().astype(np.float64))
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("mask", ["floats", "bools"])
+@pytest.mark.parametrize("dtype", [ml.bfloat16, pytest.param(ml.float16, marks=pytest.mark.deep)])
+def test_attention_of_16_bits(rng, tmp_path, compiler, dtype, mask, causal):
+    q, k, v = (rng.standard_normal((2, 3, n, 4)).astype(dtype) for n in (5, 7, 7))
+    given = rng.standard_normal((3, 1, 7)).astype(dtype)
+    if mask == "bools":
+        given = rng.random((2, 1, 5, 7)) < 0.6
+        given[1, 0, 2] = False  # a query that sees nothing
+
+    def attended(q, k, v, mask):
+        return ops.scaled_dot_product_attention(q, k, v, mask, is_causal=causal)
+
+    (out,), _ = ran(compiler, attended, tmp_path, q, k, v, given)
+    q, k, v = (x.astype(np.float64) for x in (q, k, v))
+    scores = q @ k.swapaxes(-1, -2) / 2
+    scores = np.where(given, scores, -np.inf) if mask == "bools" else scores + given.astype(float)
+    if causal:
+        scores = np.where(np.tri(5, 7, dtype=bool), scores, -np.inf)
+    weights = np.exp(scores)
+    expected = weights @ v / np.maximum(weights.sum(-1, keepdims=True), 1e-9)
+    bound = 2.0**-8 if dtype == ml.bfloat16 else 2.0**-11
+    np.testing.assert_allclose(out.astype(np.float64), expected, bound, bound / 8)

@@ -16,7 +16,7 @@ import pytest
 
 import miniml as ml
 from miniml import nn, ops, optim
-from miniml.errors import NonFiniteError
+from miniml.errors import ArityError, NonFiniteError
 from miniml.ops import Unary
 from miniml.runtime.program import Program
 
@@ -522,3 +522,23 @@ def test_every_output_is_the_callers_own_however_it_was_made(providers):
         assert not np.shares_memory(out._data, other._data)
     for i, out in enumerate(outs):
         assert not any(np.shares_memory(out._data, other._data) for other in outs[:i])
+
+
+def test_explain_says_which_example_arguments_it_needs():
+    def scaled(x, scale=2.0):
+        return x * scale
+
+    cases = {
+        (): "explain got no example arguments for scaled(x, scale): missing a required argument: "
+        "'x'; give it what a call gets, since it compiles for these shapes and dtypes: "
+        "explain(scaled, x)",
+        (1.0, 2.0, 3.0): "explain got 3 example arguments for scaled(x, scale): too many ",
+    }
+    for given, message in cases.items():
+        for fn in (scaled, ml.jit(scaled)):
+            with pytest.raises(ArityError, match=re.escape(message)):
+                ml.explain(fn, *given)
+    for layer in (nn.Dense(2, 3), ml.jit(nn.Dense(2, 3))):
+        with pytest.raises(ArityError, match=r"for Dense\(x\): missing .* explain\(Dense, x\)"):
+            ml.explain(layer)
+    assert ml.explain(scaled, ml.Tensor([1.0]), scale=3.0).rows

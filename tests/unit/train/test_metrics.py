@@ -33,6 +33,42 @@ def test_metrics_of_classes():
     assert value(train.perplexity()) == pytest.approx(np.exp(surprise), rel=1e-5)
 
 
+def test_weights_of_rows_are_those_of_scikit_learn():
+    w = DRAW.uniform(0.0, 0.02, 50)  # sums below 1, too
+    w[::5] = 0.0
+
+    def weighed(metric, out=OUT, y=Y):
+        parts = [slice(i, i + 7) for i in range(0, 50, 7)]
+        return metric.result(sum(metric.count(out[p], y[p], w[p]) for p in parts))
+
+    found, two = OUT.argmax(1), (Y > 1).astype(int)
+    right = sklearn.accuracy_score(Y, found, sample_weight=w)
+    assert weighed(train.accuracy()) == pytest.approx(right)
+    top = sklearn.top_k_accuracy_score(Y, OUT, k=2, sample_weight=w)
+    assert weighed(train.top_k(2)) == pytest.approx(top)
+    table = sklearn.confusion_matrix(Y, found, sample_weight=w)
+    np.testing.assert_allclose(weighed(train.confusion_matrix(4)), table)
+    for average in ("macro", "micro", "weighted"):
+        f1 = sklearn.f1_score(Y, found, average=average, sample_weight=w)
+        assert weighed(train.f1(4, average=average)) == pytest.approx(f1)
+    area = sklearn.roc_auc_score(two, OUT[:, 0], sample_weight=w)
+    assert weighed(train.auc(), OUT[:, 0], two) == pytest.approx(area, abs=2e-3)
+    r2 = sklearn.r2_score(OUT[:, :2], OUT[:, 2:], sample_weight=w)
+    assert weighed(train.r2(2), OUT[:, 2:], OUT[:, :2]) == pytest.approx(r2)
+    mae = sklearn.mean_absolute_error(OUT[:, :2], OUT[:, 2:], sample_weight=w)
+    assert weighed(train.mean_absolute_error(), OUT[:, 2:], OUT[:, :2]) == pytest.approx(mae)
+
+
+def test_weights_of_rows_are_those_of_all_their_labels():
+    w, y = np.arange(5.0), np.where(Y == 2, -100, Y).reshape(5, 10)
+    out, kept = OUT.reshape(5, 10, 4), y != -100
+    found = train.accuracy(ignore_index=-100).count(out, y, w)
+    right, wide = out.argmax(-1) == y, np.broadcast_to(w[:, None], y.shape)
+    np.testing.assert_allclose(found, [wide[right & kept].sum(), wide[kept].sum()])
+    with pytest.raises(ShapeError, match=r"weights of shape \(4,\) for values of shape \(5, 10\)"):
+        train.accuracy().count(out, Y.reshape(5, 10), w[:4])
+
+
 OF_CLASSES = [
     train.accuracy,
     train.perplexity,

@@ -37,6 +37,9 @@ def ramp(size=1):
     return net, step
 
 
+LAYER_BLOCKS = 2  # of the random stream, for the weight and the bias of a Dense(1, 1)
+
+
 def in_threads(*works):
     """Run all at once; the first error of any is raised here."""
     errors = []
@@ -72,6 +75,27 @@ def test_no_step_of_any_thread_is_lost(sizes, jit):
     in_threads(*(lambda n=n: work(np.zeros(n, np.float32)) for n in sizes))
     for p in net.get_parameters():
         assert set(p.asnumpy().ravel()) == {-float(count * len(sizes))}
+
+
+@pytest.mark.parametrize("jit", [True, False])
+def test_steps_of_different_networks_take_their_draws_from_one_stream(jit):
+    """No two of them get the same blocks, and the stream is where one thread would have left it."""
+    seen, count = [], 20
+
+    def work(rows):
+        net = nn.Dense(1, 1)
+        step = ml.train_step(
+            net, lambda out, y: (out * 0.0 + y * ops.uniform((4 * rows,))[0]).sum(),
+            optim.SGD(net.trainable_params(), lr=0.0),
+        )  # fmt: skip
+        x, y = np.zeros((1, 1), np.float32), np.ones((1, 1), np.float32)
+        with ml.context(jit=jit):
+            seen.extend(step(x, y).item() for _ in range(count))
+
+    ml.manual_seed(1)
+    in_threads(*(lambda n=n: work(n) for n in (1, 2, 3)))
+    assert ml.random_state.tolist()[1] == count * (1 + 2 + 3) + 3 * LAYER_BLOCKS
+    assert len(set(seen)) == 3 * count
 
 
 def test_compiled_steps_and_updates_by_hand_lose_nothing_to_each_other():

@@ -15,13 +15,13 @@ OF_CLASSES = np.array([0.5, 1.0, 4.0], np.float32)
 CE = nn.CrossEntropyLoss()
 
 
-def model(loss=CE, metrics=(), outputs=3, every=1):
+def model(loss=CE, metrics=(), outputs=3, every=1, weighted=()):
     ml.manual_seed(0)
     net = nn.Dense(4, outputs)
     optimizer = optim.SGD(net.trainable_params(), lr=0.3)
     if every > 1:
         optimizer = optim.Accumulate(optimizer, every=every)
-    return train.Model(net, loss, optimizer, metrics=metrics)
+    return train.Model(net, loss, optimizer, metrics=metrics, weighted_metrics=weighted)
 
 
 def fit(fitted, *sources, size=8, **named):
@@ -127,6 +127,66 @@ def test_metrics_and_validation_count_rows_alike_and_evaluate_takes_weights():
     assert weighted["accuracy"] == plain["accuracy"]
 
 
+def judged(scores, w):
+    """Keras's loss, a sum over the number of rows, and accuracy, over the sum of the weights."""
+    scores = scores.astype(np.float64)
+    nll = np.log(np.exp(scores).sum(1)) - scores[np.arange(len(w)), Y]
+    return (w * nll).mean(), w[scores.argmax(1) == Y].sum() / w.sum()
+
+
+@pytest.mark.parametrize("sources", [(X, Y), ((X, Y),), (data.DataLoader(X, Y, size=8),)])
+def test_a_validation_has_weights_of_its_own(sources):
+    fitted = model(metrics=["accuracy"], weighted=["accuracy"])
+    size = None if len(sources) == 1 and not isinstance(sources[0], tuple) else 8
+    row = fit(fitted, *sources, validation=(X, Y, W), epochs=1, size=size)[0]
+    loss, share = judged(fitted.predict(X), W)
+    assert row["val_loss"] == pytest.approx(loss, rel=1e-5)
+    assert row["val_weighted_accuracy"] == pytest.approx(share)
+    assert row["val_accuracy"] == (fitted.predict(X).argmax(1) == Y).mean() != share
+    got = fitted.evaluate(X, Y, sample_weight=W, batch_size=7)
+    assert [got["loss"], got["weighted_accuracy"]] == pytest.approx([loss, share], rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("named", "weights"),
+    [
+        ({}, np.ones(24)),
+        ({"sample_weight": W}, W),
+        ({"class_weight": CLASSES}, OF_CLASSES[Y]),
+        ({"class_weight": OF_CLASSES, "sample_weight": W}, W * OF_CLASSES[Y]),
+    ],
+)
+def test_weighted_metrics_of_the_rows_one_learns_from(named, weights):
+    fitted = model(weighted=["accuracy", train.mean("surprise", surprise)])
+    before = fitted.predict(X)  # one step: the row is of the outputs before it
+    row = fit(fitted, X, Y, epochs=1, size=24, validation=(X, Y), **named)[0]
+    _, share = judged(before, weights)
+    assert row["accuracy"] == pytest.approx(share, rel=1e-6)
+    own = (weights * surprise(before, Y)).sum() / weights.sum()
+    assert row["surprise"] == pytest.approx(own, rel=1e-5)
+    assert row["val_accuracy"] == (fitted.predict(X).argmax(1) == Y).mean()
+
+
+def surprise(out, y):
+    return (out[np.arange(len(y)), y] - 1.0) ** 2
+
+
+def test_weighted_metrics_take_the_weights_of_a_weighted_loss():
+    of_rows = nn.SampleWeighted(nn.CrossEntropyLoss(reduction="none"))
+    fitted = model(of_rows, weighted=["accuracy"])
+    row = fit(fitted, X, Y, W, validation=(X, Y, W), epochs=1)[0]
+    assert row["val_accuracy"] == pytest.approx(judged(fitted.predict(X), W)[1])
+
+
+def test_classes_of_one_hot_labels_weigh_metrics():
+    of_hot = train.mean("right", lambda out, y: out.argmax(1) == y.argmax(1))
+    fitted = model(weighted=[of_hot])
+    share = judged(fitted.predict(X), OF_CLASSES[Y])[1]
+    hot = np.eye(3, dtype=np.float32)[Y]
+    row = fit(fitted, X, hot, class_weight=CLASSES, epochs=1, size=24)[0]
+    assert row["right"] == pytest.approx(share, rel=1e-6)
+
+
 def test_heads_compare_without_the_weights():
     class Two(nn.Cell):
         def __init__(self):
@@ -177,6 +237,12 @@ class Own(train.Model):
     ("call", "error", "says"),
     [
         (lambda: fit(model(), X, Y, sample_weight=W[:5]), ShapeError, "24"),
+        (lambda: fit(model(), X, Y, validation=(X, Y, -W)), ValueRefusedError, "validation got"),
+        (
+            lambda: model(weighted=[train.Metric("own", (), lambda out, y: 0.0, float)]),
+            MinimlError,
+            "'own', whose count takes no weights",
+        ),
         (lambda: fit(model(), X, Y, sample_weight=X), ValueRefusedError, r"float32\[24, 4\]"),
         (lambda: fit(model(), X, Y, sample_weight=-W), ValueRefusedError, "finite number >= 0"),
         (lambda: fit(model(), X, Y, sample_weight=W / 0), ValueRefusedError, "finite"),
