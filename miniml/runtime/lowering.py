@@ -749,8 +749,7 @@ class TurnedMatMul(MatMul):
 # A C kernel of two such calls takes 50 ms to compile and saves at most 1 of their 3 us: it pays
 # after tens of thousands of calls. Three save 1.4 us, ten 8; what NumPy computes in several passes,
 # or SciPy, saves up to 600.
-CALLS = 2
-ELEMENTS = 1024
+CALLS, ELEMENTS = 2, 1024
 WHY = f"too small for kernels in C: at most {CALLS} ufuncs of NumPy on {ELEMENTS} elements"
 
 
@@ -759,19 +758,15 @@ def too_small(graph: Graph, target: Target) -> bool:
     if NATIVE not in target.providers:
         return False
     calls = (n for n in graph.nodes if kind_of(n) not in ("view", "window", "created"))
-    numpy, given = target.without(NATIVE), graph.inputs
-    if any(v.abstract.size > ELEMENTS and v not in given for v in graph.outputs):
+    if any(v.abstract.size > ELEMENTS and v not in graph.inputs for v in graph.outputs):
         return False  # of views NumPy would copy it element by element
-    return all(i < CALLS and _small(n, numpy) for i, n in enumerate(calls))
+    return all(i < CALLS and _small(n, target.without(NATIVE)) for i, n in enumerate(calls))
 
 
 def _small(node: Node, numpy: Target) -> bool:
     """True for an expression of few elements, computed by a ufunc of NumPy."""
     few = all(v.abstract.size <= ELEMENTS for v in (*node.inputs, *node.outputs))
-    return few and kind_of(node) == "elements" and _is_of_numpy(select(node, numpy).entry.body)
-
-
-def _is_of_numpy(body: object) -> bool:
+    body = select(node, numpy).entry.body if few and kind_of(node) == "elements" else None
     return isinstance(body, np.ufunc) and body is getattr(np, body.__name__, None)
 
 

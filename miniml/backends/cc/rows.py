@@ -11,9 +11,9 @@ import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from math import prod
-from typing import NamedTuple
+from typing import NamedTuple, TypeGuard
 
-from ...core.dtype import DType, float32, float64, uint64
+from ...core.dtype import DType, float16, float32, float64, uint64
 from ..expressions.rows import (
     Call,
     Gather,
@@ -27,11 +27,21 @@ from ..expressions.rows import (
     Scalar,
     Statement,
     Store,
+    Value,
 )
 from ..expressions.table import computed, ends
 from ..signature import ArraySpec
 from .native import Packing
-from .scalars import STORED, ScalarFunction, literal, loaded, scalar_function, stored, value_type
+from .scalars import (
+    HALVES,
+    STORED,
+    ScalarFunction,
+    literal,
+    loaded,
+    scalar_function,
+    stored,
+    value_type,
+)
 from .units import Source, header
 
 
@@ -131,7 +141,9 @@ class Loops(ABC):
         self.range = program.row[0] if self.flat else self.steps()
         self.parts, self.chunk = self._split()
         self.shared: dict[str, None] = dict.fromkeys((*header("convert"), _LOOP))
-        self.functions: dict[Scalar, ScalarFunction] = {}
+        self.functions: dict[tuple[Scalar, bool], ScalarFunction] = {}
+        read = [v for s in program.statements() for v in _read(s) if not isinstance(s, Store)]
+        self.unread = {s.of for s in program.statements() if isinstance(s, Store)} - set(read)
 
     def _split(self) -> tuple[int, int]:
         """The number of parts, and rows (or elements) of each: the same for any number of
@@ -233,7 +245,8 @@ class Loops(ABC):
             case Call(value, function, args, strides):
                 given = [self.name(a) for a in args]
                 index = self.index(strides, each) if strides else "0"
-                return self.set(value, f"{self._function(function)}({', '.join([*given, index])})")
+                called = self._function(function, value not in self.unread)
+                return self.set(value, f"{called}({', '.join([*given, index])})")
             case Store(array, of):
                 known = self.program.arrays[array]
                 number = stored(known.dtype, self.name(of))
@@ -264,16 +277,18 @@ class Loops(ABC):
         ]
         return " + ".join(terms) or "0"
 
-    def _function(self, scalar: Scalar) -> str:
-        if scalar not in self.functions:
-            made = str((scalar.expression.text, scalar.inputs, scalar.out, scalar.constants))
+    def _function(self, scalar: Scalar, rounded: bool) -> str:
+        """The name of a function; what only stores read is rounded to 16 bits by these alone."""
+        expression, inputs, out = scalar.expression, scalar.inputs, scalar.out
+        if (scalar, rounded) not in self.functions:
+            made = str((expression.text, inputs, out, scalar.constants))
             name = f"miniml_{scalar.name}_{hashlib.sha256(made.encode()).hexdigest()[:8]}"
-            function = scalar_function(
-                scalar.expression, name, scalar.inputs, scalar.out, dict(scalar.constants)
-            )
-            self.functions[scalar] = function
+            name += "_late" * (not rounded and out in HALVES)
+            constants = dict(scalar.constants)
+            function = scalar_function(expression, name, inputs, out, constants, rounded)
+            self.functions[scalar, rounded] = function
             self.shared |= dict.fromkeys((*function.shared, function.text))
-        return self.functions[scalar].name
+        return self.functions[scalar, rounded].name
 
     def numbered(self, extents: Sequence[int], names: Sequence[str] = ()) -> Iterator[str]:
         """The indices of step r of loops over these extents; names: by default o0, o1, ..."""
@@ -385,11 +400,25 @@ class Loops(ABC):
         return self.index([0] * self.program.outer + steps, True)
 
 
+def _read(s: Statement) -> tuple[Value, ...]:
+    """The values that a statement reads."""
+    if isinstance(s, Call):
+        return s.args
+    return () if isinstance(s, (Load, Literal, Recall)) else (s.of,)
+
+
 # --- Vectorised along the row ---------------------------------------------------------------------
 
 
 class AlongRows(Loops):
-    """Row after row, with vectors along each."""
+    """Row after row, with vectors along each.
+
+    Runs of float16 are converted by blocks, for which processors have instructions.
+    """
+
+    def __init__(self, program: RowProgram):
+        self.halves: dict[Load | Store, str] = {}  # where the elements of a block are as floats
+        super().__init__(program)
 
     def steps(self) -> int:
         return self.rows
@@ -400,9 +429,48 @@ class AlongRows(Loops):
     def last_axis(
         self, elements: Sequence[Statement], reduces: Sequence[Reduce], n: int
     ) -> Iterator[str]:
+        self.halves = {s: f"h{k}" for k, s in enumerate(filter(self._is_run, elements))}
         if reduces:
             return self._blocks(elements, reduces, n)
-        return self._loop(elements, *(("first", "last") if self.flat else ("0", str(n))))
+        first, last = ("first", "last") if self.flat else ("0", str(n))
+        return (self._converted if self.halves else self._loop)(elements, first, last)
+
+    def _is_run(self, s: Statement) -> TypeGuard[Load | Store]:
+        """True for elements of float16 that lie side by side."""
+        if not isinstance(s, (Load, Store)) or self.program.arrays[s.array].dtype != float16:
+            return False
+        return bool(self.program.row) and self.program.along(s)[-1] == 1
+
+    def _converted(self, elements: Sequence[Statement], first: str, last: str) -> Iterator[str]:
+        """The loop in blocks, whose float16 are converted before and after it."""
+        yield f"for (long b = {first}; b < {last}; b += {_BLOCK}) {{"
+        yield f"  const long m = {last} - b < {_BLOCK} ? {last} - b : {_BLOCK};"
+        yield from (f"  {line}" for line in self._between(elements, _BLOCK))
+        yield "}"
+
+    def _between(self, elements: Sequence[Statement], size: int) -> Iterator[str]:
+        """The loop over a block, between the conversions of its float16."""
+        for name in self.halves.values():
+            yield f"float {name}[{size}];"
+        for s, name in self.halves.items():
+            if isinstance(s, Load):
+                yield f"miniml_load_halves({name}, {self._first(s)}, m);"
+        yield from self._loop(elements, "b", "b + m")
+        for s, name in self.halves.items():
+            if isinstance(s, Store):
+                yield f"miniml_store_halves({self._first(s)}, {name}, m);"
+
+    def _first(self, s: Load | Store) -> str:
+        """The address of a block's first element."""
+        index = self.index((*self.program.along(s)[:-1], 0), True)
+        return f"a{s.array} + b + {s.offset if isinstance(s, Load) else 0}L + {index}"
+
+    def statement(self, s: Statement, each: bool) -> str:
+        if each and isinstance(s, Load) and s in self.halves:
+            return self.set(s.value, f"{self.halves[s]}[i - b]")
+        if each and isinstance(s, Store) and s in self.halves:
+            return f"{self.halves[s]}[i - b] = {self.name(s.of)};"
+        return super().statement(s, each)
 
     def _loop(self, elements: Sequence[Statement], first: str, last: str) -> Iterator[str]:
         yield "MINIML_APART" if last in {"1", "2"} else "MINIML_APART MINIML_ROLLED"
@@ -424,7 +492,7 @@ class AlongRows(Loops):
                 yield f"  {self.lane_type(s)} t{s.value}[{size}];"
         rest = [s for s in elements if s not in in_memory]
         if not all(isinstance(s, Load) for s in rest):
-            yield from (f"  {line}" for line in self._loop(rest, "b", "b + m"))
+            yield from (f"  {line}" for line in self._between(rest, size))
         for s in reduces:
             name, at = f"s{s.value}", in_memory.get(s, f"t{s.value}")
             yield f"  const {self.total(s)} b{s.value} = {self.block(s, size)}({at}, m);"
@@ -439,7 +507,7 @@ class AlongRows(Loops):
         strides = self.program.along(made)
         if strides[-1] != 1 or STORED[self.program.arrays[made.array].dtype] != self.lane_type(s):
             return ""
-        return f"a{made.array} + b + {made.offset}L + {self.index((*strides[:-1], 0), True)}"
+        return self._first(made)
 
 
 # --- Vectorised across rows -----------------------------------------------------------------------
@@ -638,29 +706,61 @@ def _accumulator(row: str, dtype: DType) -> DType:
 
 
 # In lanes, so that compilers use vectors: they keep the order of a sum that is written plainly. A
-# sum has 16, what takes longer to combine more, and few elements have one each.
-_BLOCK_TEXT = """\
-static inline TYPE NAME_of(TYPE a, TYPE b) { return COMBINE; }
-static __attribute__((noinline)) TYPE NAME(const TYPE *x, long n) {
+# sum has 16, products more, since they wait longer for each other, and few elements one each.
+_LANES_TEXT = """\
+static MINIML_INLINE TYPE NAME(const TYPE *x, long n) {
   TYPE lane[LANES];
   long i = 0;
   for (int l = 0; l < LANES; ++l) lane[l] = IDENTITY;
   for (; i + LANES <= n; i += LANES)
-    for (int l = 0; l < LANES; ++l) lane[l] = NAME_of(lane[l], x[i + l]);
-  for (int l = 0; i + l < n; ++l) lane[l] = NAME_of(lane[l], x[i + l]);
-  for (int w = LANES / 2; w; w /= 2)
-    for (int l = 0; l < w; ++l) lane[l] = NAME_of(lane[l], lane[l + w]);
-  return lane[0];
+    for (int l = 0; l < LANES; ++l) lane[l] = ONE;
+  for (int l = 0; i + l < n; ++l) lane[l] = ONE;
+TREE  return lane[0];
+}
+"""
+# An extremum of floats takes one comparison an element, which passes over NaN, and one for every
+# two, whether there is a NaN. To add -0 changes nothing.
+_EXTREMUM_TEXT = """\
+static MINIML_INLINE TYPE NAME(const TYPE *x, long n) {
+  TYPE lane[LANES], nan[LANES];
+  long i = 0;
+  for (int l = 0; l < LANES; ++l) lane[l] = IDENTITY, nan[l] = -0.0f;
+  for (; i + 2 * LANES <= n; i += 2 * LANES)
+    for (int l = 0; l < LANES; ++l) {
+      const TYPE y = x[i + l], z = x[i + LANES + l], best = y SIGN lane[l] ? y : lane[l];
+      lane[l] = z SIGN best ? z : best;
+      nan[l] = __builtin_isunordered(y, z) ? NAN : nan[l];
+    }
+  for (; i + LANES <= n; i += LANES)
+    for (int l = 0; l < LANES; ++l) ONE;
+  for (int l = 0; i + l < n; ++l) ONE;
+TREE  return lane[0] + nan[0];
 }
 """
 
 
 def block(row: str, dtype: DType, size: int) -> tuple[str, str]:
     """The function that reduces a block of at most `size` elements: its name and its text."""
-    most = 16 if row == "Sum" else 32
-    lanes = min(most, 1 << max(size - 1, 0).bit_length())
-    name, found = f"miniml_block{lanes}_{row.lower()}_{dtype.name}", reducer(row, dtype)
-    text = _BLOCK_TEXT.replace("IDENTITY", found.identity)
-    text = text.replace("LANES", str(lanes))
-    text = text.replace("COMBINE", found.combine("a", "b"))
-    return name, text.replace("NAME", name).replace("TYPE", value_type(dtype))
+    c, found = value_type(dtype), reducer(row, dtype)
+    sign = {"Max": ">", "Min": "<"}.get(row) if c in ("float", "double") else None
+    lanes = min(16 if row == "Sum" or sign else 32, 1 << max(size - 1, 0).bit_length())
+    if sign:
+        text = _EXTREMUM_TEXT.replace("SIGN", sign)
+        choose = f"lane[l] = B {sign} lane[l] ? B : lane[l]"
+        one = f"{choose}, nan[l] = B != B ? NAN : nan[l]"
+        step = f"{choose.replace('B', 'lane[l + HALF]')}, nan[l] += nan[l + HALF]"
+    else:
+        text, one = _LANES_TEXT, found.combine("lane[l]", "B")
+        step = f"lane[l] = {found.combine('lane[l]', 'lane[l + HALF]')}"
+    # Written out: of a loop over its steps GCC makes no vectors.
+    loop = f"MINIML_ROLLED\n  for (int l = 0; l < HALF; ++l) {step};\n"
+    halves = [str(lanes >> k) for k in range(1, lanes.bit_length())]
+    tree = "".join(loop.replace("HALF", half) for half in halves)
+    name = f"miniml_block{lanes}_{row.lower()}_{dtype.name}"
+    words = {
+        "TREE": tree, "ONE": one.replace("B", "x[i + l]"), "LANES": str(lanes), "NAME": name,
+        "IDENTITY": found.identity, "TYPE": c,
+    }  # fmt: skip
+    for word, meaning in words.items():
+        text = text.replace(word, meaning)
+    return name, text

@@ -21,9 +21,9 @@ from ...core.options import CPU
 from ..expressions.table import C_TYPES, FUNCTIONS, Expression, computed, unsigned
 from .units import header
 
-_HALVES = (float16, bfloat16)
+HALVES = (float16, bfloat16)
 # The C types of arrays' elements. GCC 12 vectorises loops that load bytes, but not bools.
-STORED = C_TYPES | dict.fromkeys(_HALVES, "uint16_t") | {bool_: C_TYPES[uint8]}
+STORED = C_TYPES | dict.fromkeys(HALVES, "uint16_t") | {bool_: C_TYPES[uint8]}
 
 
 class ScalarFunction(NamedTuple):
@@ -40,12 +40,14 @@ def scalar_function(
     inputs: Sequence[tuple[str, DType]],
     out: DType,
     scalars: Mapping[str, Any],
+    rounded: bool = True,
 ) -> ScalarFunction:
     """An expression as the C function `name(inputs..., long long index)`.
 
     inputs: their names and dtypes; each is passed as a value of its dtype. The result is the value
-    of dtype `out` that Cast makes of the expression's: of 16 bits, rounded to them. scalars: NumPy
-    scalars by the names of the scalar arguments; they become constants.
+    of dtype `out` that Cast makes of the expression's: of 16 bits, rounded to them, or, if not
+    `rounded`, a float that rounds to the same 16 bits. scalars: NumPy scalars by the names of the
+    scalar arguments; they become constants.
     """
     first = inputs[0][1] if inputs else out
     text, shared = in_c(expression.text, {"T": computed(first), "U": unsigned(first)})
@@ -53,7 +55,9 @@ def scalar_function(
     constants = "".join(
         f"  const {C_TYPES[value.dtype]} {x} = {literal(value)};\n" for x, value in scalars.items()
     )
-    body = f"{constants}  return {converted(out, text)};\n"
+    late = not rounded and out in HALVES
+    value = f"MINIML_TO({text}, miniml_late_{out.name})" if late else converted(out, text)
+    body = f"{constants}  return {value};\n"
     head = (
         f"static MINIML_INLINE {value_type(out)} {name}({', '.join([*takes, 'long long index'])})"
     )
@@ -63,7 +67,7 @@ def scalar_function(
 
 def converted(dtype: DType, text: str) -> str:
     """A C expression of any type as a value of a dtype, as by Cast."""
-    if dtype in INTEGERS or dtype in _HALVES:
+    if dtype in INTEGERS or dtype in HALVES:
         return f"MINIML_TO({text}, miniml_{dtype.name})"
     return f"({value_type(dtype)})({text})"
 
@@ -89,12 +93,12 @@ def loaded(dtype: DType, element: str) -> str:
     """The value of an array's element, in C with the header "convert"."""
     if dtype == bool_:
         return f"({element} != 0)"
-    return f"miniml_load_{dtype.name}({element})" if dtype in _HALVES else element
+    return f"miniml_load_{dtype.name}({element})" if dtype in HALVES else element
 
 
 def stored(dtype: DType, value: str) -> str:
     """The number to store in an array's element, from a value of its dtype."""
-    return f"miniml_store_{dtype.name}({value})" if dtype in _HALVES else value
+    return f"miniml_store_{dtype.name}({value})" if dtype in HALVES else value
 
 
 # --- Overloads: functions chosen by type, as in C++ -----------------------------------------------

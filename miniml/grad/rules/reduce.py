@@ -79,12 +79,14 @@ def products_of_others(x: Any) -> Any:
 def log_sum_exp_bprop(self: ops.LogSumExp, x: Any, out: Any, dout: Any) -> tuple[Any]:
     """The softmax of x; zeros where all of x is -inf, whose softmax would be 0/0.
 
-    The exponentials of x - out are divided by their sum, since out is rounded: to 32 near 60,000
-    in float16. That removes out from the softmax altogether, so no gradient passes to it.
+    Of x alone, not as exp(x - out), since out is rounded: to 32 near 60,000 in float16. A number
+    subtracted from all of x changes no softmax, so no gradient passes to the greatest.
     """
-    total = expanded(ops.stop_gradient(out), x.shape, self.axis, self.keepdims)
-    nothing = ops.equal(total, -inf)
-    shares = ops.exp(x - ops.select(nothing, 0, total))
+    if not x.size:
+        return (ops.zeros_like(x),)
+    peak = ops.stop_gradient(ops.max(x, self.axis, True))
+    nothing = ops.equal(peak, -inf)
+    shares = ops.exp(x - ops.select(nothing, 0, peak))
     total = ops.select(nothing, 1, ops.sum(shares, self.axis, True))
     return (expanded(dout, x.shape, self.axis, self.keepdims) / total * shares,)
 

@@ -117,3 +117,16 @@ def test_a_maximum_has_the_same_bits_on_two_threads():
             found.append([o.asnumpy() for o in out])
     for one, two in zip(*found, strict=True):
         np.testing.assert_array_equal(one, two)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.float16])
+@pytest.mark.parametrize("n", [1, 7, 17, 31, 33, 48, 63, 97, 545])
+def test_extrema_of_rows_of_any_length_are_numpys(n, dtype):
+    x = RNG.standard_normal((40, n)).astype(dtype)
+    x[1, n // 2], x[2, -1], x[3, 0], x[4], x[5] = np.nan, np.nan, np.inf, -np.inf, -0.0
+    with ml.context(providers=("cc",)):
+        both = ml.jit(lambda x: (ops.max(x, -1), ops.min(x, -1)))
+        great, least = (out.asnumpy() for out in both(x))
+    np.testing.assert_array_equal(great, x.max(-1))
+    np.testing.assert_array_equal(least, x.min(-1))
+    assert np.signbit([great[5], least[5]]).all()

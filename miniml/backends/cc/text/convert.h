@@ -75,11 +75,59 @@ static inline float miniml_load_float16(uint16_t x) {
 MINIML_STORE_FLOAT16(miniml_store_float16, float, uint32_t, miniml_bits32, 23, 127, 0x1p-1f)
 MINIML_STORE_FLOAT16(miniml_half_of_double, double, uint64_t, miniml_bits64, 52, 1023, 0x1p28)
 
-/* Rounding to a float16 or bfloat16 that stays a float. */
-#define MINIML_ROUNDED(name, load, store, of_double)                                         \
-  static inline float name##_of_float(float x) { return load(store(x)); }                    \
-  static inline float name##_of_double(double x) { return load(of_double(x)); }              \
-  static inline float name##_of_int(long long x) { return name##_of_float((float)x); }       \
-  static inline float name##_of_uint(unsigned long long x) { return name##_of_float((float)x); }
-MINIML_ROUNDED(miniml_float16, miniml_load_float16, miniml_store_float16, miniml_half_of_double)
-MINIML_ROUNDED(miniml_bfloat16, miniml_load_bfloat16, miniml_store_bfloat16, miniml_store_bfloat16)
+/* Runs of float16 as floats, and back, by the processor's instructions where it has them. */
+#if defined(__F16C__) && defined(__clang__)
+typedef float miniml_float_run __attribute__((vector_size(32), aligned(4)));
+typedef _Float16 miniml_half_run __attribute__((vector_size(16), aligned(2), may_alias));
+#define MINIML_WIDENED(x) __builtin_convertvector(x, miniml_float_run)
+#define MINIML_HALVED(x) __builtin_convertvector(x, miniml_half_run)
+#elif defined(__F16C__) && defined(__GNUC__)
+typedef float miniml_float_run __attribute__((vector_size(32), aligned(4)));
+typedef short miniml_half_run __attribute__((vector_size(16), aligned(2), may_alias));
+#define MINIML_WIDENED(x) __builtin_ia32_vcvtph2ps256(x)
+#define MINIML_HALVED(x) __builtin_ia32_vcvtps2ph256(x, 0)
+#endif
+static inline void miniml_load_halves(float *to, const uint16_t *from, long n) {
+  long i = 0;
+#if defined(MINIML_WIDENED)
+  for (; i + 8 <= n; i += 8)
+    *(miniml_float_run *)(to + i) = MINIML_WIDENED(*(const miniml_half_run *)(from + i));
+#endif
+  for (; i < n; ++i) to[i] = miniml_load_float16(from[i]);
+}
+static inline void miniml_store_halves(uint16_t *to, const float *from, long n) {
+  long i = 0;
+#if defined(MINIML_HALVED)
+  for (; i + 8 <= n; i += 8)
+    *(miniml_half_run *)(to + i) = MINIML_HALVED(*(const miniml_float_run *)(from + i));
+#endif
+  for (; i < n; ++i) to[i] = miniml_store_float16(from[i]);
+}
+
+/* A float rounded to those that a float16 holds: as miniml_store_float16, in place. */
+static inline float miniml_float16_of_float(float x) {
+  const uint32_t bits = miniml_bits32(x), rest = bits & 0x7fffffff, sign = bits & 0x80000000;
+  const uint32_t even = (rest + 0xfff + (rest >> 13 & 1)) & ~(uint32_t)0x1fff;
+  const uint32_t held = even < 143u << 23 ? even : 0x7f800000;
+  const uint32_t small = miniml_bits32((x < 0 ? -x : x) + 0.5f - 0.5f);
+  const uint32_t made = rest < 113u << 23 ? small : held;
+  return miniml_real32(sign | (x == x ? made : 0x7fc00000));
+}
+
+/* Rounding to a float16 or bfloat16 that stays a float; late: where a store rounds floats. */
+#define MINIML_ROUNDED(name, load, of_double)                                                \
+  static inline float miniml_##name##_of_double(double x) { return load(of_double(x)); }     \
+  static inline float miniml_late_##name##_of_double(double x) { return load(of_double(x)); } \
+  static inline float miniml_late_##name##_of_float(float x) { return x; }                   \
+  MINIML_ROUNDED_WHOLE(name, of_int, long long)                                              \
+  MINIML_ROUNDED_WHOLE(name, of_uint, unsigned long long)
+#define MINIML_ROUNDED_WHOLE(name, of, type)                                                 \
+  static inline float miniml_##name##_##of(type x) {                                         \
+    return miniml_##name##_of_float((float)x);                                               \
+  }                                                                                          \
+  static inline float miniml_late_##name##_##of(type x) { return (float)x; }
+static inline float miniml_bfloat16_of_float(float x) {
+  return miniml_load_bfloat16(miniml_store_bfloat16(x));
+}
+MINIML_ROUNDED(float16, miniml_load_float16, miniml_half_of_double)
+MINIML_ROUNDED(bfloat16, miniml_load_bfloat16, miniml_store_bfloat16)
