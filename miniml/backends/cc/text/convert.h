@@ -75,13 +75,14 @@ static inline float miniml_load_float16(uint16_t x) {
 MINIML_STORE_FLOAT16(miniml_store_float16, float, uint32_t, miniml_bits32, 23, 127, 0x1p-1f)
 MINIML_STORE_FLOAT16(miniml_half_of_double, double, uint64_t, miniml_bits64, 52, 1023, 0x1p28)
 
-/* Runs of float16 as floats, and back, by the processor's instructions where it has them. */
-#if defined(__F16C__) && defined(__clang__)
+/* Runs of float16 as floats, and back, by the processor's instructions where it has them. Clang has
+   _Float16 on every x86-64 from version 15 on, and the built-in functions in its earlier ones. */
+#if defined(__F16C__) && defined(__clang__) && __clang_major__ >= 15
 typedef float miniml_float_run __attribute__((vector_size(32), aligned(4)));
 typedef _Float16 miniml_half_run __attribute__((vector_size(16), aligned(2), may_alias));
 #define MINIML_WIDENED(x) __builtin_convertvector(x, miniml_float_run)
 #define MINIML_HALVED(x) __builtin_convertvector(x, miniml_half_run)
-#elif defined(__F16C__) && defined(__GNUC__)
+#elif defined(__F16C__)
 typedef float miniml_float_run __attribute__((vector_size(32), aligned(4)));
 typedef short miniml_half_run __attribute__((vector_size(16), aligned(2), may_alias));
 #define MINIML_WIDENED(x) __builtin_ia32_vcvtph2ps256(x)
