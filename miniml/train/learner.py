@@ -476,6 +476,8 @@ def with_weights(
             "sample_weight=w), or batches (x, y, w) and a loss of nn.SampleWeighted"
         )
     found = weights_of_rows(who, weights)
+    if (rows := rows_in((data, *labels) if labels else data)) not in (None, len(found)):
+        raise ShapeError(f"{who} got {len(found)} weights for {rows} rows; expected one for each")
     return (data, (*labels, found)) if labels else ((*data, found), ())
 
 
