@@ -236,7 +236,7 @@ class Own(train.Model):
 @pytest.mark.parametrize(
     ("call", "error", "says"),
     [
-        (lambda: fit(model(), X, Y, sample_weight=W[:5]), ShapeError, "fit got 5 weights for 24 rows"),
+        (lambda: fit(model(), X, Y, sample_weight=W[:5]), ShapeError, "5 weights for 24 rows"),
         (lambda: fit(model(), X, Y, validation=(X, Y, -W)), ValueRefusedError, "validation got"),
         (
             lambda: model(weighted=[train.Metric("own", (), lambda out, y: 0.0, float)]),
