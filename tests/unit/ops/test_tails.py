@@ -42,6 +42,11 @@ def where_powers_are_finite(x, out):
     return np.where(np.abs(out) > 1e-280, np.abs(out), np.inf)
 
 
+def or_of_a_factor(x, out):
+    """The result, or x times the smallest normal number, below which a factor has fewer digits."""
+    return np.maximum(np.abs(out), np.abs(x) * np.finfo(x.dtype).smallest_normal)
+
+
 def of_the_exponent(x, out):
     return np.abs(out) * np.maximum(np.abs(1.6 * (x + 0.045 * x**3)), 1)
 
@@ -54,6 +59,7 @@ EXEMPT = {
     # Of order n: each side rounds n products of the power, its inverse, the sum, in which the first
     # term leads, and the product with n!, each by at most one unit: 2 (n + 3), for n up to 5.
     "polygamma": Exempt("of high order: the power of x", where_powers_are_finite, 16),
+    "gelu": Exempt("where the law's probability is no normal number", or_of_a_factor),
 }
 # Of exact values only: the same rounding is in both.
 INEXACT = EXEMPT | {
