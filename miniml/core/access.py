@@ -49,6 +49,11 @@ class Access:
         self._written = written = tuple(writes)
         self.parameters = (*written, *reads)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A copy is a section of the copied parameters, whose ids are others."""
+        reads = self.parameters[len(self._written) :]
+        return Access, (self.who, self._written, reads, self.forks)
+
     # Asked only where two sections meet.
     @cached_property
     def writes(self) -> frozenset[int]:

@@ -1,6 +1,7 @@
 """Draws from a generator given by `generator=`: its own stream, in every mode and every body."""
 
 import copy
+import pickle
 
 import numpy as np
 import pytest
@@ -195,3 +196,13 @@ def test_what_is_no_generator_is_refused(wrong):
     for draw in DRAWS.values():
         with pytest.raises(DTypeError, match=r"got generator=.*it takes an ml.Generator"):
             draw(wrong)
+
+
+@pytest.mark.parametrize(
+    "copied", [copy.copy, copy.deepcopy, lambda g: pickle.loads(pickle.dumps(g))]
+)
+def test_a_copy_claims_its_own_state_in_a_draw(copied):
+    g = ml.Generator(3)
+    assert g._section.writes == g._section.uses == {id(g.state)}  # as where two sections meet
+    h = copied(g)
+    assert h._section.writes == h._section.uses == {id(h.state)}
