@@ -176,7 +176,7 @@ def _comment(plan: Plan, about: About) -> str:
 
 
 def _definition(run: Run, name: str) -> str:
-    kernel = run.source.text
+    kernel = run.source.constant
     text = re.sub(rf"^(void|int) {KERNEL}\(", rf"static \1 {KERNEL}(", kernel, flags=re.MULTILINE)
     given, made = (
         ", ".join(str(v.abstract) for v in vs) for vs in (run.node.inputs, run.node.outputs)

@@ -23,8 +23,8 @@ from weakref import WeakKeyDictionary, WeakValueDictionary, ref
 import numpy as np
 import optree
 
+from ..backends.cc.sizes import Texts
 from ..backends.compiled import lock_of_process
-from ..backends.registry import NATIVE
 from ..backends.selection import Target
 from ..core import epoch
 from ..core.abstract import Abstract, Kind, Shape, typed
@@ -56,6 +56,7 @@ Types = tuple[tuple[Shape, DType], ...]  # of the tensors and arrays of a call
 _tensor = Tensor.of_kind
 _LIMIT = 64  # versions of one function; each has an arena
 _RUN_LATER = CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR
+_EXACT = 2  # sizes of a function whose kernels in C are compiled for them alone
 _MANY = 5  # compilations of one function after which the user is warned
 _FOR_SIZES = (
     '; declare axes that vary, as in ml.jit(f, dynamic={"x": (0,)}), which compiles no C for each, '
@@ -136,7 +137,7 @@ class Jit:
     def __init__(self, fn: Callable[..., Any], dynamic: object = None):
         self.fn = fn
         self.recompilations: list[str] = []
-        self._kept: list[tuple[object, Compiled]] = []  # in the order in which they were made
+        self._kept: list[tuple[tuple[Any, ...], Compiled]] = []  # in the order in which they were made
         self._versions: dict[object, list[Compiled]] = {}  # the same, by key
         self._last: dict[str, object] | None = None
         self._latest: _Latest | None = None
@@ -227,7 +228,8 @@ class Jit:
         anchored, device = trace.device != device or trace.anchored(), trace.device
         sizes = sizes and (device, *sizes)
         passed = run_passes(graph, settings.disabled_passes, settings.verify_passes)
-        program, pending = self._program(passed, program_target(device), sizes)
+        texts = self._texts((device, *key[1:]))
+        program, pending = self._program(passed, program_target(device), sizes, texts)
         # Cells are as tracing met them. One that tracing itself made, since the tick `first`, is
         # made again by the next trace; if it is kept, it may not change from now on.
         guards = tuple(
@@ -237,7 +239,7 @@ class Jit:
         outs = [(v.abstract.shape, v.abstract.dtype) for v in program.graph.outputs]
         kinds = [Kind.of(Tensor, *of, device) for of in outs]
         compiled = Compiled(
-            program, graph, result, guards, device, anchored, kinds, began, silent, sizes
+            program, graph, result, guards, device, anchored, kinds, began, texts, silent, sizes
         )
         compiled.used, compiled.pending = next(_uses), pending
         compiled.remarks = trace.remarked()
@@ -261,23 +263,28 @@ class Jit:
         del self.recompilations[:-_SENTENCES]
 
     def _program(
-        self, graph: Graph, target: Target, sizes: object
+        self, graph: Graph, target: Target, sizes: object, texts: Texts
     ) -> tuple[Program, Pending | None]:
         """The program of a version, and the one that will take its place; for a dynamic function it
-        shares kernels with those for other sizes, and has none in C, whose text holds the sizes."""
+        shares kernel objects with those for other sizes."""
         if sizes is not None:
             others = [c.program.sibling for c in self._of_sizes(sizes)[::-1]]
-            return Program(graph, target.without(NATIVE), others=others), None
+            return Program(graph, target, others=others, texts=texts), None
         if current().compile == "background" and in_c(target):
-            return begun(graph, target)
-        return Program(graph, target), None
+            return begun(graph, target, texts)
+        return Program(graph, target, texts=texts), None
+
+    def _texts(self, alike: tuple[object, ...]) -> Texts:
+        """Those of the versions that differ from this one in sizes alone."""
+        found = (c.texts for key, c in self._kept[::-1] if (c.device, *key[1:]) == alike)
+        return next(found, None) or Texts(_EXACT if self.dynamic is None else 1)
 
     def _of_sizes(self, sizes: object) -> list[Compiled]:
         """The versions for these kinds of arguments in any size, the one used last at the end."""
         found = [c for _, c in self._kept if c.sizes == sizes]
         return sorted(found, key=lambda c: c.used)
 
-    def _keep(self, key: object, compiled: Compiled) -> None:
+    def _keep(self, key: tuple[Any, ...], compiled: Compiled) -> None:
         """Add a version; evict those that never fit again, and the oldest beyond the limit: among
         those for other sizes, the least recently used beyond their room."""
         kept = [(k, c) for k, c in self._kept if not c.outgrown()]
@@ -362,6 +369,7 @@ class Compiled:
     anchored: bool  # to the device of parameters or tensors that fn found; arrays follow it
     kinds: Sequence[Kind]  # of the outputs
     checked: Epoch  # when the guards last held
+    texts: Texts  # of its kernels in C, and of all versions for other sizes
     silent: bool = False  # a cell among the guards may change without a new epoch
     sizes: object = None  # the key of all versions for other sizes, of a dynamic function
     used: int = 0  # time of its last use, among these

@@ -500,7 +500,8 @@ class Sharing:
             return
         for node, other in zip(self._graph.nodes, like.graph.nodes, strict=True):
             self._like[node] = like.prepared[other]
-            if is_same(node, other):
+            # The C of a kernel may hold the strides of views, which depend on other sizes.
+            if is_same(node, other) and like.prepared[other].native is None:
                 self._kept.add(node)
 
     def kernel(self, node: Node) -> tuple[BoundKernel | None, BoundKernel | None]:

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from ..backends.cc.native import Call
+from ..backends.cc.sizes import Texts, share_texts
 from ..backends.cc.units import NotCached, cached_only, load_with_services, warn_without
 from ..backends.compiled import end_compilers
 from ..backends.device import CPU
@@ -84,7 +85,8 @@ class Program:
 
     others: programs of the same function for other sizes; None if its sizes are fixed. The first
     with the same operations shares kernels with this one: those of equal calls, and those that can
-    be resized. `shared` says which, in one sentence.
+    be resized. `shared` says which, in one sentence. texts: of the function's kernels in
+    C, which programs for other sizes share.
     """
 
     def __init__(
@@ -93,6 +95,7 @@ class Program:
         target: Target | None = None,
         fills: bool = False,
         others: Sequence[Sibling] | None = None,
+        texts: Texts | None = None,
     ):
         self._others = others
         self.settings = settings = current().bare
@@ -100,7 +103,8 @@ class Program:
         # A step of a loop runs many times, and in C the whole loop is one call.
         self._small = not (fills or settings.providers) and too_small(graph, target)
         self._fills = fills
-        self._lower(graph, target.without(NATIVE) if self._small else target)
+        with texts.program(_size(graph)) if texts else nullcontext():
+            self._lower(graph, target.without(NATIVE) if self._small else target)
         self.device = self.target.device
         # Built-in kernels write to no input; users' functions must not be able to.
         on_cpu = self.device.name == "cpu"
@@ -192,6 +196,7 @@ class Program:
         self.shared = sharing.sentence
         self._objects = sharing.objects  # of kernels that programs for other sizes resize
         natives = [p.native for p in self.prepared.values() if p.native is not None]
+        share_texts(natives)
         sources = [native.source for native in natives if native.source is not None]
         made = {v: p for n, p in self.prepared.items() for v in n.outputs}
         viewed = (v for v in self.graph.outputs if v in made and made[v].entry.view is not None)
@@ -261,7 +266,7 @@ class Program:
     @property
     def launched(self) -> str:
         """Sentence on how kernels are launched, or why none is in C; "" for NumPy's by choice."""
-        varies = f"sizes vary: no kernels in C, whose text holds them; {self.shared}"
+        varies = f"sizes vary: {self.shared}"
         return "\n".join(filter(None, (varies * bool(self.shared), self._launched())))
 
     def _launched(self) -> str:
@@ -383,21 +388,25 @@ def warn_refused(group: str, log: str) -> None:
 # --- Background compilation -----------------------------------------------------------------------
 
 
-def begun(graph: Graph, target: Target) -> tuple[Program, Pending | None]:
+def begun(graph: Graph, target: Target, texts: Texts) -> tuple[Program, Pending | None]:
     """A program that runs at once. Where the cache lacks kernels in C it is one of NumPy's, and a
     thread makes the other one."""
     try:
         with cached_only():
-            return Program(graph, target), None
+            return Program(graph, target, texts=texts), None
     except NotCached:
-        return Program(graph, target.without(NATIVE)), Pending(graph, target)
+        return Program(graph, target.without(NATIVE)), Pending(graph, target, texts)
+
+
+def _size(graph: Graph) -> object:
+    return tuple(v.abstract.shape for v in graph.inputs)
 
 
 class Pending:
     """A program that a thread of its own makes, under the settings in force."""
 
-    def __init__(self, graph: Graph, target: Target):
-        self._make = partial(Program, graph, target)
+    def __init__(self, graph: Graph, target: Target, texts: Texts):
+        self._make = partial(Program, graph, target, texts=texts)
         self._made: Program | None = None
         self._warnings: Sequence[MinimlWarning] = ()
         thread = Thread(target=self._run, args=(current().bare,), name="miniml compiles")

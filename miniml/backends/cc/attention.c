@@ -3,11 +3,15 @@
 #define KERNEL_WIDEST (MINIML_REGISTERS / 8) /* vectors of a tile of 6 rows */
 /* Tiles of 1 to 6 rows, of those widths that the last columns of a product have. */
 #define KERNEL_ENDS(columns, width) ((columns) / REAL_tile_lanes % KERNEL_WIDEST == (width))
+#ifdef KERNEL_VARIES
+#define KERNEL_OR_WIDEST(width) ((width) < KERNEL_WIDEST ? (width) : KERNEL_WIDEST)
+#else
 #define KERNEL_OR_WIDEST(width) \
   (KERNEL_ENDS(KERNEL_LANES, width) || KERNEL_ENDS(KERNEL_PADDED(KERNEL_E), width) || \
            KERNEL_ENDS(KERNEL_PADDED(KERNEL_F), width) \
        ? (width) \
        : KERNEL_WIDEST)
+#endif
 #define KERNEL_TILERS(width) \
   {REAL_TILE(1, width), REAL_TILE(2, width), REAL_TILE(3, width), \
    REAL_TILE(4, width), REAL_TILE(5, width), REAL_TILE(6, width)}
@@ -47,17 +51,19 @@ static void KERNEL_turn(
       for (long i = 0; i < count; ++i) to[c * lanes + i] = from[i * row + c * column];
 }
 
-/* to[i, c] = from[c][i] for i < count and c < depth. */
-static void KERNEL_store(const REAL *from, long count, long depth, REAL *room, REAL *to) {
+/* to[i, c] = from[c][i] for the block's rows and c < depth. */
+static void KERNEL_store(KERNEL_block own, const REAL *from, long depth, REAL *room, REAL *to) {
+  KERNEL_NUMBERS(own.at)
   const long line = KERNEL_PADDED(depth);
-  REAL_pack_turned(from, KERNEL_LANES, from + depth * KERNEL_LANES, count, depth, room, line);
-  for (long i = 0; i < count; ++i) memcpy(to + i * depth, room + i * line, depth * sizeof(REAL));
+  REAL_pack_turned(from, KERNEL_LANES, from + depth * KERNEL_LANES, own.rows, depth, room, line);
+  for (long i = 0; i < own.rows; ++i) memcpy(to + i * depth, room + i * line, depth * sizeof(REAL));
 }
 
 /* The scores of `count` keys from `key` on, by q[c][i] = scale q[i, c]; -inf for what is not seen. */
 static void KERNEL_scores(
     KERNEL_block own, long key, long count, const REAL *q, REAL *restrict scores,
     REAL *restrict room) {
+  KERNEL_NUMBERS(own.at)
   const long batch = own.batch;
   const REAL *k = (const REAL *)own.at[1] + KERNEL_K_START + key * KERNEL_K_ROW;
   KERNEL_product(count, KERNEL_LANES, KERNEL_E, k, KERNEL_K_ROW, KERNEL_K_COLUMN, q, scores, 0);
@@ -93,6 +99,7 @@ static void KERNEL_scores(
 /* kept[c][i] = Z, 1 / (1 - dropout) for the weights that stay, else 0, of `count` keys from `key` on:
    the draw of Bernoulli of the shape of all scores, of which a block of words has four in a line. */
 static void KERNEL_draw(KERNEL_block own, long key, long count, REAL *kept, REAL *room) {
+  KERNEL_NUMBERS(own.at)
   const uint64_t *state = (const uint64_t *)own.at[4];
   const uint64_t begin = state[KERNEL_STATE_STEP] + *(const uint64_t *)own.at[KERNEL_SKIP];
   for (long i = 0; i < own.rows; ++i) {
@@ -116,6 +123,7 @@ static void KERNEL_slopes(
     KERNEL_block own, long key, long count, const REAL *q, const REAL *dout,
     const REAL *restrict lse, const REAL *restrict delta, REAL *restrict weights,
     REAL *restrict slopes, REAL *restrict room) {
+  KERNEL_NUMBERS(own.at)
   const long batch = own.batch, n = KERNEL_LANES;
   const REAL *v = (const REAL *)own.at[2] + KERNEL_V_START + key * KERNEL_V_ROW;
   KERNEL_scores(own, key, count, q, weights, room);
@@ -140,6 +148,7 @@ static void KERNEL_slopes(
 
 /* How many keys a block of queries may see: none where there are no queries. */
 static long KERNEL_seen(KERNEL_block own) {
+  KERNEL_NUMBERS(own.at)
   if (!own.rows) return 0;
   const long last = own.query + own.rows;
   return KERNEL_CAUSAL && last < KERNEL_S ? last : KERNEL_S;
@@ -147,6 +156,7 @@ static long KERNEL_seen(KERNEL_block own) {
 
 /* q[c][i] = scale times what query i of the block has. */
 static void KERNEL_queries(KERNEL_block own, REAL *q) {
+  KERNEL_NUMBERS(own.at)
   const long batch = own.batch;
   const REAL *from = (const REAL *)own.at[0] + KERNEL_Q_START + own.query * KERNEL_Q_ROW;
   KERNEL_turn(from, KERNEL_Q_ROW, KERNEL_Q_COLUMN, own.rows, KERNEL_E, q, KERNEL_LANES);
@@ -155,11 +165,13 @@ static void KERNEL_queries(KERNEL_block own, REAL *q) {
 
 /* to[i] = the number of query i of the block, and 0 for the other lanes. */
 static void KERNEL_numbers(KERNEL_block own, int input, long start, long step, REAL *to) {
+  KERNEL_NUMBERS(own.at)
   const REAL *from = (const REAL *)own.at[input] + start + own.query * step;
   for (long i = 0; i < KERNEL_LANES; ++i) to[i] = i < own.rows ? from[i * step] : 0;
 }
 
 static KERNEL_block KERNEL_at(char *const *at, long unit) {
+  KERNEL_NUMBERS(at)
   const long block = unit % KERNEL_BLOCKS, query = block * KERNEL_T / KERNEL_BLOCKS;
   const long rows = (block + 1) * KERNEL_T / KERNEL_BLOCKS - query;
   return (KERNEL_block){at, unit / KERNEL_BLOCKS, query, rows};

@@ -1,18 +1,19 @@
 /* The keys of a block come after one another: weights are relative to the greatest score so far, and
    what was summed before is scaled where a greater one comes. */
 static void KERNEL_unit(KERNEL_block own, REAL *scratch) {
+  KERNEL_NUMBERS(own.at)
   const long batch = own.batch, seen = KERNEL_seen(own), n = KERNEL_LANES;
   REAL *q = scratch, *restrict scores = q + KERNEL_E * n;
   REAL *restrict values = scores + KERNEL_KEYS * n, *room = values + KERNEL_F * n;
-  REAL top[KERNEL_LANES], total[KERNEL_LANES] = {0};
-  for (long i = 0; i < n; ++i) top[i] = -INFINITY;
+  REAL top[KERNEL_LANES], total[KERNEL_LANES];
+  for (long i = 0; i < n; ++i) top[i] = -INFINITY, total[i] = 0;
   KERNEL_queries(own, q);
   memset(values, 0, KERNEL_F * n * sizeof(REAL));
   for (long key = 0, count; key < seen; key += count) {
     count = seen - key < KERNEL_KEYS ? seen - key : KERNEL_KEYS;
     KERNEL_scores(own, key, count, q, scores, room);
-    REAL held[KERNEL_LANES], less[KERNEL_LANES], sum[KERNEL_LANES] = {0};
-    memcpy(held, top, sizeof held);
+    REAL held[KERNEL_LANES], less[KERNEL_LANES], sum[KERNEL_LANES];
+    for (long i = 0; i < n; ++i) held[i] = top[i], sum[i] = 0;
     for (long c = 0; c < count; ++c)
       for (long i = 0; i < n; ++i) held[i] = scores[c * n + i] > held[i] ? scores[c * n + i] : held[i];
     for (long i = 0; i < n; ++i) {
@@ -48,14 +49,18 @@ static void KERNEL_unit(KERNEL_block own, REAL *scratch) {
   for (long c = 0; c < KERNEL_F; ++c)
     for (long i = 0; i < n; ++i) values[c * n + i] *= total[i];
   REAL *out = (REAL *)own.at[5] + (batch * KERNEL_T + own.query) * KERNEL_F;
-  KERNEL_store(values, own.rows, KERNEL_F, room, out);
+  KERNEL_store(own, values, KERNEL_F, room, out);
 }
 
 static void KERNEL_part(void *data, long part) {
   char *const *at = data;
+  KERNEL_NUMBERS(at)
   REAL *scratch = (REAL *)at[7] + part * KERNEL_SCRATCH;
   for (long unit = part; unit < KERNEL_BATCHES * KERNEL_BLOCKS; unit += KERNEL_PARTS)
     KERNEL_unit(KERNEL_at(at, unit), scratch);
 }
 
-void KERNEL(char *const *at) { KERNEL_RUN(KERNEL_part, (void *)at, KERNEL_PARTS); }
+void KERNEL(char *const *at) {
+  KERNEL_NUMBERS(at)
+  KERNEL_RUN(KERNEL_part, (void *)at, KERNEL_PARTS);
+}

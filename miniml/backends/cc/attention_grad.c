@@ -1,8 +1,10 @@
 /* The weights of a block are computed again from lse. dq of a block is summed over its keys; dk and
    dv, of which a part has its own, over the part's blocks. */
-enum { KERNEL_EP = KERNEL_PADDED(KERNEL_E), KERNEL_FP = KERNEL_PADDED(KERNEL_F) };
+#define KERNEL_EP KERNEL_PADDED(KERNEL_E)
+#define KERNEL_FP KERNEL_PADDED(KERNEL_F)
 
 static void KERNEL_unit(KERNEL_block own, REAL *scratch, REAL *dk, REAL *dv) {
+  KERNEL_NUMBERS(own.at)
   const long batch = own.batch, n = KERNEL_LANES, seen = KERNEL_seen(own);
   REAL *q = scratch, *q_lines = q + KERNEL_E * n, *dout = q_lines + KERNEL_EP * n;
   REAL *dout_lines = dout + KERNEL_F * n, *weights = dout_lines + KERNEL_FP * n;
@@ -27,26 +29,30 @@ static void KERNEL_unit(KERNEL_block own, REAL *scratch, REAL *dk, REAL *dv) {
   }
   for (long c = 0; c < KERNEL_E * n; ++c) dq[c] *= KERNEL_SCALE;
   REAL *out = (REAL *)own.at[8] + (batch * KERNEL_T + own.query) * KERNEL_E;
-  KERNEL_store(dq, own.rows, KERNEL_E, room, out);
+  KERNEL_store(own, dq, KERNEL_E, room, out);
 }
 
-/* out[s, c] = the sum of what the parts of a batch have there, in lines of `line`. */
-static void KERNEL_sum(const REAL *sums, long parts, long depth, long line, REAL *restrict out) {
+/* Output number `to` of a batch: the sums of its parts, in lines of `line`. */
+static void KERNEL_sum(
+    char *const *at, int to, long batch, const REAL *sums, long depth, long line) {
+  KERNEL_NUMBERS(at)
+  REAL *restrict out = (REAL *)at[to] + batch * KERNEL_S * depth;
   for (long s = 0; s < KERNEL_S; ++s, sums += line, out += depth) {
     memcpy(out, sums, depth * sizeof(REAL));
-    for (long part = 1; part < parts; ++part)
+    for (long part = 1; part < KERNEL_SPLITS; ++part)
       for (long c = 0; c < depth; ++c) out[c] += sums[part * KERNEL_SCRATCH + c];
   }
 }
 static void KERNEL_finish(char *const *at, long batch, const REAL *dk) {
-  KERNEL_sum(dk, KERNEL_SPLITS, KERNEL_E, KERNEL_EP, (REAL *)at[9] + batch * KERNEL_S * KERNEL_E);
-  KERNEL_sum(dk + KERNEL_S * KERNEL_EP, KERNEL_SPLITS, KERNEL_F, KERNEL_FP,
-             (REAL *)at[10] + batch * KERNEL_S * KERNEL_F);
+  KERNEL_NUMBERS(at)
+  KERNEL_sum(at, 9, batch, dk, KERNEL_E, KERNEL_EP);
+  KERNEL_sum(at, 10, batch, dk + KERNEL_S * KERNEL_EP, KERNEL_F, KERNEL_FP);
 }
 
 /* A part has some of the blocks of one batch, or whole batches. */
 static void KERNEL_part(void *data, long part) {
   char *const *at = data;
+  KERNEL_NUMBERS(at)
   REAL *dk = (REAL *)at[11] + part * KERNEL_SCRATCH, *dv = dk + KERNEL_S * KERNEL_EP;
   REAL *scratch = dv + KERNEL_S * KERNEL_FP;
   for (long own = part; own < KERNEL_BATCHES * KERNEL_SPLITS; own += KERNEL_PARTS) {
@@ -59,10 +65,12 @@ static void KERNEL_part(void *data, long part) {
 }
 static void KERNEL_end(void *data, long batch) {
   char *const *at = data;
+  KERNEL_NUMBERS(at)
   KERNEL_finish(at, batch, (REAL *)at[11] + batch * KERNEL_SPLITS * KERNEL_SCRATCH);
 }
 
 void KERNEL(char *const *at) {
+  KERNEL_NUMBERS(at)
   KERNEL_RUN(KERNEL_part, (void *)at, KERNEL_PARTS);
   if (KERNEL_SPLITS > 1) KERNEL_RUN(KERNEL_end, (void *)at, KERNEL_BATCHES);
 }

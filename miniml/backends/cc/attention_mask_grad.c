@@ -1,11 +1,12 @@
 /* dS, summed to the shape of the mask. A unit of work is all batches of a group, of one block or of
    all: what others do not add to. */
 static void KERNEL_add(KERNEL_block own, REAL *scratch) {
+  KERNEL_NUMBERS(own.at)
   const long batch = own.batch, n = KERNEL_LANES, seen = KERNEL_seen(own);
   REAL *q = scratch, *dout = q + KERNEL_E * n, *weights = dout + KERNEL_F * n;
   REAL *slopes = weights + KERNEL_KEYS * n, *room = slopes + KERNEL_KEYS * n;
   REAL lse[KERNEL_LANES], delta[KERNEL_LANES];
-  enum { line = KERNEL_PADDED(KERNEL_KEYS) };
+  const long line = KERNEL_PADDED(KERNEL_KEYS);
   KERNEL_queries(own, q);
   const REAL *from = (const REAL *)own.at[7] + KERNEL_DOUT_START + own.query * KERNEL_DOUT_ROW;
   KERNEL_turn(from, KERNEL_DOUT_ROW, KERNEL_DOUT_COLUMN, own.rows, KERNEL_F, dout, n);
@@ -30,6 +31,7 @@ static void KERNEL_add(KERNEL_block own, REAL *scratch) {
 
 static void KERNEL_part(void *data, long part) {
   char *const *at = data;
+  KERNEL_NUMBERS(at)
   REAL *scratch = (REAL *)at[9] + part * KERNEL_SCRATCH;
   const long each = KERNEL_BATCHES / KERNEL_GROUPS;
   for (long unit = part; unit < KERNEL_GROUPS * KERNEL_SPLITS; unit += KERNEL_PARTS)
@@ -39,6 +41,7 @@ static void KERNEL_part(void *data, long part) {
 }
 
 void KERNEL(char *const *at) {
+  KERNEL_NUMBERS(at)
   memset(at[8], 0, KERNEL_SIZE * sizeof(REAL));
   KERNEL_RUN(KERNEL_part, (void *)at, KERNEL_PARTS);
 }

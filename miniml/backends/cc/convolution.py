@@ -361,7 +361,8 @@ TEXTS: dict[str, Callable[[KernelNode, Vectors], Written]] = {
 def source(written: Written, v: Vectors, shared: tuple[str, ...] = ()) -> tuple[Source, int]:
     """The kernel of a text, which needs those of `shared` too, and its workspace in elements."""
     text, scratch = written
-    return Source(text.replace("REAL", v.scalar), (v.prelude, v.text("planes.c"), *shared)), scratch
+    made = Source(text.replace("REAL", v.scalar), (v.prelude, v.text("planes.c"), *shared))
+    return made._replace(text=made.constant), scratch
 
 
 for _name in TEXTS:

@@ -15,7 +15,7 @@ from ..product import Axis, Shape, broadcast_steps, dense_strides, merged, steps
 from ..registry import kernel
 from ..signature import ANY, INT, WIDE, ArraySpec
 from .native import NativeKernel
-from .units import Source
+from .units import NUMBERS, Source
 
 ROW = 4096  # bytes of a row of a Concat that is written at once
 SQUARE = 16  # elements of a line of a piece that is transposed: one or two lines of the cache
@@ -82,7 +82,9 @@ class Move(NativeKernel, ABC):
     def prepare(self, node: KernelNode) -> None:
         super().prepare(node)
         lines = self.lines(node, *node.outputs)
-        self.source = Source("\n".join(["void KERNEL(char *const *at) {", *lines, "}", ""]))
+        self.source = Source(
+            "\n".join(["void KERNEL(char *const *at) {", NUMBERS, *lines, "}", ""])
+        )
 
     @abstractmethod
     def lines(self, node: KernelNode, out: ArraySpec) -> Iterator[str]:

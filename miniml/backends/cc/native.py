@@ -361,6 +361,16 @@ class NativeKernel(Kernel):
         """True where `source` has the strides of this input, in elements, as numbers."""
         return cls.strided
 
+    @property
+    def slots(self) -> int:
+        """The number of addresses that its C gets."""
+        arrays = self.node.inputs, self.node.outputs, self.workspace(), self.own
+        return sum(map(len, arrays))
+
+    def take_numbers(self, source: Source, numbers: Array) -> None:
+        """Have C that finds numbers in an array after all others, where `source` had constants."""
+        self.source, self.own, self.packing = source, (*self.own, numbers), None
+
     def avoid(self, features: tuple[str, ...]) -> None:
         """Have its C compiled without these features of the processor."""
         if self.source is not None:

@@ -12,7 +12,7 @@ from ..kernel import KernelNode
 from ..product import Axis, Product, product_of
 from ..registry import kernel
 from .native import NativeKernel, Packing
-from .units import Source
+from .units import NUMBERS, Source
 
 _TEXT = Path(__file__).parent / "text"
 _NAMES = "vectors quads tiles panels product pack dots lines blas split".split()
@@ -66,7 +66,8 @@ def product_text(
     lines = _by_lines(computed) and not (blas or packed)
     ending = (PANELS, LINES) if lines else (*body, BLAS * blas, SPLIT)
     text = "\n".join((_defines(constants), epilogue, *(_in(dtype, t) for t in (emit, *ending))))
-    return Source(text, (*_tiles(dtype), *shared))
+    made = Source(text, (*_tiles(dtype), *shared))
+    return made._replace(text=made.constant) if lines else made  # their arrays are of fixed sizes
 
 
 def pack_text(product: Product, dtype: DType) -> Source:
@@ -135,6 +136,7 @@ def stored(product: Product, dtype: DType, at: int = 2, accumulate: bool = False
         f"""\
 static inline void KERNEL_epilogue(
     char *const *at, long batch, long i, long j, long count, const REAL *restrict sums) {{
+{NUMBERS}
   REAL *restrict out = (REAL *)at[{at}];
   for (long c = 0; c < count; ++c) out[{index}] {"+=" if accumulate else "="} sums[c];
 }}
@@ -158,11 +160,11 @@ def _constants(product: Product, operands: tuple[int, int]) -> dict[str, str]:
         "X": operands[0], "X_ROW": p.x[0], "X_COLUMN": p.x[1],
         "Y": operands[1], "Y_ROW": p.y[0], "Y_COLUMN": p.y[1], "OUT_ROW": p.out[0],
         "SLICES": max(1, p.m * p.n * p.k // SLICE),
-        "COPIES": int(_copies(p)), "GROUP": GROUP if _copies(p) else 1,
-        "LINES": DEPTH, "UNPACKED": UNPACKED,
+        "GROUP": GROUP if _copies(p) else 1, "LINES": DEPTH, "UNPACKED": UNPACKED,
     }  # fmt: skip
     starts = {f"{name}_START": offset(p.axes, i) for i, name in enumerate(("X", "Y", "OUT"))}
-    return {name: f"{number}L" for name, number in numbers.items()} | starts
+    constants = {name: f"{number}L" for name, number in numbers.items()} | starts
+    return constants | ({"COPIES": ""} if _copies(p) else {})
 
 
 def prefers_blas(p: Product) -> bool:

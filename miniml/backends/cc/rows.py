@@ -42,7 +42,7 @@ from .scalars import (
     stored,
     value_type,
 )
-from .units import Source, header
+from .units import NUMBERS, Source, header
 
 
 class Printed(NamedTuple):
@@ -169,6 +169,7 @@ class Loops(ABC):
             *self._part(),
             "",
             "void KERNEL(char *const *at) {",
+            NUMBERS,
             call,
             *self._finish(),
             "}",
@@ -180,6 +181,7 @@ class Loops(ABC):
     def _part(self) -> Iterator[str]:
         yield "MINIML_STRAIGHT static void KERNEL_part(void *data, long part) {"
         yield "  char *const *at = (char *const *)data;"
+        yield NUMBERS
         yield f"  const long first = part * {self.chunk}L;"
         last = f"first + {self.chunk}L"
         if self.range % self.chunk:
@@ -635,6 +637,7 @@ class Epilogue(Loops):
         yield "static inline void KERNEL_epilogue("
         yield "    char *const *at, long batch, long row, long j, long count,"
         yield f"    const {c} *restrict sums) {{"
+        yield NUMBERS
         yield from self._pointers()
         yield from (f"  {line}" for line in self.body())
         yield "}"

@@ -211,6 +211,10 @@ SERVICES = f"""\
 void miniml_start(const miniml_services *given) {{ miniml = *given; }}
 """
 KERNEL = "KERNEL"  # stands for the kernel's own name in its text
+# Stands where variables may be declared that hold numbers of the text, at the beginning of each
+# function that has some; it names the addresses.
+NUMBERS = "  KERNEL_NUMBERS(at)"
+NUMBERED = re.compile(r"^  KERNEL_NUMBERS\((.*)\)\n", re.MULTILINE)
 
 
 class Source(NamedTuple):
@@ -234,9 +238,14 @@ class Source(NamedTuple):
         return f"k{hashlib.sha256(whole.encode()).hexdigest()[:24]}"
 
     @property
+    def constant(self) -> str:
+        """The text whose numbers are constants."""
+        return NUMBERED.sub("", self.text)
+
+    @property
     def definition(self) -> str:
         """The text under the kernel's name."""
-        return self.text.replace(KERNEL, self.name)
+        return self.constant.replace(KERNEL, self.name)
 
 
 def unit(sources: Iterable[Source]) -> str:

@@ -7,6 +7,7 @@ typedef void KERNEL_blas(
 
 static void KERNEL_by_blas(void *data, long part) {
   char *const *at = data;
+  KERNEL_NUMBERS(at)
   const long batch = part / KERNEL_SLICES, slice = part % KERNEL_SLICES;
   const long first = slice * KERNEL_M / KERNEL_SLICES;
   const int m = (slice + 1) * KERNEL_M / KERNEL_SLICES - first, n = KERNEL_N, k = KERNEL_K;

@@ -1,11 +1,10 @@
 /* A product of few rows with columns that are contiguous: out[b, i, j] = x[b, i, :] . y[b, :, j]. A
    unit of work is a panel of columns. */
-enum {
-  KERNEL_COLUMNS = 4 * REAL_tile_lanes,
-  KERNEL_GROUPS = (KERNEL_N + KERNEL_COLUMNS - 1) / KERNEL_COLUMNS
-};
+enum { KERNEL_COLUMNS = 4 * REAL_tile_lanes };
+#define KERNEL_GROUPS ((KERNEL_N + KERNEL_COLUMNS - 1) / KERNEL_COLUMNS)
 
 static MINIML_INLINE void KERNEL_unit(char *const *at, long batch, long block, long panel) {
+  KERNEL_NUMBERS(at)
   const REAL *x = (const REAL *)at[KERNEL_X] + KERNEL_X_START;
   const REAL *y = (const REAL *)at[KERNEL_Y] + KERNEL_Y_START;
   const long first = panel * KERNEL_COLUMNS;

@@ -19,19 +19,20 @@
 /* `depth` lines of `count` columns of y, packed as lines of `width` vectors, of which the last one
    is filled up: with 0, or with what follows in y, before its end. */
 static MINIML_INLINE void KERNEL_pack(
-    const int width, const REAL *y, const REAL *end, long depth, long count, REAL *panel) {
+    const int width, const REAL *y, long row, long column, const REAL *end, long depth, long count,
+    REAL *panel) {
   const long line = width * REAL_tile_lanes;
-  if (KERNEL_Y_ROW == 1 && KERNEL_Y_COLUMN > 1) {
-    REAL_pack_turned(y, KERNEL_Y_COLUMN, end, depth, count, panel, line);
+  if (row == 1 && column > 1) {
+    REAL_pack_turned(y, column, end, depth, count, panel, line);
     return;
   }
-  for (long q = 0; q < depth; ++q, y += KERNEL_Y_ROW, panel += line) {
-    if (KERNEL_Y_COLUMN == 1 && y + line <= end) {
+  for (long q = 0; q < depth; ++q, y += row, panel += line) {
+    if (column == 1 && y + line <= end) {
       for (int w = 0; w < line; w += REAL_tile_lanes)
         *(REAL_tile_loose *)(panel + w) = *(const REAL_tile_loose *)(y + w);
       continue;
     }
-    for (long c = 0; c < count; ++c) panel[c] = y[c * KERNEL_Y_COLUMN];
+    for (long c = 0; c < count; ++c) panel[c] = y[c * column];
     for (long c = count; c < line; ++c) panel[c] = 0;
   }
 }

@@ -7,9 +7,15 @@
 #define KERNEL_HIGHEST(width) (KERNEL_SUMS / (width) < 12 ? KERNEL_SUMS / (width) : 12)
 #define KERNEL_TILES(width) ((KERNEL_M + KERNEL_HIGHEST(width) - 1) / KERNEL_HIGHEST(width))
 #define KERNEL_LOW(width) (KERNEL_M / KERNEL_TILES(width))
-#define KERNEL_LOWER(width) REAL_TILE(KERNEL_LOW(width), width)
+/* Where M or N is a variable, which #if takes for 0, tiles are found by a run. */
+#if KERNEL_M && KERNEL_N
+#define KERNEL_TILE REAL_TILE
+#else
+#define KERNEL_TILE(rows, width) REAL_tilers[(width) - 1][(rows) - 1]
+#endif
+#define KERNEL_LOWER(width) KERNEL_TILE(KERNEL_LOW(width), width)
 #define KERNEL_HIGHER(width) \
-  REAL_TILE(KERNEL_LOW(width) + (KERNEL_M % KERNEL_TILES(width) != 0), width)
+  KERNEL_TILE(KERNEL_LOW(width) + (KERNEL_M % KERNEL_TILES(width) != 0), width)
 #define KERNEL_DEPTH (KERNEL_K < KERNEL_LINES ? KERNEL_K : KERNEL_LINES)
 /* Rows of a block, of which those of an uneven cut have up to a tile more, and columns of a line of
    the widest panel: the room of a block on the stack. */
@@ -21,6 +27,7 @@
 static MINIML_INLINE void KERNEL_panel(
     char *const *at, long batch, long block, long first, long q, const REAL *copy, REAL *sums,
     const int width, const long count, REAL_tiler *lower, REAL_tiler *higher) {
+  KERNEL_NUMBERS(at)
   const long tiles = KERNEL_TILES(width), low = KERNEL_LOW(width);
   const long begin = block * tiles / KERNEL_BLOCKS, end = (block + 1) * tiles / KERNEL_BLOCKS;
   const long top = begin * KERNEL_M / tiles;
@@ -39,7 +46,7 @@ static MINIML_INLINE void KERNEL_panel(
     y += first * KERNEL_K + q * line;
   else
     y += (first - shift) * KERNEL_Y_COLUMN + q * KERNEL_Y_ROW;
-  if (copied) KERNEL_pack(width, y, y_end, depth, count, packed);
+  if (copied) KERNEL_pack(width, y, KERNEL_Y_ROW, KERNEL_Y_COLUMN, y_end, depth, count, packed);
   for (long t = begin; t < end; ++t) {
     const long i = t * KERNEL_M / tiles, rows = (t + 1) * KERNEL_M / tiles - i;
     const REAL *left = copy ? copy + (i - top) : x + i * KERNEL_X_ROW;
@@ -55,10 +62,11 @@ static MINIML_INLINE void KERNEL_panel(
 
 /* A block of rows times a group of panels. */
 static MINIML_INLINE void KERNEL_unit(char *const *at, long batch, long block, long group) {
+  KERNEL_NUMBERS(at)
   REAL sums[KERNEL_GROUP * KERNEL_HEIGHT * KERNEL_ACROSS] __attribute__((aligned(64)));
   long q = 0;
   do {
-#if KERNEL_COPIES && KERNEL_FULL
+#ifdef KERNEL_COPIES
     /* Columns of x lie far apart: gathered once for all panels of the group. */
     REAL x[KERNEL_DEPTH * KERNEL_HEIGHT] __attribute__((aligned(64)));
     const long tiles = KERNEL_TILES(KERNEL_WIDEST);
@@ -75,13 +83,13 @@ static MINIML_INLINE void KERNEL_unit(char *const *at, long batch, long block, l
     for (long g = 0; g < KERNEL_GROUP; ++g) {
       const long panel = group * KERNEL_GROUP + g, first = panel * KERNEL_COLUMNS;
       REAL *own = sums + g * KERNEL_HEIGHT * KERNEL_ACROSS;
-#if KERNEL_FULL
+#if KERNEL_FULL || defined(KERNEL_VARIES)
       if (panel < KERNEL_FULL)
         KERNEL_panel(at, batch, block, first, q, copy, own, KERNEL_WIDEST, KERNEL_COLUMNS,
                      KERNEL_LOWER(KERNEL_WIDEST), KERNEL_HIGHER(KERNEL_WIDEST));
 #endif
-#if KERNEL_REST
-      if (panel == KERNEL_FULL)
+#if KERNEL_REST || defined(KERNEL_VARIES)
+      if (KERNEL_REST && panel == KERNEL_FULL)
         KERNEL_panel(at, batch, block, first, q, 0, own, KERNEL_NARROW, KERNEL_REST,
                      KERNEL_LOWER(KERNEL_NARROW), KERNEL_HIGHER(KERNEL_NARROW));
 #endif

@@ -1,13 +1,16 @@
 
 static void KERNEL_part(void *data, long part) {
+  char *const *at = data;
+  KERNEL_NUMBERS(at)
   const long units = KERNEL_BATCHES * KERNEL_BLOCKS * KERNEL_GROUPS;
   for (long u = part * units / KERNEL_PARTS; u < (part + 1) * units / KERNEL_PARTS; ++u)
     KERNEL_unit(
-        data, u / KERNEL_GROUPS / KERNEL_BLOCKS, u / KERNEL_GROUPS % KERNEL_BLOCKS,
+        at, u / KERNEL_GROUPS / KERNEL_BLOCKS, u / KERNEL_GROUPS % KERNEL_BLOCKS,
         u % KERNEL_GROUPS);
 }
 
 void KERNEL(char *const *at) {
+  KERNEL_NUMBERS(at)
 #ifdef KERNEL_BLAS
   if (miniml.KERNEL_GEMM) {
     miniml.parallel(KERNEL_by_blas, (void *)at, KERNEL_BATCHES * KERNEL_SLICES);

@@ -53,6 +53,8 @@ REAL_TILES(REAL_SIZE)
 typedef void REAL_tiler(long, const REAL *, long, long, const REAL *, long, REAL *, long, int);
 #define REAL_CASE(R, W) , char(*)[R * 16 + W] : REAL_tile_##R##_##W
 #define REAL_TILE(rows, width) _Generic((char(*)[(rows) * 16 + (width)])0 REAL_TILES(REAL_CASE))
+#define REAL_PLACE(R, W) [W - 1][R - 1] = REAL_tile_##R##_##W,
+static REAL_tiler *const REAL_tilers[8][12] __attribute__((unused)) = {REAL_TILES(REAL_PLACE)};
 
 /* Transposes a square of vectors: each round turns the index (row, lane) left by one bit. */
 static MINIML_INLINE void REAL_tile_turn(REAL_tile_vector *rows) {
