@@ -217,6 +217,11 @@ def snake(name: str) -> str:
     return names.get(name.lower(), name)
 
 
+def camel(name: str) -> str:
+    """leaky_relu as LeakyReLU, where there is such a primitive; the name otherwise."""
+    return next((e for e in exported("miniml.ops") if snake(e) == name and e != name), name)
+
+
 def task(entry: Entry) -> str:
     """What its module is for."""
     if (
@@ -406,14 +411,66 @@ def sections(entry: Entry) -> str:
     lines = ["\n\n".join(prose)]
     parameters += common(entry, {name for name, _ in parameters})
     fields = [f":param {name}: {indented(said)}" for name, said in parameters]
+    if elementwise(entry):
+        fields.append(":returns: for each element, of the shape that the inputs broadcast to")
     fields += [f":raises {e}: {indented(raised(entry.doc, e))}" for e in entry.errors if known(e)]
     lines += ["", *fields] if fields else []
+    if (named := source(entry)) and named is not entry:
+        lines += ["", f"The formula's source is given at `{named.spelled}`."]
     shown = [fenced(d, "pycon") for d in doctests] or examples(entry)
     if shown:
         lines += (
             ["", "**Example**", "", *shown] if entry.kind not in ("method", "property") else shown
         )
     return "\n".join(lines)
+
+
+def elementwise(entry: Entry) -> bool:
+    """True for an operation, or a layer that is one, whose example is elementwise calls alone."""
+    row = rows().get(snake(entry.name))
+    layer = entry.home == "miniml.nn.activation"
+    if row is None or not row.example or not (layer or entry.module == "miniml.ops"):
+        return False
+    return _elementwise(row.name)
+
+
+@cache
+def _elementwise(name: str) -> bool:
+    row = rows()[name]
+    given = operations.numbers(row, _given(name))
+    try:
+        graph = ml.trace(operations.call(row, _given(name)), **given)
+    except MinimlError:
+        return False
+    return bool(graph.nodes) and all(n.primitive.elementwise for n in graph.nodes)
+
+
+# Families of formulas out of the literature: modules, and sections of the table of operations.
+FAMILIES = ("miniml.nn.activation", "miniml.nn.init", "miniml.nn.loss", "miniml.nn.norm",
+    "miniml.optim.optimizer", "miniml.optim.schedules")  # fmt: skip
+SECTIONS = {"Activations and special functions", "Losses", "Norms and softmax"}
+CITED = r"Source: |\b[A-Z][\w ,.&'-]*? \(?(1[6-9]|20)\d\d\b|\b[Aa]s (in )?(PyTorch|NumPy|IEEE)|DLMF"
+
+
+def literature(entry: Entry) -> bool:
+    """True for a name of these families whose summary is a formula."""
+    row = rows().get(entry.name) if entry.module == "miniml.ops" else None
+    if not (entry.home in FAMILIES or (row and row.section in SECTIONS)):
+        return False
+    return re.search(r" [-+*/=^] |\^", entry.doc.split("\n\n")[0]) is not None
+
+
+def source(entry: Entry) -> Entry | None:
+    """The entry that gives its source: itself, or what its summary names, or the operation."""
+    if re.search(CITED, " ".join(entry.doc.split())):
+        return entry
+    named = re.findall(r"`(?:\w+\.)?(\w+)`", entry.doc.split("\n\n")[0])
+    twin = snake(entry.name.removesuffix("Loss"))
+    for name in (*named, snake(entry.name), twin, twin + "_loss", camel(entry.name)):
+        for other in (*entries(entry.module), *entries("miniml.ops")):
+            if other.name == name and other is not entry and re.search(CITED, other.doc):
+                return other
+    return None
 
 
 def common(entry: Entry, said: set[str]) -> list[tuple[str, str]]:

@@ -173,7 +173,8 @@ def check_string(
 def check_value_type(
     arg_name: str, arg_value: T, valid_types: type | Sequence[type], prim_name: str | None = None
 ) -> T:
-    """`arg_value`, an instance of one of the types; a bool is an instance of bool only."""
+    """`arg_value`, an instance of one of the types, else AttributeRefusedError; a bool is an
+    instance of bool only."""
     types = _several(valid_types)
     if not isinstance(arg_value, types) or (isinstance(arg_value, bool) and bool not in types):
         raise AttributeRefusedError(
@@ -186,7 +187,7 @@ def check_subclass(
     arg_name: str, type_: Any, template_types: Any, prim_name: str | None = None
 ) -> Any:
     """`type_`, a class or a dtype, that is one of the classes and dtypes or derived from one, as
-    float32 is from np.floating."""
+    float32 is from np.floating, else AttributeRefusedError."""
     types = tuple(map(_class, _several(template_types)))
     found = _class(type_)
     if not isinstance(found, type) or not issubclass(found, types):
@@ -199,7 +200,8 @@ def check_subclass(
 
 
 def check_const_input(arg_name: str, arg_value: T, prim_name: str | None = None) -> T:
-    """The value of an input that must be known when the call is made; None means that it is not."""
+    """The value of an input that must be known when the call is made, or ConstInputError for
+    None."""
     if arg_value is None:
         raise ConstInputError(
             f"{_who(prim_name)} got {arg_name}=None; expected a constant; name it in the class, as "
@@ -222,7 +224,7 @@ def check_tensor_dtype_valid(
 def check_tensors_dtypes_same_and_valid(
     args: Mapping[str, DType], valid_dtypes: Any, prim_name: str | None = None
 ) -> None:
-    """Dtypes of tensors, by name: all the same, and one of these."""
+    """Dtypes of tensors, by name: all the same, and one of these, else DTypeError."""
     valid = [as_dtype(d) for d in _several(valid_dtypes)]
     if len(set(args.values())) != 1 or not set(args.values()) <= set(valid):
         got = " and ".join(f"{name}: {dtype}" for name, dtype in args.items())
@@ -262,7 +264,7 @@ def check_transpose_axis(
 def check_reduce_shape(
     ori_shape: Shape, shape: Shape, axis: checks.Axes, prim_name: str | None = None
 ) -> Shape:
-    """`shape`, if it is that of `ori_shape` reduced along `axis`."""
+    """`shape`, if it is that of `ori_shape` reduced along `axis`, else ShapeError."""
     expected = checks.reduced_shape(_who(prim_name), tuple(ori_shape), axis, keepdims=False)
     if tuple(shape) != expected:
         raise ShapeError(
