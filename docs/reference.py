@@ -11,6 +11,7 @@ import ast
 import importlib
 import inspect
 import re
+import textwrap
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cache
@@ -282,20 +283,26 @@ def _described(module: str, name: str, value: Any) -> Entry:
     if isinstance(value, Primitive):
         home = type(value).__module__
     doc = inspect.getdoc(value) or ""
-    if kind == "class" and "__init__" in vars(value) and value.__init__.__doc__:
+    if kind == "class" and "__init__" in vars(value) and written(value.__init__, value):
         doc += "\n\n" + inspect.cleandoc(value.__init__.__doc__)
     if kind == "data" and not isinstance(value, Primitive):
-        doc = data_doc(value)
+        doc = data_doc(f"{ALIASES.get(module, module.rpartition('.')[2])}.{name}", value)
     made = Entry(module, name, value, kind, home, place(value), *called(value), doc)
     if kind == "class" and not issubclass(value, Primitive):
         made.methods = list(methods(made))
     return made
 
 
-def data_doc(value: Any) -> str:
-    """The docstring of a value that is no function: its type and text."""
-    said = repr(value)
-    return f"A value: `{said}`." if len(said) < 60 else f"A value of type `{type(value).__name__}`."
+def written(init: Any, owner: type) -> bool:
+    """True for an `__init__` that stands in the class, with a docstring."""
+    return bool(init.__doc__) and init.__qualname__ == f"{owner.__qualname__}.__init__"
+
+
+def data_doc(spelled: str, value: Any) -> str:
+    """What docs/values.txt says of a value that is no function, and its text where it is short."""
+    said = dict(lines_of("values.txt")).get(spelled, "")
+    text = repr(value)
+    return f"{said} `{text}`." if said and len(text) < 30 else said
 
 
 def called(value: Any) -> tuple[str, tuple[str, ...]]:
@@ -326,7 +333,7 @@ def listed(kind: type) -> bool:
     return any(kind.__name__ in exported(module) for module in NAMESPACES)
 
 
-INSIDE = {"describe", "signature", "outgrown"}  # what programs ask objects, not users
+INSIDE = {"describe", "function", "signature", "outgrown"}  # what programs ask objects, not users
 
 
 def methods(owner: Entry) -> Iterator[Entry]:
@@ -381,7 +388,7 @@ def text(entry: Entry, fence: int = 7) -> str:
     if entry.module == "miniml.ops" and (row := table().get(entry.name)):
         lines += ["", row]
     if entry.place:
-        lines += ["", f"Source: {{src}}`{entry.place[0]}:{entry.place[1]}`"]
+        lines += ["", f"Code: {{src}}`{entry.place[0]}:{entry.place[1]}`"]
     for method in entry.methods:
         lines += ["", text(method, fence - 2)]
     return "\n".join([*lines, marks])
@@ -408,7 +415,8 @@ def table() -> dict[str, str]:
 def sections(entry: Entry) -> str:
     """The docstring as MyST: text, parameters, errors, and examples at the end."""
     prose, parameters, doctests = parsed(entry.doc, entry.parameters)
-    lines = ["\n\n".join(prose)]
+    cited = [p for p in prose if p.startswith("Source: ")]
+    lines = ["\n\n".join(p for p in prose if p not in cited)]
     parameters += common(entry, {name for name, _ in parameters})
     fields = [f":param {name}: {indented(said)}" for name, said in parameters]
     if elementwise(entry):
@@ -416,7 +424,8 @@ def sections(entry: Entry) -> str:
     fields += [f":raises {e}: {indented(raised(entry.doc, e))}" for e in entry.errors if known(e)]
     lines += ["", *fields] if fields else []
     if (named := source(entry)) and named is not entry:
-        lines += ["", f"The formula's source is given at `{named.spelled}`."]
+        cited = [f"Source: see `{named.spelled}`."]
+    lines += [line for said in cited for line in ("", said)]
     shown = [fenced(d, "pycon") for d in doctests] or examples(entry)
     if shown:
         lines += (
@@ -535,7 +544,8 @@ def parsed(doc: str, names: Iterable[str]) -> tuple[list[str], list[tuple[str, s
     prose: list[str] = []
     parameters: list[tuple[str, str]] = []
     doctests: list[str] = []
-    for paragraph in re.split(r"\n[ \t]*\n", doc):
+    apart = re.sub(r"(?<=[.;])\s(?=Source: )", "\n\n", doc)
+    for paragraph in re.split(r"\n[ \t]*\n", apart):
         if paragraph.lstrip().startswith(">>>"):
             doctests.append(inspect.cleandoc(paragraph))
         elif paragraph.startswith("    "):
@@ -554,7 +564,9 @@ def _split(paragraph: str, names: set[str]) -> tuple[str, list[tuple[str, str]]]
         return paragraph, []
     start = rf"(?:^|(?<=[.;]\s))((?:{known})(?:(?:, | and )(?:{known}))*):\s"
     parts = re.split(start, paragraph, flags=re.MULTILINE)
-    return parts[0].strip(), [(n, said.strip()) for n, said in zip(parts[1::2], parts[2::2])]
+    found = [(n, said.strip()) for names, said in zip(parts[1::2], parts[2::2])
+             for n in re.split(", | and ", names)]  # fmt: skip
+    return parts[0].strip(), found
 
 
 def escaped(text: str) -> str:
@@ -580,11 +592,11 @@ def examples(entry: Entry) -> list[str]:
     """A use of the name: from the table of operations, or the shortest in guides and programs."""
     if entry.module == "miniml.ops" and (row := rows().get(entry.name)) and row.example:
         return [fenced(shown(row), "pycon")]
+    if entry.spelled in further():
+        return [fenced(tried(entry), "pycon")]
     found = used(entry)
     if found is None:
-        return (
-            called_by(entry) if entry.spelled not in further() else [fenced(tried(entry), "pycon")]
-        )
+        return called_by(entry)
     where, code = found
     return [fenced(code, "python"), "", f"from {where}"]
 
@@ -674,13 +686,22 @@ def uses() -> dict[str, tuple[str, str]]:
         rooms, bare = _imports(tree)
         for statement in _statements(tree):
             for full in _names(statement, rooms, bare):
-                segment = ast.get_source_segment(code, statement) or ""
-                short = inspect.cleandoc(" " * statement.col_offset + segment)
+                short = _text_of(code, statement)
                 if len(short.splitlines()) <= 8 and (
                     full not in found or len(short) < len(found[full][1])
                 ):
                     found[full] = (where, short)
     return found
+
+
+def _text_of(code: str, statement: ast.stmt) -> str:
+    """The lines of a statement, with its decorators, moved to the left."""
+    decorators = getattr(statement, "decorator_list", [])
+    first = min([statement.lineno, *(d.lineno for d in decorators)])
+    lines = code.splitlines()[first - 1 : statement.end_lineno]
+    if lines[0][: statement.col_offset].strip():  # it does not begin its line
+        return ast.get_source_segment(code, statement) or ""
+    return textwrap.dedent("\n".join(lines))
 
 
 def programs() -> Iterator[tuple[str, str]]:

@@ -36,7 +36,7 @@ from ..core.options import brief
 from . import checks
 from .shape import permutation
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 
 
 class Rel(Enum):
@@ -65,8 +65,8 @@ _KINDS: dict[type, tuple[str, tuple[type, ...]]] = {
 
 
 def _checked(
-    value: T, kind: type, rel: Rel | None, bounds: Sequence[Any], name: str | None, who: str | None
-) -> T:
+    value: _T, kind: type, rel: Rel | None, bounds: Sequence[Any], name: str | None, who: str | None
+) -> _T:
     """The value, if it is of the kind and in the relation to the bounds."""
     words, kinds = _KINDS[kind]
     if rel is not None:
@@ -101,45 +101,45 @@ def _relation(rel: Any, who: str | None) -> Rel:
 
 
 def check_int(
-    arg_value: T, value: int, rel: Rel, arg_name: str | None = None, prim_name: str | None = None
-) -> T:
+    arg_value: _T, value: int, rel: Rel, arg_name: str | None = None, prim_name: str | None = None
+) -> _T:
     """`arg_value`, an int (not a bool) in the relation `rel` to `value`."""
     return _checked(arg_value, int, rel, (value,), arg_name, prim_name)
 
 
 def check_integer(
-    arg_name: str, arg_value: T, value: int, rel: Rel, prim_name: str | None = None
-) -> T:
+    arg_name: str, arg_value: _T, value: int, rel: Rel, prim_name: str | None = None
+) -> _T:
     """The older spelling of `check_int`."""
     return _checked(arg_value, int, rel, (value,), arg_name, prim_name)
 
 
 def check_int_range(
-    arg_value: T,
+    arg_value: _T,
     lower_limit: int,
     upper_limit: int,
     rel: Rel,
     arg_name: str | None = None,
     prim_name: str | None = None,
-) -> T:
+) -> _T:
     """`arg_value`, an int in the range that `rel`, an INC_ relation, makes of the limits."""
     return _checked(arg_value, int, rel, (lower_limit, upper_limit), arg_name, prim_name)
 
 
 def check_float_range(
-    arg_value: T,
+    arg_value: _T,
     lower_limit: float,
     upper_limit: float,
     rel: Rel,
     arg_name: str | None = None,
     prim_name: str | None = None,
-) -> T:
+) -> _T:
     """`arg_value`, a float in the range that `rel`, an INC_ relation, makes of the limits."""
     return _checked(arg_value, float, rel, (lower_limit, upper_limit), arg_name, prim_name)
 
 
 def _signed(kind: type, rel: Rel) -> Callable[..., Any]:
-    def check(arg_value: T, arg_name: str | None = None, prim_name: str | None = None) -> T:
+    def check(arg_value: _T, arg_name: str | None = None, prim_name: str | None = None) -> _T:
         return _checked(arg_value, kind, rel, (0,), arg_name, prim_name)
 
     check.__doc__ = f"`arg_value`, {_KINDS[kind][0]} {rel.value[0].format(0)}."
@@ -155,24 +155,24 @@ check_non_negative_float = _signed(float, Rel.GE)
 # Other values.
 
 
-def check_bool(arg_value: T, arg_name: str | None = None, prim_name: str | None = None) -> T:
+def check_bool(arg_value: _T, arg_name: str | None = None, prim_name: str | None = None) -> _T:
     """`arg_value`, a bool."""
     return _checked(arg_value, bool, None, (), arg_name, prim_name)
 
 
 def check_string(
-    arg_value: T,
+    arg_value: _T,
     valid_values: Collection[str],
     arg_name: str | None = None,
     prim_name: str | None = None,
-) -> T:
+) -> _T:
     """`arg_value`, one of these strings."""
     return _checked(arg_value, str, Rel.IN, (list(valid_values),), arg_name, prim_name)
 
 
 def check_value_type(
-    arg_name: str, arg_value: T, valid_types: type | Sequence[type], prim_name: str | None = None
-) -> T:
+    arg_name: str, arg_value: _T, valid_types: type | Sequence[type], prim_name: str | None = None
+) -> _T:
     """`arg_value`, an instance of one of the types, else AttributeRefusedError; a bool is an
     instance of bool only."""
     types = _several(valid_types)
@@ -199,7 +199,7 @@ def check_subclass(
     return type_
 
 
-def check_const_input(arg_name: str, arg_value: T, prim_name: str | None = None) -> T:
+def check_const_input(arg_name: str, arg_value: _T, prim_name: str | None = None) -> _T:
     """The value of an input that must be known when the call is made, or ConstInputError for
     None."""
     if arg_value is None:

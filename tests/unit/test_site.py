@@ -17,7 +17,8 @@ from tools import docstrings
 from tools.public_names import PUBLIC, exported
 
 ROOT = Path(__file__).resolve().parents[2]
-RECIPES = [*sorted((ROOT / "docs" / "howto").glob("*.md")), ROOT / "docs" / "start.md"]
+FIRST = ("index.md", "start.md")
+RECIPES = [*sorted((ROOT / "docs" / "howto").glob("*.md")), *map((ROOT / "docs").joinpath, FIRST)]
 DICTIONARIES = sorted((ROOT / "docs" / "howto").glob("from-*.md"))
 RUN = """
 import re, sys
