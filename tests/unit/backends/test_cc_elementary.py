@@ -11,6 +11,8 @@ from scipy import special
 from miniml import bool_, float32, float64
 from miniml.backends.cc import units
 from miniml.backends.cc.units import unit
+from miniml.core.dtype import INTEGERS
+from miniml.core.options import CPU
 
 from .loops import loop
 
@@ -224,6 +226,23 @@ def test_remainders_have_numpys_bits(text, reference, dtype):
     np.testing.assert_array_equal(np.signbit(got)[numbers], np.signbit(expected)[numbers])
 
 
+@pytest.mark.parametrize("dtype", INTEGERS)
+def test_quotients_of_integers_are_numpys(dtype):
+    """Of all sizes, at the ends of the dtype, beside multiples, and by 0, which gives 0."""
+    rng, ends = np.random.default_rng(5), np.iinfo(dtype)
+    x, y = rng.integers(ends.min, ends.max, (2, 20_000), dtype, endpoint=True)
+    x, y = (v >> rng.integers(0, ends.bits, v.size).astype(dtype) for v in (x, y))
+    beside = [np.array(x * y + d).astype(dtype) for d in np.array([-1, 0, 1]).astype(dtype)]
+    some = np.array([ends.min, ends.min + 1, ends.min // 2, 0, 1, 3, ends.max // 2, ends.max])
+    some = np.append(some, [-1, -3] * (ends.min < 0)).astype(dtype)
+    edges = np.meshgrid(some, some)
+    x, y = np.hstack([x, *beside, edges[0].ravel()]), np.hstack([y, y, y, y, edges[1].ravel()])
+    for text, reference in (("int_floor_div(x, y)", np.floor_divide), ("int_mod(x, y)", np.mod)):
+        got = values(loop(text, [("x", dtype), ("y", dtype)], dtype), x, y)
+        with np.errstate(all="ignore"):
+            np.testing.assert_array_equal(got, reference(x, y))
+
+
 @pytest.mark.parametrize("dtype", [float32, float64])
 def test_logarithms_of_powers_of_ten_are_whole(dtype):
     n = np.arange(*((-37, 39) if dtype == float32 else (-307, 309)))
@@ -281,7 +300,7 @@ def test_compilers_vectorise_them(tmp_path):
     loops[loop_of("erfinv", float32)] = "erfinv", float32
     for name in ("float_mod", "float_floor_div"):
         loops[loop(f"{name}(x, T(3))", [("x", float32)], float32)] = name, float32
-    slow = [loop_of("lgamma", float32), loop("float_mod(x, T(3))", [("x", float64)], float64)]
+    slow = [loop_of("lgamma", float32), loop("hypot(x, T(3))", [("x", float64)], float64)]
     found = assembly([*loops, *slow], tmp_path)
     for source in slow:  # what is looked for below is seen where it is not so
         assert CALLS.findall(found[source])
@@ -289,6 +308,12 @@ def test_compilers_vectorise_them(tmp_path):
     for source, text in found.items():
         assert VECTORS.search(text), loops[source]
         assert not CALLS.findall(text), loops[source]
+
+
+def test_loops_over_remainders_of_float64_call_a_variant_for_vectors(tmp_path):
+    (text,) = assembly([loop("float_mod(x, T(3))", [("x", float64)], float64)], tmp_path).values()
+    variants = bool(tuning() and CPU.get("fma3"))  # by GCC on x86-64
+    assert any(name.startswith("_ZGV") for name in CALLS.findall(text)) == variants
 
 
 FUNCTION = re.compile(r"\.type\s+(miniml_\S+),\s*[@%]function")
