@@ -128,7 +128,7 @@ _REAL = (float32, float64)
 _ANY = (bool_, *INTEGERS, *_REAL)
 # The types of A for which a function of `expressions.table` means something, if not all.
 _TYPES = {
-    "polygamma": _REAL, "polygamma_above": (float64,), "digamma_near_root": (float64,),
+    "polygamma": _REAL, "polygamma_above": (float64,), "digamma": _REAL,
     "float_mod": _REAL, "float_floor_div": _REAL, "gaussian": _REAL, "scaled_sum": _REAL,
     "log_add": _REAL, "shifted_left": INTEGERS, "shifted_right": INTEGERS, "int_pow": INTEGERS,
     "wrapped_quotient": INTEGERS,
@@ -179,7 +179,7 @@ _REALS = (
     ("hardware", "x", "sqrt rsqrt fabs floor ceil rint round trunc"),
     ("hardware", "x", "isnan isinf isfinite signbit"), ("hardware", "xy", "copysign fmin fmax"),
     ("hardware", "xyz", "fma"), ("library", "xn", "ldexp"),
-    ("library", "xy", "hypot nextafter"), ("library", "x", "lgamma tgamma"),
+    ("library", "xy", "hypot nextafter"), ("library", "x", "tgamma"), ("gamma", "x", "lgamma"),
 )  # fmt: skip
 # Those of `expressions.table` that have a text of their own in C, for each type of integers.
 _QUOTIENTS = dict.fromkeys(("int_floor_div", "int_mod"), ("quotient", "xy", ""))
