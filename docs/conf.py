@@ -44,6 +44,7 @@ html_theme_options = {
     "max_navbar_depth": 3,
     "show_toc_level": 2,
     "home_page_in_toc": True,
+    "footer_content_items": ["copyright.html"],
     "navbar_persistent": [],
     "pygments_light_style": "a11y-light",
     "pygments_dark_style": "a11y-dark",

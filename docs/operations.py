@@ -20,9 +20,9 @@ TABLE = Path(__file__).with_name("operations.txt")
 INTRODUCTION = """\
 # The operations of `ops`
 
-Written by `python -m docs.operations` from the docstrings, from calls of every function and from
-the names in `operations.txt`; `help(ops.softmax)` says more, and `python -m miniml show Softmax`
-prints a primitive's definition, gradient, kernels and tests.
+Every function: what it computes, for which dtypes, and its name elsewhere. `help(ops.softmax)` says
+more, and `python -m miniml show Softmax` prints a primitive's definition, gradient, kernels and
+tests. `python -m docs.operations` writes this page from docstrings, calls and `operations.txt`.
 
 - **dtypes**: those of the numbers that the example in the last column may take. b is bool, i the
   integers (int8 to int64 and uint8), h float16 and bfloat16, f float32, d float64.

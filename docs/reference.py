@@ -10,7 +10,9 @@ from __future__ import annotations
 import ast
 import importlib
 import inspect
+import itertools
 import re
+import textwrap
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cache
@@ -180,7 +182,7 @@ def page(title: str, module: str, groups: dict[str, list[Entry]]) -> str:
 
 def brief_list(members: list[Entry]) -> str:
     """The names of a group, on a line."""
-    return ", ".join(f"`{e.name}`" for e in members)
+    return ", ".join(f"{{py:obj}}`{e.name} <{e.module}.{e.name}>`" for e in members)
 
 
 def slug(title: str) -> str:
@@ -215,6 +217,11 @@ def snake(name: str) -> str:
     """LeakyReLU as leaky_relu, where there is such an operation; the name otherwise."""
     names = {e.lower().replace("_", ""): e for e in exported("miniml.ops") if e.islower()}
     return names.get(name.lower(), name)
+
+
+def camel(name: str) -> str:
+    """leaky_relu as LeakyReLU, where there is such a primitive; the name otherwise."""
+    return next((e for e in exported("miniml.ops") if snake(e) == name and e != name), name)
 
 
 def task(entry: Entry) -> str:
@@ -277,20 +284,26 @@ def _described(module: str, name: str, value: Any) -> Entry:
     if isinstance(value, Primitive):
         home = type(value).__module__
     doc = inspect.getdoc(value) or ""
-    if kind == "class" and "__init__" in vars(value) and value.__init__.__doc__:
+    if kind == "class" and "__init__" in vars(value) and written(value.__init__, value):
         doc += "\n\n" + inspect.cleandoc(value.__init__.__doc__)
     if kind == "data" and not isinstance(value, Primitive):
-        doc = data_doc(value)
+        doc = data_doc(f"{ALIASES.get(module, module.rpartition('.')[2])}.{name}", value)
     made = Entry(module, name, value, kind, home, place(value), *called(value), doc)
     if kind == "class" and not issubclass(value, Primitive):
         made.methods = list(methods(made))
     return made
 
 
-def data_doc(value: Any) -> str:
-    """The docstring of a value that is no function: its type and text."""
-    said = repr(value)
-    return f"A value: `{said}`." if len(said) < 60 else f"A value of type `{type(value).__name__}`."
+def written(init: Any, owner: type) -> bool:
+    """True for an `__init__` that stands in the class, with a docstring."""
+    return bool(init.__doc__) and init.__qualname__ == f"{owner.__qualname__}.__init__"
+
+
+def data_doc(spelled: str, value: Any) -> str:
+    """What docs/values.txt says of a value that is no function, and its text where it is short."""
+    said = dict(lines_of("values.txt")).get(spelled, "")
+    text = repr(value)
+    return f"{said} `{text}`." if said and len(text) < 30 else said
 
 
 def called(value: Any) -> tuple[str, tuple[str, ...]]:
@@ -321,7 +334,7 @@ def listed(kind: type) -> bool:
     return any(kind.__name__ in exported(module) for module in NAMESPACES)
 
 
-INSIDE = {"describe", "signature", "outgrown"}  # what programs ask objects, not users
+INSIDE = {"describe", "function", "signature", "outgrown"}  # what programs ask objects, not users
 
 
 def methods(owner: Entry) -> Iterator[Entry]:
@@ -376,7 +389,7 @@ def text(entry: Entry, fence: int = 7) -> str:
     if entry.module == "miniml.ops" and (row := table().get(entry.name)):
         lines += ["", row]
     if entry.place:
-        lines += ["", f"Source: {{src}}`{entry.place[0]}:{entry.place[1]}`"]
+        lines += ["", f"Code: {{src}}`{entry.place[0]}:{entry.place[1]}`"]
     for method in entry.methods:
         lines += ["", text(method, fence - 2)]
     return "\n".join([*lines, marks])
@@ -403,17 +416,71 @@ def table() -> dict[str, str]:
 def sections(entry: Entry) -> str:
     """The docstring as MyST: text, parameters, errors, and examples at the end."""
     prose, parameters, doctests = parsed(entry.doc, entry.parameters)
-    lines = ["\n\n".join(prose)]
+    cited = [p for p in prose if p.startswith("Source: ")]
+    lines = ["\n\n".join(p for p in prose if p not in cited)]
     parameters += common(entry, {name for name, _ in parameters})
     fields = [f":param {name}: {indented(said)}" for name, said in parameters]
+    if elementwise(entry):
+        fields.append(":returns: for each element, of the shape that the inputs broadcast to")
     fields += [f":raises {e}: {indented(raised(entry.doc, e))}" for e in entry.errors if known(e)]
     lines += ["", *fields] if fields else []
+    if (named := source(entry)) and named is not entry:
+        cited = [f"Source: see `{named.spelled}`."]
+    lines += [line for said in cited for line in ("", said)]
     shown = [fenced(d, "pycon") for d in doctests] or examples(entry)
     if shown:
         lines += (
             ["", "**Example**", "", *shown] if entry.kind not in ("method", "property") else shown
         )
     return "\n".join(lines)
+
+
+def elementwise(entry: Entry) -> bool:
+    """True for an operation, or a layer that is one, whose example is elementwise calls alone."""
+    row = rows().get(snake(entry.name))
+    layer = entry.home == "miniml.nn.activation"
+    if row is None or not row.example or not (layer or entry.module == "miniml.ops"):
+        return False
+    return _elementwise(row.name)
+
+
+@cache
+def _elementwise(name: str) -> bool:
+    row = rows()[name]
+    given = operations.numbers(row, _given(name))
+    try:
+        graph = ml.trace(operations.call(row, _given(name)), **given)
+    except MinimlError:
+        return False
+    return bool(graph.nodes) and all(n.primitive.elementwise for n in graph.nodes)
+
+
+# Families of formulas out of the literature: modules, and sections of the table of operations.
+FAMILIES = ("miniml.nn.activation", "miniml.nn.init", "miniml.nn.loss", "miniml.nn.norm",
+    "miniml.optim.optimizer", "miniml.optim.schedules")  # fmt: skip
+SECTIONS = {"Activations and special functions", "Losses", "Norms and softmax"}
+CITED = r"Source: |\b[A-Z][\w ,.&'-]*? \(?(1[6-9]|20)\d\d\b|\b[Aa]s (in )?(PyTorch|NumPy|IEEE)|DLMF"
+
+
+def literature(entry: Entry) -> bool:
+    """True for a name of these families whose summary is a formula."""
+    row = rows().get(entry.name) if entry.module == "miniml.ops" else None
+    if not (entry.home in FAMILIES or (row and row.section in SECTIONS)):
+        return False
+    return re.search(r" [-+*/=^] |\^", entry.doc.split("\n\n")[0]) is not None
+
+
+def source(entry: Entry) -> Entry | None:
+    """The entry that gives its source: itself, or what its summary names, or the operation."""
+    if re.search(CITED, " ".join(entry.doc.split())):
+        return entry
+    named = re.findall(r"`(?:\w+\.)?(\w+)`", entry.doc.split("\n\n")[0])
+    twin = snake(entry.name.removesuffix("Loss"))
+    for name in (*named, snake(entry.name), twin, twin + "_loss", camel(entry.name)):
+        for other in (*entries(entry.module), *entries("miniml.ops")):
+            if other.name == name and other is not entry and re.search(CITED, other.doc):
+                return other
+    return None
 
 
 def common(entry: Entry, said: set[str]) -> list[tuple[str, str]]:
@@ -436,13 +503,13 @@ def meaning(module: str, name: str) -> str:
 @cache
 def glossary() -> dict[tuple[str, str], str]:
     """The lines of docs/parameters.txt, by namespace and name."""
-    lines = lines_of("parameters.txt")
-    return {
-        (place, name): text
-        for names, places, text in lines
-        for place in places.split()
-        for name in names.split()
-    }
+    found = {}
+    for names, places, text in lines_of("parameters.txt"):
+        parts = text.split("; ")  # as many as names: one for each
+        each = parts if len(parts) == len(names.split()) else itertools.repeat(text)
+        for name, part in zip(names.split(), each):
+            found |= {(place, name): part for place in places.split()}
+    return found
 
 
 def lines_of(table: str) -> list[list[str]]:
@@ -478,7 +545,8 @@ def parsed(doc: str, names: Iterable[str]) -> tuple[list[str], list[tuple[str, s
     prose: list[str] = []
     parameters: list[tuple[str, str]] = []
     doctests: list[str] = []
-    for paragraph in re.split(r"\n[ \t]*\n", doc):
+    apart = re.sub(r"(?<=[.;])\s(?=Source: )", "\n\n", doc)
+    for paragraph in re.split(r"\n[ \t]*\n", apart):
         if paragraph.lstrip().startswith(">>>"):
             doctests.append(inspect.cleandoc(paragraph))
         elif paragraph.startswith("    "):
@@ -497,7 +565,9 @@ def _split(paragraph: str, names: set[str]) -> tuple[str, list[tuple[str, str]]]
         return paragraph, []
     start = rf"(?:^|(?<=[.;]\s))((?:{known})(?:(?:, | and )(?:{known}))*):\s"
     parts = re.split(start, paragraph, flags=re.MULTILINE)
-    return parts[0].strip(), [(n, said.strip()) for n, said in zip(parts[1::2], parts[2::2])]
+    found = [(n, said.strip()) for names, said in zip(parts[1::2], parts[2::2])
+             for n in re.split(", | and ", names)]  # fmt: skip
+    return parts[0].strip(), found
 
 
 def escaped(text: str) -> str:
@@ -523,11 +593,11 @@ def examples(entry: Entry) -> list[str]:
     """A use of the name: from the table of operations, or the shortest in guides and programs."""
     if entry.module == "miniml.ops" and (row := rows().get(entry.name)) and row.example:
         return [fenced(shown(row), "pycon")]
+    if entry.spelled in further():
+        return [fenced(tried(entry), "pycon")]
     found = used(entry)
     if found is None:
-        return (
-            called_by(entry) if entry.spelled not in further() else [fenced(tried(entry), "pycon")]
-        )
+        return called_by(entry)
     where, code = found
     return [fenced(code, "python"), "", f"from {where}"]
 
@@ -595,11 +665,13 @@ def _made(value: Any) -> str:
     array = value.asnumpy()
     if array.size <= 6:
         return f"ml.Tensor({array.tolist()})"
-    return f"ops.rand({array.shape})  # such numbers"
+    return f"ops.uniform({array.shape})  # such numbers"
 
 
 def _result(value: Any) -> list[str]:
     said = re.sub(r" (object )?at 0x\w+", "", repr(value))
+    if said.startswith("<"):
+        return []
     if len(said) <= 300:
         return said.splitlines()
     return [f"# {getattr(value, 'shape', '...')}"]
@@ -617,13 +689,22 @@ def uses() -> dict[str, tuple[str, str]]:
         rooms, bare = _imports(tree)
         for statement in _statements(tree):
             for full in _names(statement, rooms, bare):
-                segment = ast.get_source_segment(code, statement) or ""
-                short = inspect.cleandoc(" " * statement.col_offset + segment)
+                short = _text_of(code, statement)
                 if len(short.splitlines()) <= 8 and (
                     full not in found or len(short) < len(found[full][1])
                 ):
                     found[full] = (where, short)
     return found
+
+
+def _text_of(code: str, statement: ast.stmt) -> str:
+    """The lines of a statement, with its decorators, moved to the left."""
+    decorators = getattr(statement, "decorator_list", [])
+    first = min([statement.lineno, *(d.lineno for d in decorators)])
+    lines = code.splitlines()[first - 1 : statement.end_lineno]
+    if lines[0][: statement.col_offset].strip():  # it does not begin its line
+        return ast.get_source_segment(code, statement) or ""
+    return textwrap.dedent("\n".join(lines))
 
 
 def programs() -> Iterator[tuple[str, str]]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import posixpath
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -93,6 +94,9 @@ def local_links(app: Sphinx, doctree: nodes.document) -> None:
         if node.get("reftype") == "myst":
             target = node["reftarget"].partition("#")[0]
             path = posixpath.normpath(posixpath.join(posixpath.dirname(docname), target))
+            if node.astext().endswith(".md"):  # where a file is named, the site has its title
+                node["refexplicit"] = False
+                node.clear()
             if target and (ROOT / path).is_dir():
                 node.replace_self(link(app.env, docname, path, "", *node.children))
 
@@ -173,23 +177,52 @@ def highlighted(file: Path) -> str:
 
 
 class Names(SphinxPostTransform):
-    """Code that is a public name, `nn.Dense` or `ops.sum(x)`, leads to its entry."""
+    """Code that is a public name, `nn.Dense` or `ops.sum(x)`, leads to its entry; a path, to its
+    page."""
 
     default_priority = 5
 
     def run(self, **kwargs: Any) -> None:
         """Put a link around each such literal."""
         objects = self.env.get_domain("py").objects
-        builder = self.app.builder
+        builder, pages = self.app.builder, self.env.found_docs
         for node in list(self.document.findall(nodes.literal)):
-            found = re.match(r"(?:miniml\.)?(\w+(?:\.\w+)+)(?:\(.*\))?$", node.astext(), re.DOTALL)
-            entry = objects.get(full(found[1])) if found else None
-            if entry is None or isinstance(node.parent, nodes.reference | addnodes.pending_xref):
+            if isinstance(node.parent, nodes.reference | addnodes.pending_xref):
                 continue
-            uri = builder.get_relative_uri(self.env.docname, entry.docname)
-            link = nodes.reference("", "", refuri=f"{uri}#{entry.node_id}", internal=True)
+            name, here = node.astext(), self.env.docname
+            if re.fullmatch(r"[\w/]+\.(md|py|ipynb)", name) and name.partition(".")[0] in pages:
+                uri = builder.get_relative_uri(here, name.partition(".")[0])
+            elif entry := named(objects, node, here):
+                uri = f"{builder.get_relative_uri(here, entry.docname)}#{entry.node_id}"
+            else:
+                continue
+            link = nodes.reference("", "", refuri=uri, internal=True)
             node.replace_self(link)
             link += node
+
+
+CALL = re.compile(r"(?:miniml\.)?(\w+(?:\.\w+)*)(?:\(.*\))?", re.DOTALL)
+# Tables of names without their namespace: in every cell, or, beside names of others, in the first.
+BARE = {"docs/layers": ("nn", "optim", "train", "data", "nn.init"), "docs/operations": ("ops",)}
+
+
+def named(objects: dict[str, Any], node: nodes.literal, docname: str) -> Any:
+    """The entry of the public name that a literal is, or None."""
+    found = CALL.fullmatch(node.astext())
+    if found is None:
+        return None
+    if "." in found[1]:
+        return objects.get(full(found[1]))
+    cell = next((c for c in iter_parents(node) if isinstance(c, nodes.entry)), None)
+    alone = docname == "docs/layers" or (cell is not None and cell.parent.index(cell) == 0)
+    rooms = BARE.get(docname, ()) if cell is not None and alone else ()
+    return next((e for r in rooms if (e := objects.get(f"miniml.{r}.{found[1]}"))), None)
+
+
+def iter_parents(node: nodes.Node) -> Iterator[nodes.Node]:
+    """The nodes around a node, from the inside."""
+    while (node := node.parent) is not None:
+        yield node
 
 
 ROOMS = {ALIASES.get(m, m.rpartition(".")[2]): m for m in NAMESPACES}

@@ -138,6 +138,10 @@ def rows():
     near = lambda w: mp.erfinv(mp.sqrt(1 - mp.mpf(2) ** -w)) / mp.sqrt(1 - mp.mpf(2) ** -w)  # noqa: E731
     yield "erfinv of float32, near", near, 11, TINY, 7, lambda w: 1 / near(w), d
     yield "erfinv of float32, far", far_erfinv, 11, 2.6, 4.85, lambda s: 1 / far_erfinv(s), d
+    gamma = lambda u: mp.loggamma(u + 1.5) / (u * u - 0.25)  # noqa: E731
+    yield "lgamma of float32", gamma, 10, -0.5, 0.5, lambda u: 1 / gamma(u), d
+    yield ("sin(pi x) of float32", squared(lambda x: mp.sin(mp.pi * x) / x), 5, TINY, 0.25,
+           squared(lambda x: x / mp.sin(mp.pi * x)), d)  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -140,17 +140,17 @@ class KernelAttr:
 
     def add_input_attr(self, dtype: object, format: str | None = None) -> KernelAttr:
         """Append one input of `dtype`; of images, the kernel gets the array in memory format
-        `format` ("NHWC") if one is given."""
+        `format` ("NHWC") if one is given. Returns the KernelAttr."""
         self._inputs.append((as_dtype(dtype), _format(format)))
         return self
 
     def add_output_attr(self, dtype: object, format: str | None = None) -> KernelAttr:
-        """Append one output of `dtype`, likewise."""
+        """Append one output of `dtype`, likewise; returns the KernelAttr."""
         self._outputs.append((as_dtype(dtype), _format(format)))
         return self
 
     def add_all_same_attr(self, all_same: bool = True) -> KernelAttr:
-        """Let the last input stand for any number of inputs of its dtype."""
+        """Let the last input stand for any number of its dtype; returns the KernelAttr."""
         self._all_same = all_same
         return self
 

@@ -63,7 +63,7 @@ class Parameter(Tensor):
     def set_data(self, value: Any) -> None:
         """Overwrite the data; shape and dtype must be equal, else ShapeError or DTypeError.
 
-        It is refused while a graph is traced, because it would not happen when the graph runs, and
+        GraphError while a graph is traced, because it would not happen when the graph runs, and
         inside a step that runs op by op, as in the same step compiled.
         """
         if not computes_at_once():
@@ -279,7 +279,7 @@ class Generator:
         self.manual_seed(int.from_bytes(os.urandom(8), "little") if seed is None else seed)
 
     def manual_seed(self, seed: int) -> Generator:
-        """Start the stream of `seed` (any int, taken modulo 2**64) at its beginning."""
+        """Start the stream of `seed` (any int, taken modulo 2**64) anew; returns the generator."""
         self.state.set_data(
             np.array([integer("manual_seed", "seed", seed, high=math.inf) % 2**64, 0], np.uint64)
         )
@@ -290,7 +290,8 @@ class Generator:
         return f"Generator(key={key}, offset={offset})"
 
     def reserve(self, blocks: int) -> Tensor:
-        """The state before a draw of `blocks` blocks, which are taken from the stream."""
+        """The state before a draw of `blocks` blocks, which are taken from the stream; ShapeError
+        for more of them than an array can use."""
         if blocks >= 2**63:
             raise ShapeError(
                 f"a random draw takes {blocks} blocks; arrays have less than 2**63 bytes"
@@ -322,7 +323,8 @@ random_state = default_generator.state  # a Parameter: what an exact resume save
 
 
 def manual_seed(seed: int) -> Generator:
-    """Seed the default generator, from which `ops.uniform`, dropout and initializers draw.
+    """Seed the default generator, from which `ops.uniform`, dropout and initializers draw, and
+    return it.
 
     It starts with seed 0 in every process: unseeded runs are equal, unlike NumPy's and PyTorch's.
     """

@@ -161,7 +161,8 @@ class Operators:
 
     @property
     def mT(self) -> Tensor:
-        """The last two axes exchanged: each matrix of a stack transposed."""
+        """The last two axes exchanged: each matrix of a stack transposed. ShapeError below 2
+        axes."""
         if len(self.shape) < 2:
             raise ShapeError(f"mT of a tensor of shape {self.shape}; it takes two axes at least")
         return ops.swapaxes(self, -2, -1)
@@ -330,7 +331,8 @@ class Tensor(Operators):
         return Tensor.wrap(get_device(name).from_host(self._host("to()")), name)
 
     def to_device(self, device: str, /, *, stream: None = None) -> Tensor:
-        """`to`, by the array API standard's name; streams are miniml's own."""
+        """`to`, by the array API standard's name; DeviceError for a stream, as those are
+        miniml's."""
         if stream is not None:
             raise DeviceError(
                 f"to_device got stream={stream!r}; miniml orders its streams itself: leave it out"

@@ -55,7 +55,7 @@ def _per_channel(name: str, value: Any, above: float = -math.inf) -> Array:
 
 
 def pad_images(width: int, value: float = 0.0) -> Transform:
-    """Pad images by `width` pixels of `value` on all four sides."""
+    """The images with `width` pixels of `value` more on all four sides."""
     width = count("pad_images", "width", width, 0)
     return partial(_margin, width, number("pad_images", "value", value))
 
@@ -74,7 +74,7 @@ def _padded(images: Array, width: int, value: float) -> Array:
 
 
 def random_crop(size: int | tuple[int, int], padding: int = 0) -> Transform:
-    """Crop each image, first padded with zeros on all sides, to a window of `size` (height and
+    """Each image, first padded with zeros on all sides, cropped to a window of `size` (height and
     width) at a random position."""
     sizes = size if isinstance(size, tuple) else (size, size)
     height, width = integers("random_crop", "size", sizes, 2, 1)
@@ -95,7 +95,7 @@ def _cropped(height: int, width: int, padding: int, images: Array, draw: Draw) -
 
 
 def random_flip(p: float = 0.5) -> Transform:
-    """Mirror left and right, each image with probability p."""
+    """Each image with left and right exchanged, with probability p."""
     return partial(_flipped, probability("random_flip", "p", p))
 
 
@@ -114,7 +114,7 @@ def random_affine(
     shear: float = 0.0,
     value: float = 0.0,
 ) -> Transform:
-    """Turn, move, enlarge and shear each image about its centre, by bilinear interpolation.
+    """Each image turned, moved, enlarged and sheared about its centre, by bilinear interpolation.
 
     Uniform draws for each image: the angle from -degrees to degrees, counterclockwise; the shift
     along each axis up to that share of its extent; the factor of the size from the two of `scale`;
@@ -175,7 +175,7 @@ def _sampled(images: Array, y: Array, x: Array, value: float) -> Array:
 def random_color(
     brightness: float = 0.0, contrast: float = 0.0, saturation: float = 0.0, hue: float = 0.0
 ) -> Transform:
-    """Change brightness, contrast, saturation and hue of each image (C, H, W), in that order.
+    """Each image (C, H, W) with another brightness, contrast, saturation and hue, in that order.
 
     brightness, contrast, saturation: the factors are uniform from 1 less the number, at least 0,
     to 1 plus it: of the image, of its distance from its mean grey, and from the grey of each pixel.
@@ -269,7 +269,7 @@ def random_erase(
     ratio: tuple[float, float] = (0.3, 3.3),
     value: float = 0.0,
 ) -> Transform:
-    """Fill a rectangle of each image with `value`, with probability p.
+    """Each image with a rectangle filled with `value`, with probability p.
 
     Its share of the image is uniform in `area`; its height over its width, between the two of
     `ratio`, uniform in the logarithm; sides are rounded, and at most those of the image. Source:
@@ -317,7 +317,7 @@ def _boxes(rows: Array, columns: Array, height: int, width: int, draw: Draw) -> 
 
 
 def mixup(classes: int, alpha: float = 0.2) -> Transform:
-    """Mix each image of a batch (images, labels) with another one of it, s x + (1 - s) x', and
+    """A batch (images, labels) with each image mixed with another one of it, s x + (1 - s) x', and
     labels so, too, which become probabilities (N, classes) of float32; s is drawn from Beta(alpha,
     alpha). Images become float32. Source: Zhang et al. 2018, "mixup"."""
     classes = count("mixup", "classes", classes)
@@ -334,7 +334,7 @@ def _mixed(classes: int, alpha: float, batch: Any, draw: Draw) -> Any:
 
 
 def cutmix(classes: int, alpha: float = 1.0) -> Transform:
-    """Paste a rectangle of another image of a batch (images, labels) into each; labels become
+    """A batch (images, labels) with a rectangle of another image pasted into each; labels become
     probabilities (N, classes) of float32, by the shares of the pixels. The share that is pasted is
     1 - s, s drawn from Beta(alpha, alpha), with the sides' ratio of the image. Source: Yun et al.
     2019, "CutMix", with the rectangle inside of the image."""

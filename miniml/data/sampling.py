@@ -25,7 +25,8 @@ Draw = np.random.Generator
 
 def weighted(weights: Any) -> Sampler:
     """Rows drawn with replacement, as many as there are, with these probabilities (N,) up to a
-    factor. For classes as often as each other: `weighted(class_weights(labels)[labels])`."""
+    factor. For classes as often as each other: `weighted(class_weights(labels)[labels])`.
+    ValueRefusedError for a negative one, or all 0."""
     p = np.asarray(weights, np.float64)
     if p.ndim != 1 or not (np.isfinite(p).all() and (p >= 0).all() and p.sum() > 0):
         raise ValueRefusedError(
@@ -41,7 +42,7 @@ def _weighted(p: Array, size: int, draw: Draw) -> Array:
 def class_weights(labels: Any, classes: int | None = None) -> Array:
     """N / (classes * rows of the class), (classes,) of float32, and 0 for one without rows: for
     `weight=` of losses and, by labels, for `weighted`. labels: (N,) ints; classes: by default those
-    that there are.
+    that there are. ValueRefusedError for a label beyond them.
 
     >>> class_weights([0, 0, 0, 1]).tolist()
     [0.6666666865348816, 2.0]
@@ -75,7 +76,8 @@ def _stratified(classes: Array, size: int, draw: Draw) -> Array:
 
 def bucketed(lengths: Any, pool: int = 50) -> Sampler:
     """All rows once, those of like length (N,) in a batch: shuffled rows are sorted in pools of
-    `pool` batches, and these batches shuffled, so that little is padded."""
+    `pool` batches, and these batches shuffled, so that little is padded. ShapeError for other
+    lengths."""
     lengths = np.asarray(lengths)
     if lengths.ndim != 1 or lengths.dtype.kind not in "iuf":
         raise ShapeError(
@@ -112,7 +114,7 @@ class Stream(Constructed):
     sample is a tuple of fields (x, *labels), or x alone. size: samples of a batch. buffer: so many
     samples are held, and one of them drawn in turn by (seed, epoch), which shuffles; 0 keeps the
     order. drop_last, collate and prefetch: as in DataLoader. Each iteration is the next epoch;
-    `batches(epoch, start)` reads up to where it starts.
+    `batches(epoch, start)` reads up to where it starts. MinimlError for what can be read once only.
 
     >>> stream = Stream(lambda epoch: range(10 * epoch, 10 * epoch + 5), size=2, drop_last=False)
     >>> [x.tolist() for x, in stream.batches(1)]

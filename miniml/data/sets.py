@@ -100,7 +100,7 @@ class Vocabulary:
         return len(self.tokens)
 
     def encode(self, text: str) -> Array:
-        """The numbers of the text's tokens, int64."""
+        """The numbers of the text's tokens, int64; MinimlError for one that it lacks."""
         found, other = _SPLITS[self.by](text), self._numbers.get(self.unknown or "")
         numbers = [self._numbers.get(token, other) for token in found]
         if None in numbers:
@@ -111,7 +111,9 @@ class Vocabulary:
         return np.array(numbers, np.int64)
 
     def decode(self, numbers: Iterable[int]) -> str:
-        """The text of numbers: characters as they were, words with spaces between them."""
+        """The text of numbers: characters as they were, words with spaces between them.
+
+        OutOfRangeError for a number that stands for no token."""
         indices = [int(i) for i in numbers]
         if not all(0 <= i < len(self) for i in indices):
             raise OutOfRangeError(
@@ -131,7 +133,8 @@ def pad_sequences(
 ) -> tuple[Array, Array]:
     """Sequences of any lengths as one array (N, T), padded with `value`, and their lengths (N,).
 
-    length: T; None for that of the longest. Longer ones are cut.
+    length: T; None for that of the longest. Longer ones are cut. ShapeError for none at all, and
+    for one of several axes.
     """
     if length is not None:
         length = count("pad_sequences", "length", length, 0)
@@ -149,7 +152,8 @@ def pad_sequences(
 
 def next_tokens(tokens: Sequence[int] | Array, length: int) -> tuple[Array, Array]:
     """All windows of `length` tokens (N, length), and the same one token later, to be predicted.
-    Both are views, so a DataLoader copies only the rows of a batch."""
+    Both are views, so a DataLoader copies only the rows of a batch. ShapeError for fewer than
+    two."""
     tokens = np.asarray(tokens)
     if tokens.ndim != 1 or len(tokens) < 2:
         raise ShapeError(f"next_tokens got tokens {tokens.shape}; expected (T,), two or more")
@@ -172,7 +176,7 @@ def split(rows: int, share: float, seed: int = 0) -> tuple[Array, Array]:
 
 def stratified_split(labels: Any, share: float, seed: int = 0) -> tuple[Array, Array]:
     """As `split`, with the share held out of each class alone, rounded: of a class of few rows
-    that may be none, or all. labels: (N,)."""
+    that may be none, or all. labels: (N,), else ShapeError."""
     labels, draw = np.asarray(labels), np.random.default_rng(seed)
     share = number("stratified_split", "share", share, above=0, below=1)
     if labels.ndim != 1:

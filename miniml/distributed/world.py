@@ -100,13 +100,13 @@ def broadcast(x: Any, root: int = 0, group: Group | None = None) -> Tensor:
 
 
 def all_to_all(x: Any, group: Group | None = None) -> Tensor:
-    """Block r of the first axis of x goes to rank r: the result is the blocks that the ranks sent
-    to this one, in their order. Its gradient is an `all_to_all` too."""
+    """The blocks that the ranks sent to this one, in their order: block r of the first axis of x
+    goes to rank r. Its gradient is an `all_to_all` too."""
     return ops.AllToAll(*_named("all_to_all", group))(x)
 
 
 def send_recv(x: Any, pairs: Sequence[tuple[int, int]], group: Group | None = None) -> Tensor:
-    """The x of the rank that sends to this one; zeros where none does.
+    """The x of the rank that sends to this one, of the same shape; zeros where none does.
 
     pairs: (from, to) of all that send, the same on every rank, each of which sends at most once and
     receives at most once: [(0, 1), (1, 2)] is a pipeline of three, [(0, 1), (1, 0)] swaps. The

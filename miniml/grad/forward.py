@@ -91,7 +91,8 @@ def moved_or_zeros(tangent: Any, value: Any) -> Any:
 
 def linearize(fn: Function, *xs: Any) -> tuple[Any, Function]:
     """(out, jvp_fn): the value of fn at xs, and the function of tangents of xs that gives the
-    tangent of out; fn runs once, however often jvp_fn is called.
+    tangent of out; fn runs once, however often jvp_fn is called. GradientArgumentError for another
+    number of tangents.
 
     >>> out, jvp_fn = linearize(lambda x: x * x, 3.0)
     >>> jvp_fn(1.0), jvp_fn(2.0)

@@ -245,6 +245,7 @@ def jvp(fn: Function, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[
     In one pass, which keeps nothing: a primitive moves tangents by its jvp rule (`jvp_rules`), by
     what its class says (`linear`, `elementwise`), else by the gradient of its gradient. `tangents`
     have the structure, shapes and dtypes of `primals`. The tangent of an integer output is None.
+    GradientArgumentError for what is no tuple, and for tuples of unequal lengths.
 
     >>> jvp(lambda x: x * x, (3.0,), (1.0,))[1]
     Tensor(6., shape=(), dtype=float32)
@@ -395,7 +396,7 @@ def hook_gradient(x: Any, fn: Change) -> Any:
 
     The result of fn, if not None, replaces the gradient, and has its shape and dtype. fn is
     made of `ops` and is differentiated with the gradient; in a compiled function it is traced.
-    Nothing happens where no gradient is asked for.
+    Nothing happens where no gradient is asked for. DeclarationError for a fn that cannot be called.
 
     >>> from miniml.grad import grad
     >>> grad(lambda x: hook_gradient(x * x, lambda g: 10.0 * g))(3.0)
@@ -600,6 +601,7 @@ def hvp(fn: Function, xs: Any, vs: Any) -> Any:
     """The Hessian of a scalar fn at xs times vs, without forming the Hessian.
 
     xs, vs: one array or tree each, or tuples of as many as fn has arguments; the result likewise.
+    ShapeError for vs of another structure, GradientArgumentError for no arguments.
 
     >>> hvp(lambda x: ops.sum(x * x * x), np.array([1.0, 2.0]), np.array([1.0, 0.0])).tolist()
     [6.0, 0.0]
@@ -631,6 +633,7 @@ class GradOperation:
     by default the first input's alone, bare. get_by_list: gradients of `weights` as a tuple; with
     get_all, (input gradients, weight gradients). sens_param: the last argument is the output's
     cotangent, of its shape, and is cast to its dtype; by default that is ones.
+    GradientArgumentError for get_by_list without weights.
 
     >>> net = lambda x, y: x * y
     >>> GradOperation(get_all=True)(net)(2.0, 3.0)

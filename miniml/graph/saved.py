@@ -308,7 +308,7 @@ _NODE = ("op", "custom", "attributes", "consts", "in", "out")
 
 
 def load_graph(path: PathLike) -> Graph:
-    """Load a graph that `save_graph` wrote: it can be called, printed and differentiated.
+    """The graph that `save_graph` wrote: it can be called, printed and differentiated.
 
     Its parameters are new, with the saved values. Primitives are found by name, so modules that
     define a user's must be imported before; a Custom needs nothing until it is run. No code in the

@@ -111,7 +111,8 @@ class Classifier(ClassifierMixin, _Network):  # type: ignore[misc]
     """
 
     def fit(self, X: Any, y: Any) -> Classifier:
-        """Train a new network on rows X and their classes y."""
+        """Train a new network on rows X and their classes y, ValueError for one class alone;
+        returns the estimator."""
         x, labels = validate_data(self, X, y, dtype=np.float64)
         check_classification_targets(labels)
         self.classes_, index = np.unique(labels, return_inverse=True)
@@ -146,7 +147,8 @@ class Regressor(RegressorMixin, _Network):  # type: ignore[misc]
     """
 
     def fit(self, X: Any, y: Any) -> Regressor:
-        """Train a new network on rows X and their targets y, numbers or rows of them."""
+        """Train a new network on rows X and their targets y, numbers or rows of them; returns the
+        estimator."""
         x, targets = validate_data(self, X, y, dtype=np.float64, multi_output=True, y_numeric=True)
         self._flat = targets.ndim == 1
         rows = np.asarray(targets, np.float64).reshape(len(x), -1)

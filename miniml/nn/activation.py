@@ -19,7 +19,7 @@ __all__ = [
 
 
 class Identity(Cell):
-    """x itself: a layer that does nothing."""
+    """x itself, of any shape: a layer that does nothing."""
 
     def construct(self, x: Any) -> Any:
         return as_tensor(x)

@@ -49,7 +49,8 @@ class MultiHeadAttention(Cell):
     memory does not grow with T S: `ops.scaled_dot_product_attention`.
 
     in_proj_weight starts Xavier uniform, out_proj as a Dense with bias 0, in_proj_bias with 0.
-    Source: Vaswani et al. 2017, "Attention is all you need".
+    ValueRefusedError for heads that do not divide d, AttributeRefusedError for a rotary that is no
+    cell. Source: Vaswani et al. 2017, "Attention is all you need".
     """
 
     def __init__(
@@ -432,7 +433,7 @@ class LearnedPositions(Cell):
     """x + weight[start : start + T], for x (..., T, d): a learnt row for each position.
 
     weight: (length, d), which starts normal with standard deviation 0.02. Called as
-    `layer(x, start=0)`, start as for SinusoidalPositions; positions from `length` on are refused
+    `layer(x, start=0)`, start as for SinusoidalPositions; ShapeError for positions from `length` on
     (not those of a Tensor on a GPU, where a check would wait for the device).
     Source: Gehring et al. 2017, "Convolutional sequence to sequence learning"; the deviation is
     that of Radford et al. 2019, "Language models are unsupervised multitask learners".
@@ -466,6 +467,7 @@ class RotaryPositions(Cell):
 
     It is for queries and keys alike, after they are cut into heads of d features, as
     MultiHeadAttention(..., rotary=RotaryPositions(d)) does. Called as `layer(x, positions=None)`.
+    ValueRefusedError for an odd d.
     Source: Su et al. 2021, "RoFormer: enhanced transformer with rotary position embedding".
     """
 

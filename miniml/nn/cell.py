@@ -48,9 +48,10 @@ class Cell(Constructed, Guarded):
 
     Parameters and Cells that are assigned as attributes are found by those names, down the tree:
     "conv1.weight", or "0.weight" in a Sequential. Calling a cell runs `construct` with the same
-    arguments and keywords, compiled in GRAPH_MODE. `training` is True until `set_train(False)`.
-    To a type checker a call gives a Tensor, which unpacks into Tensors and can be indexed; where
-    construct returns another tree, `typing.cast` says which.
+    arguments and keywords, compiled in GRAPH_MODE. `training` is True until `set_train(False)`. To
+    a type checker a call gives a Tensor, of any shape, which unpacks into Tensors and can be
+    indexed; where construct returns another tree, `typing.cast` says which. MinimlError for a class
+    without one.
 
     A method `bprop(self, *inputs, out, dout)`, which takes what construct takes, its result and
     the cotangent of that, is the cell's gradient: a tuple with one per input, None for none, as for
@@ -94,7 +95,9 @@ class Cell(Constructed, Guarded):
                 )
 
     def construct(self, *args: Any, **kwargs: Any) -> Any:
-        """Compute the output, in terms of `ops`, child cells and parameters."""
+        """The output, a tree of tensors, in terms of `ops`, child cells and parameters.
+
+        MinimlError where a class defines none."""
         forward = hasattr(type(self), "forward")
         say = "forward is called construct here" if forward else "say what it computes"
         raise MinimlError(
@@ -278,13 +281,13 @@ class Cell(Constructed, Guarded):
         Its result, if not None, replaces them: a tuple, or the one input. This and the
         other two: hooks run in the order of registration until `handle.remove()`. Where the cell
         is compiled they are traced with it, on values that are not known yet, and it is compiled
-        anew when one comes or goes. Copies of a cell have none.
+        anew when one comes or goes. Copies of a cell have none. Returns the handle.
         """
         return hook(self, "forward pre-hook", fn)
 
     def register_forward_hook(self, fn: Callable[..., Any]) -> Handle:
         """Call fn(cell, inputs, output) after construct. Its result, if not None, replaces the
-        output, and has its structure, shapes and dtypes."""
+        output, and has its structure, shapes and dtypes. Returns a handle, as the one above."""
         return hook(self, "forward hook", fn)
 
     def register_backward_hook(self, fn: Callable[..., Any]) -> Handle:
@@ -292,7 +295,7 @@ class Cell(Constructed, Guarded):
 
         grad_inputs: one entry per positional argument, None where no gradient passes. The result of
         fn, if not None, replaces them: a tuple of the same shapes and dtypes.
-        grad_output: has the output's structure.
+        grad_output: has the output's structure. Returns a handle, as the two above.
         """
         return hook(self, "backward hook", fn)
 

@@ -80,7 +80,7 @@ class _Ordered(Generic[Slice]):
 
 
 class Sequential(_Ordered["Sequential"], Cell):
-    """Cells in sequence, each applied to the output of the one before.
+    """Cells in sequence, each applied to the output of the one before, of the shape that it gives.
 
     The cells are the arguments; `net[i]`, `net[i] = cell`, `del net[i]`, `len(net)`, iteration and
     `append` work as on a list; `net[1:]` is a Sequential of the same cells.
@@ -100,7 +100,9 @@ class Sequential(_Ordered["Sequential"], Cell):
 
 
 class CellList(_Ordered["CellList"], Cell):
-    """A list of cells whose parameters are found: "layers.0.weight". It is not called itself."""
+    """A list of cells whose parameters are found: "layers.0.weight". It is not called itself.
+
+    AttributeRefusedError for what is no list of cells."""
 
     def __init__(self, cells: Iterable[Cell] = ()):
         if not isinstance(cells, Iterable):
@@ -110,7 +112,7 @@ class CellList(_Ordered["CellList"], Cell):
         for cell in cells:
             self.append(cell)
 
-    def construct(self, *args: Any, **named: Any) -> Any:
+    def construct(self, *args: Any, **named: Any) -> NoReturn:
         """Refuse the call: its cells are called one by one."""
         _refuse_call(self, 0)
 
@@ -122,7 +124,7 @@ class ParameterList(Cell):
     """A list of parameters that are found: "scales.0". It is not called itself.
 
     The parameters are Parameters or arrays of floats; `list[i]`, `len`, iteration and `append` work
-    as on a list.
+    as on a list. A call is a MinimlError.
     """
 
     def __init__(self, parameters: Iterable[Any] = ()):
@@ -135,7 +137,7 @@ class ParameterList(Cell):
         setattr(self, str(len(self)), made)
         return self
 
-    def construct(self, *args: Any, **named: Any) -> Any:
+    def construct(self, *args: Any, **named: Any) -> NoReturn:
         """Refuse the call: its parameters are used one by one."""
         raise MinimlError("ParameterList is not called itself; use its parameters, as weights[0]")
 
@@ -199,7 +201,7 @@ class CellDict(Cell):
             "and no method of a cell"
         )
 
-    def construct(self, *args: Any, **named: Any) -> Any:
+    def construct(self, *args: Any, **named: Any) -> NoReturn:
         """Refuse the call: its cells are called one by one."""
         _refuse_call(self, next(iter(self), "left"))
 

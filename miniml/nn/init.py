@@ -44,22 +44,24 @@ def ones(target: Target) -> Parameter:
 
 
 def uniform(target: Target, low: float = 0.0, high: float = 1.0) -> Parameter:
-    """Uniform in [low, high)."""
+    """Numbers uniform in [low, high)."""
     return _filled(target, lambda shape: ops.uniform(shape, low, high))
 
 
 def symmetric_uniform(target: Target, bound: float) -> Parameter:
-    """Uniform in [-bound, bound)."""
+    """Numbers uniform in [-bound, bound)."""
     return uniform(target, -bound, bound)
 
 
 def normal(target: Target, std: float = 1.0, *, mean: float = 0.0) -> Parameter:
-    """Normal with this mean and standard deviation."""
+    """Numbers, normal with this mean and standard deviation."""
     return _filled(target, lambda shape: ops.normal(shape, mean, std))
 
 
 def truncated_normal(target: Target, std: float = 1.0, *, mean: float = 0.0) -> Parameter:
-    """mean + std * z, for z standard normal given that |z| <= 2; its own deviation is 0.88 std."""
+    """mean + std * z, for z standard normal given that |z| <= 2; its own deviation is 0.88 std.
+
+    Source: the bounds are those of Keras's TruncatedNormal."""
 
     def draw(shape: Shape) -> Array:
         z = ops.normal(shape).asnumpy()
@@ -73,7 +75,7 @@ def truncated_normal(target: Target, std: float = 1.0, *, mean: float = 0.0) -> 
 def xavier_uniform(
     target: Target, fan_in: int | None = None, fan_out: int | None = None, gain: float = 1.0
 ) -> Parameter:
-    """Uniform in +-gain * sqrt(6 / (fan_in + fan_out)): for tanh and sigmoid.
+    """Numbers uniform in +-gain * sqrt(6 / (fan_in + fan_out)): for tanh and sigmoid.
 
     Source: Glorot, Bengio 2010, "Understanding the difficulty of training deep networks".
     """
@@ -83,14 +85,14 @@ def xavier_uniform(
 def xavier_normal(
     target: Target, fan_in: int | None = None, fan_out: int | None = None, gain: float = 1.0
 ) -> Parameter:
-    """Normal with variance gain^2 * 2 / (fan_in + fan_out), as `xavier_uniform` has."""
+    """Numbers, normal with variance gain^2 * 2 / (fan_in + fan_out), as `xavier_uniform` has."""
     return normal(target, _xavier(target, fan_in, fan_out, gain))
 
 
 def kaiming_uniform(
     target: Target, fan_in: int | None = None, gain: float = math.sqrt(2.0)
 ) -> Parameter:
-    """Uniform in +-gain * sqrt(3 / fan_in), which has variance gain^2 / fan_in.
+    """Numbers uniform in +-gain * sqrt(3 / fan_in), which has variance gain^2 / fan_in.
 
     A layer with such weights and a relu after it (gain sqrt(2)) keeps the scale of its input; with
     the fan out in place of the fan in, that of its gradient. For leaky_relu with slope a the gain
@@ -102,12 +104,12 @@ def kaiming_uniform(
 def kaiming_normal(
     target: Target, fan_in: int | None = None, gain: float = math.sqrt(2.0)
 ) -> Parameter:
-    """Normal with variance gain^2 / fan_in, as `kaiming_uniform` has."""
+    """Numbers, normal with variance gain^2 / fan_in, as `kaiming_uniform` has."""
     return normal(target, _kaiming(target, fan_in, gain))
 
 
 def lecun_uniform(target: Target, fan_in: int | None = None) -> Parameter:
-    """Uniform in +-sqrt(3 / fan_in), which has variance 1 / fan_in: for selu.
+    """Numbers uniform in +-sqrt(3 / fan_in), which has variance 1 / fan_in: for selu.
 
     Source: LeCun, Bottou, Orr, Müller 1998, "Efficient backprop".
     """
@@ -115,7 +117,7 @@ def lecun_uniform(target: Target, fan_in: int | None = None) -> Parameter:
 
 
 def lecun_normal(target: Target, fan_in: int | None = None) -> Parameter:
-    """Normal with variance 1 / fan_in, as `lecun_uniform` has."""
+    """Numbers, normal with variance 1 / fan_in, as `lecun_uniform` has."""
     return kaiming_normal(target, fan_in, 1.0)
 
 

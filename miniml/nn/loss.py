@@ -326,7 +326,8 @@ class SampleWeighted(Cell):
     loss: a loss with reduction="none", or a function that gives the losses (N, ...) of the rows.
     reduction: "mean" is sum(weight * loss) / sum(weight), "sum" or "none". Weights of classes are
     those of rows, too: `class_weights[y]`. Weights for `fit(x, y, sample_weight=weights)` need no
-    such loss; there the mean is over rows.
+    such loss; there the mean is over rows. AttributeRefusedError for a loss with another reduction,
+    ShapeError for losses that are not of rows, or weights that are not (N,).
 
     >>> loss = SampleWeighted(MSELoss(reduction="none"))
     >>> loss(np.float32([1.0, 2.0]), np.float32([0.0, 0.0]), np.float32([3.0, 1.0])).item()

@@ -182,7 +182,8 @@ class GroupNorm(Cell):
 
     mean and variance are those of each sample's groups of num_channels / num_groups adjacent
     channels; weight (all 1) and bias (all 0) are of each channel. With a group for each
-    channel it is instance normalization.
+    channel it is instance normalization. ValueRefusedError for num_groups that do not divide
+    num_channels.
     Source: Wu, He 2018, "Group normalization".
     """
 

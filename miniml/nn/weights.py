@@ -104,7 +104,8 @@ def stack_weights(nets: Sequence[Cell]) -> dict[str, Tensor]:
     """The parameters of networks of one kind by path, each stacked along a new first axis.
 
     With `functional_call` under `ml.vmap` they are an ensemble, whose networks are computed at
-    once. ShapeError for networks whose parameters differ in path, shape or dtype.
+    once. ShapeError for networks whose parameters differ in path, shape or dtype;
+    AttributeRefusedError for what is no list of Cells.
 
     >>> import miniml as ml
     >>> import numpy as np
@@ -256,10 +257,11 @@ def torch_state(cell: Cell) -> dict[str, Array]:
     """The weights of `cell` as the state_dict of the same PyTorch layers: copies by name, so that
     `load_torch_state(cell, torch_state(cell))` changes nothing.
 
-    The weight of a Dense is (out, in) there; a batch norm also has num_batches_tracked, 0. Weights
-    that layers share stand under each of their names. In PyTorch, `module.load_state_dict({name:
-    torch.from_numpy(array) for name, array in state.items()})`; arrays of bfloat16, which NumPy
-    does not know, go as `array.astype(np.float32)`.
+    The weight of a Dense is of shape (out, in) there; a batch norm also has num_batches_tracked, 0.
+    Weights that layers share stand under each of their names. In PyTorch,
+    `module.load_state_dict({name: torch.from_numpy(array) for name, array in state.items()})`;
+    arrays of bfloat16, which NumPy does not know, go as `array.astype(np.float32)`. CheckpointError
+    for what is no Cell.
 
     >>> from miniml import nn
     >>> {name: array.shape for name, array in torch_state(nn.Dense(2, 3)).items()}

@@ -163,7 +163,7 @@ class Node:
 
     def learned(self, attribute: str, shape: Sequence[int]) -> Any:
         """The numbers of an attribute that stand for weights, as an array of this shape, or as a
-        Parameter where those of Constant nodes become Parameters."""
+        Parameter where those of Constant nodes become Parameters. OnnxError for another number."""
         numbers = np.array(getattr(self.parameters, attribute), np.float32)
         if numbers.size != prod(shape):
             raise OnnxError(f"has {numbers.size} {attribute}; it takes {prod(shape)}")

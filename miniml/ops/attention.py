@@ -345,7 +345,8 @@ def rotary_embedding(
     The product of two vectors turned in this way depends on the distance of their positions alone.
     Pair i is features i and i + d / 2, or, with interleaved, 2 i and 2 i + 1, as in the paper; in
     the weights that make x this is a permutation. positions: integers that broadcast to (..., T),
-    by default 0 to T - 1; as a tensor they are taken in float32, exact below 2^24.
+    by default 0 to T - 1; as a tensor they are taken in float32, exact below 2^24. ShapeError for
+    an odd d, DTypeError for an x that is no float.
     Source: Su et al. 2021, "RoFormer: enhanced transformer with rotary position embedding".
 
     >>> rotary_embedding([[1.0, 0.0], [1.0, 0.0]]).tolist()

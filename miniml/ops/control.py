@@ -52,7 +52,7 @@ Step = Callable[[Tree, Tree], Tree]
 
 
 class Assign(Primitive):
-    """Make `value` the parameter's data, for everything that reads it later; returns the value.
+    """Make `value`, of its shape, the parameter's data for all that read it later; returns it.
 
     Shapes and dtypes must be equal: a parameter keeps both.
     """
@@ -78,7 +78,7 @@ class Assign(Primitive):
 
 
 def assign(parameter: Any, value: Any) -> Tensor:
-    """Make `value` the parameter's data, for everything that reads it later; returns the value.
+    """Make `value`, of its shape, the parameter's data for all that read it later; returns it.
 
     Shapes and dtypes must be equal: a parameter keeps both. ImmutableError for a tensor that is
     no Parameter.
@@ -115,7 +115,7 @@ class Barrier(Primitive):
 
 
 def barrier(x: Any, after: Any) -> Tensor:
-    """x itself, in a graph as a new value that exists only once `after` does; both are floats."""
+    """x itself, of any shape, in a graph as a value that exists only once `after` does; floats."""
     return Barrier()(x, after)
 
 
@@ -187,7 +187,8 @@ def cond(
     pred: a bool tensor of one element, or a Python bool, else DTypeError. operands and results are
     trees of tensors. Where pred is known, eagerly that is, the branch is called as it is. In a
     graph both are traced, and return equal structures, shapes and dtypes; they may use values from
-    outside, but not assign parameters; and both draw equally many random numbers or none.
+    outside, but not assign parameters; and both draw equally many random numbers or none:
+    ShapeError for other structures, GraphError for other draws.
 
     >>> cond(True, lambda x: x + 1.0, lambda x: x * 2.0, 5.0)
     Tensor(6., shape=(), dtype=float32)

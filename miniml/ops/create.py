@@ -194,7 +194,7 @@ def ones_like(x: Any, dtype: object = None) -> Tensor:
 def arange(start: Any, stop: Any = None, step: Any = 1, dtype: object = None) -> Tensor:
     """start, start + step, ... up to `stop`, which is left out; arange(n) is 0, 1, ..., n - 1.
 
-    By default int64 for whole numbers given as ints, else float32, computed in float64.
+    A vector. By default int64 for whole numbers given as ints, else float32, computed in float64.
     """
     first, last = (0, start) if stop is None else (start, stop)
     first, last, step = (_item("arange", n) for n in (first, last, step))
@@ -215,7 +215,8 @@ def _item(name: str, value: Any) -> Any:
 def linspace(start: float, stop: float, num: int = 50, dtype: object = float) -> Tensor:
     """`num` numbers at equal distances, from `start` to `stop`, both included; float32 by default.
 
-    Computed in float64. DTypeError for an integer dtype unless all of them are whole.
+    A vector (num,), computed in float64. DTypeError for an integer dtype unless all of them are
+    whole.
     """
     first, last = (_item("linspace", n) for n in (start, stop))
     return Linspace(first, last, num, as_dtype(dtype))()

@@ -379,8 +379,8 @@ def matrix_norm(a: Any, ord: str | float = "fro", keepdims: bool = False) -> Ten
 
 @composition
 def cond_number(a: Any, ord: str | float = 2) -> Tensor:
-    """Condition number, by which a linear system may magnify relative errors: |a| |inv(a)| in the
-    norm `ord` of `matrix_norm`; for 2, the ratio of the largest to the smallest singular value.
+    """The condition number, by which a linear system may magnify relative errors: |a| |inv(a)| in
+    the norm `ord` of `matrix_norm`; for 2, the ratio of the largest to the smallest singular value.
 
     a (..., n, n), for 2 and -2 also (..., m, n); shape (...). Infinite where a is singular; NaN
     where it has NaN or infinity. NumPy's and PyTorch's linalg.cond.
@@ -448,7 +448,7 @@ def expm(a: Any) -> Tensor:
     Pade approximant of a / 2^s, squared s times, with s for each matrix so that the approximant is
     exact to rounding (Higham 2005, "The scaling and squaring method for the matrix exponential
     revisited"). Gradients of any order pass. NaN for a matrix with NaN or infinity, or with a
-    1-norm above 4e12.
+    1-norm above 4e12. DTypeError for floats of 16 bits.
 
     >>> expm([[0.0, 1.0], [0.0, 0.0]]).tolist()
     [[1.0, 1.0], [0.0, 1.0]]

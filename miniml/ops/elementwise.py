@@ -532,17 +532,17 @@ _FINITE = "nan_max(x, T(-3.4028234663852886e38))"
 _TANH_ARGUMENT = f"(x * x * T(0.044715) + T(1)) * {_FINITE} * T(-1.5957691216057308)"
 
 class Erf(WideUnary):
-    """The error function, 2 / sqrt(pi) times the integral of exp(-t^2) over [0, x]."""
+    """The error function, 2 / sqrt(pi) times the integral of exp(-t^2) over [0, x] (DLMF 7.2.1)."""
     expression, onnx = "erf(x)", ("Erf", 9)
     def bprop(self, x: Any, out: Any, dout: Any) -> Any: return (dout * _bell(x),)
 
 class Erfc(WideUnary):
-    """1 - erf(x), accurate where erf(x) is near 1."""
+    """1 - erf(x), accurate where erf(x) is near 1 (DLMF 7.2.2)."""
     expression = "erfc(x)"
     def bprop(self, x: Any, out: Any, dout: Any) -> Any: return (-dout * _bell(x),)
 
 class ErfInv(WideUnary):
-    """The y with erf(y) = x: infinite at -1 and 1, NaN beyond."""
+    """The y with erf(y) = x: infinite at -1 and 1, NaN beyond (DLMF 7.17.1)."""
     expression = "erfinv(x)"
     def bprop(self, x: Any, out: Any, dout: Any) -> Any: return (dout / _bell(out),)
 
@@ -559,12 +559,12 @@ class NormalCDF(WideUnary):
     def bprop(self, x: Any, out: Any, dout: Any) -> Any: return (dout * _normal_density(x),)
 
 class Sigmoid(FloatUnary):
-    """1 / (1 + exp(-x)), accurate at both ends."""
+    """1 / (1 + exp(-x)), accurate at both ends: the logistic function (Verhulst 1845)."""
     expression, onnx = "T(1) / (T(1) + exp(-x))", ("Sigmoid", 6)
     def bprop(self, x: Any, out: Any, dout: Any) -> Any: return (dout * (out * (1 - out)),)
 
 class Softplus(WideUnary):
-    """log(1 + exp(x)), without overflow."""
+    """log(1 + exp(x)), without overflow (Dugas et al. 2001)."""
     expression, onnx = "nan_max(x, T(0)) + log1p(exp(-fabs(x)))", ("Softplus", 1)
     def bprop(self, x: Any, out: Any, dout: Any) -> Any: return (dout * sigmoid(x),)
 
@@ -592,7 +592,7 @@ class ReLUGrad(FloatBinary):
         return None, relu_grad(x, ddout)
 
 class LeakyReLU(FloatUnary):
-    """x where x > 0, slope * x elsewhere."""
+    """x where x > 0, slope * x elsewhere (Maas, Hannun, Ng 2013)."""
     slope: float = 0.01
     expression = "x > T(0) ? x : slope == 0 && !is_nan(x) ? T(0) : T(slope) * x"
     def bprop(self, x: Any, out: Any, dout: Any) -> Any:
@@ -665,7 +665,7 @@ relu, relu_grad = ReLU(), ReLUGrad()
 
 
 def leaky_relu(x: Any, slope: float = 0.01) -> Tensor:
-    """x where x > 0, slope * x elsewhere."""
+    """x where x > 0, slope * x elsewhere (Maas, Hannun, Ng 2013)."""
     return LeakyReLU(slope)(x)
 
 

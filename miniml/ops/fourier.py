@@ -60,7 +60,7 @@ def complex(re: Any, im: Any = 0.0) -> Tensor:
 
 
 def real(x: Any) -> Tensor:
-    """The real part; a real tensor is its own.
+    """The real part of each element; a real tensor is its own.
 
     >>> real([1 + 2j, 3j]).tolist()
     [1.0, 0.0]
@@ -69,7 +69,7 @@ def real(x: Any) -> Tensor:
 
 
 def imag(x: Any) -> Tensor:
-    """The imaginary part; zeros for a real tensor.
+    """The imaginary part of each element; zeros for a real tensor.
 
     >>> imag([1 + 2j, 3j]).tolist()
     [2.0, 3.0]
@@ -78,7 +78,7 @@ def imag(x: Any) -> Tensor:
 
 
 def conj(x: Any) -> Tensor:
-    """The complex conjugate, re - i im; a real tensor is its own.
+    """The complex conjugate of each element, re - i im; a real tensor is its own.
 
     >>> conj([1 + 2j, 3j]).tolist()
     [(1-2j), -3j]
@@ -90,7 +90,7 @@ def conj(x: Any) -> Tensor:
 def angle(x: Any) -> Tensor:
     """The argument of complex numbers in (-pi, pi], atan2(imag, real); pi for negative real ones.
 
-    Integers are cast to float32. The gradient at 0 is NaN, as it does not exist.
+    Of the shape of x; integers are cast to float32. The gradient at 0 is NaN, as it does not exist.
 
     >>> angle([1j, -2.0]).tolist()
     [1.5707963705062866, 3.1415927410125732]
@@ -276,7 +276,8 @@ def ifft(x: Any, n: int | None = None, axis: int = -1, norm: str = "backward") -
 def rfft(x: Any, n: int | None = None, axis: int = -1, norm: str = "backward") -> Tensor:
     """The n // 2 + 1 first numbers of `fft` of a real x; the others are their conjugates.
 
-    Arguments, dtypes and errors are as for `fft`; DTypeError for a complex x.
+    That axis has so many; arguments, dtypes and errors are as for `fft`; DTypeError for a complex
+    x.
 
     >>> rfft([1.0, 2.0, 3.0, 4.0]).tolist()
     [(10+0j), (-2+2j), (-2+0j)]
@@ -309,7 +310,7 @@ def fft2(x: Any, s: Any = None, axes: Any = (-2, -1), norm: str = "backward") ->
 
 @composition
 def ifft2(x: Any, s: Any = None, axes: Any = (-2, -1), norm: str = "backward") -> Tensor:
-    """The inverse of `fft2`."""
+    """The inverse of `fft2`, of the shape that it has."""
     return _whole("ifft2", IFFT, x, s, _two("ifft2", axes), norm)
 
 
@@ -334,7 +335,7 @@ def fftn(x: Any, s: Any = None, axes: Any = None, norm: str = "backward") -> Ten
 
 @composition
 def ifftn(x: Any, s: Any = None, axes: Any = None, norm: str = "backward") -> Tensor:
-    """The inverse of `fftn`."""
+    """The inverse of `fftn`, of the shape that it has."""
     return _whole("ifftn", IFFT, x, s, axes, norm)
 
 
@@ -468,7 +469,7 @@ def fftshift(x: Any, axes: Any = None) -> Tensor:
 
 @composition
 def ifftshift(x: Any, axes: Any = None) -> Tensor:
-    """The inverse of `fftshift`."""
+    """The inverse of `fftshift`: the same elements in their old places."""
     return _shifted("ifftshift", x, axes, lambda n: -(n // 2))
 
 

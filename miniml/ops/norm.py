@@ -53,13 +53,15 @@ class LogSoftmax(Distribution):
 
 @composition
 def softmax(x: Any, axis: int = -1) -> Tensor:
-    """exp(x) / sum(exp(x)) along `axis`: positive numbers whose sum is 1."""
+    """exp(x) / sum(exp(x)) along `axis`: positive numbers whose sum is 1 (Bridle 1990)."""
     return Softmax(axis)(x)
 
 
 @composition
 def log_softmax(x: Any, axis: int = -1) -> Tensor:
-    """The logarithm of softmax along `axis`, exact where softmax itself is 0 or 1 to rounding."""
+    """The logarithm of softmax along `axis`, exact where softmax itself is 0 or 1 to rounding.
+
+    Source: Bridle 1990, as for softmax."""
     return LogSoftmax(axis)(x)
 
 
@@ -174,8 +176,8 @@ def group_norm(
     gamma and beta: (C,), by default 1 and 0. Floats of 16 bits are computed in float32. ShapeError
     where num_groups does not divide C. Source: Wu, He 2018, "Group normalization".
 
-    >>> group_norm([[1.0, 3.0, 5.0, 5.0]], 2, eps=0.0).tolist()
-    [[-1.0, 1.0, nan, nan]]
+    >>> group_norm([[1.0, 3.0, 5.0, 9.0]], 2, eps=0.0).tolist()
+    [[-1.0, 1.0, -1.0, 1.0]]
     """
     shape = shape_of(x)
     count = integer("group_norm", "num_groups", num_groups)
@@ -195,7 +197,8 @@ def instance_norm(x: Any, gamma: Any = None, beta: Any = None, eps: float = 1e-5
     """(x - mean) / sqrt(var + eps) * gamma + beta, over each channel of each sample.
 
     x: (N, C, ...) floats; mean and variance (the biased one) are over all axes but the first two.
-    gamma and beta: (C,), by default 1 and 0. It is `group_norm` with C groups.
+    gamma and beta: (C,), by default 1 and 0. It is `group_norm` with C groups. ShapeError for an
+    x of fewer axes.
     Source: Ulyanov, Vedaldi, Lempitsky 2016, "Instance normalization".
     """
     shape = shape_of(x)
@@ -209,7 +212,8 @@ def rms_norm(x: Any, gamma: Any, eps: float = 2.0**-23) -> Tensor:
     """x / sqrt(mean(x^2) + eps) * gamma, the mean over the last axes of x, those that gamma has.
 
     Floats of 16 bits are computed in float32. eps is by default the distance of 1 to the next
-    float32. Source: Zhang, Sennrich 2019, "Root mean square layer normalization".
+    float32. ShapeError for a gamma of no last axes of x. Source: Zhang, Sennrich 2019, "Root mean
+    square layer normalization".
 
     >>> rms_norm([3.0, -3.0], [1.0, 2.0]).tolist()
     [1.0, -2.0]

@@ -384,7 +384,8 @@ def randint(
     """Independent draws low + floor((high - low) * u), u uniform in [0, 1): integers below high.
 
     low, high: ints that an integer `dtype` holds (high less 1), low < high, at most 2^53 apart.
-    The probability of each differs from 1 / (high - low) by less than 2^-53.
+    The probability of each differs from 1 / (high - low) by less than 2^-53. DTypeError for a dtype
+    that is no integer or cannot hold them, AttributeRefusedError for other ends.
 
     >>> draws = randint((100,), -3, 4)
     >>> -3 <= draws.min().item() <= draws.max().item() < 4
@@ -517,6 +518,7 @@ def categorical(logits: Any, shape: int | Shape = (), generator: Stream | None =
     output has `shape`, then that of logits without n. It is argmax(logits + gumbel noise).
     OutOfRangeError when a row has a NaN, inf or nothing but -inf; in a compiled
     function the message is that of gather, with the index n; on a GPU the draw is 0 instead.
+    ShapeError for logits without an axis, or with none in it.
     Source: Gumbel (1954); Maddison, Tarlow, Minka, "A* sampling" (2014).
 
     >>> categorical([0.0, -float("inf")], (3,)).tolist()

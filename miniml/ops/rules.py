@@ -113,7 +113,7 @@ def along(axis: str) -> Rule:
 
 def promote(self: Primitive, /, *dtypes: DType) -> DType:
     """The common dtype of the tensors, which reach the kernel as they are; with `promote = True` in
-    the class they would be cast to it first."""
+    the class they would be cast to it first. DTypeError where there is none."""
     try:
         return common(*_tensors(self, dtypes))
     except DTypeError as error:

@@ -205,6 +205,8 @@ def reshape(x: Any, shape: int | Shape) -> Tensor:
 def flatten(x: Any, start_dim: int = 0, end_dim: int = -1) -> Tensor:
     """x with the axes start_dim to end_dim, both included, as one; by default all of them.
 
+    ShapeError where start_dim is behind end_dim.
+
     >>> flatten([[[1, 2], [3, 4]]], 1).tolist()
     [[1, 2, 3, 4]]
     """
@@ -240,7 +242,9 @@ swap_axes = swapaxes
 
 @composition
 def moveaxis(x: Any, source: int | tuple[int, ...], destination: int | tuple[int, ...]) -> Tensor:
-    """x with the axes `source` moved to the positions `destination`; the others keep order."""
+    """x with the axes `source` moved to the positions `destination`; the others keep order.
+
+    ShapeError unless there is a position for each."""
     ndim = len(shape_of(x))
     sources, targets = _ordered_axes(source, ndim), _ordered_axes(destination, ndim)
     if len(sources) != len(targets):
@@ -305,7 +309,7 @@ def flip(x: Any, axis: Axes = None) -> Tensor:
 def tile(x: Any, reps: int | tuple[int, ...]) -> Tensor:
     """x repeated `reps[i]` times along axis i, as np.tile does.
 
-    The shorter of shape and reps gets ones in front.
+    The shorter of shape and reps gets ones in front. ShapeError for a number below 0.
     """
     counts = as_shape(reps, "tile")
     if any(n < 0 for n in counts):
@@ -496,7 +500,9 @@ def sliced_shape(name: str, x: Shape, begin: Shape, end: Shape, strides: Shape) 
 
 @composition
 def concat(xs: Any, axis: int = 0) -> Tensor:
-    """The tensors `xs` one after the other along `axis`, promoted to one dtype."""
+    """The tensors `xs` one after the other along `axis`, promoted to one dtype.
+
+    ArityError for tensors that are not in a list or tuple."""
     if hasattr(axis, "shape") or not hasattr(xs, "__iter__") or isinstance(xs, type):
         raise ArityError("Concat takes its tensors in one list; write ops.concat([x, y], axis=0)")
     return Concat(freeze(axis, "Concat", "axis"))(*xs)
@@ -504,7 +510,9 @@ def concat(xs: Any, axis: int = 0) -> Tensor:
 
 @composition
 def stack(xs: Any, axis: int = 0) -> Tensor:
-    """Tensors of one shape joined along a new axis, which is `axis` of the result."""
+    """Tensors of one shape joined along a new axis, which is `axis` of the result.
+
+    ShapeError for several shapes; ArityError for tensors that are not in a list or tuple."""
     if not hasattr(xs, "__iter__") or isinstance(xs, type):
         raise ArityError("stack takes its tensors in one list; write ops.stack([x, y], axis=0)")
     parts = list(xs)
@@ -529,7 +537,8 @@ def slice(
     x: Any, begin: int | Ends, end: int | Ends | None = None, strides: int | Ends | None = None
 ) -> Tensor:
     """x[begin[0]:end[0]:strides[0], begin[1]:..., ...], with Python's meaning of None, negative
-    numbers and ends that lie outside; axes that are not named are taken whole."""
+    numbers and ends that lie outside; axes that are not named are taken whole. ShapeError for a
+    stride of 0."""
     shape = shape_of(x)
     given = [_per_axis(ends, len(shape)) for ends in (begin, end, strides)]
     triples = []

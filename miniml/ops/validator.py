@@ -36,7 +36,7 @@ from ..core.options import brief
 from . import checks
 from .shape import permutation
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 
 
 class Rel(Enum):
@@ -65,8 +65,8 @@ _KINDS: dict[type, tuple[str, tuple[type, ...]]] = {
 
 
 def _checked(
-    value: T, kind: type, rel: Rel | None, bounds: Sequence[Any], name: str | None, who: str | None
-) -> T:
+    value: _T, kind: type, rel: Rel | None, bounds: Sequence[Any], name: str | None, who: str | None
+) -> _T:
     """The value, if it is of the kind and in the relation to the bounds."""
     words, kinds = _KINDS[kind]
     if rel is not None:
@@ -101,45 +101,45 @@ def _relation(rel: Any, who: str | None) -> Rel:
 
 
 def check_int(
-    arg_value: T, value: int, rel: Rel, arg_name: str | None = None, prim_name: str | None = None
-) -> T:
+    arg_value: _T, value: int, rel: Rel, arg_name: str | None = None, prim_name: str | None = None
+) -> _T:
     """`arg_value`, an int (not a bool) in the relation `rel` to `value`."""
     return _checked(arg_value, int, rel, (value,), arg_name, prim_name)
 
 
 def check_integer(
-    arg_name: str, arg_value: T, value: int, rel: Rel, prim_name: str | None = None
-) -> T:
+    arg_name: str, arg_value: _T, value: int, rel: Rel, prim_name: str | None = None
+) -> _T:
     """The older spelling of `check_int`."""
     return _checked(arg_value, int, rel, (value,), arg_name, prim_name)
 
 
 def check_int_range(
-    arg_value: T,
+    arg_value: _T,
     lower_limit: int,
     upper_limit: int,
     rel: Rel,
     arg_name: str | None = None,
     prim_name: str | None = None,
-) -> T:
+) -> _T:
     """`arg_value`, an int in the range that `rel`, an INC_ relation, makes of the limits."""
     return _checked(arg_value, int, rel, (lower_limit, upper_limit), arg_name, prim_name)
 
 
 def check_float_range(
-    arg_value: T,
+    arg_value: _T,
     lower_limit: float,
     upper_limit: float,
     rel: Rel,
     arg_name: str | None = None,
     prim_name: str | None = None,
-) -> T:
+) -> _T:
     """`arg_value`, a float in the range that `rel`, an INC_ relation, makes of the limits."""
     return _checked(arg_value, float, rel, (lower_limit, upper_limit), arg_name, prim_name)
 
 
 def _signed(kind: type, rel: Rel) -> Callable[..., Any]:
-    def check(arg_value: T, arg_name: str | None = None, prim_name: str | None = None) -> T:
+    def check(arg_value: _T, arg_name: str | None = None, prim_name: str | None = None) -> _T:
         return _checked(arg_value, kind, rel, (0,), arg_name, prim_name)
 
     check.__doc__ = f"`arg_value`, {_KINDS[kind][0]} {rel.value[0].format(0)}."
@@ -155,25 +155,26 @@ check_non_negative_float = _signed(float, Rel.GE)
 # Other values.
 
 
-def check_bool(arg_value: T, arg_name: str | None = None, prim_name: str | None = None) -> T:
+def check_bool(arg_value: _T, arg_name: str | None = None, prim_name: str | None = None) -> _T:
     """`arg_value`, a bool."""
     return _checked(arg_value, bool, None, (), arg_name, prim_name)
 
 
 def check_string(
-    arg_value: T,
+    arg_value: _T,
     valid_values: Collection[str],
     arg_name: str | None = None,
     prim_name: str | None = None,
-) -> T:
+) -> _T:
     """`arg_value`, one of these strings."""
     return _checked(arg_value, str, Rel.IN, (list(valid_values),), arg_name, prim_name)
 
 
 def check_value_type(
-    arg_name: str, arg_value: T, valid_types: type | Sequence[type], prim_name: str | None = None
-) -> T:
-    """`arg_value`, an instance of one of the types; a bool is an instance of bool only."""
+    arg_name: str, arg_value: _T, valid_types: type | Sequence[type], prim_name: str | None = None
+) -> _T:
+    """`arg_value`, an instance of one of the types, else AttributeRefusedError; a bool is an
+    instance of bool only."""
     types = _several(valid_types)
     if not isinstance(arg_value, types) or (isinstance(arg_value, bool) and bool not in types):
         raise AttributeRefusedError(
@@ -186,7 +187,7 @@ def check_subclass(
     arg_name: str, type_: Any, template_types: Any, prim_name: str | None = None
 ) -> Any:
     """`type_`, a class or a dtype, that is one of the classes and dtypes or derived from one, as
-    float32 is from np.floating."""
+    float32 is from np.floating, else AttributeRefusedError."""
     types = tuple(map(_class, _several(template_types)))
     found = _class(type_)
     if not isinstance(found, type) or not issubclass(found, types):
@@ -198,8 +199,9 @@ def check_subclass(
     return type_
 
 
-def check_const_input(arg_name: str, arg_value: T, prim_name: str | None = None) -> T:
-    """The value of an input that must be known when the call is made; None means that it is not."""
+def check_const_input(arg_name: str, arg_value: _T, prim_name: str | None = None) -> _T:
+    """The value of an input that must be known when the call is made, or ConstInputError for
+    None."""
     if arg_value is None:
         raise ConstInputError(
             f"{_who(prim_name)} got {arg_name}=None; expected a constant; name it in the class, as "
@@ -222,7 +224,7 @@ def check_tensor_dtype_valid(
 def check_tensors_dtypes_same_and_valid(
     args: Mapping[str, DType], valid_dtypes: Any, prim_name: str | None = None
 ) -> None:
-    """Dtypes of tensors, by name: all the same, and one of these."""
+    """Dtypes of tensors, by name: all the same, and one of these, else DTypeError."""
     valid = [as_dtype(d) for d in _several(valid_dtypes)]
     if len(set(args.values())) != 1 or not set(args.values()) <= set(valid):
         got = " and ".join(f"{name}: {dtype}" for name, dtype in args.items())
@@ -262,7 +264,7 @@ def check_transpose_axis(
 def check_reduce_shape(
     ori_shape: Shape, shape: Shape, axis: checks.Axes, prim_name: str | None = None
 ) -> Shape:
-    """`shape`, if it is that of `ori_shape` reduced along `axis`."""
+    """`shape`, if it is that of `ori_shape` reduced along `axis`, else ShapeError."""
     expected = checks.reduced_shape(_who(prim_name), tuple(ori_shape), axis, keepdims=False)
     if tuple(shape) != expected:
         raise ShapeError(

@@ -61,7 +61,8 @@ class LBFGS(Optimizer):
         self.keep("scale", np.ones((), self._dtype))
 
     def new_values(self, grads: Sequence[Tensor]) -> tuple[list[Tensor], dict[str, Tensor]]:
-        """The rule, on all parameters as one vector."""
+        """The rule, on all parameters as one vector; MinimlError for a line search without the
+        loss."""
         if self.line_search:
             raise MinimlError(
                 "LBFGS with line_search got gradients alone, and needs the loss; give it itself, "

@@ -73,7 +73,7 @@ class Optimizer(Constructed, Guarded):
         self._slots: list[list[str]] = []
 
     def new_values(self, grads: Sequence[Tensor]) -> tuple[list[Tensor], dict[str, Tensor]]:
-        """New values of the params, in order, and of the state, by name: `rule` for each."""
+        """The new values of the params, in order, and of the state, by name: `rule` for each."""
         state = self._advanced()
         lr = state.get("lr", self._lr)
         t = ops.cast(state["step"], float64) if "step" in state else None
@@ -93,7 +93,8 @@ class Optimizer(Constructed, Guarded):
         self, w: Tensor, g: Tensor, lr: Tensor, scalars: Sequence[Tensor], old: Sequence[Tensor]
     ) -> tuple[Tensor, tuple[Tensor, ...]]:
         """The new value of a parameter w with gradient g, and of its slots, whose values are
-        `old`, in the order in which they were made; all in one dtype, that of the update."""
+        `old`, in the order in which they were made; all in one dtype, that of the update.
+        MinimlError in a class that defines none."""
         raise MinimlError(f"{type(self).__name__} defines no rule; say how it updates a parameter")
 
     def scalars(self, lr: Tensor, t: Tensor | None) -> tuple[Tensor, ...]:
@@ -152,7 +153,7 @@ class Optimizer(Constructed, Guarded):
     def kept(
         self, where: Tensor, values: Sequence[Tensor], state: dict[str, Tensor]
     ) -> tuple[list[Tensor], dict[str, Tensor]]:
-        """New values of params and state where a bool is True, else the present ones."""
+        """The new values of params and state where a bool is True, else the present ones."""
         new = [ops.where(where, v, p) for v, p in zip(values, self.params, strict=True)]
         return new, {name: ops.where(where, v, self._state[name]) for name, v in state.items()}
 
@@ -223,7 +224,7 @@ class Optimizer(Constructed, Guarded):
         return signature != self.signature
 
     def keep(self, name: str, value: Any) -> Parameter:
-        """Make a piece of state."""
+        """Make a piece of state, and return it; MinimlError where there is one of this name."""
         if name in self._state:
             raise MinimlError(
                 f"{type(self).__name__} has a piece of state {name!r} already, its own or of an "
@@ -273,7 +274,8 @@ def in_dtype(value: Tensor, dtype: DType) -> Tensor:
 class SGD(Optimizer):
     """w - lr * g; with momentum, w - lr * v where v becomes momentum * v + g.
 
-    weight_decay: g is first g + weight_decay * w. nesterov: w - lr * (g + momentum * v) instead.
+    weight_decay: g is first g + weight_decay * w. nesterov: w - lr * (g + momentum * v) instead,
+    ValueRefusedError for it without momentum.
     Source: Sutskever, Martens, Dahl, Hinton 2013, in the form without (1 - momentum).
     """
 
@@ -336,7 +338,8 @@ class Adam(Optimizer):
             self.slots("largest_square_sum")
 
     def scalars(self, lr: Tensor, t: Tensor | None) -> tuple[Tensor, ...]:
-        """Scale and shift of the step, in float64: 1 - 0.999 has only four digits in float32."""
+        """The scale and the shift of the step, in float64: 1 - 0.999 has only four digits in
+        float32."""
         b1, b2 = self.betas
         root = ops.sqrt(ops.div(1.0 - b2, ops.sub(1.0, ops.pow(b2, t))))
         rate = ops.mul(lr, ops.div(1.0 - b1, ops.sub(1.0, ops.pow(b1, t))))

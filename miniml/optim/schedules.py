@@ -62,8 +62,8 @@ def _cosine(lr: float, steps: float, end: float, step: Any) -> Tensor:
 
 @hides_frames
 def polynomial(lr: float, steps: int, power: float = 1.0, end: float = 0.0) -> Schedule:
-    """end + (lr - end) * (1 - step / steps)^power: linear decay by default. With end 0
-    it is PyTorch's PolynomialLR.
+    """end + (lr - end) * (1 - step / steps)^power: linear decay by default; with end 0,
+    as PyTorch's PolynomialLR.
 
     >>> [round(float(polynomial(0.1, steps=100)(step)), 6) for step in (0, 50, 100, 200)]
     [0.1, 0.05, 0.0, 0.0]
@@ -105,8 +105,8 @@ def one_cycle(
     div_factor: float = 25.0,
     final_div_factor: float = 1e4,
 ) -> Schedule:
-    """Half a cosine from lr / div_factor up to lr, at step pct_start * steps - 1, and another down
-    to lr / div_factor / final_div_factor, at step steps - 1.
+    """A rate along half a cosine from lr / div_factor up to lr, at step pct_start * steps - 1, and
+    another down to lr / div_factor / final_div_factor, at step steps - 1.
 
     Source: Smith, Topin 2017, "Super-convergence", with PyTorch's OneCycleLR for the formula.
     ValueRefusedError unless pct_start * steps > 1 and 0 < pct_start < 1.
@@ -193,7 +193,8 @@ def _cyclic(low: float, high: float, up: int, down: int, factor: float, step: An
 @hides_frames
 def chained(schedules: Sequence[float | Schedule], milestones: Sequence[int]) -> Schedule:
     """The first schedule up to the first milestone, a number of updates, then the next one from
-    its beginning, and so on, as PyTorch's SequentialLR. A number stays.
+    its beginning, and so on, as PyTorch's SequentialLR. A number stays. ValueRefusedError unless
+    there is one milestone fewer than schedules, each larger than the one before.
 
     >>> rate = chained([0.1, cosine(0.1, steps=10), 0.001], milestones=[5, 15])
     >>> [round(float(rate(step)), 6) for step in (0, 5, 10, 15)]
@@ -274,7 +275,8 @@ class OnPlateau(Cell):
         return self.rate
 
     def update(self, metric: Any) -> None:
-        """Take a metric, a number or a Tensor of shape (), inside a compiled step or outside."""
+        """Take a metric, a number or a Tensor of shape (), inside a compiled step or outside;
+        MinimlError for several numbers."""
         if np.shape(metric) != ():
             raise MinimlError(
                 f"OnPlateau got a metric of shape {np.shape(metric)}; expected one number"

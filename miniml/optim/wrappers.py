@@ -86,7 +86,7 @@ class Groups(Wrapper):
 
     @property
     def lr(self) -> Parameter:
-        """Refused: each group has its own."""
+        """Refused with a MinimlError, gives nothing: each group has its own."""
         raise MinimlError("Groups has a learning rate for each group; read and set groups[0].lr")
 
     @lr.setter
@@ -163,7 +163,7 @@ class Averaging(Wrapper):
     @contextmanager
     def averaged(self) -> Iterator[None]:
         """A block in which the parameters have the values of the averages; after it, whatever
-        happened in it, they have their old values."""
+        happened in it, they have their old values. GraphError inside a compiled step."""
         if not computes_at_once():
             who = type(self).__name__
             raise GraphError(f"{who}.averaged cannot happen inside a compiled step; do it outside")
@@ -291,7 +291,7 @@ class LossScale(Cell):
 
 
 def clip_by_global_norm(grads: Sequence[Tensor], clip: float) -> tuple[Tensor, ...]:
-    """The gradients times min(1, clip / norm), where norm is the 2-norm of all of them together.
+    """The gradients, of their shapes, times min(1, clip / norm), norm the 2-norm of all together.
 
     Those of 16 bits are summed and scaled in float32. Gradients within the limit keep their bits;
     with a NaN or an infinity among them all become NaN or 0. A norm beyond the range of its dtype,
@@ -324,7 +324,7 @@ def _scaled(grad: Tensor, factor: Tensor) -> Tensor:
 def clip_by_value(grads: Sequence[Tensor], clip: float) -> tuple[Tensor, ...]:
     """Each number of the gradients between -clip and clip; NaN stays NaN.
 
-    ValueRefusedError unless clip is finite and > 0.
+    Of the same shapes. ValueRefusedError unless clip is finite and > 0.
 
     >>> clip_by_value([Tensor([3.0, -0.5])], 1.0)[0]
     Tensor([ 1. , -0.5], shape=(2,), dtype=float32)

@@ -102,7 +102,7 @@ class Explanation:
 def explain(
     fn: Callable[..., Any], *example_args: Any, text: bool = False, **named: Any
 ) -> Explanation:
-    """Compile `fn` for arguments of these types and say which kernel runs each node, and why.
+    """An Explanation: which kernel runs each node of `fn` for arguments of these types, and why.
 
     Nothing is computed. A node whose inputs had to be widened shows as Cast nodes around it. Fused
     nodes are listed with their members; text: with the C of native kernels, too. ArityError for

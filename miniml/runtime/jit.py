@@ -67,8 +67,8 @@ _uses = count()  # numbers of uses, by which the version used last is known
 
 
 def jit(fn: F, dynamic: Mapping[str, Sequence[int]] | None = None) -> F:
-    """Compile `fn`: it is traced at its first call and for every new kind of arguments, then run as
-    a Program with preallocated buffers.
+    """The compiled `fn`: it is traced at its first call and for every new kind of arguments, then
+    run as a Program with preallocated buffers.
 
     Tensors and arrays in the arguments (of other libraries and in trees, too), given by position or
     by keyword, are inputs; Python scalars, strings and None are part of the program. Closures,

@@ -210,7 +210,7 @@ _KEPT = 1 << 20  # times that are kept for a trace: 8 MB of programs, 40 MB of e
 
 
 def profile() -> Watching[Profile]:
-    """Note the time of each kernel that runs in the `with` block, of this thread or task:
+    """The time of each kernel that runs in the `with` block, of this thread or task:
     `with ml.profile() as p: ...`.
 
     print(p) shows a table, `p.rows`, `p.layers` and `p.lines` are its data, and
@@ -484,7 +484,8 @@ def hooks(before: Look | None = None, after: Look | None = None) -> Watching[Hoo
     as one and views not at all, with copies of its inputs and outputs. A loop or branch that is a
     node is one call. A hook's own calls are seen by no hook, and its result is ignored. If one
     raises, the step has changed no parameter. Outside the block nothing is called, and nothing is
-    recompiled on either side of it.
+    recompiled on either side of it. The block gives an object of which users need nothing.
+    DeclarationError for two hooks of None, and for what cannot be called.
 
     >>> from miniml import ops
     >>> with hooks(after=lambda call: print(call.primitive.name, *call.outputs)):
@@ -547,7 +548,8 @@ def debug_nans() -> Block[Settings]:
     them is named; in a loop, the call in its step is. A NaN among the inputs is reported by the
     call that passes it on; infinities among them, as in a mask of -inf, are let through. When it
     raises, a step has changed no parameter. Programs are recompiled on both sides of the block.
-    `set_context(check_nan=True)` does the same for everything that runs.
+    `set_context(check_nan=True)` does the same for everything that runs. The block gives the
+    settings that hold in it.
 
     >>> from miniml import ops
     >>> with debug_nans():

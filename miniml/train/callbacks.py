@@ -99,7 +99,8 @@ class _Best(Callback):
             self.state = {"best": float("inf"), "waited": 0}
 
     def improved(self, run: Run, row: Row) -> bool:
-        """True if the number is the best so far, which NaN never is."""
+        """True if the number is the best so far, which NaN never is; MinimlError where an epoch
+        has no such number."""
         found = numbers(row)
         if self.monitor not in found:
             unseen = self.monitor.startswith("val_") and "val_loss" not in row

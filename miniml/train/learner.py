@@ -157,7 +157,8 @@ class Learner(Constructed):
         return self.judged(data, weighs)
 
     def judged(self, data: Iterable[Any], weighs: bool) -> Row:
-        """The loss and metrics of batches, with weights of rows behind the labels if `weighs`."""
+        """The loss and metrics of batches, with weights of rows behind the labels if `weighs`;
+        MinimlError for no batches."""
         total, rows, sums, aux = 0.0, 0, self.zeros(), dict[str, float]()
         evaluated = self._weighted_evaluation() if weighs else self._evaluated
         every = batches_of(data.every_row() if isinstance(data, DataLoader) else data)
@@ -187,6 +188,7 @@ class Learner(Constructed):
         equally many rows; `batch_size` of these at a time are computed. ShapeError for inputs of
         unequal lengths, and for several batches whose outputs have no row for each. With a group
         all ranks call it with the same x, each computes a part of the rows, and all get all.
+        MinimlError for a DataLoader.
         """
         if isinstance(x, DataLoader):
             raise MinimlError(
@@ -220,7 +222,7 @@ class Learner(Constructed):
         classes: tuple[float, ...] = (),
     ) -> None:
         """Add a batch to the sums of the metrics; rows: weights of rows are behind the labels,
-        classes: the weight of each class, as in Weighted."""
+        classes: the weight of each class, as in Weighted. MinimlError for no labels."""
         if not self.metrics:
             return
         own = labels[:-1] if rows else labels
@@ -248,7 +250,8 @@ class Learner(Constructed):
         return tuple(found)
 
     def added(self, sums: Mapping[str, float], aux: Any, count: int = 1) -> dict[str, float]:
-        """The sums of the aux of losses, with that of a batch added `count` times."""
+        """The sums of the aux of losses, with that of a batch added `count` times; MinimlError for
+        other names than before."""
         if type(aux) is dict and not aux and not sums:  # true of most losses
             return {}
         found = _numbers(aux, self._taken)
@@ -260,7 +263,8 @@ class Learner(Constructed):
         return {name: sums.get(name, 0.0) + value * count for name, value in found.items()}
 
     def parts(self, result: Any) -> tuple[Tensor, Any, Any]:
-        """The result of a step as the loss, the output if there are metrics, and aux."""
+        """The result of a step as the loss, the output if there are metrics, and aux; MinimlError
+        where there are metrics and no output."""
         loss, beside = result if isinstance(result, tuple) else (result, {})
         if not self.metrics:
             return loss, None, beside

@@ -74,12 +74,12 @@ def find_rate(
     steps: int = 100,
     batch_size: int | None = None,
 ) -> RateSearch:
-    """Try the rates from low to high, each a constant factor above the last, in a step each.
+    """The losses at rates from low to high, each a constant factor above the last, of a step each.
 
     data, labels, batch_size: as in `Model.fit`, again from the beginning where they end. It ends
     early at a loss that is not finite or 4 times the best smoothed one. Network, optimizer, random
-    stream and rate are afterwards as before. Source: Smith 2017, "Cyclical learning rates for
-    training neural networks", section 3.3.
+    stream and rate are afterwards as before. MinimlError where it ends too early. Source: Smith
+    2017, "Cyclical learning rates for training neural networks", section 3.3.
     """
     who, step = "find_rate", model.step
     low = number(who, "low", low, above=0)

@@ -30,8 +30,8 @@ _PAGE = Template(Path(__file__).with_name("page.html").read_text("utf-8"))
 def to_html(
     what: Graph | Callable[..., Any], path: PathLike, *example_args: Any, **named: Any
 ) -> Path:
-    """Write the page to `path`: of a graph, or of a network, a training step or another function,
-    traced for arguments like the examples, as `trace` does.
+    """Write the page to `path` and return it: of a graph, or of a network, a training step or
+    another function, traced for arguments like the examples, as `trace` does.
 
     Pointing at a box shows its types, attributes and the user's line; the wheel zooms, dragging
     moves. The calls of a layer, or of a line, are one box that opens, if there are more than 40

@@ -176,7 +176,8 @@ def activations(net: Cell, *inputs: Any) -> Named:
 
 def gradients(net: Cell, loss: Callable[..., Any], x: Any, *labels: Any) -> Named:
     """The gradient of loss(net(x), *labels), as a training step takes it, by each of the trainable
-    parameters: by name. Parameters, running statistics and random stream are as before."""
+    parameters: by name. Parameters, running statistics and random stream are as before.
+    MinimlError for a loss that is no function."""
     _check_net("gradients", net)
     if not callable(loss):
         raise MinimlError(

@@ -17,7 +17,8 @@ from tools import docstrings
 from tools.public_names import PUBLIC, exported
 
 ROOT = Path(__file__).resolve().parents[2]
-RECIPES = [*sorted((ROOT / "docs" / "howto").glob("*.md")), ROOT / "docs" / "start.md"]
+FIRST = ("index.md", "start.md")
+RECIPES = [*sorted((ROOT / "docs" / "howto").glob("*.md")), *map((ROOT / "docs").joinpath, FIRST)]
 DICTIONARIES = sorted((ROOT / "docs" / "howto").glob("from-*.md"))
 RUN = """
 import re, sys
@@ -82,6 +83,16 @@ def test_an_entry_says_all_that_it_should(pages):
     assert ":raises MinimlError:" in early
 
 
+def test_examples_name_what_there_is(pages):
+    """Those that the reference makes: `x = ops.uniform(...)` and the line below it."""
+    lines = re.findall(r"^>>> .*", "\n".join(pages.values()), flags=re.MULTILINE)
+    used = set(
+        re.findall(r"(?<![\w.])((?:ml|ops|nn|optim|train|data)\.[a-z_A-Z]\w+)", "\n".join(lines))
+    )
+    assert len(used) > 300
+    assert not [name for name in sorted(used) if not there(name)]
+
+
 @pytest.mark.parametrize("path", DICTIONARIES, ids=lambda path: path.stem)
 def test_a_dictionary_names_what_there_is(path):
     rows = re.findall(r"^\| (.+?) \| (.+?) \|", path.read_text("utf-8"), flags=re.MULTILINE)[2:]
@@ -106,9 +117,7 @@ def there(spelled):
 
 
 def described(doc, parameters=("x",), module="miniml.nn", name="Made"):
-    return reference.Entry(
-        module, name, None, "function", module, ("miniml/nn/made.py", 1), "(x)", parameters, doc
-    )
+    return reference.Entry(module, name, None, "function", module, None, "(x)", parameters, doc)
 
 
 @pytest.mark.parametrize(
@@ -130,6 +139,55 @@ def test_the_checker_of_docstrings_finds(doc, parameters, says):
 def test_the_checker_of_docstrings_passes_the_form():
     doc = "x, brighter.\n\nbrightness: a float. ShapeError for others.\n\n>>> 1\n1"
     assert not [*docstrings.problems(described(doc, ("x", "brightness")))]
+
+
+def half(x: ml.Tensor) -> ml.Tensor:
+    if not x.shape:
+        raise ml.errors.ShapeError("half got a number")
+    return x / 2
+
+
+class Halver(ml.nn.Cell):
+    def construct(self, x: ml.Tensor) -> ml.Tensor:
+        return half(x)
+
+
+def entry_of(value, doc, home="miniml.nn"):
+    made = described(doc, ("x",), name=value.__name__)
+    made.value, made.home = value, home
+    made.kind = "class" if inspect.isclass(value) else "function"
+    return made
+
+
+FORM = ":\n\nx: a tensor.\n\n>>> 1\n1"
+
+
+@pytest.mark.parametrize(
+    ("value", "summary", "home", "says"),
+    [
+        (half, "Divide x by 2, of its shape. ShapeError for numbers", "miniml.nn", "it returns"),
+        (half, "The half of x. ShapeError for numbers", "miniml.nn", "which shape"),
+        (half, "The half of x, of its shape", "miniml.nn", "raises ShapeError"),
+        (Halver, "The half of x", "miniml.nn", "which shape its output"),
+        (Halver, "x / 2, of any shape", "miniml.nn.loss", "without a source"),
+    ],
+)
+def test_the_checker_of_docstrings_reads_the_code(value, summary, home, says):
+    entry = entry_of(value, summary + FORM, home)
+    assert [p for p in docstrings.problems(entry) if says in p], says
+
+
+@pytest.mark.parametrize(
+    ("value", "summary", "home"),
+    [
+        (half, "The half of x, of its shape. ShapeError for numbers", "miniml.nn"),
+        (half, "Divide x by 2; returns it in its shape. ShapeError for numbers", "miniml.nn"),
+        (Halver, "x / 2, of any shape. Source: Euclid 1482", "miniml.nn.loss"),
+        (Halver, "x / 2 as `ops.softmax` has it, of any shape", "miniml.nn.loss"),
+    ],
+)
+def test_the_checker_of_docstrings_passes_what_says_all(value, summary, home):
+    assert not [*docstrings.problems(entry_of(value, summary + FORM, home))]
 
 
 LIVE = """# A page

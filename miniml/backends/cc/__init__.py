@@ -2,6 +2,7 @@
 
 from . import attention as attention
 from . import convolution as convolution
+from . import decomposition as decomposition
 from . import moves as moves
 from . import order as order
 from . import pool as pool

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from math import prod
 from pathlib import Path
-from typing import Any
 
 from ...core.dtype import uint64
 from ..expressions.table import C_TYPES, ends, unsigned
@@ -16,7 +15,7 @@ from ..kernel import KernelNode
 from ..registry import kernel
 from ..signature import ArraySpec
 from .native import NativeKernel
-from .units import Source, header
+from .units import defined, header
 
 _TEXT = Path(__file__).with_name("text").joinpath("order.c").read_text("utf-8")
 _MOST = 8  # parts of a kernel, each with room of its own
@@ -38,13 +37,6 @@ def _parts(rows: int, size: int) -> int:
     return max(1, min(rows, _MOST, rows * size // _SPLIT))
 
 
-def _defined(names: dict[str, Any], text: str) -> Source:
-    """A text with macros of its own."""
-    lines = [f"#define KERNEL_{name} {value}\n" for name, value in names.items()]
-    whole = [*lines, text, *(f"#undef KERNEL_{name}\n" for name in names)]
-    return Source("".join(whole), header("types"))
-
-
 # --- Sorting --------------------------------------------------------------------------------------
 
 
@@ -60,7 +52,7 @@ class Sort(NativeKernel):
         self.portable = size == 32
         self.words = self.parts * 2 * (n + 1) * (1 if size == 32 else 2)
         backwards = node.attrs.get("descending", node.attrs.get("largest", False))
-        self.source = _defined(
+        self.source = defined(
             {
                 "T": f"uint{size}_t",
                 "K": f"uint{size}_t",
@@ -73,6 +65,7 @@ class Sort(NativeKernel):
                 "KEY": _key(x.dtype.kind == "f", size, backwards),
             },
             _TEXT,
+            header("types"),
         )
 
     def workspace(self) -> tuple[ArraySpec, ...]:
@@ -148,7 +141,7 @@ class Running(NativeKernel):
         words = {"LOWEST": low, "HIGHEST": high, "ZERO": "0.0" if x.dtype.kind == "f" else "0"}
         for word, number in words.items():
             first = first.replace(word, number)
-        self.source = _defined(
+        self.source = defined(
             {
                 "T": C_TYPES[unsigned(x.dtype) if node.name in _WRAPPING else x.dtype],
                 "OUTER": f"{outer}L",
@@ -164,6 +157,7 @@ class Running(NativeKernel):
                 "COMBINED": combined,
             },
             _RUNNING,
+            header("types"),
         )
 
 
@@ -238,7 +232,7 @@ class Extremum(NativeKernel):
         (x,), (outer, n, step) = node.inputs, _axis(node)
         lanes = 16 if n < 8 * _LANES else _LANES
         along = step == 1 and n >= lanes
-        self.source = _defined(
+        self.source = defined(
             {
                 "T": C_TYPES[x.dtype],
                 "I": f"int{8 * x.dtype.itemsize}_t",
@@ -250,6 +244,7 @@ class Extremum(NativeKernel):
                 "THAN": ">" if node.name == "ArgMax" else "<",
             },
             _BETTER + (_ALONG if along else _ACROSS) + _WHOLE,
+            header("types"),
         )
 
 

@@ -18,7 +18,7 @@ from ..kernel import Array, KernelNode
 from ..registry import kernel
 from .native import NativeKernel
 from .scalars import in_c
-from .units import Source, header
+from .units import defined, header
 
 PART = 2**13  # blocks of four words that one thread draws at a time: some 30 us
 TEXT = r"""
@@ -63,11 +63,9 @@ class Draw(NativeKernel, ABC):
             "PARTS": f"{-(-n // (per * PART))}L",
             "MAKE": text,
         }
-        defines = "".join(f"#define KERNEL_{name} {value}\n" for name, value in names.items())
-        undefines = "".join(f"#undef KERNEL_{name}\n" for name in names)
         # Apart from the text: layers share a kernel.
         self.own = (np.array(node.attrs["skip"], np.uint64), self.given(node.attrs, out.dtype))
-        self.source = Source(defines + TEXT + undefines, (*header("philox"), *shared))
+        self.source = defined(names, TEXT, (*header("philox"), *shared))
 
     def per(self, node: KernelNode) -> int:
         """Elements that a block of four words gives."""

@@ -100,12 +100,6 @@ _PART = 200_000  # statements of elements in a part: some 50 us, below which thr
 _PARTS = 64
 _GATHERED = 1024  # rows added one after another in float32, so that their sum stays accurate
 _LOOP = """\
-/* No iteration of the loop that follows reads what another one writes. */
-#if defined(__clang__)
-#define MINIML_APART _Pragma("clang loop vectorize(assume_safety)")
-#else
-#define MINIML_APART _Pragma("GCC ivdep")
-#endif
 /* GCC would compute beforehand what follows from a choice of constants, in branches, for which a
    loop is not vectorised. Before version 12 the attribute resets other options. */
 #if defined(__GNUC__) && !defined(__clang__) && __GNUC__ >= 12
@@ -140,7 +134,7 @@ class Loops(ABC):
         self.flat = alike and self.rows == 1 and len(program.row) == 1
         self.range = program.row[0] if self.flat else self.steps()
         self.parts, self.chunk = self._split()
-        self.shared: dict[str, None] = dict.fromkeys((*header("convert"), _LOOP))
+        self.shared: dict[str, None] = dict.fromkeys((*header("convert"), *header("apart"), _LOOP))
         self.functions: dict[tuple[Scalar, bool], ScalarFunction] = {}
         read = [v for s in program.statements() for v in _read(s) if not isinstance(s, Store)]
         self.unread = {s.of for s in program.statements() if isinstance(s, Store)} - set(read)

@@ -128,10 +128,9 @@ _REAL = (float32, float64)
 _ANY = (bool_, *INTEGERS, *_REAL)
 # The types of A for which a function of `expressions.table` means something, if not all.
 _TYPES = {
-    "polygamma": _REAL, "polygamma_above": (float64,), "digamma_near_root": (float64,),
+    "polygamma": _REAL, "polygamma_above": (float64,), "digamma": _REAL,
     "float_mod": _REAL, "float_floor_div": _REAL, "gaussian": _REAL, "scaled_sum": _REAL,
-    "log_add": _REAL, "shifted_left": INTEGERS, "shifted_right": INTEGERS,
-    "int_floor_div": INTEGERS, "int_mod": INTEGERS, "int_pow": INTEGERS,
+    "log_add": _REAL, "shifted_left": INTEGERS, "shifted_right": INTEGERS, "int_pow": INTEGERS,
     "wrapped_quotient": INTEGERS,
 }  # fmt: skip
 _LOOPS = re.compile(r"\b(for|while)\b")
@@ -144,7 +143,8 @@ def definition(name: str) -> tuple[str, ...]:
     where, parameters, body = _texts()[name]
     if not body:  # all reals decide: of a float and a double both are doubles
         by = " + ".join(f"({x})" for x in parameters if x != "n")
-        return (*header(where), _choice(name, parameters, by, _REAL))
+        of_which = ("x", INTEGERS) if name in _QUOTIENTS else (by, _REAL)
+        return (*header(where), _choice(name, parameters, *of_which))
     given, types = re.findall(r"A (\w+)", parameters), _TYPES.get(name, _ANY)
     made = [in_c(f"{where} {_NAME}({parameters}) {body}\n", {"A": dtype}) for dtype in types]
     # Those with loops are no vector code, and long.
@@ -179,8 +179,10 @@ _REALS = (
     ("hardware", "x", "sqrt rsqrt fabs floor ceil rint round trunc"),
     ("hardware", "x", "isnan isinf isfinite signbit"), ("hardware", "xy", "copysign fmin fmax"),
     ("hardware", "xyz", "fma"), ("library", "xn", "ldexp"),
-    ("library", "xy", "hypot nextafter"), ("library", "x", "lgamma tgamma"),
+    ("library", "xy", "hypot nextafter"), ("library", "x", "tgamma"), ("gamma", "x", "lgamma"),
 )  # fmt: skip
+# Those of `expressions.table` that have a text of their own in C, for each type of integers.
+_QUOTIENTS = dict.fromkeys(("int_floor_div", "int_mod"), ("quotient", "xy", ""))
 # C++'s functions of numbers of any type, as those of `expressions.table` are written.
 _NUMBERS = """
 A abs(A x) { return x <= A(0) ? A(0) - x : x; }
@@ -196,7 +198,8 @@ def _texts() -> dict[str, tuple[str, str, str]]:
     result, parameters and body."""
     reals = {name: (where, takes, "") for where, takes, names in _REALS for name in names.split()}
     found = _DEFINITIONS.findall(FUNCTIONS + _NUMBERS)
-    return reals | {name: (result, takes, body) for result, name, takes, body in found}
+    own = {name: (result, takes, body) for result, name, takes, body in found}
+    return reals | own | _QUOTIENTS
 
 
 def names() -> frozenset[str]:

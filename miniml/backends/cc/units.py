@@ -248,6 +248,13 @@ class Source(NamedTuple):
         return self.constant.replace(KERNEL, self.name)
 
 
+def defined(names: Mapping[str, object], text: str, shared: tuple[str, ...] = ()) -> Source:
+    """A text with macros of its own: KERNEL_NAME for each name."""
+    lines = [f"#define KERNEL_{name} {value}\n" for name, value in names.items()]
+    whole = [*lines, text, *(f"#undef KERNEL_{name}\n" for name in names)]
+    return Source("".join(whole), shared)
+
+
 def unit(sources: Iterable[Source]) -> str:
     """The text of one translation unit with all these kernels."""
     sources = list(dict.fromkeys(sources))

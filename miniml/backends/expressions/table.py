@@ -370,27 +370,63 @@ A shifted_right(A x, A y) {
   return x < A(1) && x != A(0) ? A(-1) : A(0);
 }
 
-// digamma at d from its positive root, |d| <= 1/4: Taylor's series, as there the terms cancel.
-A digamma_near_root(A d) {
-  const A c[23] = {
-      A(0.00011063372768747411), A(-0.00016170622091974803), A(0.00023635601564027053),
-      A(-0.0003454680251063077), A(0.00050495326583460204), A(-0.00073807093899600513),
-      A(0.0010788252019162966), A(-0.0015769367714301973), A(0.0023051263267349278),
-      A(-0.0033698016554393281), A(0.0049267813957298534), A(-0.0072045343863568682),
-      A(0.010538791616612175), A(-0.015424765904948959), A(0.022597648232218105),
-      A(-0.033161126474847359), A(0.048804288164143107), A(-0.072199561256454711),
-      A(0.10782405069126237), A(-0.16394270544240653), A(0.25849976095565101),
-      A(-0.44276316898359211), A(0.96767224544762117)};
-  A sum = c[0];
-  for (int k = 1; k < 23; ++k) sum = sum * d + c[k];
-  return sum * d;
+// The derivative of log |gamma(x)|. From 10 on by Stirling's series (A & S, 6.3.18); below that
+// from x + 10, less the sum of 1 / (x + k), the derivative of the logarithm of a product. Below 0
+// by reflection. Next to the positive root, where the terms cancel, float64 is by Taylor's series.
+A digamma(A x) {
+  const double v = double(x), y = v < 0.0 ? 1.0 - v : v;
+  const double z = y < 10.0 ? y + 10.0 : y, w = y < 10.0 ? y : 1.0;
+  const double over = 1.0 / z, q = over * over;
+  double tail = 1.0 / 12.0; tail = tail * q - 691.0 / 32760.0; tail = tail * q + 1.0 / 132.0;
+  tail = tail * q - 1.0 / 240.0; tail = tail * q + 1.0 / 252.0; tail = tail * q - 1.0 / 120.0;
+  tail = tail * q + 1.0 / 12.0;
+  double product = 1.0; product = product * w + 45.0; product = product * w + 870.0;
+  product = product * w + 9450.0; product = product * w + 63273.0;
+  product = product * w + 269325.0; product = product * w + 723680.0;
+  product = product * w + 1172700.0; product = product * w + 1026576.0;
+  product = product * w + 362880.0;
+  double slope = 10.0; slope = slope * w + 405.0; slope = slope * w + 6960.0;
+  slope = slope * w + 66150.0; slope = slope * w + 379638.0; slope = slope * w + 1346625.0;
+  slope = slope * w + 2894720.0; slope = slope * w + 3518100.0; slope = slope * w + 2053152.0;
+  slope = slope * w + 362880.0;
+  const double sum = log(z) - over * 0.5 - q * tail - (y < 10.0 ? slope / (product * w) : 0.0);
+  const double r = v - rint(v), angle = M_PI * r, square = angle * angle;
+  double cosine = 4.110317623312165e-19; cosine = cosine * square - 1.5619206968586225e-16;
+  cosine = cosine * square + 4.779477332387385e-14;
+  cosine = cosine * square - 1.1470745597729725e-11;
+  cosine = cosine * square + 2.08767569878681e-09;
+  cosine = cosine * square - 2.755731922398589e-07;
+  cosine = cosine * square + 2.48015873015873e-05;
+  cosine = cosine * square - 0.001388888888888889;
+  cosine = cosine * square + 0.041666666666666664; cosine = cosine * square - 0.5;
+  cosine = cosine * square + 1.0;
+  double sine = 1.9572941063391263e-20; sine = sine * square - 8.22063524662433e-18;
+  sine = sine * square + 2.8114572543455206e-15; sine = sine * square - 7.647163731819816e-13;
+  sine = sine * square + 1.6059043836821613e-10; sine = sine * square - 2.505210838544172e-08;
+  sine = sine * square + 2.7557319223985893e-06; sine = sine * square - 0.0001984126984126984;
+  sine = sine * square + 0.008333333333333333; sine = sine * square - 0.16666666666666666;
+  sine = sine * square + 1.0;
+  const double turned = r == 0.0 ? NAN : M_PI * cosine / (angle * sine);
+  const double d = (v - 1.4616321449683622) - 9.549995429965697e-17;
+  double near = 0.00011063372768747411; near = near * d - 0.00016170622091974803;
+  near = near * d + 0.00023635601564027053; near = near * d - 0.0003454680251063077;
+  near = near * d + 0.00050495326583460204; near = near * d - 0.00073807093899600513;
+  near = near * d + 0.0010788252019162966; near = near * d - 0.0015769367714301973;
+  near = near * d + 0.0023051263267349278; near = near * d - 0.0033698016554393281;
+  near = near * d + 0.0049267813957298534; near = near * d - 0.0072045343863568682;
+  near = near * d + 0.010538791616612175; near = near * d - 0.015424765904948959;
+  near = near * d + 0.022597648232218105; near = near * d - 0.033161126474847359;
+  near = near * d + 0.048804288164143107; near = near * d - 0.072199561256454711;
+  near = near * d + 0.10782405069126237; near = near * d - 0.16394270544240653;
+  near = near * d + 0.25849976095565101; near = near * d - 0.44276316898359211;
+  near = near * d + 0.96767224544762117;
+  const double above = sizeof(A) == 8 && fabs(d) <= 0.25 ? near * d : sum;
+  return A(v < 0.0 ? sum - turned : above);
 }
 
-// The derivative of order n of digamma at x > 0: 1 / (x + k)^(n + 1) while x + k is small, then the
-// formula of Euler and Maclaurin, b being the Bernoulli numbers over factorials (A & S, 6.4.11).
+// The derivative of order n > 0 of digamma at x > 0: 1 / (x + k)^(n + 1) while x + k is small,
+// then the formula of Euler and Maclaurin, b the Bernoulli numbers over factorials (A & S, 6.4.11).
 A polygamma_above(A x, A n) {
-  const A from_root = (x - A(1.4616321449683622)) - A(9.549995429965697e-17);
-  if (n == A(0) && fabs(from_root) <= A(0.25)) return digamma_near_root(from_root);
   const A b[8] = {A(1) / A(12), A(-1) / A(720), A(1) / A(30240), A(-1) / A(1209600),
                   A(1) / A(47900160), A(-691) / A(1307674368000), A(1) / A(74724249600),
                   A(-3617) / A(10670622842880000)};
@@ -413,18 +449,19 @@ A polygamma_above(A x, A n) {
     rising *= k ? (n + A(2 * k)) * (n + A(2 * k + 1)) * over * over : (n + A(1)) * over;
     tail += b[k] * rising * term;
   }
-  return sign * factorial * (sum + tail + (n == A(0) ? -log(x) : A(1) / power / n));
+  return sign * factorial * (sum + tail + A(1) / power / n);
 }
 
 // By periodicity below 0: with the fractions f and g of x, f + g = 1,
 // p(x) = p(f) + (-1)^(n + 1) (p(g) - p(1 - x)).
 A polygamma(A x, A n) {
+  if (n == A(0)) return digamma(x);
   const double v = double(x), m = double(n), down = floor(v);
   const double odd = fmod(m, 2.0) == 0.0 ? -1.0 : 1.0;
-  if (v > 0.0) return A(v - v == 0.0 ? polygamma_above(v, m) : m == 0.0 ? v : 0.0);
-  if (v == 0.0) return A(m == 0.0 ? copysign(INFINITY, -x) : odd * INFINITY);
+  if (v > 0.0) return A(v - v == 0.0 ? polygamma_above(v, m) : 0.0);
+  if (v == 0.0) return A(odd * INFINITY);
   if (!(v - v == 0.0)) return A(NAN);
-  if (v == down) return A(m == 0.0 ? NAN : odd * INFINITY);
+  if (v == down) return A(odd * INFINITY);
   return A(polygamma_above(v - down, m) +
            odd * (polygamma_above(down + 1.0 - v, m) - polygamma_above(1.0 - v, m)));
 }

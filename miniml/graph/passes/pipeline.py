@@ -132,7 +132,8 @@ def register_pass(name: str, fn: Callable[..., Graph], position: str | None = "e
 def schedule_pass(name: str, position: str) -> None:
     """Run a registered pass at one more position, after the passes that are scheduled there.
 
-    GraphError for a name that is not registered, or a position that does not exist.
+    GraphError for a name that is not registered, or a position that does not exist;
+    DeclarationError for several names at once.
     """
     if not isinstance(name, str):
         raise DeclarationError(

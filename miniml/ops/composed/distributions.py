@@ -148,7 +148,8 @@ def dirichlet(
     The density is proportional to the product of x[i]^(alpha[i] - 1). alpha: > 0, of shape
     (..., n); it gets a gradient. The output has `shape`, then that of alpha. They are gamma draws
     of alpha, divided by their sum; their logarithms are drawn, so that small ones keep their
-    ratios. dtype and generator are as in `exponential`, errors too.
+    ratios. dtype and generator are as in `exponential`, errors too; ShapeError for an alpha
+    without an axis, or with none in it.
 
     >>> draws = dirichlet([0.5, 1.0, 2.0], (4,), "float64")
     >>> draws.shape, np.allclose(draws.sum(-1).asnumpy(), 1.0)
@@ -198,7 +199,7 @@ def poisson(
 
     lam: >= 0, a number or a tensor; no gradient passes. dtype: any but bool; an integer that does
     not fit is the largest of it. In a graph a lam out of its range gives NaN, -1 in integers, 0 in
-    unsigned ones. The rest is as in `exponential`.
+    unsigned ones. The rest is as in `exponential`. DTypeError for bool.
     Source: Hormann, "The transformed rejection method for generating Poisson random variables"
     (1993), for lam >= 10.
 

@@ -225,7 +225,7 @@ def sinc(x: Any) -> Tensor:
     """sin(pi x) / (pi x), and 1 at 0; exactly 0 at the other integers, NaN at the infinities.
 
     Its derivatives of all orders are right near 0 too, where the quotient's would cancel. Integers
-    are cast to float32; float16 and bfloat16 are computed in float32.
+    are cast to float32; float16 and bfloat16 are computed in float32. As NumPy's sinc.
 
     >>> sinc([0.0, 0.5, 3.0]).tolist() == [1.0, sinc(0.5).item(), 0.0]
     True
@@ -249,7 +249,7 @@ def sinc(x: Any) -> Tensor:
 
 @composition
 def log_sigmoid(x: Any) -> Tensor:
-    """log(sigmoid(x)) = -log(1 + exp(-x)), accurate at both ends.
+    """log(sigmoid(x)) = -log(1 + exp(-x)), accurate at both ends (sigmoid: Verhulst 1845).
 
     >>> log_sigmoid([-1000.0, 1000.0]).tolist()
     [-1000.0, -0.0]
@@ -299,6 +299,8 @@ def mish(x: Any) -> Tensor:
 def softsign(x: Any) -> Tensor:
     """x / (1 + |x|), between -1 and 1, which it reaches at the infinities.
 
+    Source: Bergstra et al. 2009, "Quadratic polynomials learn better image features".
+
     >>> softsign([-float("inf"), 3.0]).tolist()
     [-1.0, 0.75]
     """
@@ -333,7 +335,8 @@ def selu(x: Any) -> Tensor:
 def softshrink(x: Any, lambd: float = 0.5) -> Tensor:
     """x - lambd where x > lambd, x + lambd where x < -lambd, 0 between; floats.
 
-    The gradient at both ends of that range is 0. ValueRefusedError for a lambd below 0.
+    The gradient at both ends of that range is 0. ValueRefusedError for a lambd below 0. Source:
+    Donoho 1995, "De-noising by soft-thresholding".
 
     >>> softshrink([-2.0, 0.3, 2.0]).tolist()
     [-1.5, 0.0, 1.5]
@@ -360,7 +363,7 @@ def prelu(x: Any, slope: Any) -> Tensor:
     """x where x > 0, slope * x elsewhere, with a learnt `slope`, which is the gradient at 0.
 
     slope broadcasts to x's shape, ShapeError if not: for one number per channel of images
-    (N, C, H, W) it has shape (C, 1, 1).
+    (N, C, H, W) it has shape (C, 1, 1). Source: He et al. 2015, "Delving deep into rectifiers".
     """
     if not broadcasts_to(shape_of(slope), shape_of(x)):
         raise ShapeError(

@@ -93,6 +93,7 @@ def bce(probs: Any, target: Any, reduction: str = "mean", weight: Any = None) ->
     a loss of NaN). The loss is infinite where a probability of 0 or 1 contradicts its target
     (PyTorch stops at 100); 1 - probs is rounded. `bce_with_logits` has no such ends. weight: a
     factor of each loss, which broadcasts to their shape; "mean" divides by their number.
+    Source: Bishop 2006, "Pattern recognition and machine learning", equation 4.90.
 
     >>> bce([0.5, 1.0], [0.0, 1.0], "sum")
     Tensor(0.6931472, shape=(), dtype=float32)
@@ -117,7 +118,7 @@ def bce_with_logits(
     It is exact for logits of any size. Logits and targets have one shape; the gradient is
     sigmoid(logits) - target. Infinite logits give NaN. weight: a factor of each loss; pos_weight: a
     factor of target softplus(-logits) alone, above 1 for more recall. Both broadcast to the shape;
-    "mean" divides by the number of losses.
+    "mean" divides by the number of losses. Source: Bishop 2006, equation 4.90, as in `bce`.
 
     >>> bce_with_logits([1000.0, -1000.0], [1.0, 1.0], "none").tolist()
     [0.0, 1000.0]
@@ -164,7 +165,9 @@ def focal_loss(
 
 @composition
 def mse_loss(prediction: Any, target: Any, reduction: str = "mean") -> Tensor:
-    """(prediction - target)^2, of one shape."""
+    """(prediction - target)^2, of one shape.
+
+    Source: Bishop 2006, "Pattern recognition and machine learning", equation 1.91 with q = 2."""
     x, t = _pair("mse_loss", prediction, target)
     d = sub(x, t)
     return reduced("mse_loss", mul(d, d), reduction)
@@ -172,7 +175,9 @@ def mse_loss(prediction: Any, target: Any, reduction: str = "mean") -> Tensor:
 
 @composition
 def l1_loss(prediction: Any, target: Any, reduction: str = "mean") -> Tensor:
-    """|prediction - target|, of one shape; the gradient is 0 where they are equal."""
+    """|prediction - target|, of one shape; the gradient is 0 where they are equal.
+
+    Source: Bishop 2006, "Pattern recognition and machine learning", equation 1.91 with q = 1."""
     x, t = _pair("l1_loss", prediction, target)
     return reduced("l1_loss", abs(sub(x, t)), reduction)
 
@@ -240,7 +245,8 @@ def kl_div(log_probs: Any, target: Any, reduction: str = "mean") -> Tensor:
 def hinge(scores: Any, target: Any, reduction: str = "mean") -> Tensor:
     """max(0, 1 - target * scores), for targets of -1 and 1.
 
-    Both have one shape; at the margin, where it bends, the gradient is 0.
+    Both have one shape; at the margin, where it bends, the gradient is 0. Source: Cortes, Vapnik
+    1995, "Support-vector networks".
 
     >>> hinge([0.5, 3.0], [1, 1], "none").tolist()
     [0.5, 0.0]
@@ -254,7 +260,8 @@ def cosine_similarity(x: Any, y: Any, axis: int = -1, eps: float = 1e-8) -> Tens
     """sum(x y) / (max(|x|, eps) max(|y|, eps)) along `axis`, the cosine of the angle of vectors.
 
     x and y broadcast; integers are cast to float32, float16 and bfloat16 computed in it. Vectors of
-    zeros give 0, and the gradient is finite there.
+    zeros give 0, and the gradient is finite there. Source: Salton, Wong, Yang 1975, "A vector space
+    model for automatic indexing"; eps: PyTorch's cosine_similarity.
 
     >>> cosine_similarity([3.0, 4.0], [[4.0, 3.0], [0.0, 0.0]]).tolist()
     [0.9599999785423279, 0.0]
@@ -323,9 +330,9 @@ def gaussian_nll_loss(
     """(log(v) + (mean - target)^2 / v) / 2 for v = max(variance, eps): the negative log likelihood
     of targets under normal distributions.
 
-    mean and target have one shape, to which variance broadcasts. full: add log(2 pi) / 2. A
-    variance below 0 gives NaN. As in PyTorch, the gradient in a variance below eps is that in v,
-    so that it grows again. Source: Nix and Weigend 1994.
+    mean and target have one shape, to which variance broadcasts, else ShapeError. full: add log(2
+    pi) / 2. A variance below 0 gives NaN. As in PyTorch, the gradient in a variance below eps is
+    that in v, so that it grows again. Source: Nix and Weigend 1994.
 
     >>> gaussian_nll_loss([1.0, 2.0], [0.0, 0.0], 1.0, "none").tolist()
     [0.5, 2.0]
@@ -360,6 +367,7 @@ def poisson_nll_loss(
     log_input: the prediction is the logarithm of the rate; False for the rate itself, whose loss is
     prediction - target log(prediction + eps). full: add Stirling's target log(target) - target +
     log(2 pi target) / 2, for log(target!), where target > 1. Both have one shape.
+    Source: McCullagh, Nelder 1989, "Generalized linear models", chapter 6.
 
     >>> poisson_nll_loss([0.0, 0.0], [0.0, 3.0], "none").tolist()
     [1.0, 1.0]
@@ -400,8 +408,8 @@ def triplet_margin_loss(
     """max(0, d(anchor, positive) - d(anchor, negative) + margin), where d(a, b) is the p-norm of
     a - b + eps along the last axis.
 
-    All have one shape (..., D); the losses have shape (...). p: at least 1. eps: keeps equal
-    vectors where the norm has a slope. swap: d(positive, negative) in place of
+    All have one shape (..., D); the losses have shape (...). ShapeError for numbers. p: at least 1.
+    eps: keeps equal vectors where the norm has a slope. swap: d(positive, negative) in place of
     d(anchor, negative), where it is smaller (Balntas et al. 2016). Source: Schroff et al. 2015,
     "FaceNet", with squares there.
 
@@ -431,7 +439,8 @@ def cosine_embedding_loss(
     """1 - cos(x, y) for a target of 1, max(0, cos(x, y) - margin) for one of -1.
 
     x and y have one shape (..., D), the targets (...). The cosine is `cosine_similarity` along the
-    last axis; at the margin the gradient is 0. NaN for other targets.
+    last axis; at the margin the gradient is 0. NaN for other targets. ShapeError for other shapes.
+    Source: PyTorch's CosineEmbeddingLoss.
 
     >>> cosine_embedding_loss([[3.0, 4.0]] * 2, [[6.0, 8.0]] * 2, [1, -1], "none").tolist()
     [0.0, 1.0]
@@ -455,7 +464,8 @@ def margin_ranking_loss(
 ) -> Tensor:
     """max(0, margin - target (x - y)), for a target of 1 where x should be larger, -1 where y.
 
-    All have one shape; where it bends, the gradient is 0.
+    All have one shape; where it bends, the gradient is 0. Source: Joachims 2002, "Optimizing search
+    engines using clickthrough data", its constraints as a loss.
 
     >>> margin_ranking_loss([1.0, 3.0], [2.0, 1.0], [1, 1], "none", margin=0.5).tolist()
     [1.5, 0.0]

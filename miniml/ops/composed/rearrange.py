@@ -79,7 +79,8 @@ def pad(x: Any, padding: Any, value: Any = 0, mode: str = "constant") -> Tensor:
     sides of all axes. mode: "constant", the value; "edge" repeats the first and the last element;
     "reflect" mirrors x in them, "symmetric" in the ends behind them, so that they are repeated;
     "wrap" goes on with the other end of x, as on a circle. A margin longer than x is mirrored or
-    wrapped again. The dtype is kept. ShapeError for an axis without elements to go on with.
+    wrapped again. The dtype is kept. ShapeError for an axis without elements to go on with;
+    AttributeRefusedError for a value where the mode takes elements of x.
 
     >>> pad([1, 2, 3], (1, 2)).tolist(), pad([1, 2, 3], (1, 2), mode="reflect").tolist()
     ([0, 1, 2, 3, 0, 0], [2, 1, 2, 3, 2, 1])
@@ -151,8 +152,8 @@ def _triangle(name: str, x: Any, k: int, upper: bool) -> Tensor:
 
 @composition
 def diag(x: Any, k: int = 0) -> Tensor:
-    """Diagonal k of a matrix, the elements x[i, i + k]; for a vector, the square matrix that has it
-    there and zeros elsewhere.
+    """The diagonal k of a matrix, the elements x[i, i + k]; for a vector, the square matrix that
+    has it there and zeros elsewhere.
 
     ShapeError for other ranks.
 
@@ -202,6 +203,8 @@ def _diagonal(n: int, m: int, k: int) -> tuple[Shape, Shape, Shape]:
 @composition
 def rot90(x: Any, k: int = 1, axes: tuple[int, int] = (0, 1)) -> Tensor:
     """x turned k times by a quarter in the plane of two axes, from the first to the second.
+
+    ShapeError for another number of axes.
 
     >>> rot90([[1, 2], [3, 4]]).tolist()
     [[2, 4], [1, 3]]
@@ -254,7 +257,8 @@ def _at_least(ndim: int, xs: tuple[Any, ...]) -> Any:
 def roll(x: Any, shift: int | tuple[int, ...], axis: int | tuple[int, ...] | None = None) -> Tensor:
     """x with its elements moved by `shift` along `axis`; those beyond the end re-enter in front.
 
-    With axis=None they move in row-major order; with several axes each has its own shift.
+    With axis=None they move in row-major order; with several axes each has its own shift, else
+    ShapeError.
 
     >>> roll([1, 2, 3, 4], 1).tolist()
     [4, 1, 2, 3]
@@ -279,6 +283,7 @@ def repeat(x: Any, repeats: int | tuple[int, ...], axis: int | None = None) -> T
     """Each slice of x along `axis` repeated `repeats` times, or slice i repeats[i] times.
 
     With axis=None each element is repeated, in row-major order. `tile` repeats x as a whole.
+    ShapeError for a number below 0, and unless there is one, or one for each slice.
 
     >>> repeat([1, 2], 2).tolist(), repeat([1, 2], (0, 3)).tolist()
     ([1, 1, 2, 2], [2, 2, 2])
@@ -314,7 +319,8 @@ def meshgrid(*xs: Any, indexing: str = "xy") -> tuple[Tensor, ...]:
     """Coordinates of a grid: for each vector of `xs` a tensor in which it runs along its own axis.
 
     All have one shape, with an axis for each vector. indexing="xy", the default as in NumPy,
-    exchanges the axes of the first two; "ij", PyTorch's default, does not.
+    exchanges the axes of the first two; "ij", PyTorch's default, does not. ShapeError for what is
+    no vector.
 
     >>> [grid.tolist() for grid in meshgrid([1, 2], [5, 6, 7], indexing="ij")]
     [[[1, 1, 1], [2, 2, 2]], [[5, 6, 7], [5, 6, 7]]]
@@ -422,7 +428,7 @@ def scatter_nd(x: Any, indices: Any, updates: Any, mode: str = "set") -> Tensor:
 
     updates broadcast to indices.shape[:-1] + x.shape[k:]. mode: "set", "add", "mul", "min" or
     "max", as for `scatter`, whose dtypes, gradients and errors it has. ONNX's ScatterND,
-    TensorFlow's tensor_scatter_nd_update.
+    TensorFlow's tensor_scatter_nd_update. ShapeError for a k that is none of these.
 
     >>> scatter_nd([[1, 2], [3, 4]], [[0, 1], [1, 0]], [7, 8]).tolist()
     [[1, 7], [8, 4]]
@@ -444,7 +450,7 @@ def bincount(x: Any, length: int, weights: Any = None) -> Tensor:
     and to which the gradient passes; else it is int64. length: an int, which NumPy's bincount takes
     from the values; here it is part of the program. OutOfRangeError for elements out of range, as
     of scatter_add, which on a GPU leaves it out; the message of a compiled function shows negative
-    ones minus `length`.
+    ones minus `length`. ShapeError for weights of another shape, and a length below 0.
 
     >>> bincount([0, 2, 2], 4).tolist(), bincount([0, 2, 2], 4, [0.5, 1.0, 2.0]).tolist()
     ([1, 0, 2, 0], [0.5, 0.0, 3.0, 0.0])

@@ -147,7 +147,8 @@ def affine_grid(theta: Any, size: Any, align_corners: bool = False) -> Tensor:
     y_h, which run from -1 to 1 over the pixels of an image of that size: with align_corners from
     the centre of the first pixel to that of the last, else from edge to edge. theta (N, 3, 4) and
     size (N, C, D, H, W) in the same way: (N, D, H, W, 3). Floats of 16 bits are computed in
-    float32. Source: Jaderberg et al. 2015, "Spatial Transformer Networks".
+    float32. ShapeError for other shapes. Source: Jaderberg et al. 2015, "Spatial Transformer
+    Networks".
 
     >>> affine_grid([[[1.0, 0.0, 0.5], [0.0, 1.0, 0.0]]], (1, 1, 1, 2)).tolist()
     [[[[0.0, 0.0], [1.0, 0.0]]]]
@@ -203,7 +204,8 @@ def grid_sample(
     even one), "linear" and "cubic" as in `resize`. padding_mode, outside of the image: "zeros";
     "border" repeats the pixels at its ends; "reflection" mirrors it at the ends. These are
     PyTorch's and ONNX's numbers. Computed in float32 or float64; out has x's dtype. A point that is
-    NaN gives NaN. The gradient in the grid is that of k, 0 for "nearest".
+    NaN gives NaN. The gradient in the grid is that of k, 0 for "nearest". ShapeError for other
+    shapes, and images without pixels.
 
     >>> grid_sample([[[1.0, 3.0]]], [[[0.0], [0.25], [2.0]]]).tolist()
     [[[2.0, 2.5, 0.0]]]

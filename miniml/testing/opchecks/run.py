@@ -110,7 +110,7 @@ def opcheck(
     primitive may be an operator of torch.library too: an overload, a packet of one, or what
     `torch.library.custom_op` returns; then inputs are required, a tuple for one call or a list of
     them, and schema, fake, layouts, determinism, sizes, dtypes, special values and gradient are
-    checked; info, layouts and draws do not go with it.
+    checked; info, layouts and draws do not go with it: ArityError.
 
     Complex numbers are not drawn; DeclarationError for a primitive whose kernels take or give them
     alone. Raises OpCheckError, with the OpReport as its `report`, if `raise_error` is true and

@@ -206,6 +206,24 @@ def test_angles_of_points(dtype, wide):
     np.testing.assert_array_equal(np.signbit(got)[numbers], np.signbit(expected)[numbers])
 
 
+@pytest.mark.parametrize("name", ["lgamma", "digamma"])
+def test_gamma_functions_of_float32_are_rounded_once(name):
+    """Below 0, where they have roots, the error is that of 1 where the result is less."""
+    x = np.concatenate([floats(0, 1 << 32, 16381), np.arange(-9, 9, 0.5**12, np.float32)])
+    got, reference = values(loop_of(name, float32), x), getattr(special, REFERENCES[name])
+    expected = reference(x.astype(np.float64))
+    expected = np.where(np.isinf(x) & (name == "lgamma"), np.inf, expected)
+    assert ulps(got[x > 0], expected[x > 0]) <= 0.52
+    below = np.abs(got - expected)[(x < 0) & (np.abs(expected) < 1)]
+    assert below.max() < 2.0**-24
+    rest = (x < 0) & ~(np.abs(expected) < 1)
+    assert ulps(got[rest], expected[rest]) <= 0.52
+    np.testing.assert_array_equal(np.isnan(got), np.isnan(expected))
+
+
+REFERENCES = {"lgamma": "gammaln", "digamma": "digamma"}
+
+
 @pytest.mark.parametrize("dtype", [float32, float64])
 @pytest.mark.parametrize(
     ("text", "reference"),
@@ -222,6 +240,23 @@ def test_remainders_have_numpys_bits(text, reference, dtype):
     np.testing.assert_array_equal(got, expected)
     numbers = ~np.isnan(expected)
     np.testing.assert_array_equal(np.signbit(got)[numbers], np.signbit(expected)[numbers])
+
+
+@pytest.mark.parametrize("dtype", [np.dtype(c) for c in "bhilBHIL"], ids=str)
+def test_quotients_of_integers_are_numpys(dtype):
+    """Of all sizes, at the ends of the dtype, beside multiples, and by 0, which gives 0."""
+    rng, ends = np.random.default_rng(5), np.iinfo(dtype)
+    x, y = rng.integers(ends.min, ends.max, (2, 20_000), dtype, endpoint=True)
+    x, y = (v >> rng.integers(0, ends.bits, v.size).astype(dtype) for v in (x, y))
+    beside = [np.array(x * y + d).astype(dtype) for d in np.array([-1, 0, 1]).astype(dtype)]
+    some = np.array([ends.min, ends.min + 1, ends.min // 2, 0, 1, 3, ends.max // 2, ends.max])
+    some = np.append(some, [-1, -3] * (ends.min < 0)).astype(dtype)
+    edges = np.meshgrid(some, some)
+    x, y = np.hstack([x, *beside, edges[0].ravel()]), np.hstack([y, y, y, y, edges[1].ravel()])
+    for text, reference in (("int_floor_div(x, y)", np.floor_divide), ("int_mod(x, y)", np.mod)):
+        got = values(loop(text, [("x", dtype), ("y", dtype)], dtype), x, y)
+        with np.errstate(all="ignore"):
+            np.testing.assert_array_equal(got, reference(x, y))
 
 
 @pytest.mark.parametrize("dtype", [float32, float64])
@@ -278,10 +313,12 @@ def test_compilers_vectorise_them(tmp_path):
         loops[loop("T(1) / (T(1) + exp(-x))", [("x", d)], d)] = "sigmoid", d
         loops[loop("c ? x * T(2) : x", [("x", d), ("c", bool_)], d)] = "a mask", d
         loops[loop("atan2(x, y)", [("x", d), ("y", d)], d)] = "atan2", d
-    loops[loop_of("erfinv", float32)] = "erfinv", float32
+        loops[loop("polygamma(x, T(0))", [("x", d)], d)] = "digamma", d
+    for name in ("erfinv", "lgamma"):
+        loops[loop_of(name, float32)] = name, float32
     for name in ("float_mod", "float_floor_div"):
         loops[loop(f"{name}(x, T(3))", [("x", float32)], float32)] = name, float32
-    slow = [loop_of("lgamma", float32), loop("float_mod(x, T(3))", [("x", float64)], float64)]
+    slow = [loop_of("tgamma", float32), loop("hypot(x, T(3))", [("x", float64)], float64)]
     found = assembly([*loops, *slow], tmp_path)
     for source in slow:  # what is looked for below is seen where it is not so
         assert CALLS.findall(found[source])
@@ -289,6 +326,13 @@ def test_compilers_vectorise_them(tmp_path):
     for source, text in found.items():
         assert VECTORS.search(text), loops[source]
         assert not CALLS.findall(text), loops[source]
+
+
+def test_loops_over_remainders_of_float64_call_a_variant_for_vectors(tmp_path):
+    (text,) = assembly([loop("float_mod(x, T(3))", [("x", float64)], float64)], tmp_path).values()
+    fused = assembled("#ifdef __FP_FAST_FMA\nint fused_here;\n#endif\n", tmp_path)
+    variants = bool(tuning()) and "fused_here" in fused  # by GCC on x86-64
+    assert any(name.startswith("_ZGV") for name in CALLS.findall(text)) == variants
 
 
 FUNCTION = re.compile(r"\.type\s+(miniml_\S+),\s*[@%]function")

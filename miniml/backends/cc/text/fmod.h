@@ -16,14 +16,52 @@ static inline float miniml_fmod_float32(float x, float y) {
   return __builtin_copysignf((float)(r < 0 ? r + b : r), x);
 }
 
-/* The rounded quotient is at most one too large, and what remains has no more digits than y. */
-static inline double miniml_fmod_float64(double x, double y) {
 #ifdef __FP_FAST_FMA
+/* The rounded quotient is at most one too large, and what remains has no more digits than y. `rare`
+   is set where the quotient is too large for that. */
+static inline double miniml_fmod_quick(double x, double y, int *rare) {
   const double a = __builtin_fabs(x), b = __builtin_fabs(y);
-  if (a < b * 0x1p51 && b < __builtin_inf()) {
-    const double r = __builtin_fma(-__builtin_trunc(a / b), b, a);
-    return __builtin_copysign(r < 0 ? r + b : r, x);
-  }
-#endif
-  return __builtin_fmod(x, y);
+  const double r = __builtin_fma(-__builtin_trunc(a / b), b, a);
+  *rare |= !((a < b * 0x1p51) & (b < __builtin_inf()));
+  return __builtin_copysign(r < 0 ? r + b : r, x);
 }
+#if defined(__GNUC__) && !defined(__clang__) && defined(__x86_64__)
+/* GCC's loops call variants of it for vectors, whose names the vector function ABI of x86-64 gives.
+   So what is rare is a branch for a vector, and not for each element. */
+double miniml_fmod_float64(double x, double y) __asm__("miniml_fmod")
+    __attribute__((simd("notinbranch"), const, visibility("hidden")));
+#define MINIML_FMOD(type, name, symbol, lanes)                                                 \
+  type name(type x, type y) __asm__(symbol) __attribute__((weak, visibility("hidden")));       \
+  type name(type x, type y) {                                                                  \
+    double a[lanes], b[lanes], r[lanes];                                                       \
+    int rare = 0;                                                                              \
+    memcpy(a, &x, sizeof x), memcpy(b, &y, sizeof y);                                          \
+    for (int l = 0; l < lanes; ++l) r[l] = miniml_fmod_quick(a[l], b[l], &rare);               \
+    for (int l = 0; rare && l < lanes; ++l) r[l] = __builtin_fmod(a[l], b[l]);                 \
+    memcpy(&x, r, sizeof x);                                                                   \
+    return x;                                                                                  \
+  }
+typedef double miniml_fmod_2 __attribute__((vector_size(16)));
+typedef double miniml_fmod_4 __attribute__((vector_size(32)));
+typedef double miniml_fmod_8 __attribute__((vector_size(64)));
+MINIML_FMOD(double, miniml_fmod_1, "miniml_fmod", 1)
+MINIML_FMOD(miniml_fmod_2, miniml_fmod_sse, "_ZGVbN2vv_miniml_fmod", 2)
+#ifdef __AVX__
+MINIML_FMOD(miniml_fmod_4, miniml_fmod_avx, "_ZGVcN4vv_miniml_fmod", 4)
+#endif
+#ifdef __AVX2__
+MINIML_FMOD(miniml_fmod_4, miniml_fmod_avx2, "_ZGVdN4vv_miniml_fmod", 4)
+#endif
+#ifdef __AVX512F__
+MINIML_FMOD(miniml_fmod_8, miniml_fmod_avx512, "_ZGVeN8vv_miniml_fmod", 8)
+#endif
+#else
+static inline double miniml_fmod_float64(double x, double y) {
+  int rare = 0;
+  const double r = miniml_fmod_quick(x, y, &rare);
+  return rare ? __builtin_fmod(x, y) : r;
+}
+#endif
+#else
+static inline double miniml_fmod_float64(double x, double y) { return __builtin_fmod(x, y); }
+#endif

@@ -1,7 +1,6 @@
 /* The C library's functions: one call for each element. */
 #include "hardware.h"
 
-MINIML_LIBRARY1(lgamma)
 MINIML_LIBRARY1(tgamma)
 MINIML_LIBRARY2(hypot)
 MINIML_LIBRARY2(nextafter)
