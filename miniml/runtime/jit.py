@@ -59,8 +59,8 @@ _RUN_LATER = CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR
 _EXACT = 2  # sizes of a function whose kernels in C are compiled for them alone
 _MANY = 5  # compilations of one function after which the user is warned
 _FOR_SIZES = (
-    '; declare axes that vary, as in ml.jit(f, dynamic={"x": (0,)}), which compiles no C for each, '
-    "or pad them to a few sizes, which data.bucketed keeps close"
+    '; declare axes that vary, as in ml.jit(f, dynamic={"x": (0,)}), which shares kernels from the '
+    "second size on, or pad them to a few sizes, which data.bucketed keeps close"
 )
 _SENTENCES = 100  # kept in `recompilations`
 _uses = count()  # numbers of uses, by which the version used last is known
@@ -77,10 +77,11 @@ def jit(fn: F, dynamic: Mapping[str, Sequence[int]] | None = None) -> F:
     generators and coroutines.
 
     dynamic: axes of arguments whose sizes vary, by the names of the arguments, as in {"x": (0,)};
-    of a Cell, those of its construct. A new size is traced again, so shapes are Python integers,
-    but nothing is compiled in C, and it shares the kernels of other sizes that it can (see
-    `Kernel`); programs for the eight sizes used last are kept. `recompilations` says what is
-    shared, or which operation is another one at that size.
+    of a Cell, those of its construct. A new size is traced again, so shapes are Python integers.
+    The C of the first size holds its extents as constants; from the second on (of other functions
+    the third) those that differ are arguments, so that most further sizes compile nothing. Sizes
+    share kernel objects that can be resized (see `Kernel`); programs for the eight sizes used last
+    are kept. `recompilations` says what is shared, or which operation is another one at that size.
     """
     if not callable(fn):
         raise GraphError(f"jit got {fn!r} of type {type(fn).__name__}; give a function of tensors")

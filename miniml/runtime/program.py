@@ -273,11 +273,13 @@ class Program:
         if self._small:
             return WHY
         if self.device.name == "cpu":
-            kernels = sum(p.native is not None for p in self.prepared.values())
+            natives = [p.native for p in self.prepared.values() if p.native is not None]
+            kernels, shared = len(natives), sum(n.for_sizes for n in natives)
             executor = self._executor()
             runs = executor.native_runs if isinstance(executor, Function) else 0
             calls = "one call" if runs == 1 else f"{runs} calls"
             what = f"kernels in C: {kernels}" if kernels else "copies in C"
+            what += f" ({shared} of them serve other sizes, too)" * bool(shared)
             return f"{what}, in {calls}" if runs else ""
         if self.capture.why_not:
             return f"launched one by one: {self.capture.why_not}"

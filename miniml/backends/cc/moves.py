@@ -158,7 +158,7 @@ def _named(whole: ArraySpec, steps: Shape, indices: Shape, axis: int, at: int) -
     rest = (*steps[:axis], *steps[axis + 1 :])
     over_whole = (*rest[:at], *(0,) * len(indices), *rest[at:])
     over_indices = (*(0,) * at, *indices, *(0,) * len(rest[at:]))
-    row = f"(n[{{n}}] + (n[{{n}}] < 0 ? {whole.shape[axis]} : 0)) * {steps[axis]}L"
+    row = f"(n[{{n}}] + (n[{{n}}] < 0 ? {whole.shape[axis]}L : 0)) * {steps[axis]}L"
     return _Named(over_whole, over_indices, row)
 
 

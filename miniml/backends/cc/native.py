@@ -344,7 +344,7 @@ class NativeKernel(Kernel):
     can run. stops: its calls may raise. called_back: operations for which its calls go back into
     Python. packing: as of a Call. own: arrays that its C gets after the workspace, for whatever
     differs between kernels that are to share one text. portable: False where its C needs what
-    processors of 32 bits lack.
+    processors of 32 bits lack. for_sizes: its C serves other sizes, too.
     """
 
     strided: ClassVar[bool] = False
@@ -355,6 +355,7 @@ class NativeKernel(Kernel):
     packing: Callable[[], Packing | None] | None = None
     own: Arrays = ()
     portable: bool = True
+    for_sizes: bool = False
 
     @classmethod
     def bakes(cls, attrs: Mapping[str, Any], index: int, strides: tuple[int, ...]) -> bool:
@@ -368,8 +369,10 @@ class NativeKernel(Kernel):
         return sum(map(len, arrays))
 
     def take_numbers(self, source: Source, numbers: Array) -> None:
-        """Have C that finds numbers in an array after all others, where `source` had constants."""
+        """Have C that finds numbers in an array after all others, where it had constants; so
+        kernels of other sizes have it, too."""
         self.source, self.own, self.packing = source, (*self.own, numbers), None
+        self.for_sizes = True
 
     def avoid(self, features: tuple[str, ...]) -> None:
         """Have its C compiled without these features of the processor."""

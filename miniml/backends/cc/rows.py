@@ -158,7 +158,7 @@ class Loops(ABC):
         specs = tuple(ArraySpec((n,), d) for n, d in zip(sizes, dtypes, strict=True))
         call = "  KERNEL_part((void *)at, 0);"
         if self.parts > 1:
-            call = f"  miniml.parallel(KERNEL_part, (void *)at, {self.parts});"
+            call = f"  miniml.parallel(KERNEL_part, (void *)at, {self.parts}L);"
         whole = [
             *self._part(),
             "",
@@ -184,7 +184,7 @@ class Loops(ABC):
         yield from self._pointers()
         for g, gather in enumerate(self.gathers):
             start = reducer(gather.row, self._type(gather)).identity
-            yield f"  for (long i = 0; i < {self.program.size(gather)}; ++i) w{g}[i] = {start};"
+            yield f"  for (long i = 0; i < {self.program.size(gather)}L; ++i) w{g}[i] = {start};"
         yield "  {" if self.flat else "  for (long r = first; r < last; ++r) {"
         yield from (f"    {line}" for line in self.body())
         yield "  }"
@@ -197,7 +197,7 @@ class Loops(ABC):
         for s in self.program.statements():
             if isinstance(s, Keep):
                 c = value_type(self.program.types[s.of])
-                yield f"{c} k{s.of}[{prod(self.program.row) * self.lanes}];"
+                yield f"{c} k{s.of}[{prod(self.program.row) * self.lanes}L];"
         for part in self.program.passes:
             yield from self._each(part) if part.elements else ()
             yield from self.between(part.row)
@@ -209,7 +209,7 @@ class Loops(ABC):
             yield from self.begun(f"{self.total(s)} s{s.value}", s)
         *axes, last = self.program.row or (1,)
         for k, extent in enumerate(axes):
-            yield f"{'  ' * k}for (long i{k} = 0; i{k} < {extent}; ++i{k}) {{"
+            yield f"{'  ' * k}for (long i{k} = 0; i{k} < {extent}L; ++i{k}) {{"
         yield from (
             "  " * len(axes) + line for line in self.last_axis(part.elements, reduces, last)
         )
@@ -324,21 +324,21 @@ class Loops(ABC):
             c, found = value_type(dtype), reducer(gather.row, dtype)
             array = self.program.arrays[gather.array]
             slot = len(self.program.arrays) + g
-            divided = f"w[i] / {gather.over}" if gather.over != 1 else "w[i]"
+            divided = f"w[i] / {gather.over}L" if gather.over != 1 else "w[i]"
             number = f"({value_type(gather.dtype)})({divided})"
             yield "  {"
             yield f"    {c} *restrict w = ({c} *)at[{slot}];"
             yield f"    {STORED[array.dtype]} *out = ({STORED[array.dtype]} *)at[{gather.array}];"
             if self.parts > 1:
-                yield f"    for (long p = 1; p < {self.parts}; ++p) {{"
+                yield f"    for (long p = 1; p < {self.parts}L; ++p) {{"
                 yield "MINIML_APART"
-                yield f"      for (long i = 0; i < {size}; ++i) {{"
+                yield f"      for (long i = 0; i < {size}L; ++i) {{"
                 yield f"        const {c} b = w[p * {size}L + i];"
                 yield f"        w[i] = {found.combine('w[i]', 'b')};"
                 yield "      }"
                 yield "    }"
             yield "MINIML_APART"
-            yield f"    for (long i = 0; i < {size}; ++i) {{"
+            yield f"    for (long i = 0; i < {size}L; ++i) {{"
             yield f"      out[i] = {stored(array.dtype, number)};"
             yield "    }"
             yield "  }"
@@ -428,7 +428,7 @@ class AlongRows(Loops):
         self.halves = {s: f"h{k}" for k, s in enumerate(filter(self._is_run, elements))}
         if reduces:
             return self._blocks(elements, reduces, n)
-        first, last = ("first", "last") if self.flat else ("0", str(n))
+        first, last = ("first", "last") if self.flat else ("0", f"{n}L")
         return (self._converted if self.halves else self._loop)(elements, first, last)
 
     def _is_run(self, s: Statement) -> TypeGuard[Load | Store]:
@@ -469,7 +469,7 @@ class AlongRows(Loops):
         return super().statement(s, each)
 
     def _loop(self, elements: Sequence[Statement], first: str, last: str) -> Iterator[str]:
-        yield "MINIML_APART" if last in {"1", "2"} else "MINIML_APART MINIML_ROLLED"
+        yield "MINIML_APART" if last in {"1L", "2L"} else "MINIML_APART MINIML_ROLLED"
         yield f"for (long i = {first}; i < {last}; ++i) {{"
         yield from (f"  {self.statement(s, True)}" for s in elements)
         yield "}"
@@ -480,12 +480,12 @@ class AlongRows(Loops):
         """The elements of a block side by side in memory, then their sums."""
         size = min(n, _BLOCK)
         whole = n % size == 0
-        yield f"for (long b = 0; b < {n}; b += {size}) {{"
-        yield f"  const long m = {size if whole else f'{n} - b < {size} ? {n} - b : {size}'};"
+        yield f"for (long b = 0; b < {n}L; b += {size}L) {{"
+        yield f"  const long m = {f'{size}L' if whole else f'{n}L - b < {size}L ? {n}L - b : {size}L'};"
         in_memory = {s: at for s in reduces if (at := self._in_memory(s, elements))}
         for s in reduces:
             if s not in in_memory:
-                yield f"  {self.lane_type(s)} t{s.value}[{size}];"
+                yield f"  {self.lane_type(s)} t{s.value}[{size}L];"
         rest = [s for s in elements if s not in in_memory]
         if not all(isinstance(s, Load) for s in rest):
             yield from (f"  {line}" for line in self._between(rest, size))
@@ -529,26 +529,26 @@ class AcrossRows(Loops):
         before = self.program.extents[: self.program.outer - 1]
         names = [*(f"o{k}" for k in range(len(before))), "strip"]
         yield from self.numbered((*before, -(-self.last // self.lanes)), names)
-        yield f"const long c = strip * {self.lanes};"
+        yield f"const long c = strip * {self.lanes}L;"
         whole = self.last % self.lanes == 0
-        rest = f"{self.last}L - c < {self.lanes} ? {self.last}L - c : {self.lanes}"
-        yield f"const long lanes = {self.lanes if whole else rest};"
+        rest = f"{self.last}L - c < {self.lanes}L ? {self.last}L - c : {self.lanes}L"
+        yield f"const long lanes = {f'{self.lanes}L' if whole else rest};"
         for value in sorted(self.by_row):
-            yield f"{value_type(self.program.types[value])} v{value}[{self.lanes}];"
+            yield f"{value_type(self.program.types[value])} v{value}[{self.lanes}L];"
 
     def begun(self, total: str, s: Reduce) -> Iterator[str]:
         name = total.split()[-1]
-        yield f"{total}[{self.lanes}];"
+        yield f"{total}[{self.lanes}L];"
         yield _each_lane(f"{name}[l] = {self.reducer(s).identity};")
 
     def last_axis(
         self, elements: Sequence[Statement], reduces: Sequence[Reduce], n: int
     ) -> Iterator[str]:
         """In blocks, whose sums are added in a wider type; over the lanes inside."""
-        yield f"for (long b = 0; b < {n}; b += {_BLOCK}) {{"
+        yield f"for (long b = 0; b < {n}L; b += {_BLOCK}) {{"
         for s in reduces:
             yield from (f"  {line}" for line in self.begun(f"{self.lane_type(s)} t{s.value}", s))
-        end = f"{n}" if n <= _BLOCK else f"({n} - b < {_BLOCK} ? {n} : b + {_BLOCK})"
+        end = f"{n}L" if n <= _BLOCK else f"({n}L - b < {_BLOCK} ? {n}L : b + {_BLOCK})"
         yield f"  for (long i = b; i < {end}; ++i) {{"
         yield "MINIML_APART"
         yield "    for (long l = 0; l < lanes; ++l) {"

@@ -36,13 +36,13 @@ class Form(NamedTuple):
     key: str
 
 
-# A number of C's grammar; those in definitions of constants, which cannot be variables, stay.
+# A number of C's grammar; where C asks for constants they stay. Texts write sizes with the suffix L.
 _NUMBER = re.compile(
     r"^(?:static const|typedef|enum|#if|#pragma) .*|(?<![\w.])(\.?[0-9](?:[eEpP][+-]|[\w.])*)",
     re.MULTILINE,
 )
 _COUNT = re.compile(r"(#define \w+_(PARTS|BLOCKS|SLICES|SPLITS) |\*\)at, |first [+] |part \* )$")
-_INTEGER = re.compile(r"\d+L?")
+_INTEGER = re.compile(r"\d+L")
 _FLOAT = re.compile(r"0x[\da-f.]+p[+-]?\d+f?|\d+\.\d*f?")
 
 
