@@ -138,7 +138,9 @@ class Jit:
     def __init__(self, fn: Callable[..., Any], dynamic: object = None):
         self.fn = fn
         self.recompilations: list[str] = []
-        self._kept: list[tuple[tuple[Any, ...], Compiled]] = []  # in the order in which they were made
+        self._kept: list[
+            tuple[tuple[Any, ...], Compiled]
+        ] = []  # in the order in which they were made
         self._versions: dict[object, list[Compiled]] = {}  # the same, by key
         self._last: dict[str, object] | None = None
         self._latest: _Latest | None = None

@@ -22,7 +22,6 @@ from ..kernel import Array
 from .native import NativeKernel
 from .units import KERNEL, NUMBERED, Source
 
-
 Numbers = tuple[str, ...]
 
 
@@ -36,31 +35,26 @@ class Form(NamedTuple):
     key: str
 
 
-# A number of C's grammar; where C asks for constants they stay. Texts write sizes with the suffix L.
+# Where C asks for constants they stay. Texts write sizes with the suffix L.
+_SIZE, _FLOAT = r"\d+L", r"0x[\da-f.]+p[+-]?\d+f?|\d+\.\d*f?"
 _NUMBER = re.compile(
-    r"^(?:static const|typedef|enum|#if|#pragma) .*|(?<![\w.])(\.?[0-9](?:[eEpP][+-]|[\w.])*)",
+    rf"^(?:static const|typedef|enum|#if|#pragma) .*|(?<![\w.])({_SIZE}|{_FLOAT})(?![\w.])",
     re.MULTILINE,
 )
-_COUNT = re.compile(r"(#define \w+_(PARTS|BLOCKS|SLICES|SPLITS) |\*\)at, |first [+] |part \* )$")
-_INTEGER = re.compile(r"\d+L")
-_FLOAT = re.compile(r"0x[\da-f.]+p[+-]?\d+f?|\d+\.\d*f?")
+_COUNT = re.compile(r"(?:#define \w+_(?:PARTS|BLOCKS|SLICES|SPLITS)|at,|first \+|part \*) $")
 
 
 @lru_cache(maxsize=1024)
 def form(source: Source) -> Form:
     """The form of a kernel's text."""
-    between, numbers, counts, begin = [], [], set(), 0
-    for found in _NUMBER.finditer(source.text):
-        number = found[1]
-        if number and (_INTEGER.fullmatch(number) or _FLOAT.fullmatch(number)):
-            between.append(source.text[begin : found.start()])
-            if _COUNT.search(between[-1]):
-                counts.add(len(numbers))
-            numbers.append(number)
-            begin = found.end()
-    between.append(source.text[begin:])
+    found = [m for m in _NUMBER.finditer(source.text) if m[1]]
+    ends = [0, *(m.end() for m in found)]
+    begins = [*(m.start() for m in found), len(source.text)]
+    between = tuple(source.text[end:begin] for end, begin in zip(ends, begins))
+    counts = frozenset(i for i, text in enumerate(between) if _COUNT.search(text))
     whole = "\0".join((*source.without, *source.shared, *between))
-    return Form(tuple(between), tuple(numbers), frozenset(counts), sha256(whole.encode()).hexdigest())
+    key = sha256(whole.encode()).hexdigest()
+    return Form(between, tuple(m[1] for m in found), counts, key)
 
 
 class Texts:
@@ -105,38 +99,37 @@ def share_texts(kernels: Sequence[NativeKernel]) -> None:
     likes = {k: texts.likes(k.source) for k in kernels if k.source is not None}
     if len(texts.sizes) <= texts.exact:
         return
-    columns = {k: [*zip(*map(_plain, rows))] for k, rows in likes.items()}
-    varying = {c[-1] for of in columns.values() for c in of if len({*c}) > 1 and _large(c[-1])}
+    columns = {k: [*zip(*(_plain(row) for row in rows))] for k, rows in likes.items()}
+    differing = {c[-1] for of in columns.values() for c in of if len({*c}) > 1}
+    common = {number for number in differing if number.isdigit() and int(number) > _FEW}
     for kernel, of in columns.items():
+        # What a kernel without likes has in common with others is taken to vary as it does there.
         alone = len(likes[kernel]) == 1
-        keys = [
-            (str(i), c[-1]) if i in form(kernel.source).counts
-            else c if len({*c}) > 1 or (alone and c[0] in varying) else None
-            for i, c in enumerate(of)
-        ]
+        vary = [len({*c}) > 1 or (alone and c[0] in common) for c in of]
         assert kernel.source is not None
-        differ = any(len({*c}) > 1 for c in of) or alone and any(c[0] in varying for c in of)
-        if differ and NUMBERED.search(kernel.source.text):
-            kernel.take_numbers(*_general(kernel.source, keys, kernel.slots))
-
-
-def _plain(numbers: Numbers) -> list[str]:
-    return [number.rstrip("L") for number in numbers]
+        if any(vary) and NUMBERED.search(kernel.source.text):
+            counts = form(kernel.source).counts
+            keys = [
+                (str(i), c[-1]) if i in counts else c if vary[i] else () for i, c in enumerate(of)
+            ]
+            kernel.take_numbers(*general(kernel.source, keys, kernel.slots))
 
 
 _FEW = 16  # numbers up to which a kernel for them alone may be much faster
 
 
-def _large(number: str) -> bool:
-    return number.isdigit() and int(number) > _FEW
+def _plain(numbers: Numbers) -> Numbers:
+    return tuple(number.rstrip("L") for number in numbers)
 
 
-def _general(
-    source: Source, keys: Sequence[tuple[str, ...] | None], slot: int
-) -> tuple[Source, Array]:
-    """The text with a variable for each key in place of its numbers, and the array of their values,
-    which is at[slot]. A key ends with the value."""
-    found, names, text = form(source), {}, ""
+def general(source: Source, keys: Sequence[Numbers], slot: int) -> tuple[Source, Array]:
+    """The text with variables in place of numbers, and the array of their values, at[slot].
+
+    keys: for each number those of all kernels of the form, its own at the end, and () for one that
+    stays a constant; numbers with equal keys have one variable.
+    """
+    found, text = form(source), ""
+    names: dict[Numbers, str] = {}
     for before, number, key in zip(found.between, found.numbers, keys):
         text += before + (names.setdefault(key, f"{KERNEL}_{len(names)}") if key else number)
     numbers = [key[-1] for key in names]
