@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import importlib
 import inspect
+import itertools
 import re
 import textwrap
 from collections.abc import Iterable, Iterator
@@ -181,7 +182,7 @@ def page(title: str, module: str, groups: dict[str, list[Entry]]) -> str:
 
 def brief_list(members: list[Entry]) -> str:
     """The names of a group, on a line."""
-    return ", ".join(f"`{e.name}`" for e in members)
+    return ", ".join(f"{{py:obj}}`{e.name} <{e.module}.{e.name}>`" for e in members)
 
 
 def slug(title: str) -> str:
@@ -502,13 +503,13 @@ def meaning(module: str, name: str) -> str:
 @cache
 def glossary() -> dict[tuple[str, str], str]:
     """The lines of docs/parameters.txt, by namespace and name."""
-    lines = lines_of("parameters.txt")
-    return {
-        (place, name): text
-        for names, places, text in lines
-        for place in places.split()
-        for name in names.split()
-    }
+    found = {}
+    for names, places, text in lines_of("parameters.txt"):
+        parts = text.split("; ")  # as many as names: one for each
+        each = parts if len(parts) == len(names.split()) else itertools.repeat(text)
+        for name, part in zip(names.split(), each):
+            found |= {(place, name): part for place in places.split()}
+    return found
 
 
 def lines_of(table: str) -> list[list[str]]:
@@ -664,11 +665,13 @@ def _made(value: Any) -> str:
     array = value.asnumpy()
     if array.size <= 6:
         return f"ml.Tensor({array.tolist()})"
-    return f"ops.rand({array.shape})  # such numbers"
+    return f"ops.uniform({array.shape})  # such numbers"
 
 
 def _result(value: Any) -> list[str]:
     said = re.sub(r" (object )?at 0x\w+", "", repr(value))
+    if said.startswith("<"):
+        return []
     if len(said) <= 300:
         return said.splitlines()
     return [f"# {getattr(value, 'shape', '...')}"]

@@ -177,20 +177,26 @@ def highlighted(file: Path) -> str:
 
 
 class Names(SphinxPostTransform):
-    """Code that is a public name, `nn.Dense` or `ops.sum(x)`, leads to its entry."""
+    """Code that is a public name, `nn.Dense` or `ops.sum(x)`, leads to its entry; a path, to its
+    page."""
 
     default_priority = 5
 
     def run(self, **kwargs: Any) -> None:
         """Put a link around each such literal."""
         objects = self.env.get_domain("py").objects
-        builder = self.app.builder
+        builder, pages = self.app.builder, self.env.found_docs
         for node in list(self.document.findall(nodes.literal)):
-            entry = named(objects, node, self.env.docname)
-            if entry is None or isinstance(node.parent, nodes.reference | addnodes.pending_xref):
+            if isinstance(node.parent, nodes.reference | addnodes.pending_xref):
                 continue
-            uri = builder.get_relative_uri(self.env.docname, entry.docname)
-            link = nodes.reference("", "", refuri=f"{uri}#{entry.node_id}", internal=True)
+            name, here = node.astext(), self.env.docname
+            if re.fullmatch(r"[\w/]+\.(md|py|ipynb)", name) and name.partition(".")[0] in pages:
+                uri = builder.get_relative_uri(here, name.partition(".")[0])
+            elif entry := named(objects, node, here):
+                uri = f"{builder.get_relative_uri(here, entry.docname)}#{entry.node_id}"
+            else:
+                continue
+            link = nodes.reference("", "", refuri=uri, internal=True)
             node.replace_self(link)
             link += node
 

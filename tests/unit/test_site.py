@@ -83,6 +83,16 @@ def test_an_entry_says_all_that_it_should(pages):
     assert ":raises MinimlError:" in early
 
 
+def test_examples_name_what_there_is(pages):
+    """Those that the reference makes: `x = ops.uniform(...)` and the line below it."""
+    lines = re.findall(r"^>>> .*", "\n".join(pages.values()), flags=re.MULTILINE)
+    used = set(
+        re.findall(r"(?<![\w.])((?:ml|ops|nn|optim|train|data)\.[a-z_A-Z]\w+)", "\n".join(lines))
+    )
+    assert len(used) > 300
+    assert not [name for name in sorted(used) if not there(name)]
+
+
 @pytest.mark.parametrize("path", DICTIONARIES, ids=lambda path: path.stem)
 def test_a_dictionary_names_what_there_is(path):
     rows = re.findall(r"^\| (.+?) \| (.+?) \|", path.read_text("utf-8"), flags=re.MULTILINE)[2:]
