@@ -1,11 +1,16 @@
 """Run notebooks: each .py beside this file becomes an executed .ipynb (make notebooks).
 
 One that imports a package which is not installed is left as it is, with a line that says so.
+`--times` measures instead: each with an empty cache of compiled kernels, into docs/learn.md.
 """
 
 import argparse
 import ast
+import os
+import re
 import sys
+import tempfile
+import time
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -14,6 +19,7 @@ import nbclient
 import nbformat
 
 FOLDER = Path(__file__).resolve().parent
+PAGE = FOLDER.parent / "docs" / "learn.md"
 
 
 def missing(path: Path) -> list[str]:
@@ -42,9 +48,28 @@ def executed(path: Path) -> nbformat.NotebookNode:
     return notebook
 
 
+def timed(path: Path) -> str:
+    """The seconds that a notebook takes from start to end with an empty cache of kernels."""
+    with tempfile.TemporaryDirectory() as empty:
+        os.environ["MINIML_CACHE"] = empty  # the notebook's process inherits it
+        start = time.perf_counter()
+        executed(path)
+    return f"{time.perf_counter() - start:.0f} s"
+
+
+def noted(page: str, name: str, seconds: str) -> str:
+    """The page with other seconds in the row that links to a notebook."""
+    row = rf"^(\|.*notebooks/{name}\.ipynb.*\| )[^|]*( \|)$"
+    text, found = re.subn(row, rf"\g<1>{seconds}\g<2>", page, flags=re.MULTILINE)
+    if found != 1:
+        raise LookupError(f"{PAGE.name} has {found} rows for {name}")
+    return text
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true", help="run them and write nothing")
+    parser.add_argument("--times", action="store_true", help="measure them, into docs/learn.md")
     parser.add_argument("numbers", nargs="*", help="such as 05; all by default")
     options = parser.parse_args()
     for path in sorted(FOLDER.glob("[0-9]*.py")):
@@ -52,6 +77,11 @@ def main() -> int:
             continue
         if lacking := missing(path):
             print(f"{path.name}: not run, no {', '.join(lacking)}")
+            continue
+        if options.times:
+            seconds = timed(path)
+            PAGE.write_text(noted(PAGE.read_text("utf-8"), path.stem, seconds), "utf-8")
+            print(f"{path.name}: {seconds}")
             continue
         notebook = executed(path)
         target = path.with_suffix(".ipynb")

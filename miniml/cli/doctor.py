@@ -59,7 +59,7 @@ def run() -> int:
 def core() -> Iterator[Finding]:
     """Python, miniml, the packages that it needs, processor and BLAS."""
     yield Finding("python", "on", f"{platform.python_version()} at {sys.executable}")
-    yield _package("miniml", "run `make setup` in the checkout, or pip install miniml", True)
+    yield _package("miniml", "run `make setup` in the checkout, or `pip install .` there", True)
     for name in ("numpy", "scipy", "ml_dtypes", "optree", "safetensors", "threadpoolctl"):
         yield _package(name, f"pip install {name}", True)
     yield Finding("processor", "on", f"{_processor()}, {cpu_threads()} of its threads for miniml")

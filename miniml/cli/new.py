@@ -6,7 +6,9 @@ The command; then the files that it writes.
 from __future__ import annotations
 
 import re
+import sys
 from argparse import ArgumentParser
+from importlib.util import find_spec
 from pathlib import Path
 
 from ..core.errors import MinimlError
@@ -31,7 +33,8 @@ def run(folder: str) -> int:
         except OSError as error:
             raise MinimlError(f"new: {path} cannot be written: {error}") from None
     print(f"{folder}: {', '.join(FILES)}")
-    print(f"Next: cd {folder}; python train.py; python -m pytest")
+    lacking = "" if find_spec("pytest") else f"{sys.executable} -m pip install pytest; "
+    print(f"Next: cd {folder}; {sys.executable} train.py; {lacking}{sys.executable} -m pytest")
     return 0
 
 
@@ -40,7 +43,8 @@ README = """\
 
 Two spirals, told apart by a small network whose activation is a primitive of its own.
 
-    pip install miniml pytest
+In an environment that has miniml and pytest:
+
     python train.py        # trains in seconds and writes weights.safetensors
     python -m pytest       # checks the primitive, its gradient, and that the network learns
 

@@ -15,9 +15,11 @@ from ..kernel import KernelNode
 from ..registry import kernel
 from ..signature import ArraySpec
 from .native import NativeKernel
+from .scalars import register_bytes
 from .units import defined, header
 
-_TEXT = Path(__file__).with_name("text").joinpath("order.c").read_text("utf-8")
+_FOLDER = Path(__file__).with_name("text")
+_TEXT, _EXTREMA = (_FOLDER.joinpath(f"{n}.c").read_text("utf-8") for n in ("order", "extrema"))
 _MOST = 8  # parts of a kernel, each with room of its own
 _LANES = 64  # elements, or rows, side by side
 _SPLIT = 30_000  # elements, some 50 us, from which on rows are divided
@@ -124,9 +126,10 @@ void KERNEL(char *const *at) { miniml.parallel(KERNEL_part, (void *)at, KERNEL_P
 _STEPS = {
     "CumSum": ("-ZERO", "0", "a + b"),
     "CumProd": ("1", "1", "a * b"),
-    "CumMax": ("LOWEST", "0", "((b > a) | (b != b)) ? b : a"),
-    "CumMin": ("HIGHEST", "0", "((b < a) | (b != b)) ? b : a"),
+    "CumMax": ("LOWEST", "0", "KERNEL_BETTER ? b : a"),
+    "CumMin": ("HIGHEST", "0", "KERNEL_BETTER ? b : a"),
 }
+_BETTER_THAN = {"CumMax": "((b > a) | (b != b))", "CumMin": "((b < a) | (b != b))"}
 _WRAPPING = ("CumSum", "CumProd")  # of integers modulo 2^bits
 
 
@@ -141,6 +144,8 @@ class Running(NativeKernel):
         words = {"LOWEST": low, "HIGHEST": high, "ZERO": "0.0" if x.dtype.kind == "f" else "0"}
         for word, number in words.items():
             first = first.replace(word, number)
+        vectors = step == 1 and n >= _LANES and node.name in _BETTER_THAN
+        width = register_bytes(node.masked) // x.dtype.itemsize
         self.source = defined(
             {
                 "T": C_TYPES[unsigned(x.dtype) if node.name in _WRAPPING else x.dtype],
@@ -148,17 +153,32 @@ class Running(NativeKernel):
                 "N": f"{n}L",
                 "STEP": f"{step}L",
                 "SIDE": min(outer, 5) if step == 1 else 1,
-                "LANES": min(step, _LANES),
+                "LANES": _LANES if vectors else min(step, _LANES),
                 "PARTS": f"{_parts(outer, n * step)}L",
                 "FIRST": first,
                 "NOTHING": nothing,
                 "REVERSE": int(node.attrs.get("reverse", False)),
                 "EXCLUSIVE": int(node.attrs.get("exclusive", False)),
+                "I": f"int{8 * x.dtype.itemsize}_t",
+                "BYTES": width * x.dtype.itemsize,
+                "WIDTH": width,
+                "ROUNDS": _rounds(width),
+                "LAST": ", ".join([str(width - 1)] * width),
+                "BETTER": _BETTER_THAN.get(node.name, "0"),
                 "COMBINED": combined,
             },
-            _RUNNING,
+            _EXTREMA if vectors else _RUNNING,
             header("types"),
         )
+
+
+def _rounds(width: int) -> str:
+    """C that combines the lanes of w with all those before them."""
+    lines = []
+    for d in (1 << k for k in range(width.bit_length() - 1)):
+        lanes = ", ".join(str(width - d + i) for i in range(width))
+        lines.append(f"w = KERNEL_of(__builtin_shufflevector(none, w, {lanes}), w);")
+    return " ".join(lines)
 
 
 # Lanes of a row, or of neighbouring rows, each with its extremum so far and the index of that. The

@@ -86,6 +86,18 @@ def test_they_have_the_same_bits_on_two_threads():
         np.testing.assert_array_equal(one, two)
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_running_extrema_of_rows_that_rise_fall_and_hold_nan(dtype):
+    """Where every element is the best so far, where none is, and where one in a block is."""
+    for n in (64, 130, 301):
+        rising = np.arange(n).astype(dtype)
+        some = np.where(rising % 67 == 3, 2 * n + rising, -rising).astype(dtype)
+        x = np.stack([rising, rising[::-1], some, np.full(n, rising[0])])
+        if x.dtype.kind == "f":
+            x = np.concatenate([x, x - np.inf, np.where(rising == n // 2 + 3, np.nan, x)])
+        same_bits(lambda x: (ops.CumMax(-1)(x), ops.CumMin(-1)(x)), x, zeros=False)
+
+
 def test_elements_in_order_and_backwards():
     """The worst case of a selection that keeps the best so far."""
     x = np.arange(6000, dtype=np.float32)

@@ -136,6 +136,60 @@ def test_a_step_weights_its_parts_with_their_rows():
             np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
 
 
+# --- Weights of rows and classes ------------------------------------------------------------------
+
+W = RNG.uniform(0.0, 3.0, 26).astype(np.float32)
+OF_HELD = RNG.uniform(0.0, 3.0, 11).astype(np.float32)
+WEIGHED = {"class_weight": {1: 4.0}, "sample_weight": W, "validation": (*HELD, OF_HELD)}
+
+
+def weighted(group=None):
+    """Metrics of all rows, of weighted ones, and one that is no mean of rows."""
+    net = network()
+    adam = optim.Adam(net.trainable_params(), lr=0.05)
+    names = ["accuracy", train.f1(2), train.mean("score", lambda out, y: out[:, 1])]
+    return train.Model(
+        net, nn.CrossEntropyLoss(), adam, ["accuracy"], group=group, weighted_metrics=names
+    )
+
+
+@pytest.mark.parametrize("size", [2, 3])
+def test_ranks_weigh_rows_and_metrics_as_one(size):
+    def on(group=None):
+        own = weighted(group)
+        rows = plain(own.fit(X, Y, **{**FIT, **WEIGHED}))
+        return rows, weights(own), own.evaluate(*HELD, sample_weight=OF_HELD, batch_size=4)
+
+    rows, values, judged = on()
+    assert {"accuracy", "weighted_accuracy", "val_f1", "val_weighted_accuracy"} < rows[0].keys()
+    for found_rows, found_values, found in loopback(on, size):
+        assert_near((found_rows, found_values), (rows, values))
+        assert found == pytest.approx(judged, rel=1e-5)
+
+
+def test_weighted_metrics_of_ranks_are_those_of_the_formula():
+    """sum(weight * value) / sum(weight) of all rows; the loss is over their number, as Keras's."""
+    scores = network()(HELD[0]).asnumpy().astype(np.float64)
+    nll = np.log(np.exp(scores).sum(1)) - scores[np.arange(11), HELD[1]]
+    right = scores.argmax(1) == HELD[1]
+    counts = np.zeros((2, 2))  # true class, class that was said
+    np.add.at(counts, (HELD[1], scores.argmax(1)), OF_HELD.astype(np.float64))
+    f1 = np.mean([2 * counts[c, c] / (counts[c].sum() + counts[:, c].sum()) for c in (0, 1)])
+    expected = {
+        "loss": (OF_HELD * nll).sum() / 11,
+        "accuracy": right.mean(),
+        "weighted_accuracy": OF_HELD[right].sum() / OF_HELD.sum(),
+        "f1": f1,
+        "score": (OF_HELD * scores[:, 1]).sum() / OF_HELD.sum(),
+    }
+
+    def on(group):
+        return weighted(group).evaluate(*HELD, sample_weight=OF_HELD, batch_size=3)
+
+    for found in loopback(on, 2):
+        assert found == pytest.approx(expected, rel=1e-5)
+
+
 # --- Ranks decide alike ---------------------------------------------------------------------------
 
 
