@@ -481,8 +481,8 @@ class AlongRows(Loops):
         size = min(n, _BLOCK)
         whole = n % size == 0
         yield f"for (long b = 0; b < {n}L; b += {size}L) {{"
-        rest = f"{n}L - b < {size}L ? {n}L - b : {size}L"
-        yield f"  const long m = {f'{size}L' if whole else rest};"
+        short = f"{n}L - b < {size}L ? {n}L - b : {size}L"
+        yield f"  const long m = {f'{size}L' if whole else short};"
         in_memory = {s: at for s in reduces if (at := self._in_memory(s, elements))}
         for s in reduces:
             if s not in in_memory:

@@ -66,7 +66,9 @@ class TestOneText:
     for products, of whose sums compilers unroll ends of known lengths."""
 
     @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-    @pytest.mark.parametrize("m, n, k", [(1, 33, 40), (3, 70, 19), (70, 9, 130), (37, 200, 300)])
+    @pytest.mark.parametrize(
+        ("m", "n", "k"), [(1, 33, 40), (3, 70, 19), (70, 9, 130), (37, 200, 300)]
+    )
     def test_products(self, m, n, k, dtype, numbers_vary):
         x, y = rows(m, k, dtype=dtype), rows(k, n, dtype=dtype)
         same(lambda x, y: x @ y, (x, y), numbers_vary, 1)
@@ -82,7 +84,7 @@ class TestOneText:
         same(lambda x, y: x.T @ y, (rows(200, 600), rows(200, 300)), numbers_vary, 1)
 
     @pytest.mark.parametrize("causal", [False, True])
-    @pytest.mark.parametrize("t, s", [(9, 33), (150, 150), (200, 17)])
+    @pytest.mark.parametrize(("t", "s"), [(9, 33), (150, 150), (200, 17)])
     def test_attention(self, t, s, causal, numbers_vary):
         def fn(q, k, v):
             attend = lambda *xs: ops.scaled_dot_product_attention(*xs, is_causal=causal)  # noqa: E731
@@ -93,11 +95,11 @@ class TestOneText:
 
     def test_moves(self, numbers_vary):
         i = np.random.default_rng(0).integers(0, 40, (30,))
-        fn = lambda x, i: (
-            ops.concat([x, x[5:]], 0).T,
-            ops.gather(x, i, 0),
-            ops.pad(x, ((3, 9), (0, 1))),
-        )
+
+        def fn(x, i):
+            joined = ops.concat([x, x[5:]], 0)
+            return joined.T, ops.gather(x, i, 0), ops.pad(x, ((3, 9), (0, 1)))
+
         same(fn, (rows(40, 70), i), numbers_vary)
         gradient = ml.grad.grad(lambda x, i: ops.sum(ops.square(ops.gather(x, i, 0))))
         same(gradient, (rows(40, 70), i), numbers_vary)
