@@ -16,7 +16,7 @@ import numpy as np
 
 from ..core import epoch
 from ..core.abstract import PLAIN
-from ..core.dtype import DType, bool_, holds, is_complex, type_code
+from ..core.dtype import DType, bfloat16, bool_, float16, float32, holds, is_complex, type_code
 from ..core.errors import DeclarationError, KernelNotFoundError
 from . import registry
 from .device import Device
@@ -24,6 +24,7 @@ from .expressions.table import table as expressions
 from .kernel import KernelEntry
 
 _dtype, _format = attrgetter("dtype"), attrgetter("format")
+_HALVES = frozenset((float16, bfloat16))
 
 
 class Typed(Protocol):
@@ -94,6 +95,13 @@ class Target(NamedTuple):
         are not those of the kernel.
         """
         return _selected(self, name, *_types(inputs, outputs), epoch.now.kernels)
+
+    def in_float32(
+        self, name: str, inputs: Sequence[Typed], outputs: Sequence[Typed]
+    ) -> Selection | None:
+        """The kernel in C for float32 of a call of floats of 16 bits, where the kernel for exactly
+        these is the library's of NumPy, which computes in float32, too; else None."""
+        return _in_float32(self, name, *_types(inputs, outputs), epoch.now.kernels)
 
     def candidates(
         self, name: str, inputs: Sequence[Typed], outputs: Sequence[Typed] | None = None
@@ -174,6 +182,24 @@ def _selected(
             why = f"no kernel takes {_codes(takes)}; inputs widened to {wide.name}"
             return Selection(found.entry, wide, why)
     raise KernelNotFoundError(_not_found(target, request))
+
+
+@lru_cache(maxsize=4096)
+def _in_float32(
+    target: Target, name: str, takes: DTypes, gives: DTypes, formats: Arranged, version: int
+) -> Selection | None:
+    if not _HALVES.intersection(takes) or target.providers[:1] != (registry.NATIVE,):
+        return None
+    exact = _best(target.request(name, takes, gives, formats))
+    if exact is not None and not (
+        exact.entry.built_in and exact.entry.provider == registry.BUILTIN
+    ):
+        return None
+    wide = [tuple(float32 if d in _HALVES else d for d in dtypes) for dtypes in (takes, gives)]
+    found = _best(target.request(name, wide[0], wide[1], formats))
+    if found is None or found.entry.provider != registry.NATIVE:
+        return None
+    return Selection(found.entry, float32, "floats of 16 bits are computed in float32")
 
 
 def _best(request: Request) -> Selection | None:

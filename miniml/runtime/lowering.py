@@ -49,9 +49,10 @@ from .nest import in_parts, kind_of
 
 
 def legalize(graph: Graph, target: Target) -> Graph:
-    """The graph with Cast nodes before and after every node whose kernel is a lossless widening;
-    the same graph if there is none."""
+    """The graph with Cast nodes before and after every node whose kernel is a lossless widening, or
+    one in C for float32 where floats of 16 bits have NumPy's; the same graph if there is none."""
     nodes: list[Node] = []
+    wide: dict[tuple[Var, DType], Var] = {}
     for node in graph.nodes:
         try:
             selection = select(node, target)
@@ -60,35 +61,36 @@ def legalize(graph: Graph, target: Target) -> Graph:
                 raise  # no kernel takes these dtypes in other memory formats, either
             nodes.append(node)
             continue
-        nodes += [node] if selection.cast is None else _widened(node, selection, selection.cast)
+        if selection.cast is None:
+            selection = target.in_float32(node.primitive.name, *node.abstracts) or selection
+        nodes += [node] if selection.cast is None else _widened(node, selection, wide)
     return graph if len(nodes) == len(graph.nodes) else replace(graph, nodes=tuple(nodes))
 
 
-def _widened(node: Node, selection: Selection, wide: DType) -> list[Node]:
-    _, given = selection.entry.signature.expanded(len(node.inputs), len(node.outputs))
-    inputs = _like(node.inputs, [wide] * len(node.inputs))
-    outputs = _like(node.outputs, given)
-    return [
-        *_casts(node, node.inputs, inputs),
-        replace(node, inputs=inputs, outputs=outputs),
-        *_casts(node, outputs, node.outputs),
-    ]
-
-
-def _like(variables: Sequence[Var], dtypes: Sequence[DType]) -> tuple[Var, ...]:
-    """Vars of the same shapes and these dtypes: the same Vars if they have them."""
-    return tuple(
+def _widened(
+    node: Node, selection: Selection, wide: dict[tuple[Var, DType], Var]
+) -> Iterator[Node]:
+    """The node on widened inputs, between casts. wide: the widened values, which nodes share."""
+    taken, given = selection.entry.signature.expanded(len(node.inputs), len(node.outputs))
+    inputs = []
+    for var, dtype in zip(node.inputs, taken, strict=True):
+        key = var, dtype
+        if var.abstract.dtype != dtype and key not in wide:
+            wide[key] = Var(Abstract(var.abstract.shape, dtype))
+            yield _cast(node, var, wide[key])
+        inputs.append(wide.get(key, var))
+    outputs = tuple(
         v if v.abstract.dtype == d else Var(Abstract(v.abstract.shape, d))
-        for v, d in zip(variables, dtypes, strict=True)
+        for v, d in zip(node.outputs, given, strict=True)
     )
+    yield replace(node, inputs=tuple(inputs), outputs=outputs)
+    for made, out in zip(outputs, node.outputs, strict=True):
+        if made is not out:
+            yield _cast(node, made, out)
 
 
-def _casts(node: Node, sources: Sequence[Var], targets: Sequence[Var]) -> list[Node]:
-    return [
-        Node(Cast(target.abstract.dtype), (source,), (target,), (), node.where)
-        for source, target in zip(sources, targets, strict=True)
-        if source is not target
-    ]
+def _cast(node: Node, source: Var, target: Var) -> Node:
+    return Node(Cast(target.abstract.dtype), (source,), (target,), (), node.where)
 
 
 # --- Decomposition --------------------------------------------------------------------------------

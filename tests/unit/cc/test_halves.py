@@ -45,3 +45,96 @@ def test_runs_of_any_length_have_numpys_bits(n):
     x, y = RNG.choice(ALL, (3, n)), RNG.choice(ALL, (3, 1))
     with ml.context(providers=("cc",)), np.errstate(all="ignore"):
         same_bits(ml.jit(lambda x, y: x * y + x)(x, y).asnumpy(), x * y + x)
+
+
+HALVES = [ml.float16, ml.bfloat16]
+PAIRS = [
+    ((1, 1), (1, 1)), ((5, 7), (7, 3)), ((4, 33), (33, 129)), ((65, 9), (9, 17)), ((40,), (40, 5)),
+    ((3, 40), (40,)), ((19,), (19,)), ((2, 3, 5, 7), (7, 6)), ((3, 1, 5, 7), (2, 7, 9)),
+    ((0, 4), (4, 3)), ((3, 0), (0, 4)), ((3, 130), (130, 256)),
+]  # fmt: skip
+AS_THEY_ARE = np.array([np.nan, np.inf, -np.inf, 65504, -65504, 6e-8, -6e-8, 1e-5, 0, -0.0])
+
+
+def numbers(shape, dtype):
+    """Normal numbers, and among those of matrices NaN, infinities, great and subnormal ones."""
+    x = RNG.normal(size=shape)
+    if x.size > 30:
+        x.flat[RNG.choice(x.size, 6, replace=False)] = RNG.choice(AS_THEY_ARE, 6)
+    return x.astype(dtype)
+
+
+def wide(x):
+    return np.asarray(x).astype(np.float64)
+
+
+def rounded_once(found, product, *operands):
+    """The result is the exact one, but for the roundings of sums in float32, rounded once."""
+    with np.errstate(all="ignore"):
+        exact, size = product(*operands), product(*map(np.abs, operands))
+        finite = np.isfinite(size)
+        terms = max(x.size for x in operands)
+        room = np.where(finite, size, 0) * terms * 2.0**-24 + terms * 2.0**-149
+        low, high = (wide((exact + e).astype(found.dtype)) for e in (-room, room))
+        found = wide(found)
+        np.testing.assert_array_equal(found[~finite], exact[~finite])
+        assert np.all((low <= found)[finite] & (found <= high)[finite])
+
+
+def in_c_alone(explained):
+    return {row.provider for row in explained.rows} == {"cc"}
+
+
+@pytest.mark.parametrize("dtype", HALVES, ids=str)
+@pytest.mark.parametrize("without", [(), ("f16c", "avx512f")], ids=" ".join)
+def test_products_are_sums_in_float32_rounded_once(dtype, without):
+    pairs = [tuple(numbers(shape, dtype) for shape in pair) for pair in PAIRS]
+    with ml.context(without=without, providers=("cc",)):
+        found = ml.jit(lambda pairs: [ops.matmul(x, y) for x, y in pairs])(pairs)
+    for out, (x, y) in zip(found, pairs, strict=True):
+        assert out.dtype == dtype
+        rounded_once(out.asnumpy(), np.matmul, wide(x), wide(y))
+
+
+@pytest.mark.parametrize("dtype", HALVES, ids=str)
+def test_gradients_of_a_dense_layer_are_products_rounded_once(dtype):
+    x, w, b, dout = (RNG.normal(size=s).astype(dtype) for s in ((9, 37), (37, 21), 21, (9, 21)))
+
+    def layer(x, w, b):
+        return ops.relu(ops.matmul(x, w) + b)
+
+    def step(x, w, b, dout):
+        out, pull = ml.grad.vjp(layer, x, w, b)
+        return out, *pull(dout)
+
+    with ml.context(providers=("cc",)):
+        assert in_c_alone(ml.explain(step, x, w, b, dout))
+        out, dx, dw, db = (a.asnumpy() for a in ml.jit(step)(x, w, b, dout))
+    made = (x.astype(np.float32) @ w.astype(np.float32)).astype(dtype) + b
+    np.testing.assert_allclose(wide(out), np.maximum(wide(made), 0), atol=0.05)
+    slopes = np.where(wide(out) > 0, wide(dout), 0)
+    rounded_once(dx, np.matmul, slopes, wide(w).T)
+    rounded_once(dw, np.matmul, wide(x).T, slopes)
+    rounded_once(db, np.matmul, np.ones(9), slopes)
+
+
+@pytest.mark.parametrize("dtype", HALVES, ids=str)
+def test_what_numpy_computes_in_float32_is_c_for_float32(dtype):
+    """Convolutions, attention, pools, sorts and sums along an axis."""
+    x, w = RNG.normal(size=(2, 3, 9, 8)).astype(dtype), RNG.normal(size=(4, 3, 3, 3)).astype(dtype)
+
+    def fn(x, w):
+        pooled, sorted_ = ops.max_pool2d(x, 2), ops.sort(x)
+        return ops.conv2d(x, w), pooled, sorted_, ops.argsort(x, 2), ops.cumsum(x, 1)
+
+    with ml.context(providers=("cc",)):
+        assert in_c_alone(ml.explain(fn, x, w))
+        convolved, pooled, sorted_, order, sums = (a.asnumpy() for a in ml.jit(fn)(x, w))
+    windows = np.lib.stride_tricks.sliding_window_view(wide(x), (3, 3), (2, 3))
+    rounded_once(convolved, lambda a, b: np.einsum("nchwij,ocij->nohw", a, b), windows, wide(w))
+    np.testing.assert_array_equal(
+        wide(pooled), wide(x)[:, :, :8].reshape(2, 3, 4, 2, 4, 2).max((3, 5))
+    )
+    np.testing.assert_array_equal(wide(sorted_), np.sort(wide(x)))
+    np.testing.assert_array_equal(order, np.argsort(wide(x), 2, kind="stable"))
+    rounded_once(sums, lambda a: a.cumsum(1), wide(x))

@@ -5,6 +5,7 @@ import pytest
 
 import miniml as ml
 from miniml import ops
+from miniml.grad import grad
 from tests.frame.native import needs_compiler
 from tests.unit.export.test_export_c import (
     aligned,
@@ -93,14 +94,15 @@ def test_images_of_16_bits(rng, tmp_path, compiler, dtype, order):
     x = rng.integers(-4, 5, (2, 4, 7, 6)).astype(dtype)
     weight = rng.integers(-2, 3, (18, 2, 3, 2)).astype(dtype)
 
+    def convolved(x, weight):
+        padding = (1, 0), (1, 2)
+        return ops.conv2d(x, weight, stride=(2, 1), padding=padding, dilation=(1, 2), groups=2)
+
     def pooled(x, weight):
-        y = ops.relu(
-            ops.conv2d(
-                x, weight, stride=(2, 1), padding=((1, 0), (1, 2)), dilation=(1, 2), groups=2
-            )
-        )
+        y = ops.relu(convolved(x, weight))
         mean = ops.avg_pool2d(y, 2, stride=1, padding=1, count_include_pad=False)
-        return y, ops.max_pool2d(y, 3, stride=2, padding=1), mean
+        slopes = grad(lambda *args: ops.sum(convolved(*args)), (0, 1))(x, weight)
+        return y, ops.max_pool2d(y, 3, stride=2, padding=1), mean, *slopes
 
     with ml.context(formats=(order,)):
         outs, expected = ran(compiler, pooled, tmp_path, x, weight)
