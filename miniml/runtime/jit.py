@@ -23,7 +23,7 @@ from weakref import WeakKeyDictionary, WeakValueDictionary, ref
 import numpy as np
 import optree
 
-from ..backends.cc.sizes import Texts
+from ..backends.cc.native import Texts
 from ..backends.compiled import lock_of_process
 from ..backends.selection import Target
 from ..core import epoch

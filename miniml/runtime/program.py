@@ -18,8 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from ..backends.cc.native import Call
-from ..backends.cc.sizes import Texts, share_texts
+from ..backends.cc.native import Call, Texts, share_texts
 from ..backends.cc.units import NotCached, cached_only, load_with_services, warn_without
 from ..backends.compiled import end_compilers
 from ..backends.device import CPU

@@ -6,7 +6,7 @@ import pytest
 
 import miniml as ml
 from miniml import nn, ops, optim
-from miniml.backends.cc import sizes
+from miniml.backends.cc import native
 from miniml.backends.cc.units import NUMBERED, Source
 from miniml.runtime import jit, program
 from tests.frame.native import needs_compiler
@@ -30,10 +30,10 @@ def all_vary(kernels):
     """Make arguments of all numbers that may be, but for the few that are widths of vectors."""
     for kernel in kernels:
         if kernel.source is not None and NUMBERED.search(kernel.source.text):
-            numbers = [n.rstrip("L") for n in sizes.form(kernel.source).numbers]
+            numbers = [n.rstrip("L") for n in native.form(kernel.source).numbers]
             keys = [(n,) if not n.isdigit() or int(n) > 8 else () for n in numbers]
             if any(keys):
-                kernel.take_numbers(*sizes.general(kernel.source, keys, kernel.slots))
+                kernel.take_numbers(*native.general(kernel.source, keys, kernel.slots))
 
 
 @pytest.fixture
@@ -220,19 +220,19 @@ class TestSharing:
 class TestForms:
     def test_a_form_has_all_numbers_that_can_be_variables(self):
         text = "static const long a[] = {3L};\nx = k3[40L] + 0x1.8p+3f * 2e-3 + v_7 - 6 * 1.5f;\n"
-        found = sizes.form(Source(text))
+        found = native.form(Source(text))
         assert found.numbers == ("40L", "0x1.8p+3f", "1.5f")
         assert "".join(f"{a}{b}" for a, b in zip(found.between, (*found.numbers, ""))) == text
 
     def test_equal_forms_have_equal_keys(self):
         texts = ["f(x + 64L)", "f(x + 65L)", "f(x - 64L)"]
-        keys = [sizes.form(Source(text)).key for text in texts]
+        keys = [native.form(Source(text)).key for text in texts]
         assert keys[0] == keys[1] != keys[2]
-        assert sizes.form(Source(texts[0], ("other",))).key != keys[0]
+        assert native.form(Source(texts[0], ("other",))).key != keys[0]
 
     @pytest.mark.parametrize("number", ["0", "64", "9007199254740993", "0x1.5p-4f", "0x1.8p+900"])
     def test_numbers_arrive_whole(self, number):
-        bits = np.array([sizes._bits(number)], np.int64)
+        bits = np.array([native._bits(number)], np.int64)
         if number.isdigit():
             assert bits[0] == int(number)
         else:
