@@ -55,60 +55,86 @@ ALIASES = {
     "miniml": "ml",
     "miniml.nn.init": "nn.init",
 }  # how pages spell a namespace; others by their last part
-# The task that a module of the house stands for, where its own first sentence does not say it.
+# The task that a module of the house stands for, in the order in which a page has them.
 TASKS = {
-    "miniml.export": "Leaving",
-    "miniml.array_api": "Tensors",
-    "miniml.train": "Training",
-    "miniml.grad.batching": "Compile and look inside",
-    "miniml.core.dtype": "Dtypes",
     "miniml.core.tensor": "Tensors",
+    "miniml.array_api": "Tensors",
+    "miniml.core.dtype": "Dtypes",
     "miniml.core.parameter": "Parameters and randomness",
-    "miniml.core.primitive": "Primitives of your own",
-    "miniml.core.infer": "Primitives of your own",
-    "miniml.backends.kernel": "Kernels of your own",
-    "miniml.backends.registry": "Kernels of your own",
-    "miniml.backends.signature": "Kernels of your own",
-    "miniml.grad.formula": "Primitives of your own",
+    "miniml.train": "Training",
+    "miniml.nn.container": "Training",
     "miniml.core.settings": "Settings",
-    "miniml.graph.passes": "Passes and rewriting rules",
-    "miniml.graph.saved": "Saved graphs",
+    "builtins": "Settings",
     "miniml.graph.tracing": "Compile and look inside",
+    "miniml.grad.batching": "Compile and look inside",
     "miniml.runtime.explain": "Compile and look inside",
     "miniml.runtime.jit": "Compile and look inside",
     "miniml.runtime.observe": "Compile and look inside",
     "miniml.viz": "Compile and look inside",
-    "miniml.nn.container": "Training",
+    "miniml.core.primitive": "Primitives of your own",
+    "miniml.core.infer": "Primitives of your own",
+    "miniml.grad.formula": "Primitives of your own",
+    "miniml.backends.kernel": "Kernels of your own",
+    "miniml.backends.registry": "Kernels of your own",
+    "miniml.backends.signature": "Kernels of your own",
+    "miniml.graph.passes": "Passes and rewriting rules",
+    "miniml.graph.saved": "Saved graphs",
+    "miniml.export": "Export",
 }
 
 
 TITLES = {
     "miniml.nn.cell": "Cell",
-    "miniml.nn.activation": "Activations",
-    "miniml.nn.attention": "Attention",
     "miniml.nn.container": "Containers",
-    "miniml.nn.images": "Images",
     "miniml.nn.linear": "Linear layers and embeddings",
-    "miniml.nn.loss": "Losses",
+    "miniml.nn.activation": "Activations",
+    "miniml.nn.images": "Images",
     "miniml.nn.norm": "Normalization and dropout",
     "miniml.nn.recurrent": "Recurrent layers",
+    "miniml.nn.attention": "Attention",
+    "miniml.nn.loss": "Losses",
     "miniml.nn.weights": "Weights as dictionaries",
     "miniml.optim.optimizer": "Optimizers",
+    "miniml.optim.lbfgs": "LBFGS",
     "miniml.optim.schedules": "Schedules",
     "miniml.optim.wrappers": "Groups, accumulation, averages, loss scaling, clipping",
+    "miniml.train.run": "Model",
+    "miniml.train.metrics": "Metrics",
+    "miniml.train.callbacks": "Callbacks",
+    "miniml.train.rates": "Learning rate finder",
     "miniml.train.step": "Training step",
     "miniml.train.checkpoint": "Checkpoints",
-    "miniml.train.run": "Model",
     "miniml.data.loader": "Batches",
+    "miniml.data.sampling": "Samplers and streams",
+    "miniml.data.augment": "Data augmentation",
     "miniml.data.sets": "Data sets and preparation",
+    "miniml.grad.transforms": "Gradients",
+    "miniml.ops.elementwise": "Gradients",
     "miniml.grad.forward": "Forward mode",
     "miniml.grad.batching": "vmap",
+    "miniml.core.bprop": "Rules of primitives",
     "miniml.grad.formula": "Primitives from an expression",
-    "miniml.testing.calls": "Rows for opcheck",
+    "miniml.testing.gradchecks.run": "Gradient check",
+    "miniml.testing.opchecks.run": "Operator check",
     "miniml.testing.report": "Reports",
+    "miniml.testing.calls": "Rows for opcheck",
     "miniml.viz.figures": "Figures",
     "miniml.viz.page": "Pages",
     "miniml.viz.stages": "Graphs as text and pages",
+    "miniml.onnx.reader": "Load",
+    "miniml.onnx.writer": "Save",
+    "miniml.onnx.model": "Coverage",
+    "miniml.onnx.operators": "Operators of your own",
+    "miniml.interop.pytorch": "PyTorch",
+    "miniml.interop.torch_functions": "PyTorch",
+    "miniml.interop.jax": "JAX",
+    "miniml.interop.scipy": "SciPy",
+    "miniml.interop.estimators": "scikit-learn",
+    "miniml.distributed.world": "Ranks and collectives",
+    "miniml.backends.group": "Groups of ranks",
+    "miniml.distributed.loopback": "Ranks in one process",
+    "miniml.export.exporter": "C",
+    "miniml.ops.collective": "Collectives",
 }
 
 
@@ -203,11 +229,13 @@ def grouped(module: str) -> dict[str, list[Entry]]:
     )
     for entry in entries(module):
         title = sections.get(snake(entry.name)) or sections.get(entry.name)
+        if sections and entry.home != "miniml.ops.collective":
+            title = title or "Further primitives"
         groups.setdefault(title or task(entry), []).append(entry)
+    order = list(dict.fromkeys([*sections.values(), *TASKS.values(), *TITLES.values()]))
+    rank = {title: i for i, title in enumerate(order)}
+    groups = dict(sorted(groups.items(), key=lambda item: rank.get(item[0], len(rank))))
     if sections:
-        order = list(dict.fromkeys(sections.values()))
-        rank = {title: i for i, title in enumerate(order)}
-        groups = dict(sorted(groups.items(), key=lambda item: rank.get(item[0], len(rank))))
         for members in groups.values():  # functions first, then the primitives that they call
             members.sort(key=lambda e: (e.kind != "function", e.name.lower()))
     return groups
@@ -334,7 +362,11 @@ def listed(kind: type) -> bool:
     return any(kind.__name__ in exported(module) for module in NAMESPACES)
 
 
-INSIDE = {"describe", "function", "signature", "outgrown"}  # what programs ask objects, not users
+# What programs ask objects, not users.
+INSIDE = set(
+    "describe function signature outgrown added count counted judged means parts weighted_step "
+    "zeros".split()
+)
 
 
 def methods(owner: Entry) -> Iterator[Entry]:
@@ -565,8 +597,10 @@ def _split(paragraph: str, names: set[str]) -> tuple[str, list[tuple[str, str]]]
         return paragraph, []
     start = rf"(?:^|(?<=[.;]\s))((?:{known})(?:(?:, | and )(?:{known}))*):\s"
     parts = re.split(start, paragraph, flags=re.MULTILINE)
-    found = [(n, said.strip()) for names, said in zip(parts[1::2], parts[2::2])
-             for n in re.split(", | and ", names)]  # fmt: skip
+    found = []
+    for names, said in zip(parts[1::2], parts[2::2]):
+        first, *others = re.split(", | and ", names)
+        found += [(first, said.strip()), *((n, f"see {first}") for n in others)]
     return parts[0].strip(), found
 
 

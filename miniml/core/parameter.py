@@ -300,7 +300,7 @@ class Generator:
 
     def _take(self, blocks: int) -> Tensor:
         state = self.state
-        before = state.asnumpy()  # a reading that whoever looks for readings sees
+        before = state._array("asnumpy()").copy()  # whoever looks for readings sees this one
         kind = Kind.of(Tensor, (2,), uint64, current().device_target)
         before_write(state)
         state._buffer[1] = (before.item(1) + blocks) % 2**64

@@ -58,6 +58,7 @@ class Sort(NativeKernel):
             {
                 "T": f"uint{size}_t",
                 "K": f"uint{size}_t",
+                "BITS": size,
                 "W": "uint64_t" if size == 32 else "unsigned __int128",
                 "N": f"{n}L",
                 "STEP": f"{step}L",

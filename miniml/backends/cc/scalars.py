@@ -55,7 +55,8 @@ def scalar_function(
     constants = "".join(
         f"  const {C_TYPES[value.dtype]} {x} = {literal(value)};\n" for x, value in scalars.items()
     )
-    late = not rounded and out in HALVES
+    kept = not scalars and all(d in (out, bool_) for _, d in inputs) and _picks(expression.text)
+    late = out in HALVES and (kept or not rounded)
     value = f"MINIML_TO({text}, miniml_late_{out.name})" if late else converted(out, text)
     body = f"{constants}  return {value};\n"
     head = (
@@ -63,6 +64,18 @@ def scalar_function(
     )
     shared = (*header("convert"), *shared)
     return ScalarFunction(name, f"{head} {{\n{body}}}\n", tuple(dict.fromkeys(shared)))
+
+
+# What gives one of its arguments, perhaps with another sign, or an integer that is no greater.
+_PICKED = re.compile(r"\b(nan_max|nan_min|fabs|copysign|sign|floor|ceil|rint|trunc|is_nan|T)\(")
+_COMPUTED = re.compile(r"[+*/%&|^~]|\w\(|[\w)] ?-|\d{2,}|\.")
+
+
+@cache
+def _picks(text: str) -> bool:
+    """True for an expression whose result is an input, 0 or a small integer, up to its sign: floats
+    of 16 bits hold it, so that it need not be rounded."""
+    return _COMPUTED.search(_PICKED.sub("(", text.replace("&&", ",").replace("||", ","))) is None
 
 
 def converted(dtype: DType, text: str) -> str:

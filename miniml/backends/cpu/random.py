@@ -121,8 +121,11 @@ def normal(
     """
     wide = dtype == np.float64
     real = np.float64 if wide else np.float32
+    plain = mean == 0 and std == 1
     for standard, piece in stream(normal64 if wide else normal32, state, skip, out):
-        if dtype == real:
+        if dtype == real and plain:  # these numbers are what is to come out
+            piece[...] = standard
+        elif dtype == real:
             np.multiply(standard, std, out=piece)
             np.add(piece, mean, out=piece)
         else:

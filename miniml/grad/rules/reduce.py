@@ -60,8 +60,8 @@ def prod_bprop(self: ops.Prod, x: Any, out: Any, dout: Any) -> tuple[Any]:
 def products_of_others(x: Any) -> Any:
     """For each element the product of the others along the last axis, in O(n) multiplications.
 
-    Neighbours are multiplied in pairs; the product outside of each pair is the same problem with
-    half the elements. A polynomial in x, so its own gradients are right at zeros too.
+    The two halves are multiplied in pairs; the product outside of each pair is the same problem
+    with half the elements. A polynomial in x, so its own gradients are right at zeros too.
     """
     *lead, n = x.shape
     if n < 2:
@@ -69,9 +69,9 @@ def products_of_others(x: Any) -> Any:
     if n == 2:
         return ops.flip(x, -1)
     even = ops.pad(x, (*[(0, 0)] * len(lead), (0, 1)), 1) if n % 2 else x
-    pairs = ops.reshape(even, (*lead, (n + 1) // 2, 2))
-    outside = ops.expand_dims(products_of_others(ops.prod(pairs, -1)), -1)
-    each = ops.reshape(ops.flip(pairs, -1) * outside, even.shape)
+    pairs = ops.reshape(even, (*lead, 2, (n + 1) // 2))
+    outside = ops.expand_dims(products_of_others(ops.prod(pairs, -2)), -2)
+    each = ops.reshape(ops.flip(pairs, -2) * outside, even.shape)
     return ops.slice(each, (0,) * x.ndim, x.shape) if n % 2 else each
 
 

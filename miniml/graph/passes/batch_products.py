@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import reduce
 from itertools import accumulate, chain, pairwise
 from math import prod
 from typing import Any, NamedTuple
@@ -25,7 +24,7 @@ from ...core.dtype import float32, float64
 from ...core.infer import infer
 from ...core.primitive import Primitive
 from ...ops.create import Full
-from ...ops.elementwise import Add
+from ...ops.elementwise import Add, Neg, Sub
 from ...ops.index import Gather, IndexAdd, Scatter
 from ...ops.linalg import MatMul
 from ...ops.logic import Select
@@ -536,12 +535,14 @@ def slices(graph: Graph) -> Graph:
 
 
 class Part(NamedTuple):
-    """A value that stands from `begin` to `end` along `axis`, and in whole along the others."""
+    """A value that stands from `begin` to `end` along `axis`, and in whole along the others; or, if
+    `negated`, what has the other sign."""
 
     axis: int
     begin: int
     end: int
     value: Var
+    negated: bool = False
 
 
 class SumOfParts(NamedTuple):
@@ -559,6 +560,7 @@ def _sums_of_parts(graph: Graph) -> Iterator[SumOfParts]:
     for root in (n for n in graph.nodes if n in adds and n not in inner):
         leaves = [*_leaves(makers.get, root, inner)]
         found = {v: p for v in leaves if uses[v] == 1 and (p := _part(makers.get(v)))}
+        found = {v: _without_sign(p, makers.get(p.value), uses) for v, p in found.items()}
         parts = _along_one_axis([*found.values()])
         if len(parts) > 1 and len(_intervals(parts)) <= _MOST * len(parts):
             kept = set(parts)
@@ -576,6 +578,13 @@ def _part(node: Node | None) -> Part | None:
         return None
     begin, end, _ = extents[cut[0]]
     return Part(cut[0], begin, end, node.inputs[0]) if begin < end else None
+
+
+def _without_sign(part: Part, maker: Node | None, uses: Mapping[Var, int]) -> Part:
+    """The part of what is negated for it alone: of a sum of slices it is subtracted."""
+    if maker is None or not isinstance(maker.primitive, Neg) or uses[part.value] > 1:
+        return part
+    return part._replace(value=maker.inputs[0], negated=True)
 
 
 def _along_one_axis(parts: Sequence[Part]) -> list[Part]:
@@ -603,10 +612,10 @@ def _concatenate(rewriter: Rewriter, found: SumOfParts) -> None:
     pieces: list[Var] = []
     for begin, end, parts in ((0, covered[0][0], ()), *covered, (covered[-1][1], extent, ())):
         shape = (*of.shape[:axis], end - begin, *of.shape[axis + 1 :])
-        terms = [_cut(rewriter, part, begin, shape, where) for part in parts]
+        terms = [(_cut(rewriter, part, begin, shape, where), part.negated) for part in parts]
         if begin < end:
             pieces.append(
-                reduce(lambda x, y: rewriter.new(Add(), (x, y), where), terms)
+                _signed_sum(rewriter, terms, where)
                 if terms
                 else rewriter.new(Full(shape, 0, of.dtype), (), where)
             )
@@ -614,6 +623,19 @@ def _concatenate(rewriter: Rewriter, found: SumOfParts) -> None:
     for term in found.rest:
         total = rewriter.new(Add(), (rewriter.now(term), total), where)
     rewriter.replace(root.outputs, (total,))
+
+
+def _signed_sum(rewriter: Rewriter, terms: Sequence[tuple[Var, bool]], where: Any) -> Var:
+    """The sum of values, of which those that are negated are subtracted, to the sign of zeros."""
+    (total, negated), *rest = terms
+    for value, subtracted in rest:
+        if negated and not subtracted:
+            total = rewriter.new(Sub(), (value, total), where)
+        else:
+            total = rewriter.new(Neg(), (total,), where) if negated else total
+            total = rewriter.new(Sub() if subtracted else Add(), (total, value), where)
+        negated = False
+    return rewriter.new(Neg(), (total,), where) if negated else total
 
 
 def _cut(rewriter: Rewriter, part: Part, begin: int, shape: Shape, where: Any) -> Var:

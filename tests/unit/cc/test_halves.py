@@ -138,3 +138,35 @@ def test_what_numpy_computes_in_float32_is_c_for_float32(dtype):
     np.testing.assert_array_equal(wide(sorted_), np.sort(wide(x)))
     np.testing.assert_array_equal(order, np.argsort(wide(x), 2, kind="stable"))
     rounded_once(sums, lambda a: a.cumsum(1), wide(x))
+
+
+@pytest.mark.parametrize("dtype", HALVES, ids=str)
+def test_a_result_in_the_middle_of_a_loop_is_rounded_as_by_a_store(dtype):
+    """Of floats next to those that 16 bits hold and to halves of their steps, and of any others."""
+    every = np.arange(1 << 16, dtype=np.uint16).view(dtype).astype(np.float32)
+    halfway = 1 << 12 if dtype == ml.float16 else 1 << 15
+    around = every.view(np.int32)[:, None] + np.array([-1, 0, 1, halfway - 1, halfway, halfway + 1])
+    others = RNG.integers(-(2**31), 2**31, 1 << 16)
+    x = np.concatenate([around.ravel(), others]).astype(np.int32).view(np.float32)
+    with ml.context(providers=("cc",)), np.errstate(all="ignore"):
+        found = ml.jit(lambda x: ops.cast(ops.cast(x, dtype), ml.float32) * 1.0)(x).asnumpy()
+        expected = x.astype(dtype).astype(np.float32)
+    np.testing.assert_array_equal(found, expected)
+    np.testing.assert_array_equal(np.signbit(found), np.signbit(expected))
+
+
+@pytest.mark.parametrize("dtype", HALVES, ids=str)
+def test_what_picks_one_of_its_arguments_has_numpys_bits(dtype):
+    x, y = (RNG.choice(np.arange(1 << 16, dtype=np.uint16), 2049).view(dtype) for _ in range(2))
+
+    def fn(x, y):
+        made = ops.maximum(x, y), ops.floor(x), ops.round(-x), ops.sign(x), ops.abs(x)
+        picked = ops.where(x > y, x, y), ops.clip(x, -0.1, 0.3), ops.relu(x)
+        return [out * y for out in (*made, *picked)]
+
+    with ml.context(providers=("cc",)):
+        found = [out.asnumpy() for out in ml.jit(fn)(x, y)]
+    with ml.context(jit=False, providers=("miniml",)):
+        expected = [out.asnumpy() for out in fn(ml.Tensor(x), ml.Tensor(y))]
+    for ours, numpys in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(wide(ours), wide(numpys))

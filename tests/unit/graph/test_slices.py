@@ -61,6 +61,28 @@ def test_a_stencil_is_one_concatenation_of_sums():
     assert "SliceGrad" not in names
 
 
+@pytest.mark.parametrize("first", [1, -1])
+@pytest.mark.parametrize("second", [1, -1])
+def test_what_is_subtracted_keeps_every_bit(first, second):
+    numbers = np.array([0.0, -0.0, 1.0, -1.0, np.inf])
+    v, w = (side.ravel() for side in np.meshgrid(numbers, numbers))
+
+    def fn(x, v, w):
+        parts = [x[:-1] if first > 0 else -x[:-1], x[1:] if second > 0 else -x[1:]]
+        return ops.sum(parts[0] * v) + ops.sum(parts[1] * w)
+
+    # The second part begins one element later: w stands one element to the right of v.
+    fn, x, shifted = grad(fn), np.zeros(v.size + 1), np.append(w[1:], 0.0)
+    got = ml.jit(fn)(x, v, shifted).asnumpy()
+    with np.errstate(invalid="ignore"):
+        middle = first * v[1:] + second * shifted[:-1]
+    expected = np.hstack([first * v[0], middle, second * shifted[-1]])
+    np.testing.assert_array_equal(got, expected)
+    np.testing.assert_array_equal(np.signbit(got)[got == 0], np.signbit(expected)[got == 0])
+    names = kinds(fn, x, v, shifted)
+    assert names.count("Sub") == (first + second == 0 or second < 0)
+
+
 @pytest.mark.parametrize("seed", range(8))
 def test_sums_of_any_slices_of_one_axis(seed):
     draw = np.random.default_rng(seed)

@@ -105,14 +105,15 @@ static inline void miniml_store_halves(uint16_t *to, const float *from, long n) 
   for (; i < n; ++i) to[i] = miniml_store_float16(from[i]);
 }
 
-/* A float rounded to those that a float16 holds: as miniml_store_float16, in place. */
+/* A float rounded to those that a float16 holds: as miniml_store_float16, in place. Neighbours of x
+   are as far apart as those of 1.5 * 2^13 times the power of 2 in it, or below 2^-14 in that: adding
+   rounds to them. */
 static inline float miniml_float16_of_float(float x) {
-  const uint32_t bits = miniml_bits32(x), rest = bits & 0x7fffffff, sign = bits & 0x80000000;
-  const uint32_t even = (rest + 0xfff + (rest >> 13 & 1)) & ~(uint32_t)0x1fff;
-  const uint32_t held = even < 143u << 23 ? even : 0x7f800000;
-  const uint32_t small = miniml_bits32((x < 0 ? -x : x) + 0.5f - 0.5f);
-  const uint32_t made = rest < 113u << 23 ? small : held;
-  return miniml_real32(sign | (x == x ? made : 0x7fc00000));
+  const uint32_t bits = miniml_bits32(x), power = bits & 0x7f800000, least = 113u << 23;
+  const float large = miniml_real32(power > least ? power : least) * 0x1.8p13f;
+  const float near = x + large - large, size = miniml_real32(bits & 0x7fffffff);
+  const float made = size < 65520 ? near : x * INFINITY;
+  return miniml_real32(miniml_bits32(made) | (bits & 0x80000000));
 }
 
 /* Rounding to a float16 or bfloat16 that stays a float; late: where a store rounds floats. */
@@ -128,7 +129,8 @@ static inline float miniml_float16_of_float(float x) {
   }                                                                                          \
   static inline float miniml_late_##name##_##of(type x) { return (float)x; }
 static inline float miniml_bfloat16_of_float(float x) {
-  return miniml_load_bfloat16(miniml_store_bfloat16(x));
+  const uint32_t bits = miniml_bits32(x), even = bits + 0x7fff + (bits >> 16 & 1);
+  return miniml_real32((x == x ? even : bits | 0x400000) & 0xffff0000);
 }
 MINIML_ROUNDED(float16, miniml_load_float16, miniml_half_of_double)
 MINIML_ROUNDED(bfloat16, miniml_load_bfloat16, miniml_store_bfloat16)

@@ -25,7 +25,7 @@ static inline double miniml_fmod_quick(double x, double y, int *rare) {
   *rare |= !((a < b * 0x1p51) & (b < __builtin_inf()));
   return __builtin_copysign(r < 0 ? r + b : r, x);
 }
-#if defined(__GNUC__) && !defined(__clang__) && defined(__x86_64__)
+#if defined(__GNUC__) && !defined(__clang__) && defined(__x86_64__) && defined(__ELF__)
 /* GCC's loops call variants of it for vectors, whose names the vector function ABI of x86-64 gives.
    So what is rare is a branch for a vector, and not for each element. */
 double miniml_fmod_float64(double x, double y) __asm__("miniml_fmod")

@@ -2,34 +2,69 @@
    numbers in the order of the elements, NaN last; KERNEL_W: a key and, below it, an index. */
 static inline KERNEL_K KERNEL_key(const KERNEL_T *x) { KERNEL_KEY }
 
-/* Equal keys keep the order of their indices: w has them ascending, and each pass is stable. The
-   result may lie in `spare`. */
-static KERNEL_W *KERNEL_sorted(KERNEL_W *w, KERNEL_W *spare, long m) {
-  if (m <= 64) {
-    for (long i = 1; i < m; ++i) {
-      const KERNEL_W v = w[i];
-      long j = i;
-      for (; j && w[j - 1] > v; --j) w[j] = w[j - 1];
-      w[j] = v;
-    }
-    return w;
+/* Words sorted by the digits above their first 32 bits, where they have a key above an index. Equal
+   keys keep the order of their indices: w has them ascending, and each pass is stable. The result may
+   lie in `spare`. */
+#define KERNEL_SORTED(name, word, digits)                                                      \
+  static word *name(word *w, word *spare, long m) {                                            \
+    for (long i = 1; m <= 64 && i < m; ++i) {                                                  \
+      const word v = w[i];                                                                     \
+      long j = i;                                                                              \
+      for (; j && w[j - 1] > v; --j) w[j] = w[j - 1];                                          \
+      w[j] = v;                                                                                \
+    }                                                                                          \
+    if (m <= 64) return w;                                                                     \
+    uint32_t counts[digits][256] = {{0}};                                                      \
+    for (long i = 0; i < m; ++i)                                                               \
+      for (int d = 0; d < digits; ++d) ++counts[d][(uint8_t)(w[i] >> (32 + 8 * d))];           \
+    for (int d = 0; d < digits; ++d) {                                                         \
+      if (counts[d][(uint8_t)(w[0] >> (32 + 8 * d))] == m) continue;                           \
+      uint32_t begin = 0;                                                                      \
+      for (int c = 0; c < 256; ++c) {                                                          \
+        const uint32_t count = counts[d][c];                                                   \
+        counts[d][c] = begin, begin += count;                                                  \
+      }                                                                                        \
+      for (long i = 0; i < m; ++i)                                                             \
+        spare[counts[d][(uint8_t)(w[i] >> (32 + 8 * d))]++] = w[i];                            \
+      word *const other = w;                                                                   \
+      w = spare, spare = other;                                                                \
+    }                                                                                          \
+    return w;                                                                                  \
   }
-  uint32_t counts[sizeof(KERNEL_K)][256] = {{0}};
-  for (long i = 0; i < m; ++i)
-    for (unsigned d = 0; d < sizeof(KERNEL_K); ++d) ++counts[d][(uint8_t)(w[i] >> (32 + 8 * d))];
-  for (unsigned d = 0; d < sizeof(KERNEL_K); ++d) {
-    if (counts[d][(uint8_t)(w[0] >> (32 + 8 * d))] == m) continue;
-    uint32_t begin = 0;
-    for (int c = 0; c < 256; ++c) {
-      const uint32_t count = counts[d][c];
-      counts[d][c] = begin, begin += count;
+KERNEL_SORTED(KERNEL_sorted, KERNEL_W, (int)sizeof(KERNEL_K))
+
+#if KERNEL_BITS == 64
+KERNEL_SORTED(KERNEL_sorted_by_32, uint64_t, 4)
+
+/* Keys of 64 bits by the first 32 in which they differ; where these are equal, neighbours change
+   places. Nothing where that takes long, since many are equal. */
+static const uint64_t *KERNEL_by_first(const KERNEL_T *x, uint64_t *w) {
+  KERNEL_K least = (KERNEL_K)-1, most = 0;
+  for (long i = 0; i < KERNEL_N; ++i) {
+    const KERNEL_K key = KERNEL_key(x + i * KERNEL_STEP);
+    least = key < least ? key : least, most = key > most ? key : most;
+  }
+  int shift = 0;
+  while ((most - least) >> shift >> 32) ++shift;
+  for (long i = 0; i < KERNEL_N; ++i)
+    w[i] = (KERNEL_key(x + i * KERNEL_STEP) - least) >> shift << 32 | (uint32_t)i;
+  w = KERNEL_sorted_by_32(w, w + KERNEL_N + 1, KERNEL_N);
+  long moves = 0;
+  for (long i = 1; shift && i < KERNEL_N; ++i) {
+    if (w[i] >> 32 != w[i - 1] >> 32) continue;
+    const uint64_t v = w[i];
+    const KERNEL_K key = KERNEL_key(x + (uint32_t)v * KERNEL_STEP);
+    long j = i;
+    for (; j && w[j - 1] >> 32 == v >> 32; --j, ++moves) {
+      if (KERNEL_key(x + (uint32_t)w[j - 1] * KERNEL_STEP) <= key) break;
+      w[j] = w[j - 1];
     }
-    for (long i = 0; i < m; ++i) spare[counts[d][(uint8_t)(w[i] >> (32 + 8 * d))]++] = w[i];
-    KERNEL_W *const other = w;
-    w = spare, spare = other;
+    w[j] = v;
+    if (moves > KERNEL_N / 8) return 0;
   }
   return w;
 }
+#endif
 
 /* The k smallest, in order: those so far are kept sorted, and blocks without a smaller one are
    skipped. */
@@ -82,6 +117,16 @@ static void KERNEL_part(void *data, long part) {
       KERNEL_few(x, w);
     } else {
       long m = KERNEL_N;
+#if KERNEL_BITS == 64
+      const uint64_t *const quick =
+          KERNEL_N > 64 && KERNEL_TAKEN * 4 > KERNEL_N ? KERNEL_by_first(x, (uint64_t *)w) : 0;
+      for (long i = 0; quick && i < KERNEL_TAKEN; ++i) {
+        const long index = (uint32_t)quick[i];
+        values[i * KERNEL_STEP] = x[index * KERNEL_STEP];
+        indices[i * KERNEL_STEP] = index;
+      }
+      if (quick) continue;
+#endif
       if (KERNEL_TAKEN * 4 <= KERNEL_N && KERNEL_N >= 4096)
         m = KERNEL_candidates(x, w);
       else
