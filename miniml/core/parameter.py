@@ -170,22 +170,9 @@ def before_write(parameter: Any) -> None:
         block = block.outer
 
 
+# By the id of a parameter the Reading that shares its present value, which keeps the parameter
+# alive, and is itself kept alive by its users alone.
 _readings: WeakValueDictionary[int, Any] = WeakValueDictionary()
-
-
-def reading_of(parameter: Any) -> Any:
-    """The Reading that shares the parameter's present value, or None."""
-    return _readings.get(id(parameter))
-
-
-def share(parameter: Any, reading: Any) -> None:
-    """Let `reading` share the parameter's memory: its `own` is called before that changes.
-
-    It keeps the parameter alive, and is itself kept alive by its users alone.
-    """
-    _readings[id(parameter)] = reading
-
-
 _last_write = object()  # another one whenever parameters change
 
 
@@ -235,7 +222,7 @@ class Reading(Tensor):
 
     def __init__(self, parameter: Parameter):
         data = self._data = parameter._data
-        self._kind = Kind.of(Reading, data.shape, data.dtype, parameter.device)
+        self._kind = Kind.of(Reading, data.shape, data.dtype, parameter._kind.device)
         self.parameter = parameter  # kept alive, since readings are looked up by its id
         self.shares = True
 
@@ -254,11 +241,10 @@ class Reading(Tensor):
 def read(parameter: Parameter) -> Tensor:
     """The value of the parameter now: the same Reading for as long as it is used and the
     parameter is not written to."""
-    found: Any = reading_of(parameter)
+    found: Reading | None = _readings.get(id(parameter))
     if found is None:
-        found = Reading(parameter)
-        share(parameter, found)
-    return found  # type: ignore[no-any-return]
+        found = _readings[id(parameter)] = Reading(parameter)
+    return found
 
 
 # --- Random streams -------------------------------------------------------------------------------

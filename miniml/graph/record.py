@@ -170,7 +170,7 @@ class RecordTrace(ForwardingTrace):
         return made.result([self._made(known[i], own[i]) for i in made.outs])
 
     def _made(self, value: Any, var: Var | None) -> Any:
-        return value if var is None else TracedTensor(var, self, value.device, value)
+        return value if var is None else TracedTensor(var, self, value._kind.device, value)
 
     def value(self, value: Any) -> Any:
         """Counterpart of a value in the parent trace; for a parameter, its present value."""
