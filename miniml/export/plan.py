@@ -109,12 +109,14 @@ class Choice(NamedTuple):
 
 
 Planned = Run | Move | Repeat | Choice
+SCRATCH = Region("room", "scratch", np.empty(0, np.uint8))
 
 
 @dataclass(slots=True)
 class Plan:
     """Everything that is printed. constants: those that a step reads. size: bytes of the arena.
-    written: the parameters that a call changes."""
+    written: the parameters that a call changes. scratch: where in the arena
+    one kernel after the other has its room, None where none needs any."""
 
     graph: Graph
     inputs: list[Region]
@@ -124,6 +126,7 @@ class Plan:
     steps: list[Planned]
     size: int
     written: tuple[Parameter, ...]
+    scratch: int | None
 
 
 # --- Planner --------------------------------------------------------------------------------------
@@ -145,7 +148,10 @@ def plan(program: Program, place: Callable[[Parameter], str], prefix: str) -> Pl
     written = tuple(dict.fromkeys(p for p, _ in program.schedule.writes))
     read = set(_read(steps))
     constants = [region for region in common.constants if region in read]
-    return Plan(graph, inputs, outputs, common.state, constants, steps, common.size, written)
+    scratch = common.room(common.scratch) if common.scratch else None
+    return Plan(
+        graph, inputs, outputs, common.state, constants, steps, common.size, written, scratch
+    )
 
 
 def _read(steps: Sequence[Planned]) -> Iterator[Region]:
@@ -182,11 +188,17 @@ class _Common:
     state: dict[int, tuple[Parameter, Region]] = field(default_factory=dict)
     constants: list[Region] = field(default_factory=list)
     loops: int = 0
+    scratch: int = 0
 
     def room(self, nbytes: int) -> int:
         """The offset of so many more bytes of the arena."""
         offset, self.size = self.size, self.size + rounded(max(nbytes, 1))
         return offset
+
+    def work(self, source: Source) -> tuple[Address, ...]:
+        """Where a kernel has the room that it would have on the stack."""
+        self.scratch = max(self.scratch, source.room)
+        return (Address(SCRATCH),) if source.room else ()
 
     def parameter(self, parameter: Parameter) -> Region:
         """The region of a parameter."""
@@ -318,7 +330,8 @@ class _Planner:
             given: list[Array] = [o for o in call.operands if isinstance(o, np.ndarray)]
             if not isinstance(call.kernel, Source) or len(given) < len(call.operands):
                 raise _no_c(node)
-            yield Run(call.kernel, tuple(map(self.address, given)), node)
+            at = (*map(self.address, given), *self.common.work(call.kernel))
+            yield Run(call.kernel, at, node)
 
     def _operands(
         self, node: Node, strides: Sequence[object] = ()

@@ -177,13 +177,23 @@ def _comment(plan: Plan, about: About) -> str:
 
 def _definition(run: Run, name: str) -> str:
     kernel = run.source.constant
-    text = re.sub(rf"^(void|int) {KERNEL}\(", rf"static \1 {KERNEL}(", kernel, flags=re.MULTILINE)
+    # Inlined, its memory on the stack would be the caller's, while the next kernel runs.
+    begin = rf"static __attribute__((noinline)) \1 {KERNEL}("
+    text = re.sub(rf"^(void|int) {KERNEL}\(", begin, kernel, flags=re.MULTILINE)
     given, made = (
         ", ".join(str(v.abstract) for v in vs) for vs in (run.node.inputs, run.node.outputs)
     )
     about = f"{_note(run.node)}: {said(_operation(run.node))} of {given or 'nothing'}, gives {made}"
     lines = textwrap.fill(about, WIDTH, initial_indent="/* ", subsequent_indent="   ")
+    if run.source.room:
+        text = f"{_rooms(run)}{text}"
     return f"{lines} */\n{text.replace(KERNEL, name)}"
+
+
+def _rooms(run: Run) -> str:
+    """The macros by which a kernel takes its room from its last operand."""
+    at, size = len(run.operands) - 1, run.source.room
+    return f"#define {KERNEL}_ROOM_AT {at}\n#define {KERNEL}_ROOM_BYTES {size}\n"
 
 
 def _first_values(plan: Plan, about: About) -> Iterator[str]:
@@ -270,6 +280,8 @@ def _held(plan: Plan, about: About) -> Iterator[str]:
 def _body(plan: Plan, named: Named, refused: str) -> Iterator[str]:
     lines = [*_statements(plan.steps, named, refused, 1)]
     yield "  char *const a = (char *)arena;"
+    if plan.scratch is not None:
+        yield f"  char *const scratch = a + {plan.scratch};"
     if not any(re.search(r"\ba\b", line) for line in lines):
         yield "  (void)a;"
     yield from lines
@@ -315,10 +327,11 @@ def _loop(step: Repeat, named: Named, refused: str, depth: int) -> Iterator[str]
 
 
 def _call(run: Run, name: str, refused: str, indent: str) -> str:
-    """The statement that calls a kernel; it breaks between operands."""
+    """The statement that calls a kernel; it breaks between operands. A block, so that the operands
+    leave the stack with it."""
     given = ", ".join(text(operand).replace(" ", "\0") for operand in run.operands)
     call = f"{name}((char\0*const[]){{{given}}})"
-    line = f"if\0({call})\0{refused}" if run.refuses else f"{call};"
+    line = f"if\0({call})\0{refused}" if run.refuses else f"{{\0{call};\0}}"
     made = textwrap.fill(
         line, WIDTH, initial_indent=indent, subsequent_indent=f"{indent}    ",
         break_long_words=False, break_on_hyphens=False,

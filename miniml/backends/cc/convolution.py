@@ -27,7 +27,7 @@ BLOCK = 16  # channels
 PARTS = 16  # enough to keep a few threads equally busy
 SPLIT = 4_000_000  # multiplications, about 50 us, from which on a kernel is split over threads
 CACHED = 1 << 16  # elements read again and again: a quarter of a megabyte, or half of one
-MOST_TILES = 32  # of partial sums, on the stack: 2 KB each
+MOST_TILES = 32  # of partial sums, on the stack: 2 KB each for vectors of 64 bytes
 
 
 # --- Kernels --------------------------------------------------------------------------------------
@@ -278,7 +278,8 @@ def weight_grad(node: KernelNode, v: Vectors) -> Written:
             "X_OUTER": x.image, "X_INNER": x.pitch, "D_OUTER": d.image, "D_INNER": d.pitch,
         }  # fmt: skip
     bands, columns = ceil(outputs / rows), ceil(inner * taps / pairs)
-    tiles = min(MOST_TILES, max(1, groups * bands * columns // PARTS))
+    most = MOST_TILES if v.size > 16 else MOST_TILES // 2
+    tiles = min(most, max(1, groups * bands * columns // PARTS))
     reads = rows * (d.offset(1, 0) if batch else d.channel)
     reads += ceil(tiles * pairs / taps) * (x.offset(windows.step[0], 0) if batch else x.channel)
     lanes = x.lanes or d.pitch
@@ -311,7 +312,8 @@ def weight_grad_in_blocks(node: KernelNode, windows: Windows, v: Vectors) -> Wri
     pairs, vectors, padded = tile_of_blocks(channels * taps, count, v, each)
     rows, columns = vectors * v.width, ceil(channels * taps / pairs)
     groups = padded // rows
-    tiles = min(MOST_TILES // 2, max(1, groups * columns // PARTS))
+    most = MOST_TILES // (2 if v.size > 16 else 4)
+    tiles = min(most, max(1, groups * columns // PARTS))
     split = prod(d.shape) * channels * taps > SPLIT
     numbers = {
         "SCRATCH": 3, "IMAGES": x.spec.shape[0], "HEIGHT": windows.output[0],

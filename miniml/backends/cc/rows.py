@@ -135,6 +135,7 @@ class Loops(ABC):
         self.range = program.row[0] if self.flat else self.steps()
         self.parts, self.chunk = self._split()
         self.shared: dict[str, None] = dict.fromkeys((*header("convert"), *header("apart"), _LOOP))
+        self.room = 0  # bytes of what rows keep
         self.functions: dict[tuple[Scalar, bool], ScalarFunction] = {}
         read = [v for s in program.statements() for v in _read(s) if not isinstance(s, Store)]
         self.unread = {s.of for s in program.statements() if isinstance(s, Store)} - set(read)
@@ -170,7 +171,7 @@ class Loops(ABC):
             "",
         ]
         text = "\n".join(whole)  # whose iterators have filled self.shared
-        return Printed(Source(text, tuple(self.shared)), specs)
+        return Printed(Source(text, tuple(self.shared), room=self.room), specs)
 
     def _part(self) -> Iterator[str]:
         yield "MINIML_STRAIGHT static void KERNEL_part(void *data, long part) {"
@@ -196,11 +197,20 @@ class Loops(ABC):
             yield from self.indices()
         for s in self.program.statements():
             if isinstance(s, Keep):
-                c = value_type(self.program.types[s.of])
-                yield f"{c} k{s.of}[{prod(self.program.row) * self.lanes}L];"
+                yield from self._kept(s)
         for part in self.program.passes:
             yield from self._each(part) if part.elements else ()
             yield from self.between(part.row)
+
+    def _kept(self, s: Keep) -> Iterator[str]:
+        """The elements of a row, on the stack or in the room that an exported kernel is given."""
+        c, count = value_type(self.program.types[s.of]), prod(self.program.row) * self.lanes
+        yield "#ifdef KERNEL_ROOM_AT"
+        yield f"{c} *restrict const k{s.of} = ({c} *)(at[KERNEL_ROOM_AT] + {self.room}L);"
+        yield "#else"
+        yield f"{c} k{s.of}[{count}L];"
+        yield "#endif"
+        self.room += -(-count * (4 if c == "float" else 8) // 64) * 64
 
     def _each(self, part: Pass) -> Iterator[str]:
         """A pass over the elements: the loops over the row, and what they reduce."""

@@ -208,7 +208,7 @@ def test_long_names_and_means_of_channels_that_fill_no_block(rng, tmp_path, comp
     net, x = evaluated(Squeezed()), floats(rng, 1, 3, 8, 8)
     same(*ran(compiler, net, tmp_path, x), compiler)
     names = re.findall(
-        r"^static void (net_\w{40,})\(", (tmp_path / "net.c").read_text(), re.MULTILINE
+        r"^static .*\bvoid (net_\w{40,})\(", (tmp_path / "net.c").read_text(), re.MULTILINE
     )
     assert names
     assert max(map(len, names)) <= 63
@@ -226,7 +226,8 @@ def test_reshapes_that_copy_are_in_the_arena_once(rng, tmp_path, compiler):
 
     x = floats(rng, 40, 30)
     same(*ran(compiler, fn, tmp_path, x), compiler)
-    assert bytes_of(tmp_path / "net.c", "NET_ARENA_BYTES") <= 3 * x.nbytes
+    row_of_a_kernel = 128
+    assert bytes_of(tmp_path / "net.c", "NET_ARENA_BYTES") <= 3 * x.nbytes + row_of_a_kernel
 
 
 def test_several_inputs_views_outputs_and_dtypes(rng, tmp_path, compiler):
@@ -514,7 +515,7 @@ def test_nothing_in_it_varies_and_libm_is_all_it_needs(rng, tmp_path, compiler):
 def test_functions_are_named_by_their_layers(rng, tmp_path):
     ml.export_c(evaluated(cnn()), tmp_path / "net.c", floats(rng, 1, 1, 8, 8))
     text = (tmp_path / "net.c").read_text()
-    assert "static void net_layer_6_matmul_add(" in text
+    assert " void net_layer_6_matmul_add(" in text
     assert "/* layer 3 (MaxPool2d) */" in text
     assert max(map(len, (tmp_path / "net.h").read_text().splitlines())) <= 100
 

@@ -33,7 +33,8 @@ static void KERNEL_part(void *data, long part) {
 }
 
 void KERNEL(char *const *at) {
-  REAL sums[KERNEL_PARTS][KERNEL_M][KERNEL_PITCH] __attribute__((aligned(64)));
+  KERNEL_ROOM(room, KERNEL_PARTS * KERNEL_M * KERNEL_PITCH, 0);
+  REAL(*const sums)[KERNEL_M][KERNEL_PITCH] = (REAL(*)[KERNEL_M][KERNEL_PITCH])room;
   miniml.parallel(KERNEL_part, &(KERNEL_task){at, sums}, KERNEL_PARTS);
   for (long i = 0; i < KERNEL_M; ++i) {
     REAL *total = sums[0][i];

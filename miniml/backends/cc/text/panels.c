@@ -1,4 +1,13 @@
 /* How y is cut into panels of columns, and how a panel is packed. */
+/* Memory that a kernel has while it runs: on the stack, or from element `begin` on of what the
+   caller gives as at[KERNEL_ROOM_AT]. Processors with wide vectors have stacks that are large. */
+#if defined(KERNEL_ROOM_AT) && MINIML_VECTOR == 16
+#define KERNEL_ROOM(name, count, begin) \
+  _Static_assert(((begin) + (count)) * sizeof(REAL) <= KERNEL_ROOM_BYTES, "a room is too small"); \
+  REAL *const name = (REAL *)at[KERNEL_ROOM_AT] + (begin)
+#else
+#define KERNEL_ROOM(name, count, begin) REAL name[count] __attribute__((aligned(64)))
+#endif
 #if defined(__aarch64__)
 #define KERNEL_SUMS 18 /* vectors of a tile, beside those of y, and a register for each row of x */
 #elif MINIML_REGISTERS == 32

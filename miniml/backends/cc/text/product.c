@@ -21,6 +21,12 @@
    the widest panel: the room of a block on the stack. */
 #define KERNEL_HEIGHT (KERNEL_BLOCKS > 1 ? KERNEL_M / KERNEL_BLOCKS + 13 : KERNEL_M)
 #define KERNEL_ACROSS (KERNEL_FULL ? KERNEL_COLUMNS : KERNEL_NARROW * MINIML_LANES_REAL)
+/* Elements of a packed panel, if any is packed, and of the sums of a block. */
+#define KERNEL_UNREAD \
+  (KERNEL_PACKED || (KERNEL_M <= KERNEL_UNPACKED && KERNEL_Y_COLUMN == 1 && \
+                     (KERNEL_FULL || KERNEL_REST % MINIML_LANES_REAL == 0)))
+#define KERNEL_PANEL (KERNEL_UNREAD ? 1 : KERNEL_DEPTH * KERNEL_ACROSS)
+#define KERNEL_BLOCK (KERNEL_GROUP * KERNEL_HEIGHT * KERNEL_ACROSS)
 
 /* The panel of y that begins at column `first`, for the rows of a block and the lines from q on.
    The sums of these rows are kept between calls; after the last lines the epilogue takes them. */
@@ -35,7 +41,7 @@ static MINIML_INLINE void KERNEL_panel(
   const REAL *x = (const REAL *)at[KERNEL_X] + KERNEL_X_START + q * KERNEL_X_COLUMN;
   const REAL *y = (const REAL *)at[KERNEL_Y] + KERNEL_Y_START;
   const REAL *y_end = y + (KERNEL_K - 1) * KERNEL_Y_ROW + (KERNEL_N - 1) * KERNEL_Y_COLUMN + 1;
-  REAL packed[KERNEL_DEPTH * KERNEL_ACROSS + 1] __attribute__((aligned(64)));
+  KERNEL_ROOM(packed, KERNEL_PANEL, KERNEL_BLOCK);
   /* Without a copy: the last panel then begins before its first column, so that it is full. */
   const int direct = !KERNEL_PACKED && KERNEL_M <= KERNEL_UNPACKED && KERNEL_Y_COLUMN == 1 &&
                      KERNEL_N >= width * REAL_tile_lanes;
@@ -63,12 +69,12 @@ static MINIML_INLINE void KERNEL_panel(
 /* A block of rows times a group of panels. */
 static MINIML_INLINE void KERNEL_unit(char *const *at, long batch, long block, long group) {
   KERNEL_NUMBERS(at)
-  REAL sums[KERNEL_GROUP * KERNEL_HEIGHT * KERNEL_ACROSS] __attribute__((aligned(64)));
+  KERNEL_ROOM(sums, KERNEL_BLOCK, 0);
   long q = 0;
   do {
 #ifdef KERNEL_COPIES
     /* Columns of x lie far apart: gathered once for all panels of the group. */
-    REAL x[KERNEL_DEPTH * KERNEL_HEIGHT] __attribute__((aligned(64)));
+    KERNEL_ROOM(x, KERNEL_DEPTH * KERNEL_HEIGHT, KERNEL_BLOCK + KERNEL_PANEL);
     const long tiles = KERNEL_TILES(KERNEL_WIDEST);
     const long top = block * tiles / KERNEL_BLOCKS * KERNEL_M / tiles;
     const long rows = (block + 1) * tiles / KERNEL_BLOCKS * KERNEL_M / tiles - top;
