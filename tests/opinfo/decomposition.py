@@ -86,10 +86,17 @@ def solve(a, b):
     return np.linalg.pinv(a) @ b
 
 
+@stacked
 def triangular_solve(a, b, upper=False, transpose=False, unit_diagonal=False):
     t = np.triu(a) if upper else np.tril(a)
     t = np.where(np.eye(a.shape[-1], dtype=bool) & unit_diagonal, 1.0, t)
-    return solve(t.mT if transpose else t, b)
+    t = t.mT if transpose else t
+    rows = [*range(a.shape[-1])][:: -1 if upper != transpose else 1]
+    out = np.zeros(np.broadcast_shapes(t.shape[:-2], b.shape[:-2]) + b.shape[-2:])
+    for k, i in enumerate(rows):
+        known = sum((t[..., i, j, None] * out[..., j, :] for j in rows[:k]), start=0.0)
+        out[..., i, :] = (b[..., i, :] - known) / t[..., i, i, None]
+    return out
 
 
 @stacked

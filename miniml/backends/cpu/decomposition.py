@@ -42,10 +42,11 @@ def triangular_solve(
     if unit_diagonal:
         np.einsum("...ii->...i", t)[...] = 1
     t, upwards = finite(t.mT if transpose else t), upper != transpose
-    if t.shape[-1] > SMALL:
+    # Elimination finds nothing to eliminate, but takes what is not finite to all rows.
+    if t.shape[-1] > SMALL or not np.isfinite(b).all():
         return substituted(t, b, upwards)
     if upwards:
-        return np.linalg.solve(t, b)  # which finds nothing to eliminate
+        return np.linalg.solve(t, b)
     return np.linalg.solve(t[..., ::-1, ::-1], b[..., ::-1, :])[..., ::-1, :]
 
 

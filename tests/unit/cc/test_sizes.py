@@ -9,7 +9,9 @@ from miniml import nn, ops, optim
 from miniml.backends.cc import native
 from miniml.backends.cc.units import NUMBERED, Source
 from miniml.runtime import jit, program
+from miniml.testing import opcheck
 from tests.frame.native import needs_compiler
+from tests.opinfo import ROWS
 from tests.unit.cc.programs import exact, exact_inputs, function, inputs_for, with_gradient
 
 pytestmark = needs_compiler
@@ -114,6 +116,14 @@ class TestOneText:
     def test_more_chains(self, seed, numbers_vary):
         self.test_chains(seed, numbers_vary)
 
+    @pytest.mark.deep
+    @pytest.mark.parametrize("part", range(8))
+    def test_every_primitive(self, part, monkeypatch):
+        """opcheck compares texts of which all numbers are arguments with NumPy's kernels."""
+        monkeypatch.setattr(program, "share_texts", all_vary)
+        for row in ROWS[part::8]:
+            opcheck(row.primitive, row, checks=("in C",))
+
 
 def larger(given):
     """The arrays repeated along their first axis, which all but the numbers have."""
@@ -176,6 +186,18 @@ class TestSharing:
             expected = np.tanh(x.astype(float) @ y + 1) / (9 + x.astype(float).sum())
             np.testing.assert_allclose(run(x, y).asnumpy(), expected, 1e-3, 1e-5)
         assert {*texts} == before
+
+    @pytest.mark.parametrize("varies", [(0,), (1,), (2,), (0, 2)])
+    @pytest.mark.parametrize("extents", [(40, 64, 128), (1, 70, 20), (3, 200, 64)])
+    def test_products_of_which_some_extents_vary(self, extents, varies):
+        run = ml.jit(lambda x, y: (x @ y, ops.tanh(x) @ y + 1))
+        for more in (0, 9, 17, 33):
+            m, k, n = (e + more * (i in varies) for i, e in enumerate(extents))
+            x, y = rows(m, k, dtype=np.float64, seed=more), rows(k, n, dtype=np.float64)
+            plain, shifted = arrays(run(x, y))
+            assert ("serve other sizes" in str(ml.explain(run, x, y))) == (more > 9)
+            np.testing.assert_allclose(plain, x @ y, 1e-12, 1e-12)
+            np.testing.assert_allclose(shifted, np.tanh(x) @ y + 1, 1e-12, 1e-12)
 
     def test_sizes_run_side_by_side(self):
         """Programs of several sizes share code and no numbers."""

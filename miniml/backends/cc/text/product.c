@@ -7,7 +7,7 @@
 #define KERNEL_HIGHEST(width) (KERNEL_SUMS / (width) < 12 ? KERNEL_SUMS / (width) : 12)
 #define KERNEL_TILES(width) ((KERNEL_M + KERNEL_HIGHEST(width) - 1) / KERNEL_HIGHEST(width))
 #define KERNEL_LOW(width) (KERNEL_M / KERNEL_TILES(width))
-/* Where M or N is a variable, which #if takes for 0, tiles are found by a run. */
+/* Where M or N is a variable, which #if takes for 0, a run finds its tiles. */
 #if KERNEL_M && KERNEL_N
 #define KERNEL_TILE REAL_TILE
 #else
@@ -89,12 +89,12 @@ static MINIML_INLINE void KERNEL_unit(char *const *at, long batch, long block, l
     for (long g = 0; g < KERNEL_GROUP; ++g) {
       const long panel = group * KERNEL_GROUP + g, first = panel * KERNEL_COLUMNS;
       REAL *own = sums + g * KERNEL_HEIGHT * KERNEL_ACROSS;
-#if KERNEL_FULL || defined(KERNEL_VARIES)
+#if KERNEL_FULL || !KERNEL_N
       if (panel < KERNEL_FULL)
         KERNEL_panel(at, batch, block, first, q, copy, own, KERNEL_WIDEST, KERNEL_COLUMNS,
                      KERNEL_LOWER(KERNEL_WIDEST), KERNEL_HIGHER(KERNEL_WIDEST));
 #endif
-#if KERNEL_REST || defined(KERNEL_VARIES)
+#if KERNEL_REST || !KERNEL_N
       if (KERNEL_REST && panel == KERNEL_FULL)
         KERNEL_panel(at, batch, block, first, q, 0, own, KERNEL_NARROW, KERNEL_REST,
                      KERNEL_LOWER(KERNEL_NARROW), KERNEL_HIGHER(KERNEL_NARROW));
