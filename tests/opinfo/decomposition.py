@@ -86,16 +86,18 @@ def solve(a, b):
     return np.linalg.pinv(a) @ b
 
 
-@stacked
 def triangular_solve(a, b, upper=False, transpose=False, unit_diagonal=False):
     t = np.triu(a) if upper else np.tril(a)
     t = np.where(np.eye(a.shape[-1], dtype=bool) & unit_diagonal, 1.0, t)
-    t = t.mT if transpose else t
-    rows = [*range(a.shape[-1])][:: -1 if upper != transpose else 1]
-    out = np.zeros(np.broadcast_shapes(t.shape[:-2], b.shape[:-2]) + b.shape[-2:])
-    for k, i in enumerate(rows):
-        known = sum((t[..., i, j, None] * out[..., j, :] for j in rows[:k]), start=0.0)
-        out[..., i, :] = (b[..., i, :] - known) / t[..., i, i, None]
+    return substituted(t.mT if transpose else t, b, upwards=upper != transpose)
+
+
+@stacked
+def substituted(t, b, upwards):
+    out, order = np.zeros(b.shape), [*range(len(t))][:: -1 if upwards else 1]
+    for k, i in enumerate(order):
+        known = sum((t[i, j] * out[j] for j in order[:k]), start=0.0)
+        out[i] = (b[i] - known) / t[i, i]
     return out
 
 
