@@ -455,16 +455,22 @@ class Texts:
 
     def __init__(self, exact: int):
         self.exact = exact
-        self.sizes: dict[object, None] = {}  # of the programs
+        self._sizes: list[object] = []  # of the first programs
         self._programs: list[dict[str, list[Numbers]]] = []  # of the kernels of each form, in order
+
+    @property
+    def shared(self) -> bool:
+        """True if the last program is for one more size than those with constants."""
+        return len(self._sizes) > self.exact
 
     def program(self, size: object) -> Block[Texts]:
         """A block in which one more program is made, for arguments of some size."""
         return _texts.use(lambda: self._begun(size))
 
     def _begun(self, size: object) -> Texts:
-        self.sizes[size] = None
-        self._programs.append({})
+        if not self.shared and size not in self._sizes:
+            self._sizes.append(size)
+        self._programs = [*self._programs[1 - _COMPARED :], {}]
         return self
 
     def likes(self, source: Source) -> list[Numbers]:
@@ -487,7 +493,7 @@ def share_texts(kernels: Sequence[NativeKernel]) -> None:
     if texts is None:
         return
     likes = {k: texts.likes(k.source) for k in kernels if k.source is not None}
-    if len(texts.sizes) <= texts.exact:
+    if not texts.shared:
         return
     columns = {k: [*zip(*(_plain(row) for row in rows))] for k, rows in likes.items()}
     differing = {c[-1] for of in columns.values() for c in of if len({*c}) > 1}
@@ -505,6 +511,7 @@ def share_texts(kernels: Sequence[NativeKernel]) -> None:
             kernel.take_numbers(*general(kernel.source, keys, kernel.slots))
 
 
+_COMPARED = 64  # programs, of which each keeps some 30 KB
 _FEW = 16  # numbers up to which a kernel for them alone may be much faster
 
 
