@@ -53,6 +53,7 @@ from .program import Pending, Program, begun
 F = TypeVar("F", bound=Callable[..., Any])
 Guard = tuple[ref[Guarded], object]
 Types = tuple[tuple[Shape, DType], ...]  # of the tensors and arrays of a call
+Key = tuple[Any, ...]  # of a version: Types, structure, settings, and what is registered
 _tensor = Tensor.of_kind
 _LIMIT = 64  # versions of one function; each has an arena
 _RUN_LATER = CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR
@@ -138,9 +139,7 @@ class Jit:
     def __init__(self, fn: Callable[..., Any], dynamic: object = None):
         self.fn = fn
         self.recompilations: list[str] = []
-        self._kept: list[
-            tuple[tuple[Any, ...], Compiled]
-        ] = []  # in the order in which they were made
+        self._kept: list[tuple[Key, Compiled]] = []  # in the order in which they were made
         self._versions: dict[object, list[Compiled]] = {}  # the same, by key
         self._last: dict[str, object] | None = None
         self._latest: _Latest | None = None
@@ -218,7 +217,7 @@ class Jit:
         self,
         rebuild: Rebuild,
         device: str,
-        key: tuple[Any, ...],
+        key: Key,
         settings: Settings,
         sizes: tuple[object, ...] | None,
         placed: bool,
@@ -287,7 +286,7 @@ class Jit:
         found = [c for _, c in self._kept if c.sizes == sizes]
         return sorted(found, key=lambda c: c.used)
 
-    def _keep(self, key: tuple[Any, ...], compiled: Compiled) -> None:
+    def _keep(self, key: Key, compiled: Compiled) -> None:
         """Add a version; evict those that never fit again, and the oldest beyond the limit: among
         those for other sizes, the least recently used beyond their room."""
         kept = [(k, c) for k, c in self._kept if not c.outgrown()]
@@ -300,7 +299,7 @@ class Jit:
             versions.setdefault(k, []).append(c)
         self._versions = versions  # another thread may be iterating over the previous ones
 
-    def _why(self, device: str, key: tuple[Any, ...]) -> str:
+    def _why(self, device: str, key: Key) -> str:
         """Difference from the version compiled before, in one sentence."""
         names = ("device", "tensors", "static", "settings", "kernels", "bprops", "passes")
         now = dict(zip(names, (device, *key), strict=True))
