@@ -112,7 +112,8 @@ def test_the_slow_node_is_found(providers):
         fn = ml.jit(f)
         fn(big)
         with ml.profile() as p:
-            fn(big)
+            for _ in range(10):  # so that one interruption does not decide
+                fn(big)
     assert "MatMul" in p.rows[0].node or "matmul" in p.rows[0].node
 
 
