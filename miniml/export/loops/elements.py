@@ -327,8 +327,7 @@ def _copied(node: Node) -> str | None:
 
 @loop("MatMul")
 def _matmul(node: Node) -> Loop | str:
-    """A product of integers, which wrap around as NumPy's do, or of what is not computed in its own
-    dtype."""
+    """A product of integers, which wrap around as NumPy's do, or of bools."""
     x, y = (v.abstract for v in node.inputs)
     out, attrs = node.outputs[0].abstract, node.attrs
     if out.dtype.kind not in "iu":

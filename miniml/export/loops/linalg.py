@@ -1,6 +1,5 @@
-"""C of sums of products: Einstein sums, two operands at a time; products of 16 bits or of bools;
-for inference convolution, pooling and attention of 16 bits, which are summed in float32. With the
-images stand their memory formats."""
+"""C of sums of products: Einstein sums, two operands at a time, and products of bools; and of the
+memory formats of images."""
 
 from __future__ import annotations
 
@@ -8,11 +7,11 @@ from collections.abc import Sequence
 from math import prod
 from typing import NamedTuple
 
-from ...backends.cc.scalars import in_c, loaded, stored, value_type
+from ...backends.cc.scalars import loaded, stored, value_type
 from ...backends.cc.units import header
 from ...backends.cpu.linalg import order
 from ...core.abstract import FORMATS, PLAIN, Abstract
-from ...core.dtype import DType, bfloat16, bool_, float16
+from ...core.dtype import DType, bool_
 from ...graph.ir import Node
 from ...ops.linalg import parse
 from .registering import Loop, loop, nest, offset, pointers, strides, sum_type
@@ -65,7 +64,7 @@ def _einsum(node: Node) -> Loop:
 
 
 def product(node: Node) -> Loop:
-    """A product of matrices as an Einstein sum, of 16 bits or of bools."""
+    """A product of matrices of bools as an Einstein sum."""
     x, y = (v.abstract for v in node.inputs)
     out, attrs = node.outputs[0].abstract, node.attrs
     batch = "abcdefghijklmnopqrstuvw"[: max(len(x.shape), len(y.shape), 2) - 2]
@@ -122,7 +121,7 @@ def _contracted(
     )
 
 
-# --- Images ---------------------------------------------------------------------------------------
+# --- Memory formats -------------------------------------------------------------------------------
 
 
 @loop("Convert")
@@ -149,171 +148,3 @@ def _place(images: Abstract, at: Sequence[str]) -> str:
         return f"({row}) * {block}L + {c} % {block}"
     steps = strides(images.stored, images.stored)
     return " + ".join(f"{name} * {steps[axes.index(k)]}L" for k, name in enumerate(at))
-
-
-@loop("Conv2D")
-def _conv2d(node: Node) -> Loop | None:
-    (x, w), out, attrs = (v.abstract for v in node.inputs), node.outputs[0].abstract, node.attrs
-    if not _narrow(x, w, out):
-        return None
-    count, inner, rows, columns = w.shape
-    first = f"(i1 / {count // attrs['groups']}L * {inner}L + c)"
-    tap = strides(w.shape, w.shape)
-    pixel = loaded(x.dtype, f"x[{_place(x, ('i0', first, 'h', 'v'))}]")
-    text = f"""\
-void KERNEL(char *const *at) {{
-{pointers(node, "x", "w", "out")}
-{_cleared(out)}{nest(out.shape)}
-  {{
-    float sum = 0;
-    for (long c = 0; c < {inner}L; ++c)
-    for (long r = 0; r < {rows}L; ++r)
-    for (long q = 0; q < {columns}L; ++q) {{
-{_pixel(node, attrs["dilation"])}
-      const float pixel = inside ? {pixel} : 0;
-      sum += pixel * {loaded(w.dtype, f"w[i1 * {tap[0]}L + c * {tap[1]}L + r * {tap[2]}L + q]")};
-    }}
-    out[{_place(out, ("i0", "i1", "i2", "i3"))}] = {stored(out.dtype, "sum")};
-  }}
-}}
-"""
-    return Loop(text, header("convert"))
-
-
-@loop("MaxPool2D")
-def _max_pool2d(node: Node) -> Loop | None:
-    x, (out, indices) = node.inputs[0].abstract, (v.abstract for v in node.outputs)
-    if not _narrow(x, out):
-        return None
-    here = "i0", "i1", "i2", "i3"
-    text = f"""\
-void KERNEL(char *const *at) {{
-{pointers(node, "x", "out", "indices")}
-{_cleared(out)}{_cleared(indices, "indices")}{nest(out.shape)}
-  {{
-    float best = 0;
-    int64_t found = -1;
-{_window(node)}
-      if (!inside) continue;
-      const float pixel = {loaded(x.dtype, f"x[{_place(x, ('i0', 'i1', 'h', 'v'))}]")};
-      if (found < 0 || pixel > best || (pixel != pixel && best == best)) {{
-        best = pixel;
-        found = h * {x.shape[3]}L + v;
-      }}
-    }}
-    out[{_place(out, here)}] = {stored(out.dtype, "best")};
-    indices[{_place(indices, here)}] = found;
-  }}
-}}
-"""
-    return Loop(text, header("convert"))
-
-
-@loop("AvgPool2D")
-def _avg_pool2d(node: Node) -> Loop | None:
-    x, out, attrs = node.inputs[0].abstract, node.outputs[0].abstract, node.attrs
-    if not _narrow(x, out):
-        return None
-    number = f"{prod(attrs['kernel_size'])}" if attrs["count_include_pad"] else "count"
-    text = f"""\
-void KERNEL(char *const *at) {{
-{pointers(node, "x", "out")}
-{_cleared(out)}{nest(out.shape)}
-  {{
-    float sum = 0;
-    long count = 0;
-{_window(node)}
-      if (!inside) continue;
-      sum += {loaded(x.dtype, f"x[{_place(x, ('i0', 'i1', 'h', 'v'))}]")};
-      ++count;
-    }}
-    out[{_place(out, ("i0", "i1", "i2", "i3"))}] = {stored(out.dtype, f"sum / (float){number}")};
-  }}
-}}
-"""
-    return Loop(text, header("convert"))
-
-
-def _narrow(*arrays: Abstract) -> bool:
-    """True where all are floats of 16 bits; wider ones have kernels of provider "cc"."""
-    return all(a.dtype in (float16, bfloat16) for a in arrays)
-
-
-def _cleared(images: Abstract, name: str = "out") -> str:
-    """Zeros beside the last channels, if the memory format has them."""
-    if prod(images.stored) == images.size:
-        return ""
-    return f"  memset({name}, 0, {prod(images.stored) * images.dtype.itemsize}L);\n"
-
-
-def _window(node: Node) -> str:
-    """The heads of loops over a window, which end with `inside`."""
-    rows, columns = node.attrs["kernel_size"]
-    return f"""\
-    for (long r = 0; r < {rows}L; ++r)
-    for (long q = 0; q < {columns}L; ++q) {{
-{_pixel(node, (1, 1))}"""
-
-
-def _pixel(node: Node, dilation: Sequence[int]) -> str:
-    """Where tap (r, q) of window (i2, i3) lies in the image, and whether inside."""
-    (top, _), (left, _) = node.attrs["padding"]
-    (down, right), (_, _, height, width) = node.attrs["stride"], node.inputs[0].abstract.shape
-    return f"""\
-      const long h = i2 * {down}L + r * {dilation[0]}L - {top}L;
-      const long v = i3 * {right}L + q * {dilation[1]}L - {left}L;
-      const int inside = h >= 0 && h < {height}L && v >= 0 && v < {width}L;"""
-
-
-# --- Attention ------------------------------------------------------------------------------------
-
-
-@loop("ScaledDotProductAttention")
-def _attention(node: Node) -> Loop | None:
-    q, k, v, mask, _ = (v.abstract for v in node.inputs)
-    if not _narrow(q, k, v) or node.attrs["dropout"]:
-        return None
-    (*heads, rows, size), keys, values = q.shape, k.shape[-2], v.shape[-1]
-    key = f"i{len(heads) + 1}"  # as the counter after those of heads and queries
-    of_mask = f"mask[{offset(strides(mask.shape, (*heads, rows, keys)))}]"
-    hidden, added = (f"!{of_mask}", "") if mask.dtype == bool_ else ("0", loaded(q.dtype, of_mask))
-    if node.attrs["causal"]:
-        hidden += f" || {key} > i{len(heads)}"
-    weight, shared = in_c("exp(scores[s] - peak)", {})
-    logarithm, more = in_c("log(total)", {})
-    text = f"""\
-void KERNEL(char *const *at) {{
-{pointers(node, "q", "k", "v", "mask", "state", "out", "lse")}
-  float *const scores = (float *)at[7];
-  long query = 0;
-{nest((*heads, rows))}
-  {{
-    const long first = query / {rows}L * {keys}L;
-    float peak = -INFINITY, total = 0;
-    for (long {key} = 0; {key} < {keys}L; ++{key}) {{
-      float sum = 0;
-      for (long e = 0; e < {size}L; ++e)
-        sum += {loaded(q.dtype, f"q[query * {size}L + e]")} * {float(node.attrs["scale"]).hex()}f *
-               {loaded(k.dtype, f"k[(first + {key}) * {size}L + e]")};
-      scores[{key}] = {hidden} ? -INFINITY : sum{f" + {added}" * bool(added)};
-      if (scores[{key}] > peak) peak = scores[{key}];
-    }}
-    if (peak == -INFINITY) peak = 0;
-    for (long s = 0; s < {keys}L; ++s) {{
-      scores[s] = {weight};
-      total += scores[s];
-    }}
-    lse[query] = total == 0 ? INFINITY : {logarithm} + peak;
-    for (long f = 0; f < {values}L; ++f) {{
-      float sum = 0;
-      for (long s = 0; s < {keys}L; ++s)
-        sum += scores[s] * {loaded(v.dtype, f"v[(first + s) * {values}L + f]")};
-      sum /= total == 0 ? 1 : total;
-      out[query * {values}L + f] = {stored(q.dtype, "sum")};
-    }}
-    ++query;
-  }}
-}}
-"""
-    needed = (*header("convert"), *shared, *more)
-    return Loop(text, tuple(dict.fromkeys(needed)), 4 * keys)

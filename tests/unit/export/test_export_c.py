@@ -328,6 +328,26 @@ def test_steps_of_an_lstm(rng, tmp_path, compiler):
         same([[in_c(x, y) for _ in range(3)]], [[float(step(x, y)) for _ in range(3)]], compiler)
 
 
+@pytest.mark.parametrize("dtype", [ml.bfloat16, pytest.param(ml.float16, marks=pytest.mark.deep)])
+@pytest.mark.parametrize(
+    ("make", "shape"),
+    [(cnn, (8, 1, 8, 8)), (lambda: nn.TransformerEncoderLayer(16, 2, 32, dropout=0.0), (2, 6, 16))],
+    ids=["images", "attention"],
+)
+def test_steps_that_compute_in_16_bits(rng, tmp_path, compiler, dtype, make, shape):
+    net, x = make(), floats(rng, *shape)
+    step = ml.train_step(
+        net, lambda out, y: ops.mean(ops.square(out - y)), optim.SGD(net.trainable_params(), 0.1)
+    )
+    y = floats(rng, *net(x).shape)
+    with ml.context(autocast=dtype):
+        in_c = Step(compiler, step, tmp_path, x, y)
+        losses = [float(step(x, y)) for _ in range(10)]
+    assert "16_t" in (tmp_path / "net.c").read_text()
+    np.testing.assert_allclose([in_c(x, y) for _ in range(10)], losses, 2e-2)
+    assert losses[-1] < losses[0]
+
+
 def test_a_label_out_of_range_changes_nothing(rng, tmp_path, compiler):
     net = mlp()
     step = ml.train_step(net, nn.CrossEntropyLoss(), optim.Adam(net.trainable_params(), 1e-2))
