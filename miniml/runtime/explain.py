@@ -176,7 +176,7 @@ def _source(kernel: BoundKernel) -> str | None:
     """The C that was generated for a node."""
     if isinstance(kernel.instance, NativeKernel):
         source = kernel.instance.source
-        return None if source is None else source.text
+        return None if source is None else source.constant
     made = _made(kernel, "printed")
     return None if made is None else str(made.text)
 

@@ -211,8 +211,9 @@ SERVICES = f"""\
 void miniml_start(const miniml_services *given) {{ miniml = *given; }}
 """
 KERNEL = "KERNEL"  # stands for the kernel's own name in its text
-# Stands where variables may be declared that hold numbers of the text, at the beginning of each
-# function that has some; it names the addresses.
+# The first line of each function of a text whose sizes may be variables, for kernels of several
+# sizes: these are declared there, and found through the addresses that it names. Sizes have the
+# suffix L, other numbers have not. `KERNEL_VARIES` is defined where some are variables.
 NUMBERS = "  KERNEL_NUMBERS(at)"
 NUMBERED = re.compile(r"^  KERNEL_NUMBERS\((.*)\)\n", re.MULTILINE)
 
