@@ -100,14 +100,49 @@ def _copied(shape: tuple[int, ...], dtype: DType, array: Any) -> Array:
     return copied
 
 
+class Around(NamedTuple):
+    """A class of objects around arrays of the host: where, in bytes from an object's own address,
+    lie an array and its kind."""
+
+    cls: type
+    array: int
+    kind: int
+
+    @classmethod
+    def of(cls, example: object, array: object, kind: object) -> Around | None:
+        """That of an object whose first two words, behind its head, are these; else None. None,
+        too, where the executor would have to be compiled first."""
+        try:
+            with units.cached_only():
+                executor()
+        except (units.NotCached, CompileError, DeviceError):
+            return None
+        begin, words = object.__basicsize__, ctypes.c_void_p * 2
+        if type(example).__basicsize__ < begin + 16:
+            return None
+        slots = [*words.from_address(id(example) + begin)]
+        return cls(type(example), begin, begin + 8) if slots == [id(array), id(kind)] else None
+
+    def unwrapping(self, kinds: Sequence[object]) -> Callable[..., tuple[Array, ...] | None]:
+        """A function from objects to their arrays; None for others than of this class and kinds."""
+        return self._function(executor().unwrapped, kinds)
+
+    def wrapping(self, kinds: Sequence[object]) -> Callable[..., tuple[Any, ...]]:
+        """A function from arrays, to which nobody writes any more, to objects of these kinds."""
+        return self._function(executor().wrapped, kinds)
+
+    def _function(self, method: int, kinds: Sequence[object]) -> Any:
+        words = [id(self.cls), self.array, self.kind, len(kinds), *map(id, kinds)]
+        return _bound(method, words, (self.cls, *kinds))
+
+
 _new = ctypes.pythonapi.PyCFunction_NewEx
 _new.argtypes, _new.restype = (ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p), ctypes.py_object
 
 
-def _bound(method: int, words: Sequence[int], kept: Sequence[object]) -> Run:
+def _bound(method: int, words: Sequence[int], kept: Sequence[object]) -> Any:
     """The function of native.c that has this table."""
-    function: Run = _new(method, _owning(words, kept), None)
-    return function
+    return _new(method, _owning(words, kept), None)
 
 
 class _Table(np.ndarray[Any, Any]):
