@@ -125,7 +125,7 @@ def check_facts(cls: Any, tensors: tuple[str, ...] | None) -> None:
         if getattr(cls, name) not in allowed:
             refuse(name, says)
     if not isinstance(cls.by_element, str) or (cls.by_element and not cls.numpy):
-        refuse("by_element", "of a class that says numpy = it is a string of type codes, as in 'fd'")
+        refuse("by_element", "beside numpy = it is a string of type codes, as in 'fd'")
     if not callable(cls.flops):
         refuse("flops", "flops(self, inputs, outputs) gives a number of operations")
     outputs = cls.outputs if isinstance(cls.outputs, tuple) else ()

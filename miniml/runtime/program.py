@@ -352,8 +352,9 @@ class Program:
                 executable.by[:] = [w for w in by if w.sees_values]
             if self._objects is None:
                 result = executable.run(*arrays)
-            else:
-                result = self._resized(executable, arrays)
+            else:  # kernels are resized to this program's sizes
+                run = executable.run
+                result = self._objects.run(self.graph, self.prepared, run, *arrays)
             for watcher in by:
                 watcher.program_ran(executable.marks)
             return result
@@ -368,10 +369,6 @@ class Program:
         buffers = self.arranged(True)[1] if values else self.buffers
         given = self.settings, self.filled, self.checks, self._copies
         return observed(buffers, self.device, *given, values)
-
-    def _resized(self, executable: Executable, arrays: tuple[Array, ...]) -> list[Array]:
-        """Run once, with shared kernels resized to this program's sizes."""
-        return self._objects.run(self.graph, self.prepared, executable.run, *arrays)
 
     def _point_at_nodes(self, error: Exception, executable: Executable) -> None:
         """Point at the user's lines of the nodes that were running."""

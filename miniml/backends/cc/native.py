@@ -123,15 +123,17 @@ class Around(NamedTuple):
         slots = [*words.from_address(id(example) + begin)]
         return cls(type(example), begin, begin + 8) if slots == [id(array), id(kind)] else None
 
-    def unwrapping(self, kinds: Sequence[object]) -> Callable[..., tuple[Array, ...] | None]:
-        """A function from objects to their arrays; None for others than of this class and kinds."""
+    def unwrapping(self, kinds: Sequence[object]) -> Callable[..., Any]:
+        """A function from objects to a tuple of their arrays; to None for others than of this class
+        and these kinds."""
         return self._function(executor().unwrapped, kinds)
 
-    def wrapping(self, kinds: Sequence[object]) -> Callable[..., tuple[Any, ...]]:
-        """A function from arrays, to which nobody writes any more, to objects of these kinds."""
+    def wrapping(self, kinds: Sequence[object]) -> Callable[..., Any]:
+        """A function from arrays, to which nobody writes any more, to a tuple of objects of these
+        kinds."""
         return self._function(executor().wrapped, kinds)
 
-    def _function(self, method: int, kinds: Sequence[object]) -> Any:
+    def _function(self, method: int, kinds: Sequence[object]) -> Callable[..., Any]:
         words = [id(self.cls), self.array, self.kind, len(kinds), *map(id, kinds)]
         return _bound(method, words, (self.cls, *kinds))
 
@@ -140,9 +142,10 @@ _new = ctypes.pythonapi.PyCFunction_NewEx
 _new.argtypes, _new.restype = (ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p), ctypes.py_object
 
 
-def _bound(method: int, words: Sequence[int], kept: Sequence[object]) -> Any:
+def _bound(method: int, words: Sequence[int], kept: Sequence[object]) -> Callable[..., Any]:
     """The function of native.c that has this table."""
-    return _new(method, _owning(words, kept), None)
+    function: Callable[..., Any] = _new(method, _owning(words, kept), None)
+    return function
 
 
 class _Table(np.ndarray[Any, Any]):
