@@ -23,7 +23,7 @@ from weakref import WeakKeyDictionary, WeakValueDictionary, ref
 import numpy as np
 import optree
 
-from ..backends.cc.native import Around, Texts
+from ..backends.cc.native import Texts, in_slots, unwrapping, wrapping
 from ..backends.compiled import lock_of_process
 from ..backends.selection import Target
 from ..core import epoch
@@ -171,7 +171,7 @@ class Jit:
         if flat.leaves is args:
             kinds = [Kind.of(Tensor, *of, compiled.device) for of in types]
             compiled.expect(kinds)
-            self._latest = _Latest(settings.bare, kinds, compiled)
+            self._latest = _Latest(settings.bare, compiled)
         return compiled.run(arrays)
 
     def __repr__(self) -> str:
@@ -379,7 +379,7 @@ class Compiled:
     remarks: tuple[str, ...] = ()  # on calls that were traced in a slower way than need be
     pending: Pending | None = None  # the program that will take the place of this one
     # In C: the arrays of tensors of the kinds `expected`, and the tensors of the outputs.
-    expected: Sequence[Kind] | None = None
+    expected: Sequence[Kind] = ()
     unwrap: Callable[..., Sequence[Any] | None] | None = None
     wrap: Callable[..., Sequence[Tensor]] | None = None
 
@@ -387,9 +387,9 @@ class Compiled:
         """Have C take tensors of these kinds, where it is available without a compiler."""
         if self.expected != kinds:
             self.expected = kinds
-            around = _around() if in_c(program_target(self.device)) else None
-            if around is not None:
-                self.unwrap, self.wrap = around.unwrapping(kinds), around.wrapping(self.kinds)
+            x = Tensor(0.0, device="cpu")
+            if in_c(program_target(self.device)) and in_slots(x, x._data, x._kind):
+                self.unwrap, self.wrap = unwrapping(Tensor, kinds), wrapping(Tensor, self.kinds)
 
     def settle(self, wait: bool = False) -> None:
         """Let the pending program take its place if it is done; wait: for it."""
@@ -438,7 +438,6 @@ class _Latest:
     """The version used last, if its arguments were plain tensors; it is tried first."""
 
     settings: Settings
-    kinds: Sequence[Kind]
     compiled: Compiled
 
     def arrays(self, args: Sequence[Any]) -> Sequence[Any] | None:
@@ -451,14 +450,14 @@ class _Latest:
         ):
             return None
         unwrap = compiled.unwrap
-        return (unwrap and unwrap(*args)) or self._each(args)
+        return (unwrap and unwrap(*args)) or self._each(args, compiled.expected)
 
-    def _each(self, args: Sequence[Any]) -> list[Any] | None:
+    def _each(self, args: Sequence[Any], kinds: Sequence[Kind]) -> list[Any] | None:
         """The same for arguments that may be arrays of the host."""
-        if len(args) != len(self.kinds):
+        if len(args) != len(kinds):
             return None
         arrays = []
-        for a, kind in zip(args, self.kinds):
+        for a, kind in zip(args, kinds):
             if type(a) is Tensor:
                 if a._kind is not kind:
                     return None
@@ -469,11 +468,6 @@ class _Latest:
                     return None
                 arrays.append(a)
         return arrays
-
-
-def _around() -> Around | None:
-    example = Tensor(0.0, device="cpu")
-    return Around.of(example, example._data, example._kind)
 
 
 # --- Dynamic axes ---------------------------------------------------------------------------------

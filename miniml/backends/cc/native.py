@@ -100,42 +100,31 @@ def _copied(shape: tuple[int, ...], dtype: DType, array: Any) -> Array:
     return copied
 
 
-class Around(NamedTuple):
-    """A class of objects around arrays of the host: where, in bytes from an object's own address,
-    lie an array and its kind."""
+def in_slots(example: object, array: object, kind: object) -> bool:
+    """True where C finds an array of the host and its kind in objects as this one: they are the two
+    words behind its head. False where the executor would have to be compiled first."""
+    try:
+        with units.cached_only():
+            executor()
+    except (units.NotCached, CompileError, DeviceError):
+        return False
+    if type(example).__basicsize__ < object.__basicsize__ + 16:
+        return False
+    slots = (ctypes.c_void_p * 2).from_address(id(example) + object.__basicsize__)
+    return [*slots] == [id(array), id(kind)]
 
-    cls: type
-    array: int
-    kind: int
 
-    @classmethod
-    def of(cls, example: object, array: object, kind: object) -> Around | None:
-        """That of an object whose first two words, behind its head, are these; else None. None,
-        too, where the executor would have to be compiled first."""
-        try:
-            with units.cached_only():
-                executor()
-        except (units.NotCached, CompileError, DeviceError):
-            return None
-        begin, words = object.__basicsize__, ctypes.c_void_p * 2
-        if type(example).__basicsize__ < begin + 16:
-            return None
-        slots = [*words.from_address(id(example) + begin)]
-        return cls(type(example), begin, begin + 8) if slots == [id(array), id(kind)] else None
+def unwrapping(cls: type, kinds: Sequence[object]) -> Callable[..., Any]:
+    """A function from objects of a class, which are `in_slots`, to a tuple of their arrays; to None
+    for others than of this class and these kinds."""
+    words = [id(cls), len(kinds), *map(id, kinds)]
+    return _bound(executor().unwrapped, words, (cls, *kinds))
 
-    def unwrapping(self, kinds: Sequence[object]) -> Callable[..., Any]:
-        """A function from objects to a tuple of their arrays; to None for others than of this class
-        and these kinds."""
-        return self._function(executor().unwrapped, kinds)
 
-    def wrapping(self, kinds: Sequence[object]) -> Callable[..., Any]:
-        """A function from arrays, to which nobody writes any more, to a tuple of objects of these
-        kinds."""
-        return self._function(executor().wrapped, kinds)
-
-    def _function(self, method: int, kinds: Sequence[object]) -> Callable[..., Any]:
-        words = [id(self.cls), self.array, self.kind, len(kinds), *map(id, kinds)]
-        return _bound(method, words, (self.cls, *kinds))
+def wrapping(cls: type, kinds: Sequence[object]) -> Callable[..., Any]:
+    """A function from arrays, to which nobody writes any more, to a tuple of such objects."""
+    words = [id(cls), len(kinds), *map(id, kinds)]
+    return _bound(executor().wrapped, words, (cls, *kinds))
 
 
 _new = ctypes.pythonapi.PyCFunction_NewEx

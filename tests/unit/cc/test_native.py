@@ -444,9 +444,9 @@ def test_what_c_does_not_take_python_does():
 
 def test_c_takes_no_objects_whose_slots_are_elsewhere():
     x = ml.Tensor(numbers(2, 3))
-    assert native.Around.of(x, x._data, x._kind) is not None
-    assert native.Around.of(x, x._kind, x._data) is None
-    assert native.Around.of(object(), x._data, x._kind) is None
+    assert native.in_slots(x, x._data, x._kind)
+    assert not native.in_slots(x, x._kind, x._data)
+    assert not native.in_slots(object(), x._data, x._kind)
 
 
 def test_a_run_copies_arrays_of_any_strides():

@@ -67,46 +67,41 @@ static object *unusable(object *self, object *const *given, intptr_t count) {
   return python.from_long(0);
 }
 
-/* Objects around arrays, which have two slots: an array and its kind. Table of both functions: the
-   class, the distances of the slots in bytes, the number of objects, and the kind of each. */
-static object **slot(object *it, int64_t distance) { return (object **)((char *)it + distance); }
+/* Objects around arrays: behind the head an array and its kind. Table of both functions: the class, the
+   number of objects, and the kind of each. */
+static object **slots_of(const object *it) { return (object **)((char *)it + python.head); }
 
 /* unwrapped(*objects) is a tuple of their arrays; None for another number of objects, and unless each
    has this class and its kind. */
 static object *unwrapped(object *self, object *const *given, intptr_t count) {
-  const int64_t *table = (const int64_t *)array_of(self)->data;
-  int serves = count == table[3];
+  object *const *table = (object *const *)array_of(self)->data;
+  int serves = count == (intptr_t)table[1];
   for (intptr_t i = 0; serves && i < count; ++i)
-    serves = type_of(given[i]) == (object *)(intptr_t)table[0] &&
-             *slot(given[i], table[2]) == (object *)(intptr_t)table[4 + i] &&
-             *slot(given[i], table[1]);
+    serves = type_of(given[i]) == table[0] && slots_of(given[i])[1] == table[2 + i];
   if (!serves) {
     python.keep(python.none);
     return python.none;
   }
   object *arrays = python.tuple(count);
   for (intptr_t i = 0; arrays && i < count; ++i) {
-    object *data = *slot(given[i], table[1]);
-    python.keep(data);
-    python.put(arrays, i, data);
+    python.keep(slots_of(given[i])[0]);
+    python.put(arrays, i, slots_of(given[i])[0]);
   }
   return arrays;
 }
 
 /* wrapped(*arrays) is a tuple of objects around them; from now on nobody may write to these. */
 static object *wrapped(object *self, object *const *arrays, intptr_t count) {
-  const int64_t *table = (const int64_t *)array_of(self)->data;
+  object *const *table = (object *const *)array_of(self)->data;
   object *made = python.tuple(count);
   for (intptr_t i = 0; made && i < count; ++i) {
-    object *it = python.allocate((object *)(intptr_t)table[0], 0);
+    object *it = python.allocate(table[0], 0);
     if (!it) {
       python.release(made);
       return NULL;
     }
-    *slot(it, table[1]) = arrays[i];
-    *slot(it, table[2]) = (object *)(intptr_t)table[4 + i];
-    python.keep(arrays[i]);
-    python.keep((object *)(intptr_t)table[4 + i]);
+    python.keep(slots_of(it)[0] = arrays[i]);
+    python.keep(slots_of(it)[1] = table[2 + i]);
     ((array *)array_of(arrays[i]))->flags &= ~WRITEABLE;
     python.put(made, i, it);
   }
