@@ -27,7 +27,7 @@ from ..nn.cell import Cell
 from ..nn.summary import flops
 from ..runtime.jit import Compiled, Jit
 from ..train.step import TrainStep
-from . import state, writer
+from . import stack, state, writer
 from .literals import name_of
 from .plan import plan
 from .quantize import Quantized, Report, quantized
@@ -92,15 +92,17 @@ def export_c(
 
 
 class Exported(NamedTuple):
-    """The files that were written, the weights' if they have one; the bytes of the arena and of the
-    parameters, and the floating-point operations of a call; the graph, the parameters' names in C,
-    and the accuracy of quantized products."""
+    """The files that were written, the weights' if they have one; the bytes of the arena, of the
+    parameters and, where that was asked for and is known, of the stack; the floating-point
+    operations of a call; the graph, the parameters' names in C, and the accuracy of quantized
+    products."""
 
     source: Path
     header: Path
     weights: Path | None
     arena: int
     parameters: int
+    stack: int | None
     flops: int
     graph: Graph
     members: list[tuple[Parameter, str]]
@@ -116,8 +118,10 @@ def exported(
     weights: str = "arrays",
     quantize: str | None = None,
     calibration: Sequence[Any] = (),
+    measured: bool = False,
 ) -> Exported:
-    """export_c, with what it wrote as the result."""
+    """export_c, with what it wrote as the result. measured: with the stack, in the header, too,
+    for which the file is compiled."""
     file = _checked(path, name, weights)
     compiled = _compiled(obj, example_args, target)
     _check(obj, compiled)
@@ -138,14 +142,19 @@ def exported(
     about = writer.About(name, _what(obj), _version(), total, step, named, report)
     beside = file.with_suffix(".h")
     access = Access("export_c", (), [parameter for parameter, _ in made.state.values()])
-    texts = {beside: [writer.header(made, about).encode()]}
-    texts[file] = [access.run(writer.source, made, about, beside.name).encode()]
+    text = access.run(writer.source, made, about, beside.name)
+    if measured:
+        both = {file.name: text, beside.name: writer.header(made, about)}
+        about = about._replace(stack=stack.deepest(both, ["-march=native"] * (target == "native")))
+    texts = {beside: [writer.header(made, about).encode()], file: [text.encode()]}
     if apart:
         texts[apart] = access.run(state.file_of, made)
     _write(texts)
     size = sum(region.array.nbytes for _, region in made.state.values())
     members = [(parameter, name_of(region)) for parameter, region in made.state.values()]
-    return Exported(file, beside, apart, made.size, size, total, made.graph, members, report)
+    return Exported(
+        file, beside, apart, made.size, size, about.stack, total, made.graph, members, report
+    )
 
 
 def _write(texts: Mapping[Path, Sequence[bytes]]) -> None:
