@@ -10,7 +10,7 @@ import pytest
 import miniml as ml
 from miniml import nn, ops, optim
 from miniml.cli.demo import network
-from miniml.export import stack
+from miniml.export.exporter import chain_of, deepest_in
 from tests.conftest import HAS_CC
 from tests.unit.export.test_export_c import aligned, bytes_of, compiler, fences, pointers, rng
 
@@ -48,7 +48,7 @@ def deepest(folder, level):
     texts = {name: (folder / name).read_text() for name in ("net.c", "net.h")}
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("CC", "gcc")
-        return stack.deepest(texts, [level])
+        return deepest_in(texts, [level])
 
 
 IMAGE = np.zeros((1, 1, 8, 8), np.float32)
@@ -190,12 +190,12 @@ edge: { sourcename: "net_run" targetname: "net.c:c" label: "net.c:4:9" }
 
 def test_the_deepest_chain_of_a_call_graph():
     edge = 'edge: {{ sourcename: "net.c:{}" targetname: "{}" label: "" }}\n'.format
-    assert stack.chain(CHAIN) == 1000  # b is called by none
-    assert stack.chain(CHAIN + edge("c", "__indirect_call")) == 1038  # now it may be
-    assert stack.chain(CHAIN + edge("a", "net.c:b")) == 1108
-    assert stack.chain(CHAIN + edge("a", "expf")) == 1000
-    assert stack.chain(CHAIN + edge("a", "net.c:b") + edge("b", "net.c:a")) is None
-    assert stack.chain(CHAIN.replace("dynamic,bounded", "dynamic")) is None
+    assert chain_of(CHAIN) == 1000  # b is called by none
+    assert chain_of(CHAIN + edge("c", "__indirect_call")) == 1038  # now it may be
+    assert chain_of(CHAIN + edge("a", "net.c:b")) == 1108
+    assert chain_of(CHAIN + edge("a", "expf")) == 1000
+    assert chain_of(CHAIN + edge("a", "net.c:b") + edge("b", "net.c:a")) is None
+    assert chain_of(CHAIN.replace("dynamic,bounded", "dynamic")) is None
 
 
 def test_a_compiler_that_cannot_say_the_stack_leaves_it_unknown(tmp_path, monkeypatch):
@@ -203,4 +203,4 @@ def test_a_compiler_that_cannot_say_the_stack_leaves_it_unknown(tmp_path, monkey
     compiler.write_text("#!/bin/sh\necho unknown argument >&2\nexit 1\n")
     compiler.chmod(0o755)
     monkeypatch.setenv("CC", str(compiler))
-    assert stack.deepest({"net.c": "int x;", "net.h": ""}, []) is None
+    assert deepest_in({"net.c": "int x;", "net.h": ""}, []) is None
