@@ -621,7 +621,8 @@ class ELU(FloatUnary):
 class GELU(FloatUnary):
     """x * Phi(x) with the normal distribution's Phi (Hendrycks, Gimpel 2016).
 
-    approximate=True: x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 x^3))).
+    approximate=True: x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 x^3))). AttributeRefusedError
+    where `approximate` is no bool.
     """
     approximate: bool = False
     expression = (
