@@ -106,8 +106,8 @@ def _on_diagonals(gradient: Any, once: str, term: str, extents: dict[str, int]) 
         flat = ops.reshape(apart, (*shape, n * step))[..., : n**times]
         gradient = ops.reshape(flat, (*shape, *(n,) * times))
         labels = labels.replace(label, "") + label * times
-    order = {c: [k for k, of in enumerate(labels) if of == c] for c in labels}
-    return gradient if labels == term else ops.transpose(gradient, [order[c].pop(0) for c in term])
+    at = {c: [k for k, of in enumerate(labels) if of == c] for c in labels}
+    return ops.transpose(gradient, tuple(at[c].pop(0) for c in term))
 
 
 # --- Batching -------------------------------------------------------------------------------------
