@@ -7,7 +7,6 @@ kernels, the same that the calls one by one would get, as one straight-line Pyth
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
 from operator import itemgetter
 from typing import Any, NamedTuple
 
@@ -278,18 +277,20 @@ class _Sequence:
         if state is None:
             return False
         blocks = self.trace.drawn().get(default_generator, 0)
-        self.objects["reserve"] = partial(default_generator.reserve, blocks)
+        self.objects["take"] = default_generator.taking(blocks)
         self.objects["give_back"] = lambda before: default_generator.give_back(before, blocks)
-        self.names[state] = "s"
+        self.objects["there"] = self.target.device.from_host
+        self.names[state] = "before" if self.target.device.name == "cpu" else "s"
         return True
 
     def _drawing(self, lines: Sequence[str]) -> Sequence[str]:
         """The lines with the random blocks of the composition, taken from the stream at once; where
         one raises, the calls one by one take these blocks again."""
         tried = [f"    {line}" for line in lines]
-        tried = ["    s = before._data", *tried]
+        if self.target.device.name != "cpu":
+            tried = ["    s = there(before)", *tried]
         failed = ["except Exception:", "    give_back(before)", "    raise"]
-        return ["before = reserve()", "try:", *tried, *failed]
+        return ["before = take()", "try:", *tried, *failed]
 
     def _kernel(self, node: Node) -> BoundKernel:
         """The kernel of one call: the one that it would get by itself."""

@@ -280,18 +280,20 @@ def _add(values: Iterable[Any], key: list[object], tensors: list[Tensor]) -> boo
     """Add the arguments to a key; False if one of them cannot be part of it."""
     for value in values:
         of = type(value)
-        if isinstance(value, Tensor):
+        if of in _PLAIN:
+            key += (of, value)
+        elif isinstance(value, Tensor):
             kind = _kind(value)
             if kind is None:  # a traced one
                 return False
             key.append(kind)
             tensors.append(value)
-        elif of in _PLAIN:
-            key += (of, value)
         elif of is float:
             if value != value:
                 return False
             key += (of, value.hex())  # 0.0 and -0.0 differ
+        elif of is tuple and _PLAIN.issuperset(map(type, value)):  # as a shape
+            key += (of, value, *map(type, value))
         elif of is tuple or of is list:
             key += (of, len(value))
             if not _add(value, key, tensors):
