@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from miniml import ArraySpec
 from miniml.backends.cpu import random
 from miniml.backends.kernel import KernelNode
-from miniml import ArraySpec
 from miniml.ops.random import block_count
 from tests.opinfo import random as rows
 
