@@ -77,7 +77,9 @@ class RecordTrace(ForwardingTrace):
     def bind(self, primitive: Primitive, args: Sequence[Any]) -> tuple[Any, ...]:
         inputs, values = self.split(args)
         if not any(inputs):
-            del values  # a reading among them would be copied where the call writes to its parameter
+            del (
+                values
+            )  # a reading among them would be copied where the call writes to its parameter
             return self.parent.bind(primitive, args)
         pure = primitive.effect != "state"
         if not primitive.differentiable:
@@ -146,9 +148,7 @@ class RecordTrace(ForwardingTrace):
         made = self.parent.calls_of(fn, outer, outer_named, tuple(map(bool, own)))
         return fn(*args, **named) if made is None else self._keep_all(*made, own, values)
 
-    def _outer(
-        self, args: Iterable[Any], own: list[Var | None], values: list[Any]
-    ) -> list[Any]:
+    def _outer(self, args: Iterable[Any], own: list[Var | None], values: list[Any]) -> list[Any]:
         """Arguments of a composition with values of the parent, which are noted with their Vars."""
         outer = []
         for value in args:
