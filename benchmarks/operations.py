@@ -490,6 +490,32 @@ def write(kept: Path) -> None:
     after = rest.partition(END)[2]
     lines = "\n".join([f"{machine()}; {day}.", *table(found)])
     DOCUMENT.write_text(f"{before}{BEGIN}\n{lines}\n{END}{after}", "utf-8")
+    picture([r for r in found if r.ratio], DOCUMENT.with_name("operations.png"))
+
+
+def picture(judged: Sequence[Row], path: Path) -> None:
+    """The ratios of all cases, sorted, with the names of those at both ends and of the middle."""
+    import matplotlib.pyplot as plt  # noqa: PLC0415 - slow, and only this needs it
+
+    ratios, names = zip(*sorted((r.ratio or 0, r.case.partition(": ")[2]) for r in judged))
+    fig, ax = plt.subplots(figsize=(5, 5), layout="constrained")
+    ax.fill_between(range(len(ratios)), ratios, 1, step="mid", color="#2a7f62", linewidth=0)
+    for level in (1, 1.5):
+        ax.axhline(level, color="grey", linewidth=0.8, linestyle="-" if level == 1 else ":")
+    last = len(ratios) - 1
+    for at, apart in ((0, (8, 0)), (last // 2, (8, -14)), (last, (-8, 6))):
+        text = f"{ratios[at]:.2g}: {names[at].partition(' of ')[0]}"
+        ax.annotate(text, (at, ratios[at]), apart, textcoords="offset points", fontsize=9,
+                    ha="right" if at == last else "left")  # fmt: skip
+    ax.set(yscale="log", xlabel=f"{len(ratios)} compiled operations and gradients, sorted",
+           ylabel="time of miniml / time of the best peer")  # fmt: skip
+    ticks = [
+        t for t in (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 1.5, 3, 10) if t >= ratios[0]
+    ]
+    ax.set_yticks(ticks, [str(t) for t in ticks])
+    ax.minorticks_off()
+    ax.margins(x=0.02, y=0.08)
+    fig.savefig(path, dpi=130)
 
 
 def main() -> None:

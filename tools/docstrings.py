@@ -10,7 +10,8 @@ The form, which docs/reference.py shows in numpydoc's sections:
 - `name: text` begins what is said of a parameter. Each parameter of a public function or class is
   spoken of, there or in a formula, or means what docs/parameters.txt says of its name.
 - An error is named by its class, which exists. What a function or a class raises in its own body
-  is named, but for NotImplementedError, by which a base asks for an override.
+  is named, and what the rules of a primitive raise in theirs, but for NotImplementedError, by which
+  a base asks for an override.
 - `Source:` begins the source of a formula, or a name and a year stand beside it. A formula of a
   loss, a norm, an activation, a special function, an initialiser, an optimizer or a schedule has
   one, of its own or that of the function or class that its summary names.
@@ -112,7 +113,8 @@ def of_results(entry: Entry, said: str) -> Iterator[str]:
             yield from of_value(entry, ast.unparse(node.returns) if node.returns else "")
 
 
-CALLS = {"__init__", "construct", "__call__"}  # what a user of a class runs without naming it
+# What a user of a class runs without naming it.
+CALLS = {"__init__", "construct", "__call__", "infer_shape", "infer_dtype"}
 
 
 def definitions(entry: Entry) -> list[ast.FunctionDef]:

@@ -83,28 +83,36 @@ def table(found: Sequence[Group]) -> Iterator[str]:
     yield from (g.line() for g in found)
 
 
+THREADS = {1: ("#2a7f62", "1 thread"), 2: ("#8cc5ad", "2 threads")}
+
+
 def picture(found: Sequence[Group], path: Path) -> None:
-    """The ratios as bars to both sides of 1."""
+    """The ratios as bars to the left of 1, or to the right: those of a network below its name."""
     import matplotlib.pyplot as plt  # noqa: PLC0415 - slow, and only this needs it
 
-    labels = [f"{g.ours.name}, {g.ours.kind}, {g.ours.threads} thr." for g in found]
-    ratios = [g.ratio for g in found]
-    fig, ax = plt.subplots(figsize=(9, 0.28 * len(found) + 1.2), layout="constrained")
-    colours = ["#2a7f62" if r <= 1 else "#b5523b" for r in ratios]
-    ax.barh(labels, [r - 1 for r in ratios], left=1, color=colours)
-    for i, g in enumerate(found):
-        if g.aim is not None:
-            ax.plot([g.aim, g.aim], [i - 0.4, i + 0.4], color="black", linewidth=1)
-        ax.annotate(f"{g.ratio:.2f}", (max(g.ratio, 1), i), (3, 0), textcoords="offset points",
+    names = list(dict.fromkeys((g.ours.name, g.ours.kind) for g in found))
+    fig, ax = plt.subplots(figsize=(5, 0.55 * len(names) + 0.9), layout="constrained")
+    left, right = 0.8 * min(g.ratio for g in found), 1.25 * max(1, *(g.ratio for g in found))
+    for g in found:
+        colour, label = THREADS[g.ours.threads]
+        at = names.index((g.ours.name, g.ours.kind))
+        y = at + (0.0 if g.ours.threads == 1 else 0.28)
+        ax.barh(y, g.ratio - 1, 0.26, left=1, color=colour, label="" if at else label)
+        ax.annotate(f"{g.ratio:.2f}", (max(g.ratio, 1), y), (3, 0), textcoords="offset points",
                     va="center", fontsize=8)  # fmt: skip
-    ax.set(xscale="log", xlabel="time of miniml / time of the best peer (black: the aim)")
-    ticks = [0.02, 0.05, 0.1, 0.2, 0.5, 1, 2]
+        if g.aim is not None:
+            ax.plot([g.aim] * 2, [at - 0.13, at + 0.41], color="black", linewidth=1,
+                    label="" if at or g.ours.threads > 1 else "the aim")  # fmt: skip
+    for at, name in enumerate(names):
+        ax.text(left * 1.02, at - 0.3, ", ".join(name), va="center", fontsize=9)
+    ax.set(xscale="log", xlabel="time of miniml / time of the best peer", yticks=[])
+    ax.set(xlim=(left, right), ylim=(len(names) - 0.4, -0.6))
+    ticks = [t for t in (0.02, 0.05, 0.1, 0.2, 0.5, 1, 2) if left <= t <= right]
     ax.set_xticks(ticks, [str(t) for t in ticks])
     ax.minorticks_off()
-    ax.margins(x=0.1, y=0.005)  # beside the bars there is room for the labels
-    ax.invert_yaxis()
     ax.axvline(1, color="grey", linewidth=0.8)
-    fig.savefig(path, dpi=120)
+    fig.legend(loc="outside upper left", ncols=3, fontsize=9, frameon=False)
+    fig.savefig(path, dpi=130)
 
 
 def main(file: str) -> None:

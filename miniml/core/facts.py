@@ -55,7 +55,9 @@ class Facts:
     property of the instance: the least integer, the end, and one that is taken besides, or None; C
     then looks for them, and calls the kernel if there is one. autocast: where a context asks for 16
     bits, "low" computes in them, "wide" in float32, and None as the inputs come. takes_complex:
-    True where it is defined for complex numbers too; others refuse them. flops: `flops(self,
+    True where it is defined for complex numbers too; others refuse them. by_element: the type codes
+    for which the ufunc `numpy` computes one element after another, with branches or by a call, not
+    vectors of them, so that C takes a fraction of its time even for few. flops: `flops(self,
     inputs, outputs)` counts the floating-point operations of a call from what is known of its
     tensors; by default one for each number of the outputs, for each that a reduction takes, and
     none for a view.
@@ -74,6 +76,7 @@ class Facts:
     bounds: ClassVar[Any] = None
     autocast: ClassVar[Literal["low", "wide"] | None] = None
     takes_complex: ClassVar[bool] = False
+    by_element: ClassVar[str] = ""
     flops: ClassVar[Callable[..., int]] = _flops
 
 
@@ -121,6 +124,8 @@ def check_facts(cls: Any, tensors: tuple[str, ...] | None) -> None:
     for name, (allowed, says) in _CHOICES.items():
         if getattr(cls, name) not in allowed:
             refuse(name, says)
+    if not isinstance(cls.by_element, str) or (cls.by_element and not cls.numpy):
+        refuse("by_element", "beside numpy = it is a string of type codes, as in 'fd'")
     if not callable(cls.flops):
         refuse("flops", "flops(self, inputs, outputs) gives a number of operations")
     outputs = cls.outputs if isinstance(cls.outputs, tuple) else ()
@@ -154,7 +159,7 @@ def _check_names(cls: Any, fact: str, known: tuple[str, ...], of: str) -> None:
 
 def stated(cls: type[Facts]) -> list[str]:
     """The facts of a class in words, where it says another than most do."""
-    said = {name: getattr(cls, name) for name in (*_CHOICES, "linear", "images")}
+    said = {name: getattr(cls, name) for name in (*_CHOICES, "linear", "images", "by_element")}
     return [
         f"{name}: {', '.join(value) if isinstance(value, tuple) else value}"
         for name, value in said.items()

@@ -146,6 +146,7 @@ class Guarded:
 
 _current: Scoped[Trace] = Scoped("miniml_trace")
 _block = _current.variable.get  # fast where no trace is current, the common case
+in_trace = _block  # () is None outside every trace: the quickest way to know
 _eager: Trace | None = None
 
 

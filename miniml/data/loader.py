@@ -372,8 +372,7 @@ class Pool:
                 waiting.append(self._submitted(call))
                 if len(waiting) >= ahead:
                     yield waiting.popleft().result()
-            while waiting:
-                yield waiting.popleft().result()
+            yield from (future.result() for future in waiting)
         except BrokenProcessPool:
             self.broken = True
             raise MinimlError(

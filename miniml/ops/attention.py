@@ -180,7 +180,10 @@ class ScaledDotProductAttentionGrad(Pulled):
 
 class ScaledDotProductAttentionMaskGrad(Pulled):
     """dmask = dS, summed to the shape of the mask, in blocks, as for `Pulled`; the mask is of
-    floats."""
+    floats.
+
+    DTypeError for one of bool, which has no gradient.
+    """
 
     flops = per_score(1.0)
 

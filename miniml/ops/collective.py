@@ -114,7 +114,10 @@ class Broadcast(_Collective):
 
 
 class AllGather(_Collective):
-    """The x of all ranks, joined along the first axis in the order of the ranks."""
+    """The x of all ranks, joined along the first axis in the order of the ranks.
+
+    ShapeError for an x of shape (), which has no first axis.
+    """
 
     linear = ("x",)
     rounds = False
@@ -164,7 +167,10 @@ class AllToAll(_Collective):
 
 class SendRecv(_Collective):
     """The x of the rank that sends to this one, zeros where none does. `pairs` has (from, to) for
-    all that send; each rank sends at most once and receives at most once."""
+    all that send; each rank sends at most once and receives at most once.
+
+    AttributeRefusedError for a rank that does so twice.
+    """
 
     batch = "leading"
     linear = ("x",)

@@ -54,7 +54,7 @@ Step = Callable[[Tree, Tree], Tree]
 class Assign(Primitive):
     """Make `value`, of its shape, the parameter's data for all that read it later; returns it.
 
-    Shapes and dtypes must be equal: a parameter keeps both.
+    ShapeError and DTypeError for a value of another shape or dtype: a parameter keeps both.
     """
 
     takes_complex = True
@@ -147,7 +147,8 @@ class Cond(Primitive):
     """The outputs of the graph `on_true` if pred holds, of the graph `on_false` if not.
 
     Inputs: pred, a bool of shape (), then operands; a branch gets those at the positions
-    `true_takes` or `false_takes`. Both branches have outputs of equal shapes and dtypes.
+    `true_takes` or `false_takes`. Both branches have outputs of equal shapes and dtypes. ShapeError
+    and DTypeError where pred is something else.
     """
 
     takes_complex = True
@@ -231,9 +232,10 @@ class WhileLoop(Primitive):
     """The values that the graph `body` leaves once the graph `condition` no longer holds of them.
 
     Inputs: the loop's first values, one per output of `body`, then what the two graphs capture;
-    each gets those at the positions `condition_takes` or `body_takes`. `condition` gives
-    one bool of shape (); `body` gives values of the same shapes and dtypes. most: the loop ends
-    after so many runs of the body, whatever the condition says; None if it does not.
+    each gets those at the positions `condition_takes` or `body_takes`. `condition` gives one bool
+    of shape (); `body` gives values of the same shapes and dtypes. most: the loop ends after so
+    many runs of the body, whatever the condition says; None if it does not. ShapeError for a
+    condition that gives something else.
     """
 
     takes_complex = True
@@ -360,7 +362,8 @@ class Scan(Primitive):
 
     Inputs: `carried` initial values; `scanned` arrays of which step t gets row t, or, with
     `reverse`, row length - 1 - t; then values that every step gets as they are. The body takes
-    these in this order, and gives the next carried values, then rows of the outputs.
+    these in this order, and gives the next carried values, then rows of the outputs. ShapeError
+    where a scanned array has not `length` rows.
     """
 
     takes_complex = True

@@ -45,7 +45,10 @@ class Full(Primitive):
 
 
 class Arange(Primitive):
-    """start, start + step, ... before `stop`: ceil((stop - start) / step) numbers."""
+    """start, start + step, ... before `stop`: ceil((stop - start) / step) numbers.
+
+    ShapeError for a step of 0 and for numbers that are not finite, DTypeError for bool.
+    """
 
     flops = moves
     start: int | float
@@ -78,7 +81,10 @@ class Arange(Primitive):
 
 
 class Linspace(Primitive):
-    """`num` numbers at equal distances from `start` to `stop`, both included."""
+    """`num` numbers at equal distances from `start` to `stop`, both included.
+
+    ShapeError for ends that are not finite, DTypeError for bool.
+    """
 
     flops = moves
     start: int | float
@@ -131,7 +137,10 @@ class Eye(Primitive):
 
 
 class OneHot(Primitive):
-    """Rows of `depth` zeros with a one at each index; an index outside 0 .. depth - 1 has none."""
+    """Rows of `depth` zeros with a one at each index; an index outside 0 .. depth - 1 has none.
+
+    DTypeError for indices that are no integers.
+    """
 
     batch = "leading"
     flops = moves

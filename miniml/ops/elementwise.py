@@ -159,7 +159,7 @@ class FloorDiv(NumberBinary):
     Piecewise constant, so no gradient passes.
     """
     differentiable = False
-    numpy = "floor_divide"
+    numpy, by_element = "floor_divide", "fd"
     expression = {FLOAT: "float_floor_div(x, y)", INT: "int_floor_div(x, y)"}
 
 class Mod(NumberBinary):
@@ -167,7 +167,7 @@ class Mod(NumberBinary):
 
     An integer modulo 0 is 0 on the CPU, a float modulo 0 is NaN.
     """
-    numpy = "remainder"
+    numpy, by_element = "remainder", "fd"
     expression = {FLOAT: "float_mod(x, y)", INT: "int_mod(x, y)"}
     def bprop(self, x: Any, y: Any, out: Any, dout: Any) -> Any:
         return dout, -(dout * floor_div(x, y))
@@ -208,6 +208,7 @@ class Abs(Unary):
 class Sign(NumberUnary):
     """-1, 0 or 1, as x is negative, zero or positive; NaN stays. No gradient passes."""
     differentiable = False
+    by_element = "fd"
     numpy = {INT + "efd": "sign"}  # for bfloat16 ml_dtypes' keeps -0
     expression = {FLOAT: "sign(x)", SIGNED: "T(int(x > 0) - int(x < 0))", UNSIGNED: "T(x != 0)"}
     onnx = "Sign", 9
@@ -437,11 +438,13 @@ def polygamma(n: int, x: Any) -> Tensor:
 
 class Sin(FloatUnary):
     """sin x, x in radians."""
+    by_element = "d"
     numpy, expression, onnx = "sin", "sin(x)", ("Sin", 7)
     def bprop(self, x: Any, out: Any, dout: Any) -> Any: return (dout * cos(x),)
 
 class Cos(FloatUnary):
     """cos x, x in radians."""
+    by_element = "d"
     numpy, expression, onnx = "cos", "cos(x)", ("Cos", 7)
     def bprop(self, x: Any, out: Any, dout: Any) -> Any: return (-dout * sin(x),)
 
@@ -504,6 +507,7 @@ class Asinh(FloatUnary):
 
 class Acosh(FloatUnary):
     """The inverse of cosh, >= 0; NaN below 1."""
+    by_element = "fd"
     numpy, expression, onnx = "arccosh", "acosh(x)", ("Acosh", 9)
     def bprop(self, x: Any, out: Any, dout: Any) -> Any:
         return (dout * rsqrt(x + 1) * rsqrt(x - 1),)
@@ -617,7 +621,8 @@ class ELU(FloatUnary):
 class GELU(FloatUnary):
     """x * Phi(x) with the normal distribution's Phi (Hendrycks, Gimpel 2016).
 
-    approximate=True: x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 x^3))).
+    approximate=True: x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 x^3))). AttributeRefusedError
+    where `approximate` is no bool.
     """
     approximate: bool = False
     expression = (

@@ -206,7 +206,10 @@ class RFFT(_Transform):
 
 class IRFFT(_Transform):
     """The n real numbers of which x has the first n // 2 + 1 numbers of the transform, along
-    `axis`. The imaginary parts of the first one, and of the last one for even n, do not count."""
+    `axis`. The imaginary parts of the first one, and of the last one for even n, do not count.
+
+    ShapeError where x has not n // 2 + 1 numbers along `axis`, or n is below 1.
+    """
 
     n: int
     axis: int = -1

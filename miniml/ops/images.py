@@ -130,7 +130,8 @@ class Conv2DInputGrad(Convolution):
 class Conv2DWeightGrad(Convolution):
     """The transpose of Conv2D in w: x (N, C, H, W) and dout (N, O, OH, OW) to w's shape.
 
-    kernel_shape: (KH, KW), which stride and padding alone do not determine.
+    kernel_shape: (KH, KW), which stride and padding alone do not determine. ShapeError where groups
+    do not divide C.
     """
 
     linear = ("x", "dout")
@@ -245,7 +246,10 @@ class MaxPool2DGrad(Primitive):
 
 
 class MaxPool2DGather(Primitive):
-    """The pixels of x (N, C, H, W) at `indices` (as MaxPool2D gives them): (N, C, OH, OW)."""
+    """The pixels of x (N, C, H, W) at `indices` (as MaxPool2D gives them): (N, C, OH, OW).
+
+    ShapeError where N or C differ, or x has no pixel.
+    """
 
     linear = ("x",)
     images = ("x", "indices", "out")

@@ -139,6 +139,7 @@ class TakeAlongAxis(Primitive):
     """out[..., i, ...] = x[..., indices[..., i, ...], ...], where i is at position `axis`.
 
     x and indices have the same rank; their other axes broadcast. OutOfRangeError as in Gather.
+    ShapeError where the ranks differ.
     """
 
     refuses = True
@@ -164,7 +165,8 @@ class PutAlongAxisAdd(Primitive):
     """Zeros with `extent` entries along `axis`, to which updates are added at `indices`.
 
     The transpose of TakeAlongAxis: indices broadcast to the shape of updates except along `axis`,
-    where there is one for each, and positions named more than once get the sum.
+    where there is one for each, and positions named more than once get the sum. ShapeError where
+    they do not.
     """
 
     refuses = True
@@ -189,7 +191,8 @@ class PutAlongAxisAdd(Primitive):
 class ScatterAdd(Primitive):
     """x with updates added to the slices along `axis` that indices name, repeats accumulated.
 
-    updates broadcast to the shape that Gather(axis) gives for x and indices.
+    updates broadcast to the shape that Gather(axis) gives for x and indices. ShapeError where they
+    do not.
     """
 
     refuses = True
@@ -217,7 +220,8 @@ class Scatter(Primitive):
     """x with value at x[index]; of several values for one position the last one stays.
 
     index: slices, ints, None, Ellipsis, and "tensor" for each of `indices`, the inputs that follow
-    x and value. value broadcasts to the shape of x[index].
+    x and value. value broadcasts to the shape of x[index]. ShapeError where it does not, or `index`
+    names another number of tensors.
     """
 
     refuses = True

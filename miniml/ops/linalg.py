@@ -35,7 +35,8 @@ class MatMul(Primitive):
 
     Leading axes are a batch and broadcast; a 1-d x is a row, a 1-d y a column, and that axis is
     absent from the output. transpose_x, transpose_y: the last two axes of x, of y, are exchanged
-    first, without a copy.
+    first, without a copy. ShapeError where the rows of x and the columns of y have not equally many
+    elements.
     """
 
     takes_complex = True

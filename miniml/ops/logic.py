@@ -115,7 +115,8 @@ class Select(Primitive):
     """x where cond is True, y where it is False; the three broadcast.
 
     cond: bool. x and y are promoted to their common dtype, which is the output's. The gradient of
-    elements that were not selected is 0, even where they are NaN or infinite.
+    elements that were not selected is 0, even where they are NaN or infinite. DTypeError for a cond
+    that is not bool.
     """
     elementwise, linear, takes_complex = True, ("x y",), True
     promote = ("x", "y")

@@ -81,7 +81,8 @@ class LayerNorm(Normalization):
     """(x - mean) * rstd * gamma + beta, with mean and rstd over the axes that gamma has.
 
     gamma and beta have the shape of x's last axes. rstd = 1 / sqrt(var + eps), var being the mean
-    of (x - mean)^2. mean and rstd keep the axes they were taken over, with extents 1.
+    of (x - mean)^2. mean and rstd keep the axes they were taken over, with extents 1. ShapeError
+    for other shapes.
     Source: Ba, Kiros, Hinton, "Layer normalization" (2016).
     """
 
@@ -111,7 +112,8 @@ class BatchNorm(Normalization):
     """(x - mean) / sqrt(var + eps) * gamma + beta, channel by channel, by the batch's statistics.
 
     x has shape (N, C, ...); gamma, beta, and the outputs mean and var have shape (C,). var is the
-    mean of (x - mean)^2 over all axes but 1. An empty batch has NaN statistics.
+    mean of (x - mean)^2 over all axes but 1. An empty batch has NaN statistics. ShapeError for
+    other shapes.
     Source: Ioffe, Szegedy, "Batch normalization" (2015).
     """
 
@@ -288,6 +290,8 @@ class CrossEntropyGrad(Primitive):
     """The gradient of CrossEntropy in the logits: (probs - onehot(labels)) * dloss.
 
     probs (N, C), labels (N,), dloss () or, for reduction "none", (N,); "mean" divides by N.
+    ShapeError for a dloss that has not the loss's shape, DTypeError for one of another dtype than
+    probs.
     """
 
     reduction: str = "mean"

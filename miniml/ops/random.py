@@ -100,7 +100,10 @@ class FloatDraw(Draw, abstract=True):
 
 
 class Uniform(FloatDraw):
-    """Draws from [low, high), spaced by (high - low) / 2**24, or 2**53 for float64."""
+    """Draws from [low, high), spaced by (high - low) / 2**24, or 2**53 for float64.
+
+    ValueRefusedError where low is above high or one of them is not finite.
+    """
 
     of_tensors: ClassVar[str] = "low + (high - low) * ops.uniform(shape)"
     low: float = 0.0
@@ -161,6 +164,7 @@ class TruncatedNormal(FloatDraw):
 
     They are mean + std * z with z = inverse(cdf(a) + u (cdf(b) - cdf(a))), where a and b are low
     and high in units of std, u is uniform in (0, 1), and cdf is that of the normal distribution.
+    ValueRefusedError where low is not below high, or both are 37 std from the mean or more.
     """
 
     of_tensors: ClassVar[str] = "mean + std * ops.truncated_normal(shape, 0.0, 1.0, low, high)"

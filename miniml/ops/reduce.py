@@ -485,7 +485,7 @@ class TopK(Primitive):
     """The k largest elements along `axis`, in descending order, and their int64 indices.
 
     largest=False: the k smallest, ascending. Of equal elements the one with the lowest index comes
-    first. NaN counts as the largest.
+    first. NaN counts as the largest. ShapeError for a k that is not in 0 .. extent.
     """
 
     k: int
@@ -511,7 +511,7 @@ class SearchSorted(Primitive):
     """The number of elements of sorted rows that are less than each value: its insertion index.
 
     side="right": the number of those that are not greater. x: (n,), or rows (..., n) with values
-    (..., m). NaN counts as the largest. int64.
+    (..., m). NaN counts as the largest. int64. ShapeError where the leading extents differ.
     """
 
     side: str = "left"

@@ -61,7 +61,10 @@ class Transpose(Primitive):
 
 
 class BroadcastTo(Primitive):
-    """x repeated to `shape` by NumPy's broadcasting rule."""
+    """x repeated to `shape` by NumPy's broadcasting rule.
+
+    ShapeError where an extent of x is neither 1 nor that of `shape`.
+    """
 
     takes_complex = True
     view = "broadcast"
@@ -78,7 +81,10 @@ class BroadcastTo(Primitive):
 
 
 class SumTo(Primitive):
-    """x summed down to `shape`, which broadcasts to x's: the transpose of BroadcastTo."""
+    """x summed down to `shape`, which broadcasts to x's: the transpose of BroadcastTo.
+
+    ShapeError where `shape` does not broadcast so, DTypeError for bool.
+    """
 
     takes_complex = True
     reduces = "sum"
@@ -105,7 +111,8 @@ class Convert(Primitive):
     Their value and shape stay the same.
 
     Compiled programs insert it where kernels need it. Tensors are always in row-major order, so an
-    eager call is a copy.
+    eager call is a copy. AttributeRefusedError for another format, ShapeError for an x without four
+    axes.
     """
 
     flops = moves
@@ -137,7 +144,10 @@ class ExpandDims(Primitive):
 
 
 class Squeeze(Primitive):
-    """x without the axes `axis`, each of extent 1, or without all such axes for None."""
+    """x without the axes `axis`, each of extent 1, or without all such axes for None.
+
+    ShapeError for an axis of another extent.
+    """
 
     takes_complex = True
     view = "reshape"
@@ -331,7 +341,10 @@ Ends = tuple[int | None, ...]
 
 
 class Concat(Primitive):
-    """Any number of tensors one after the other along `axis`; their other extents are equal."""
+    """Any number of tensors one after the other along `axis`; their other extents are equal.
+
+    ShapeError where they differ, ArityError without a tensor.
+    """
 
     takes_complex = True
     flops = moves
@@ -390,9 +403,9 @@ def _are_lengths(sections: Any) -> bool:
 class Slice(Primitive):
     """The elements of x whose index along axis i is in range(begin[i], end[i], strides[i]).
 
-    One entry per axis; all indices are >= 0 and inside x, so a slice that runs backwards to
-    element 0 has end -1. Python's `slice(...).indices(extent)` gives such triples. dropped: axes
-    with one element taken, which the output lacks.
+    One entry per axis; all indices are >= 0 and inside x, so a slice that runs backwards to element
+    0 has end -1. Python's `slice(...).indices(extent)` gives such triples. dropped: axes with one
+    element taken, which the output lacks. ShapeError where one of them has another extent.
     """
 
     takes_complex = True
@@ -413,7 +426,10 @@ class Slice(Primitive):
 
 
 class SliceGrad(Primitive):
-    """Zeros of `shape` with x at the elements that Slice takes: the transpose of Slice."""
+    """Zeros of `shape` with x at the elements that Slice takes: the transpose of Slice.
+
+    ShapeError where x has not the shape of that slice.
+    """
 
     takes_complex = True
     linear = ("x",)
@@ -436,7 +452,8 @@ class SlidingWindow(Primitive):
     """All windows of `size` neighbours along `axis`, `step` apart, without a copy.
 
     out[..., i, ..., j] = x[..., i * step + j, ...] with i at position `axis` and j along a new last
-    axis. Elements that no window reaches are left out.
+    axis. Elements that no window reaches are left out. ShapeError where the axis is shorter than a
+    window.
     """
 
     linear = ("x",)
@@ -459,7 +476,10 @@ class SlidingWindow(Primitive):
 
 
 class Pad(Primitive):
-    """x with padding[i] = (before, after) elements of `value` around it along axis i."""
+    """x with padding[i] = (before, after) elements of `value` around it along axis i.
+
+    ShapeError where `padding` has not one pair of numbers >= 0 for each axis.
+    """
 
     takes_complex = True
     flops = moves

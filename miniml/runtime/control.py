@@ -7,6 +7,7 @@ in them has no kernel in C is called back into Python. Elsewhere Python runs the
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -166,7 +167,7 @@ class WhileLoopKernel(NativeKernel):
         *spare, flag = workspace
         values, count, done = list(inputs), len(outputs), 0
         try:
-            while self.most is None or done < self.most:
+            for done in itertools.count() if self.most is None else range(self.most):
                 self.condition.program.fill([values[i] for i in self.condition_takes], (flag,))
                 if not self.device.to_host(flag):
                     break
@@ -175,7 +176,6 @@ class WhileLoopKernel(NativeKernel):
                 values[:count] = [
                     values[i] if at is None else targets[at] for i, at in enumerate(self.after)
                 ]
-                done += 1
         except Exception as error:
             note_step(error, "loop", done)
             raise

@@ -23,7 +23,7 @@ from weakref import WeakKeyDictionary, WeakValueDictionary, ref
 import numpy as np
 import optree
 
-from ..backends.cc.native import Texts
+from ..backends.cc.native import Texts, in_slots, unwrapping, wrapping
 from ..backends.compiled import lock_of_process
 from ..backends.selection import Target
 from ..core import epoch
@@ -42,7 +42,7 @@ from ..core.errors import (
 from ..core.hints import hide_frames
 from ..core.settings import Settings, current
 from ..core.tensor import Tensor, common_device
-from ..core.trace import Guarded, is_tracing
+from ..core.trace import Guarded, in_trace, is_tracing
 from ..graph.ir import Graph, Rebuild, flatten_arguments, run_by, signature_of
 from ..graph.passes import run_passes
 from ..graph.record import replay
@@ -151,7 +151,7 @@ class Jit:
     def __call__(self, *args: Any, **named: Any) -> Any:
         try:
             latest = self._latest
-            if latest is not None and not named and not is_tracing():
+            if latest is not None and not named and (in_trace() is None or not is_tracing()):
                 arrays = latest.arrays(args)
                 if arrays is not None:
                     return latest.compiled.run(arrays)
@@ -170,7 +170,8 @@ class Jit:
         compiled = self._find(flat, types, settings)
         if flat.leaves is args:
             kinds = [Kind.of(Tensor, *of, compiled.device) for of in types]
-            self._latest = _Latest(settings.bare, kinds, compiled)
+            compiled.expect(kinds)
+            self._latest = _Latest(settings.bare, compiled)
         return compiled.run(arrays)
 
     def __repr__(self) -> str:
@@ -377,6 +378,18 @@ class Compiled:
     used: int = 0  # time of its last use, among these
     remarks: tuple[str, ...] = ()  # on calls that were traced in a slower way than need be
     pending: Pending | None = None  # the program that will take the place of this one
+    # In C: the arrays of tensors of the kinds `expected`, and the tensors of the outputs.
+    expected: Sequence[Kind] = ()
+    unwrap: Callable[..., Sequence[Any] | None] | None = None
+    wrap: Callable[..., Sequence[Tensor]] | None = None
+
+    def expect(self, kinds: Sequence[Kind]) -> None:
+        """Have C take tensors of these kinds, where it is available without a compiler."""
+        if self.expected != kinds:
+            self.expected = kinds
+            x = Tensor(0.0, device="cpu")
+            if in_c(program_target(self.device)) and in_slots(x, x._data, x._kind):
+                self.unwrap, self.wrap = unwrapping(Tensor, kinds), wrapping(Tensor, self.kinds)
 
     def settle(self, wait: bool = False) -> None:
         """Let the pending program take its place if it is done; wait: for it."""
@@ -388,7 +401,9 @@ class Compiled:
         """Result of the function for these arrays, as Tensors of their own."""
         if self.pending is not None:
             self.settle()
-        return self.rebuild([*map(_tensor, self.program(*arrays), self.kinds)])
+        outs = self.program.run(arrays)
+        wrap = self.wrap
+        return self.rebuild([*map(_tensor, outs, self.kinds)] if wrap is None else wrap(*outs))
 
     def serves(self, device: str, placed: bool) -> bool:
         """True if it fits arguments on that device. placed: a tensor among them decides it."""
@@ -423,21 +438,26 @@ class _Latest:
     """The version used last, if its arguments were plain tensors; it is tried first."""
 
     settings: Settings
-    kinds: Sequence[Kind]
     compiled: Compiled
 
-    def arrays(self, args: Sequence[Any]) -> list[Any] | None:
+    def arrays(self, args: Sequence[Any]) -> Sequence[Any] | None:
         """The arrays of `args` if the version serves them, else None."""
-        now = current()
+        now, compiled = current(), self.compiled
         if (
             (self.settings is not now and self.settings is not now.unwatched)
-            or self.compiled.checked is not epoch.now
-            or (self.compiled.silent and not self.compiled.valid())
-            or len(args) != len(self.kinds)
+            or compiled.checked is not epoch.now
+            or (compiled.silent and not compiled.valid())
         ):
             return None
+        unwrap = compiled.unwrap
+        return (unwrap and unwrap(*args)) or self._each(args, compiled.expected)
+
+    def _each(self, args: Sequence[Any], kinds: Sequence[Kind]) -> list[Any] | None:
+        """The same for arguments that may be arrays of the host."""
+        if len(args) != len(kinds):
+            return None
         arrays = []
-        for a, kind in zip(args, self.kinds):
+        for a, kind in zip(args, kinds):
             if type(a) is Tensor:
                 if a._kind is not kind:
                     return None

@@ -766,8 +766,10 @@ def too_small(graph: Graph, target: Target) -> bool:
 
 
 def _small(node: Node, numpy: Target) -> bool:
-    """True for an expression of few elements, computed by a ufunc of NumPy."""
+    """True for an expression of few elements, computed by a ufunc of NumPy, with vectors."""
     few = all(v.abstract.size <= ELEMENTS for v in (*node.inputs, *node.outputs))
+    slow = type(node.primitive).by_element
+    few = few and not any(v.abstract.dtype.char in slow for v in node.inputs)
     body = select(node, numpy).entry.body if few and kind_of(node) == "elements" else None
     return isinstance(body, np.ufunc) and body is getattr(np, body.__name__, None)
 

@@ -292,6 +292,10 @@ class Program:
         return Access(self.graph.name, [p for p, _ in writes], [p for p, _ in reads])
 
     def __call__(self, *arrays: Array) -> list[Array]:
+        return self.run(arrays)
+
+    def run(self, arrays: Sequence[Array]) -> list[Array]:
+        """`program(*arrays)`."""
         if self._access is None:
             return self._run(arrays)
         return self._access.run(self._stateful if self._written else self._run, arrays)
@@ -329,11 +333,11 @@ class Program:
         executable = next(iter(self._idle), None) or self._executable()
         return executable.executor
 
-    def _stateful(self, arrays: tuple[Array, ...]) -> list[Array]:
+    def _stateful(self, arrays: Sequence[Array]) -> list[Array]:
         keep_readings(self._written)
         return self._run(arrays)
 
-    def _run(self, arrays: tuple[Array, ...]) -> list[Array]:
+    def _run(self, arrays: Sequence[Array]) -> list[Array]:
         if self._guarded:
             count = len(self.graph.inputs)  # behind them are arrays to be filled
             arrays = (*map(read_only, arrays[:count]), *arrays[count:])
@@ -346,7 +350,11 @@ class Program:
         try:
             if by:
                 executable.by[:] = [w for w in by if w.sees_values]
-            result = self._resized(executable, arrays)
+            if self._objects is None:
+                result = executable.run(*arrays)
+            else:  # kernels are resized to this program's sizes
+                run = executable.run
+                result = self._objects.run(self.graph, self.prepared, run, *arrays)
             for watcher in by:
                 watcher.program_ran(executable.marks)
             return result
@@ -361,12 +369,6 @@ class Program:
         buffers = self.arranged(True)[1] if values else self.buffers
         given = self.settings, self.filled, self.checks, self._copies
         return observed(buffers, self.device, *given, values)
-
-    def _resized(self, executable: Executable, arrays: tuple[Array, ...]) -> list[Array]:
-        """Run once, with shared kernels resized to this program's sizes."""
-        if self._objects is None:
-            return executable.run(*arrays)
-        return self._objects.run(self.graph, self.prepared, executable.run, *arrays)
 
     def _point_at_nodes(self, error: Exception, executable: Executable) -> None:
         """Point at the user's lines of the nodes that were running."""

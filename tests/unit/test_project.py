@@ -134,6 +134,33 @@ def test_foreign_patterns_find_what_they_are_for():
     assert re.search(FOREIGN["a registry's host"], "https://files.python" + "hosted.org/x.whl")
 
 
+def left_open(node, inside=False):
+    """The lines of loops `while condition` that stand in a `try` of their own function."""
+    for child in ast.iter_child_nodes(node):
+        if inside and isinstance(child, ast.While) and not isinstance(child.test, ast.Constant):
+            yield child.lineno
+        own = isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+        yield from left_open(child, not own and (inside or isinstance(child, ast.Try)))
+
+
+def test_no_loop_leaves_the_try_that_it_stands_in():
+    """In CPython 3.12 and 3.13 the jump back of a `while` with a condition belongs to no `try`, and
+    it hears signals: what a handler raises there passes the `except` and the `finally`. The jump of
+    a `for` does not; a function that is called in the `try` may have any loop."""
+    found = [
+        f"{path.relative_to(ROOT)}:{line}"
+        for path in sorted((ROOT / "miniml").rglob("*.py"))
+        for line in left_open(ast.parse(path.read_text("utf-8")))
+    ]
+    assert not found, "a loop `while condition` in a `try`"
+
+
+def test_a_loop_that_leaves_its_try_is_found():
+    loop = "while f(): g()"
+    assert [*left_open(ast.parse(f"try:\n  {loop}\nfinally:\n  g()"))] == [2]
+    assert [*left_open(ast.parse(f"try:\n  def h():\n    {loop}\nfinally:\n  g()"))] == []
+
+
 def test_every_module_says_what_it_is():
     for path in sorted((ROOT / "miniml").rglob("*.py")):
         docstring = ast.get_docstring(ast.parse(path.read_text("utf-8")))

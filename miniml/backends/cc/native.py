@@ -100,13 +100,40 @@ def _copied(shape: tuple[int, ...], dtype: DType, array: Any) -> Array:
     return copied
 
 
+def in_slots(example: object, array: object, kind: object) -> bool:
+    """True where C finds an array of the host and its kind in objects as this one: they are the two
+    words behind its head. False where the executor would have to be compiled first."""
+    try:
+        with units.cached_only():
+            executor()
+    except (units.NotCached, CompileError, DeviceError):
+        return False
+    if type(example).__basicsize__ < object.__basicsize__ + 16:
+        return False
+    slots = (ctypes.c_void_p * 2).from_address(id(example) + object.__basicsize__)
+    return [*slots] == [id(array), id(kind)]
+
+
+def unwrapping(cls: type, kinds: Sequence[object]) -> Callable[..., Any]:
+    """A function from objects of a class, which are `in_slots`, to a tuple of their arrays; to None
+    for others than of this class and these kinds."""
+    words = [id(cls), len(kinds), *map(id, kinds)]
+    return _bound(executor().unwrapped, words, (cls, *kinds))
+
+
+def wrapping(cls: type, kinds: Sequence[object]) -> Callable[..., Any]:
+    """A function from arrays, to which nobody writes any more, to a tuple of such objects."""
+    words = [id(cls), len(kinds), *map(id, kinds)]
+    return _bound(executor().wrapped, words, (cls, *kinds))
+
+
 _new = ctypes.pythonapi.PyCFunction_NewEx
 _new.argtypes, _new.restype = (ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p), ctypes.py_object
 
 
-def _bound(method: int, words: Sequence[int], kept: Sequence[object]) -> Run:
+def _bound(method: int, words: Sequence[int], kept: Sequence[object]) -> Callable[..., Any]:
     """The function of native.c that has this table."""
-    function: Run = _new(method, _owning(words, kept), None)
+    function: Callable[..., Any] = _new(method, _owning(words, kept), None)
     return function
 
 

@@ -427,10 +427,12 @@ class _Services(ctypes.Structure):
 
 
 class ExecutorInC(NamedTuple):
-    """Addresses in native.c: the definitions of two methods, and the kernels."""
+    """Addresses in native.c: the definitions of four methods, and the kernels."""
 
     unusable: int
     run: int
+    unwrapped: int
+    wrapped: int
     copy: int
     loop: int
     branch: int
@@ -447,8 +449,8 @@ def load_with_services(sources: Sequence[Source]) -> None:
 
 _PYTHON = (
     "PyEval_SaveThread", "PyEval_RestoreThread", "PyLong_FromLong", "PyObject_CallFunctionObjArgs",
-    "Py_DecRef", "PyErr_CheckSignals", "PyErr_Fetch", "PyErr_NormalizeException", "PyErr_Restore",
-    "PyErr_Clear",
+    "Py_IncRef", "Py_DecRef", "PyErr_CheckSignals", "PyErr_Fetch", "PyErr_NormalizeException",
+    "PyErr_Restore", "PyErr_Clear", "PyTuple_New", "PyTuple_SetItem", "PyType_GenericAlloc",
 )  # fmt: skip
 
 
@@ -460,6 +462,7 @@ def executor() -> ExecutorInC:
         [
             *(_address(getattr(ctypes.pythonapi, name)) for name in _PYTHON),
             id(np.ndarray),
+            id(None),
             object.__basicsize__,
             *((0, 0, 0, 0) if blas is None else blas.addresses()),
             cpu_threads(),

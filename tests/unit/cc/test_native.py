@@ -399,6 +399,56 @@ def test_a_call_keeps_no_reference():
     assert sys.getrefcount(x) == count
 
 
+def by_c(fn, *args):
+    """A compiled function whose tensors C takes and makes, after its first call."""
+    fn = ml.jit(fn)
+    fn(*args)
+    assert fn._latest.compiled.unwrap(*args) is not None
+    return fn
+
+
+def test_tensors_are_taken_and_made_by_c_without_references_left():
+    x, y = ml.Tensor(numbers(2, 3)), ml.Tensor(numbers(2, 3, seed=1))
+    fn = by_c(lambda x, y: (plus(x, y), {"twice": twice(x)}), x, y)
+    held = lambda: [sys.getrefcount(o) for o in (x, x._data, x._kind, y._data, ml.Tensor, None)]  # noqa: E731
+    before = held()
+    for _ in range(100):
+        total, named = fn(x, y)
+    made = [weakref.ref(o) for o in (total, total._data, named["twice"], named["twice"]._data)]
+    np.testing.assert_array_equal(total.asnumpy(), x.asnumpy() + y.asnumpy())
+    np.testing.assert_array_equal(named["twice"].asnumpy(), 2 * x.asnumpy())
+    assert {type(t) for t in (total, named["twice"])} == {ml.Tensor}
+    assert not total._data.flags.writeable
+    assert (total.shape, total.dtype, total.device) == ((2, 3), ml.float32, "cpu")
+    del total, named
+    assert [o() for o in made] == [None] * 4
+    after = held()
+    assert after[:4] == before[:4]
+    assert all(abs(b - a) < 50 for a, b in zip(before[4:], after[4:], strict=True))
+
+
+def test_what_c_does_not_take_python_does():
+    x = ml.Tensor(numbers(2, 3))
+    fn = by_c(plus, x, x)
+    unwrap, expected = fn._latest.compiled.unwrap, 2 * x.asnumpy()
+    others = ml.Parameter(x.asnumpy(), name="p"), x.asnumpy(), ml.Tensor(numbers(3, 2)), 2.0, None
+    assert [unwrap(x, other) for other in others] == [None] * 5
+    assert unwrap() is unwrap(x) is unwrap(x, x, x) is None
+    for other in others[:2]:
+        np.testing.assert_array_equal(fn(x, other).asnumpy(), expected)
+    for args in ((x,), (x, x, x)):
+        with pytest.raises(ml.errors.ArityError):
+            fn(*args)
+    np.testing.assert_array_equal(fn(x, x).asnumpy(), expected)
+
+
+def test_c_takes_no_objects_whose_slots_are_elsewhere():
+    x = ml.Tensor(numbers(2, 3))
+    assert native.in_slots(x, x._data, x._kind)
+    assert not native.in_slots(x, x._kind, x._data)
+    assert not native.in_slots(object(), x._data, x._kind)
+
+
 def test_a_run_copies_arrays_of_any_strides():
     rng = np.random.default_rng(0)
     shapes = [(), (1,), (5,), (2, 3), (4, 1, 3), (2, 3, 4, 5), (0, 3), (3, 0)]

@@ -55,6 +55,8 @@ def test_what_is_too_small_is_not_compiled(fn):
         (lambda x: ops.sum(x, 1), X),
         (lambda x: x + x, np.zeros((2, 513), "f")),
         (ops.sigmoid, X),  # several passes of NumPy
+        (lambda x: x % 0.7, X),  # one of NumPy, without vectors
+        (ops.cos, X.astype(np.float64)),
         (ops.erfinv, X),  # by SciPy, which takes 200 times as long
         (twice, X),  # a user's kernel in C is wanted for what it does
     ],

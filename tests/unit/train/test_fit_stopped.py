@@ -1,5 +1,6 @@
 """A fit that is stopped at any moment, by any exception, goes on and ends in the same bits."""
 
+import gc
 import os
 import signal
 from functools import partial
@@ -102,3 +103,33 @@ def test_a_fit_that_is_stopped_at_any_moment_ends_in_the_same_bits(kind, every, 
         assert got[0] == expected[0], f"{where}: another file"
         assert got[1:] == expected[1:], where
         assert sorted(os.listdir(folder)) == ["run", "run.log"], where
+
+
+class Ring:
+    """An object that the collector finds, whose finalizer calls functions."""
+
+    def __init__(self):
+        self.itself = self
+
+    def __del__(self):
+        self.list()
+        self.list()
+
+    def list(self):
+        return [self]
+
+
+def test_a_moment_may_lie_in_a_finalizer(moments):
+    def rings():
+        for _ in range(4):
+            Ring()
+            [(lambda: [1])() for _ in range(3)]
+
+    thresholds = gc.get_threshold()
+    gc.set_threshold(1)
+    try:
+        count = len(moments.count(rings))
+        found = {moments.during(rings, at, RuntimeError) for at in range(count)}
+    finally:
+        gc.set_threshold(*thresholds)
+    assert "RuntimeError" in found <= {"RuntimeError", ""}

@@ -19,13 +19,17 @@ static struct {
   void (*restore_thread)(void *);
   object *(*from_long)(long);
   object *(*call)(object *, ...); /* with arguments up to a NULL */
+  void (*keep)(object *);
   void (*release)(object *);
   int (*run_handlers)(void); /* of signals that have arrived; -1 if one of them raised */
   void (*fetch)(object **, object **, object **);
   void (*normalize)(object **, object **, object **);
   void (*restore)(object *, object *, object *);
   void (*clear)(void);
-  object *ndarray;
+  object *(*tuple)(intptr_t);
+  int (*put)(object *, intptr_t, object *); /* which takes over the reference */
+  object *(*allocate)(object *, intptr_t); /* an object of a class */
+  object *ndarray, *none;
   intptr_t head; /* the size of the head of every object; its type is the last word of it */
 } python;
 
@@ -37,10 +41,14 @@ typedef struct {
   object *base, *dtype;
   int flags;
 } array;
-enum { ROW_MAJOR = 0x1, ALIGNED = 0x100 };
+enum { ROW_MAJOR = 0x1, ALIGNED = 0x100, WRITEABLE = 0x400 };
 
 static const array *array_of(const object *it) {
   return (const array *)((const char *)it + python.head);
+}
+
+static object *type_of(const object *it) {
+  return *(object *const *)((const char *)it + python.head - sizeof(object *));
 }
 
 /* unusable(*arrays) is 0 if kernels can read all of them where they are, else 1. Table: for each, its
@@ -48,9 +56,8 @@ static const array *array_of(const object *it) {
 static object *unusable(object *self, object *const *given, intptr_t count) {
   const int64_t *table = (const int64_t *)array_of(self)->data;
   for (intptr_t i = 0; i < count; ++i) {
-    const object *type = *(object *const *)((const char *)given[i] + python.head - sizeof type);
     const array *it = array_of(given[i]);
-    if (type != python.ndarray || it->dtype != (object *)(intptr_t)table[0] ||
+    if (type_of(given[i]) != python.ndarray || it->dtype != (object *)(intptr_t)table[0] ||
         it->axes != table[1] || (it->flags & (ROW_MAJOR | ALIGNED)) != (ROW_MAJOR | ALIGNED))
       return python.from_long(1);
     table += 2;
@@ -58,6 +65,47 @@ static object *unusable(object *self, object *const *given, intptr_t count) {
       if (it->extents[axis] != *table++) return python.from_long(1);
   }
   return python.from_long(0);
+}
+
+/* Objects around arrays: behind the head an array and its kind. Table of both functions: the class, the
+   number of objects, and the kind of each. */
+static object **slots_of(const object *it) { return (object **)((char *)it + python.head); }
+
+/* unwrapped(*objects) is a tuple of their arrays; None for another number of objects, and unless each
+   has this class and its kind. */
+static object *unwrapped(object *self, object *const *given, intptr_t count) {
+  object *const *table = (object *const *)array_of(self)->data;
+  int serves = count == (intptr_t)table[1];
+  for (intptr_t i = 0; serves && i < count; ++i)
+    serves = type_of(given[i]) == table[0] && slots_of(given[i])[1] == table[2 + i];
+  if (!serves) {
+    python.keep(python.none);
+    return python.none;
+  }
+  object *arrays = python.tuple(count);
+  for (intptr_t i = 0; arrays && i < count; ++i) {
+    python.keep(slots_of(given[i])[0]);
+    python.put(arrays, i, slots_of(given[i])[0]);
+  }
+  return arrays;
+}
+
+/* wrapped(*arrays) is a tuple of objects around them; from now on nobody may write to these. */
+static object *wrapped(object *self, object *const *arrays, intptr_t count) {
+  object *const *table = (object *const *)array_of(self)->data;
+  object *made = python.tuple(count);
+  for (intptr_t i = 0; made && i < count; ++i) {
+    object *it = python.allocate(table[0], 0);
+    if (!it) {
+      python.release(made);
+      return NULL;
+    }
+    python.keep(slots_of(it)[0] = arrays[i]);
+    python.keep(slots_of(it)[1] = table[2 + i]);
+    ((array *)array_of(arrays[i]))->flags &= ~WRITEABLE;
+    python.put(made, i, it);
+  }
+  return made;
 }
 
 /* Of this thread: its state while a run lets others have the GIL, and 1 from when Python has an error
@@ -233,15 +281,20 @@ static void branch(char *const *at) {
 
 /* Begins all of this. at[0]: the addresses of CPython's functions, of the class of arrays, and the
    size of an object's head; the addresses of OpenBLAS's functions; the number of threads. at[1]
-   receives the services and the addresses of what Python uses: the two methods and the kernels. */
+   receives the services and the addresses of what Python uses: the methods and the kernels. */
 void KERNEL(char *const *at) {
-  static const method methods[] = {{"unusable", unusable, 0x80, NULL}, {"run", run, 0x80, NULL}};
+  static const method methods[] = {{"unusable", unusable, 0x80, NULL},
+                                   {"run", run, 0x80, NULL},
+                                   {"unwrapped", unwrapped, 0x80, NULL},
+                                   {"wrapped", wrapped, 0x80, NULL}};
   const int64_t *given = (const int64_t *)at[0], *beyond = given + sizeof python / sizeof *given;
   struct {
     miniml_services services;
-    const void *unusable, *run, *copy, *loop, *branch, *call_back, *copy_bounded;
-  } made = {begin_services(beyond, beyond[4]), methods, methods + 1, (void *)copy_strided,
-            (void *)loop, (void *)branch, (void *)call_back, (void *)copy_bounded};
+    const void *methods[4], *copy, *loop, *branch, *call_back, *copy_bounded;
+  } made = {begin_services(beyond, beyond[4]),
+            {methods, methods + 1, methods + 2, methods + 3},
+            (void *)copy_strided, (void *)loop, (void *)branch, (void *)call_back,
+            (void *)copy_bounded};
   memcpy(&python, given, sizeof python);
   memcpy(at[1], &made, sizeof made);
 }

@@ -109,10 +109,13 @@ class Stream:
         """Run the queue; its errors surface here, and launches after a fault never run."""
         refuse_recording("waiting for the stream")
         try:
-            while self._queue:
-                self._queue.pop(0)()
+            self._run()
         finally:
             self._queue.clear()
+
+    def _run(self) -> None:
+        while self._queue:
+            self._queue.pop(0)()
 
 
 STREAM = Stream()
