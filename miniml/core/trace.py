@@ -188,7 +188,7 @@ def is_tracing() -> bool:
 
 def use_trace(trace: Trace) -> Block[Trace]:
     """Make `trace` current inside the `with` block."""
-    return _current.use(lambda: trace)
+    return Block(_current, lambda: trace)
 
 
 # --- Trees of arguments ---------------------------------------------------------------------------

@@ -60,7 +60,7 @@ class RecordTrace(ForwardingTrace):
 
     def input(self, value: Tensor) -> TracedTensor:
         """A tensor to differentiate with respect to, standing for `value` of the parent."""
-        return self._traced(self.value(value))
+        return self._traced(value if type(value) is Tensor else self.value(value))
 
     def weight(self, parameter: Parameter) -> TracedTensor:
         """The stand-in for a parameter wherever this trace meets its present value."""
@@ -77,9 +77,7 @@ class RecordTrace(ForwardingTrace):
     def bind(self, primitive: Primitive, args: Sequence[Any]) -> tuple[Any, ...]:
         inputs, values = self.split(args)
         if not any(inputs):
-            del (
-                values
-            )  # a reading among them would be copied where the call writes to its parameter
+            del values  # a reading among them would be copied if the call writes to its parameter
             return self.parent.bind(primitive, args)
         pure = primitive.effect != "state"
         if not primitive.differentiable:
@@ -152,7 +150,11 @@ class RecordTrace(ForwardingTrace):
         """Arguments of a composition with values of the parent, which are noted with their Vars."""
         outer = []
         for value in args:
-            if isinstance(value, Tensor):
+            if type(value) is TracedTensor and value.trace is self and not self.ended:
+                own.append(value.var)
+                value = value.value
+                values.append(value)
+            elif isinstance(value, Tensor):
                 (var,), (value,) = self.split((value,))
                 own.append(var)
                 values.append(value)
