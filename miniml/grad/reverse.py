@@ -367,12 +367,16 @@ def taped(calls: Sequence[Call], seeds: Mapping[Var, Any], wrt: Sequence[Var]) -
         if type(primitive) not in known and not _has_own_rule(type(primitive), version):
             return None
         key.append(primitive._key)
-        for value, var in (*zip(call.given, call.inputs), *zip(call.outs, call.outputs)):
+        for var in call.inputs:
             key.append(None if var is None else slots.setdefault(var, len(slots)))
+        for var in call.outputs:
+            key.append(slots.setdefault(var, len(slots)))
+        for value in call.given:
             if isinstance(value, Tensor):
                 tensors.append(value)
             else:
-                key.append(attribute_key(value))
+                key += (len(tensors), attribute_key(value))
+        tensors += call.outs
     for var, seed in seeds.items():
         key.append(slots.setdefault(var, len(slots)))
         tensors.append(seed)

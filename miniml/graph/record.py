@@ -34,7 +34,7 @@ from .tracing import (
     record_call,
 )
 
-_var = attrgetter("var")
+_var, _new = attrgetter("var"), object.__new__
 Pull = Callable[[Function, Sequence[Any], Any], tuple[Any, ...]]
 
 
@@ -52,7 +52,7 @@ class RecordTrace(ForwardingTrace):
     differentiates = True
 
     def __init__(self, parent: Trace):
-        super().__init__(parent)
+        self.parent = parent
         self.ended = False
         self.numbers_left = False  # as Python floats or ints, which carry no gradient
         self.calls: list[Call] = []
@@ -71,8 +71,11 @@ class RecordTrace(ForwardingTrace):
     def _traced(self, value: Tensor) -> TracedTensor:
         if isinstance(value, TracedTensor):
             return TracedTensor(Var(value._abstract), self, value.device, value)
-        kind = value._kind
-        return TracedTensor(Var(kind.abstract), self, kind.device, value)
+        kind, var, traced = value._kind, _new(Var), _new(TracedTensor)  # without their frames
+        var.abstract = kind.abstract
+        traced.var, traced.trace, traced.value = var, self, value
+        traced.device = kind.device  # type: ignore[misc]  # a slot there, a property of others
+        return traced
 
     def bind(self, primitive: Primitive, args: Sequence[Any]) -> tuple[Any, ...]:
         inputs, values = self.split(args)
