@@ -3,6 +3,7 @@ nothing."""
 
 from __future__ import annotations
 
+import platform
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from pathlib import Path
 from typing import Any
@@ -110,7 +111,7 @@ def run(options: Namespace) -> int:
     target = "native" if options.native else None
     made = exported(
         model, options.output, inputs, options.name, target, options.weights, options.quantize,
-        _calls(options, model, inputs),
+        _calls(options, model, inputs), measured=True,
     )  # fmt: skip
     size = made.source.stat().st_size
     print(f"{made.source}: {size:,} bytes of text, and {made.header}")
@@ -119,8 +120,15 @@ def run(options: Namespace) -> int:
     if made.report is not None:
         print(made.report)
     print(f"arena      {made.arena:,} bytes, which the caller provides")
+    print(f"stack      {_stack(made.stack)}")
     print(f"work       {made.flops:,} operations in floating point a call")
     return 0
+
+
+def _stack(nbytes: int | None) -> str:
+    if nbytes is None:
+        return "not known: gcc says it, and it is not the C compiler here; CC=gcc names one"
+    return f"{nbytes:,} bytes at most, and libm's own, by gcc -O3 for {platform.machine()}"
 
 
 def _calls(options: Namespace, model: Any, inputs: list[Array]) -> list[Array]:

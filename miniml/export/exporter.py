@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import re
 import sys
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from os import PathLike
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -17,7 +19,7 @@ import numpy as np
 
 from ..backends.cc import units
 from ..core.access import Access
-from ..core.errors import ExportError
+from ..core.errors import ExportError, MinimlError
 from ..core.files import write_file
 from ..core.options import CPU
 from ..core.parameter import Parameter
@@ -92,15 +94,17 @@ def export_c(
 
 
 class Exported(NamedTuple):
-    """The files that were written, the weights' if they have one; the bytes of the arena and of the
-    parameters, and the floating-point operations of a call; the graph, the parameters' names in C,
-    and the accuracy of quantized products."""
+    """The files that were written, the weights' if they have one; the bytes of the arena, of the
+    parameters and, where that was asked for and is known, of the stack; the floating-point
+    operations of a call; the graph, the parameters' names in C, and the accuracy of quantized
+    products."""
 
     source: Path
     header: Path
     weights: Path | None
     arena: int
     parameters: int
+    stack: int | None
     flops: int
     graph: Graph
     members: list[tuple[Parameter, str]]
@@ -116,8 +120,10 @@ def exported(
     weights: str = "arrays",
     quantize: str | None = None,
     calibration: Sequence[Any] = (),
+    measured: bool = False,
 ) -> Exported:
-    """export_c, with what it wrote as the result."""
+    """export_c, with what it wrote as the result. measured: with the stack, in the header, too,
+    for which the file is compiled."""
     file = _checked(path, name, weights)
     compiled = _compiled(obj, example_args, target)
     _check(obj, compiled)
@@ -138,14 +144,19 @@ def exported(
     about = writer.About(name, _what(obj), _version(), total, step, named, report)
     beside = file.with_suffix(".h")
     access = Access("export_c", (), [parameter for parameter, _ in made.state.values()])
-    texts = {beside: [writer.header(made, about).encode()]}
-    texts[file] = [access.run(writer.source, made, about, beside.name).encode()]
+    text = access.run(writer.source, made, about, beside.name)
+    if measured:
+        both = {file.name: text, beside.name: writer.header(made, about)}
+        about = about._replace(stack=deepest_in(both, ["-march=native"] * (target == "native")))
+    texts = {beside: [writer.header(made, about).encode()], file: [text.encode()]}
     if apart:
         texts[apart] = access.run(state.file_of, made)
     _write(texts)
     size = sum(region.array.nbytes for _, region in made.state.values())
     members = [(parameter, name_of(region)) for parameter, region in made.state.values()]
-    return Exported(file, beside, apart, made.size, size, total, made.graph, members, report)
+    return Exported(
+        file, beside, apart, made.size, size, about.stack, total, made.graph, members, report
+    )
 
 
 def _write(texts: Mapping[Path, Sequence[bytes]]) -> None:
@@ -288,3 +299,69 @@ class Names:
             name = f"{stem}_{number}"
         self._taken.add(name)
         return f"(char *)state->{name}" if self._held else f"(char *){self._prefix}_{name}"
+
+
+# --- Stack ----------------------------------------------------------------------------------------
+
+
+# As the comment at the top of the file has them.
+_FLAGS = tuple("-std=c11 -O3 -ffp-contract=off -fno-math-errno -fno-trapping-math".split())
+_NODE = re.compile(r'node: { title: "([^"]+)" label: "[^"]*?\\n(\d+) bytes \(([\w,]+)\)')
+_EDGE = re.compile(r'edge: { sourcename: "([^"]+)" targetname: "([^"]+)"')
+_POINTER = "__indirect_call"  # gcc's name of what is called through a pointer
+
+
+def deepest_in(texts: Mapping[str, str], options: Sequence[str]) -> int | None:
+    """Bytes of stack of the deepest chain of calls in the C file among these texts, which are by
+    their file names: as the compiler that is found compiles it, and without libm's own.
+
+    `options` go after those of the file's own comment. None where that compiler cannot say it (gcc
+    can), or where there is no bound.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        for name, text in texts.items():
+            Path(folder, name).write_text(text, "utf-8")
+        (source,) = (Path(folder, name) for name in texts if name.endswith(".c"))
+        made = source.with_suffix(".o")
+        try:
+            units.TOOLS.run(
+                [*_FLAGS, *options, "-fcallgraph-info=su", "-c", str(source), "-o", str(made)]
+            )
+            graph = made.with_suffix(".ci").read_text("utf-8")
+        except (MinimlError, OSError):  # another compiler: it knows no such option
+            return None
+    return chain_of(graph)
+
+
+def chain_of(graph: str) -> int | None:
+    """Bytes of the deepest chain in a call graph of `gcc -fcallgraph-info=su`; None without bound.
+
+    A call through a pointer reaches any function of the file that none calls by its name.
+    """
+    nodes = _NODE.findall(graph)
+    frames = {name: int(size) for name, size, _ in nodes}
+    calls: dict[str, set[str]] = {}
+    for caller, callee in _EDGE.findall(graph):
+        calls.setdefault(caller, set()).add(callee)
+    named = set().union(*calls.values())
+    calls[_POINTER] = {name for name in frames if ":" in name and name not in named}
+    if any(kind == "dynamic" for _, _, kind in nodes) or _circular(calls):
+        return None
+
+    @cache
+    def below(name: str) -> int:
+        return frames.get(name, 0) + max(map(below, calls.get(name, ())), default=0)
+
+    return max(map(below, frames), default=None)
+
+
+def _circular(calls: Mapping[str, set[str]]) -> bool:
+    """True where a function may call itself, through others or not."""
+    left = dict(calls)
+    while left:
+        leaves = [name for name, callees in left.items() if not callees & left.keys()]
+        if not leaves:
+            return True
+        for name in leaves:
+            del left[name]
+    return False

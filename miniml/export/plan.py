@@ -398,7 +398,7 @@ class _Planner:
         """The steps of a branch, condition or body, which copy its outputs at their end."""
         settings = current().bare
         passed = run_passes(graph, settings.disabled_passes, settings.verify_passes)
-        program = Program(passed, self.program.target)
+        program = Program(passed, self.program.target, fills=True)  # in C, however small
         buffers = _assigned(program)
         begin = self.common.room(buffers.plan.size)
         inner = _Planner(program, buffers, self.common, self.arena, begin, inputs, outputs)

@@ -6,6 +6,7 @@ provider "cc", and what calls them. Statements: one for each step of the plan.
 
 from __future__ import annotations
 
+import platform
 import re
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
@@ -26,7 +27,7 @@ from .quantize import Report
 
 class About(NamedTuple):
     """Facts for the comments. what: the kind of the object. flops: of one call. file: the name of
-    that of the weights; None where their values are in the C file."""
+    that of the weights; None where their values are in the C file. stack: bytes, if known."""
 
     name: str
     what: str
@@ -35,6 +36,7 @@ class About(NamedTuple):
     step: bool
     file: str | None
     report: Report | None
+    stack: int | None = None
 
     @property
     def holds(self) -> bool:
@@ -50,7 +52,8 @@ def header(plan: Plan, about: About) -> str:
     shown += [f"   out{i}: {a}" for i, a in outs if i or not _returns(plan, about)]
     contract = (
         f"Arrays are in row-major order. `arena` is {upper}_ARENA_BYTES of memory that begins at a "
-        f"multiple of 64; its contents matter during a call only. {_refusals(plan, about)} */"
+        f"multiple of 64; its contents matter during a call only. {_refusals(plan, about)}"
+        f"{_stack(about)} */"
     )
     lines = [
         f"/* {name}: {said(about.what)}, written by miniml {about.version}.",
@@ -91,6 +94,16 @@ def _refusals(plan: Plan, about: About) -> str:
     )
 
 
+def _stack(about: About) -> str:
+    """The stack that a call needs, as a sentence, where it is known."""
+    if about.stack is None:
+        return ""
+    return (
+        f" A call takes up to {about.stack:,} bytes of stack, and libm's own, as gcc -O3 compiles "
+        f"it for {platform.machine()}."
+    )
+
+
 def _prototypes(plan: Plan, about: About) -> list[str]:
     name = about.name
     given = [f"const {c_type(r.array.dtype)} *in{i}" for i, r in enumerate(plan.inputs)]
@@ -110,8 +123,6 @@ def source(plan: Plan, about: About, include: str) -> str:
     runs = kernels(plan.steps, about.name)
     named = {run.source: name for name, run in runs.items()}
     shared = dict.fromkeys(text for kernel in named for text in kernel.shared)
-    definitions = [_definition(run, name) for name, run in runs.items()]
-    serves = any(re.search(r"\bminiml\.", text) for text in definitions)
     parts = [
         _comment(plan, about),
         f'#include "{include}"',
@@ -119,11 +130,10 @@ def source(plan: Plan, about: About, include: str) -> str:
         "#include <stdbool.h>",
         _PRAGMAS,
         DECLARATIONS,
-        _SERVICES if serves else "",
         *shared,
         *(defined(region, name_of(region), "a constant") for region in plan.constants),
         *(_first_values(plan, about) if about.holds else _weights(plan)),
-        *definitions,
+        *(_definition(run, name) for name, run in runs.items()),
         *_whole(plan, about, named),
     ]
     return "\n".join(parts)
@@ -150,9 +160,6 @@ _PRAGMAS = """\
 #pragma GCC diagnostic ignored "-Waggressive-loop-optimizations"
 #endif
 """
-_SERVICES = """\
-static const miniml_services miniml = {miniml_serial, 0, 0}; /* one thread, and no BLAS */
-"""
 
 
 def _comment(plan: Plan, about: About) -> str:
@@ -176,7 +183,8 @@ def _comment(plan: Plan, about: About) -> str:
 
 
 def _definition(run: Run, name: str) -> str:
-    kernel = run.source.constant
+    # On one thread, by a function whose parts are called by name: gcc knows how deep it gets.
+    kernel = run.source.constant.replace("miniml.parallel", "miniml_serial")
     # Inlined, its memory on the stack would be the caller's, while the next kernel runs.
     begin = rf"static __attribute__((noinline)) \1 {KERNEL}("
     text = re.sub(rf"^(void|int) {KERNEL}\(", begin, kernel, flags=re.MULTILINE)

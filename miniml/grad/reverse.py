@@ -367,10 +367,9 @@ def taped(calls: Sequence[Call], seeds: Mapping[Var, Any], wrt: Sequence[Var]) -
         if type(primitive) not in known and not _has_own_rule(type(primitive), version):
             return None
         key.append(primitive._key)
-        for var in call.inputs:
-            key.append(None if var is None else slots.setdefault(var, len(slots)))
-        for var in call.outputs:
-            key.append(slots.setdefault(var, len(slots)))
+        for var in (*call.inputs, *call.outputs):
+            slot = None if var is None else slots.setdefault(var, len(slots))
+            key.append(slot)
         for value in call.given:
             if isinstance(value, Tensor):
                 tensors.append(value)

@@ -107,7 +107,7 @@ def _quickest(node: KernelNode) -> str:
 # --- Their texts ----------------------------------------------------------------------------------
 
 
-Written = tuple[str, int]  # the text, and the elements of workspace that it needs
+Written = tuple[str, int, int]  # the text, the elements of its workspace, and those of its room
 Slots = tuple[int, int, int]  # in `at`: of the images, the filters, the workspace
 SLOTS = (0, 1, 3)
 
@@ -198,7 +198,7 @@ def correlated(
         "CUTS": min(groups * bands, ceil(PARTS / slices)) if split else 1, **tiles.numbers,
     }  # fmt: skip
     start = rounded(x.size + tiles.slack)  # tiles read the slack, but do not store its results
-    found = (edges if each else tables)(windows.phases, x, rows)
+    found, copied = edges(windows.phases, x, rows) if each else (tables(windows.phases, x, rows), 0)
     images_of = x.text("X", slots[0], 0, node.attrs.get("quads", ""))
     parts = {
         "TABLES": "".join([found, images_of, READS[each], FILTERS % start, epilogue]),
@@ -208,7 +208,7 @@ def correlated(
     body = re.sub("|".join(parts), lambda found: parts[found[0]], v.text("correlate.c"))
     text = enumerators(numbers) + run_by(split) + body
     packed = numbers["CHUNK"] * taps * rows + numbers["KEPT"]
-    return text, start + groups * bands * packed
+    return text, start + groups * bands * packed, copied
 
 
 def tables(phases: Iterable[Phase], x: Planes, rows: int) -> str:
@@ -221,9 +221,9 @@ def tables(phases: Iterable[Phase], x: Planes, rows: int) -> str:
     return table("KERNEL_phase KERNEL_phases", found) + table("KERNEL_tap KERNEL_taps", taps)
 
 
-def edges(phases: Sequence[Phase], x: Planes, rows: int) -> str:
+def edges(phases: Sequence[Phase], x: Planes, rows: int) -> tuple[str, int]:
     """The tables, with the rectangle of padded pixels that the taps of each phase span, from which
-    their offsets count, in the images and in a copy of what a tile at an edge reads."""
+    their offsets count, in the images and in a copy of what a tile at an edge reads; its size."""
     spans = [_span(p) for p in phases]
     wide = max(columns for *_, columns in spans) + (MOST_PIXELS - 1) * x.windows.step[1]
     moved = [
@@ -231,17 +231,18 @@ def edges(phases: Sequence[Phase], x: Planes, rows: int) -> str:
         for p, (row, column, *_) in zip(phases, spans, strict=True)
     ]
     copied = [((r * wide + q) * BLOCK, t * rows) for p in moved for r, q, t in p.taps]
+    size = max(1, *(n for *_, n, _ in spans)) * wide * BLOCK
     numbers = {
         "TOP": x.windows.before[0], "LEFT": x.windows.before[1], "X_HEIGHT": x.windows.image[0],
         "X_WIDTH": x.windows.image[1], "X_ROWS": x.windows.step[0],
-        "X_COLUMNS": x.windows.step[1], "ACROSS": wide,
-        "COPIED": max(1, *(n for *_, n, _ in spans)) * wide * BLOCK,
+        "X_COLUMNS": x.windows.step[1], "ACROSS": wide, "COPIED": size,
     }  # fmt: skip
-    return "".join([
+    text = "".join([
         enumerators(numbers), tables(moved, x, rows), table("KERNEL_tap KERNEL_copied", copied),
         "typedef struct { long row, column, rows, columns; } KERNEL_span;\n",
         table("KERNEL_span KERNEL_spans", spans),
     ])  # fmt: skip
+    return text, size
 
 
 def _span(phase: Phase) -> tuple[int, int, int, int]:
@@ -302,7 +303,7 @@ def weight_grad(node: KernelNode, v: Vectors) -> Written:
         f"static const REAL_mask KERNEL_last = {{{', '.join(map(str, valid))}}};\n",
         v.text("weight_grad.c"),
     ])  # fmt: skip
-    return text, start + d.size
+    return text, start + d.size, 0
 
 
 def weight_grad_in_blocks(node: KernelNode, windows: Windows, v: Vectors) -> Written:
@@ -330,7 +331,7 @@ def weight_grad_in_blocks(node: KernelNode, windows: Windows, v: Vectors) -> Wri
         enumerators(numbers), run_by(split), x.text("X", 0, 0), READS[each],
         table("long KERNEL_offset", offsets), v.text("weight_grad_block.c"),
     ])  # fmt: skip
-    return text, x.size
+    return text, x.size, 0
 
 
 def table(declared: str, rows: Sequence[Sequence[int]]) -> str:
@@ -362,8 +363,8 @@ TEXTS: dict[str, Callable[[KernelNode, Vectors], Written]] = {
 
 def source(written: Written, v: Vectors, shared: tuple[str, ...] = ()) -> tuple[Source, int]:
     """The kernel of a text, which needs those of `shared` too, and its workspace in elements."""
-    text, scratch = written
-    made = Source(text.replace("REAL", v.scalar), (v.prelude, v.text("planes.c"), *shared))
+    (text, scratch, room), texts = written, (v.prelude, v.text("planes.c"), *shared)
+    made = Source(text.replace("REAL", v.scalar), texts, room=room * v.size // v.width)
     return made._replace(text=made.constant), scratch
 
 

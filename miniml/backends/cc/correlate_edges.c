@@ -1,7 +1,7 @@
 /* The sums of a tile, of images without zeros around them: a tile over an edge reads a copy of its
    pixels, with the zeros. */
-static inline void KERNEL_sum(const KERNEL_phase *f, long u, long tile, const REAL *x, const REAL *w,
-                              long channels, int more, REAL *acc) {
+static inline void KERNEL_sum(char *const *at, const KERNEL_phase *f, long u, long tile, const REAL *x,
+                              const REAL *w, long channels, int more, REAL *acc) {
   const KERNEL_span *s = KERNEL_spans + (f - KERNEL_phases);
   const long last = f->columns - KERNEL_PIXELS, q = tile * KERNEL_PIXELS;
   const long top = u % f->rows * KERNEL_X_ROWS + s->row - KERNEL_TOP;
@@ -13,7 +13,11 @@ static inline void KERNEL_sum(const KERNEL_phase *f, long u, long tile, const RE
     KERNEL_tile(x, KERNEL_taps + f->tap, f->taps, w, channels, more, acc);
     return;
   }
+#ifdef KERNEL_ROOM_AT
+  REAL *const copy = (REAL *)at[KERNEL_ROOM_AT];
+#else
   REAL copy[KERNEL_COPIED] __attribute__((aligned(64)));
+#endif
   for (long r = 0; r < s->rows; ++r)
     for (long c = 0; c < wide; ++c) {
       REAL *to = copy + (r * KERNEL_ACROSS + c) * KERNEL_LANES;

@@ -24,7 +24,7 @@ static inline void KERNEL_unit(char *const *at, const KERNEL_phase *f, long u, c
                                const REAL *w, long output, long rows) {
   REAL acc[KERNEL_PIXELS * KERNEL_ROWS] __attribute__((aligned(64)));
   for (long tile = 0; tile < KERNEL_tiles(f); ++tile) {
-    KERNEL_sum(f, u, tile, x, w, KERNEL_CHANNELS, 0, acc);
+    KERNEL_sum(at, f, u, tile, x, w, KERNEL_CHANNELS, 0, acc);
     KERNEL_give(at, f, u, tile, output, acc);
   }
 }
@@ -41,7 +41,7 @@ static void KERNEL_streamed(void *data, long block) {
     for (const KERNEL_phase *f = KERNEL_phases; f < KERNEL_phases + KERNEL_PHASES; ++f)
       for (long u = 0; u < KERNEL_units(f); ++u)
         for (long tile = 0; tile < KERNEL_tiles(f); ++tile, acc += KERNEL_PIXELS * KERNEL_ROWS) {
-          KERNEL_sum(f, u, tile, x, filters, channels, c > 0, acc);
+          KERNEL_sum(at, f, u, tile, x, filters, channels, c > 0, acc);
           if (left <= KERNEL_CHUNK) KERNEL_give(at, f, u, tile, block * KERNEL_ROWS, acc);
         }
   }

@@ -22,6 +22,8 @@ _FOLDER = Path(__file__).with_name("text")
 _TEXT, _EXTREMA = (_FOLDER.joinpath(f"{n}.c").read_text("utf-8") for n in ("order", "extrema"))
 _MOST = 8  # parts of a kernel, each with room of its own
 _LANES = 64  # elements, or rows, side by side
+_FEW = 64  # elements that are sorted by insertion, and not by counts of digits
+_COUNTED = 1024  # words of these counts: 8 digits of 256 values, or 2048 of one digit
 _SPLIT = 30_000  # elements, some 50 us, from which on rows are divided
 
 
@@ -52,7 +54,8 @@ class Sort(NativeKernel):
         self.taken = node.outputs[0].shape[node.attrs["axis"]] if n else 0
         self.parts = _parts(rows, n)
         self.portable = size == 32
-        self.words = self.parts * 2 * (n + 1) * (1 if size == 32 else 2)
+        part = 2 * (n + 1) * (1 if size == 32 else 2) + (_COUNTED if n > _FEW else 0)
+        self.words = self.parts * part
         backwards = node.attrs.get("descending", node.attrs.get("largest", False))
         self.source = defined(
             {
@@ -65,6 +68,8 @@ class Sort(NativeKernel):
                 "TAKEN": f"{self.taken}L",
                 "ROWS": f"{rows}L",
                 "PARTS": f"{self.parts}L",
+                "PART": f"{part}L",
+                "FEW": f"{_FEW}L",
                 "KEY": _key(x.dtype.kind == "f", size, backwards),
             },
             _TEXT,

@@ -95,6 +95,7 @@ def _lanes_of(program: RowProgram) -> int:
 # --- Loops ----------------------------------------------------------------------------------------
 
 
+_LITTLE = 256  # bytes of an array that is always on the stack, where registers may hold it
 _BLOCK = 512  # elements whose sum is taken in lanes; block sums are added in a wider type
 _PART = 200_000  # statements of elements in a part: some 50 us, below which threads do not pay
 _PARTS = 64
@@ -135,7 +136,7 @@ class Loops(ABC):
         self.range = program.row[0] if self.flat else self.steps()
         self.parts, self.chunk = self._split()
         self.shared: dict[str, None] = dict.fromkeys((*header("convert"), *header("apart"), _LOOP))
-        self.room = 0  # bytes of what rows keep
+        self.room = 0  # bytes of its arrays there
         self.functions: dict[tuple[Scalar, bool], ScalarFunction] = {}
         read = [v for s in program.statements() for v in _read(s) if not isinstance(s, Store)]
         self.unread = {s.of for s in program.statements() if isinstance(s, Store)} - set(read)
@@ -203,14 +204,20 @@ class Loops(ABC):
             yield from self.between(part.row)
 
     def _kept(self, s: Keep) -> Iterator[str]:
-        """The elements of a row, on the stack or in the room that an exported kernel is given."""
-        c, count = value_type(self.program.types[s.of]), prod(self.program.row) * self.lanes
+        """The elements of a row."""
+        count = prod(self.program.row) * self.lanes
+        return self.array(value_type(self.program.types[s.of]), f"k{s.of}", count)
+
+    def array(self, c: str, name: str, count: int) -> Iterator[str]:
+        """An array, on the stack or, if large, in the room that an exported kernel is given."""
+        nbytes, alone = count * (4 if c == "float" else 8), f"{c} {name}[{count}L];"
+        if nbytes <= _LITTLE:
+            yield alone
+            return
         yield "#ifdef KERNEL_ROOM_AT"
-        yield f"{c} *restrict const k{s.of} = ({c} *)(at[KERNEL_ROOM_AT] + {self.room}L);"
-        yield "#else"
-        yield f"{c} k{s.of}[{count}L];"
-        yield "#endif"
-        self.room += -(-count * (4 if c == "float" else 8) // 64) * 64
+        yield f"{c} *restrict const {name} = ({c} *)(at[KERNEL_ROOM_AT] + {self.room}L);"
+        yield from ("#else", alone, "#endif")
+        self.room += -(-nbytes // 64) * 64
 
     def _each(self, part: Pass) -> Iterator[str]:
         """A pass over the elements: the loops over the row, and what they reduce."""
@@ -457,7 +464,7 @@ class AlongRows(Loops):
     def _between(self, elements: Sequence[Statement], size: int) -> Iterator[str]:
         """The loop over a block, between the conversions of its float16."""
         for name in self.halves.values():
-            yield f"float {name}[{size}];"
+            yield from self.array("float", name, size)
         for s, name in self.halves.items():
             if isinstance(s, Load):
                 yield f"miniml_load_halves({name}, {self._first(s)}, m);"
@@ -496,7 +503,7 @@ class AlongRows(Loops):
         in_memory = {s: at for s in reduces if (at := self._in_memory(s, elements))}
         for s in reduces:
             if s not in in_memory:
-                yield f"  {self.lane_type(s)} t{s.value}[{size}L];"
+                yield from self.array(self.lane_type(s), f"t{s.value}", size)
         rest = [s for s in elements if s not in in_memory]
         if not all(isinstance(s, Load) for s in rest):
             yield from (f"  {line}" for line in self._between(rest, size))

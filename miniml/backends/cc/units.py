@@ -184,7 +184,7 @@ def provide(services: ctypes.Structure) -> None:
 # --- Source text ----------------------------------------------------------------------------------
 
 
-# What every kernel may use: `parallel` and a BLAS are services of the process that loads it.
+# What every kernel may use, on one thread and without a BLAS, as a file of `export_c` has it.
 DECLARATIONS = """\
 #include <stdint.h>
 #include <stddef.h>
@@ -194,20 +194,21 @@ DECLARATIONS = """\
    function of one element is no vector code. */
 #define MINIML_INLINE inline __attribute__((always_inline))
 
-/* parallel: calls part(data, i) for every i < parts, perhaps on several threads, and returns when
-   all have returned. sgemm, dgemm: a Fortran BLAS. */
-typedef struct {
-  void (*parallel)(void (*part)(void *, long), void *data, long parts);
-  void *sgemm, *dgemm;
-} miniml_services;
-
-static void miniml_serial(void (*part)(void *, long), void *data, long parts) {
+static MINIML_INLINE void miniml_serial(void (*part)(void *, long), void *data, long parts) {
   for (long i = 0; i < parts; ++i) part(data, i);
 }
 """
-# The beginning of every unit. `miniml_start` gives it the services.
+# The beginning of every unit: services of the process that loads it, which `miniml_start` gives it.
 SERVICES = f"""\
-{DECLARATIONS}static miniml_services miniml = {{miniml_serial, 0, 0}};
+{DECLARATIONS}
+/* parallel: calls part(data, i) for every i < parts, perhaps on several threads, and returns when
+   all have returned. sgemm, dgemm: a Fortran BLAS. */
+typedef struct {{
+  void (*parallel)(void (*part)(void *, long), void *data, long parts);
+  void *sgemm, *dgemm;
+}} miniml_services;
+#define MINIML_SERVICES
+static miniml_services miniml = {{miniml_serial, 0, 0}};
 void miniml_start(const miniml_services *given) {{ miniml = *given; }}
 """
 KERNEL = "KERNEL"  # stands for the kernel's own name in its text

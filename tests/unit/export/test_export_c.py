@@ -173,6 +173,12 @@ def test_an_mlp_is_what_numpy_computes(rng, tmp_path, compiler):
     np.testing.assert_allclose(outs[0], by_hand, 1e-5, 1e-6)
 
 
+def test_a_product_that_python_gives_to_the_blas_needs_none(rng, tmp_path, compiler):
+    x = floats(rng, 820, 820)
+    (out,), _ = ran(compiler, lambda x: x @ x, tmp_path, x)
+    np.testing.assert_allclose(out, x @ x, 1e-4, 1e-3)
+
+
 @pytest.mark.parametrize(
     ("net", "shape"),
     [
@@ -651,7 +657,11 @@ def test_the_command_writes_a_saved_graph_and_a_model_in_onnx(rng, tmp_path, cap
         file = tmp_path / "out.c"
         given = ["export", str(tmp_path / source), "-o", str(file), "--name", "mine", *options]
         assert main(given) == 0
-        assert "parameters 1,256 bytes" in capsys.readouterr().out
+        said = capsys.readouterr().out
+        assert "parameters 1,256 bytes" in said
+        found = re.search(r"^stack +([\d,]+) bytes at most", said, re.MULTILINE)
+        taken = f"takes up to {found[1]} bytes of stack" if found else None
+        assert (taken or "stack      not known") in (said + file.with_suffix(".h").read_text())
         arena, out = aligned(bytes_of(file, "MINE_ARENA_BYTES")), np.zeros((1, 10), np.float32)
         built(compiler, file).mine_run(*pointers(arena, x, out))
         np.testing.assert_allclose(out, net(x).asnumpy(), 1e-5, 1e-6)

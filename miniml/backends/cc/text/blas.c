@@ -1,4 +1,4 @@
-
+#ifdef MINIML_SERVICES
 /* The same by the BLAS, which sees each matrix as its transpose: out' = y' x'. A part is a block of
    rows of one matrix. */
 typedef void KERNEL_blas(
@@ -22,3 +22,4 @@ static void KERNEL_by_blas(void *data, long part) {
       out, &line);
 }
 #define KERNEL_BLAS
+#endif

@@ -3,18 +3,18 @@
 static inline KERNEL_K KERNEL_key(const KERNEL_T *x) { KERNEL_KEY }
 
 /* Words sorted by the digits above their first 32 bits, where they have a key above an index. Equal
-   keys keep the order of their indices: w has them ascending, and each pass is stable. The result may
-   lie in `spare`. */
+   keys keep the order of their indices: w has them ascending, and each pass is stable. The result
+   may lie in `spare`. counts: room for those of each digit, if there are more than FEW words. */
 #define KERNEL_SORTED(name, word, digits)                                                      \
-  static word *name(word *w, word *spare, long m) {                                            \
-    for (long i = 1; m <= 64 && i < m; ++i) {                                                  \
+  static word *name(word *w, word *spare, long m, uint32_t (*counts)[256]) {                   \
+    for (long i = 1; m <= KERNEL_FEW && i < m; ++i) {                                          \
       const word v = w[i];                                                                     \
       long j = i;                                                                              \
       for (; j && w[j - 1] > v; --j) w[j] = w[j - 1];                                          \
       w[j] = v;                                                                                \
     }                                                                                          \
-    if (m <= 64) return w;                                                                     \
-    uint32_t counts[digits][256] = {{0}};                                                      \
+    if (m <= KERNEL_FEW) return w;                                                             \
+    memset(counts, 0, digits * sizeof *counts);                                                \
     for (long i = 0; i < m; ++i)                                                               \
       for (int d = 0; d < digits; ++d) ++counts[d][(uint8_t)(w[i] >> (32 + 8 * d))];           \
     for (int d = 0; d < digits; ++d) {                                                         \
@@ -38,7 +38,8 @@ KERNEL_SORTED(KERNEL_sorted_by_32, uint64_t, 4)
 
 /* Keys of 64 bits by the first 32 in which they differ; where these are equal, neighbours change
    places. Nothing where that takes long, since many are equal. */
-static const uint64_t *KERNEL_by_first(const KERNEL_T *x, uint64_t *w) {
+static const uint64_t *KERNEL_by_first(
+    const KERNEL_T *x, uint64_t *w, uint32_t (*counts)[256]) {
   KERNEL_K least = (KERNEL_K)-1, most = 0;
   for (long i = 0; i < KERNEL_N; ++i) {
     const KERNEL_K key = KERNEL_key(x + i * KERNEL_STEP);
@@ -48,7 +49,7 @@ static const uint64_t *KERNEL_by_first(const KERNEL_T *x, uint64_t *w) {
   while ((most - least) >> shift >> 32) ++shift;
   for (long i = 0; i < KERNEL_N; ++i)
     w[i] = (KERNEL_key(x + i * KERNEL_STEP) - least) >> shift << 32 | (uint32_t)i;
-  w = KERNEL_sorted_by_32(w, w + KERNEL_N + 1, KERNEL_N);
+  w = KERNEL_sorted_by_32(w, w + KERNEL_N + 1, KERNEL_N, counts);
   long moves = 0;
   for (long i = 1; shift && i < KERNEL_N; ++i) {
     if (w[i] >> 32 != w[i - 1] >> 32) continue;
@@ -88,10 +89,11 @@ static void KERNEL_few(const KERNEL_T *x, KERNEL_W *w) {
   }
 }
 
-/* Those elements that may be among the k smallest, by the first digits of their keys. */
-static long KERNEL_candidates(const KERNEL_T *x, KERNEL_W *w) {
+/* Those elements that may be among the k smallest, by the first 11 bits of their keys, which are
+   counted. */
+static long KERNEL_candidates(const KERNEL_T *x, KERNEL_W *w, uint32_t *counts) {
   enum { SHIFT = 8 * sizeof(KERNEL_K) - 11 };
-  uint32_t counts[2048] = {0};
+  memset(counts, 0, 2048 * sizeof *counts);
   for (long i = 0; i < KERNEL_N; ++i) ++counts[KERNEL_key(x + i * KERNEL_STEP) >> SHIFT];
   long digit = 0, below = counts[0], found = 0;
   while (below < KERNEL_TAKEN) below += counts[++digit];
@@ -105,7 +107,9 @@ static long KERNEL_candidates(const KERNEL_T *x, KERNEL_W *w) {
 
 static void KERNEL_part(void *data, long part) {
   char *const *at = (char *const *)data;
-  KERNEL_W *const w = (KERNEL_W *)at[3] + part * 2 * (KERNEL_N + 1);
+  uint64_t *const own = (uint64_t *)at[3] + part * KERNEL_PART;
+  KERNEL_W *const w = (KERNEL_W *)own;
+  uint32_t(*const counts)[256] = (uint32_t(*)[256])(w + 2 * (KERNEL_N + 1));
   const long last = KERNEL_ROWS * (part + 1) / KERNEL_PARTS;
   for (long row = KERNEL_ROWS * part / KERNEL_PARTS; row < last; ++row) {
     const long outer = row / KERNEL_STEP, inner = row % KERNEL_STEP;
@@ -118,8 +122,8 @@ static void KERNEL_part(void *data, long part) {
     } else {
       long m = KERNEL_N;
 #if KERNEL_BITS == 64
-      const uint64_t *const quick =
-          KERNEL_N > 64 && KERNEL_TAKEN * 4 > KERNEL_N ? KERNEL_by_first(x, (uint64_t *)w) : 0;
+      const int many = KERNEL_N > KERNEL_FEW && KERNEL_TAKEN * 4 > KERNEL_N;
+      const uint64_t *const quick = many ? KERNEL_by_first(x, own, counts) : 0;
       for (long i = 0; quick && i < KERNEL_TAKEN; ++i) {
         const long index = (uint32_t)quick[i];
         values[i * KERNEL_STEP] = x[index * KERNEL_STEP];
@@ -128,11 +132,11 @@ static void KERNEL_part(void *data, long part) {
       if (quick) continue;
 #endif
       if (KERNEL_TAKEN * 4 <= KERNEL_N && KERNEL_N >= 4096)
-        m = KERNEL_candidates(x, w);
+        m = KERNEL_candidates(x, w, (uint32_t *)counts);
       else
         for (long i = 0; i < m; ++i)
           w[i] = (KERNEL_W)KERNEL_key(x + i * KERNEL_STEP) << 32 | (uint32_t)i;
-      found = KERNEL_sorted(w, w + KERNEL_N + 1, m);
+      found = KERNEL_sorted(w, w + KERNEL_N + 1, m, counts);
     }
     for (long i = 0; i < KERNEL_TAKEN; ++i) {
       const long index = (uint32_t)found[i];
