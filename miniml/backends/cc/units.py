@@ -254,9 +254,7 @@ class Source(NamedTuple):
 
 
 # What changes with the number of images: counts, and where workspaces have their second part.
-_VARYING = frozenset(
-    "IMAGES PLANES PARTS CUTS SLICES ENTRIES X_ENTRIES D_ENTRIES OUTER KEPT".split()
-)
+_VARYING = {*"IMAGES PLANES PARTS CUTS SLICES ENTRIES X_ENTRIES D_ENTRIES OUTER KEPT".split()}
 
 
 def enumerators(numbers: Mapping[str, int]) -> str:
@@ -269,13 +267,8 @@ def enumerators(numbers: Mapping[str, int]) -> str:
 
 def run_by(split: bool) -> str:
     """The macro that runs the parts: on all threads, or on this one."""
-    return f"#define KERNEL_THREADS {int(split)}L\n{_RUN}"
-
-
-_RUN = """\
-#define KERNEL_RUN(part, data, parts) \\
-  (KERNEL_THREADS ? miniml.parallel(part, data, parts) : miniml_serial(part, data, parts))
-"""
+    by = "KERNEL_THREADS ? miniml.parallel(part, data, n) : miniml_serial(part, data, n)"
+    return f"#define KERNEL_THREADS {int(split)}L\n#define KERNEL_RUN(part, data, n) ({by})\n"
 
 
 def defined(names: Mapping[str, object], text: str, shared: tuple[str, ...] = ()) -> Source:
