@@ -159,6 +159,8 @@ class EagerTrace(Trace):
         if plan is None:
             return fn(*args, **named)
         try:
+            if type(plan) is partial:
+                return plan(tensors)
             return copy_context().run(plan, tensors)
         except Exception:
             return fn(*args, **named)
