@@ -73,7 +73,7 @@ def plan_of(
     fn: Composition, args: Sequence[Any], named: Mapping[str, Any], tensors: Sequence[Tensor]
 ) -> Plan | None:
     """The plan of a call with these kinds of arguments, to be run in a context of its own unless it
-    is a partial, which makes views alone; None where its Python code asks for values, where it
+    is a partial, whose kernels are calm; None where its Python code asks for values, where it
     writes to a parameter, and where each call has to be seen, by watchers or for NaN."""
     made = _sequence(fn, args, named, tensors)
     return None if made is None else made.plan()
@@ -263,13 +263,12 @@ class _Sequence:
         read = [i for i, v in enumerate(self.trace.inputs) if v in self.last]
         loaded = [f"a{i} = x{i}._data" for i in read]
         body = [*unpacked, *loaded, *self.lines, f"return {rebuilt}"]
-        views = not draws and all(kernel.entry.view is not None for _, kernel in calls)
-        if not views:
-            body = ["ignore_errors()", *(self._drawing(body) if draws else body)]
+        calm = all(kernel.calm for _, kernel in calls)
+        body = [*([] if calm else ["ignore_errors()"]), *(self._drawing(body) if draws else body)]
         source = "def run(tensors):\n    " + "\n    ".join(body)
         exec(compile(source, "<composition>", "exec"), self.objects)
         run: Plan = self.objects["run"]
-        return partial(run) if views else run
+        return partial(run) if calm else run
 
     def _calls(self) -> list[tuple[Node, BoundKernel]]:
         """The calls and their kernels, without those that nothing reads and that do not raise, such
