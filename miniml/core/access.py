@@ -26,6 +26,7 @@ import numpy as np
 from .errors import InUseError
 
 T = TypeVar("T")
+_new = object.__new__
 
 _PAUSE = 1e-4  # between two looks at a turn; only a section inside another one looks, so seldom
 _FORK_PATIENCE = 10.0  # seconds; no step that ends by itself takes as long as this very often
@@ -69,7 +70,8 @@ class Access:
         """fn(*args), while no conflicting section uses the parameters."""
         over = allocate_lock()
         with over:  # in C, as is `pop`: no signal handler can leave a turn that never ends
-            turn = _Turn(self, over, get_ident())
+            turn = _new(_Turn)  # without a frame of its own: draws and writes are short
+            turn.access, turn.over, turn.thread, turn.part_of = self, over, get_ident(), None
             try:
                 _turns[turn] = None
                 if len(_turns) > 1:

@@ -378,7 +378,7 @@ NOWHERE: Place = None, 0, "", False
 
 def user_place(passed: int = 0) -> Place:
     """The place of a call, without the names of a Location; `passed` as for `user_location`."""
-    if (at := _pin()) is not None:
+    if pin_block() is not None and (at := _pin()) is not None:
         return at.code, at.lasti, at.layer, True
     frame: FrameType | None = sys._getframe(1 + passed)
     while frame is not None and own_files[frame.f_code.co_filename]:

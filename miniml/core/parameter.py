@@ -12,7 +12,7 @@ import os
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, ClassVar
-from weakref import WeakValueDictionary
+from weakref import ref
 
 import numpy as np
 
@@ -36,7 +36,7 @@ class Parameter(Tensor):
     `trainable_params`. The data are copied.
     """
 
-    __slots__ = ("name", "requires_grad", "_buffer")
+    __slots__ = ("name", "requires_grad", "_buffer", "_reading")
     UNNAMED: ClassVar[str] = "parameter"
     _instead_of_writing: ClassVar[str] = (
         "it changes as a whole: p.set_data(ops.scatter(p, index, value)), in construct ops.assign"
@@ -49,6 +49,8 @@ class Parameter(Tensor):
         self.name, self.requires_grad = name, requires_grad
 
     def _seal(self) -> None:
+        # The Reading that shares the present value, kept alive by its users alone.
+        self._reading: ref[Reading] | None = None
         self._buffer = self._data
         self._data = self._buffer.view()
         self._data.setflags(write=False)
@@ -163,16 +165,16 @@ def logged() -> Block[UndoLog]:
 def before_write(parameter: Any) -> None:
     """To be called before a parameter's data change: the old value is logged in all enclosing
     blocks."""
-    keep_readings((parameter,))
+    global _last_write
+    _last_write = object()
+    if parameter._reading is not None:
+        _keep_reading(parameter)
     block = _log.block() if _block() is not None else None
     while block is not None:
         block.value.note(parameter)
         block = block.outer
 
 
-# By the id of a parameter the Reading that shares its present value, which keeps the parameter
-# alive, and is itself kept alive by its users alone.
-_readings: WeakValueDictionary[int, Any] = WeakValueDictionary()
 _last_write = object()  # another one whenever parameters change
 
 
@@ -180,12 +182,17 @@ def keep_readings(parameters: Iterable[Any]) -> None:
     """To be called before these parameters change: readings that share their memory get copies."""
     global _last_write
     _last_write = object()
-    if _readings:
-        for parameter in parameters:
-            reading = _readings.get(id(parameter))
-            if reading is not None:
-                reading.own()
-                _readings.pop(id(parameter), None)
+    for parameter in parameters:
+        if parameter._reading is not None:
+            _keep_reading(parameter)
+
+
+def _keep_reading(parameter: Any) -> None:
+    known = parameter._reading
+    reading = None if known is None else known()
+    if reading is not None:
+        reading.own()
+    parameter._reading = None
 
 
 def publish(values: Sequence[tuple[Any, Any]]) -> None:
@@ -223,7 +230,7 @@ class Reading(Tensor):
     def __init__(self, parameter: Parameter):
         data = self._data = parameter._data
         self._kind = Kind.of(Reading, data.shape, data.dtype, parameter._kind.device)
-        self.parameter = parameter  # kept alive, since readings are looked up by its id
+        self.parameter = parameter
         self.shares = True
 
     def own(self) -> None:
@@ -241,10 +248,12 @@ class Reading(Tensor):
 def read(parameter: Parameter) -> Tensor:
     """The value of the parameter now: the same Reading for as long as it is used and the
     parameter is not written to."""
-    found: Reading | None = _readings.get(id(parameter))
-    if found is None:
-        found = _readings[id(parameter)] = Reading(parameter)
-    return found
+    known = parameter._reading
+    reading = None if known is None else known()
+    if reading is None:
+        reading = Reading(parameter)
+        parameter._reading = ref(reading)
+    return reading
 
 
 # --- Random streams -------------------------------------------------------------------------------
@@ -282,22 +291,28 @@ class Generator:
             raise ShapeError(
                 f"a random draw takes {blocks} blocks; arrays have less than 2**63 bytes"
             )
-        return self._section.run(self._take, blocks)
-
-    def _take(self, blocks: int) -> Tensor:
-        state = self.state
-        before = state._array("asnumpy()").copy()  # whoever looks for readings sees this one
         kind = Kind.of(Tensor, (2,), uint64, current().device_target)
+        return Tensor.of_host(self.taking(blocks)(), kind)
+
+    def taking(self, blocks: int) -> Callable[[], Array]:
+        """The call that takes this number of blocks, and gives the state before."""
+        return partial(self._section.run, self._take, blocks)
+
+    def _take(self, blocks: int) -> Array:
+        state = self.state
+        # Whoever looks for readings sees this one.
+        before = (state._array("asnumpy()") if is_tracing() else state._data).copy()
+        before.setflags(False)
         before_write(state)
         state._buffer[1] = (before.item(1) + blocks) % 2**64
-        return Tensor.of_host(before, kind)
+        return before  # type: ignore[no-any-return]
 
-    def give_back(self, before: Tensor, blocks: int) -> None:
+    def give_back(self, before: Array, blocks: int) -> None:
         """Undo a reservation of `blocks` blocks, from which nothing was drawn that anybody has;
         unless something else was taken from the stream since. before: the state before it."""
         self._section.run(self._put_back, before, blocks)
 
-    def _put_back(self, before: Tensor, blocks: int) -> None:
+    def _put_back(self, before: Array, blocks: int) -> None:
         key, offset = before.tolist()
         if self.state.tolist() == [key, (offset + blocks) % 2**64]:
             before_write(self.state)

@@ -72,7 +72,9 @@ class Block(ContextDecorator, Generic[T]):
             raise RuntimeError("this context has been used; make another for another `with`")
         if self.way_out is not None and self.way_out() is None:
             self.way_out = None  # entered by calling __enter__, and to be left by calling __exit__
-        self.thread, self.outer = get_ident(), self.scoped.block()
+        self.thread, self.outer = get_ident(), self.scoped.variable.get()
+        if self.outer is not None:
+            self.outer = self.scoped.block()
         self.value = self.make()
         self.entered = True
         self.scoped.variable.set(self)

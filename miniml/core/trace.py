@@ -53,10 +53,16 @@ class Trace(Protocol):
         return fn(*args, **named)
 
     def calls_of(
-        self, fn: Callable[..., Any], args: Sequence[Any], named: Mapping[str, Any]
+        self,
+        fn: Callable[..., Any],
+        args: Sequence[Any],
+        named: Mapping[str, Any],
+        recorded: tuple[bool, ...],
     ) -> tuple[Any, Sequence[Any]] | None:
         """The calls that a composition makes with these arguments, known from earlier ones, and the
-        values of their outputs, computed now; None where a plan does not know them."""
+        values that a record of them holds, computed now; None where a plan does not know them.
+
+        recorded: of each tensor among the arguments, True for one that a gradient passes to."""
         return None
 
     def call_with_bprop(
@@ -182,7 +188,7 @@ def is_tracing() -> bool:
 
 def use_trace(trace: Trace) -> Block[Trace]:
     """Make `trace` current inside the `with` block."""
-    return _current.use(lambda: trace)
+    return Block(_current, lambda: trace)
 
 
 # --- Trees of arguments ---------------------------------------------------------------------------

@@ -45,7 +45,7 @@ from ..core.tensor import Tensor
 from ..core.trace import Keyed, computes_at_once, current_trace, eager_trace
 from ..graph.ir import Graph, Var, refuse_dataclass
 from ..graph.record import Call, RecordTrace
-from ..ops.checks import broadcasts_to, dtype_of, on_device_of
+from ..ops.checks import broadcasts_to, dtype_of
 
 Tree = Any
 _NONE: Mapping[str, Any] = MappingProxyType({})
@@ -215,8 +215,14 @@ class Linearized:
         reaching: the name of a function that in a graph must reach a weight, else
         GradientArgumentError.
         """
-        # Rules make zeros and constants: they belong on the cotangents' device.
-        with on_device_of(next((dout for dout in douts if dout is not None), None)):
+        device = target = current().device_target
+        for dout in douts:
+            if dout is not None:
+                device = dout.device
+                break
+        if device == target:
+            return self._pulled(douts, reaching)
+        with context(device_target=device):  # rules make zeros and constants: they belong there
             return self._pulled(douts, reaching)
 
     def _pulled(
@@ -226,7 +232,8 @@ class Linearized:
         for target, dout in zip(self.targets, douts, strict=True):
             if target is not None and dout is not None:
                 seeds[target] = ops.add(seeds[target], dout) if target in seeds else dout
-        found = self._found(seeds)
+        wrt = [v for vs, _ in self.wrt for v in vs] + list(self.weights)
+        found = self._found(seeds, wrt)
         # Eagerly, the branch that was taken for these values may use no weight.
         traced = reaching and self.weights and not computes_at_once()
         if traced and found.keys().isdisjoint(self.weights):
@@ -236,17 +243,15 @@ class Linearized:
                 "the parameters that it uses"
             )
 
-        def gradient(var: Var) -> Any:
-            abstract = var.abstract
-            return found[var] if var in found else ops.zeros(abstract.shape, abstract.dtype)
+        for var in wrt:
+            if var not in found:
+                found[var] = ops.zeros(var.abstract.shape, var.abstract.dtype)
+        trees = tuple([spec.unflatten([found[v] for v in vs]) for vs, spec in self.wrt])
+        return trees, tuple([found[v] for v in self.weights])
 
-        trees = tuple([spec.unflatten([gradient(v) for v in vs]) for vs, spec in self.wrt])
-        return trees, tuple([gradient(v) for v in self.weights])
-
-    def _found(self, seeds: dict[Var, Any]) -> dict[Var, Any]:
+    def _found(self, seeds: dict[Var, Any], wrt: Sequence[Var]) -> dict[Var, Any]:
         """The gradients of what is differentiated, by Var; eagerly as one planned composition."""
         trace, calls = current_trace(), self.trace.calls
-        wrt = [v for vs, _ in self.wrt for v in vs] + list(self.weights)
         tape = taped(calls, seeds, wrt) if trace is eager_trace() else None
         if tape is None:
             return backward(calls, seeds)
@@ -291,12 +296,17 @@ def name_of(fn: Any) -> str:
     return getattr(fn, "__name__", None) or type(fn).__name__
 
 
-def called(gradient: Callable[..., Any], fn: Callable[..., Any]) -> Callable[..., Any]:
-    """The function that has the current trace call `gradient`, with the arguments of `fn`."""
+def called(
+    gradient: Callable[..., Any], fn: Callable[..., Any], part: Callable[..., Any] | None = None
+) -> Callable[..., Any]:
+    """The function that has the current trace call `gradient`, with the arguments of `fn`.
+
+    part: what is made of its result."""
 
     def derived(*args: Any, **named: Any) -> Any:
         try:
-            return current_trace().callee(gradient)(*args, **named)
+            result = current_trace().callee(gradient)(*args, **named)
+            return result if part is None else part(result)
         except Exception as error:
             hide_frames(error)
             raise
@@ -357,16 +367,19 @@ def taped(calls: Sequence[Call], seeds: Mapping[Var, Any], wrt: Sequence[Var]) -
         if type(primitive) not in known and not _has_own_rule(type(primitive), version):
             return None
         key.append(primitive._key)
-        for value, var in (*zip(call.given, call.inputs), *zip(call.outs, call.outputs)):
-            key.append(None if var is None else slots.setdefault(var, len(slots)))
+        for var in (*call.inputs, *call.outputs):
+            slot = None if var is None else slots.setdefault(var, len(slots))
+            key.append(slot)
+        for value in call.given:
             if isinstance(value, Tensor):
                 tensors.append(value)
             else:
-                key.append(attribute_key(value))
+                key += (len(tensors), attribute_key(value))
+        tensors += call.outs
     for var, seed in seeds.items():
         key.append(slots.setdefault(var, len(slots)))
         tensors.append(seed)
-    key.append(tuple([slots.get(var) for var in wrt]))
+    key.append(tuple(map(slots.get, wrt)))
 
     def filled(given: Sequence[Any]) -> Tape:
         values = iter(given)

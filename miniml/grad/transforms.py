@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, wraps
-from operator import index
+from operator import index, itemgetter
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
@@ -70,19 +70,13 @@ def grad(
     >>> grad(lambda x: ops.sum(x * x))(np.array([1.0, 2.0]))
     Tensor([2., 4.], shape=(2,), dtype=float64)
     """
-    both = _value_and_grad("grad", fn, argnums, has_aux, weights, holomorphic)
+    part = _with_aux if has_aux else itemgetter(1)
+    return _value_and_grad("grad", fn, argnums, has_aux, weights, holomorphic, part)
 
-    def derived(*args: Any, **named: Any) -> Any:
-        try:
-            value, gradients = both(*args, **named)
-        except Exception as error:
-            hide_frames(error)
-            raise
-        return (gradients, value[1]) if has_aux else gradients
 
-    derived.__name__ = derived.__qualname__ = both.__name__
-    derived.__wrapped__ = fn  # type: ignore[attr-defined]
-    return derived
+def _with_aux(both: tuple[Any, Any]) -> tuple[Any, Any]:
+    (_, aux), gradients = both
+    return gradients, aux
 
 
 def value_and_grad(
@@ -121,10 +115,12 @@ def _value_and_grad(
     has_aux: bool,
     weights: Given | None,
     holomorphic: bool,
+    part: Function | None = None,
 ) -> Function:
     chosen = None if weights is None else Weights.of(weights)
     checked = checked_function(who, fn), checked_argnums(argnums)
-    return called(_Gradient(*checked, has_aux, chosen, flag(who, "holomorphic", holomorphic)), fn)
+    whole = flag(who, "holomorphic", holomorphic)
+    return called(_Gradient(*checked, has_aux, chosen, whole), fn, part)
 
 
 @dataclass(frozen=True)
@@ -177,7 +173,7 @@ def _ones(kind: Kind) -> Tensor:
 
 def _scalar(fn: Function, out: Any, holomorphic: bool) -> Tensor:
     right = is_complex if holomorphic else is_float
-    if isinstance(out, Tensor) and out.size == 1 and right(out.dtype):
+    if isinstance(out, Tensor) and (known := out._abstract).size == 1 and right(known.dtype):
         return out
     what = typed(out) if isinstance(out, Tensor) else type(out).__name__
     if holomorphic:

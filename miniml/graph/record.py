@@ -7,7 +7,7 @@ and runs it a second time. Replay: a graph's nodes are bound one after another i
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from operator import attrgetter
@@ -34,7 +34,7 @@ from .tracing import (
     record_call,
 )
 
-_var = attrgetter("var")
+_var, _new = attrgetter("var"), object.__new__
 Pull = Callable[[Function, Sequence[Any], Any], tuple[Any, ...]]
 
 
@@ -52,7 +52,7 @@ class RecordTrace(ForwardingTrace):
     differentiates = True
 
     def __init__(self, parent: Trace):
-        super().__init__(parent)
+        self.parent = parent
         self.ended = False
         self.numbers_left = False  # as Python floats or ints, which carry no gradient
         self.calls: list[Call] = []
@@ -60,7 +60,7 @@ class RecordTrace(ForwardingTrace):
 
     def input(self, value: Tensor) -> TracedTensor:
         """A tensor to differentiate with respect to, standing for `value` of the parent."""
-        return self._traced(self.value(value))
+        return self._traced(value if type(value) is Tensor else self.value(value))
 
     def weight(self, parameter: Parameter) -> TracedTensor:
         """The stand-in for a parameter wherever this trace meets its present value."""
@@ -71,12 +71,16 @@ class RecordTrace(ForwardingTrace):
     def _traced(self, value: Tensor) -> TracedTensor:
         if isinstance(value, TracedTensor):
             return TracedTensor(Var(value._abstract), self, value.device, value)
-        kind = value._kind
-        return TracedTensor(Var(kind.abstract), self, kind.device, value)
+        kind, var, traced = value._kind, _new(Var), _new(TracedTensor)  # without their frames
+        var.abstract = kind.abstract
+        traced.var, traced.trace, traced.value = var, self, value
+        traced.device = kind.device  # type: ignore[misc]  # a slot there, a property of others
+        return traced
 
     def bind(self, primitive: Primitive, args: Sequence[Any]) -> tuple[Any, ...]:
         inputs, values = self.split(args)
         if not any(inputs):
+            del values  # a reading among them would be copied if the call writes to its parameter
             return self.parent.bind(primitive, args)
         pure = primitive.effect != "state"
         if not primitive.differentiable:
@@ -136,38 +140,49 @@ class RecordTrace(ForwardingTrace):
 
     def compose(self, fn: Function, args: Sequence[Any], named: Mapping[str, Any]) -> Any:
         """A composition: the parent may run all its calls at once, and they are recorded then."""
-        given: list[tuple[Any, Any]] = []  # each tensor's Var and value, in order
-        outer = [self._outer(a, given) for a in args]
-        outer_named = {name: self._outer(a, given) for name, a in named.items()}
-        if not any(var for var, _ in given):
+        own: list[Var | None] = []  # of each tensor, in order
+        values: list[Any] = []
+        outer = self._outer(args, own, values)
+        outer_named = dict(zip(named, self._outer(named.values(), own, values))) if named else named
+        if not any(own):
             return self.parent.compose(fn, outer, outer_named)
-        made = self.parent.calls_of(fn, outer, outer_named)
-        return fn(*args, **named) if made is None else self._keep_all(*made, given)
+        made = self.parent.calls_of(fn, outer, outer_named, tuple(map(bool, own)))
+        return fn(*args, **named) if made is None else self._keep_all(*made, own, values)
 
-    def _outer(self, value: Any, given: list[tuple[Any, Any]]) -> Any:
-        """An argument of a composition with values of the parent, which are noted."""
-        if isinstance(value, Tensor):
-            (var,), (outer,) = self.split((value,))
-            given.append((var, outer))
-            return outer
-        if isinstance(value, list):
-            return [self._outer(v, given) for v in value]
-        if isinstance(value, tuple):  # of any class, such as that of cotangents
-            return tuple([self._outer(v, given) for v in value])
-        return value
+    def _outer(self, args: Iterable[Any], own: list[Var | None], values: list[Any]) -> list[Any]:
+        """Arguments of a composition with values of the parent, which are noted with their Vars."""
+        outer = []
+        for value in args:
+            if type(value) is TracedTensor and value.trace is self and not self.ended:
+                own.append(value.var)
+                value = value.value
+                values.append(value)
+            elif isinstance(value, Tensor):
+                (var,), (value,) = self.split((value,))
+                own.append(var)
+                values.append(value)
+            elif isinstance(value, (list, tuple)):  # of any class, such as that of cotangents
+                inner = self._outer(value, own, values)
+                value = inner if isinstance(value, list) else tuple(inner)
+            outer.append(value)
+        return outer
 
-    def _keep_all(self, made: Any, values: Sequence[Any], given: Sequence[tuple[Any, Any]]) -> Any:
-        """Record the calls of a composition; returns its result."""
-        where = user_location(made.name, passed=2)
-        known = [*[value for _, value in given], *made.fixed, *values]
-        own = [*[var for var, _ in given], *[None] * (len(made.fixed) + len(values))]
+    def _keep_all(
+        self, made: Any, results: Sequence[Any], own: list[Var | None], values: list[Any]
+    ) -> Any:
+        """Record the calls of a composition; returns its result. own, values: of its arguments, and
+        extended."""
+        where = user_location(made.name, passed=2) if made.made else None
+        own += [None] * (len(made.fixed) + len(results))
+        values += made.fixed
+        values += results
         for primitive, taking, first, end, abstracts in made.made:
             inputs = [own[i] for i in taking]
             if any(inputs):
-                taken, outs = [known[i] for i in taking], tuple(known[first:end])
+                given, outs = [values[i] for i in taking], tuple(values[first:end])
                 own[first:end] = outputs = tuple(map(Var, abstracts))
-                self.calls.append(Call(primitive, taken, inputs, outs, outputs, where))
-        return made.result([self._made(known[i], own[i]) for i in made.outs])
+                self.calls.append(Call(primitive, given, inputs, outs, outputs, where))
+        return made.result([self._made(values[i], own[i]) for i in made.outs])
 
     def _made(self, value: Any, var: Var | None) -> Any:
         return value if var is None else TracedTensor(var, self, value._kind.device, value)

@@ -319,7 +319,7 @@ class GraphTrace:
     def compose(self, fn: Function, args: Sequence[Any], named: Mapping[str, Any]) -> Any:
         return fn(*args, **named)
 
-    def calls_of(self, fn: Function, args: Sequence[Any], named: Mapping[str, Any]) -> None:
+    def calls_of(self, fn: Any, args: Any, named: Any, recorded: tuple[bool, ...]) -> None:
         return None
 
     def call_with_bprop(self, name: str, fn: Function, bprop: Function, args: Sequence[Any]) -> Any:
@@ -536,7 +536,7 @@ class ForwardingTrace:
     def compose(self, fn: Function, args: Sequence[Any], named: Mapping[str, Any]) -> Any:
         return fn(*args, **named)
 
-    def calls_of(self, fn: Function, args: Sequence[Any], named: Mapping[str, Any]) -> None:
+    def calls_of(self, fn: Any, args: Any, named: Any, recorded: tuple[bool, ...]) -> None:
         return None
 
     def call_with_bprop(self, name: str, fn: Function, bprop: Function, args: Sequence[Any]) -> Any:

@@ -106,10 +106,11 @@ def _of_ranks(x: Any, count: int, group: str, size: int) -> tuple[Any, Any, Any]
 @composition
 def _moved(running: Any, batch: Any, kept: float, shares: tuple[float, float]) -> Any:
     """kept * running + share * batch of both, in running's dtype, without a gradient."""
-    return [
-        ops.add(ops.mul(was, kept), ops.mul(ops.cast(ops.stop_gradient(now), was.dtype), share))
-        for was, now, share in zip(running, batch, shares, strict=True)
-    ]
+    moved = []
+    for was, now, share in zip(running, batch, shares, strict=True):
+        own = now if now.dtype == was.dtype else ops.cast(now, was.dtype)
+        moved.append(ops.add(ops.mul(was, kept), ops.mul(ops.stop_gradient(own), share)))
+    return moved
 
 
 class BatchNorm1d(BatchNorm):

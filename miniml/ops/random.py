@@ -48,7 +48,7 @@ from .checks import (
 from .composed.elementwise import as_float
 from .control import known_truth
 from .create import arange
-from .elementwise import add, cast, floor, log, mul
+from .elementwise import add, cast, log, mul
 from .index import gather, getitem
 from .logic import greater_equal, isfinite, logical_and, select
 from .reduce import argsort
@@ -416,9 +416,9 @@ def randint(
     if first < info.min or end - 1 > info.max:
         raise DTypeError(f"randint got low={low} and high={high}, which {kind.name} cannot hold")
     unit = drawn(Uniform, as_shape(shape, "randint"), float64, generator)
-    steps = cast(floor(mul(unit, float(end - first))), int64)
+    steps = cast(mul(unit, float(end - first)), int64)
     start = np.array(first % 2**64, np.uint64).astype(np.int64)  # wraps, like the cast
-    return cast(add(steps, start), kind)
+    return add(steps, start) if kind == int64 else cast(add(steps, start), kind)
 
 
 @composition

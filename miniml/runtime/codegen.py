@@ -81,20 +81,25 @@ DEAR = frozenset(
 )
 _KEPT_FROM = 12  # operations from which on a value is kept
 _ROW_BYTES = 1 << 15  # at most, of one kept value on a thread's stack
+_CACHED = 1 << 21  # the same in an output: what the second cache holds, and the third
 
 
 # --- Row programs ---------------------------------------------------------------------------------
 
 
 def row_program(
-    graph: Graph, layout: Layout = MappingProxyType({}), keeps: bool = True
+    graph: Graph,
+    layout: Layout = MappingProxyType({}),
+    keeps: bool = True,
+    in_outputs: bool = False,
 ) -> RowProgram:
     """The row program of a graph of nodes that share their loops; Apart if they do not.
 
     layout: the strides of inputs that are not in row-major order. keeps: expensive values are
-    kept for later passes, if rows are short enough.
+    kept for later passes, if rows are short enough; in_outputs: those of long rows lie in outputs
+    that are not written before the last of these passes.
     """
-    return _Builder(graph, Nest(graph.nodes), layout, keeps).program()
+    return _Builder(graph, Nest(graph.nodes), layout, keeps, in_outputs).program()
 
 
 def outputs_program(graph: Graph, var: Var, axes: int, layout: Layout) -> RowProgram:
@@ -119,8 +124,16 @@ class _Builder:
     and not to the row; stage, the first pass in which it can be computed; cost, in operations.
     """
 
-    def __init__(self, graph: Graph, nest: Nest, layout: Layout, keeps: bool = False):
-        self.graph, self.nest, self.layout, self.keeps = graph, nest, layout, keeps
+    def __init__(
+        self,
+        graph: Graph,
+        nest: Nest,
+        layout: Layout,
+        keeps: bool = False,
+        in_outputs: bool = False,
+    ):
+        self.graph, self.nest, self.layout = graph, nest, layout
+        self.keeps, self.in_outputs = keeps, in_outputs
         self.types: list[DType] = []
         self.made: list[Statement] = []
         self.each: list[bool] = []
@@ -224,11 +237,15 @@ class _Builder:
     def _passes(self) -> tuple[Pass, ...]:
         """Statements of each pass: for its sinks, and for values that later passes need kept."""
         count = max([stage for stage, _, _ in self.sinks], default=0) + 1
-        kept: dict[Value, None] = {}
+        kept: dict[Value, int | None] = {}
         elements: list[tuple[Statement, ...]] = [()] * count
         for number in range(count - 1, 0, -1):  # later passes first: they decide what is kept
             sinks = [s for stage, each, s in self.sinks if each and stage == number]
-            sinks += [Keep(v) for v in kept if self.stage[v] == number]
+            sinks += [
+                Keep(v) if array is None else Store(array, v)
+                for v, array in kept.items()
+                if self.stage[v] == number
+            ]
             elements[number] = self._needed(sinks, number, kept)
         rows: list[list[Statement]] = [[] for _ in range(count)]
         live = self._row_values(elements)
@@ -241,7 +258,7 @@ class _Builder:
         return tuple(Pass(e, tuple(r)) for e, r in zip(elements, rows, strict=True))
 
     def _needed(
-        self, sinks: list[Statement], number: int, kept: dict[Value, None]
+        self, sinks: list[Statement], number: int, kept: dict[Value, int | None]
     ) -> tuple[Statement, ...]:
         """The sinks of a pass, after the statements by element that they depend on."""
         found: dict[Value, Statement] = {}
@@ -249,9 +266,9 @@ class _Builder:
         def need(value: Value) -> None:
             if value in found or not self.each[value]:
                 return
-            if self.stage[value] < number and self._keeps(value):
-                kept[value] = None
-                found[value] = Recall(value)
+            if self.stage[value] < number and self._keeps(value, number, kept):
+                array = kept[value]
+                found[value] = Recall(value) if array is None else Load(value, array)
                 return
             for arg in operands(self.made[value]):
                 need(arg)
@@ -262,9 +279,27 @@ class _Builder:
                 need(value)
         return (*found.values(), *sinks)
 
-    def _keeps(self, value: Value) -> bool:
+    def _keeps(self, value: Value, number: int, kept: dict[Value, int | None]) -> bool:
+        """True if a pass finds the value kept, as it is from now on: by the array of an output, if
+        the row is long, for the pass after the one that makes it."""
         size = extent(self.nest.row) * computed(self.types[value]).itemsize
-        return self.keeps and self.cost[value] >= _KEPT_FROM and size <= _ROW_BYTES
+        if value not in kept and self.keeps and self.cost[value] >= _KEPT_FROM:
+            if size <= _ROW_BYTES:
+                kept[value] = None
+            elif self.in_outputs and size <= _CACHED and self.stage[value] == number - 1:
+                taken = {a for v, a in kept.items() if self.stage[v] == number - 1}
+                free = [a for a in self._free(value, number) if a not in taken]
+                kept |= dict(zip([value], free))
+        return value in kept
+
+    def _free(self, value: Value, number: int) -> Iterator[int]:
+        """The arrays of outputs of its dtype, with an element for each step of the loops, to which
+        nothing is written before the end of a pass."""
+        for stage, each, s in self.sinks:
+            if each and isinstance(s, Store) and stage >= number and all(self.strides[s.array]):
+                dtype = self.graph.outputs[s.array - len(self.graph.inputs)].abstract.dtype
+                if dtype == self.types[value] == computed(dtype):
+                    yield s.array
 
     def _row_values(self, elements: Sequence[Sequence[Statement]]) -> set[Value]:
         """The live values of the row as a whole."""
@@ -476,7 +511,7 @@ def _made(
     try:
         if anchor is not None:
             return _anchored(body, anchor, layout, masked)
-        program = row_program(body, layout)
+        program = row_program(body, layout, in_outputs=True)
     except Apart as reason:
         raise GraphError(f"Fused got a body that is not one loop: {reason}") from None
     return program, printed(program), inplace(program)

@@ -7,7 +7,7 @@ kernels, the same that the calls one by one would get, as one straight-line Pyth
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
+from itertools import compress
 from operator import itemgetter
 from typing import Any, NamedTuple
 
@@ -81,9 +81,9 @@ def plan_of(
 class Calls(NamedTuple):
     """The calls of a composition, for a trace that records them.
 
-    Their values are numbered: first the tensors of a call, then the fixed ones, then the outputs of
-    all calls in order, which `run` computes of the tensors, in a context of its own. outs: the
-    numbers of the tensors in the result; result: makes it of these tensors.
+    Their values are numbered: first the tensors of a call, then the fixed ones, then those outputs
+    of calls, in order, that a record or the result holds, which `run` computes of the tensors, in a
+    context of its own. outs: the numbers of the tensors in the result; result: makes it of these.
     """
 
     name: str
@@ -106,51 +106,63 @@ class Made(NamedTuple):
 
 
 def calls_of(
-    fn: Composition, args: Sequence[Any], named: Mapping[str, Any], tensors: Sequence[Tensor]
+    fn: Composition,
+    args: Sequence[Any],
+    named: Mapping[str, Any],
+    tensors: Sequence[Tensor],
+    recorded: tuple[bool, ...],
 ) -> Calls | None:
-    """The calls of a composition with these kinds of arguments; None as for `plan_of`, and where
-    one of its functions has a gradient of its own."""
+    """The calls of a composition with these kinds of arguments, of which some are recorded; None as
+    for `plan_of`, and where one of its functions has a gradient of its own."""
     made = _sequence(fn, args, named, tensors)
     if made is None or made.trace.has_bprops or made.trace.draws_beside_others():
         return None
-    trace, device = made.trace, made.trace.device
-    returned, result = made.outs, _rebuild(made.result)
-    every = [v for node in trace.nodes for v in node.outputs]
-    name = getattr(fn, "__name__", "composition")
-    made.outs, made.result = every, partition(every, lambda _: True)
+    trace, returned = made.trace, made.outs
+    kept = _reached(trace, recorded)
+    held = {v for node in kept for v in (*node.inputs, *node.outputs)}.union(returned)
+    computed = [v for node in trace.nodes for v in node.outputs if v in held]
+    name, result = getattr(fn, "__name__", "composition"), _rebuild(made.result)
+    made.outs, made.result = computed, partition(computed, lambda _: True)
     run = made.plan()
     if run is None:
         return None
-    fixed, made_calls, numbers = _numbered(trace, device)
-    return Calls(name, fixed, made_calls, [numbers[v] for v in returned], result, run)
+    constants = list(trace.constants.values())
+    fixed: list[Any] = [Tensor.wrap(v.abstract.value, trace.device) for v in constants]
+    known = {v: i for i, v in enumerate([*trace.inputs, *constants])}
+    places = [len(known) + sum(len(n.consts) for n in kept[:i]) for i in range(len(kept))]
+    fixed += [value for node in kept for _, value in node.consts]
+    first = len(trace.inputs) + len(fixed)
+    numbers = known | {v: first + i for i, v in enumerate(computed)}
+    calls = [_made(node, numbers, at) for node, at in zip(kept, places, strict=True)]
+    return Calls(name, fixed, calls, [numbers[v] for v in returned], result, run)
 
 
-def _numbered(trace: _Planning, device: str) -> tuple[list[Any], list[Made], Mapping[Var, int]]:
-    """The fixed values of `Calls`, its calls, and the numbers of variables."""
-    constants, reached = list(trace.constants.values()), set(trace.inputs)
-    fixed: list[Any] = [Tensor.wrap(v.abstract.value, device) for v in constants]
-    numbers = {v: i for i, v in enumerate([*trace.inputs, *constants])}
-    first = len(numbers) + sum(len(node.consts) for node in trace.nodes)
-    calls = []
+def _reached(trace: _Planning, recorded: tuple[bool, ...]) -> list[Node]:
+    """The nodes through which a gradient passes to inputs that are recorded."""
+    reached, nodes = set(compress(trace.inputs, recorded)), []
     for node in trace.nodes:
-        abstracts = [v.abstract for v in node.outputs]
-        numbers.update(zip(node.outputs, range(first, end := first + len(abstracts))))
-        start = len(trace.inputs) + len(fixed)
-        consts = {name: start + i for i, (name, _) in enumerate(node.consts)}
-        fixed += [value for _, value in node.consts]
         if node.primitive.differentiable and not reached.isdisjoint(node.inputs):
             reached.update(node.outputs)
-            inputs = [numbers[v] for v in node.inputs]
-            arguments = interleave(node.primitive, inputs, consts)
-            calls.append(Made(node.primitive, arguments, first, end, abstracts))
-        first = end
-    return fixed, calls, numbers
+            nodes.append(node)
+    return nodes
+
+
+def _made(node: Node, numbers: Mapping[Var, int], place: int) -> Made:
+    """The call of a node, whose const inputs have the numbers from `place` on."""
+    consts = {name: place + i for i, (name, _) in enumerate(node.consts)}
+    arguments = interleave(node.primitive, [numbers[v] for v in node.inputs], consts)
+    first = numbers[node.outputs[0]]
+    abstracts = [v.abstract for v in node.outputs]
+    return Made(node.primitive, arguments, first, first + len(abstracts), abstracts)
 
 
 def _rebuild(result: Partition) -> Rebuild:
     """A function that makes the result of its tensors, without keeping those of the trace alive."""
     if result.positions == [0] and result.spec.is_leaf():
         return itemgetter(0)
+    tree = result.filled(result.positions)
+    if type(tree) in (list, tuple) and list(tree) == result.positions:  # of tensors alone
+        return type(tree)
     return result.emptied().filled
 
 
@@ -256,12 +268,14 @@ class _Sequence:
         return self.objects["run"]  # type: ignore[no-any-return]
 
     def _calls(self) -> list[tuple[Node, BoundKernel]]:
-        """The calls and their kernels, without those that nothing reads and that cannot raise, such
-        as gradients of what is not differentiated."""
+        """The calls and their kernels, without those that nothing reads and that do not raise, such
+        as gradients of what is not differentiated: of numbers alone they would have raised before.
+        """
         nodes, used = self.trace.nodes, set(self.outs)
         kept = []
         for node, kernel in reversed([(node, self._kernel(node)) for node in nodes]):
-            if not (kernel.cannot_fail and used.isdisjoint(node.outputs)):
+            may_raise = node.inputs and not kernel.cannot_fail
+            if may_raise or not used.isdisjoint(node.outputs):
                 used.update(node.inputs)
                 kept.append((node, kernel))
         return kept[::-1]
@@ -278,18 +292,20 @@ class _Sequence:
         if state is None:
             return False
         blocks = self.trace.drawn().get(default_generator, 0)
-        self.objects["reserve"] = partial(default_generator.reserve, blocks)
+        self.objects["take"] = default_generator.taking(blocks)
         self.objects["give_back"] = lambda before: default_generator.give_back(before, blocks)
-        self.names[state] = "s"
+        self.objects["there"] = self.target.device.from_host
+        self.names[state] = "before" if self.target.device.name == "cpu" else "s"
         return True
 
     def _drawing(self, lines: Sequence[str]) -> Sequence[str]:
         """The lines with the random blocks of the composition, taken from the stream at once; where
         one raises, the calls one by one take these blocks again."""
         tried = [f"    {line}" for line in lines]
-        tried = ["    s = before._data", *tried]
+        if self.target.device.name != "cpu":
+            tried = ["    s = there(before)", *tried]
         failed = ["except Exception:", "    give_back(before)", "    raise"]
-        return ["before = reserve()", "try:", *tried, *failed]
+        return ["before = take()", "try:", *tried, *failed]
 
     def _kernel(self, node: Node) -> BoundKernel:
         """The kernel of one call: the one that it would get by itself."""

@@ -164,18 +164,22 @@ class EagerTrace(Trace):
             return fn(*args, **named)
 
     def calls_of(
-        self, fn: Callable[..., Any], args: Sequence[Any], named: Mapping[str, Any]
+        self,
+        fn: Callable[..., Any],
+        args: Sequence[Any],
+        named: Mapping[str, Any],
+        recorded: tuple[bool, ...],
     ) -> tuple[Calls, Sequence[Tensor]] | None:
         found = _key_of(fn, args, named)
         if found is None:
             return None
-        key, tensors = ("calls", found[0]), found[1]
+        key, tensors = (recorded, found[0]), found[1]
         plans = current().plans
         if plans.version != epoch.now.kernels:
             plans = _plans()
         plan = plans.get(key, 0)
         if type(plan) is int:
-            plan = self._composed(plan, key, partial(calls_of, fn, args, named, tensors))
+            plan = self._composed(plan, key, partial(calls_of, fn, args, named, tensors, recorded))
         try:
             return plan and (plan, copy_context().run(plan.run, tensors))
         except Exception:
@@ -280,18 +284,20 @@ def _add(values: Iterable[Any], key: list[object], tensors: list[Tensor]) -> boo
     """Add the arguments to a key; False if one of them cannot be part of it."""
     for value in values:
         of = type(value)
-        if isinstance(value, Tensor):
+        if of in _PLAIN:
+            key += (of, value)
+        elif isinstance(value, Tensor):
             kind = _kind(value)
             if kind is None:  # a traced one
                 return False
             key.append(kind)
             tensors.append(value)
-        elif of in _PLAIN:
-            key += (of, value)
         elif of is float:
             if value != value:
                 return False
             key += (of, value.hex())  # 0.0 and -0.0 differ
+        elif of is tuple and _PLAIN.issuperset(map(type, value)):  # as a shape
+            key += (of, value, *map(type, value))
         elif of is tuple or of is list:
             key += (of, len(value))
             if not _add(value, key, tensors):
@@ -326,14 +332,15 @@ def _kernel_plan(primitive: Primitive, tensors: list[Tensor], consts: dict[str, 
     attrs = {**primitive.attributes, **consts}
     prepared = quietly(prepare, primitive, inputs, outs, attrs, target_for(device))
     kinds = [Kind.of(Tensor, o.shape, o.dtype, device) for o in outs]
-    view = prepared.entry.view is not None
-    if view and any(isinstance(t, (Parameter, Reading)) for t in tensors):  # others write to it
-        return _launching(lambda arrays: (prepared.function(*arrays).copy(),), device)
-    if view and len(tensors) == 1:
+    view = prepared.entry.view
+    if view is not None:
+        seen = tensors[view : view + 1] if prepared.entry.built_in else tensors
+        if any(isinstance(t, (Parameter, Reading)) for t in seen):  # others write to it
+            return _launching(lambda arrays: (prepared.function(*arrays).copy(),), device)
         return _viewing(prepared, kinds[0])
     if prepared.calls_function and prepared.single:
         return _calling(prepared, kinds[0])
-    return _launching(prepared.into_fresh, device, () if view else kinds)
+    return _launching(prepared.into_fresh, device, kinds)
 
 
 def _launching(launch: Launch, device: str, kinds: Sequence[Kind] = ()) -> Plan:
@@ -391,19 +398,25 @@ def _calling(kernel: BoundKernel, kind: Kind) -> Plan:
 
 
 def _viewing(kernel: BoundKernel, kind: Kind) -> Plan:
-    """A plan for a view of the one input, which computes nothing that NumPy could warn about."""
+    """A plan for a view of an input, which computes nothing that NumPy could warn about."""
     of_kind, shape, dtype = Tensor.of_kind, kind.abstract.shape, kind.abstract.dtype
     look = kernel.function
 
-    # owned: kept while the plan is, since the function may be a method of that object.
-    def plan(tensors: Sequence[Tensor], owned: object = kernel.owned) -> tuple[Tensor, ...]:
-        (x,) = tensors
-        out = look(x._data)
+    def wrapped(out: Array) -> tuple[Tensor, ...]:
         if out.shape != shape or out.dtype is not dtype:  # of a user's kernel
             return (Tensor.wrap(out, kind.device),)
         return (of_kind(out, kind),)
 
-    return plan
+    # owned: kept while the plan is, since the function may be a method of that object.
+    def unary(tensors: Sequence[Tensor], owned: object = kernel.owned) -> tuple[Tensor, ...]:
+        (x,) = tensors
+        out = look(x._data)
+        return (of_kind(out, kind),) if out.shape == shape and out.dtype is dtype else wrapped(out)
+
+    def of_many(tensors: Sequence[Tensor], owned: object = kernel.owned) -> tuple[Tensor, ...]:
+        return wrapped(look(*map(_data, tensors)))
+
+    return unary if len(kernel.node.inputs) == 1 else of_many
 
 
 def _making(makers: Sequence[Callable[[Any], Tensor]], run: Plan) -> Plan:

@@ -104,7 +104,7 @@ class Attention:
         last = -(-(at.start + count) // 4)
         (key, offset), p = self.state, 1.0 - self.settings.dropout
         offset = int(offset) + self.settings.skip + first
-        words = random.blocks(int(key), offset, last - first).reshape(-1)[at.start - 4 * first :]
+        words = random.numbers(int(key), offset, 4 * (last - first))[at.start - 4 * first :]
         stays = (words[:count] >> np.uint32(8)) < math.ceil(p * 2.0**24)
         factor = self.q.dtype.type(1.0 / p if p else 0.0)
         kept: Array = stays.reshape(at.shape)[..., at.keys[-1]] * factor

@@ -55,7 +55,7 @@ def batch_norm(x: Array, gamma: Array, beta: Array, *, eps: float, out: Outs) ->
     rows = values.reshape(*x.shape[:2], -1 if x.size else 0)
     np.add.reduce(np.vecdot(rows, rows), axis=0, out=var)
     np.divide(var, count, out=var)
-    scale = np.empty_like(var)
+    scale = np.empty(var.shape, var.dtype)
     inverse_root(var, eps, scale)
     np.multiply(scale, gamma, out=scale)
     np.multiply(values, scale.reshape(rest), out=values)

@@ -60,6 +60,7 @@ rounding of log, sqrt, sin, cos and the inverse of cdf):
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -67,134 +68,134 @@ import numpy as np
 import numpy.typing as npt
 
 from ..distributions import STIRLING, truncation
-from ..kernel import Array
+from ..kernel import Array, Kernel, KernelNode
 from ..signature import ANY, FLOAT
 from .registering import register
 
 Words = npt.NDArray[np.uint32]
 State = npt.NDArray[np.uint64]
 Shape = tuple[int, ...]
+Made = Callable[[Words], Array]  # from words (n, 4) to the numbers (n, k) that are made of them
+Finish = Callable[[Array, Array], None]  # numbers, not to be written to; the draws made of them
 
 
-def uniform(
-    state: State,
-    *,
-    shape: Shape,
-    dtype: np.dtype[Any],
-    low: float,
-    high: float,
-    skip: int,
-    out: Array,
-) -> None:
-    """Independent draws from [low, high), both rounded to `dtype`; `low` alone if they are equal.
+class StreamDraw(Kernel, ABC):
+    """Independent draws, each made of one number, and the numbers of the stream's words in order.
 
-    `state` (2,) uint64; `out` has `shape` and a float `dtype`.
+    Inputs: state (2,) uint64. The output has any shape.
     """
-    wide = dtype == np.float64
-    real = np.float64 if wide else np.float32
-    if (low, high) == (0, 1) and dtype == real:  # these numbers are what is to come out
-        for unit, piece in stream(unit64 if wide else unit32, state, skip, out):
-            piece[...] = unit
-        return
-    start, span = real(low), real(float(high) - float(low))
-    ceiling = np.nextafter(np.asarray(high, dtype), np.asarray(low, dtype))
-    for unit, piece in stream(unit64 if wide else unit32, state, skip, out):
-        draw = np.multiply(unit, span)
-        np.add(draw, start, out=draw)
-        piece[...] = draw
-        np.minimum(piece, ceiling, out=piece)
+
+    @abstractmethod
+    def recipe(self, attrs: Any, dtype: np.dtype[Any]) -> tuple[Made, Finish]:
+        """The numbers, and what fills flat draws of that dtype with what comes of them."""
+
+    def prepare(self, node: KernelNode) -> None:
+        super().prepare(node)
+        (out,) = node.outputs
+        size, skip = math.prod(out.shape), node.attrs["skip"]
+        made, finish = self.recipe(node.attrs, out.dtype)
+        most = CHUNK * PER_BLOCK[made]
+
+        def at_once(state: State, *, out: Array) -> None:
+            key, offset = state.tolist()
+            finish(numbers(key, offset + skip, size, made), out.reshape(-1))
+
+        def by_pieces(state: State, *, out: Array) -> None:
+            key, offset = state.tolist()
+            for block, start in enumerate(range(0, size, most)):
+                piece = out.reshape(-1)[start : start + most]
+                first = offset + skip + block * CHUNK
+                finish(numbers(key, first, piece.size, made), piece)
+
+        self.call = at_once if size <= most else by_pieces
 
 
-def normal(
-    state: State,
-    *,
-    shape: Shape,
-    dtype: np.dtype[Any],
-    mean: float,
-    std: float,
-    skip: int,
-    out: Array,
-) -> None:
-    """Independent draws from the normal distribution of `mean` and standard deviation `std`.
+def as_they_are(given: Array, piece: Array) -> None:
+    """The numbers are the draws."""
+    piece[...] = given
 
-    `state` (2,) uint64; `out` has `shape` and a float `dtype`.
-    """
-    wide = dtype == np.float64
-    real = np.float64 if wide else np.float32
-    plain = mean == 0 and std == 1
-    for standard, piece in stream(normal64 if wide else normal32, state, skip, out):
-        if dtype == real and plain:  # these numbers are what is to come out
-            piece[...] = standard
-        elif dtype == real:
+
+class Uniform(StreamDraw):
+    """Draws from [low, high), both rounded to the dtype; `low` alone if they are equal."""
+
+    def recipe(self, attrs: Any, dtype: np.dtype[Any]) -> tuple[Made, Finish]:
+        low, high = attrs["low"], attrs["high"]
+        made, real = (unit64, np.float64) if dtype == np.float64 else (unit32, np.float32)
+        if (low, high) == (0, 1) and dtype == real:
+            return made, as_they_are
+        start, span = real(low), real(float(high) - float(low))
+        ceiling = np.nextafter(np.asarray(high, dtype), np.asarray(low, dtype))
+
+        def finish(unit: Array, piece: Array) -> None:
+            draw = np.multiply(unit, span)
+            np.add(draw, start, out=draw)
+            piece[...] = draw
+            np.minimum(piece, ceiling, out=piece)
+
+        return made, finish
+
+
+class Normal(StreamDraw):
+    """Draws from the normal distribution of `mean` and standard deviation `std`."""
+
+    def recipe(self, attrs: Any, dtype: np.dtype[Any]) -> tuple[Made, Finish]:
+        mean, std = attrs["mean"], attrs["std"]
+        made, real = (normal64, np.float64) if dtype == np.float64 else (normal32, np.float32)
+        if (mean, std) == (0, 1) and dtype == real:
+            return made, as_they_are
+
+        def finish(standard: Array, piece: Array) -> None:
             np.multiply(standard, std, out=piece)
             np.add(piece, mean, out=piece)
-        else:
+
+        def rounded(standard: Array, piece: Array) -> None:
             draw = np.multiply(standard, real(std))
             np.add(draw, real(mean), out=draw)
             piece[...] = draw
 
-
-def bernoulli(
-    state: State,
-    *,
-    shape: Shape,
-    dtype: np.dtype[Any],
-    p: float,
-    skip: int,
-    out: Array,
-) -> None:
-    """Independent draws that are 1 with probability `p` (to 24 bits, rounded up), otherwise 0.
-
-    `state` (2,) uint64; `out` has `shape` and any `dtype`, and is 1 at the same indices in each.
-    """
-    threshold = math.ceil(float(p) * 2.0**24)
-    for upper, piece in stream(upper24, state, skip, out):
-        piece[...] = upper < threshold
+        return made, finish if dtype == real else rounded
 
 
-def gumbel(
-    state: State,
-    *,
-    shape: Shape,
-    dtype: np.dtype[Any],
-    loc: float,
-    scale: float,
-    skip: int,
-    out: Array,
-) -> None:
-    """Independent draws of loc - scale * log(-log(u)), u uniform in (0, 1).
+class Bernoulli(StreamDraw):
+    """Draws that are 1 with probability `p` (to 24 bits, rounded up), otherwise 0, at the same
+    indices in each dtype."""
 
-    `state` (2,) uint64; `out` has `shape` and a float `dtype`.
-    """
-    for unit, piece in stream(inner64, state, skip, out):
-        piece[...] = loc - scale * np.log(-np.log(unit))
+    def recipe(self, attrs: Any, dtype: np.dtype[Any]) -> tuple[Made, Finish]:
+        threshold = math.ceil(float(attrs["p"]) * 2.0**24)
+
+        def finish(upper: Array, piece: Array) -> None:
+            piece[...] = upper < threshold
+
+        return upper24, finish
 
 
-def truncated_normal(
-    state: State,
-    *,
-    shape: Shape,
-    dtype: np.dtype[Any],
-    mean: float,
-    std: float,
-    low: float,
-    high: float,
-    skip: int,
-    out: Array,
-) -> None:
-    """Independent draws from the part of the normal distribution of `mean` and `std` in
-    [low, high].
+class Gumbel(StreamDraw):
+    """Draws of loc - scale * log(-log(u)), u uniform in (0, 1)."""
 
-    `state` (2,) uint64; `out` has `shape` and a float `dtype`.
-    """
-    from scipy import special
+    def recipe(self, attrs: Any, dtype: np.dtype[Any]) -> tuple[Made, Finish]:
+        loc, scale = attrs["loc"], attrs["scale"]
 
-    start, span, spread = truncation(mean, std, low, high)
-    ends = np.asarray(low, dtype), np.asarray(high, dtype)
-    for unit, piece in stream(inner64, state, skip, out):
-        p = start + unit * span
-        piece[...] = mean + spread * special.ndtri(p)
-        piece[...] = np.minimum(np.maximum(piece, ends[0]), ends[1])
+        def finish(unit: Array, piece: Array) -> None:
+            piece[...] = loc - scale * np.log(-np.log(unit))
+
+        return inner64, finish
+
+
+class TruncatedNormal(StreamDraw):
+    """Draws from the part of the normal distribution of `mean` and `std` in [low, high]."""
+
+    def recipe(self, attrs: Any, dtype: np.dtype[Any]) -> tuple[Made, Finish]:
+        from scipy import special
+
+        mean, low, high = attrs["mean"], attrs["low"], attrs["high"]
+        start, span, spread = truncation(mean, attrs["std"], low, high)
+        ends = np.asarray(low, dtype), np.asarray(high, dtype)
+
+        def finish(unit: Array, piece: Array) -> None:
+            piece[...] = mean + spread * special.ndtri(start + unit * span)
+            piece[...] = np.minimum(np.maximum(piece, ends[0]), ends[1])
+
+        return inner64, finish
 
 
 # --- Draws by rejection ---------------------------------------------------------------------------
@@ -336,11 +337,11 @@ def rejecting(
         left, number = left[~accepted], number + 1
 
 
-register("Uniform", uniform, *[f"L->{c}" for c in FLOAT])
-register("Normal", normal, *[f"L->{c}" for c in FLOAT])
-register("Gumbel", gumbel, *[f"L->{c}" for c in FLOAT])
-register("TruncatedNormal", truncated_normal, *[f"L->{c}" for c in FLOAT])
-register("Bernoulli", bernoulli, *[f"L->{c}" for c in ANY])
+register("Uniform", Uniform, *[f"L->{c}" for c in FLOAT])
+register("Normal", Normal, *[f"L->{c}" for c in FLOAT])
+register("Gumbel", Gumbel, *[f"L->{c}" for c in FLOAT])
+register("TruncatedNormal", TruncatedNormal, *[f"L->{c}" for c in FLOAT])
+register("Bernoulli", Bernoulli, *[f"L->{c}" for c in ANY])
 register("Gamma", gamma, *[f"Ld->{c}" for c in FLOAT])
 register("Poisson", poisson, *[f"Ld->{c}" for c in ANY if c != "?"])
 
@@ -349,31 +350,12 @@ register("Poisson", poisson, *[f"Ld->{c}" for c in ANY if c != "?"])
 
 
 MULTIPLIERS = np.array([[0xD2511F53], [0xCD9E8D57]], np.uint64)
-WEYL = np.array([[0x9E3779B9], [0xBB67AE85]], np.uint64)
-ROUNDS = 10
+WEYL = np.array([0x9E3779B9, 0xBB67AE85], np.uint64)
+STEPS = np.arange(10, dtype=np.uint64)[:, None] * WEYL  # of the key, in ten rounds
 LOW_WORD = np.uint64(0xFFFFFFFF)
 WORD_BITS = np.uint64(32)
 # Blocks encrypted at a time: enough to hide the cost of a NumPy call, few enough for the cache.
 CHUNK = 16384
-
-
-Made = Callable[[Words], Array]  # from words (n, 4) to the numbers (n, k) that are made of them
-
-
-def stream(made: Made, state: State, skip: int, out: Array) -> Iterator[tuple[Array, Array]]:
-    """Pairs of (numbers, the part of `out` that they fill), flat, a cached piece at a time; the
-    numbers are not to be written to."""
-    flat, per_block = out.reshape(-1), PER_BLOCK[made]
-    key, offset = state.tolist()
-    total = -(-flat.size // per_block)
-    for start in range(0, total, CHUNK):
-        count = min(CHUNK, total - start)
-        numbers = blocks(key, offset + skip + start, count, made).reshape(-1)
-        if total > count or numbers.size > flat.size:
-            piece = flat[start * per_block : (start + count) * per_block]
-            yield numbers[: piece.size], piece
-        else:
-            yield numbers, flat
 
 
 def as_words(words: Words) -> Words:
@@ -387,51 +369,65 @@ def as_words(words: Words) -> Words:
 AHEAD = 4096
 _Ahead = tuple[int, int, Array]
 _made: dict[Made, _Ahead] = {}
-_NOTHING: _Ahead = (0, 0, np.zeros((0, 4), np.uint32))
+_NOTHING: _Ahead = (0, 0, np.zeros(0, np.uint32))
 
 
-def blocks(key: int, offset: int, count: int, made: Made = as_words) -> Array:
-    """The numbers made of the blocks `offset` to `offset + count` (modulo 2**64) of the stream of
-    `key`: (count, k), not to be written to."""
+def numbers(key: int, offset: int, size: int, made: Made = as_words) -> Array:
+    """The first `size` numbers made of the blocks from `offset` on (modulo 2**64) of the stream of
+    `key`: (size,), not to be written to."""
     # Read and replaced as a whole, so threads need no lock.
-    of, first, numbers = _made.get(made, _NOTHING)
-    at, held = (offset - first) % 2**64, len(numbers)
-    if of == key and at + count <= held:
-        return numbers[at : at + count]
+    of, first, held = _made.get(made, _NOTHING)
+    start = (offset - first) % 2**64 * PER_BLOCK[made]
+    if of == key and start + size <= len(held):
+        return held[start : start + size]
+    return _more(key, offset, size, made)[:size]
+
+
+def _more(key: int, offset: int, size: int, made: Made) -> Array:
+    of, first, held = _made.get(made, _NOTHING)
+    count, before = -(-size // PER_BLOCK[made]), len(held) // PER_BLOCK[made]
     kept = 4 * count <= AHEAD
-    goes_on = kept and of == key and at <= held + AHEAD  # others may have drawn in between
-    ahead = max(count, min(8 * held, AHEAD)) if goes_on else count
+    # Others may have drawn in between.
+    goes_on = kept and of == key and (offset - first) % 2**64 <= before + AHEAD
+    ahead = max(count, min(8 * before, AHEAD)) if goes_on else count
     low = np.arange(ahead, dtype=np.uint64) + np.uint64(offset % 2**64)
-    numbers = made(blocks_at(key, low, 0))
+    found = made(blocks_at(key, low, 0)).reshape(-1)
     if kept:
-        _made[made] = key, offset, numbers
-    return numbers[:count]
+        _made[made] = key, offset, found
+    return found
+
+
+def blocks(key: int, offset: int, count: int) -> Words:
+    """The blocks `offset` to `offset + count` (modulo 2**64) of the stream of `key`: (count, 4)."""
+    return numbers(key, offset, 4 * count).reshape(-1, 4)
 
 
 def blocks_at(key: int, low: npt.NDArray[np.uint64], high: int) -> Words:
     """The blocks of counters with these low 64 bits and high ones: (n, 4)."""
-    counters = np.zeros((len(low), 4), np.uint32)
-    counters[:, 0] = low & LOW_WORD
-    counters[:, 1] = low >> WORD_BITS
-    counters[:, 2], counters[:, 3] = high & 0xFFFFFFFF, high >> 32
-    return rounds(counters, np.array([key & 0xFFFFFFFF, key >> 32], np.uint32))
+    even, odd = np.empty((2, len(low)), np.uint64), np.empty((2, len(low)), np.uint64)
+    np.bitwise_and(low, LOW_WORD, out=even[0])
+    np.right_shift(low, WORD_BITS, out=odd[0])
+    even[1], odd[1] = high & 0xFFFFFFFF, high >> 32
+    return rounds(even, odd, np.array([key & 0xFFFFFFFF, key >> 32], np.uint64))
 
 
-def rounds(counter_words: Words, key_words: Words) -> Words:
-    """Words (n, 4) of counters (n, 4) under one key (2,), after ten rounds; all uint32."""
-    wide = counter_words.astype(np.uint64)
-    even, odd = wide[:, 0::2].T.copy(), wide[:, 1::2].T.copy()
-    key = key_words.astype(np.uint64)[:, None]
+Wide = npt.NDArray[np.uint64]  # words of 32 bits
+
+
+def rounds(even: Wide, odd: Wide, key: Wide) -> Words:
+    """Words (n, 4) of counters under one key (2,), after ten rounds. even, odd: (2, n), words 0 and
+    2 of the counters, and 1 and 3; they are overwritten."""
     product = np.empty_like(even)
-    for _ in range(ROUNDS):
-        # The product of word 0 feeds words 2 and 3, that of word 2 feeds words 0 and 1.
-        np.multiply(even, MULTIPLIERS, out=product[::-1])
+    swapped = product[::-1]  # of word 0 it feeds words 2 and 3, of word 2 words 0 and 1
+    for step in ((key + STEPS) & LOW_WORD)[:, :, None]:
+        np.multiply(even, MULTIPLIERS, out=swapped)
         np.right_shift(product, WORD_BITS, out=even)
         np.bitwise_xor(even, odd, out=even)
-        np.bitwise_xor(even, key, out=even)
+        np.bitwise_xor(even, step, out=even)
         np.bitwise_and(product, LOW_WORD, out=odd)
-        key = (key + WEYL) & LOW_WORD
-    return np.stack([even[0], odd[0], even[1], odd[1]], axis=-1).astype(np.uint32)
+    words = np.empty((len(product[0]), 4), np.uint32)
+    words[:, 0], words[:, 1], words[:, 2], words[:, 3] = even[0], odd[0], even[1], odd[1]
+    return words
 
 
 def unit64(words: Words) -> npt.NDArray[np.float64]:
@@ -484,5 +480,5 @@ def box_muller(unit: Array, least: Any) -> Array:
 
 
 PER_BLOCK: dict[Made, int] = {
-    unit32: 4, unit64: 2, inner64: 2, normal32: 4, normal64: 2, upper24: 4,
+    as_words: 4, unit32: 4, unit64: 2, inner64: 2, normal32: 4, normal64: 2, upper24: 4,
 }  # fmt: skip

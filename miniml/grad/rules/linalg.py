@@ -6,8 +6,6 @@ from math import prod
 from string import ascii_letters
 from typing import Any
 
-import numpy as np
-
 from ... import ops
 from ...core.bprop import rule
 from ...ops.linalg import Equation, parse
@@ -80,7 +78,9 @@ def _operand_gradient(
     others = plain[:i] + plain[i + 1 :]
     terms = [equation.output, *(t for _, t in others)]
     found = "".join(c for c in once if any(c in t for t in terms))
-    gradient = ops.einsum(f"{','.join(terms)}->{found}", dout, *(x for x, _ in others))
+    gradient = dout
+    if terms != [found]:
+        gradient = ops.einsum(f"{','.join(terms)}->{found}", dout, *(x for x, _ in others))
     if found != once:
         extents = equation.extents
         gradient = ops.reshape(gradient, tuple(extents[c] if c in found else 1 for c in once))
@@ -90,18 +90,24 @@ def _operand_gradient(
 
 
 def _on_diagonals(gradient: Any, once: str, term: str, extents: dict[str, int]) -> Any:
-    """A gradient labelled `once`, put on the diagonals that repeated labels of `term` take."""
-    spread: set[str] = set()
+    """A gradient labelled `once`, put on the diagonals that repeated labels of `term` take: in
+    row-major order element i of a label of n that occurs k times is number i (1 + n + ... +
+    n^(k-1)), between zeros."""
+    labels = once
     for label in once:
-        if term.count(label) == 1:
+        n, times = extents[label], term.count(label)
+        if times == 1:
             continue
-        spread.add(label)
-        labels = [c for k, c in enumerate(term) if c in spread or term.index(c) == k]
-        axes = tuple(k for k, c in enumerate(labels) if c == label)
-        shape = tuple(extents[c] for c in labels)
-        index = np.arange(extents[label])
-        gradient = ops.IndexAdd(axes, axes[0], shape)(gradient, *(index,) * len(axes))
-    return gradient
+        rest = [k for k, c in enumerate(labels) if c != label]
+        moved = ops.transpose(gradient, (*rest, labels.index(label)))
+        shape, step = moved.shape[:-1], sum(n**k for k in range(times))
+        before = ((0, 0),) * (len(shape) + 1)
+        apart = ops.pad(ops.expand_dims(moved, -1), (*before, (0, step - 1)))
+        flat = ops.reshape(apart, (*shape, n * step))[..., : n**times]
+        gradient = ops.reshape(flat, (*shape, *(n,) * times))
+        labels = labels.replace(label, "") + label * times
+    at = {c: [k for k, of in enumerate(labels) if of == c] for c in labels}
+    return ops.transpose(gradient, tuple(at[c].pop(0) for c in term))
 
 
 # --- Batching -------------------------------------------------------------------------------------

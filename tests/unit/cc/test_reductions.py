@@ -1,5 +1,7 @@
 """Reductions over axes that are apart, over few elements, and with NaN, against NumPy."""
 
+import re
+
 import numpy as np
 import pytest
 
@@ -130,3 +132,65 @@ def test_extrema_of_rows_of_any_length_are_numpys(n, dtype):
     np.testing.assert_array_equal(great, x.max(-1))
     np.testing.assert_array_equal(least, x.min(-1))
     assert np.signbit([great[5], least[5]]).all()
+
+
+# Expensive values of rows beyond 32 KB, which outputs hold until they are written.
+
+
+def two_sums(x):
+    """Two values that later passes need, one after the other."""
+    y = ops.exp(x - ops.max(x, -1, keepdims=True))
+    z = ops.tanh(y / ops.mean(y, -1, keepdims=True))
+    return z / ops.sum(z, -1, keepdims=True)
+
+
+def early(x):
+    """An output that is written while another one holds a value."""
+    y = ops.exp(x)
+    return y / ops.sum(y, -1, keepdims=True), x + ops.max(x, -1, keepdims=True), y
+
+
+def both(x):
+    """Two values that one pass needs, and one output."""
+    y, z = ops.exp(x), ops.tanh(x)
+    return y * z / (ops.sum(y, -1, keepdims=True) + ops.sum(z * z, -1, keepdims=True))
+
+
+LONG = {
+    "softmax": lambda x: ops.softmax(x, -1),
+    "softmax of two axes": lambda x: ops.softmax(x.reshape(3, -1), -1),
+    "softmax of columns": lambda x: ops.softmax(ops.transpose(x), 0),
+    "gradient": ml.grad.grad(lambda x: ops.sum(ops.softmax(x, -1) * ops.sin(x))),
+    "two sums": two_sums,
+    "early": early,
+    "both": both,
+}
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("name", LONG)
+def test_values_of_long_rows_that_passes_share_are_numpys(name, dtype):
+    x = (RNG.standard_normal((3, 8731)) * 2).astype(dtype)
+    found = {}
+    for providers, of in ((("cc",), x), (("miniml",), x.astype(np.float64))):
+        with ml.context(providers=providers):
+            outs = ml.jit(LONG[name])(of)
+        found[providers] = [outs] if isinstance(outs, ml.Tensor) else outs
+    for one, two in zip(*found.values(), strict=True):
+        assert one.dtype == ml.Tensor(x).dtype
+        tolerance = {4: 3e-5, 8: 1e-12}[x.itemsize]
+        scale = np.abs(two.asnumpy()).max()
+        np.testing.assert_allclose(
+            one.asnumpy(), two.asnumpy(), tolerance, tolerance * float(scale) * 1e-2
+        )
+
+
+def test_a_long_rows_exponential_is_taken_once():
+    x, gradient = (
+        np.zeros((2, 9000), np.float32),
+        ml.grad.grad(lambda x, w: ops.sum(ops.softmax(x) * w)),
+    )
+    with ml.context(providers=("cc",)):
+        compiled = ml.jit(gradient).compiled(x, np.zeros((2, 9000), np.float32))
+    (kernel,) = [p.native for p in compiled.program.prepared.values()]
+    assert len(re.findall(r"= miniml_Exp_", kernel.source.text)) == 1

@@ -74,9 +74,13 @@ def test_a_seed_starts_the_stream_again_and_calls_advance_it():
 @pytest.mark.parametrize("shape", [(), (0, 3), (1,), (4,), (5,), (7, 9)])
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
 def test_blocks_reserved_are_blocks_used(shape, dtype, monkeypatch):
-    used = []
-    blocks = random.blocks
-    monkeypatch.setattr(random, "blocks", lambda *args: used.append(args[2]) or blocks(*args))
+    used, numbers = [], random.numbers
+
+    def noting(key, offset, size, made):
+        used.append(-(-size // random.PER_BLOCK[made]))
+        return numbers(key, offset, size, made)
+
+    monkeypatch.setattr(random, "numbers", noting)
     ops.uniform(shape, dtype=dtype)
     assert sum(used) == block_count(shape, np.dtype(dtype))
     ops.normal(shape, dtype=dtype)

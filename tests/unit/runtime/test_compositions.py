@@ -157,7 +157,7 @@ def test_draws_that_a_plan_repeats_would_be_seen(monkeypatch):
 
     def drawn(self):
         lines = take(self)
-        self.objects["reserve"] = lambda: ml.random_state
+        self.objects["take"] = lambda: ml.random_state._data
         return lines
 
     monkeypatch.setattr(compositions._Sequence, "_draw", drawn)
