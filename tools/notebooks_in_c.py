@@ -1,4 +1,4 @@
-"""What notebooks compile, as C: `OMP_NUM_THREADS=1 python -m tools.notebooks_in_c [NUMBER...]`.
+"""Programs of notebooks as C: `OMP_NUM_THREADS=1 python -m tools.notebooks_in_c [NUMBER...]`.
 
 A notebook is run as a script. Each program that it compiles - networks, functions, training steps -
 is exported where it is first called, compiled by gcc without a warning, and run once on the same
