@@ -109,11 +109,13 @@ class Kernel:
     reason: what `prepare` chose for these shapes and why, which `explain` shows; may be empty.
     inplace: the inputs whose memory the output may share, where `prepare` decides that for the
     node; None: as registered.
+    calm: True where `prepare` chose a function in which NumPy has nothing to warn about.
     """
 
     capturable: ClassVar[bool | None] = None
     reason: str = ""
     inplace: tuple[int, ...] | None = None
+    calm: bool = False
     call: Callable[..., Any]
 
     def select_format(

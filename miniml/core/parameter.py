@@ -11,6 +11,7 @@ import math
 import os
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
+from operator import itemgetter
 from typing import Any, ClassVar
 from weakref import ref
 
@@ -36,7 +37,7 @@ class Parameter(Tensor):
     `trainable_params`. The data are copied.
     """
 
-    __slots__ = ("name", "requires_grad", "_buffer", "_reading")
+    __slots__ = ("name", "requires_grad", "_buffer", "_reading", "_reads")
     UNNAMED: ClassVar[str] = "parameter"
     _instead_of_writing: ClassVar[str] = (
         "it changes as a whole: p.set_data(ops.scatter(p, index, value)), in construct ops.assign"
@@ -49,8 +50,10 @@ class Parameter(Tensor):
         self.name, self.requires_grad = name, requires_grad
 
     def _seal(self) -> None:
-        # The Reading that shares the present value, kept alive by its users alone.
+        # The Reading that shares the present value, kept alive by its users alone, and its kind.
         self._reading: ref[Reading] | None = None
+        known = self._kind.abstract
+        self._reads = Kind.of(Reading, known.shape, known.dtype, self._kind.device)
         self._buffer = self._data
         self._data = self._buffer.view()
         self._data.setflags(write=False)
@@ -153,6 +156,7 @@ class UndoLog:
         write_all(who, self.written())
 
 
+_first = itemgetter(0)
 _log: Scoped[UndoLog] = Scoped("miniml_undo_log")
 _block = _log.variable.get
 
@@ -208,7 +212,7 @@ def publish(values: Sequence[tuple[Any, Any]]) -> None:
 def write_all(who: str, values: Sequence[tuple[Any, Any]]) -> None:
     """`publish` as a section of its own: no other section sees some parameters new and others
     old."""
-    Access(who, [parameter for parameter, _ in values]).run(publish, values)
+    Access(who, map(_first, values)).run(publish, values)
 
 
 # --- Copy-on-write snapshots ----------------------------------------------------------------------
@@ -228,10 +232,8 @@ class Reading(Tensor):
     __slots__ = ("parameter", "shares")
 
     def __init__(self, parameter: Parameter):
-        data = self._data = parameter._data
-        self._kind = Kind.of(Reading, data.shape, data.dtype, parameter._kind.device)
-        self.parameter = parameter
-        self.shares = True
+        self._data, self._kind = parameter._data, parameter._reads
+        self.parameter, self.shares = parameter, True
 
     def own(self) -> None:
         """Copy the value into memory of its own, which nothing writes to."""

@@ -157,7 +157,7 @@ class Operators:
     @property
     def T(self) -> Tensor:
         """All axes reversed."""
-        return ops.transpose(self, tuple(reversed(range(len(self.shape)))))
+        return ops.transpose(self)
 
     @property
     def mT(self) -> Tensor:
@@ -192,7 +192,7 @@ class Operators:
     def transpose(self, *axes: Any) -> Tensor:
         """The axes in another order, reversed by default."""
         order = axes[0] if len(axes) == 1 and not isinstance(axes[0], int) else axes
-        return ops.transpose(self, order or tuple(reversed(range(len(self.shape)))))
+        return ops.transpose(self, order) if order else ops.transpose(self)
 
     flatten, squeeze = ops.flatten, ops.squeeze
     sum, mean, prod, max, min = ops.sum, ops.mean, ops.prod, ops.max, ops.min

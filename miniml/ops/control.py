@@ -594,7 +594,7 @@ def tensors(name: str, tree: Tree) -> Tree:
     DTypeError for leaves that are not tensors."""
 
     def tensor(value: Any) -> Any:
-        if hasattr(value, "set_data"):
+        if hasattr(type(value), "set_data"):  # a tensor has a hint for a name that it lacks
             return current_trace().stand_in(value)
         if hasattr(value, "dtype"):
             return value
@@ -647,6 +647,8 @@ def keeps(name: str, what: str, before: Tree, after: Tree) -> None:
     def leaf(i: int) -> str:
         return optree.tree_accessors(before)[i].codify(what)
 
+    if [(x.dtype, x.shape) for x in left] == [(x.dtype, x.shape) for x in right]:
+        return
     agree(name, "the loop", list(map(typed, left)), "body", list(map(typed, right)), leaf)
 
 

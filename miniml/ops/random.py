@@ -417,8 +417,9 @@ def randint(
         raise DTypeError(f"randint got low={low} and high={high}, which {kind.name} cannot hold")
     unit = drawn(Uniform, as_shape(shape, "randint"), float64, generator)
     steps = cast(mul(unit, float(end - first)), int64)
-    start = np.array(first % 2**64, np.uint64).astype(np.int64)  # wraps, like the cast
-    return add(steps, start) if kind == int64 else cast(add(steps, start), kind)
+    if first:
+        steps = add(steps, np.array(first % 2**64, np.uint64).astype(np.int64))  # wraps, as a cast
+    return steps if kind == int64 else cast(steps, kind)
 
 
 @composition

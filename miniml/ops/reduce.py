@@ -315,10 +315,10 @@ def _norm(x: Value, order: float, axis: Axes, keepdims: bool) -> Tensor:
 
 
 def root_of(x: Value, order: float) -> Tensor:
-    """x^(1 / order); at 0, where the slope is infinite, without gradient."""
+    """x^(1 / order) of x >= 0; at 0, where the slope is infinite, without gradient."""
     if order < 0:
         return elementwise.pow(x, 1 / order)
-    counts = elementwise.cast(not_equal(x, 0), dtype_of(x))  # 0 where x is 0, else 1
+    counts = elementwise.sign(x)  # 0 where x is 0, else 1
     safe = elementwise.add(x, elementwise.sub(1.0, counts))
     root = elementwise.sqrt(safe) if order == 2 else elementwise.pow(safe, 1 / order)
     return elementwise.mul(root, counts)

@@ -7,6 +7,7 @@ kernels, the same that the calls one by one would get, as one straight-line Pyth
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from itertools import compress
 from operator import itemgetter
 from typing import Any, NamedTuple
@@ -71,9 +72,9 @@ class _Planning(GraphTrace):
 def plan_of(
     fn: Composition, args: Sequence[Any], named: Mapping[str, Any], tensors: Sequence[Tensor]
 ) -> Plan | None:
-    """The plan of a call with these kinds of arguments, to be run in a context of its own; None
-    where its Python code asks for values, where it writes to a parameter, and where each call has
-    to be seen, by watchers or for NaN."""
+    """The plan of a call with these kinds of arguments, to be run in a context of its own unless it
+    is a partial, whose kernels are calm; None where its Python code asks for values, where it
+    writes to a parameter, and where each call has to be seen, by watchers or for NaN."""
     made = _sequence(fn, args, named, tensors)
     return None if made is None else made.plan()
 
@@ -262,10 +263,12 @@ class _Sequence:
         read = [i for i, v in enumerate(self.trace.inputs) if v in self.last]
         loaded = [f"a{i} = x{i}._data" for i in read]
         body = [*unpacked, *loaded, *self.lines, f"return {rebuilt}"]
-        body = ["ignore_errors()", *(self._drawing(body) if draws else body)]
+        calm = all(kernel.calm for _, kernel in calls)
+        body = [*([] if calm else ["ignore_errors()"]), *(self._drawing(body) if draws else body)]
         source = "def run(tensors):\n    " + "\n    ".join(body)
         exec(compile(source, "<composition>", "exec"), self.objects)
-        return self.objects["run"]  # type: ignore[no-any-return]
+        run: Plan = self.objects["run"]
+        return partial(run) if calm else run
 
     def _calls(self) -> list[tuple[Node, BoundKernel]]:
         """The calls and their kernels, without those that nothing reads and that do not raise, such

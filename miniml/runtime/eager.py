@@ -159,6 +159,8 @@ class EagerTrace(Trace):
         if plan is None:
             return fn(*args, **named)
         try:
+            if type(plan) is partial:
+                return plan(tensors)
             return copy_context().run(plan, tensors)
         except Exception:
             return fn(*args, **named)
@@ -274,9 +276,10 @@ def _key_of(
     key: list[object] = [fn]
     tensors: list[Tensor] = []
     fits = _add(args, key, tensors)
-    for name, value in named.items():
-        key.append(("=", name))
-        fits = fits and _add((value,), key, tensors)
+    if named:
+        for name, value in named.items():
+            key.append(("=", name))
+            fits = fits and _add((value,), key, tensors)
     return (tuple(key), tensors) if fits else None
 
 

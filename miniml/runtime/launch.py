@@ -160,6 +160,11 @@ class BoundKernel:
         return declared or (self.native is not None and not self.native.stops)
 
     @property
+    def calm(self) -> bool:
+        """True where NumPy has nothing to warn about: of views, and where the kernel says so."""
+        return self.entry.view is not None or (self.owned is not None and self.owned.kernel.calm)
+
+    @property
     def calls_function(self) -> bool:
         """True when a launch is one call of `function`, which fills the outputs as they are."""
         cast, view = self.selection.cast is not None, self.entry.view is not None

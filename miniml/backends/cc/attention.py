@@ -13,10 +13,10 @@ from ..kernel import Array, KernelNode
 from ..product import broadcast_steps, merged, steps_of
 from ..registry import kernel
 from ..signature import ATTENTION, ATTENTION_GRAD, ATTENTION_MASK_GRAD, WIDE, ArraySpec, with_sums
-from .convolution import LINE, run_by
+from .convolution import LINE
 from .native import NativeKernel
 from .product import TILES, VECTORS, offset
-from .units import Source, header
+from .units import Source, header, run_by
 
 QUERIES = 64  # of a block, at most: 4 vectors of 512 bits, as wide as a tile
 KEYS = 96  # of a block, at most: 24 KB of scores in float32

@@ -20,7 +20,7 @@ from ..registry import Spec, image_attr, image_formats, kernel
 from ..signature import ArraySpec, KernelAttr, parse
 from .native import NativeKernel
 from .scalars import SCALARS, Vectors, register_bytes, vectors
-from .units import Source
+from .units import NUMBERS, Source, enumerators, run_by
 
 BATCH_INNERMOST, BLOCKS = "CHWN", "NC16HW"  # memory formats
 BLOCK = 16  # channels
@@ -120,7 +120,7 @@ static inline void KERNEL_epilogue(char *const *at, long batch, long i, long j, 
   for (long k = 0; k < count; ++k) to[k] = acc[k];
 }
 """
-FILTERS = "#define KERNEL_FILTERS ((REAL *)at[KERNEL_SCRATCH] + %d)\n"
+FILTERS = "#define KERNEL_FILTERS ((REAL *)at[KERNEL_SCRATCH] + %dL)\n"
 # A channel's number of a pixel, or a vector of channels.
 READS = (
     "#define KERNEL_READ(at, v) *(at)\n",
@@ -341,16 +341,6 @@ def table(declared: str, rows: Sequence[Sequence[int]]) -> str:
     return f"static const {declared}[] = {{{elements}}};\n"
 
 
-def enumerators(numbers: Mapping[str, int]) -> str:
-    """The numbers as constants of C."""
-    return f"enum {{ {', '.join(f'KERNEL_{k} = {n}' for k, n in numbers.items())} }};\n"
-
-
-def run_by(split: bool) -> str:
-    """The macro that runs the parts: on all threads, or on this one."""
-    return f"#define KERNEL_RUN {'miniml.parallel' if split else 'miniml_serial'}\n"
-
-
 def rounded(elements: int) -> int:
     """A number of elements rounded up to a multiple of 16, to keep what follows aligned."""
     return -(-elements // 16) * 16
@@ -364,8 +354,8 @@ TEXTS: dict[str, Callable[[KernelNode, Vectors], Written]] = {
 def source(written: Written, v: Vectors, shared: tuple[str, ...] = ()) -> tuple[Source, int]:
     """The kernel of a text, which needs those of `shared` too, and its workspace in elements."""
     (text, scratch, room), texts = written, (v.prelude, v.text("planes.c"), *shared)
-    made = Source(text.replace("REAL", v.scalar), texts, room=room * v.size // v.width)
-    return made._replace(text=made.constant), scratch
+    room = room * v.size // v.width
+    return Source(text.replace("REAL", v.scalar), texts, room=room), scratch
 
 
 for _name in TEXTS:
@@ -587,17 +577,17 @@ class Planes(NamedTuple):
         side, *shape = self.spec.shape
         enter = ("surround" if given else "turn") if self.lanes else "spread"
         enter += "_bytes" if quads else ""
+        images = self.spec.stored[-1] if given else side
         numbers = (
-            self.spec.stored[-1] if given else side, *shape, *self.windows.before, self.pitch,
+            *shape, *self.windows.before, self.pitch,
             self.lanes, self.image, self.channel, self.plane, *self.windows.step,
         )  # fmt: skip
         return (
-            f"#define KERNEL_{name} ((REAL *)at[KERNEL_SCRATCH] + {start})\n"
-            f"static const REAL_planes KERNEL_{name}_planes = {{{', '.join(map(str, numbers))}}};\n"
+            f"#define KERNEL_{name} ((REAL *)at[KERNEL_SCRATCH] + {start}L)\n"
             f"static void KERNEL_enter_{name}(void *data, long part) {{\n"
-            "  char *const *at = data;\n"
-            f"  REAL_{enter}(&KERNEL_{name}_planes, (const REAL *)at[{slot}], KERNEL_{name}, "
-            f"part{quads});\n}}\n"
+            f"  char *const *at = data;\n{NUMBERS}\n"
+            f"  const REAL_planes g = {{{images}L, {', '.join(map(str, numbers))}}};\n"
+            f"  REAL_{enter}(&g, (const REAL *)at[{slot}], KERNEL_{name}, part{quads});\n}}\n"
         )
 
 
@@ -764,7 +754,10 @@ static void KERNEL_part(void *data, long part) {
     REAL_squares(x + plain, KERNEL_STEP, out + other, KERNEL_LANES, lanes, KERNEL_PIXELS);
   }
 }
-void KERNEL(char *const *at) { KERNEL_RUN(KERNEL_part, (void *)at, KERNEL_PARTS); }
+void KERNEL(char *const *at) {
+  KERNEL_NUMBERS(at)
+  KERNEL_RUN(KERNEL_part, (void *)at, KERNEL_PARTS);
+}
 """
 
 

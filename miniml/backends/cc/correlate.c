@@ -24,6 +24,7 @@ static void KERNEL_packed(char *const *at, long block, long channel, long channe
 }
 static void KERNEL_pack(void *data, long block) {
   char *const *at = data;
+  KERNEL_NUMBERS(at)
   KERNEL_packed(at, block, 0, KERNEL_CHANNELS,
                 KERNEL_FILTERS + block * KERNEL_CHANNELS * KERNEL_TAPS * KERNEL_ROWS);
 }
@@ -31,12 +32,13 @@ static void KERNEL_pack(void *data, long block) {
 UNITS
 static void KERNEL_part(void *data, long part) {
   char *const *at = data;
+  KERNEL_NUMBERS(at)
   const long blocks = KERNEL_GROUPS * KERNEL_BLOCKS;
   const long slice = part / KERNEL_SLICES;
   for (const KERNEL_phase *f = KERNEL_phases; f < KERNEL_phases + KERNEL_PHASES; ++f) {
     /* Many phases are smaller than the number of slices: they go to different ones. */
     const long share = (part + (f - KERNEL_phases)) % KERNEL_SLICES;
-    const long units = KERNEL_units(f);
+    const long units = KERNEL_units(at, f);
     const long first = units * share / KERNEL_SLICES, last = units * (share + 1) / KERNEL_SLICES;
     for (long b = blocks * slice / KERNEL_CUTS; b < blocks * (slice + 1) / KERNEL_CUTS; ++b) {
       const long group = b / KERNEL_BLOCKS, o = b % KERNEL_BLOCKS * KERNEL_ROWS;
@@ -52,6 +54,7 @@ static void KERNEL_part(void *data, long part) {
 }
 
 void KERNEL(char *const *at) {
+  KERNEL_NUMBERS(at)
   KERNEL_RUN(KERNEL_enter_X, (void *)at, KERNEL_ENTRIES);
   if (KERNEL_CHUNK == KERNEL_CHANNELS) KERNEL_RUN(KERNEL_pack, (void *)at, KERNEL_GROUPS * KERNEL_BLOCKS);
   KERNEL_RUN(WORK, (void *)at, KERNEL_CUTS * KERNEL_SLICES);

@@ -1,5 +1,5 @@
 /* Batch innermost: a unit is PIXELS pixels of a phase by BLOCK images. */
-static inline long KERNEL_units(const KERNEL_phase *f) {
+static inline long KERNEL_units(char *const *at, const KERNEL_phase *f) {
   return (f->rows * f->columns + KERNEL_PIXELS - 1) / KERNEL_PIXELS * (KERNEL_LANES / KERNEL_BLOCK);
 }
 
@@ -11,6 +11,7 @@ static inline long KERNEL_pixel(const KERNEL_phase *f, long p) {
 /* To a batch that is innermost in the output, too. */
 static inline void KERNEL_along(char *const *at, const KERNEL_phase *f, long p, long count,
                                 long lane, long output, long rows, const REAL *acc) {
+  KERNEL_NUMBERS(at)
   const long images = KERNEL_IMAGES == KERNEL_LANES       ? KERNEL_BLOCK
                       : KERNEL_IMAGES - lane < KERNEL_BLOCK ? KERNEL_IMAGES - lane
                                                             : KERNEL_BLOCK;
@@ -23,6 +24,7 @@ static inline void KERNEL_along(char *const *at, const KERNEL_phase *f, long p, 
 /* To row-major images: squares of images by pixels are transposed back, and given in runs. */
 static inline void KERNEL_across(char *const *at, const KERNEL_phase *f, long p, long count,
                                  long lane, long output, long rows, const REAL *acc) {
+  KERNEL_NUMBERS(at)
   for (long o = 0; o < rows; ++o)
     for (long v = 0; v < KERNEL_BLOCK; v += REAL_width) {
       REAL_vector a[REAL_width];

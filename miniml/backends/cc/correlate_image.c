@@ -2,7 +2,8 @@
 static inline long KERNEL_plane_units(const KERNEL_phase *f) {
   return ((f->rows - 1) * KERNEL_PITCH + f->columns + KERNEL_BLOCK - 1) / KERNEL_BLOCK;
 }
-static inline long KERNEL_units(const KERNEL_phase *f) {
+static inline long KERNEL_units(char *const *at, const KERNEL_phase *f) {
+  KERNEL_NUMBERS(at)
   return KERNEL_IMAGES * KERNEL_plane_units(f);
 }
 

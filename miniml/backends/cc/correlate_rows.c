@@ -1,5 +1,8 @@
 /* Rows of the output in blocks of channels: a unit is a row, of tiles of neighbours. */
-static inline long KERNEL_units(const KERNEL_phase *f) { return KERNEL_IMAGES * f->rows; }
+static inline long KERNEL_units(char *const *at, const KERNEL_phase *f) {
+  KERNEL_NUMBERS(at)
+  return KERNEL_IMAGES * f->rows;
+}
 
 /* Tiles of a row; the last one begins early, so that it is full. */
 static inline long KERNEL_tiles(const KERNEL_phase *f) {
@@ -32,6 +35,7 @@ static inline void KERNEL_unit(char *const *at, const KERNEL_phase *f, long u, c
 /* One block of outputs, with filters packed on the way. */
 static void KERNEL_streamed(void *data, long block) {
   char *const *at = data;
+  KERNEL_NUMBERS(at)
   REAL *filters = KERNEL_FILTERS + block * (KERNEL_CHUNK * KERNEL_TAPS * KERNEL_ROWS + KERNEL_KEPT);
   for (long c = 0; c < KERNEL_CHANNELS; c += KERNEL_CHUNK) {
     const long left = KERNEL_CHANNELS - c, channels = left < KERNEL_CHUNK ? left : KERNEL_CHUNK;
@@ -39,7 +43,7 @@ static void KERNEL_streamed(void *data, long block) {
     REAL *acc = filters + KERNEL_CHUNK * KERNEL_TAPS * KERNEL_ROWS;
     KERNEL_packed(at, block, c, channels, filters);
     for (const KERNEL_phase *f = KERNEL_phases; f < KERNEL_phases + KERNEL_PHASES; ++f)
-      for (long u = 0; u < KERNEL_units(f); ++u)
+      for (long u = 0; u < KERNEL_units(at, f); ++u)
         for (long tile = 0; tile < KERNEL_tiles(f); ++tile, acc += KERNEL_PIXELS * KERNEL_ROWS) {
           KERNEL_sum(at, f, u, tile, x, filters, channels, c > 0, acc);
           if (left <= KERNEL_CHUNK) KERNEL_give(at, f, u, tile, block * KERNEL_ROWS, acc);

@@ -458,7 +458,9 @@ _NUMBER = re.compile(
     rf"^(?:static const|typedef|enum|#if|#pragma) .*|(?<![\w.])({_SIZE}|{_FLOAT})(?![\w.])",
     re.MULTILINE,
 )
-_COUNT = re.compile(r"(?:#define \w+_(?:PARTS|BLOCKS|SLICES|SPLITS)|at,|first \+|part \*) $")
+_COUNT = re.compile(
+    r"(?:#define \w+_(?:PARTS|BLOCKS|SLICES|SPLITS|CUTS|THREADS)|at,|first \+|part \*) $"
+)
 
 
 @lru_cache(maxsize=1024)

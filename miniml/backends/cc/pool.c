@@ -48,4 +48,7 @@ static inline REAL KERNEL_count(long r, long q) {
 }
 
 PART
-void KERNEL(char *const *at) { KERNEL_RUN(KERNEL_part, (void *)at, KERNEL_PARTS); }
+void KERNEL(char *const *at) {
+  KERNEL_NUMBERS(at)
+  KERNEL_RUN(KERNEL_part, (void *)at, KERNEL_PARTS);
+}

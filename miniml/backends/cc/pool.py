@@ -9,10 +9,10 @@ from ...core.abstract import OTHERS, PLAIN, stored
 from ..kernel import Formats, KernelNode
 from ..registry import Spec, image_attr, image_format, image_formats, kernel
 from ..signature import parse
-from .convolution import PARTS, enumerators, run_by
+from .convolution import PARTS
 from .native import NativeKernel
 from .scalars import SCALARS, vectors
-from .units import Source
+from .units import Source, enumerators, run_by
 
 MOST = 4096  # windows of a row that are computed side by side: their maxima are on the stack
 SPLIT = 100_000  # pixels that windows read, about 50 us, from which on a kernel is split
@@ -21,6 +21,7 @@ SPLIT = 100_000  # pixels that windows read, about 50 us, from which on a kernel
 PART = """\
 static void KERNEL_part(void *data, long part) {{
   char *const *at = data;
+  KERNEL_NUMBERS(at)
   const long first = KERNEL_PLANES * part / KERNEL_PARTS;
   const long last = KERNEL_PLANES * (part + 1) / KERNEL_PARTS;
   for (long plane = first; plane < last; ++plane) {{

@@ -253,6 +253,24 @@ class Source(NamedTuple):
         return self.constant.replace(KERNEL, self.name)
 
 
+# What changes with the number of images: counts, and where workspaces have their second part.
+_VARYING = {*"IMAGES PLANES PARTS CUTS SLICES ENTRIES X_ENTRIES D_ENTRIES OUTER KEPT".split()}
+
+
+def enumerators(numbers: Mapping[str, int]) -> str:
+    """The numbers as constants of C; those that change with the number of images as macros, which
+    may be variables."""
+    fixed = ", ".join(f"KERNEL_{k} = {n}" for k, n in numbers.items() if k not in _VARYING)
+    varying = (f"#define KERNEL_{k} {n}L\n" for k, n in numbers.items() if k in _VARYING)
+    return f"enum {{ {fixed} }};\n{''.join(varying)}"
+
+
+def run_by(split: bool) -> str:
+    """The macro that runs the parts: on all threads, or on this one."""
+    by = "KERNEL_THREADS ? miniml.parallel(part, data, n) : miniml_serial(part, data, n)"
+    return f"#define KERNEL_THREADS {int(split)}L\n#define KERNEL_RUN(part, data, n) ({by})\n"
+
+
 def defined(names: Mapping[str, object], text: str, shared: tuple[str, ...] = ()) -> Source:
     """A text with macros of its own: KERNEL_NAME for each name."""
     lines = [f"#define KERNEL_{name} {value}\n" for name, value in names.items()]

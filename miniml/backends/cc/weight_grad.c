@@ -68,6 +68,7 @@ static inline long KERNEL_within(long at, long size, long total) {
 
 static void KERNEL_part(void *data, long part) {
   char *const *at = data;
+  KERNEL_NUMBERS(at)
   const long first = part % KERNEL_CHUNKS * KERNEL_TILES;
   const long last = KERNEL_COLUMNS - first < KERNEL_TILES ? KERNEL_COLUMNS : first + KERNEL_TILES;
   const long row = part / KERNEL_CHUNKS % KERNEL_BLOCKS * KERNEL_ROWS;
@@ -96,6 +97,7 @@ static void KERNEL_part(void *data, long part) {
 }
 
 void KERNEL(char *const *at) {
+  KERNEL_NUMBERS(at)
   KERNEL_RUN(KERNEL_enter_X, (void *)at, KERNEL_X_ENTRIES);
   KERNEL_RUN(KERNEL_enter_D, (void *)at, KERNEL_D_ENTRIES);
   KERNEL_RUN(KERNEL_part, (void *)at, KERNEL_GROUPS * KERNEL_BLOCKS * KERNEL_CHUNKS);

@@ -46,6 +46,7 @@ static inline long KERNEL_pair(long tile) {
 
 static void KERNEL_part(void *data, long part) {
   char *const *at = data;
+  KERNEL_NUMBERS(at)
   const long first = part % KERNEL_CHUNKS * KERNEL_TILES, output = part / KERNEL_CHUNKS * KERNEL_ROWS;
   const long rest = (KERNEL_PAIRS + KERNEL_COUNT - 1) / KERNEL_COUNT - first;
   const long tiles = rest < KERNEL_TILES ? rest : KERNEL_TILES;
@@ -76,6 +77,7 @@ static void KERNEL_part(void *data, long part) {
 }
 
 void KERNEL(char *const *at) {
+  KERNEL_NUMBERS(at)
   KERNEL_RUN(KERNEL_enter_X, (void *)at, KERNEL_ENTRIES);
   KERNEL_RUN(KERNEL_part, (void *)at, KERNEL_BLOCKS * KERNEL_CHUNKS);
 }

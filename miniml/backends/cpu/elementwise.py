@@ -44,7 +44,7 @@ def whole(x: Array, *, dtype: object, out: Array) -> None:
         x = x.astype(float32)
     least, most = x.item(x.argmin()), x.item(x.argmax())  # on few elements a third of min and max
     if low <= least and most < above:  # neither holds for NaN
-        np.copyto(out, x, casting="unsafe")
+        out[...] = x
     else:
         saturate(x.astype(float64), low, above, out)
 

@@ -108,6 +108,7 @@ class StreamDraw(Kernel, ABC):
                 finish(numbers(key, first, piece.size, made), piece)
 
         self.call = at_once if size <= most else by_pieces
+        self.calm = finish is as_they_are
 
 
 def as_they_are(given: Array, piece: Array) -> None:

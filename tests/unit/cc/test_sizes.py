@@ -95,6 +95,19 @@ class TestOneText:
 
         same(fn, (rows(2, 3, t, 24), rows(2, 3, s, 24), rows(2, 3, s, 24)), numbers_vary)
 
+    @pytest.mark.parametrize(("channels", "groups"), [(3, 1), (16, 1), (16, 16)])
+    @pytest.mark.parametrize("images", [11, 32])  # side by side: pixels or channels; images
+    def test_convolutions_and_pooling(self, channels, groups, images, numbers_vary):
+        x, w = rows(images, channels, 13, 12), rows(16, channels // groups, 3, 3)
+
+        def fn(x, w):
+            y = ops.conv2d(x, w, stride=(1, 2), padding=1, groups=groups)
+            return ops.max_pool2d(ops.relu(y + 1), 2), ops.avg_pool2d(y, 3, 1)
+
+        loss = lambda x, w: sum(ops.sum(ops.square(y)) for y in fn(x, w))  # noqa: E731
+        same(fn, (x, w), numbers_vary)
+        same(ml.grad.grad(loss, argnums=(0, 1)), (x, w), numbers_vary)
+
     def test_moves(self, numbers_vary):
         i = np.random.default_rng(0).integers(0, 40, (30,))
 
@@ -169,6 +182,35 @@ class TestSharing:
             np.testing.assert_allclose(one, two, 2e-3, 1e-4)
         assert min(new[:3]) > 15
         assert new[8:12] == [0] * 4
+
+    def test_convolutions_of_many_batches(self, texts):
+        """They train as NumPy's kernels do, and compile nothing from some batch on."""
+
+        def begun():
+            ml.manual_seed(0)
+            first, second = nn.Conv2d(3, 16, 3, padding=1), nn.Conv2d(16, 32, 3)
+            pools, last = (nn.MaxPool2d(2), nn.AvgPool2d(2)), nn.Dense(32 * 9, 5)
+            layers = first, nn.ReLU(), pools[0], second, nn.ReLU(), pools[1], nn.Flatten(), last
+            net = nn.Sequential(*layers)
+            sgd = optim.SGD(net.trainable_params(), lr=0.1)
+            return net, ml.train_step(net, nn.CrossEntropyLoss(), sgd)
+
+        rng, trained, new = np.random.default_rng(2), {}, []
+        batches = [
+            (rows(n, 3, 16, 16, seed=n), rng.integers(0, 5, n)) for n in (33, 41, 37, 34, 45, 36)
+        ]
+        for providers in (("cc",), ("miniml",)):
+            net, step = begun()
+            for x, labels in batches:
+                before = len(texts)
+                with ml.context(providers=providers):
+                    step(x, labels)
+                new.append(len(texts) - before)
+            trained[providers] = [p.asnumpy() for p in net.trainable_params()]
+        for one, two in zip(*trained.values(), strict=True):
+            np.testing.assert_allclose(one, two, 2e-3, 1e-4)
+        assert min(new[:3]) > 12
+        assert new[4:6] == [0] * 2
 
     def test_two_sizes_are_compiled_for_each_alone(self):
         run = ml.jit(lambda x, y: ops.tanh(x @ y))

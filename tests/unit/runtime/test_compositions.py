@@ -164,11 +164,23 @@ def test_draws_that_a_plan_repeats_would_be_seen(monkeypatch):
     assert differences(lambda: ops.dropout(ops.zeros((5, 3)) + 1.0, 0.5))
 
 
-@pytest.mark.parametrize(
-    ("text", "most"), {"ops.hard_swish(x)": 10, "ops.var(x)": 9, "ops.mse_loss(x, y)": 12}.items()
-)
+FEW = {
+    "ops.hard_swish(x)": 10,
+    "ops.var(x)": 9,
+    "ops.mse_loss(x, y)": 12,
+    "x.T": 7,
+    "ops.normal((4, 4))": 15,
+    "slope(x)": 112,
+    "trained(images)": 240,
+}
+
+
+@pytest.mark.parametrize(("text", "most"), FEW.items())
 def test_a_planned_composition_passes_few_functions(text, most):
-    names, call = {"ops": ops, "x": x, "y": y}, compile(text, "<call>", "eval")
+    names, call = {"ops": ops, "x": x, "y": y, "images": images}, compile(text, "<call>", "eval")
+    names["slope"] = grad(lambda x: ops.sum(ops.sin(x) * x))
+    weights = pooled.trainable_params()
+    names["trained"] = value_and_grad(lambda x: ops.sum(pooled(x)), None, weights=weights)
     for _ in range(3):
         eval(call, names)
     passed = passed_by(call, names)
@@ -334,6 +346,11 @@ GRADIENTS = {
     "of batch norm": lambda: of_weights(pooled, lambda net: ops.sum(ops.square(net(images)))),
     "of an lstm": lambda: of_weights(lstm, lambda net: ops.sum(net(sequences)[0])),
     "of a gru": lambda: of_weights(gru, lambda net: ops.sum(net(sequences, lengths=lengths)[0])),
+    "of one argument or both": lambda: [
+        *[grad(ops.mse_loss, n)(x, y) for n in (0, 1)],
+        *grad(ops.mse_loss, (0, 1))(x, y),
+    ],
+    "of a factor": lambda: grad(lambda g: ops.sum(ops.group_norm(images, 2, g) ** 2))(x[0, :4]),
     "of losses": lambda: grad(lambda x: ops.cross_entropy(x, labels) + ops.norm(x))(x),
     "of group norm": lambda: grad(lambda x: ops.sum(ops.group_norm(x, 2) ** 3))(images),
     "of a convolution": lambda: grad(lambda w: ops.sum(ops.conv2d(images, w) ** 2))(
