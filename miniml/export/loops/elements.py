@@ -1,5 +1,5 @@
-"""C of elements: ones, what index tensors name, running results and order along an axis, copies of
-collectives, and products of integers."""
+"""C of elements: those made of their index, what index tensors name, running results and order
+along an axis, copies of collectives, and products of integers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,15 @@ from math import prod
 
 import numpy as np
 
-from ...backends.cc.scalars import STORED, in_c, literal, loaded, stored, value_type
+from ...backends.cc.scalars import (
+    STORED,
+    in_c,
+    literal,
+    loaded,
+    scalar_function,
+    stored,
+    value_type,
+)
 from ...backends.cc.units import header
 from ...backends.device import start_of
 from ...backends.expressions.table import computed, identity
@@ -17,8 +25,26 @@ from ...core.dtype import DType, int64
 from ...graph.ir import Node
 from ...ops.checks import broadcast
 from ...ops.index import TENSOR, analyse
+from ...runtime.nest import scalar_of
 from .linalg import product
 from .registering import Loop, loop, nest, offset, pointers, strides, sum_type
+
+
+@loop("Full", "Eye", "Arange", "Linspace")
+def _created(node: Node) -> Loop:
+    """Numbers of their index, too many to stand in the file."""
+    scalar, out = scalar_of(node), node.outputs[0].abstract
+    element = scalar_function(
+        scalar.expression, "KERNEL_element", (), out.dtype, dict(scalar.constants)
+    )
+    text = f"""\
+{element.text}
+void KERNEL(char *const *at) {{
+{pointers(node, "out")}
+  for (long i = 0; i < {out.size}L; ++i) out[i] = {stored(out.dtype, "KERNEL_element(i)")};
+}}
+"""
+    return Loop(text, element.shared)
 
 
 @loop("OneHot")

@@ -14,6 +14,8 @@ from miniml.backends.cc.units import unit
 COMPILER = units.TOOLS.find()
 X = np.array([np.nan, -np.inf, -7.0, -0.0, 0.0, 1e-9, 0.5, 6.0, 7.0, np.inf] * 100, np.float32)
 PACKED = re.compile(r"\bv?mulp[sd]\b|\bfmul\s+v\d+\.\d[sd]\b")
+# Vectors without SSE4.1 take longer than one element after another where bits are compared.
+SCALAR = "#if defined(__x86_64__) && !defined(__SSE4_1__)\nold\n#endif\n"
 OLD = "#if defined(__GNUC__) && !defined(__clang__) && __GNUC__ < 12\nold\n#endif\n"
 CHAINS = {
     "clip": (
@@ -55,7 +57,7 @@ CHAINS = {
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 @pytest.mark.parametrize("name", CHAINS)
 def test_chains_of_choices_are_vectorised(monkeypatch, tmp_path, name):
-    if name in ("pow", "where") and is_old():
+    if name in ("pow", "where") and is_one(OLD):
         pytest.skip("GCC before version 12 cannot leave out partial redundancies of one function")
     fn, expected = CHAINS[name]
     sources, load = [], units.load
@@ -64,12 +66,14 @@ def test_chains_of_choices_are_vectorised(monkeypatch, tmp_path, name):
         got = ml.jit(fn)(X).asnumpy()
     np.testing.assert_allclose(got, expected(X.astype(np.float64)), rtol=1e-5, atol=1e-6)
     loops = [s for s in sources if "MINIML_APART" in s.text]
-    assert PACKED.search(assembly(loops, tmp_path / "loops.s"))
+    alone = name == "pow" and is_one(SCALAR)
+    assert alone or PACKED.search(assembly(loops, tmp_path / "loops.s"))
 
 
-def is_old():
-    command = [*COMPILER, "-E", "-x", "c", "-"]
-    found = subprocess.run(command, input=OLD.encode(), check=True, capture_output=True)
+def is_one(text):
+    """True where the compiler, for this processor, is one of those that the text is about."""
+    command = [*COMPILER, *units.FLAGS, "-E", "-x", "c", "-"]
+    found = subprocess.run(command, input=text.encode(), check=True, capture_output=True)
     return b"\nold" in found.stdout
 
 

@@ -43,6 +43,27 @@ def test_products_of_integers_wrap_as_numpys(rng, tmp_path, compiler, dtype, x, 
     np.testing.assert_array_equal(out, np.matmul(*sides))
 
 
+@pytest.mark.parametrize(
+    ("fn", "expected"),
+    [
+        (lambda: ops.full((70_000,), 0.1), np.full(70_000, 0.1, np.float32)),
+        (lambda: ops.ones((300, 400), ml.bool_), np.ones((300, 400), bool)),
+        (lambda: ops.full((70_000,), -7, ml.int8), np.full(70_000, -7, np.int8)),
+        (lambda: ops.eye(300, 200, dtype=ml.float64), np.eye(300, 200)),
+        (lambda: ops.arange(5, 200_005, 3, dtype=ml.int32), np.arange(5, 200_005, 3, np.int32)),
+        (lambda: ops.arange(0.0, 9e3, 0.1, dtype=ml.float64), np.arange(90_000) * 0.1),
+        (lambda: ops.linspace(-1.0, 3.0, 70_000), np.linspace(-1, 3, 70_000, dtype=np.float32)),
+        (lambda: ops.full((70_000,), 1.5, ml.bfloat16), np.full(70_000, 1.5, ml.bfloat16)),
+    ],
+    ids="float32 bool int8 eye arange steps linspace bfloat16".split(),
+)
+def test_large_tensors_of_numbers_alone(tmp_path, compiler, fn, expected):
+    """Small ones stand in the file."""
+    outs, known = ran(compiler, lambda x: (fn(), x), tmp_path, np.ones(1, np.float32))
+    np.testing.assert_array_equal(outs[0], expected)
+    np.testing.assert_array_equal(outs[0], known[0])
+
+
 def test_rows_with_a_one(rng, tmp_path, compiler):
     indices = np.array([[0, 3], [-1, 2]], np.int32)
     (out,), _ = ran(compiler, lambda i: ops.one_hot(i, 3), tmp_path, indices)

@@ -1,5 +1,10 @@
 """Networks of the notebooks in C: the numbers of Python's program."""
 
+import re
+import subprocess
+import sys
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -11,6 +16,27 @@ from tests.unit.export.test_export_c import WIDE, Step, compiler, ran, rng, same
 pytestmark = [needs_compiler, pytest.mark.deep]
 __all__ = ["compiler", "rng"]
 LENGTH, PIECES = 16, 50
+ROOT = Path(__file__).resolve().parents[3]
+# How many programs a notebook compiles that are written in C, and those that are refused. 06 takes
+# minutes: its networks are below. 10 needs PyTorch: its network is below, too. 04 counts how often
+# kernels are prepared, and 00 and 02 compile nothing but what opcheck checks.
+COMPILED = {
+    "01": (1, {"Snake", "TransposePerm"}), "03": (2, set()), "05": (5, set()), "07": (1, set()),
+    "08": (5, set()), "09": (5, set()), "11": (6, set()), "12": (2, set()),
+    "13": (1, {"AllReduce"}),
+}  # fmt: skip
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("number", COMPILED)
+def test_what_a_notebook_compiles_is_the_same_in_c(number):
+    """Each program where it is first called: outputs, and what a step leaves in its state."""
+    command = [sys.executable, "-m", "tools.notebooks_in_c", number]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    written, refused = COMPILED[number]
+    assert len(re.findall(r" apart\b", done.stderr)) == written, done.stderr
+    assert {*re.findall(r"refused: export_c has no C for (\w+)", done.stderr)} == refused
 
 
 class Transformer(nn.Cell):
