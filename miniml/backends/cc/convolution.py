@@ -2,8 +2,7 @@
 
 Neighbours are images where the batch fills vectors, else pixels of a plane, or channels in blocks.
 Filters are packed once per call, in the order in which tiles read them. First the kernels and their
-texts; then the tiling of the outputs, the layout of the input and the windows that taps read; at
-the end, conversions between row-major order and other memory formats.
+texts; then the tiling of the outputs, the layout of the input and the windows that taps read.
 """
 
 from __future__ import annotations
@@ -14,12 +13,12 @@ from itertools import groupby, product
 from math import ceil, prod
 from typing import Any, NamedTuple
 
-from ...core.abstract import OTHERS, PLAIN
+from ...core.abstract import PLAIN
 from ..kernel import Formats, KernelNode
 from ..registry import Spec, image_attr, image_formats, kernel
-from ..signature import ArraySpec, KernelAttr, parse
+from ..signature import ArraySpec, parse
 from .native import NativeKernel
-from .scalars import SCALARS, Vectors, register_bytes, vectors
+from .scalars import SCALARS, Vectors, vectors
 from .units import NUMBERS, Source, enumerators, run_by
 
 BATCH_INNERMOST, BLOCKS = "CHWN", "NC16HW"  # memory formats
@@ -27,7 +26,8 @@ BLOCK = 16  # channels
 PARTS = 16  # enough to keep a few threads equally busy
 SPLIT = 4_000_000  # multiplications, about 50 us, from which on a kernel is split over threads
 CACHED = 1 << 16  # elements read again and again: a quarter of a megabyte, or half of one
-MOST_TILES = 32  # of partial sums, on the stack: 2 KB each for vectors of 64 bytes
+ALONG = 12  # tiles that read the same slopes one after the other
+MOST_TILES = 64  # of partial sums, on the stack: 2 KB each for vectors of 64 bytes
 
 
 # --- Kernels --------------------------------------------------------------------------------------
@@ -83,25 +83,30 @@ def filters_of(node: KernelNode) -> ArraySpec:
 
 LINE = 64  # bytes of a cache line
 MOST = 4096  # images, since kernels of pooling keep one number of each on the stack
+WINDOW = 1 << 15  # elements that all images have in a window, with the batch innermost
 WORTH = 128  # products in a sum, from which on conversions take less than blocks of channels save
 
 
 def _quickest(node: KernelNode) -> str:
-    """The batch innermost where a pixel of all images fills whole cache lines; else channels in
-    blocks, where images are in blocks and fill three quarters of those of the result, or where both
-    fill them and are enough to pay for conversions, or the first are so few that only the results
-    are converted."""
-    (images, channels, *_), item = node.inputs[0].shape, node.outputs[0].dtype.itemsize
-    if images <= MOST and images * item % LINE == 0:
+    """The format of the images where it will do, so that a network has one; else that which is
+    quicker: the batch innermost where a pixel of all images fills whole cache lines and a window
+    of them stays near or channels are few, else channels in blocks where they fill these."""
+    images, channels, *_ = node.inputs[0].shape
+    other = (node.inputs[1] if node.name == "Conv2DWeightGrad" else node.outputs[0]).shape[1]
+    taps, given = prod(filters_of(node).shape[2:]), node.inputs[0].format
+    batch = images <= MOST and images * node.outputs[0].dtype.itemsize % LINE == 0
+    wide = max(channels, other)
+    near = wide < 4 * BLOCK or images * wide * taps <= WINDOW
+    if batch and given != BLOCKS and (near or given):
         return BATCH_INNERMOST
-    other = node.inputs[1] if node.name == "Conv2DWeightGrad" else node.outputs[0]
-    if node.inputs[0].format == BLOCKS:
-        worth = 4 * other.shape[1] >= 3 * rounded(other.shape[1])
-    else:
-        enough = by_channel(node) or channels * prod(filters_of(node).shape[2:]) >= WORTH
-        enough = channels < BLOCK or (channels % BLOCK == 0 and enough)
-        worth = other.shape[1] % BLOCK == 0 and enough
-    return BLOCKS if worth and in_blocks(node) else PLAIN
+    if given == BLOCKS:  # three quarters of the blocks of the result are worth it
+        worth = 4 * other >= 3 * rounded(other)
+    else:  # conversions pay, or few channels are read as they are
+        enough = by_channel(node) or channels * taps >= WORTH
+        worth = other % BLOCK == 0 and (channels < BLOCK or (channels % BLOCK == 0 and enough))
+    if worth and in_blocks(node):
+        return BLOCKS
+    return BATCH_INNERMOST if batch else PLAIN
 
 
 # --- Their texts ----------------------------------------------------------------------------------
@@ -279,9 +284,11 @@ def weight_grad(node: KernelNode, v: Vectors) -> Written:
             "X_OUTER": x.image, "X_INNER": x.pitch, "D_OUTER": d.image, "D_INNER": d.pitch,
         }  # fmt: skip
     bands, columns = ceil(outputs / rows), ceil(inner * taps / pairs)
-    most = MOST_TILES if v.size > 16 else MOST_TILES // 2
-    tiles = min(most, max(1, groups * bands * columns // PARTS))
-    reads = rows * (d.offset(1, 0) if batch else d.channel)
+    most = MOST_TILES if v.size > 16 else MOST_TILES // 4
+    most = min(most, max(1, groups * bands * columns // PARTS))
+    sizes = [p.channel * n if batch else p.image for p, n in ((x, inner), (d, outputs))]
+    near, tiles = fewest_reads(bands, columns, most, *sizes)
+    reads = near * rows * (d.offset(1, 0) if batch else d.channel)
     reads += ceil(tiles * pairs / taps) * (x.offset(windows.step[0], 0) if batch else x.channel)
     lanes = x.lanes or d.pitch
     if batch and steps["X_INNER"] == lanes:  # a row is one run of memory
@@ -289,7 +296,8 @@ def weight_grad(node: KernelNode, v: Vectors) -> Written:
     numbers = {
         "SCRATCH": 3, "ROWS": rows, "COUNT": pairs, "OUTPUTS": outputs, "CHANNELS": inner,
         "TAPS": taps, "PAIRS": inner * taps, "GROUPS": groups, "CHANNEL": x.channel,
-        "BLOCKS": bands, "COLUMNS": columns, "TILES": tiles, "CHUNKS": ceil(columns / tiles),
+        "BLOCKS": bands, "NEAR": near, "BANDS": ceil(bands / near), "COLUMNS": columns,
+        "TILES": tiles, "CHUNKS": ceil(columns / tiles),
         "STEP": max(1, CACHED // reads),
         "OUTER": outer, "INNER": inside, "LANES": lanes, "VALID": output[1], **steps,
         "RAGGED": int(not batch and d.pitch > output[1]), "D_CHANNEL": d.channel,
@@ -306,6 +314,17 @@ def weight_grad(node: KernelNode, v: Vectors) -> Written:
     return text, start + d.size, 0
 
 
+def fewest_reads(rows: int, columns: int, most: int, x: int, d: int) -> tuple[int, int]:
+    """Rows and columns of at most `most` tiles, a part, such that all parts of `rows` by `columns`
+    tiles read least: those of a row read all of x, those of a column all of d."""
+
+    def read(part: tuple[int, int]) -> int:
+        return ceil(rows / part[0]) * x + ceil(columns / part[1]) * d
+
+    heights = range(1, max(1, min(rows, most // ALONG)) + 1)
+    return min(((m, min(columns, most // m)) for m in heights), key=read)
+
+
 def weight_grad_in_blocks(node: KernelNode, windows: Windows, v: Vectors) -> Written:
     """The text of Conv2DWeightGrad for channels in blocks."""
     x, d, each = blocks(node.inputs[0], windows), node.inputs[1], in_each(node)
@@ -313,7 +332,7 @@ def weight_grad_in_blocks(node: KernelNode, windows: Windows, v: Vectors) -> Wri
     pairs, vectors, padded = tile_of_blocks(channels * taps, count, v, each)
     rows, columns = vectors * v.width, ceil(channels * taps / pairs)
     groups = padded // rows
-    most = MOST_TILES // (2 if v.size > 16 else 4)
+    most = MOST_TILES // (4 if v.size > 16 else 8)
     tiles = min(most, max(1, groups * columns // PARTS))
     split = prod(d.shape) * channels * taps > SPLIT
     numbers = {
@@ -727,67 +746,3 @@ def _runs(
             indices = [*run]
             moved = tuple((at + indices[0], i) for at, i in found)
             yield start + indices[0] * stride, len(indices), moved
-
-
-# --- Conversions between memory formats, as transpositions ----------------------------------------
-
-
-SPLIT_COPIES = 100_000  # elements, about 50 us, from which on a copy is split over threads
-
-# A part is a matrix of LANES rows where images are row-major, and of LANES columns where they are
-# not: the channels of an image, the images of a channel, or a block of the channels of an image, of
-# which the last may have fewer.
-TEXT = """\
-static void KERNEL_part(void *data, long part) {
-  char *const *at = data;
-  const REAL *x = (const REAL *)at[0];
-  REAL *out = (REAL *)at[1];
-  const long group = part / KERNEL_BLOCKS, block = part % KERNEL_BLOCKS;
-  const long left = KERNEL_COUNT - block * KERNEL_LANES;
-  const long lanes = left < KERNEL_LANES ? left : KERNEL_LANES;
-  const long plain = group * KERNEL_GROUP + block * KERNEL_LANES * KERNEL_STEP;
-  const long other = part * KERNEL_LANES * KERNEL_PIXELS;
-  if (KERNEL_BACK) {
-    REAL_squares(x + other, KERNEL_LANES, out + plain, KERNEL_STEP, KERNEL_PIXELS, lanes);
-  } else {
-    if (lanes < KERNEL_LANES) memset(out + other, 0, KERNEL_LANES * KERNEL_PIXELS * sizeof(REAL));
-    REAL_squares(x + plain, KERNEL_STEP, out + other, KERNEL_LANES, lanes, KERNEL_PIXELS);
-  }
-}
-void KERNEL(char *const *at) {
-  KERNEL_NUMBERS(at)
-  KERNEL_RUN(KERNEL_part, (void *)at, KERNEL_PARTS);
-}
-"""
-
-
-class Convert(NativeKernel):
-    """A conversion from row-major order to another memory format, or back."""
-
-    def prepare(self, node: KernelNode) -> None:
-        super().prepare(node)
-        x, out = node.inputs[0], node.outputs[0]
-        back = out.format is None
-        other, (images, channels, *plane) = (x if back else out), x.shape
-        lanes, pixels = other.stored[-1], prod(plane)
-        batch = other.format == "CHWN"
-        groups, count = (channels, images) if batch else (images, channels)
-        blocks = -(-count // lanes)
-        numbers = {
-            "LANES": lanes, "COUNT": count, "BLOCKS": blocks, "PARTS": groups * blocks,
-            "PIXELS": pixels, "GROUP": pixels * (1 if batch else channels),
-            "STEP": pixels * (channels if batch else 1), "BACK": int(back),
-        }  # fmt: skip
-        v = Vectors("float" if x.dtype.itemsize == 4 else "double", register_bytes(node.masked))
-        text = enumerators(numbers) + run_by(prod(other.stored) > SPLIT_COPIES) + v.written(TEXT)
-        self.source = Source(text, (v.prelude, v.text("planes.c")))
-
-
-def _between(code: str) -> list[KernelAttr]:
-    dtype = {"f": "float32", "d": "float64", "l": "int64"}[code]
-    pairs = [p for f in OTHERS for p in ((None, f), (f, None))]
-    return [KernelAttr().add_input_attr(dtype, x).add_output_attr(dtype, out) for x, out in pairs]
-
-
-for _c in (*SCALARS, "l"):
-    kernel("Convert", "cpu", *_between(_c), provider="cc", total=True)(Convert)

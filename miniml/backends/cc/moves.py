@@ -1,21 +1,25 @@
-"""Data movement in C: copies of blocks, and gather and scatter of rows by index."""
+"""Data movement in C: copies of blocks, gather and scatter of rows by index, and conversions from
+row-major order to other memory formats and back."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from itertools import groupby
+from math import prod
 from operator import attrgetter
 from typing import NamedTuple
 
 import numpy as np
 
+from ...core.abstract import OTHERS
 from ..kernel import KernelNode
 from ..product import Axis, Shape, broadcast_steps, dense_strides, merged, steps_of
 from ..registry import kernel
-from ..signature import ANY, INT, WIDE, ArraySpec
+from ..signature import ANY, INT, WIDE, ArraySpec, KernelAttr
 from .native import NativeKernel
-from .units import NUMBERS, Source
+from .scalars import SCALARS, Vectors, register_bytes
+from .units import NUMBERS, Source, enumerators, run_by
 
 ROW = 4096  # bytes of a row of a Concat that is written at once
 SQUARE = 16  # elements of a line of a piece that is transposed: one or two lines of the cache
@@ -284,6 +288,66 @@ class PutRows(Move):
         yield from loops(rows, arrays, f"out[{{out}} + {named.row}] = x[{{x}}];")
 
 
+# --- Conversions between memory formats, as transpositions ----------------------------------------
+
+
+_SPLIT = 100_000  # elements, about 50 us, from which on a copy is split over threads
+
+# A part is a matrix of LANES rows where images are row-major, and of LANES columns where they are
+# not: the channels of an image, the images of a channel, or a block of the channels of an image, of
+# which the last may have fewer.
+_SQUARES = """\
+static void KERNEL_part(void *data, long part) {
+  char *const *at = data;
+  const REAL *x = (const REAL *)at[0];
+  REAL *out = (REAL *)at[1];
+  const long group = part / KERNEL_BLOCKS, block = part % KERNEL_BLOCKS;
+  const long left = KERNEL_COUNT - block * KERNEL_LANES;
+  const long lanes = left < KERNEL_LANES ? left : KERNEL_LANES;
+  const long plain = group * KERNEL_GROUP + block * KERNEL_LANES * KERNEL_STEP;
+  const long other = part * KERNEL_LANES * KERNEL_PIXELS;
+  if (KERNEL_BACK) {
+    REAL_squares(x + other, KERNEL_LANES, out + plain, KERNEL_STEP, KERNEL_PIXELS, lanes);
+  } else {
+    if (lanes < KERNEL_LANES) memset(out + other, 0, KERNEL_LANES * KERNEL_PIXELS * sizeof(REAL));
+    REAL_squares(x + plain, KERNEL_STEP, out + other, KERNEL_LANES, lanes, KERNEL_PIXELS);
+  }
+}
+void KERNEL(char *const *at) {
+  KERNEL_NUMBERS(at)
+  KERNEL_RUN(KERNEL_part, (void *)at, KERNEL_PARTS);
+}
+"""
+
+
+class Convert(NativeKernel):
+    """A conversion from row-major order to another memory format, or back."""
+
+    def prepare(self, node: KernelNode) -> None:
+        super().prepare(node)
+        x, out = node.inputs[0], node.outputs[0]
+        back = out.format is None
+        other, (images, channels, *plane) = (x if back else out), x.shape
+        lanes, pixels = other.stored[-1], prod(plane)
+        batch = other.format == "CHWN"
+        groups, count = (channels, images) if batch else (images, channels)
+        blocks = -(-count // lanes)
+        numbers = {
+            "LANES": lanes, "COUNT": count, "BLOCKS": blocks, "PARTS": groups * blocks,
+            "PIXELS": pixels, "GROUP": pixels * (1 if batch else channels),
+            "STEP": pixels * (channels if batch else 1), "BACK": int(back),
+        }  # fmt: skip
+        v = Vectors("float" if x.dtype.itemsize == 4 else "double", register_bytes(node.masked))
+        text = enumerators(numbers) + run_by(prod(other.stored) > _SPLIT) + v.written(_SQUARES)
+        self.source = Source(text, (v.prelude, v.text("planes.c")))
+
+
+def _between(code: str) -> list[KernelAttr]:
+    dtype = {"f": "float32", "d": "float64", "l": "int64"}[code]
+    pairs = [p for f in OTHERS for p in ((None, f), (f, None))]
+    return [KernelAttr().add_input_attr(dtype, x).add_output_attr(dtype, out) for x, out in pairs]
+
+
 NAMED = "il"
 kernel("Concat", "cpu", *[f"{c}*->{c}" for c in ANY], provider="cc", total=True)(Concat)
 for _name in ("Pad", "SliceGrad"):
@@ -298,3 +362,5 @@ _codes = [f"{c}{i}{c}->{c}" for c in INT + WIDE for i in NAMED]
 kernel("AddToRows", "cpu", *_codes, provider="cc", total=True)(AddToRows)
 _codes = [f"{c}{c}{i}->{c}" for c in ANY for i in NAMED]
 kernel("PutRows", "cpu", *_codes, provider="cc", total=True)(PutRows)
+for _c in (*SCALARS, "l"):
+    kernel("Convert", "cpu", *_between(_c), provider="cc", total=True)(Convert)

@@ -1,6 +1,7 @@
 /* dw[o, c, t] = sum over lanes and positions (i, j) of dout[o, i, j] * x[c, i, j + offset of t]: tiles
-   of ROWS outputs by COUNT pairs of a channel and a tap, a vector of partial sums each. A part is a
-   few tiles of the same outputs; it takes STEP positions i at a time, which stay in the cache. */
+   of ROWS outputs by COUNT pairs of a channel and a tap, a vector of partial sums each. A part is
+   TILES tiles of each of NEAR bands of outputs; it takes STEP positions i at a time, which stay in
+   the cache. */
 enum { KERNEL_SQUARES = (KERNEL_ROWS * KERNEL_COUNT + REAL_width - 1) / REAL_width };
 
 #pragma STDC FP_CONTRACT ON
@@ -66,39 +67,47 @@ static inline long KERNEL_within(long at, long size, long total) {
   return at < total - size ? at : total - size;
 }
 
+/* The first output of a tile in a band. */
+static inline long KERNEL_output(long group, long band) {
+  return group * KERNEL_OUTPUTS + KERNEL_within(band * KERNEL_ROWS, KERNEL_ROWS, KERNEL_OUTPUTS);
+}
+
 static void KERNEL_part(void *data, long part) {
   char *const *at = data;
   KERNEL_NUMBERS(at)
   const long first = part % KERNEL_CHUNKS * KERNEL_TILES;
   const long last = KERNEL_COLUMNS - first < KERNEL_TILES ? KERNEL_COLUMNS : first + KERNEL_TILES;
-  const long row = part / KERNEL_CHUNKS % KERNEL_BLOCKS * KERNEL_ROWS;
-  const long group = part / KERNEL_CHUNKS / KERNEL_BLOCKS;
-  const long output = KERNEL_within(row, KERNEL_ROWS, KERNEL_OUTPUTS);
-  const long outputs = group * KERNEL_OUTPUTS + output;
-  REAL_vector sums[KERNEL_TILES][KERNEL_SQUARES][REAL_width];
+  const long band = part / KERNEL_CHUNKS % KERNEL_BANDS * KERNEL_NEAR;
+  const long end = KERNEL_BLOCKS - band < KERNEL_NEAR ? KERNEL_BLOCKS : band + KERNEL_NEAR;
+  const long group = part / KERNEL_CHUNKS / KERNEL_BANDS;
+  REAL_vector sums[KERNEL_NEAR][KERNEL_TILES][KERNEL_SQUARES][REAL_width];
   memset(sums, 0, sizeof sums);
   for (long i = 0; i < KERNEL_OUTER; i += KERNEL_STEP)
+    for (long b = band; b < end; ++b)
+      for (long tile = first; tile < last; ++tile) {
+        const long pair = KERNEL_within(tile * KERNEL_COUNT, KERNEL_COUNT, KERNEL_PAIRS);
+        long offset[KERNEL_COUNT];
+        for (long k = 0; k < KERNEL_COUNT; ++k)
+          offset[k] = (pair + k) / KERNEL_TAPS * KERNEL_CHANNEL +
+                      KERNEL_offset[(pair + k) % KERNEL_TAPS];
+        KERNEL_tile(KERNEL_X + group * KERNEL_CHANNELS * KERNEL_CHANNEL, offset,
+                    KERNEL_D + KERNEL_output(group, b) * KERNEL_D_CHANNEL, i,
+                    KERNEL_OUTER - i < KERNEL_STEP ? KERNEL_OUTER : i + KERNEL_STEP,
+                    (REAL *)sums[b - band][tile - first]);
+      }
+  for (long b = band; b < end; ++b)
     for (long tile = first; tile < last; ++tile) {
       const long pair = KERNEL_within(tile * KERNEL_COUNT, KERNEL_COUNT, KERNEL_PAIRS);
-      long offset[KERNEL_COUNT];
-      for (long k = 0; k < KERNEL_COUNT; ++k)
-        offset[k] = (pair + k) / KERNEL_TAPS * KERNEL_CHANNEL +
-                    KERNEL_offset[(pair + k) % KERNEL_TAPS];
-      KERNEL_tile(KERNEL_X + group * KERNEL_CHANNELS * KERNEL_CHANNEL, offset,
-                  KERNEL_D + outputs * KERNEL_D_CHANNEL, i,
-                  KERNEL_OUTER - i < KERNEL_STEP ? KERNEL_OUTER : i + KERNEL_STEP,
-                  (REAL *)sums[tile - first]);
+      const long output = KERNEL_output(group, b);
+      KERNEL_store((REAL *)at[2] + output * KERNEL_PAIRS + pair,
+                   group * KERNEL_OUTPUTS + b * KERNEL_ROWS - output, tile * KERNEL_COUNT - pair,
+                   sums[b - band][tile - first]);
     }
-  for (long tile = first; tile < last; ++tile) {
-    const long pair = KERNEL_within(tile * KERNEL_COUNT, KERNEL_COUNT, KERNEL_PAIRS);
-    KERNEL_store((REAL *)at[2] + outputs * KERNEL_PAIRS + pair, row - output,
-                 tile * KERNEL_COUNT - pair, sums[tile - first]);
-  }
 }
 
 void KERNEL(char *const *at) {
   KERNEL_NUMBERS(at)
   KERNEL_RUN(KERNEL_enter_X, (void *)at, KERNEL_X_ENTRIES);
   KERNEL_RUN(KERNEL_enter_D, (void *)at, KERNEL_D_ENTRIES);
-  KERNEL_RUN(KERNEL_part, (void *)at, KERNEL_GROUPS * KERNEL_BLOCKS * KERNEL_CHUNKS);
+  KERNEL_RUN(KERNEL_part, (void *)at, KERNEL_GROUPS * KERNEL_BANDS * KERNEL_CHUNKS);
 }

@@ -129,6 +129,23 @@ def test_one_image_with_many_channels_lies_in_blocks():
         assert ("Conv2D", "ff->f") in explained(ops.conv2d, draw(1, 20, 9, 9), draw(20, 20, 3, 3))
 
 
+def test_a_network_of_many_wide_images_lies_in_blocks_and_keeps_one_format():
+    """Wide: of 64 channels, of which all images have more in a window than stays near."""
+
+    def fn(x, v, w):
+        return ops.conv2d(ops.conv2d(x, v), w)
+
+    def formats(images, channels):
+        v, w = draw(channels, 3, 3, 3), draw(16, channels, 3, 3)
+        found = explained(fn, draw(images, 3, 9, 9), v, w)
+        return [name.partition(" ")[2] for primitive, name in found if primitive == "Conv2D"]
+
+    with ml.context(providers=("cc",)):
+        assert formats(64, 64) == ["NCHW,NCHW->NC16HW", "NC16HW,NCHW->NC16HW"]
+        for few in (formats(48, 64), formats(128, 48)):
+            assert few == ["CHWN,NCHW->CHWN"] * 2
+
+
 def test_bias_and_activation_are_the_epilogue_of_a_convolution_in_blocks():
     x, w, bias = draw(1, 16, 9, 9), draw(32, 16, 3, 3, seed=1), draw(32, seed=2)
 
