@@ -81,7 +81,6 @@ DEAR = frozenset(
 )
 _KEPT_FROM = 12  # operations from which on a value is kept
 _ROW_BYTES = 1 << 15  # at most, of one kept value on a thread's stack
-_CACHED = 1 << 21  # the same in an output: what the second cache holds, and the third
 
 
 # --- Row programs ---------------------------------------------------------------------------------
@@ -286,7 +285,7 @@ class _Builder:
         if value not in kept and self.keeps and self.cost[value] >= _KEPT_FROM:
             if size <= _ROW_BYTES:
                 kept[value] = None
-            elif self.in_outputs and size <= _CACHED and self.stage[value] == number - 1:
+            elif self.in_outputs and self.stage[value] == number - 1:
                 taken = {a for v, a in kept.items() if self.stage[v] == number - 1}
                 free = [a for a in self._free(value, number) if a not in taken]
                 kept |= dict(zip([value], free))

@@ -696,13 +696,13 @@ class Reducer(NamedTuple):
         return self.combination.format(a=a, b=b)
 
 
-# Choices by one comparison each: of "b > a or b is NaN" GCC makes branches. b is the new element,
-# so that its test for NaN does not wait for the others.
+# One choice by two comparisons, joined by `&`: of `||` GCC makes branches. a stays where it is NaN,
+# and b is taken where that is.
 REDUCERS = {
     "Sum": Reducer("0", "x", "{a} + {b}"),
     "Prod": Reducer("1", "x", "{a} * {b}"),
-    "Max": Reducer("LOWEST", "x", "({b} != {b}) ? {b} : (({b} > {a}) ? {b} : {a})"),
-    "Min": Reducer("HIGHEST", "x", "({b} != {b}) ? {b} : (({b} < {a}) ? {b} : {a})"),
+    "Max": Reducer("LOWEST", "x", "(({a} == {a}) & !({b} <= {a})) ? {b} : {a}"),
+    "Min": Reducer("HIGHEST", "x", "(({a} == {a}) & !({b} >= {a})) ? {b} : {a}"),
     "Any": Reducer("0", "x != 0", "{a} | {b}"),
     "All": Reducer("1", "x != 0", "{a} & {b}"),
 }
