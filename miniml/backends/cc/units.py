@@ -19,7 +19,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from itertools import accumulate
 from pathlib import Path
-from threading import get_ident
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -37,7 +36,8 @@ Function = Callable[[Any], None]
 _loaded: dict[Source, Function] = {}
 _libraries: dict[Path, ctypes.CDLL] = {}
 _services: ctypes.Structure | None = None
-_lock = lock_of_process()
+_lock = lock_of_process()  # of what is loaded
+_building = lock_of_process()  # of compilations, one at a time; a fork takes it before the other
 
 
 def load(sources: Sequence[Source]) -> list[Function]:
@@ -48,10 +48,11 @@ def load(sources: Sequence[Source]) -> list[Function]:
     `cached_only`.
     """
     if any(source not in _loaded for source in sources):
-        if _compiling and _cached_only.get():
-            raise NotCached  # what another thread compiles is not waited for
-        with _lock:
+        if _cached_only.get():  # without waiting for what another thread compiles
             _load(sources)
+        else:
+            with _building:
+                _load(sources)
     return [_loaded[s] for s in sources]
 
 
@@ -60,7 +61,6 @@ class NotCached(Exception):
 
 
 _cached_only: Scoped[bool] = Scoped("miniml_cached_only")
-_compiling: set[int] = set()  # threads; one that an interrupt left behind costs others a thread
 
 
 def cached_only() -> Block[bool]:
@@ -71,18 +71,18 @@ def cached_only() -> Block[bool]:
 def _load(sources: Sequence[Source]) -> None:
     try:
         names = {s: f"{s.name}-{key()}" for s in dict.fromkeys(sources) if s not in _loaded}
-        _find(names)
+        with _lock:
+            _find(names)
         absent = {source: name for source, name in names.items() if source not in _loaded}
         if absent and _cached_only.get():
             raise NotCached
         if absent:
-            _compiling.add(get_ident())
-            _take(_compile(absent))
+            made = _compile(absent)
+            with _lock:
+                _take(made)
     except DeviceError as error:
         give_up(error)
         raise
-    finally:
-        _compiling.discard(get_ident())
 
 
 def _find(names: Mapping[Source, str]) -> None:

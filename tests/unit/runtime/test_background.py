@@ -209,8 +209,9 @@ def test_an_interrupt_leaves_no_lock_with_its_thread_and_compiles_again(monkeypa
             call()
 
     def is_free():
-        assert units._lock.acquire(timeout=10)
-        units._lock.release()
+        for lock in (units._building, units._lock):
+            assert lock.acquire(timeout=10)
+            lock.release()
         return True
 
     def check():
