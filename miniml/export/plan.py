@@ -16,6 +16,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from ..backends.cc.native import NativeKernel
+from ..backends.cc.scalars import register_bytes
 from ..backends.cc.units import Source
 from ..backends.device import start_of
 from ..core.errors import ExportError, point_at
@@ -115,8 +116,8 @@ SCRATCH = Region("room", "scratch", np.empty(0, np.uint8))
 @dataclass(slots=True)
 class Plan:
     """Everything that is printed. constants: those that a step reads. size: bytes of the arena.
-    written: the parameters that a call changes. scratch: where in the arena
-    one kernel after the other has its room, None where none needs any."""
+    written: the parameters that a call changes. scratch: where in the arena one kernel after the
+    other has its room, by vectors of up to `vector` bytes; None where none needs any."""
 
     graph: Graph
     inputs: list[Region]
@@ -127,6 +128,7 @@ class Plan:
     size: int
     written: tuple[Parameter, ...]
     scratch: int | None
+    vector: int
 
 
 # --- Planner --------------------------------------------------------------------------------------
@@ -136,7 +138,8 @@ def plan(program: Program, place: Callable[[Parameter], str], prefix: str) -> Pl
     """The plan of a program on the CPU. place: the text of a parameter's region. prefix: of the
     names of constants. ExportError for a step that has no C, at the user's line."""
     buffers = _assigned(program)
-    common = _Common(prefix, place, rounded(buffers.plan.size))
+    vector = register_bytes(program.target.masked)
+    common = _Common(prefix, place, rounded(buffers.plan.size), vector)
     graph = program.graph
     shared = _array_of_bytes(common.size)
     arena = Region("arena", "a", shared)
@@ -150,8 +153,9 @@ def plan(program: Program, place: Callable[[Parameter], str], prefix: str) -> Pl
     constants = [region for region in common.constants if region in read]
     scratch = common.room(common.scratch) if common.scratch else None
     return Plan(
-        graph, inputs, outputs, common.state, constants, steps, common.size, written, scratch
-    )
+        graph, inputs, outputs, common.state, constants, steps, common.size, written, scratch,
+        vector,
+    )  # fmt: skip
 
 
 def _read(steps: Sequence[Planned]) -> Iterator[Region]:
@@ -180,11 +184,13 @@ def _array_of_bytes(count: int) -> Array:
 
 @dataclass(slots=True)
 class _Common:
-    """State that the program and the bodies of its loops share. size: bytes of the arena so far."""
+    """State that the program and the bodies of its loops share. size: bytes of the arena so far.
+    vector: bytes of the widest vectors."""
 
     prefix: str
     place: Callable[[Parameter], str]
     size: int
+    vector: int
     state: dict[int, tuple[Parameter, Region]] = field(default_factory=dict)
     constants: list[Region] = field(default_factory=list)
     loops: int = 0
@@ -330,8 +336,11 @@ class _Planner:
             given: list[Array] = [o for o in call.operands if isinstance(o, np.ndarray)]
             if not isinstance(call.kernel, Source) or len(given) < len(call.operands):
                 raise _no_c(node)
-            at = (*map(self.address, given), *self.common.work(call.kernel))
-            yield Run(call.kernel, at, node)
+            kernel = call.kernel
+            if self.common.vector > 16 and kernel.wide:
+                kernel = kernel._replace(room=kernel.wide)
+            at = (*map(self.address, given), *self.common.work(kernel))
+            yield Run(kernel, at, node)
 
     def _operands(
         self, node: Node, strides: Sequence[object] = ()

@@ -130,6 +130,7 @@ def source(plan: Plan, about: About, include: str) -> str:
         "#include <stdbool.h>",
         _PRAGMAS,
         DECLARATIONS,
+        "" if plan.scratch is None else _ROOM % plan.vector,
         *shared,
         *(defined(region, name_of(region), "a constant") for region in plan.constants),
         *(_first_values(plan, about) if about.holds else _weights(plan)),
@@ -159,6 +160,12 @@ _PRAGMAS = """\
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
 #pragma GCC diagnostic ignored "-Waggressive-loop-optimizations"
 #endif
+"""
+
+
+_ROOM = """\
+/* Bytes of the widest vectors for which kernels have room in the arena. */
+#define MINIML_ROOM_VECTOR %d
 """
 
 

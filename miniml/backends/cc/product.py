@@ -66,18 +66,28 @@ def product_text(
     lines = _by_lines(computed) and not (blas or packed)
     ending = (PANELS, LINES) if lines else (*body, BLAS * blas, SPLIT)
     text = "\n".join((_defines(constants), epilogue, *(_in(dtype, t) for t in (emit, *ending))))
-    room = 0 if DOTS in body and not lines else _room(computed, dtype, packed, lines)
-    made = Source(text, (*_tiles(dtype), *shared), room=room)
+    room, wide = (
+        0 if DOTS in body and not lines else _room(computed, dtype, packed, lines, vectors)
+        for vectors in (_NARROW, _WIDE)
+    )
+    made = Source(text, (*_tiles(dtype), *shared), room=room, wide=wide)
     return made._replace(text=made.constant) if lines else made  # their arrays are of fixed sizes
 
 
-def _room(p: Product, dtype: DType, packed: bool, lines: bool) -> int:
-    """Bytes of the rooms of a product by vectors of 16 bytes: of sums, of a packed panel of y, and
-    of a copied block of x; of tiles of 18 sums, on aarch64, or 12."""
-    lanes, blocks = 16 // dtype.itemsize, _split(p)[0]
+# Bytes of a vector and the sums of a tile: of SSE2 and aarch64, and of AVX and AVX-512.
+_NARROW, _WIDE = ((16, 12), (16, 18)), ((32, 12), (64, 24))
+
+
+def _room(
+    p: Product, dtype: DType, packed: bool, lines: bool, vectors: Sequence[tuple[int, int]]
+) -> int:
+    """Bytes of the rooms of a product by any of these vectors: of sums, of a packed panel of y, and
+    of a copied block of x."""
+    blocks = _split(p)[0]
     height = p.m // blocks + 13 if blocks > 1 else p.m
     depth, group, most = min(p.k, DEPTH), GROUP if _copies(p) else 1, 0
-    for sums in (12, 18):
+    for size, sums in vectors:
+        lanes = size // dtype.itemsize
         columns = lanes * (8 if p.m == 1 and not packed else sums // 6)
         across = columns if p.n >= columns else -(-p.n // lanes) * lanes
         whole = p.n >= columns or p.n % lanes == 0

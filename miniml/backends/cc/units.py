@@ -226,15 +226,17 @@ class Source(NamedTuple):
     outputs and the workspace, in this order; every other name that it defines is static and begins
     with KERNEL, as in KERNEL_tile. shared: texts that it needs before it, each of which is in a
     unit once. without: features of the processor that the compiler must not use. room: bytes that
-    it has on the stack, or by vectors of 16 bytes at at[KERNEL_ROOM_AT], if that is defined, and
-    KERNEL_ROOM_BYTES. The result does not depend on how many threads run the parts of
-    `miniml.parallel`.
+    it has on the stack, or at at[KERNEL_ROOM_AT], if that is defined, and KERNEL_ROOM_BYTES; by
+    vectors of 16 bytes, unless its text is for others. wide: those by wider vectors, if that makes
+    a difference; MINIML_ROOM_VECTOR says for which ones there is room. The result does not depend
+    on how many threads run the parts of `miniml.parallel`.
     """
 
     text: str
     shared: tuple[str, ...] = ()
     without: tuple[str, ...] = ()
     room: int = 0
+    wide: int = 0
 
     @property
     def name(self) -> str:

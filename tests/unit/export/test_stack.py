@@ -43,12 +43,12 @@ class Attending(nn.Cell):
         return self.head(self.layer(self.look_up(x))).reshape(-1, 30)
 
 
-def deepest(folder, level):
+def deepest(folder, *options):
     """Bytes of the deepest chain of calls in net.c, as gcc finds it."""
     texts = {name: (folder / name).read_text() for name in ("net.c", "net.h")}
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("CC", "gcc")
-        return deepest_in(texts, [level])
+        return deepest_in(texts, options)
 
 
 IMAGE = np.zeros((1, 1, 8, 8), np.float32)
@@ -93,12 +93,30 @@ def test_networks_and_training_steps_have_small_stacks(name, step, level, tmp_pa
     check(name, step, level, tmp_path)
 
 
-def test_large_products_have_their_panels_in_the_arena(tmp_path):
+@pytest.mark.parametrize("target", [None, "native"])
+def test_large_products_have_their_panels_in_the_arena(tmp_path, target):
     """The last layer packs its columns, and a transposed x of a gradient is copied in blocks."""
     net = nn.Sequential(nn.Dense(64, 512), nn.ReLU(), nn.Dense(512, 300))
     step = ml.train_step(net, nn.CrossEntropyLoss(), optim.SGD(net.trainable_params(), 0.1))
-    ml.export_c(step, tmp_path / "net.c", np.zeros((300, 64), np.float32), np.zeros(300, np.int64))
-    assert 0 < deepest(tmp_path, "-Os") <= MOST
+    example = np.zeros((300, 64), np.float32), np.zeros(300, np.int64)
+    ml.export_c(step, tmp_path / "net.c", *example, target=target)
+    assert 0 < deepest(tmp_path, "-Os", *["-march=native"] * (target == "native")) <= MOST
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize(("m", "k", "n"), [(1024, 300, 600), (600, 300, 600), (4, 4096, 512)])
+def test_products_by_wide_vectors_have_their_panels_in_the_arena(rng, tmp_path, dtype, m, k, n):
+    """Of a transposed x, of a plain one, and by lines of y."""
+    x, y = rng.standard_normal((k, m)).astype(dtype), rng.standard_normal((k, n)).astype(dtype)
+    x = x if m == 1024 else np.ascontiguousarray(x.T)
+
+    def fn(x, y):
+        return ops.matmul(x, y, m == 1024)
+
+    taken = used("gcc", "-O2", fn, tmp_path, x, y, target="native")
+    assert taken <= MOST
+    assert taken <= deepest(tmp_path, "-O2", "-march=native") + AROUND
 
 
 # Runs a call of net_run on a stack of its own, full of one byte, and says how much was overwritten.
@@ -126,9 +144,9 @@ long used(void **arguments) {
 AROUND = 1024  # bytes for the start of the other stack, and for functions of the C library
 
 
-def used(compiler, level, fn, folder, *args):
-    """Bytes of stack that a call of the exported function took, and its outputs."""
-    ml.export_c(fn, folder / "net.c", *args)
+def used(compiler, level, fn, folder, *args, target=None):
+    """Bytes of stack that a call of the exported function took; its outputs are Python's."""
+    ml.export_c(fn, folder / "net.c", *args, target=target)
     made = ml.jit(fn)(*args)
     expected = [t.asnumpy() for t in (made if isinstance(made, tuple) else (made,))]
     outs = [np.full_like(e, 7) for e in expected]
@@ -137,7 +155,7 @@ def used(compiler, level, fn, folder, *args):
     names = ", ".join(f"given[{i}]" for i in range(len(given)))
     (folder / "painted.c").write_text(PAINTED.replace("ARGUMENTS", names))
     command = [compiler, level, "-fPIC", "-shared", "painted.c", "-o", "painted.so", "-lm"]
-    subprocess.run(command, cwd=folder, check=True)
+    subprocess.run(command + ["-march=native"] * (target == "native"), cwd=folder, check=True)
     found = ctypes.CDLL(str(folder / "painted.so")).used((ctypes.c_void_p * len(given))(*given))
     for out, e in zip(outs, expected, strict=True):
         np.testing.assert_allclose(out, e, 1e-4, 1e-4)

@@ -1,7 +1,7 @@
 /* How y is cut into panels of columns, and how a panel is packed. */
 /* Memory that a kernel has while it runs: on the stack, or from element `begin` on of what the
-   caller gives as at[KERNEL_ROOM_AT]. Processors with wide vectors have stacks that are large. */
-#if defined(KERNEL_ROOM_AT) && MINIML_VECTOR == 16
+   caller gives as at[KERNEL_ROOM_AT], if that is for vectors as wide as these. */
+#if defined(KERNEL_ROOM_AT) && MINIML_VECTOR <= MINIML_ROOM_VECTOR
 #define KERNEL_ROOM(name, count, begin) \
   _Static_assert(((begin) + (count)) * sizeof(REAL) <= KERNEL_ROOM_BYTES, "a room is too small"); \
   REAL *const name = (REAL *)at[KERNEL_ROOM_AT] + (begin)
