@@ -43,7 +43,11 @@ COMPOSED: dict[str, tuple[Callable[[Any, Any], Any], str]] = {
     "cosine_similarity": (ops.cosine_similarity, "F.cosine_similarity(x, y)"),
     "dropout": (lambda x, y: ops.dropout(x, 0.5), "F.dropout(x, 0.5)"),
     "normal": (lambda x, y: ops.normal((8, 8)), "torch.randn(8, 8)"),
+    "uniform": (lambda x, y: ops.uniform((8, 8)), "torch.rand(8, 8)"),
+    "randint": (lambda x, y: ops.randint((8, 8), 0, 10), "torch.randint(0, 10, (8, 8))"),
+    "permutation": (lambda x, y: ops.permutation(8), "torch.randperm(8)"),
 }
+DRAWS = ("dropout", "normal", "uniform", "randint", "permutation")
 
 
 def compositions() -> list[tuple[str, Ratio]]:
@@ -60,7 +64,7 @@ def compositions() -> list[tuple[str, Ratio]]:
     found = []
     for name, (call, text) in COMPOSED.items():
         theirs_call = eval(f"lambda x, y: {text}", names)
-        if name not in ("dropout", "normal"):
+        if name not in DRAWS:
             np.testing.assert_allclose(call(*ours).asnumpy(), theirs_call(*theirs), rtol=1e-4)
         ratio = compare(lambda: call(*ours), lambda: theirs_call(*theirs), 1.0, 2000)  # noqa: B023
         found.append((f"eager {name}, against PyTorch {torch.__version__}", ratio))
