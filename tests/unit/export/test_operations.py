@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 import miniml as ml
+from miniml.errors import ExportError
 from miniml.testing.calls import calls, dtypes_of
 from tests.frame.native import needs_compiler
 from tests.opinfo import ROWS
@@ -59,3 +60,32 @@ def test_an_operation_in_c(call, tmp_path, compiler):
     for a, b in zip(outs, expected, strict=True):
         bound = LOOPS.get(call.primitive.name, 0)
         np.testing.assert_allclose(a, b, 0, bound * np.abs(b[np.isfinite(b)]).max(initial=0))
+
+
+# Sums at indices and checks of 16 bits, which training steps compute in float32.
+HALVES = {"IndexAdd", "PutAlongAxisAdd", "ScatterAdd", "CheckedProbabilities"}
+
+
+def test_operations_are_written_in_every_dtype_but_for_those_that_docs_name(tmp_path):
+    rng, refused, written = np.random.default_rng(0), set(), 0
+    for row in ROWS:
+        for dtype in dtypes_of(row):
+            found = [c for c in calls(row, dtype, rng) if all(a.size for a in c.arrays)]
+            if (
+                not found
+                or found[0].primitive.dynamic_outputs
+                or dtype in (ml.float32, ml.complex64)
+            ):
+                continue
+            call = max(found, key=lambda call: sum(a.size for a in call.arrays))
+
+            def fn(*arrays, call=call):
+                return call.primitive(*call.args(arrays))
+
+            try:
+                ml.export_c(fn, tmp_path / "net.c", *[a.copy(order="C") for a in call.arrays])
+                written += 1
+            except ExportError:
+                refused.add((call.primitive.name, np.dtype(dtype).name))
+    assert written > 1000
+    assert refused == {(name, dtype) for name in HALVES for dtype in ("float16", "bfloat16")}

@@ -155,6 +155,7 @@ def used(compiler, level, fn, folder, *args, target=None):
     names = ", ".join(f"given[{i}]" for i in range(len(given)))
     (folder / "painted.c").write_text(PAINTED.replace("ARGUMENTS", names))
     command = [compiler, level, "-fPIC", "-shared", "painted.c", "-o", "painted.so", "-lm"]
+    command += ["-Wl,-z,now"]  # the loader would look up functions on this stack
     subprocess.run(command + ["-march=native"] * (target == "native"), cwd=folder, check=True)
     found = ctypes.CDLL(str(folder / "painted.so")).used((ctypes.c_void_p * len(given))(*given))
     for out, e in zip(outs, expected, strict=True):
