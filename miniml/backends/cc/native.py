@@ -562,7 +562,7 @@ def general(source: Source, keys: Sequence[Numbers], slot: int) -> tuple[Source,
     declared = [*_declared(numbers, slot)]
     text = NUMBERED.sub(lambda m: "".join(declared).replace("AT", m[1]), text + found.between[-1])
     values = np.array([*map(_bits, numbers)], np.int64)
-    return source._replace(text=f"#define {KERNEL}_VARIES\n{text}", room=0), values
+    return source._replace(text=f"#define {KERNEL}_VARIES\n{text}", room=0, wide=0), values
 
 
 def _declared(numbers: Sequence[str], slot: int) -> Iterator[str]:
