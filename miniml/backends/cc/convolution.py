@@ -83,26 +83,27 @@ def filters_of(node: KernelNode) -> ArraySpec:
 
 LINE = 64  # bytes of a cache line
 MOST = 4096  # images, since kernels of pooling keep one number of each on the stack
-WINDOW = 1 << 15  # elements that all images have in a window, with the batch innermost
+NEAR = 3600  # numbers of a pixel of all images, with the batch innermost
 WORTH = 128  # products in a sum, from which on conversions take less than blocks of channels save
 
 
 def _quickest(node: KernelNode) -> str:
     """The format of the images where it will do, so that a network has one; else that which is
-    quicker: the batch innermost where a pixel of all images fills whole cache lines and a window
-    of them stays near or channels are few, else channels in blocks where they fill these."""
+    quicker: the batch innermost where a pixel of all images fills whole cache lines and channels
+    are few or a window of all images stays near, else channels in blocks where they fill these."""
     images, channels, *_ = node.inputs[0].shape
     other = (node.inputs[1] if node.name == "Conv2DWeightGrad" else node.outputs[0]).shape[1]
-    taps, given = prod(filters_of(node).shape[2:]), node.inputs[0].format
+    given = node.inputs[0].format
     batch = images <= MOST and images * node.outputs[0].dtype.itemsize % LINE == 0
     wide = max(channels, other)
-    near = wide < 4 * BLOCK or images * wide * taps <= WINDOW
+    near = wide < 4 * BLOCK or images * wide <= NEAR
     if batch and given != BLOCKS and (near or given):
         return BATCH_INNERMOST
     if given == BLOCKS:  # three quarters of the blocks of the result are worth it
         worth = 4 * other >= 3 * rounded(other)
-    else:  # conversions pay, or few channels are read as they are
-        enough = by_channel(node) or channels * taps >= WORTH
+    else:  # conversions pay, or the batch innermost needs them, too; few channels are read as given
+        enough = batch or by_channel(node)
+        enough = enough or channels * prod(filters_of(node).shape[2:]) >= WORTH
         worth = other % BLOCK == 0 and (channels < BLOCK or (channels % BLOCK == 0 and enough))
     if worth and in_blocks(node):
         return BLOCKS
