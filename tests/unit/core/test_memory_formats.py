@@ -136,16 +136,18 @@ def test_a_network_of_many_wide_images_lies_in_blocks_and_keeps_one_format():
     def fn(x, v, w):
         return ops.conv2d(ops.conv2d(x, v), w)
 
-    def formats(images, channels, size=3):
-        v, w = draw(channels, 3, size, size), draw(16, channels, 3, 3)
+    def formats(images, channels, size=3, outputs=16):
+        v, w = draw(channels, 3, size, size), draw(outputs, channels, 3, 3)
         found = explained(fn, draw(images, 3, 9, 9), v, w)
         return [name.partition(" ")[2] for primitive, name in found if primitive == "Conv2D"]
 
     with ml.context(providers=("cc",)):
         for many in (formats(64, 64), formats(64, 64, 1)):
             assert many == ["NCHW,NCHW->NC16HW", "NC16HW,NCHW->NC16HW"]
-        for few in (formats(48, 64), formats(128, 48)):
+        for few in (formats(48, 64), formats(128, 48), formats(128, 16, outputs=64)):
             assert few == ["CHWN,NCHW->CHWN"] * 2
+        alone = explained(ops.conv2d, draw(64, 64, 9, 9), draw(128, 64, 1, 1))
+        assert ("Conv2D", "ff->f NC16HW,NCHW->NC16HW") in alone
 
 
 def test_bias_and_activation_are_the_epilogue_of_a_convolution_in_blocks():
