@@ -29,7 +29,7 @@ from ..backends import registry
 from ..backends.cc import units
 from ..backends.cc.units import Source
 from ..backends.compiled import Entry, Toolchain
-from ..backends.cuda import nvrtc
+from ..backends.cuda import driver
 from ..backends.cuda.sim.unit import CACHE, TOOLS
 from ..backends.cuda.text import raw
 from ..backends.cuda.text.source import unit
@@ -295,10 +295,10 @@ def run_nvrtc(
 ) -> int:
     """Print the resources of the kernels on each architecture, or the compiler's log; returns 1
     if a source does not compile, else 0."""
-    compiler, code = nvrtc.compiler(), 0
+    compiler, code = driver.compiler(), 0
     found = list(_registered(file) if file.endswith(".py") else _text(file, defines))
     for title, text, own in found:
-        options = *nvrtc.folders_of_cccl(), *own, *more
+        options = *driver.folders_of_cccl(), *own, *more
         for architecture in architectures:
             print(f"{title}, sm_{architecture}, NVRTC {compiler.version}")
             try:
@@ -353,7 +353,7 @@ def _typed(entry: KernelEntry) -> Any:
     return SimpleNamespace(inputs=taken, outputs=given)
 
 
-def _report(compiled: nvrtc.Compiled) -> str:
+def _report(compiled: driver.Compiled) -> str:
     """A table of kernels, in bytes except for registers; then the warnings."""
     rows = [_COLUMNS] + [
         (k.kernel, *map(str, (k.registers, k.shared, k.stack, k.stores + k.loads)))
