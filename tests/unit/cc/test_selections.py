@@ -7,7 +7,7 @@ import pytest
 import miniml as ml
 from miniml import Primitive, ops
 from miniml.grad import grad
-from miniml.ops.control import Cond
+from miniml.ops import Cond
 from tests.frame.native import needs_compiler
 from tests.unit.cc.programs import BINARY, UNARY
 from tests.unit.cc.test_native_control import own
