@@ -12,7 +12,7 @@ from datetime import date
 from itertools import product
 from pathlib import Path
 
-from miniml.backends.cuda.nvrtc import ARCHITECTURES, Usage, compiler
+from miniml.backends.cuda.driver import ARCHITECTURES, Usage, compiler
 from miniml.backends.kernel import Expression, KernelEntry
 from miniml.core.errors import CompileError
 from tests.device.gate import compiled, runs_on

@@ -3,7 +3,7 @@
 Kernels are registered and the inputs of primitives declared, in either order, and checked against
 each other as soon as both are there. Further on: edits, as of a notebook cell that is run again,
 which leave the NumPy kernel and the C expression of a primitive in doubt. Last the formats of the
-inputs and outputs of a primitive that are images.
+inputs and outputs of a primitive that are images, and the kernels of NumPy.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from .kernel import (
 from .kernel import Expression as Expression
 from .kernel import OpSpec as OpSpec
 from .signature import FLOAT as FLOAT
-from .signature import HELD, KernelAttr, Signature, same
+from .signature import HELD, WIDE, KernelAttr, Signature, same
 from .signature import LOW as LOW
 from .signature import parse as parse
 
@@ -606,3 +606,24 @@ def image_attr(
     for dtype, at in zip(signature.outputs, gives, strict=True):
         attr.add_output_attr(dtype, at)
     return attr
+
+
+# --- Kernels of NumPy -----------------------------------------------------------------------------
+
+
+def register(
+    name: str, body: Body, *signatures: str, inplace: tuple[int, ...] = (), total: bool = False
+) -> None:
+    """Register a NumPy function, or a Kernel class, as the CPU kernel of primitive `name`."""
+    kernel(name, "cpu", *signatures, inplace=inplace, total=total)(body)
+
+
+def register_floats(name: str, fn: Callable[..., Any], *signatures: str) -> None:
+    """Register `fn` for float32 and float64, and through float32 for float16 and bfloat16.
+
+    signatures: with {} for the float's type code; "{}->{}" where none is given.
+    """
+    for body, codes in ((fn, WIDE), (in_float32(fn), LOW)):
+        register(
+            name, body, *[s.replace("{}", c) for s in signatures or ("{}->{}",) for c in codes]
+        )

@@ -20,10 +20,10 @@ from ..core.tensor import Array, Tensor
 from ..graph.ir import Graph
 from ..graph.saved import load_graph
 from ..runtime.observe import profile
-from .named import imported, near, whole
+from . import imported, near, whole
 
 
-def add(command: ArgumentParser) -> None:
+def add_run(command: ArgumentParser) -> None:
     command.description = (
         "Load a graph that ml.save_graph wrote, run it, and say how long that took. Nothing of "
         "miniml is imported that only training needs."

@@ -22,7 +22,7 @@ from ..distributed.simulation import (
 )
 
 
-def add(command: ArgumentParser) -> None:
+def add_scale(command: ArgumentParser) -> None:
     command.description = (
         "Predict, by a simulation of discrete events, how long a data parallel step takes on 1 to "
         "4,096 ranks of a network, where more ranks stop paying, and what would help. It is as "
@@ -47,10 +47,10 @@ def add(command: ArgumentParser) -> None:
         "--overlap", action="store_true", help="reduce while the backward pass goes on"
     )
     command.add_argument("--picture", metavar="FILE", help="write it as SVG")
-    command.set_defaults(run=run)
+    command.set_defaults(run=run_scale)
 
 
-def run(options: Namespace) -> int:
+def run_scale(options: Namespace) -> int:
     """Print a line for each number of ranks, and the advice; returns the exit code."""
     network = _network(options.network)
     work = _workload(options)

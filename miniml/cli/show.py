@@ -20,21 +20,21 @@ from ..core.errors import MinimlError
 from ..core.facts import stated
 from ..core.primitive import Primitive, primitives
 from ..nn import Cell
-from .named import fold, load, near
+from . import fold, load, near
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def add(command: ArgumentParser) -> None:
+def add_show(command: ArgumentParser) -> None:
     command.add_argument(
         "name",
         help="such as Add, leaky_relu or conv2d; one of your own as module:Snake or "
         "path/to/file.py:Snake",
     )
-    command.set_defaults(run=lambda o: run(o.name))
+    command.set_defaults(run=lambda o: run_show(o.name))
 
 
-def run(name: str) -> int:
+def run_show(name: str) -> int:
     """Print the parts of the primitive of that name, or at `module:name`; returns the exit code.
 
     The name may be the class's or the function's, in any case. MinimlError for an unknown one

@@ -14,12 +14,12 @@ from .augment import random_crop as random_crop
 from .augment import random_erase as random_erase
 from .augment import random_flip as random_flip
 from .loader import DataLoader as DataLoader
+from .loader import Stream as Stream
+from .loader import bucketed as bucketed
+from .loader import class_weights as class_weights
 from .loader import minibatches as minibatches
-from .sampling import Stream as Stream
-from .sampling import bucketed as bucketed
-from .sampling import class_weights as class_weights
-from .sampling import stratified as stratified
-from .sampling import weighted as weighted
+from .loader import stratified as stratified
+from .loader import weighted as weighted
 from .sets import Digits as Digits
 from .sets import Vocabulary as Vocabulary
 from .sets import k_fold as k_fold

@@ -30,9 +30,9 @@ from ..nn.summary import flops
 from ..runtime.jit import Compiled, Jit
 from ..train.step import TrainStep
 from . import state, writer
-from .literals import name_of
 from .plan import plan
 from .quantize import Quantized, Report, quantized
+from .state import name_of
 
 # Features of x86 that widen vectors; without them texts have 16 bytes, as on every other processor.
 _WIDE = ("avx512f", "avx2", "avx", "fma3", "f16c", "sse42", "sse41", "ssse3", "sse3")

@@ -18,9 +18,9 @@ from ..core.abstract import Abstract
 from ..core.dtype import float32, float64
 from ..graph.ir import Node
 from . import state
-from .literals import WIDTH, c_type, defined, name_of, said
 from .plan import Address, Choice, Move, Plan, Planned, Repeat, Run
 from .quantize import Report
+from .state import WIDTH, c_type, defined, name_of, said
 
 # --- Texts ----------------------------------------------------------------------------------------
 

@@ -26,9 +26,9 @@ from .metrics import precision as precision
 from .metrics import r2 as r2
 from .metrics import recall as recall
 from .metrics import top_k as top_k
-from .rates import RateSearch as RateSearch
-from .rates import find_rate as find_rate
 from .run import Model as Model
+from .run import RateSearch as RateSearch
+from .run import find_rate as find_rate
 from .step import locate_nonfinite as locate_nonfinite
 from .step import train_step as train_step
 

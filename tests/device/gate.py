@@ -11,7 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from miniml.backends.cuda.device import Cuda
-from miniml.backends.cuda.nvrtc import Compiled, Usage, compiler
+from miniml.backends.cuda.driver import Compiled, Usage, compiler
 from miniml.backends.kernel import KernelEntry
 
 FOLDER = Path(__file__).parents[2] / ".cache" / "nvrtc"

@@ -13,7 +13,7 @@ import pytest
 import miniml as ml
 from miniml import cli
 from miniml.backends import cuda
-from miniml.backends.cuda import nvrtc
+from miniml.backends.cuda import driver
 from miniml.backends.cuda.text.source import OPTIONS, STATIC_SHARED
 from miniml.backends.kernel import Expression
 from miniml.errors import CompileError, DeviceError
@@ -32,7 +32,7 @@ SOME = 3  # texts of a primitive that are compiled for each architecture but the
 @pytest.fixture(autouse=True)
 def _compiler():
     try:
-        nvrtc.compiler()
+        driver.compiler()
     except DeviceError as error:
         pytest.skip(f"no NVRTC: {error}")
 
@@ -63,7 +63,7 @@ def sample(name, some):
 # The architectures of a primitive follow one another, so a process finds its texts once.
 @pytest.mark.parametrize(
     "architecture",
-    [pytest.param(a, marks=() if a == ALWAYS else pytest.mark.deep) for a in nvrtc.ARCHITECTURES],
+    [pytest.param(a, marks=() if a == ALWAYS else pytest.mark.deep) for a in driver.ARCHITECTURES],
 )
 @pytest.mark.parametrize(
     "name", [pytest.param(n, marks=pytest.mark.deep if i % 2 else ()) for i, n in enumerate(ROWS)]
@@ -157,7 +157,7 @@ def test_kernels_of_users_compile(program):
 @pytest.mark.deep
 def test_the_idioms_of_the_simulator_are_those_of_cuda():
     """The simulator's own headers offer what NVIDIA's do, with those of CCCL."""
-    folders = nvrtc.folders_of_cccl()
+    folders = driver.folders_of_cccl()
     if not folders:
         pytest.skip("neither cupy nor CCCL on this machine")
     text = (ROOT / "tests" / "device" / "sim" / "kernels" / "idioms.cu").read_text("utf-8")
@@ -235,12 +235,12 @@ class TestCommand:
         assert re.findall(r"^NvrtcScaled (\S+), sm_90", out, re.MULTILINE) == ["f->f", "d->d"]
 
     def test_groups_find_their_headers(self, capsys):
-        if not nvrtc.folders_of_cccl():
+        if not driver.folders_of_cccl():
             pytest.skip("neither cupy nor CCCL on this machine")
         assert nvrtc_command(capsys, "meet.cu")[0] == 0
 
     def test_without_them_the_wheel_is_named(self, capsys, monkeypatch):
-        monkeypatch.setattr(nvrtc, "folders_of_cccl", lambda: ())
+        monkeypatch.setattr(driver, "folders_of_cccl", lambda: ())
         code, out, _ = nvrtc_command(capsys, "meet.cu")
         assert code == 1
         assert "pip install 'nvidia-cuda-cccl==" in out
@@ -337,7 +337,7 @@ def test_the_options_are_those_of_cupy(monkeypatch):
     options = cupy._core.core.assemble_cupy_compiler_options(OPTIONS)
     with pytest.raises(InterruptedError):
         inside._compile_module_with_cache(HEAD + "f() {}", options, arch=str(ALWAYS))
-    ours = nvrtc.compiler().options(ALWAYS)
+    ours = driver.compiler().options(ALWAYS)
     assert [o for o in given if not o.startswith("-I")] == [o for o in ours if o[:2] != "-I"]
     folders = [{Path(o[2:]).resolve() for o in all_ if o[:2] == "-I"} for all_ in (ours, given)]
     assert folders[0] <= folders[1]
@@ -346,17 +346,17 @@ def test_the_options_are_those_of_cupy(monkeypatch):
 def test_results_are_kept_by_content(monkeypatch):
     text = f"{HEAD}kept(float* x) {{ x[0] = 1; }}"
     first = compiled(text, ALWAYS)
-    monkeypatch.setattr(nvrtc.Nvrtc, "compile", lambda *args: pytest.fail("compiled twice"))
+    monkeypatch.setattr(driver.Nvrtc, "compile", lambda *args: pytest.fail("compiled twice"))
     assert compiled(text, ALWAYS) == first
     with pytest.raises(pytest.fail.Exception):
         compiled(text, ALWAYS, "-DOTHER")
 
 
 def test_the_architectures_are_what_the_compiler_knows():
-    assert set(nvrtc.ARCHITECTURES) <= set(nvrtc.compiler().architectures)
+    assert set(driver.ARCHITECTURES) <= set(driver.compiler().architectures)
 
 
 def test_what_to_install_where_there_is_no_compiler(monkeypatch):
-    monkeypatch.setattr(nvrtc.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(driver.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(DeviceError, match=r"pip install 'miniml\[sim\]'"):
-        nvrtc.compiler.__wrapped__()
+        driver.compiler.__wrapped__()

@@ -14,7 +14,7 @@ import safetensors.numpy
 
 from miniml import cli
 from miniml.backends import compiled as kept
-from miniml.cli import bench, cache, demo, doctor, show
+from miniml.cli import demo, doctor, show
 from miniml.errors import MinimlError
 from tests.frame.compilers import put
 
@@ -211,7 +211,7 @@ def test_cache_lists_what_is_kept_and_removes_it(capsys, monkeypatch, tmp_path):
     monkeypatch.setenv("MINIML_CACHE", str(tmp_path))
     assert "nothing is kept in" in printed(capsys, "cache")
     for name in ("unit-1.so", "unit-2.so"):
-        cache.CACHES[0].make(name, lambda scratch: bytes(1 << 20))
+        doctor.CACHES[0].make(name, lambda scratch: bytes(1 << 20))
     os.utime(tmp_path / "cc" / "unit-2.so", (time.time() - 7300, time.time()))
     shown = f"{tmp_path}/cc  unit  2 files, 2.0 MB, last used 0 min to 2 h ago\n"
     assert shown in printed(capsys, "cache")
@@ -372,6 +372,6 @@ def test_a_reader_who_stops_early_sees_no_traceback():
 
 
 def test_bench_outside_a_checkout_is_one_sentence(folder, monkeypatch, capsys):
-    monkeypatch.setattr(bench.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(doctor.importlib.util, "find_spec", lambda name: None)
     assert cli.main(["bench"]) == 2
     assert "run this, or `make bench`, in the top folder" in capsys.readouterr().err

@@ -17,7 +17,7 @@ FLOORS = {
         set(),
     ),
     "miniml/grad/rules": (set(), {"create", "elementwise"}),
-    "miniml/backends/cpu": ({"formats", "registering"}, {"fourier"}),
+    "miniml/backends/cpu": ({"formats"}, {"fourier"}),
     "miniml/backends/cuda/kernels": (set(), {"control", "elementwise", "fourier"}),
     "miniml/onnx/mapping": ({"quantized"}, {"collective", "decomposition", "fourier"}),
     "tests/opinfo": ({"draws"}, set()),

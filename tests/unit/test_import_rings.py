@@ -22,7 +22,6 @@ BY_ANY_NAME = {
     "miniml.interop.foreign",
     "miniml",
     "miniml.cli",
-    "miniml.cli.named",
     "miniml.core",
     "miniml.testing.pytest_plugin",
 }

@@ -2,9 +2,9 @@
 
 from . import attention as attention
 from . import convolution as convolution
-from . import decomposition as decomposition
 from . import moves as moves
 from . import order as order
 from . import pool as pool
+from . import product as product
 from . import quads as quads
 from . import random as random

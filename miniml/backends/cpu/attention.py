@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..kernel import Array
+from ..registry import in_float32, register
 from ..signature import ATTENTION, ATTENTION_GRAD, ATTENTION_MASK_GRAD, LOW, WIDE, with_sums
 from . import linalg, random
-from .registering import in_float32, register
 
 Outs = tuple[Array, ...]
 Index = tuple[Any, ...]  # ints, then three slices

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from ..kernel import Array
+from ..registry import register
 from ..signature import ANY, FLOAT, HELD, INT
-from .registering import register
 
 
 def full(*, shape: tuple[int, ...], value: Any, dtype: Any, out: Array) -> None:

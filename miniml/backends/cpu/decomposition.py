@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from ..kernel import Array
+from ..registry import register
 from ..signature import WIDE
 from . import linalg
-from .registering import register
 
 Pair = tuple[Array, Array]
 NoResult = np.linalg.LinAlgError

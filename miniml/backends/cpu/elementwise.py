@@ -16,8 +16,8 @@ import numpy as np
 from ...core.dtype import float32, float64, from_type_code
 from ...core.errors import DTypeError
 from ..kernel import Array, Kernel, KernelNode
+from ..registry import in_float32, register, register_floats
 from ..signature import ANY, COMPLEX, FLOAT, HELD, INT, LOW, NUMBER, WIDE, same
-from .registering import in_float32, register, register_floats
 
 register("Sign", in_float32(np.sign), *same(1, "E"), inplace=(0,))  # ml_dtypes' keeps -0
 

@@ -29,9 +29,9 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from ..kernel import Array, skips
+from ..registry import register, register_floats
 from ..signature import FLOAT
 from . import linalg
-from .registering import register, register_floats
 
 Pair = tuple[int, int]
 Padding = tuple[Pair, Pair]

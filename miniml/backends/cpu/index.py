@@ -11,8 +11,8 @@ import numpy as np
 from ...core.errors import OutOfRangeError
 from ..expressions.table import identity
 from ..kernel import Array
+from ..registry import in_float32, register
 from ..signature import ANY, COMPLEX, HELD, INT, LOW, WIDE
-from .registering import in_float32, register
 
 # From this many elements on, a product with a sparse matrix beats add.at and repays its import.
 _SPARSE = 16384

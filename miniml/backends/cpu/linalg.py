@@ -17,8 +17,8 @@ import numpy as np
 from ...core.dtype import float32
 from ..kernel import Array, Arrays, Kernel, KernelNode
 from ..product import openblas, spelt_out
+from ..registry import in_float32, register
 from ..signature import COMPLEX, INT, LOW, WIDE, ArraySpec, same
-from .registering import in_float32, register
 
 Shape = tuple[int, ...]
 Extents = dict[str, int]

@@ -10,10 +10,9 @@ import numpy as np
 from ...core.dtype import DType, int64, uint8, uint16, uint32, uint64
 from ...core.errors import OutOfRangeError, ValueRefusedError
 from ..kernel import Array, skips
-from ..registry import kernel
+from ..registry import kernel, register_floats
 from ..signature import FLOAT, INT, same
 from . import linalg
-from .registering import register_floats
 
 Outs = tuple[Array, ...]
 

@@ -69,8 +69,8 @@ import numpy.typing as npt
 
 from ..distributions import STIRLING, truncation
 from ..kernel import Array, Kernel, KernelNode
+from ..registry import register
 from ..signature import ANY, FLOAT
-from .registering import register
 
 Words = npt.NDArray[np.uint32]
 State = npt.NDArray[np.uint64]

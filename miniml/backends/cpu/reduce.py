@@ -14,9 +14,9 @@ import numpy as np
 
 from ...core.dtype import DType, bfloat16, float32, float64
 from ..kernel import Array, Kernel, KernelNode, skips
+from ..registry import in_float32, register, register_floats
 from ..signature import ANY, BF16, COMPLEX, INT, LOW, WHOLE, WIDE, same
 from . import linalg
-from .registering import in_float32, register, register_floats
 
 Axes = int | tuple[int, ...] | None
 Shape = tuple[int, ...]

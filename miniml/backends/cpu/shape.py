@@ -14,9 +14,8 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from ..kernel import Array, Kernel, KernelNode
-from ..registry import view_kernel
+from ..registry import register, view_kernel
 from ..signature import HELD, same
-from .registering import register
 
 
 class BroadcastTo(Kernel):

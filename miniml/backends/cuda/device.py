@@ -27,7 +27,7 @@ from .driver import Driver, Simulator, gpu
 from .move import move
 from .sim.memory import Fault, current, error, recorded, refuse_recording
 from .text import loops
-from .text.elementwise import Elementwise
+from .text.loops import Elementwise
 from .text.raw import FunctionKernel, Raw
 from .text.source import Compiler, unit
 

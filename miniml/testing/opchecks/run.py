@@ -43,7 +43,15 @@ from ..calls import (
 )
 from ..layouts import WORDS, known, simpler, usual
 from ..report import OpCheckError, OpFinding, OpReport, Severity, in_order
-from .devices import devices, notes_on_devices, on_devices
+from .devices import (
+    across_ranks,
+    calls_of_ranks,
+    devices,
+    is_collective,
+    notes_on_devices,
+    of_several,
+    on_devices,
+)
 from .draws import ENOUGH, drawn, guesses_of, signatures, why_none
 from .gradients import (
     bprop,
@@ -64,7 +72,6 @@ from .kernels import follow, kernels, memory, remembered, sizes, state
 from .numbers import isolated_values, overflow, own_numbers, precision, special
 from .operator_calls import is_operator
 from .operators import check_operator
-from .ranks import across_ranks, calls_of_ranks, is_collective, of_several
 from .relations import check_in_c, compile_all, related, stated
 from .reproduce import an_opinfo, program
 from .rules import (

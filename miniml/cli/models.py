@@ -1,16 +1,25 @@
-"""`export MODEL`: writes a model in ONNX, a saved graph, or a network, as one C file that needs
-nothing."""
+"""Commands about models: their layers, their operators in ONNX, and their program in C.
+
+`summary`: prints a network as a tree, its parameters, and its layers as a table. `onnx coverage
+MODEL`: lists the operators of a model, and those that are missing; `onnx save GRAPH MODEL`: writes
+a saved graph as a model. `export MODEL`: writes a model in ONNX, a saved graph, or a network, as
+one C file that needs nothing.
+"""
 
 from __future__ import annotations
 
 import platform
+import re
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from .. import onnx
+from ..backends.signature import ArraySpec
+from ..core.dtype import as_dtype, float32
 from ..core.errors import MinimlError
 from ..core.tensor import Array
 from ..export.exporter import exported
@@ -21,11 +30,130 @@ from ..nn import Cell, CrossEntropyLoss
 from ..optim import SGD
 from ..train.checkpoint import load_checkpoint, names_below
 from ..train.step import train_step
-from .named import imported, whole
-from .summary import network, spec
+from . import demo, imported, load, whole
+
+Row = tuple[str, str, str, str]
 
 
-def add(command: ArgumentParser) -> None:
+def add_summary(command: ArgumentParser) -> None:
+    command.add_argument(
+        "net",
+        nargs="?",
+        help="a network, or what makes one without arguments, as module:net or "
+        "path/to/file.py:net (default: the demo's)",
+    )
+    command.add_argument(
+        "--input",
+        action="append",
+        default=[],
+        metavar="TYPE",
+        help="the type of an input, such as 32,784 or int64[32, 10]: shows what each layer gives; "
+        "once for each input",
+    )
+    command.set_defaults(run=lambda o: run_summary(o.net, o.input))
+
+
+def run_summary(address: str | None, inputs: Sequence[str]) -> int:
+    """Print the network at `module:net`, the demo's for None, and its layers, for inputs given as
+    types such as "float32[32, 784]" with what each gives; returns the exit code."""
+    net = demo.network() if address is None else network(address)
+    print(net, parameters(net), net.summary(*map(spec, inputs)), sep="\n\n")
+    return 0
+
+
+def network(address: str) -> Cell:
+    """The Cell at `module:name`, or the one that a class or a function there makes."""
+    found = load(address)
+    net = found if isinstance(found, Cell) or not callable(found) else _made(address, found)
+    if not isinstance(net, Cell):
+        raise MinimlError(
+            f"{address} is {net!r} of type {type(net).__name__}; give a Cell, or what makes "
+            "one without arguments"
+        )
+    return net
+
+
+def _made(address: str, make: Any) -> object:
+    try:
+        return make()
+    except Exception as error:
+        raise MinimlError(
+            f"{address}() raised {type(error).__name__}: {error}; give a network, or what makes "
+            "one without arguments"
+        ) from error
+
+
+def spec(text: str) -> ArraySpec:
+    """The type written as "float32[32, 784]", "32,784" or "32x784"."""
+    found = re.fullmatch(r"(?:(\w+)\[(.*)\])?|(.*)", text)
+    sizes = re.split(r"[,x]", found[2] or found[3] or "") if found else []
+    if found is None or not all(size.strip().isdigit() for size in sizes):
+        raise MinimlError(f"{text!r} is not a type; write float32[32, 784], int64[32] or 32,784")
+    return ArraySpec(tuple(map(int, sizes)), as_dtype(found[1] or float32))
+
+
+def parameters(net: Cell) -> str:
+    """One line for each parameter: name, shape, dtype, numbers; and their sum."""
+    found = net.parameters_dict()
+    rows = [
+        (n if p.requires_grad else f"{n} (not trained)", str(p.shape), p.dtype.name, f"{p.size:,}")
+        for n, p in found.items()
+    ]
+    total = ("together", "", "", f"{sum(p.size for p in found.values()):,}")
+    return _table([("parameter", "shape", "dtype", "numbers"), *rows, total])
+
+
+def _table(rows: Sequence[Row]) -> str:
+    """Columns, the last right-aligned, with a rule below the head and above the last row."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = ["  ".join((*map(str.ljust, row[:3], widths), row[3].rjust(widths[3]))) for row in rows]
+    rule = "-" * len(lines[0])
+    return "\n".join((lines[0], rule, *lines[1:-1], rule, lines[-1]))
+
+
+# --- `onnx coverage` and `onnx save` --------------------------------------------------------------
+
+
+def add_onnx(command: ArgumentParser) -> None:
+    actions = command.add_subparsers(required=True, metavar="ACTION")
+    listed = actions.add_parser(
+        "coverage",
+        help="the operators of a model, and which of them no row reads",
+        description="The operators of a model, their versions, how many nodes use them, and which "
+        "of them no row reads. Exit code 1 if there are such, 2 if the file cannot be read.",
+    )
+    listed.add_argument("model", help="path/to/model.onnx")
+    listed.set_defaults(run=lambda options: run_onnx(options.model))
+    written = actions.add_parser(
+        "save",
+        help="a saved graph as a model in ONNX",
+        description="Write a graph that ml.save_graph wrote as a model in ONNX. Exit code 2 if it "
+        "cannot be written.",
+    )
+    written.add_argument("graph", help="path/to/graph.json")
+    written.add_argument("model", help="path/to/model.onnx")
+    written.add_argument("--opset", type=int, default=21, help="of the default domain, 21")
+    written.set_defaults(run=lambda options: save_onnx(options.graph, options.model, options.opset))
+
+
+def run_onnx(model: str) -> int:
+    """Print the list; returns 1 if an operator is missing, else 0."""
+    found = onnx.coverage(Path(model))
+    print(found)
+    return 1 if found.missing else 0
+
+
+def save_onnx(graph: str, model: str, opset: int) -> int:
+    """Write a saved graph as a model; returns 0."""
+    onnx.save(load_graph(graph), model, opset=opset)
+    print(f"{model}: written in ONNX, opset {opset}")
+    return 0
+
+
+# --- `export` -------------------------------------------------------------------------------------
+
+
+def add_export(command: ArgumentParser) -> None:
     command.description = (
         "Write a model in ONNX, a graph that ml.save_graph wrote, or the parameters of a network, "
         "as one C file and its header, which need a C compiler and libm alone. Exit code 2 if it "
@@ -74,7 +202,7 @@ def add(command: ArgumentParser) -> None:
         "--import", action="append", default=[], metavar="MODULE", dest="modules",
         help="a module or file.py that registers primitives and kernels of your own; first",
     )  # fmt: skip
-    command.set_defaults(run=run)
+    command.set_defaults(run=run_export)
 
 
 def _add_page(command: ArgumentParser) -> None:
@@ -101,7 +229,7 @@ def _dimension(text: str) -> tuple[str, int]:
     return name, whole("size of an axis", 1, extent)
 
 
-def run(options: Namespace) -> int:
+def run_export(options: Namespace) -> int:
     """Write the files and print their sizes; returns 0."""
     for module in options.modules:
         imported(module)
