@@ -360,9 +360,10 @@ def matrix_norm(a: Any, ord: str | float = "fro", keepdims: bool = False) -> Ten
     """
     matrices("matrix_norm", shape_of(a))
     keepdims = flag("matrix_norm", "keepdims", keepdims)
-    if isinstance(ord, str) and ord == "fro":
+    words = isinstance(ord, (str, int, float, np.number)) and not isinstance(ord, bool)
+    if words and ord == "fro":
         return norm(a, 2, (-2, -1), keepdims)
-    if not isinstance(ord, (str, float, int)) or ord not in ("nuc", 1, -1, 2, -2, inf, -inf) or isinstance(ord, bool):
+    if not words or ord not in ("nuc", 1, -1, 2, -2, inf, -inf):
         raise ValueRefusedError(
             f"matrix_norm got ord={ord!r}; expected one of 'fro', 'nuc', 1, -1, 2, -2, inf, -inf"
         )
@@ -388,8 +389,7 @@ def cond_number(a: Any, ord: str | float = 2) -> Tensor:
     >>> cond_number([[2.0, 0.0], [0.0, 0.5]]).item()
     4.0
     """
-    ratio = isinstance(ord, (int, float)) and ord in (2, -2)
-    if ratio and matrices("cond_number", shape_of(a)):
+    if not isinstance(ord, np.ndarray) and ord in (2, -2) and matrices("cond_number", shape_of(a)):
         values = svd(a)[1]
         ends = reduce.max(values, -1), reduce.min(values, -1)
         found = div(*(ends if ord == 2 else ends[::-1]))

@@ -379,7 +379,6 @@ _LIMIT = 4096
 _known: dict[object, tuple[Callable[[Any], Tensor], ...]] = {}  # by static index and shape
 
 
-
 class _Slice:
     """The type of `_SLICE`, which begins the three numbers of a slice; no index is one."""
 

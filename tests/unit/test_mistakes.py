@@ -18,6 +18,7 @@ from miniml.errors import (
     MinimlError,
     ShapeError,
     TracedValueError,
+    ValueRefusedError,
 )
 from miniml.grad import bprop_getters, grad, jvp, vjp
 
@@ -51,7 +52,7 @@ def sgd(net):
         (lambda: ops.einsum("ij,jk->ik", X), ShapeError, "got 1 operands; give one for each"),
         (lambda: nn.ParameterList(2.5), AttributeRefusedError, "got float; expected a list of P"),
         (lambda: nn.TransformerEncoder(4), AttributeRefusedError, "got int; .*EncoderLayer"),
-        (lambda: nn.Conv1d(1, 2, 3, padding=np.ones(2)), AttributeRefusedError, "padding"),
+        (lambda: nn.Conv1d(1, 2, 3, padding=np.ones(2)), ValueRefusedError, "padding=array"),
         (lambda: nn.Sequential([nn.ReLU()]), AttributeRefusedError, r"one by one, as \*cells"),
         (lambda: nn.Sequential(nn.ReLU), AttributeRefusedError, r"make one: ReLU\(\.\.\.\)"),
         (lambda: nn.Sequential(ops.relu), AttributeRefusedError, r"use a layer, such as nn.ReLU"),
