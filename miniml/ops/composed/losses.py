@@ -548,7 +548,7 @@ def nll_loss(
     return _total(target, _weighted(target, losses), reduction)
 
 
-def _classes_second(name: str, scores: Any, labels: Any, axis: int) -> tuple[Any, Any]:
+def _classes_second(name: str, scores: Any, labels: Any, axis: Any) -> tuple[Any, Any]:
     """The scores, and labels of their shape, with the classes moved from that axis to axis 1."""
     if isinstance(axis, int) and axis == 1:
         return scores, labels
