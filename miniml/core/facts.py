@@ -7,8 +7,9 @@ with the kernels what they claim of numbers.
 In order: the facts; the row of a primitive, which is the kernels that its class says itself:
 `expression` is the C of one element, `numpy` a ufunc by name, `compute` a method that fills `out`,
 and `dtypes` what they are for; `row_of` makes plain data of them for the registry; what a class
-leaves out: `complete` gives an elementwise class its inputs and shape, `fill_in` any class the
-shape and dtype of the input that its outputs are like.
+leaves out, or spells in another way: `check_spelling` refuses the second, `complete` gives an
+elementwise class its inputs and shape, `fill_in` any class the shape and dtype of the input that
+its outputs are like.
 """
 
 from __future__ import annotations
@@ -288,6 +289,40 @@ def _bound(cls: type[Any], method: str) -> Any:
 
 
 # --- What a class leaves out ----------------------------------------------------------------------
+
+_METHODS = ("infer_shape", "infer_dtype", "infer_value", "bprop", "compute", "flops")
+# What other systems call these, or what is registered from outside here.
+_ELSEWHERE = {
+    "forward": "compute(self, *arrays, out) is its kernel",
+    "backward": "bprop(self, *inputs, out, dout) is its gradient",
+    "vjp": "bprop(self, *inputs, out, dout) is its gradient",
+    "jvp": "a rule of forward mode is registered: @miniml.grad.jvp_rules.register({})",
+    "vmap": "a rule of vmap is registered: @miniml.grad.batch_rules.register({})",
+}
+
+
+def check_spelling(cls: type[Any]) -> None:
+    """DeclarationError for what the body of a class defines under a public name that nothing reads,
+    and which is nearly one that is read, or another system's name for it."""
+    base = cls.__base__
+    values = [n for n in dir(base) if n[0] != "_" and not callable(getattr(base, n))]
+    for name, given in vars(cls).items():
+        if name.startswith("_") or hasattr(base, name) or name in _METHODS:
+            continue
+        known = {_folded(n): n for n in (_METHODS if callable(given) else values)}
+        near = get_close_matches(_folded(name), known, 1, 0.8)
+        meant = _ELSEWHERE.get(name, "").format(cls.__name__) if callable(given) else ""
+        if near and abs(len(near[0]) - len(_folded(name))) <= 1:
+            meant = f"did you mean {known[near[0]]}?"
+        if meant:
+            raise DeclarationError(
+                f"{cls.__name__} defines {name}, which miniml does not read; {meant} (a helper of "
+                f"your own: _{name})"
+            )
+
+
+def _folded(name: str) -> str:
+    return name.replace("_", "").lower()
 
 
 def complete(cls: type[Any]) -> None:

@@ -43,7 +43,7 @@ from .errors import (
     point_at,
     user_location,
 )
-from .facts import Facts, check_facts, complete, fill_in, row_of
+from .facts import Facts, check_facts, check_spelling, complete, fill_in, row_of
 from .options import brief
 from .trace import current_trace
 
@@ -163,6 +163,7 @@ class Primitive(Facts):
         cls.defined_at = f"{frame.f_code.co_filename}:{frame.f_lineno}"
         if "name" not in cls.__dict__:
             cls.name = cls.__name__
+        check_spelling(cls)
         complete(cls)
         inputs = input_parameters(cls)
         several = any(p.kind is p.VAR_POSITIONAL for p in inputs)

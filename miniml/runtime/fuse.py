@@ -1,22 +1,127 @@
-"""Fusion pass: nodes that share a loop nest become one Fused node, where C kernels come first.
+"""Fusion passes: nodes that share a loop nest become one Fused node, where C kernels come first.
 
-The graph of groups, its nodes sorted topologically; then Grouping: which nodes share a group.
+Selections: cheap branches are both computed, so that they share loops with what is around them.
+Fusion: the graph of groups, its nodes sorted topologically; then Grouping: which nodes share a
+group.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from heapq import heappop, heappush
 from itertools import pairwise
+from math import inf
+
+import numpy as np
 
 from ..backends.selection import Target
-from ..core.errors import GraphError
+from ..core.errors import GraphError, KernelNotFoundError
+from ..core.settings import current
 from ..graph.ir import Graph, Node, Var, only_for_state
-from ..ops.control import Fused
-from .codegen import anchor_of, anchors, tail
-from .launch import native, select
-from .nest import Apart, Nest, body_of, in_parts, kind_of, literal, loop_shape, read_by
+from ..graph.passes.loops import loops
+from ..graph.passes.rewrite import Rewriter, everywhere, share
+from ..ops.control import Cond, Fused
+from ..ops.logic import Select
+from .codegen import DEAR, anchor_of, anchors, tail
+from .launch import in_c, native, select
+from .nest import (
+    Apart,
+    Member,
+    Nest,
+    body_of,
+    in_parts,
+    kind_of,
+    literal,
+    loop_shape,
+    read_by,
+    scalar_of,
+)
+
+
+def selections(graph: Graph, target: Target) -> Graph:
+    """The graph with both branches computed, and their outputs selected, in place of a Cond whose
+    branches have no effect, cannot fail and take less time than a branch; where C for the CPU comes
+    first. Loops lose what their steps no longer do under a condition."""
+    settings = current()
+    if not in_c(target) or settings.check_nan:  # a branch that is not taken may have a NaN
+        return graph
+    made = everywhere(partial(_selecting, target=target), graph)
+    return made if made is graph or "loops" in settings.disabled_passes else loops(made)
+
+
+def _selecting(graph: Graph, target: Target) -> Graph:
+    """`selections` of the nodes of one graph."""
+    if not any(isinstance(n.primitive, Cond) for n in graph.nodes):
+        return graph
+    rewriter = Rewriter(graph)
+    for node in graph.nodes:
+        if not (isinstance(node.primitive, Cond) and _selected(rewriter, node, target)):
+            rewriter.keep(node)
+    return share(rewriter.finish())
+
+
+# A branch in C takes some 20 ns longer than its operations, and no loop goes over it and over its
+# neighbours. Meanwhile about `_MOST` vectors pass through an operation, or one number in `_DEAR` of
+# them through an expensive function. From 1.5 times that work on, scans whose steps take either
+# branch equally often are no faster; one that is hardly ever taken costs its whole time.
+_LANES, _DEAR, _MOST = 16, 20, 200
+
+
+def _selected(rewriter: Rewriter, node: Node, target: Target) -> bool:
+    """Append the nodes of both branches and the selection of their outputs in place of a Cond;
+    False where only one is to be computed."""
+    cond = node.primitive
+    assert isinstance(cond, Cond)
+    yes, no = cond.on_true, cond.on_false
+    work = sum(_work(n, target) for n in (*yes.nodes, *no.nodes))
+    if yes.state or no.state or work + sum(map(_vectors, node.outputs)) > _MOST:
+        return False
+    pred, *operands = rewriter.inputs(node)
+    given = [operands[i] for i in cond.true_takes], [operands[i] for i in cond.false_takes]
+    ends = zip(_append(rewriter, yes, given[0]), _append(rewriter, no, given[1]), strict=True)
+    for out, (one, other) in zip(node.outputs, ends, strict=True):
+        if one is other:
+            rewriter.replace((out,), (one,))
+        else:
+            rewriter.keep(Node(Select(), (pred, one, other), (out,), (), node.where))
+    return True
+
+
+def _work(node: Node, target: Target) -> float:
+    """Operations of a node on vectors; endless for one that may fail, or is no loop over
+    elements."""
+    kind = kind_of(node)
+    if node.effect == "pure" and (kind in ("view", "window", "created") or _is_view(node, target)):
+        return 0
+    if node.effect != "pure" or kind != "elements" or not _in_loops(node, kind, target):
+        return inf
+    dear = scalar_of(node).expression.words & DEAR
+    return _DEAR * node.outputs[0].abstract.size if dear else _vectors(node.outputs[0])
+
+
+def _is_view(node: Node, target: Target) -> bool:
+    try:
+        entry = select(node, target).entry
+    except KernelNotFoundError:  # none before `legalize`
+        return False
+    return entry.built_in and entry.view is not None
+
+
+def _vectors(var: Var) -> int:
+    return -(-var.abstract.size // _LANES)
+
+
+def _append(rewriter: Rewriter, branch: Graph, inputs: Sequence[Var]) -> list[Var]:
+    """Append the nodes of a branch, which other Conds may have as well; its outputs."""
+    now = dict(zip(branch.inputs, inputs, strict=True))
+    now |= {v: rewriter.constant(np.asarray(v.abstract.value)) for v in branch.constants}
+    for node in branch.nodes:
+        now |= {v: Var(v.abstract) for v in node.outputs}
+        inputs, outputs = ([now[v] for v in of] for of in (node.inputs, node.outputs))
+        rewriter.keep(replace(node, inputs=tuple(inputs), outputs=tuple(outputs)))
+    return [now[v] for v in branch.outputs]
 
 
 def fuse(graph: Graph, target: Target) -> Graph:
@@ -188,13 +293,7 @@ class Grouping:
             group = self._joined(maker, group) or group
 
     def _joinable(self, node: Node) -> bool:
-        if self.kinds[node] not in ("elements", "reduction") or node.consts:
-            return False
-        if in_parts(node, self.target):
-            return False
-        provider = select(node, self.target).entry.provider
-        providers = self.target.providers
-        return provider not in providers or providers.index(provider) >= providers.index("cc")
+        return _in_loops(node, self.kinds[node], self.target)
 
     def _plain_shape(self, node: Node) -> tuple[int, ...] | None:
         """The shape of an elementwise node that reads no views."""
@@ -351,6 +450,14 @@ class Group:
     shape: tuple[int, ...] | None = None
     after: set[Node] = field(default_factory=set)
     body: list[Node] = field(default_factory=list)
+
+
+def _in_loops(node: Node, kind: Member, target: Target) -> bool:
+    """True for a node that loops in C compute: no kernel that ranks higher does."""
+    if kind not in ("elements", "reduction") or node.consts or in_parts(node, target):
+        return False
+    provider, providers = select(node, target).entry.provider, target.providers
+    return provider not in providers or providers.index(provider) >= providers.index("cc")
 
 
 def _structure(nodes: Sequence[Node]) -> object:

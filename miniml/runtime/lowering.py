@@ -42,7 +42,7 @@ from ..ops.linalg import MatMul, parse
 from ..ops.norm import CheckedLabels
 from ..ops.shape import Slice
 from .formats import formats
-from .fuse import fuse
+from .fuse import fuse, selections
 from .launch import in_c, native, prepare, select
 from .narrow import narrow
 from .nest import in_parts, kind_of
@@ -779,6 +779,7 @@ def _small(node: Node, numpy: Target) -> bool:
 
 LOWERING = add_stage(
     (
+        Pass("selections", selections),
         Pass("narrow", narrow),
         Pass("legalize", legalize),
         Pass("decompose", decompose),

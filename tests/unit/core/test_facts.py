@@ -343,3 +343,49 @@ def test_a_result_that_equals_an_input_is_rounded_where_the_class_says_so(rounds
         with use_trace(rounding):
             out = cls()(ml.Tensor(X))
         assert bool((out.asnumpy() != X).any()) == moved
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("infershape", r"did you mean infer_shape\?"),
+        ("inferDtype", r"did you mean infer_dtype\?"),
+        ("bprob", r"did you mean bprop\?"),
+        ("computes", r"did you mean compute\?"),
+        ("forward", r"compute\(self, \*arrays, out\) is its kernel"),
+        ("backward", r"bprop\(self, \*inputs, out, dout\) is its gradient"),
+        ("jvp", r"@miniml.grad.jvp_rules.register\(FactSpelt\)"),
+    ],
+)
+def test_a_method_by_a_name_that_is_nearly_read_is_refused(name, says):
+    body = {name: lambda self, x: x, "like": "x", "__module__": __name__}
+    with pytest.raises(DeclarationError, match=f"FactSpelt defines {name}, which .*; .*{says}"):
+        type("FactSpelt", (ml.Primitive,), body)
+    assert "FactSpelt" not in primitives
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "meant"),
+    [
+        ("input", ("x",), "inputs"),
+        ("expresion", "x * x", "expression"),
+        ("promotes", "float", "promote"),
+        ("autoCast", "low", "autocast"),
+    ],
+)
+def test_a_fact_by_a_name_that_is_nearly_read_is_refused(name, value, meant):
+    with pytest.raises(DeclarationError, match=rf"{name}, .* mean {meant}\?.*: _{name}\)"):
+        type("FactSpelt", (ml.Primitive,), {name: value, "like": "x", "__module__": __name__})
+
+
+def test_names_of_ones_own_and_attributes_are_not_taken_for_others():
+    def fact_own(x, *, jvp, out):
+        out[...] = x * jvp
+
+    def shape(self, x):
+        return self.reduce(self._forward(x))
+
+    own = {"reduce": lambda self, x: x, "_forward": lambda self, x: x, "rows": 3, "Views": dict}
+    attributes = {"__annotations__": {"jvp": float}, "jvp": 2.0}  # annotated, so an attribute
+    with defined("FactOwn", fact_own, shape, **own, **attributes) as cls:
+        assert np.array_equal(cls()(X), 2 * X)

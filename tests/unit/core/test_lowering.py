@@ -41,7 +41,7 @@ def passes():
 
 
 def test_it_can_be_read():
-    names = "narrow legalize decompose movement checks turn formats fuse".split()
+    names = "selections narrow legalize decompose movement checks turn formats fuse".split()
     assert [(p.name, p.fn.__name__) for p in LOWERING] == [(name, name) for name in names]
     assert pipeline(LOWERING) == LOWERING
 
@@ -70,7 +70,7 @@ def test_users_passes_join_it_with_the_target(half, passes):
     for position in ("before:legalize", "after:legalize"):
         passes(position, spy, position)
     first = ["before:legalize", "legalize", "after:legalize"]
-    assert [p.name for p in pipeline(LOWERING)][1:4] == first
+    assert [p.name for p in pipeline(LOWERING)][2:5] == first
     run = ml.jit(half)
     run(X)
     assert [count for count, _ in seen] == [1, 2]
