@@ -16,7 +16,7 @@ from ..ops.checks import is_one_integer, on_device_of
 from ..ops.composed.losses import checked
 from . import init
 from .cell import Cell, differing
-from .container import CellList
+from .container import CellList, listed
 from .layer import beside, refuse_shape, shape_of
 from .linear import Dense, affine
 from .norm import Dropout, LayerNorm
@@ -340,7 +340,8 @@ class TransformerStack(Cell):
     _kind: ClassVar[type[TransformerLayer]]
 
     def __init__(self, layers: Iterable[TransformerLayer], norm: Cell | None = None):
-        who, given = type(self).__name__, list(layers)
+        who = type(self).__name__
+        given = listed(who, layers, f"nn.{self._kind.__name__}")
         if not given or not all(isinstance(layer, self._kind) for layer in given):
             raise AttributeRefusedError(
                 f"{who} got {given!r}; expected a list of nn.{self._kind.__name__}"

@@ -105,11 +105,7 @@ class CellList(_Ordered["CellList"], Cell):
     AttributeRefusedError for what is no list of cells."""
 
     def __init__(self, cells: Iterable[Cell] = ()):
-        if not isinstance(cells, Iterable):
-            raise AttributeRefusedError(
-                f"CellList got {type(cells).__name__}; expected a list of cells, as in [cell]"
-            )
-        for cell in cells:
+        for cell in listed("CellList", cells, "cells, as in [cell]"):
             self.append(cell)
 
     def construct(self, *args: Any, **named: Any) -> NoReturn:
@@ -120,6 +116,13 @@ class CellList(_Ordered["CellList"], Cell):
         return CellList(cells)
 
 
+def listed(who: str, given: Any, what: str) -> list[Any]:
+    """The given values; AttributeRefusedError for what is no list or other iterable of `what`."""
+    if not isinstance(given, Iterable):
+        raise AttributeRefusedError(f"{who} got {type(given).__name__}; expected a list of {what}")
+    return list(given)
+
+
 class ParameterList(Cell):
     """A list of parameters that are found: "scales.0". It is not called itself.
 
@@ -128,7 +131,7 @@ class ParameterList(Cell):
     """
 
     def __init__(self, parameters: Iterable[Any] = ()):
-        for parameter in parameters:
+        for parameter in listed("ParameterList", parameters, "Parameters or arrays of floats"):
             self.append(parameter)
 
     def append(self, parameter: Any) -> Self:

@@ -138,7 +138,7 @@ class Convolution(Filters):
         bias: bool = True,
         padding_mode: str = "zeros",
     ):
-        self._set(stride=stride, dilation=dilation, padding=0 if padding == "same" else padding)
+        self._set(stride=stride, dilation=dilation, padding=0 if _is_same(padding) else padding)
         self.padding = padding
         self.padding_mode = check_padding_mode(type(self).__name__, padding_mode)
         self._make(in_channels, out_channels, kernel_size, groups, bias, transposed=False)
@@ -154,7 +154,7 @@ class Convolution(Filters):
     def _margins(self, extents: tuple[int, ...]) -> Paddings:
         """The padding of images of these extents."""
         layer, n = type(self).__name__, self._n
-        if self.padding != "same":
+        if not _is_same(self.padding):
             return paddings(layer, self.padding, n)
         steps, gaps = (lengths(layer, "", v, n) for v in (self.stride, self.dilation))
         return same_padding(extents, self.kernel_size, steps, gaps)
@@ -163,6 +163,10 @@ class Convolution(Filters):
         """The layer with its channels and kernel_size, and the arguments that are not defaults."""
         channels, mode = (self.in_channels, self.out_channels), {"padding_mode": "zeros"}
         return differing(self, self._options | mode, *channels, kernel_size=self.kernel_size)
+
+
+def _is_same(padding: Any) -> bool:
+    return isinstance(padding, str) and padding == "same"
 
 
 class Conv1d(Convolution, of=ops.conv1d):

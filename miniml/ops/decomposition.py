@@ -360,12 +360,8 @@ def matrix_norm(a: Any, ord: str | float = "fro", keepdims: bool = False) -> Ten
     """
     matrices("matrix_norm", shape_of(a))
     keepdims = flag("matrix_norm", "keepdims", keepdims)
-    if ord == "fro":
+    if _known("matrix_norm", ord) == "fro":
         return norm(a, 2, (-2, -1), keepdims)
-    if ord not in ("nuc", 1, -1, 2, -2, inf, -inf) or isinstance(ord, bool):
-        raise ValueRefusedError(
-            f"matrix_norm got ord={ord!r}; expected one of 'fro', 'nuc', 1, -1, 2, -2, inf, -inf"
-        )
     if ord in ("nuc", 2, -2):
         values = svd(a)[1]
         combine = {"nuc": reduce.sum, 2: reduce.max, -2: reduce.min}[ord]
@@ -375,6 +371,16 @@ def matrix_norm(a: Any, ord: str | float = "fro", keepdims: bool = False) -> Ten
     lines = reduce.sum(abs(as_float(a)), along, True)
     found = (reduce.max if ord > 0 else reduce.min)(lines, across, True)  # type: ignore[operator]
     return found if keepdims else squeeze(found, (-2, -1))
+
+
+def _known(who: str, ord: Any) -> Any:
+    """The norm of matrices that has this name or number; ValueRefusedError where there is none."""
+    plain = isinstance(ord, (str, int, float, np.number)) and not isinstance(ord, bool)
+    if not plain or ord not in ("fro", "nuc", 1, -1, 2, -2, inf, -inf):
+        raise ValueRefusedError(
+            f"{who} got ord={ord!r}; expected one of 'fro', 'nuc', 1, -1, 2, -2, inf, -inf"
+        )
+    return ord
 
 
 @composition
@@ -388,7 +394,7 @@ def cond_number(a: Any, ord: str | float = 2) -> Tensor:
     >>> cond_number([[2.0, 0.0], [0.0, 0.5]]).item()
     4.0
     """
-    if ord in (2, -2) and matrices("cond_number", shape_of(a)):
+    if _known("cond_number", ord) in (2, -2) and matrices("cond_number", shape_of(a)):
         values = svd(a)[1]
         ends = reduce.max(values, -1), reduce.min(values, -1)
         found = div(*(ends if ord == 2 else ends[::-1]))

@@ -377,8 +377,14 @@ def getitem(x: Any, index: Any) -> Tensor:
 
 _LIMIT = 4096
 _known: dict[object, tuple[Callable[[Any], Tensor], ...]] = {}  # by static index and shape
-_SLICE = object()
-_STATIC = {int, NoneType, EllipsisType, type(_SLICE)}
+
+
+class _Slice:
+    """The type of `_SLICE`, which begins the three numbers of a slice; no index is one."""
+
+
+_SLICE = _Slice()
+_STATIC = {int, NoneType, EllipsisType, _Slice}
 
 
 def _static_key(index: Any) -> object:
@@ -573,12 +579,12 @@ def _array(item: Any) -> Any:
 
 def _index_tensors(name: str, item: Any, shape: Shape, axis: int) -> list[Any]:
     """The integer tensors of one item that is a tensor, an array or a list."""
-    if isinstance(item, (str, bytes, float)) or _is_bool(item):
+    array = _array(item)
+    if isinstance(item, (str, bytes, float)) or _is_bool(item) or array.dtype == np.object_:
         raise DTypeError(
             f"{name} got {item!r} as an index; an index is made of ints, slices, None, '...', "
             "integer tensors and boolean masks"
         )
-    array = _array(item)
     if array.dtype != np.bool_:
         return [array if array is item or array.size else array.astype(np.int64)]
     covered = tuple(shape[axis : axis + len(array.shape)])

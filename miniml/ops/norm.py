@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ..core.abstract import Shape
 from ..core.dtype import INTEGERS, DType, bfloat16, float16, float32, promote
 from ..core.errors import DTypeError, ShapeError
-from ..core.options import choice, integer, number
+from ..core.options import choice, flag, integer, number
 from ..core.primitive import Primitive
 from . import rules
 from .checks import composition, dtype_of, needs_float, shape_of
@@ -146,7 +146,7 @@ def batch_norm(
     passes, and the arguments mean and var are not read; without, they are the arguments. ShapeError
     for other shapes.
     """
-    if training:
+    if flag("batch_norm", "training", training):
         out, mean, var = BatchNorm(eps)(x, gamma, beta)
         return out, mean, var
     if mean is None or var is None:

@@ -565,7 +565,13 @@ def slice(
     for b, e, s, n in zip(*given, shape, strict=True):
         if s == 0:
             raise ShapeError(f"Slice got strides {strides!r}; a stride is not 0")
-        triples.append(builtins.slice(b, e, s).indices(n))
+        try:
+            triples.append(builtins.slice(b, e, s).indices(n))
+        except TypeError:
+            raise DTypeError(
+                f"Slice got begin {begin!r}, end {end!r} and strides {strides!r}; these are ints "
+                "or None, one or one for each axis"
+            ) from None
     begins, ends, steps = zip(*triples, strict=True) if triples else ((), (), ())
     return Slice(begins, ends, steps)(x)
 

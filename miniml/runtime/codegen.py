@@ -20,8 +20,8 @@ import numpy as np
 from ..backends import registry
 from ..backends.cc.convolution import convolution, source
 from ..backends.cc.native import NativeKernel
-from ..backends.cc.product import packing, prefers_blas, product_text
-from ..backends.cc.rows import Printed, epilogue, printed
+from ..backends.cc.product import epilogue, packing, prefers_blas, product_text
+from ..backends.cc.rows import Printed, printed
 from ..backends.cc.scalars import vectors
 from ..backends.expressions.rows import (
     Array,

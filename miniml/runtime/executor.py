@@ -25,7 +25,6 @@ from ..backends.cc.native import (
     call_back,
     copy,
     copy_bounded,
-    is_strided,
     made_usable,
     native_run,
     note_times,
@@ -508,7 +507,7 @@ class RunOfCalls:
     def launches(self) -> bool:
         """True if any of the calls is a kernel, or a copy of what has other strides: other copies
         alone are as well made by Python."""
-        return any(call.kernel != "copy" or is_strided(call) for call in self.calls)
+        return any(call.kernel != "copy" for call in self.calls)
 
     def parts(self, always: bool = False) -> Sequence[Part]:
         """The run, or its steps where it launches nothing. always: the run all the same."""

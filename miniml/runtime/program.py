@@ -18,8 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from ..backends.cc.native import Call, Texts, share_texts
-from ..backends.cc.units import NotCached, cached_only, load_with_services, warn_without
+from ..backends.cc.native import Call, Texts, share_texts, strided_copy
+from ..backends.cc.units import NotCached, Source, cached_only, load_with_services, warn_without
 from ..backends.compiled import end_compilers
 from ..backends.device import CPU
 from ..backends.kernel import Array, Expression, KernelEntry, RawSource
@@ -202,7 +202,7 @@ class Program:
         self._copies = in_c(self.target) and any(viewed)
         if sources or self._in_c or self._copies:
             try:
-                load_with_services(sources)
+                load_with_services([*sources, *self._strided])
             except (CompileError, DeviceError) as error:
                 warn_without(error)
                 self._lower(graph, target.without(NATIVE))
@@ -215,7 +215,7 @@ class Program:
             self.prepared[node] = kept or self._prepare(node, strides, like)
             if self.target.home == "cpu":
                 layouts.follow(node, self.prepared[node])
-        self._copied = layouts.copied
+        self._copied, self._strided = layouts.copied, layouts.kernels
 
     def _prepare(
         self, node: Node, strides: Sequence[Strides], like: BoundKernel | None
@@ -462,7 +462,7 @@ class Layouts:
     """Strides of views of a program's own memory, followed while its kernels are prepared in order.
 
     Inputs and outputs, which are the caller's arrays, may have other strides at each call. copied:
-    the views that no strides can describe.
+    the views that no strides can describe. kernels: those in C that copy them.
     """
 
     def __init__(self, graph: Graph):
@@ -471,6 +471,7 @@ class Layouts:
         self._arrays |= {v: np.asarray(v.abstract.value) for v in graph.constants}
         self._views: set[Var] = set()
         self.copied: set[Node] = set()
+        self.kernels: list[Source] = []
 
     def follow(self, node: Node, kernel: BoundKernel) -> None:
         """Apply a view to arrays that stand in for its inputs; the result of a user's view stays
@@ -484,6 +485,7 @@ class Layouts:
         seen = self._seen(node, kernel)
         if seen is None:
             self.copied.add(node)
+            self.kernels.append(strided_copy(self._array(node.inputs[view])))
         else:
             self._arrays[out] = seen
             self._views.add(out)

@@ -18,6 +18,7 @@ from miniml.errors import (
     MinimlError,
     ShapeError,
     TracedValueError,
+    ValueRefusedError,
 )
 from miniml.grad import bprop_getters, grad, jvp, vjp
 
@@ -49,6 +50,9 @@ def sgd(net):
         (lambda: ops.reshape(X, (4, -1)), ShapeError, "no extent follows for -1 beside 4"),
         (lambda: ops.relu(X, X), ArityError, r"ReLU takes 1 input \(x\); got 2"),
         (lambda: ops.einsum("ij,jk->ik", X), ShapeError, "got 1 operands; give one for each"),
+        (lambda: nn.ParameterList(2.5), AttributeRefusedError, "got float; expected a list of P"),
+        (lambda: nn.TransformerEncoder(4), AttributeRefusedError, "got int; .*EncoderLayer"),
+        (lambda: nn.Conv1d(1, 2, 3, padding=np.ones(2)), ValueRefusedError, "padding=array"),
         (lambda: nn.Sequential([nn.ReLU()]), AttributeRefusedError, r"one by one, as \*cells"),
         (lambda: nn.Sequential(nn.ReLU), AttributeRefusedError, r"make one: ReLU\(\.\.\.\)"),
         (lambda: nn.Sequential(ops.relu), AttributeRefusedError, r"use a layer, such as nn.ReLU"),

@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache, partial
 from hashlib import sha256
+from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
@@ -175,16 +176,50 @@ def _address(kernel: Source | Own) -> int:
 
 
 def copy(target: Array | Moving, source: Array | Moving, like: Array) -> Call:
-    """A copy to memory in row-major order from memory with the strides of `like`."""
+    """A copy to memory in row-major order from memory with the strides of `like`; a kernel of its
+    own, unless all elements lie side by side."""
+    nbytes, extents, strides = _elements(like)
+    about = np.array([nbytes, len(extents), *extents, *strides], np.int64)
+    beside = len(extents) == 1 and strides[0] == nbytes
+    return Call("copy" if beside else _loaded_copy(nbytes), (source, target, about))
+
+
+def strided_copy(like: Array) -> Source:
+    """The kernel of a copy from memory with the strides of `like`, where its elements lie apart."""
+    return _strided_copy(_elements(like)[0])
+
+
+def _loaded_copy(nbytes: int) -> Source | Own:
+    """The copies of elements of this size, or the executor's, which are slower, where these cannot
+    be compiled: nobody expects an error at this point."""
+    kernel = _strided_copy(nbytes)
+    try:
+        units.load([kernel])
+    except (units.NotCached, CompileError, DeviceError):
+        return "copy"
+    return kernel
+
+
+_COPIES = Path(__file__).parent.joinpath("text", "copies.c").read_text("utf-8")
+_OF_SIZE = {
+    1: "uint8_t", 2: "uint16_t", 4: "uint32_t", 8: "uint64_t", 16: "struct { uint64_t low, high; }",
+}  # fmt: skip
+
+
+@lru_cache
+def _strided_copy(nbytes: int) -> Source:
+    """The C of copies from any strides of elements of 1, 2, 4, 8 or 16 bytes."""
+    return units.quickly(_COPIES.replace("KERNEL_T", _OF_SIZE[nbytes]))
+
+
+def _elements(like: Array) -> tuple[int, list[int], list[int]]:
+    """The bytes of the elements of a copy, their extents and strides: few that lie side by side are
+    one larger element."""
     extents, strides = _merged(like)
-    about = np.array([like.itemsize, len(extents), *extents, *strides], np.int64)
-    return Call("copy", (source, target, about))
-
-
-def is_strided(copied: Call) -> bool:
-    """True for a copy of elements that do not all lie side by side."""
-    about = copied.operands[2]
-    return not isinstance(about, Moving) and bool(about[1] > 1 or about[3] != about[0])
+    row = extents[-1] * like.itemsize
+    if len(extents) > 1 and strides[-1] == like.itemsize and row in _OF_SIZE:
+        return row, extents[:-1], strides[:-1]
+    return like.itemsize, extents, strides
 
 
 def _merged(array: Array) -> tuple[list[int], list[int]]:

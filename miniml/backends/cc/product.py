@@ -1,25 +1,29 @@
 """Matrices in C: products, from register tiles over packed panels; and what is made of small ones.
 
-An epilogue takes the sums of a product. Then linear systems, Cholesky's factor and determinants,
-computed in float64: a vector has an element of each of several matrices. One without a result gets
-NaN, as by LAPACK. Source: Golub, Van Loan, "Matrix Computations" (2013), sections 3.1, 3.4 and 4.2.
+An epilogue, the loops of a row program, takes the sums of a product while those are in registers.
+Then linear systems, Cholesky's factor and determinants, computed in float64: a vector has an
+element of each of several matrices. One without a result gets NaN, as by LAPACK. Source: Golub, Van
+Loan, "Matrix Computations" (2013), sections 3.1, 3.4 and 4.2.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from math import prod
 from pathlib import Path
 from typing import Any
 
 from ...core.dtype import DType, float64, int32
+from ..expressions.rows import Load, Reduce, RowProgram, Statement
 from ..expressions.table import C_TYPES
 from ..kernel import Arrays, KernelNode
 from ..product import Axis, Product, dense_strides, merged, product_of
 from ..registry import kernel
 from ..signature import ArraySpec
 from .native import NativeKernel, Packing
+from .rows import Loops
+from .scalars import STORED
 from .units import NUMBERS, Source, defined, header
 
 _TEXT = Path(__file__).parent / "text"
@@ -259,6 +263,66 @@ class ProductKernel(NativeKernel):
 
 for _name in ("MatMul", "TurnedMatMul"):
     kernel(_name, "cpu", "ff->f", "dd->d", provider="cc", total=True)(ProductKernel)
+
+
+# --- Epilogues of matrix products -----------------------------------------------------------------
+
+
+def epilogue(program: RowProgram, sums: int, rows: int) -> tuple[str, tuple[str, ...]]:
+    """The text of `KERNEL_epilogue` for a product of `rows` rows, and the texts that it needs.
+
+    program: the loops over the product's output, its last axis being the row; array number `sums`
+    is the product, the others lie in `at` in their order.
+    """
+    return Epilogue(program, sums, rows).text()
+
+
+class Epilogue(Loops):
+    """The code of an epilogue: a piece of one row, whose elements a product has just computed."""
+
+    def __init__(self, program: RowProgram, sums: int, rows: int):
+        super().__init__(program)
+        self.sums, self.count = sums, rows
+
+    def text(self) -> tuple[str, tuple[str, ...]]:
+        """The function, and the texts that it needs."""
+        return "\n".join(self._lines()) + "\n", tuple(self.shared)
+
+    def _lines(self) -> Iterator[str]:
+        c = STORED[self.program.arrays[self.sums].dtype]
+        yield "static inline void KERNEL_epilogue("
+        yield "    char *const *at, long batch, long row, long j, long count,"
+        yield f"    const {c} *restrict sums) {{"
+        yield NUMBERS
+        yield from self._pointers()
+        yield from (f"  {line}" for line in self.body())
+        yield "}"
+
+    def _pointers(self) -> Iterator[str]:
+        for i, array in enumerate(self.program.arrays):
+            if i != self.sums:
+                c = f"{'const ' * (i < self.program.inputs)}{STORED[array.dtype]} *"
+                yield f"  {c}a{i} = ({c})at[{i - (i > self.sums)}];"
+
+    def steps(self) -> int:
+        return self.rows
+
+    def indices(self) -> Iterator[str]:
+        yield f"const long r = batch * {self.count}L + row;"
+        yield from self.numbered(self.program.extents[: self.program.outer])
+
+    def last_axis(
+        self, elements: Sequence[Statement], reduces: Sequence[Reduce], n: int
+    ) -> Iterator[str]:
+        yield "MINIML_APART MINIML_ROLLED"
+        yield "for (long i = j; i < j + count; ++i) {"
+        yield from (f"  {self.statement(s, True)}" for s in elements)
+        yield "}"
+
+    def statement(self, s: Statement, each: bool) -> str:
+        if isinstance(s, Load) and s.array == self.sums:
+            return self.set(s.value, "sums[i - j]")
+        return super().statement(s, each)
 
 
 # --- Linear systems, Cholesky factors and determinants of small matrices --------------------------

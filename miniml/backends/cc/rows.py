@@ -1,8 +1,8 @@
 """Code generation in C for row programs: loops that compilers vectorise, split over threads.
 
 Loops are the code around the rows and the statements in them; they are vectorised along the row, or
-across rows where these are short. Epilogues of matrix products run on the sums while those are in
-registers. At the end, reductions: how partial results and whole blocks of elements are combined.
+across rows where these are short. At the end, reductions: how partial results and whole blocks of
+elements are combined.
 """
 
 from __future__ import annotations
@@ -100,6 +100,7 @@ _BLOCK = 512  # elements whose sum is taken in lanes; block sums are added in a 
 _PART = 200_000  # statements of elements in a part: some 50 us, below which threads do not pay
 _PARTS = 64
 _GATHERED = 1024  # rows added one after another in float32, so that their sum stays accurate
+_ROLLED = 16  # iterations up to which GCC unrolls a loop before it looks for vectors
 _LOOP = """\
 /* GCC would compute beforehand what follows from a choice of constants, in branches, for which a
    loop is not vectorised. Before version 12 the attribute resets other options. */
@@ -531,14 +532,26 @@ class AcrossRows(Loops):
     """Many rows side by side, one in each lane, by strip-mining their last outer axis.
 
     For rows that are short, or whose elements are far apart while those of neighbouring rows are
-    not.
+    not. Of few rows, several elements lie side by side, each with partial results of its own: their
+    lanes are those of the rows, again and again.
     """
 
     def __init__(self, program: RowProgram):
         self.last = program.extents[program.outer - 1]
         self.lanes = _lanes_of(program)
         self.by_row = _row_values(program)
+        self.beside = self._beside(program)
         super().__init__(program)
+
+    def _beside(self, program: RowProgram) -> int:
+        """The number of elements of a row that lie side by side with those of the other lanes."""
+        if self.last % self.lanes:
+            return 1
+        steps = [s.strides for s in program.statements() if isinstance(s, Call) and s.strides]
+        steps += [program.along(s) for p in program.passes for s in p.elements if _moves(s)]
+        if any(s[-1] != self.lanes * s[program.outer - 1] for s in steps):
+            return 1
+        return max(min(_LANES[0] // self.lanes, program.row[-1]), 1)
 
     def steps(self) -> int:
         return self.rows // self.last * -(-self.last // self.lanes)
@@ -552,31 +565,66 @@ class AcrossRows(Loops):
         rest = f"{self.last}L - c < {self.lanes}L ? {self.last}L - c : {self.lanes}L"
         yield f"const long lanes = {f'{self.lanes}L' if whole else rest};"
         for value in sorted(self.by_row):
-            yield f"{value_type(self.program.types[value])} v{value}[{self.lanes}L];"
+            width = self.lanes * self.beside
+            yield f"{value_type(self.program.types[value])} v{value}[{width}L];"
+
+    def _each(self, part: Pass) -> Iterator[str]:
+        read = {v for s in part.elements for v in _read(s)}
+        if self.beside > 1 and (again := sorted(self.by_row & read)):
+            yield f"for (long l = 0; l < {self.lanes * (self.beside - 1)}L; ++l) {{"
+            yield from (f"  v{v}[l + {self.lanes}L] = v{v}[l];" for v in again)
+            yield "}"
+        yield from super()._each(part)
 
     def begun(self, total: str, s: Reduce) -> Iterator[str]:
-        name = total.split()[-1]
-        yield f"{total}[{self.lanes}L];"
-        yield _each_lane(f"{name}[l] = {self.reducer(s).identity};")
+        yield from self._identities(total, s, "lanes", self.lanes)
+
+    def _identities(self, total: str, s: Reduce, lanes: str, count: int) -> Iterator[str]:
+        yield f"{total}[{count}L];"
+        yield _each_lane(f"{total.split()[-1]}[l] = {self.reducer(s).identity};", lanes)
 
     def last_axis(
         self, elements: Sequence[Statement], reduces: Sequence[Reduce], n: int
     ) -> Iterator[str]:
         """In blocks, whose sums are added in a wider type; over the lanes inside."""
-        yield f"for (long b = 0; b < {n}L; b += {_BLOCK}) {{"
+        beside, width = self.beside, self.lanes * self.beside
+        lanes = f"{width}L" if beside > 1 else "lanes"
+        size = _BLOCK // beside * beside
+        yield f"for (long b = 0; b < {n}L; b += {size}) {{"
         for s in reduces:
-            yield from (f"  {line}" for line in self.begun(f"{self.lane_type(s)} t{s.value}", s))
-        end = f"{n}L" if n <= _BLOCK else f"({n}L - b < {_BLOCK} ? {n}L : b + {_BLOCK})"
-        yield f"  for (long i = b; i < {end}; ++i) {{"
-        yield "MINIML_APART"
-        yield "    for (long l = 0; l < lanes; ++l) {"
+            total = f"{self.lane_type(s)} t{s.value}"
+            yield from (f"  {line}" for line in self._identities(total, s, lanes, width))
+        end = f"{n}L" if n <= size else f"({n}L - b < {size} ? {n}L : b + {size})"
+        yield "  long i = b;"
+        rest = f" - {beside - 1}L" * (n % beside > 0)
+        yield f"  for (; i < {end}{rest}; i += {beside}L) {{"
+        yield from self._lanes(elements, lanes)
+        yield "  }"
+        if n % beside:
+            yield f"  if (i < {end}) {{"
+            yield from self._lanes(elements, f"{n % beside * self.lanes}L")
+            yield "  }"
+        for s in reduces:
+            yield from (f"  {line}" for line in self._combined(s))
+        yield "}"
+
+    def _lanes(self, elements: Sequence[Statement], lanes: str) -> Iterator[str]:
+        yield "MINIML_APART" + " MINIML_ROLLED" * (self.lanes * self.beside <= _ROLLED)
+        yield f"    for (long l = 0; l < {lanes}; ++l) {{"
         yield from (f"      {self.statement(s, True)}" for s in elements)
         yield "    }"
-        yield "  }"
-        for s in reduces:
-            combined = self.reducer(s).combine(f"s{s.value}[l]", f"t{s.value}[l]")
-            yield f"  {_each_lane(f's{s.value}[l] = {combined};')}"
-        yield "}"
+
+    def _combined(self, s: Reduce) -> Iterator[str]:
+        """The partial results of a row are combined by halves, and added to its result."""
+        count, combine, t = self.beside, self.reducer(s).combine, f"t{s.value}[l]"
+        while count > 1:
+            half = count // 2
+            count -= half
+            other = f"t{s.value}[l + {count * self.lanes}L]"
+            yield "MINIML_APART"
+            yield _each_lane(f"{t} = {combine(t, other)};", f"{half * self.lanes}L")
+        yield "MINIML_APART"
+        yield _each_lane(f"s{s.value}[l] = {combine(f's{s.value}[l]', t)};")
 
     def ended(self, s: Reduce, c: str) -> Iterator[str]:
         yield _each_lane(f"v{s.value}[l] = ({c})s{s.value}[l];")
@@ -610,8 +658,12 @@ class AcrossRows(Loops):
         return f"{super().kept_at()} + l"
 
 
-def _each_lane(statement: str) -> str:
-    return f"for (long l = 0; l < lanes; ++l) {statement}"
+def _each_lane(statement: str, lanes: str = "lanes") -> str:
+    return f"for (long l = 0; l < {lanes}; ++l) {statement}"
+
+
+def _moves(s: Statement) -> TypeGuard[Load | Store]:
+    return isinstance(s, (Load, Store))
 
 
 def _row_values(program: RowProgram) -> frozenset[int]:
@@ -619,66 +671,6 @@ def _row_values(program: RowProgram) -> frozenset[int]:
     found = [s for s in program.statements() if isinstance(s, Reduce)]
     rows = [s for p in program.passes for s in p.row if isinstance(s, (Load, Call, Literal))]
     return frozenset(s.value for s in (*found, *rows))
-
-
-# --- Epilogues of matrix products -----------------------------------------------------------------
-
-
-def epilogue(program: RowProgram, sums: int, rows: int) -> tuple[str, tuple[str, ...]]:
-    """The text of `KERNEL_epilogue` for a product of `rows` rows, and the texts that it needs.
-
-    program: the loops over the product's output, its last axis being the row; array number `sums`
-    is the product, the others lie in `at` in their order.
-    """
-    return Epilogue(program, sums, rows).text()
-
-
-class Epilogue(Loops):
-    """The code of an epilogue: a piece of one row, whose elements a product has just computed."""
-
-    def __init__(self, program: RowProgram, sums: int, rows: int):
-        super().__init__(program)
-        self.sums, self.count = sums, rows
-
-    def text(self) -> tuple[str, tuple[str, ...]]:
-        """The function, and the texts that it needs."""
-        return "\n".join(self._lines()) + "\n", tuple(self.shared)
-
-    def _lines(self) -> Iterator[str]:
-        c = STORED[self.program.arrays[self.sums].dtype]
-        yield "static inline void KERNEL_epilogue("
-        yield "    char *const *at, long batch, long row, long j, long count,"
-        yield f"    const {c} *restrict sums) {{"
-        yield NUMBERS
-        yield from self._pointers()
-        yield from (f"  {line}" for line in self.body())
-        yield "}"
-
-    def _pointers(self) -> Iterator[str]:
-        for i, array in enumerate(self.program.arrays):
-            if i != self.sums:
-                c = f"{'const ' * (i < self.program.inputs)}{STORED[array.dtype]} *"
-                yield f"  {c}a{i} = ({c})at[{i - (i > self.sums)}];"
-
-    def steps(self) -> int:
-        return self.rows
-
-    def indices(self) -> Iterator[str]:
-        yield f"const long r = batch * {self.count}L + row;"
-        yield from self.numbered(self.program.extents[: self.program.outer])
-
-    def last_axis(
-        self, elements: Sequence[Statement], reduces: Sequence[Reduce], n: int
-    ) -> Iterator[str]:
-        yield "MINIML_APART MINIML_ROLLED"
-        yield "for (long i = j; i < j + count; ++i) {"
-        yield from (f"  {self.statement(s, True)}" for s in elements)
-        yield "}"
-
-    def statement(self, s: Statement, each: bool) -> str:
-        if isinstance(s, Load) and s.array == self.sums:
-            return self.set(s.value, "sums[i - j]")
-        return super().statement(s, each)
 
 
 # --- Reductions -----------------------------------------------------------------------------------

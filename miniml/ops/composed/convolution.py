@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, NamedTuple, ParamSpec
 from ...core.abstract import Shape
 from ...core.dtype import float32, promote
 from ...core.errors import ShapeError
-from ...core.options import integer, number
+from ...core.options import flag, integer, number
 from ...core.primitive import freeze
 from ..checks import composition, dtype_of, needs_float, shape_of
 from ..elementwise import abs, add, cast, mul, pow
@@ -349,7 +349,7 @@ def _avg_pool(
     [[[2.0, 5.0]]]
     """
     axes = _windows(over, x, kernel_size, stride, padding, dilation, ceil_mode)
-    return average(x, axes, bool(count_include_pad))
+    return average(x, axes, flag(over[0], "count_include_pad", count_include_pad))
 
 
 avg_pool1d, avg_pool2d, avg_pool3d = over_axes(_avg_pool)
@@ -421,9 +421,8 @@ def _windows(
     kernel = lengths(name, "kernel_size", kernel_size, n)
     steps = kernel if stride is None else lengths(name, "stride", stride, n)
     gaps, pads = lengths(name, "dilation", dilation, n), paddings(name, padding, n)
-    return _checked(
-        name, images(name, "x", shape_of(x), n), kernel, steps, pads, gaps, bool(ceil_mode)
-    )
+    ends = flag(name, "ceil_mode", ceil_mode)
+    return _checked(name, images(name, "x", shape_of(x), n), kernel, steps, pads, gaps, ends)
 
 
 @lru_cache(1024, typed=True)

@@ -548,9 +548,9 @@ def nll_loss(
     return _total(target, _weighted(target, losses), reduction)
 
 
-def _classes_second(name: str, scores: Any, labels: Any, axis: int) -> tuple[Any, Any]:
+def _classes_second(name: str, scores: Any, labels: Any, axis: Any) -> tuple[Any, Any]:
     """The scores, and labels of their shape, with the classes moved from that axis to axis 1."""
-    if axis == 1:
+    if isinstance(axis, int) and axis == 1:
         return scores, labels
     at = normal_axis(name, axis, len(shape_of(scores)))
     shares = shape_of(labels) == shape_of(scores)
@@ -650,6 +650,7 @@ def _times(values: Any, weight: Any) -> Any:
 def _total(target: _Targets, losses: Tensor, reduction: str) -> Tensor:
     """The losses of the labels that count, reduced."""
     losses = _counted(target.counts, losses)
+    check_reduction(target.name, reduction)
     if reduction != "mean" or (target.share is None and target.counts is None):
         return reduced(target.name, losses, reduction)
     share = ones_like(losses) if target.share is None else target.share

@@ -194,3 +194,62 @@ def test_a_long_rows_exponential_is_taken_once():
         compiled = ml.jit(gradient).compiled(x, np.zeros((2, 9000), np.float32))
     (kernel,) = [p.native for p in compiled.program.prepared.values()]
     assert len(re.findall(r"= miniml_Exp_", kernel.source.text)) == 1
+
+
+def of_columns(x):
+    """Reductions along axis 1, of which later passes over the column read some."""
+    centred = x - ops.mean(x, 1, keepdims=True)
+    sums = ops.sum(x, 1), ops.sum(ops.square(centred), 1), ops.prod(ops.sign(x), 1)
+    return *sums, ops.max(x, 1), ops.min(x, 1), ops.softmax(x[:, :50], 1), centred
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+@pytest.mark.parametrize("columns", [8, 11, 30, 33])  # of 64 lanes: 8 x 8, 5 x 11, 2 x 30, 1 x 33
+@pytest.mark.parametrize("n", [3, 50, 1030])
+def test_columns_of_several_elements_side_by_side_are_numpys(n, columns, dtype):
+    """Vectors hold elements of all columns, and of several lines where columns are few."""
+    x = RNG.standard_normal((5, n, columns)).astype(dtype)
+    with ml.context(providers=("cc",)):
+        found = [out.asnumpy() for out in ml.jit(of_columns)(x)]
+    y = x.astype(np.float64)
+    centred, powers = y - y.mean(1, keepdims=True), np.exp(y[:, :50])
+    sums = y.sum(1), (centred**2).sum(1), np.sign(y).prod(1)
+    right = *sums, y.max(1), y.min(1), powers / powers.sum(1, keepdims=True), centred
+    eps = np.finfo(dtype).eps
+    for one, two in zip(found, right, strict=True):
+        np.testing.assert_allclose(one, two, 8 * eps, 8 * eps * np.abs(two).max())
+
+
+def test_columns_of_a_wider_array_and_of_lines_that_are_repeated_are_numpys():
+    """Their elements do not lie side by side in memory."""
+    x, y = (RNG.standard_normal(s).astype(np.float32) for s in ((5, 20, 6, 32), (5, 20, 1, 16)))
+
+    def fn(x, y):
+        part = x[..., :16]
+        return ops.var(part, (1, 2)), ops.var(part * y, (1, 2))
+
+    with ml.context(providers=("cc",)):
+        found = [out.asnumpy() for out in ml.jit(fn)(x, y)]
+    part = x[..., :16].astype(np.float64)
+    for one, two in zip(found, (part.var((1, 2)), (part * y).var((1, 2))), strict=True):
+        np.testing.assert_allclose(one, two, 1e-6)
+
+
+def test_integers_of_few_columns_wrap_and_nan_is_found():
+    x = RNG.integers(-(2**31), 2**31, (4, 77, 16), dtype=np.int64).astype(np.int32)
+    y = RNG.standard_normal((4, 77, 16)).astype(np.float32)
+    y[0, 76, 15] = y[2, 3, 0] = np.nan
+    with ml.context(providers=("cc",)):
+        sums, most = (ml.jit(lambda v, f=f: f(v, 1)) for f in (ops.sum, ops.max))
+        np.testing.assert_array_equal(sums(x).asnumpy(), x.sum(1))
+        np.testing.assert_array_equal(most(y).asnumpy(), y.max(1))
+
+
+def test_sums_over_lines_of_blocks_of_channels_are_exact_to_an_ulp():
+    """Batch normalization's: 36,000 elements a channel, of a mean that is large."""
+    x = (RNG.standard_normal((40, 2, 30, 30, 16)) + 100).astype(np.float32)
+    with ml.context(providers=("cc",)):
+        mean, var = ml.jit(lambda x: (ops.mean(x, (0, 2, 3)), ops.var(x, (0, 2, 3))))(x)
+    y = x.astype(np.float64)
+    np.testing.assert_allclose(mean.asnumpy(), y.mean((0, 2, 3)), 2**-23)
+    np.testing.assert_allclose(var.asnumpy(), y.var((0, 2, 3)), 2**-22)

@@ -64,6 +64,7 @@ OWN = {
 }
 WRONG = [
     None, "a", object(), [[1], [0, 1]], -1, 1.5, True, float("nan"), {}, (), int, (-1, 2), (1, "a"),
+    np.ones(2), np.array(["a"]), np.zeros((0, 3)),
 ]  # fmt: skip
 FUNCTIONS = [n for n in ops.__all__ if inspect.isfunction(getattr(ops, n)) and n != "custom"]
 
@@ -85,6 +86,19 @@ def test_wrong_kinds_of_arguments_are_refused_by_name(name):
             pass
         except Exception as error:
             pytest.fail(f"{name}{args!r:.300} {keywords}: {error!r}")
+
+
+def test_flags_take_no_other_values():
+    for name in FUNCTIONS:
+        function, given = getattr(ops, name), OWN.get(name)
+        flags = [p.name for p in inspect.signature(function).parameters.values()
+                 if isinstance(p.default, bool)]  # fmt: skip
+        if flags and given is None:
+            given = next(args for args in USUAL if accepted(function, args))
+        for option in flags:
+            for wrong in ("a", [1], 2.5, {}, int, np.ones(2)):
+                with pytest.raises(MinimlError, match=rf"{option}="):
+                    function(*given, **{option: wrong})
 
 
 def accepted(function, args):
@@ -112,6 +126,9 @@ def accepted(function, args):
         (lambda: ops.dropout(ROWS, "a"), "dropout got p='a'; a probability is in"),
         (lambda: ops.celu(ROWS, "a"), "celu got alpha='a'; expected a number > 0"),
         (lambda: ops.getitem(ROWS, [[1], [0, 1]]), "needs rows of equal length"),
+        (lambda: ops.getitem(ROWS, object()), "getitem got <object .*> as an index; an index is"),
+        (lambda: ops.getitem(ROWS, {}), "getitem got {} as an index; an index is made of ints"),
+        (lambda: ops.slice(ROWS, "a", 2), "Slice got begin 'a', end 2 and strides None; these"),
         (lambda: ops.cond(True, 3, len), "Cond got on_true=3 of type int; give a function"),
         (lambda: ops.cond(True, len, 3), "Cond got on_false=3 of type int; give a function"),
         (lambda: ops.scan(3, 0.0, ROWS), "Scan got f=3 of type int; give a function"),

@@ -1,136 +1,114 @@
-/* Copies to memory in row-major order from memory with any strides: of a broadcast, reversed or
-   permuted view. The two axes that the innermost loops are over make a plane; how one is copied is
-   chosen once, and planes are copied one by one, by several threads where there is much.
+/* A copy to memory in row-major order from memory with any strides: of a broadcast, reversed or
+   permuted view, whose elements are KERNEL_T, one for each size. The two axes that the innermost
+   loops are over make a plane; how one is copied is chosen once, and planes are copied one by one, by
+   several threads where there is much.
 
    from, to: the first elements. n[1], n[0]: the extents of the outer and the inner axis of a plane;
    s[1], s[0]: how far apart elements along them are that are read; t: how far apart rows are that
-   are written, in bytes all. Elements along the inner axis are written side by side. */
+   are written, in bytes all. Elements along the inner axis are written side by side, and may lie
+   anywhere. */
 
+typedef KERNEL_T KERNEL_t __attribute__((aligned(1), may_alias));
 typedef struct {
   int64_t n[2], s[2], t;
-} plane;
-typedef void plane_copy(char *restrict to, const char *from, const plane *p);
+} KERNEL_plane;
+typedef void KERNEL_plane_copy(char *restrict to, const char *from, const KERNEL_plane *p);
 
-static void copy_rows(char *restrict to, const char *from, const plane *p) {
-  for (int64_t i = 0; i < p->n[1]; ++i) memcpy(to + i * p->t, from + i * p->s[1], p->n[0]);
+/* Rows of neighbours, rows of one element repeated, reversed rows, any other rows; a plane whose
+   elements lie side by side along the outer axis, in squares; and one whose inner axis has two, three
+   or four elements besides, as that many streams. */
+static void KERNEL_rows(char *restrict to, const char *from, const KERNEL_plane *p) {
+  const int64_t bytes = p->n[0] * sizeof(KERNEL_t);
+  for (int64_t i = 0; i < p->n[1]; ++i) memcpy(to + i * p->t, from + i * p->s[1], bytes);
 }
-
-/* Of elements of one size, which may lie anywhere: rows of one element repeated, reversed rows, any
-   other rows; a plane whose elements lie side by side along the outer axis, in squares; and one
-   whose inner axis has two, three or four elements besides, as that many streams. */
-#define SQUARE 16
-#define STREAMS(T)                                                                          \
-  static void weave2_##T(char *restrict to, const char *from, const plane *p) {             \
-    T *restrict x = (T *)to;                                                                \
-    const T *a = (const T *)from, *b = (const T *)(from + p->s[0]);                         \
-    for (int64_t i = 0; i < p->n[1]; ++i) x[2 * i] = a[i], x[2 * i + 1] = b[i];             \
-  }                                                                                         \
-  static void weave3_##T(char *restrict to, const char *from, const plane *p) {             \
-    T *restrict x = (T *)to;                                                                \
-    const int64_t s = p->s[0];                                                              \
-    const T *a = (const T *)from, *b = (const T *)(from + s), *c = (const T *)(from + 2 * s); \
-    for (int64_t i = 0; i < p->n[1]; ++i)                                                   \
-      x[3 * i] = a[i], x[3 * i + 1] = b[i], x[3 * i + 2] = c[i];                            \
-  }                                                                                         \
-  static void weave4_##T(char *restrict to, const char *from, const plane *p) {             \
-    T *restrict x = (T *)to;                                                                \
-    const int64_t s = p->s[0];                                                              \
-    const T *a = (const T *)from, *b = (const T *)(from + s), *c = (const T *)(from + 2 * s), \
-            *d = (const T *)(from + 3 * s);                                                 \
-    for (int64_t i = 0; i < p->n[1]; ++i)                                                   \
-      x[4 * i] = a[i], x[4 * i + 1] = b[i], x[4 * i + 2] = c[i], x[4 * i + 3] = d[i];       \
+static void KERNEL_repeat(char *restrict to, const char *from, const KERNEL_plane *p) {
+  for (int64_t i = 0; i < p->n[1]; ++i) {
+    KERNEL_t *restrict x = (KERNEL_t *)(to + i * p->t), one = *(const KERNEL_t *)(from + i * p->s[1]);
+    for (int64_t j = 0; j < p->n[0]; ++j) x[j] = one;
   }
-#define COPIES(T)                                                                           \
-  static void repeat_##T(char *restrict to, const char *from, const plane *p) {             \
-    for (int64_t i = 0; i < p->n[1]; ++i) {                                                 \
-      T *restrict x = (T *)(to + i * p->t), one = *(const T *)(from + i * p->s[1]);         \
-      for (int64_t j = 0; j < p->n[0]; ++j) x[j] = one;                                     \
-    }                                                                                       \
-  }                                                                                         \
-  static void reverse_##T(char *restrict to, const char *from, const plane *p) {            \
-    for (int64_t i = 0; i < p->n[1]; ++i) {                                                 \
-      T *restrict x = (T *)(to + i * p->t);                                                 \
-      const T *y = (const T *)(from + i * p->s[1]);                                         \
-      for (int64_t j = 0; j < p->n[0]; ++j) x[j] = y[-j];                                   \
-    }                                                                                       \
-  }                                                                                         \
-  static void any_##T(char *restrict to, const char *from, const plane *p) {                \
-    const int64_t s = p->s[0];                                                              \
-    for (int64_t i = 0; i < p->n[1]; ++i) {                                                 \
-      T *restrict x = (T *)(to + i * p->t);                                                 \
-      for (int64_t j = 0; j < p->n[0]; ++j) x[j] = *(const T *)(from + i * p->s[1] + j * s);\
-    }                                                                                       \
-  }                                                                                         \
-  static void turn_##T(char *restrict to, const char *from, const plane *p) {               \
-    const int64_t s = p->s[0], t = p->t;                                                    \
-    for (int64_t b = 0; b < p->n[1]; b += SQUARE) {                                         \
-      const int64_t end = p->n[1] - b < SQUARE ? p->n[1] : b + SQUARE;                      \
-      for (int64_t j = 0; j < p->n[0]; ++j)                                                 \
-        for (int64_t i = b; i < end; ++i)                                                   \
-          ((T *)(to + i * t))[j] = ((const T *)(from + j * s))[i];                          \
-    }                                                                                       \
-  }                                                                                         \
-  STREAMS(T)                                                                                \
-  static plane_copy *const kinds_##T[] = {repeat_##T, reverse_##T, any_##T, turn_##T,       \
-                                          weave2_##T, weave3_##T, weave4_##T};
-enum { REPEAT, REVERSE, ANY, TURN, WEAVE };
-
-#define ANYWHERE __attribute__((aligned(1), may_alias))
-typedef uint8_t of_1 ANYWHERE;
-typedef uint16_t of_2 ANYWHERE;
-typedef uint32_t of_4 ANYWHERE;
-typedef uint64_t of_8 ANYWHERE;
-typedef struct {
-  uint64_t low, high;
-} ANYWHERE of_16;
-COPIES(of_1)
-COPIES(of_2)
-COPIES(of_4)
-COPIES(of_8)
-COPIES(of_16)
-#undef STREAMS
-#undef COPIES
+}
+static void KERNEL_reverse(char *restrict to, const char *from, const KERNEL_plane *p) {
+  for (int64_t i = 0; i < p->n[1]; ++i) {
+    KERNEL_t *restrict x = (KERNEL_t *)(to + i * p->t);
+    const KERNEL_t *y = (const KERNEL_t *)(from + i * p->s[1]);
+    for (int64_t j = 0; j < p->n[0]; ++j) x[j] = y[-j];
+  }
+}
+static void KERNEL_any(char *restrict to, const char *from, const KERNEL_plane *p) {
+  const int64_t s = p->s[0];
+  for (int64_t i = 0; i < p->n[1]; ++i) {
+    KERNEL_t *restrict x = (KERNEL_t *)(to + i * p->t);
+    for (int64_t j = 0; j < p->n[0]; ++j) x[j] = *(const KERNEL_t *)(from + i * p->s[1] + j * s);
+  }
+}
+enum { KERNEL_SQUARE = 16 };
+static void KERNEL_turn(char *restrict to, const char *from, const KERNEL_plane *p) {
+  const int64_t s = p->s[0], t = p->t;
+  for (int64_t b = 0; b < p->n[1]; b += KERNEL_SQUARE) {
+    const int64_t end = p->n[1] - b < KERNEL_SQUARE ? p->n[1] : b + KERNEL_SQUARE;
+    for (int64_t j = 0; j < p->n[0]; ++j)
+      for (int64_t i = b; i < end; ++i)
+        ((KERNEL_t *)(to + i * t))[j] = ((const KERNEL_t *)(from + j * s))[i];
+  }
+}
+static void KERNEL_weave2(char *restrict to, const char *from, const KERNEL_plane *p) {
+  KERNEL_t *restrict x = (KERNEL_t *)to;
+  const KERNEL_t *a = (const KERNEL_t *)from, *b = (const KERNEL_t *)(from + p->s[0]);
+  for (int64_t i = 0; i < p->n[1]; ++i) x[2 * i] = a[i], x[2 * i + 1] = b[i];
+}
+static void KERNEL_weave3(char *restrict to, const char *from, const KERNEL_plane *p) {
+  KERNEL_t *restrict x = (KERNEL_t *)to;
+  const int64_t s = p->s[0];
+  const KERNEL_t *a = (const KERNEL_t *)from, *b = (const KERNEL_t *)(from + s),
+                 *c = (const KERNEL_t *)(from + 2 * s);
+  for (int64_t i = 0; i < p->n[1]; ++i) x[3 * i] = a[i], x[3 * i + 1] = b[i], x[3 * i + 2] = c[i];
+}
+static void KERNEL_weave4(char *restrict to, const char *from, const KERNEL_plane *p) {
+  KERNEL_t *restrict x = (KERNEL_t *)to;
+  const int64_t s = p->s[0];
+  const KERNEL_t *a = (const KERNEL_t *)from, *b = (const KERNEL_t *)(from + s),
+                 *c = (const KERNEL_t *)(from + 2 * s), *d = (const KERNEL_t *)(from + 3 * s);
+  for (int64_t i = 0; i < p->n[1]; ++i)
+    x[4 * i] = a[i], x[4 * i + 1] = b[i], x[4 * i + 2] = c[i], x[4 * i + 3] = d[i];
+}
 
 /* A copy: the kind of its planes, the axes around them, from the innermost one on, with how far
    apart their elements are read and written, and the number of planes of each part. */
 typedef struct {
-  plane plane;
-  plane_copy *each;
+  KERNEL_plane plane;
+  KERNEL_plane_copy *each;
   int64_t axes, n[64], s[64], t[64], planes, of_part;
   const char *from;
   char *to;
-} copying;
+} KERNEL_copying;
 
 /* The axis that is the outer one of a plane: one along which the elements lie side by side, or the
    last but one. */
-static int64_t outer_axis(int64_t bytes, int64_t axes, const int64_t *n, const int64_t *s) {
+static int64_t KERNEL_outer_axis(int64_t axes, const int64_t *n, const int64_t *s) {
+  const int64_t bytes = sizeof(KERNEL_t);
   if (s[axes - 1] != bytes && s[axes - 1] != -bytes && s[axes - 1])
     for (int64_t axis = axes - 2; axis >= 0; --axis)
       if (s[axis] == bytes && n[axis] > 1) return axis;
   return axes - 2;
 }
 
-static plane_copy *kind_of(int64_t bytes, const plane *p) {
-  static plane_copy *const *const kinds[] = {kinds_of_1, kinds_of_2, kinds_of_4, kinds_of_8,
-                                             kinds_of_16};
-  plane_copy *const *own = kinds[__builtin_ctzll(bytes)];
-  const int64_t few = p->n[0];
-  if (p->s[0] == bytes) return copy_rows;
-  if (p->s[1] == bytes && few >= 2 && few <= 4 && p->t == few * bytes) return own[WEAVE + few - 2];
-  if (!p->s[0]) return own[REPEAT];
-  if (p->s[0] == -bytes) return own[REVERSE];
-  return own[p->s[1] == bytes ? TURN : ANY];
+static KERNEL_plane_copy *KERNEL_kind_of(const KERNEL_plane *p) {
+  const int64_t bytes = sizeof(KERNEL_t), few = p->n[0];
+  if (p->s[0] == bytes) return KERNEL_rows;
+  if (p->s[1] == bytes && few >= 2 && few <= 4 && p->t == few * bytes)
+    return few == 2 ? KERNEL_weave2 : few == 3 ? KERNEL_weave3 : KERNEL_weave4;
+  if (!p->s[0]) return KERNEL_repeat;
+  if (p->s[0] == -bytes) return KERNEL_reverse;
+  return p->s[1] == bytes ? KERNEL_turn : KERNEL_any;
 }
 
 /* Arranges the loops of a copy. n, s: the extents and strides of all axes, of which there is at least
-   one. Few elements side by side are one larger element. */
-static void arrange(copying *it, int64_t bytes, int64_t axes, const int64_t *n, const int64_t *s) {
-  plane *p = &it->plane;
-  const int64_t row = n[axes - 1] * bytes, large = row == 2 || row == 4 || row == 8 || row == 16;
-  if (axes > 1 && s[axes - 1] == bytes && large) bytes = row, --axes;
-  const int64_t last = axes - 1, outer = outer_axis(bytes, axes, n, s);
-  int64_t t = bytes * n[last];
-  *p = (plane){{n[last], 1}, {s[last], 0}, t};
+   one. */
+static void KERNEL_arrange(KERNEL_copying *it, int64_t axes, const int64_t *n, const int64_t *s) {
+  const int64_t last = axes - 1, outer = KERNEL_outer_axis(axes, n, s);
+  int64_t t = sizeof(KERNEL_t) * n[last];
+  KERNEL_plane *p = &it->plane;
+  *p = (KERNEL_plane){{n[last], 1}, {s[last], 0}, t};
   it->axes = 0, it->planes = 1;
   for (int64_t axis = last - 1; axis >= 0; t *= n[axis--]) {
     if (axis == outer) {
@@ -140,13 +118,12 @@ static void arrange(copying *it, int64_t bytes, int64_t axes, const int64_t *n, 
     it->n[it->axes] = n[axis], it->s[it->axes] = s[axis], it->t[it->axes++] = t;
     it->planes *= n[axis];
   }
-  it->each = kind_of(bytes, p);
-  if (it->each == copy_rows) p->n[0] *= bytes;
+  it->each = KERNEL_kind_of(p);
 }
 
 /* The planes of one part. */
-static void copy_part(void *data, long part) {
-  const copying *it = data;
+static void KERNEL_part(void *data, long part) {
+  const KERNEL_copying *it = data;
   const int64_t begin = part * it->of_part, rest = it->planes - begin;
   int64_t index[64], left = begin;
   const char *from = it->from;
@@ -166,22 +143,17 @@ static void copy_part(void *data, long part) {
   }
 }
 
-/* A kernel: at[0], whose strides are any, to at[1], which is in row-major order. at[2]: the bytes
-   of an element, a power of two up to 16, the number of axes (at least one), the extents, the strides
-   in bytes. */
-static void copy_strided(char *const *at) {
+/* at[0], whose strides are any, to at[1], which is in row-major order. at[2]: the bytes of an element,
+   which are those of KERNEL_t, the number of axes (at least one), the extents, the strides in
+   bytes. */
+void KERNEL(char *const *at) {
   const int64_t *about = (const int64_t *)at[2], axes = about[1], *n = about + 2;
-  int64_t bytes = about[0];
-  for (int64_t axis = 0; axis < axes; ++axis)
+  int64_t bytes = sizeof(KERNEL_t);
+  for (int64_t axis = 0; axis < axes; bytes *= n[axis++])
     if (!n[axis]) return;
-  if (axes == 1 && n[1] == bytes) {
-    memcpy(at[1], at[0], n[0] * bytes);
-    return;
-  }
-  copying it = {.from = at[0], .to = at[1]};
-  arrange(&it, bytes, axes, n, n + axes);
-  for (int64_t axis = 0; axis < axes; ++axis) bytes *= n[axis];
+  KERNEL_copying it = {.from = at[0], .to = at[1]};
+  KERNEL_arrange(&it, axes, n, n + axes);
   const int64_t parts = bytes / 262144 < it.planes ? bytes / 262144 : it.planes;
   it.of_part = parts > 1 ? (it.planes + parts - 1) / parts : it.planes;
-  parallel(copy_part, &it, (it.planes + it.of_part - 1) / it.of_part);
+  miniml.parallel(KERNEL_part, &it, (it.planes + it.of_part - 1) / it.of_part);
 }
