@@ -239,7 +239,7 @@ SIMPLE = {
         "BroadcastTo(shape=(2, 3)) %0",
     ),
     "repetition of repetition": (
-        lambda x: ops.reshape(spread(spread(x, (2, 5, 3, 1), (10, 3, 1)), (10, 3, 4)), (2, 5, 3, 4)),
+        lambda x: spread(spread(x, (2, 5, 3, 1), (10, 3, 1)), (10, 3, 4), (2, 5, 3, 4)),
         np.zeros((2, 1, 3, 1), np.float32),
         "BroadcastTo(shape=(2, 5, 3, 4)) %0",
     ),
@@ -321,7 +321,7 @@ KEPT = {
         X,
     ),
     "repetition of nothing": (
-        lambda x: ops.reshape(spread(spread(x, (4, 0, 3), (3, 0, 1)), (3, 0, 2)), (2, 0)),
+        lambda x: spread(spread(x, (4, 0, 3), (3, 0, 1)), (3, 0, 2), (2, 0)),
         np.zeros((0, 3), int),
     ),
     "a mixture of zeros": (lambda x: x / np.array([0.0, -0.0, 0.0], np.float32), X),
