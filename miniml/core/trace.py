@@ -29,15 +29,13 @@ class Trace(Protocol):
 
     The defaults here are those of a trace that computes at once.
     differentiates: True where calls are recorded to pass a gradient through them. at_once: False
-    where values are not known when calls are made (of a trace without a parent).
+    where values are not known when calls are made (of a trace without a parent). parent: the trace
+    that this one passes calls on to; None for the outermost one.
     """
 
     differentiates: bool = False
     at_once: bool = True
-
-    @property
-    def parent(self) -> Trace | None:
-        """The trace that this one passes calls on to; None for the outermost trace."""
+    parent: Trace | None = None
 
     def bind(self, primitive: Any, args: Sequence[Any]) -> tuple[Any, ...]:
         """One call of a primitive; always a tuple of outputs."""

@@ -177,7 +177,7 @@ def trace_body(
 # --- Graph trace ----------------------------------------------------------------------------------
 
 
-class GraphTrace:
+class GraphTrace(Trace):
     """A trace that records every call in a graph; values are not known.
 
     outer: for the body of a branch or loop, the trace around it, whose live tensors and
@@ -186,9 +186,7 @@ class GraphTrace:
     value, which nobody knows.
     """
 
-    differentiates = False
     at_once = False
-    parent = None
     graph_of = trace_body
 
     def __init__(self, device: str, outer: Any = None):
@@ -313,15 +311,6 @@ class GraphTrace:
             self.captures[id(value)] = (value, self.input(value._abstract))
         return self.captures[id(value)][1]
 
-    def callee(self, fn: Function) -> Function:
-        return fn
-
-    def compose(self, fn: Function, args: Sequence[Any], named: Mapping[str, Any]) -> Any:
-        return fn(*args, **named)
-
-    def calls_of(self, fn: Any, args: Any, named: Any, recorded: tuple[bool, ...]) -> None:
-        return None
-
     def call_with_bprop(self, name: str, fn: Function, bprop: Function, args: Sequence[Any]) -> Any:
         if self._differentiated():
             raise GraphError(
@@ -329,9 +318,6 @@ class GraphTrace:
                 "is differentiated, where that bprop would be lost; call it outside of the branch "
                 "or loop, or differentiate a cond eagerly, in PYNATIVE_MODE without jit"
             )
-        return fn(*args)
-
-    def call_recomputed(self, name: str, fn: Function, pull: Function, args: Sequence[Any]) -> Any:
         return fn(*args)
 
     def _differentiated(self) -> bool:
@@ -513,15 +499,14 @@ def live(tensor: TracedTensor) -> None:
 # --- Forwarding -----------------------------------------------------------------------------------
 
 
-class ForwardingTrace:
+class ForwardingTrace(Trace):
     """Base of the traces that pass calls on to a `parent`; subclasses override the differences.
 
     Functions are just called, so that their calls arrive here again; graphs of branches and
     loop bodies are traced with this trace around them.
     """
 
-    differentiates = False
-    at_once = True
+    parent: Trace
     graph_of = trace_body
 
     def __init__(self, parent: Trace):
@@ -529,15 +514,6 @@ class ForwardingTrace:
 
     def bind(self, primitive: Primitive, args: Sequence[Any]) -> tuple[Any, ...]:
         return self.parent.bind(primitive, args)
-
-    def callee(self, fn: Function) -> Function:
-        return fn
-
-    def compose(self, fn: Function, args: Sequence[Any], named: Mapping[str, Any]) -> Any:
-        return fn(*args, **named)
-
-    def calls_of(self, fn: Any, args: Any, named: Any, recorded: tuple[bool, ...]) -> None:
-        return None
 
     def call_with_bprop(self, name: str, fn: Function, bprop: Function, args: Sequence[Any]) -> Any:
         with use_trace(self.parent):

@@ -54,7 +54,6 @@ class EagerTrace(Trace):
     inspected at each call, such as an array.
     """
 
-    parent = None
     graph_of = trace_body
 
     def bind(self, primitive: Primitive, args: Sequence[Any]) -> tuple[Any, ...]:

@@ -1,7 +1,8 @@
 /* Attention by blocks of queries and of keys. Queries lie along vectors, scores[key][query], so that
    softmax runs along vectors, and k and v are read where they are. */
 #define KERNEL_WIDEST (MINIML_REGISTERS / 8) /* vectors of a tile of 6 rows */
-/* Tiles of 1 to 6 rows, of those widths that the last columns of a product have. */
+/* Tiles of 1 to 6 rows, of those heights and widths that products of these sizes have: each takes
+   long to compile. Where sizes are variables, of all. */
 #define KERNEL_ENDS(columns, width) ((columns) / REAL_tile_lanes % KERNEL_WIDEST == (width))
 #ifdef KERNEL_VARIES
 #define KERNEL_OR_WIDEST(width) ((width) < KERNEL_WIDEST ? (width) : KERNEL_WIDEST)
@@ -12,9 +13,15 @@
        ? (width) \
        : KERNEL_WIDEST)
 #endif
+#ifdef KERNEL_VARIES
+#define KERNEL_OF(rows, width) REAL_TILE(rows, width)
+#else
+#define KERNEL_OF(rows, width) \
+  REAL_TILE(KERNEL_HEIGHTS >> (rows) & 1 ? (rows) : KERNEL_TALLEST, width)
+#endif
 #define KERNEL_TILERS(width) \
-  {REAL_TILE(1, width), REAL_TILE(2, width), REAL_TILE(3, width), \
-   REAL_TILE(4, width), REAL_TILE(5, width), REAL_TILE(6, width)}
+  {KERNEL_OF(1, width), KERNEL_OF(2, width), KERNEL_OF(3, width), \
+   KERNEL_OF(4, width), KERNEL_OF(5, width), KERNEL_OF(6, width)}
 static REAL_tiler *const KERNEL_tilers[4][6] = {
     KERNEL_TILERS(KERNEL_OR_WIDEST(1)), KERNEL_TILERS(KERNEL_OR_WIDEST(2)),
     KERNEL_TILERS(KERNEL_OR_WIDEST(3)), KERNEL_TILERS(KERNEL_OR_WIDEST(4))};

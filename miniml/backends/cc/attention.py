@@ -20,6 +20,7 @@ from .units import Source, header, run_by
 
 QUERIES = 64  # of a block, at most: 4 vectors of 512 bits, as wide as a tile
 KEYS = 96  # of a block, at most: 24 KB of scores in float32
+TALLEST = 6  # rows of a tile
 SPLIT = 4_000_000  # multiplications and additions from which on threads share the work: 25 us
 PARTS = 16  # that threads may compute, each with scratch memory of its own
 SUMS = 8  # parts that may have dk and dv of their own, of the size of k and v of one matrix
@@ -41,6 +42,7 @@ class Sizes:
         self.keys = max(min(KEYS, self.s), 1)
         self.masked = not node.constant(3, _hides_nothing)
         self.drops = bool(node.attrs["dropout"])
+        self.causal = bool(node.attrs["causal"])
 
     def padded(self, count: int) -> int:
         """A number of elements rounded up to a multiple of those in a cache line."""
@@ -56,7 +58,20 @@ class Sizes:
     @property
     def numbers(self) -> dict[str, int]:
         names = ("t", "s", "e", "f", "batches", "blocks", "lanes", "keys")
-        return {name.upper(): getattr(self, name) for name in names}
+        heights = self.heights
+        own = {"HEIGHTS": sum(1 << rows for rows in heights), "TALLEST": max(heights)}
+        return {name.upper(): getattr(self, name) for name in names} | own
+
+    @property
+    def heights(self) -> set[int]:
+        """The rows of the tiles of which products have E, F, or as many rows as a block of queries
+        takes keys at a time."""
+        last = ((block + 1) * self.t // self.blocks for block in range(self.blocks))
+        seen = {min(end, self.s) for end in last} if self.causal else {self.s}
+        rows = {self.e, self.f, *(end % self.keys for end in seen)}
+        rows |= {self.keys} if max(seen) >= self.keys else set()
+        tiles = {(count, -(-count // TALLEST)) for count in rows if count}
+        return {end // n for count, n in tiles for end in (count, count + n - 1)} or {1}
 
 
 class Attending(NativeKernel):
@@ -134,7 +149,7 @@ def _words(node: KernelNode, sizes: Sizes, real: str) -> dict[str, str]:
     """The macros of the types, the scale and the mask."""
     bits = str(8 * sizes.dtype.itemsize)
     words = {
-        "CAUSAL": str(int(node.attrs["causal"])),
+        "CAUSAL": str(int(sizes.causal)),
         "SCALE": f"(({real}){float(node.attrs['scale']).hex()})",
         "EXP": f"miniml_exp_float{bits}",
         "WEIGHT": f"miniml_weight_float{bits}",

@@ -23,7 +23,8 @@ _TEXT, _EXTREMA = (_FOLDER.joinpath(f"{n}.c").read_text("utf-8") for n in ("orde
 _MOST = 8  # parts of a kernel, each with room of its own
 _LANES = 64  # elements, or rows, side by side
 _FEW = 64  # elements that are sorted by insertion, and not by counts of digits
-_COUNTED = 1024  # words of these counts: 8 digits of 256 values, or 2048 of one digit
+_LONG = 2048  # elements from which on digits have 11 bits, and not 8: as many as their values
+_CHOSEN = 2048  # counts by which the greatest elements are chosen
 _SPLIT = 30_000  # elements, some 50 us, from which on rows are divided
 
 
@@ -54,7 +55,9 @@ class Sort(NativeKernel):
         self.taken = node.outputs[0].shape[node.attrs["axis"]] if n else 0
         self.parts = _parts(rows, n)
         self.portable = size == 32
-        part = 2 * (n + 1) * (1 if size == 32 else 2) + (_COUNTED if n > _FEW else 0)
+        digit = 11 if n >= _LONG else 8
+        counts = max(-(-size // digit) << digit, _CHOSEN) // 2 if n > _FEW else 0
+        part = 2 * (n + 1) * (1 if size == 32 else 2) + counts
         self.words = self.parts * part
         backwards = node.attrs.get("descending", node.attrs.get("largest", False))
         self.source = defined(
@@ -70,6 +73,7 @@ class Sort(NativeKernel):
                 "PARTS": f"{self.parts}L",
                 "PART": f"{part}L",
                 "FEW": f"{_FEW}L",
+                "DIGIT": digit,
                 "KEY": _key(x.dtype.kind == "f", size, backwards),
             },
             _TEXT,

@@ -1,10 +1,13 @@
-"""C of elements: those made of their index, what index tensors name, running results and order
-along an axis, copies of collectives, and products of integers."""
+"""C of elements: those of their index, of index tensors and along an axis; copies of collectives.
+
+First how loops are registered by the name of an operation, and what their texts are written with.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import prod
+from typing import NamedTuple
 
 import numpy as np
 
@@ -19,15 +22,84 @@ from ...backends.cc.scalars import (
 )
 from ...backends.cc.units import header
 from ...backends.device import start_of
-from ...backends.expressions.table import computed, identity
+from ...backends.expressions.table import C_TYPES, computed, identity, unsigned
 from ...core.abstract import Shape
 from ...core.dtype import DType, int64
 from ...graph.ir import Node
 from ...ops.checks import broadcast
 from ...ops.index import TENSOR, analyse
 from ...runtime.nest import scalar_of
-from .linalg import product
-from .registering import Loop, loop, nest, offset, pointers, strides, sum_type
+
+
+class Loop(NamedTuple):
+    """C of a node.
+
+    text: `void KERNEL(char *const *at)` on the addresses of inputs, outputs and scratch memory; or
+    `int`, which returns 1 for inputs that it refuses. shared: texts that it needs, each once in a
+    file. scratch: bytes of memory that a call may use."""
+
+    text: str
+    shared: tuple[str, ...] = ()
+    scratch: int = 0
+
+
+Writer = Callable[[Node], Loop | str | None]
+loops: dict[str, Writer] = {}
+
+
+def loop(*names: str) -> Callable[[Writer], Writer]:
+    """Register the function that writes the loop of operations, or its text if that is all; it
+    returns None where it has none for a node."""
+
+    def register(writer: Writer) -> Writer:
+        loops.update(dict.fromkeys(names, writer))
+        return writer
+
+    return register
+
+
+# --- Loops over all elements of an array ----------------------------------------------------------
+
+
+def nest(shape: Sequence[int]) -> str:
+    """The heads of loops with the counters i0, i1 and so on."""
+    return "\n".join(
+        f"  for (long i{axis} = 0; i{axis} < {extent}L; ++i{axis})"
+        for axis, extent in enumerate(shape)
+    )
+
+
+def strides(shape: Sequence[int], to: Sequence[int]) -> list[int]:
+    """The elements from one index to the next of each axis of `to`, to which shape broadcasts."""
+    steps = [prod(shape[i + 1 :]) if n > 1 else 0 for i, n in enumerate(shape)]
+    return [0] * (len(to) - len(shape)) + steps
+
+
+def offset(steps: Sequence[int]) -> str:
+    """The offset of the element of the counters."""
+    return " + ".join(f"i{i} * {s}L" for i, s in enumerate(steps) if s) or "0"
+
+
+# --- Pointers and types ---------------------------------------------------------------------------
+
+
+def pointers(node: Node, *names: str) -> str:
+    """Definitions of pointers to the inputs, to const, and to the outputs of a node."""
+    arrays = [v.abstract for v in (*node.inputs, *node.outputs)]
+    lines = []
+    for i, (name, abstract) in enumerate(zip(names, arrays, strict=True)):
+        c = f"{'const ' * (i < len(node.inputs))}{STORED[abstract.dtype]}"
+        lines.append(f"  {c} *const {name} = ({c} *)at[{i}];")
+    return "\n".join(lines)
+
+
+def sum_type(dtype: DType) -> str:
+    """The type of C in which numbers are added and multiplied: of integers unsigned ones, which
+    wrap around, of at least 32 bits, since C would promote narrower ones to int."""
+    return C_TYPES[unsigned(dtype)]
+
+
+# --- Elements made of their index -----------------------------------------------------------------
 
 
 @loop("Full", "Eye", "Arange", "Linspace")
@@ -336,7 +408,7 @@ def _less(dtype: DType) -> str:
 static int KERNEL_less({c} x, {c} y) {{ return x < y || (y != y && x == x); }}"""
 
 
-# --- Collectives of one rank, and products of integers --------------------------------------------
+# --- Collectives of one rank ----------------------------------------------------------------------
 
 
 @loop("AllReduce", "Reduce", "Broadcast", "AllGather", "ReduceScatter", "AllToAll", "SendRecv")
@@ -349,39 +421,3 @@ def _copied(node: Node) -> str | None:
     received = (0, 0) in attrs.get("pairs", ((0, 0),))
     statement = f"memcpy(at[1], at[0], {size}L);" if received else f"memset(at[1], 0, {size}L);"
     return f"void KERNEL(char *const *at) {{ {statement} }}\n"
-
-
-@loop("MatMul")
-def _matmul(node: Node) -> Loop | str:
-    """A product of integers, which wrap around as NumPy's do, or of bools."""
-    x, y = (v.abstract for v in node.inputs)
-    out, attrs = node.outputs[0].abstract, node.attrs
-    if out.dtype.kind not in "iu":
-        return product(node)
-    rows_x = x.shape if len(x.shape) > 1 else (1, *x.shape)
-    rows_y = y.shape if len(y.shape) > 1 else (*y.shape, 1)
-    m, k = rows_x[-2:][:: -1 if attrs["transpose_x"] and len(x.shape) > 1 else 1]
-    n = rows_y[-2 if attrs["transpose_y"] and len(y.shape) > 1 else -1]
-    by_row, by_term = (1, m) if attrs["transpose_x"] and len(x.shape) > 1 else (k, 1)
-    term, by_column = (1, k) if attrs["transpose_y"] and len(y.shape) > 1 else (n, 1)
-    batch = out.shape[: len(out.shape) - (len(x.shape) > 1) - (len(y.shape) > 1)]
-    at_x = offset([s * m * k for s in strides(rows_x[:-2], batch)])
-    at_y = offset([s * k * n for s in strides(rows_y[:-2], batch)])
-    c, wide = STORED[out.dtype], "uint64_t" if out.dtype.itemsize == 8 else "uint32_t"
-    return f"""\
-void KERNEL(char *const *at) {{
-  {c} *out = ({c} *)at[2];
-{nest(batch)}
-  {{
-    const {c} *x = (const {c} *)at[0] + {at_x}, *y = (const {c} *)at[1] + {at_y};
-    for (long r = 0; r < {m}L; ++r)
-      for (long c = 0; c < {n}L; ++c) {{
-        {wide} sum = 0;
-        for (long t = 0; t < {k}L; ++t)
-          sum += ({wide})x[r * {by_row}L + t * {by_term}L] *
-                 ({wide})y[t * {term}L + c * {by_column}L];
-        *out++ = ({c})sum;
-      }}
-  }}
-}}
-"""

@@ -14,7 +14,7 @@ from ...backends.cc.units import header
 from ...backends.distributions import STIRLING, truncation
 from ...core.dtype import DType, float32
 from ...graph.ir import Node
-from .registering import Loop, loop, pointers
+from .elements import Loop, loop, pointers
 
 
 @loop("Uniform")

@@ -439,7 +439,6 @@ def _names(term: Any) -> set[str]:
 class PatternTrace(Trace):
     """A trace in which calls become Terms; nothing is inferred or computed."""
 
-    parent = None
     at_once = False
 
     def bind(self, primitive: Primitive, args: Sequence[Any]) -> tuple[Any, ...]:

@@ -1,13 +1,15 @@
 """Attention in C against the formulas in float64: sizes around its blocks, masks, draws, steps."""
 
 from functools import cache, partial
+from itertools import pairwise
+from types import SimpleNamespace
 
 import numpy as np
 
 import miniml as ml
 from miniml import ArraySpec, ops
 from miniml.backends.cc import units
-from miniml.backends.cc.attention import Attention, AttentionGrad, AttentionMaskGrad
+from miniml.backends.cc.attention import Attention, AttentionGrad, AttentionMaskGrad, Sizes
 from miniml.backends.cc.units import Source, header
 from miniml.backends.kernel import KernelNode
 from miniml.grad import value_and_grad
@@ -99,6 +101,35 @@ def test_all_sizes_masks_and_attributes():
 
 @needs_fences
 @ignores_forks
+def heights(t, s, e, f, causal):
+    """The rows of all tiles of the products of a call, counted as attention.c runs them."""
+    blocks, keys, found = max(-(-t // 64), 1), max(min(96, s), 1), set()
+
+    def product(rows):
+        tiles = (rows + 5) // 6
+        ends = [i * rows // tiles for i in range(tiles + 1)] if tiles else []
+        found.update(end - begin for begin, end in pairwise(ends))
+
+    for block in range(blocks):
+        last = (block + 1) * t // blocks
+        seen = min(last, s) if causal else s
+        for key in range(0, seen, keys):
+            product(min(seen - key, keys))
+    product(e)
+    product(f)
+    return found or {1}
+
+
+def test_tiles_of_all_heights_that_products_have_are_compiled():
+    rng = np.random.default_rng(0)
+    for t, s, e, f in [*rng.integers(0, 300, (500, 4)).tolist(), (1000, 1000, 64, 64)]:
+        for causal in (False, True):
+            specs = [ArraySpec(shape, ml.float32) for shape in ((t, e), (s, e), (s, f))]
+            attrs = {"dropout": 0.0, "causal": causal}
+            node = SimpleNamespace(inputs=specs, attrs=attrs, constant=lambda *_: True)
+            assert Sizes(node).heights == heights(t, s, e, f, causal)
+
+
 def test_nothing_around_the_operands_is_read():
     def fits(placed, case, which, made, kernel):
         return right(case, which, made.arrays, run(kernel, made, placed))

@@ -98,16 +98,19 @@ def test_running_extrema_of_rows_that_rise_fall_and_hold_nan(dtype):
         same_bits(lambda x: (ops.CumMax(-1)(x), ops.CumMin(-1)(x)), x, zeros=False)
 
 
+@pytest.mark.parametrize("n", [300, 3000])
 @pytest.mark.parametrize("dtype", [np.float64, np.int64])
-def test_keys_of_64_bits_that_differ_in_their_last_digits(dtype):
-    """A pair of them, many beside one that is far, and many that are equal."""
+def test_keys_of_64_bits_that_differ_in_their_last_digits(dtype, n):
+    """A pair of them, many beside one that is far, many that are equal, and in crowds."""
     rng = np.random.default_rng(6)
-    wide = rng.integers(0, 1 << 62, 300)
-    near, far = wide.copy(), rng.integers(0, 9, 300)
+    wide = rng.integers(0, 1 << 62, n)
+    near, far = wide.copy(), rng.integers(0, 9, n)
     near[7::40] = near[8::40] + 1
     far[11] = 1 << 62
-    some = wide // 3 * 2 + rng.integers(-1, 2, 300)
-    x = np.stack([wide, near, far, -far, some, rng.integers(0, 3, 300)])
+    some = wide // 3 * 2 + rng.integers(-1, 2, n)
+    crowds = [(wide >> 50 << 50) + rng.integers(0, 1 << bits, n) for bits in (4, 20)]
+    pairs = rng.permutation(np.repeat(wide[: n // 2], 2))
+    x = np.stack([wide, near, far, -far, some, rng.integers(0, 3, n), *crowds, pairs, pairs % 999])
     x = x.view(np.float64) if dtype == np.float64 else x
     x = np.where(np.isnan(x), np.inf, x).astype(dtype)
     same_bits(lambda x: (*ops.Sort(-1, False)(x), *ops.Sort(-1, True)(x)), x)

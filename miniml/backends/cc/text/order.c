@@ -2,68 +2,116 @@
    numbers in the order of the elements, NaN last; KERNEL_W: a key and, below it, an index. */
 static inline KERNEL_K KERNEL_key(const KERNEL_T *x) { KERNEL_KEY }
 
-/* Words sorted by the digits above their first 32 bits, where they have a key above an index. Equal
-   keys keep the order of their indices: w has them ascending, and each pass is stable. The result
-   may lie in `spare`. counts: room for those of each digit, if there are more than FEW words. */
+enum { KERNEL_VALUES = 1 << KERNEL_DIGIT };  /* of a digit */
+
+/* Words sorted by the digits above their first 32 bits, where they have a key above an index, all
+   but the `skipped` lowest. Equal keys keep the order of their indices: w has them ascending, and
+   each pass is stable. The result may lie in `spare`. counts: room for those of each digit. */
 #define KERNEL_SORTED(name, word, digits)                                                      \
-  static word *name(word *w, word *spare, long m, uint32_t (*counts)[256]) {                   \
-    for (long i = 1; m <= KERNEL_FEW && i < m; ++i) {                                          \
-      const word v = w[i];                                                                     \
-      long j = i;                                                                              \
-      for (; j && w[j - 1] > v; --j) w[j] = w[j - 1];                                          \
-      w[j] = v;                                                                                \
-    }                                                                                          \
-    if (m <= KERNEL_FEW) return w;                                                             \
+  static void name##_count(                                                                    \
+      const word *w, long m, uint32_t (*counts)[KERNEL_VALUES]) {                              \
     memset(counts, 0, digits * sizeof *counts);                                                \
     for (long i = 0; i < m; ++i)                                                               \
-      for (int d = 0; d < digits; ++d) ++counts[d][(uint8_t)(w[i] >> (32 + 8 * d))];           \
-    for (int d = 0; d < digits; ++d) {                                                         \
-      if (counts[d][(uint8_t)(w[0] >> (32 + 8 * d))] == m) continue;                           \
+      for (int d = 0; d < digits; ++d)                                                         \
+        ++counts[d][(w[i] >> (32 + KERNEL_DIGIT * d)) & (KERNEL_VALUES - 1)];                  \
+  }                                                                                            \
+  static word *name(                                                                           \
+      word *w, word *spare, long m, uint32_t (*counts)[KERNEL_VALUES], int skipped) {          \
+    for (int d = skipped; d < digits; ++d) {                                                   \
+      const int shift = 32 + KERNEL_DIGIT * d;                                                 \
+      if (counts[d][(w[0] >> shift) & (KERNEL_VALUES - 1)] == m) continue;                     \
       uint32_t begin = 0;                                                                      \
-      for (int c = 0; c < 256; ++c) {                                                          \
+      for (int c = 0; c < KERNEL_VALUES; ++c) {                                                \
         const uint32_t count = counts[d][c];                                                   \
         counts[d][c] = begin, begin += count;                                                  \
       }                                                                                        \
       for (long i = 0; i < m; ++i)                                                             \
-        spare[counts[d][(uint8_t)(w[i] >> (32 + 8 * d))]++] = w[i];                            \
+        spare[counts[d][(w[i] >> shift) & (KERNEL_VALUES - 1)]++] = w[i];                      \
       word *const other = w;                                                                   \
       w = spare, spare = other;                                                                \
     }                                                                                          \
     return w;                                                                                  \
   }
-KERNEL_SORTED(KERNEL_sorted, KERNEL_W, (int)sizeof(KERNEL_K))
+enum { KERNEL_DIGITS = (KERNEL_BITS + KERNEL_DIGIT - 1) / KERNEL_DIGIT };
+KERNEL_SORTED(KERNEL_by_digits, KERNEL_W, KERNEL_DIGITS)
 
-#if KERNEL_BITS == 64
-KERNEL_SORTED(KERNEL_sorted_by_32, uint64_t, 4)
-
-/* Keys of 64 bits by the first 32 in which they differ; where these are equal, neighbours change
-   places. Nothing where that takes long, since many are equal. */
-static const uint64_t *KERNEL_by_first(
-    const KERNEL_T *x, uint64_t *w, uint32_t (*counts)[256]) {
-  KERNEL_K least = (KERNEL_K)-1, most = 0;
-  for (long i = 0; i < KERNEL_N; ++i) {
-    const KERNEL_K key = KERNEL_key(x + i * KERNEL_STEP);
-    least = key < least ? key : least, most = key > most ? key : most;
+static KERNEL_W *KERNEL_sorted(
+    KERNEL_W *w, KERNEL_W *spare, long m, uint32_t (*counts)[KERNEL_VALUES]) {
+  if (m > KERNEL_FEW) {
+    KERNEL_by_digits_count(w, m, counts);
+    return KERNEL_by_digits(w, spare, m, counts, 0);
   }
-  int shift = 0;
-  while ((most - least) >> shift >> 32) ++shift;
-  for (long i = 0; i < KERNEL_N; ++i)
-    w[i] = (KERNEL_key(x + i * KERNEL_STEP) - least) >> shift << 32 | (uint32_t)i;
-  w = KERNEL_sorted_by_32(w, w + KERNEL_N + 1, KERNEL_N, counts);
-  long moves = 0;
-  for (long i = 1; shift && i < KERNEL_N; ++i) {
-    if (w[i] >> 32 != w[i - 1] >> 32) continue;
-    const uint64_t v = w[i];
-    const KERNEL_K key = KERNEL_key(x + (uint32_t)v * KERNEL_STEP);
+  for (long i = 1; i < m; ++i) {
+    const KERNEL_W v = w[i];
     long j = i;
-    for (; j && w[j - 1] >> 32 == v >> 32; --j, ++moves) {
-      if (KERNEL_key(x + (uint32_t)w[j - 1] * KERNEL_STEP) <= key) break;
-      w[j] = w[j - 1];
-    }
+    for (; j && w[j - 1] > v; --j) w[j] = w[j - 1];
     w[j] = v;
-    if (moves > KERNEL_N / 8) return 0;
   }
   return w;
+}
+
+#if KERNEL_BITS == 64
+enum { KERNEL_HALF = (32 + KERNEL_DIGIT - 1) / KERNEL_DIGIT };  /* digits of 32 bits */
+KERNEL_SORTED(KERNEL_by_32, uint64_t, KERNEL_HALF)
+
+/* How many of the lowest digits can be left out, if the keys with one highest digit are spread
+   evenly, so that hardly any two are equal without them. */
+static int KERNEL_needless(const uint32_t *highest) {
+  double pairs = 0;
+  for (int c = 0; c < KERNEL_VALUES; ++c) pairs += 0.5 * highest[c] * highest[c];
+  int skipped = KERNEL_HALF - 1;
+  for (; skipped && pairs > KERNEL_N / 32; --skipped) pairs /= KERNEL_VALUES;
+  return skipped;
+}
+
+/* Neighbours that are equal in their bits from `below` on change places; how many moved. It ends
+   where these are many. */
+static long KERNEL_exchanged(const KERNEL_T *x, uint64_t *w, int below) {
+  long moves = 0;
+  for (long b = 1; b < KERNEL_N && moves <= KERNEL_N / 8; b += 64) {
+    const long end = b + 64 < KERNEL_N ? b + 64 : KERNEL_N;
+    uint64_t any = 0;
+    for (long i = b; i < end; ++i) any |= w[i] >> below == w[i - 1] >> below;
+    for (long i = b; any && moves <= KERNEL_N / 8 && i < end; ++i) {
+      if (w[i] >> below != w[i - 1] >> below) continue;
+      const uint64_t v = w[i];
+      const KERNEL_K key = KERNEL_key(x + (uint32_t)v * KERNEL_STEP);
+      long j = i;
+      for (; j && w[j - 1] >> below == v >> below; --j, ++moves) {
+        if (KERNEL_key(x + (uint32_t)w[j - 1] * KERNEL_STEP) <= key) break;
+        w[j] = w[j - 1];
+      }
+      w[j] = v;
+    }
+  }
+  return moves;
+}
+
+/* Keys of 64 bits by the first 32 in which they differ, or fewer; where these are equal, neighbours
+   change places. Nothing where that takes long, since many are nearly equal. */
+static const uint64_t *KERNEL_by_first(
+    const KERNEL_T *x, uint64_t *room, uint32_t (*counts)[KERNEL_VALUES]) {
+  KERNEL_K least = (KERNEL_K)-1, most = 0;
+  for (long i = 0; i < KERNEL_N; ++i) room[i] = KERNEL_key(x + i * KERNEL_STEP);
+  for (long i = 0; i < KERNEL_N; ++i) least = room[i] < least ? room[i] : least;
+  for (long i = 0; i < KERNEL_N; ++i) most = room[i] > most ? room[i] : most;
+  int shift = 0, left = 0, skips = 1;
+  while ((most - least) >> shift >> 32) ++shift;
+  while (left < 31 && !((most - least) << left >> 31)) ++left;
+  for (;;) {
+    uint64_t *w = room;
+    for (long i = 0; i < KERNEL_N; ++i)
+      w[i] = (KERNEL_key(x + i * KERNEL_STEP) - least) >> shift << left << 32 | (uint32_t)i;
+    KERNEL_by_32_count(w, KERNEL_N, counts);
+    const int skipped = skips ? KERNEL_needless(counts[KERNEL_HALF - 1]) : 0;
+    w = KERNEL_by_32(w, w + KERNEL_N + 1, KERNEL_N, counts, skipped);
+    int lost = shift;
+    for (int d = 0; d < skipped; ++d) lost |= counts[d][0] != KERNEL_N;
+    const long moves = lost ? KERNEL_exchanged(x, w, 32 + KERNEL_DIGIT * skipped) : 0;
+    if (moves <= KERNEL_N / 8) return w;
+    if (!skipped) return 0;
+    skips = 0;
+  }
 }
 #endif
 
@@ -109,7 +157,7 @@ static void KERNEL_part(void *data, long part) {
   char *const *at = (char *const *)data;
   uint64_t *const own = (uint64_t *)at[3] + part * KERNEL_PART;
   KERNEL_W *const w = (KERNEL_W *)own;
-  uint32_t(*const counts)[256] = (uint32_t(*)[256])(w + 2 * (KERNEL_N + 1));
+  uint32_t(*const counts)[KERNEL_VALUES] = (uint32_t(*)[KERNEL_VALUES])(w + 2 * (KERNEL_N + 1));
   const long last = KERNEL_ROWS * (part + 1) / KERNEL_PARTS;
   for (long row = KERNEL_ROWS * part / KERNEL_PARTS; row < last; ++row) {
     const long outer = row / KERNEL_STEP, inner = row % KERNEL_STEP;

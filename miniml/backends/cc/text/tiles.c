@@ -59,21 +59,21 @@ static REAL_tiler *const REAL_tilers[8][12] __attribute__((unused)) = {REAL_TILE
 /* Transposes a square of vectors: each round turns the index (row, lane) left by one bit. */
 static MINIML_INLINE void REAL_tile_turn(REAL_tile_vector *rows) {
   REAL_tile_vector other[REAL_tile_lanes];
-  for (int round = 1; round < REAL_tile_lanes; round *= 2) {
-    for (int i = 0; i < REAL_tile_lanes / 2; ++i) {
+  MINIML_UNROLL for (int round = 1; round < REAL_tile_lanes; round *= 2) {
+    MINIML_UNROLL for (int i = 0; i < REAL_tile_lanes / 2; ++i) {
       REAL_tile_vector a = rows[i], b = rows[i + REAL_tile_lanes / 2];
       other[2 * i] = __builtin_shufflevector(a, b, MINIML_JOIN(MINIML_LOW_, MINIML_LANES_REAL));
       other[2 * i + 1] =
           __builtin_shufflevector(a, b, MINIML_JOIN(MINIML_HIGH_, MINIML_LANES_REAL));
     }
-    for (int i = 0; i < REAL_tile_lanes; ++i) rows[i] = other[i];
+    MINIML_UNROLL for (int i = 0; i < REAL_tile_lanes; ++i) rows[i] = other[i];
   }
 }
 
 /* panel[q, c] = y[c, q] for q < depth and c < count, and 0 for the columns up to the next multiple
    of lanes. By squares of vectors, of which the last overlaps the one above. A square may read
    beyond its own lines, but not beyond `end`, where the memory of y ends. */
-static MINIML_ONCE void REAL_pack_turned(
+static MINIML_ONCE MINIML_PLAIN void REAL_pack_turned(
     const REAL *y, long step, const REAL *end, long depth, long count, REAL *panel, long line) {
   const long full = depth < REAL_tile_lanes ? depth : REAL_tile_lanes;
   for (long c = 0; c < count; c += REAL_tile_lanes, y += REAL_tile_lanes * step) {
@@ -87,12 +87,12 @@ static MINIML_ONCE void REAL_pack_turned(
     for (long next = 0; next < depth; next += REAL_tile_lanes) {
       const long q = next + full > depth ? depth - full : next;
       REAL_tile_vector square[REAL_tile_lanes];
-      for (int i = 0; i < REAL_tile_lanes; ++i) {
+      MINIML_UNROLL for (int i = 0; i < REAL_tile_lanes; ++i) {
         square[i] = (REAL_tile_vector){0};
         if (i < rows) square[i] = *(const REAL_tile_loose *)(y + i * step + q);
       }
       REAL_tile_turn(square);
-      for (int i = 0; i < REAL_tile_lanes; ++i)
+      MINIML_UNROLL for (int i = 0; i < REAL_tile_lanes; ++i)
         if (i < full) *(REAL_tile_loose *)(panel + (q + i) * line + c) = square[i];
     }
   }

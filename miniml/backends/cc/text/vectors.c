@@ -27,6 +27,12 @@
 #else
 #define MINIML_ONCE __attribute__((noinline, noclone))
 #endif
+/* For what is unrolled by its text: gcc then has nothing to look for, which takes as long again. */
+#if defined(__clang__)
+#define MINIML_PLAIN
+#else
+#define MINIML_PLAIN __attribute__((optimize("O2")))
+#endif
 #if defined(__clang__)
 #define MINIML_FMA __attribute__((min_vector_width(MINIML_VECTOR * 8)))
 #define MINIML_CONTRACT _Pragma("clang fp contract(fast)")
