@@ -370,7 +370,7 @@ def of_pixels(self: Any, x: Any, y: Any, turned: tuple[bool, bool]) -> Sequence[
     x w', the gradient in the images dout w, that in the filters dout' x."""
     if not _one_pixel(self, x, y):
         return ()
-    made = ops.matmul(*(ops.reshape(v, v.shape[:2]) for v in (x, y)), *turned)
+    made = ops.matmul(ops.reshape(x, x.shape[:2]), ops.reshape(y, y.shape[:2]), *turned)
     return (ops.reshape(made, (*made.shape, 1, 1)),)
 
 
