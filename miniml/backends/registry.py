@@ -365,7 +365,7 @@ def register_row(spec: OpSpec, row: Row, module: str, where: str, redefined: boo
         if isinstance(entry.body, Expression):
             expressions[entry.name, str(entry.signature)] = entry.body
         if entry.device == "cpu" or not module.startswith("miniml."):
-            _file(entry)  # of the library's expressions `cuda.kernels.create` makes kernels
+            _file(entry)  # of the library's expressions `cuda.kernels` makes kernels
 
 
 def _of_row(

@@ -29,7 +29,7 @@ from ..core.tensor import Array
 from ..data import DataLoader, Digits, load_digits
 from ..graph.passes import run_passes
 from ..graph.tracing import trace
-from ..viz.figures import new_figure
+from ..viz.pictures import new_figure
 from . import whole
 
 BATCH = 32

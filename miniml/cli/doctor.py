@@ -30,8 +30,8 @@ from ..backends.cc import units
 from ..backends.cc.units import Source
 from ..backends.compiled import Entry, Toolchain
 from ..backends.cuda import driver
+from ..backends.cuda.device import raw_text
 from ..backends.cuda.sim.unit import CACHE, TOOLS
-from ..backends.cuda.text import raw
 from ..backends.cuda.text.source import unit
 from ..backends.device import cpu_threads
 from ..backends.kernel import KernelEntry, RawSource
@@ -341,7 +341,7 @@ def _registered(file: str) -> Iterator[tuple[str, str, tuple[str, ...]]]:
             f"{file} registers no raw_kernel; give the text of a Kernel class as a file of CUDA C"
         )
     for entry, body in raws:
-        yield f"{entry.name} {entry.signature}", raw.text(body, _typed(entry)), body.options
+        yield f"{entry.name} {entry.signature}", raw_text(body, _typed(entry)), body.options
 
 
 def _typed(entry: KernelEntry) -> Any:

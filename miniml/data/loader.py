@@ -35,7 +35,7 @@ from ..core.errors import MinimlError, ShapeError, ValueRefusedError
 from ..core.hints import Constructed
 from ..core.options import count, flag, integer
 from ..core.tensor import Array, Tensor
-from .augment import Transform
+from .sets import Transform
 
 Batches = Generator[tuple[Any, ...], None, None]
 Sampler = Callable[[int, np.random.Generator], Array]  # (size, draw): the row numbers of an epoch

@@ -1,9 +1,9 @@
 """Distributed: ranks that compute together, as processes under MPI or as threads of one process.
 
 `init` joins the group of all ranks, the world; `all_reduce` and the others are differentiable
-functions of tensors, which every rank calls. `world` has these; `mpi` moves bytes between processes
-by mpi4py, which is imported when it is asked for, and `nccl` arrays between GPUs; `loopback` runs a
-function on threads as ranks.
+functions of tensors, which every rank calls, and `loopback` runs a function on threads as ranks;
+`world` has these. `processes` moves bytes between processes by mpi4py, which is imported when it is
+asked for, and arrays between GPUs by NCCL.
 What a group does with arrays stands in `backends.group`, the collectives in `ops.collective`.
 """
 
@@ -11,12 +11,12 @@ import typing
 
 from ..backends.group import Group as Group
 from ..core import hints
-from .loopback import loopback as loopback
 from .world import all_gather as all_gather
 from .world import all_reduce as all_reduce
 from .world import all_to_all as all_to_all
 from .world import broadcast as broadcast
 from .world import init as init
+from .world import loopback as loopback
 from .world import rank as rank
 from .world import reduce_scatter as reduce_scatter
 from .world import send_recv as send_recv

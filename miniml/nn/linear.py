@@ -7,7 +7,7 @@ from typing import Any
 
 from .. import ops
 from ..core.options import choice, counts, flag, integer
-from ..ops.composed.embedding import BAG_MODES
+from ..ops.composed.sampling import BAG_MODES
 from . import init
 from .cell import Cell, differing
 from .layer import refuse_shape, shape_of

@@ -558,7 +558,7 @@ def slice(
 ) -> Tensor:
     """x[begin[0]:end[0]:strides[0], begin[1]:..., ...], with Python's meaning of None, negative
     numbers and ends that lie outside; axes that are not named are taken whole. ShapeError for a
-    stride of 0."""
+    stride of 0, DTypeError for bounds that are no ints."""
     shape = shape_of(x)
     given = [_per_axis(ends, len(shape)) for ends in (begin, end, strides)]
     triples = []

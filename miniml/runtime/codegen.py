@@ -81,6 +81,9 @@ DEAR = frozenset(
 )
 _KEPT_FROM = 12  # operations from which on a value is kept
 _ROW_BYTES = 1 << 15  # at most, of one kept value on a thread's stack
+# A row of fewer elements takes less time than the divisions that find it among rows along several
+# axes; so many rows are left for threads.
+_ELEMENTS, _ROWS = 16, 64
 
 
 # --- Row programs ---------------------------------------------------------------------------------
@@ -338,8 +341,11 @@ class _Builder:
         border = len(self.nest.outer) if first is None else first
         groups = _runs(self.order, border, [*self.strides, *numbered])
         outer = sum(g[-1] < border for g in groups)
-        if first is None and not self.nest.reduced:  # any axis may be the row: the last one
+        extents = tuple(extent([self.order[i] for i in g]) for g in groups)
+        if first is None and not self.nest.reduced:  # any axes may be the row
             outer = max(len(groups) - 1, 0)
+            while prod(extents[outer:]) < _ELEMENTS and prod(extents[: outer - 1]) >= _ROWS:
+                outer -= 1
 
         def fewer(strides: tuple[int, ...]) -> tuple[int, ...]:
             return tuple(strides[g[-1]] for g in groups)
@@ -353,7 +359,6 @@ class _Builder:
         arrays = tuple(
             Array(v.abstract.dtype, fewer(s)) for v, s in zip(variables, self.strides, strict=True)
         )
-        extents = tuple(extent([self.order[i] for i in g]) for g in groups)
         made = tuple(
             Pass(tuple(map(renumbered, p.elements)), tuple(map(renumbered, p.row))) for p in passes
         )

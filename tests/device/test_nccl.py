@@ -12,7 +12,7 @@ import miniml as ml
 from miniml import distributed, nn, ops, optim
 from miniml.backends import group as groups
 from miniml.backends.group import Self, thread_is_rank
-from miniml.distributed import loopback, mpi, nccl
+from miniml.distributed import loopback, processes
 from miniml.errors import DistributedError, DTypeError
 from miniml.grad import vjp
 from tests.device.emunccl import Machine
@@ -36,7 +36,7 @@ def ranks(machine, monkeypatch):
     """Runs body(group) on ranks that have called init, with threads in the place of processes
     under MPI; what they say to each other is in `host` of each group."""
     launched = threading.local()
-    monkeypatch.setattr(mpi, "world", lambda name, timeout: launched.group)
+    monkeypatch.setattr(processes, "world", lambda name, timeout: launched.group)
     monkeypatch.setenv("PMI_RANK", "0")
 
     def run(body, size=SIZE, backend="nccl"):
@@ -289,7 +289,7 @@ def test_ranks_of_a_host_take_its_gpus_in_turn():
     both, one, other = ["a", "b"], ["a"], ["b"]
 
     def seats(*told):
-        return nccl._seats([nccl._Told(host, gpus, "") for host, gpus in told])
+        return processes._seats([processes._Told(host, gpus, "") for host, gpus in told])
 
     found, refusal = seats(("x", both), ("y", both), ("x", both), ("z", one), ("z", other))
     assert not refusal
@@ -301,7 +301,7 @@ def test_ranks_of_a_host_take_its_gpus_in_turn():
 
 def test_a_machine_without_a_gpu_does_not_import_cupy(monkeypatch):
     monkeypatch.delitem(sys.modules, "cupy", raising=False)
-    monkeypatch.setattr(nccl, "find_spec", lambda name: None)
-    assert nccl._found(required=False) == ([], "there is no GPU for cupy")
+    monkeypatch.setattr(processes, "find_spec", lambda name: None)
+    assert processes._found(required=False) == ([], "there is no GPU for cupy")
     assert "cupy" not in sys.modules
-    assert platform.node() in nccl._told(Self(), required=False)[0]
+    assert platform.node() in processes._told(Self(), required=False)[0]

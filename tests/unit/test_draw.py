@@ -10,7 +10,7 @@ import pytest
 import miniml as ml
 from miniml import nn, ops, viz
 from miniml.errors import MinimlError
-from miniml.viz.stages import new_in, stages
+from miniml.viz.pictures import new_in, stages
 from tests.conftest import BROWSERS
 from tests.frame.native import needs_compiler
 

@@ -1,13 +1,16 @@
 """The table of scalar expressions, the library's and users', by primitive and signature.
 
 Elementwise classes say theirs themselves. Then the C types in which elements are stored, computed
-and summed; bounds and casts; tensors made from numbers alone, by index; and the reductions. Last
+and summed; bounds and casts; tensors made from numbers alone, by index; and the reductions. Then
 the functions that expressions may call: C's mathematics, and functions on a generic type A, which
-in C++ become templates, in C one function for each type.
+in C++ become templates, in C one function for each type. Last numbers of distributions, as every
+device draws from them: the normal one truncated to an interval, and the remainders of Stirling's
+series for the Poisson one.
 """
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -508,3 +511,28 @@ def unknown_calls(text: str) -> list[str]:
 def definitions(before: str) -> str:
     """The functions, each with `before` (as "template ...") in front of it."""
     return re.sub(r"^(?=\w+ \w+\(A)", before, FUNCTIONS, flags=re.MULTILINE)
+
+
+# --- Numbers of distributions ---------------------------------------------------------------------
+
+
+def truncation(mean: float, std: float, low: float, high: float) -> tuple[float, float, float]:
+    """(cdf(a), cdf(b) - cdf(a), std) for the bounds a and b in units of std.
+
+    Where both are above 0, where cdf has lost its digits, all three signs are changed.
+    """
+    a, b = (low - mean) / std, (high - mean) / std
+    if a > 0:
+        a, b, std = -b, -a, -std
+    start, end = (math.erfc(-x * math.sqrt(0.5)) / 2 for x in (a, b))
+    return start, end - start, std
+
+
+# log k! less (k + 1/2) log k - k + log(2 pi) / 2, for k below 10, where its series is too short.
+STIRLING = (
+    0.0,
+    *(
+        math.lgamma(k + 1) - (k + 0.5) * math.log(k) + k - 0.5 * math.log(2 * math.pi)
+        for k in range(1, 10)
+    ),
+)

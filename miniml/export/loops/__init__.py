@@ -13,10 +13,10 @@ from ...backends.cc.scalars import STORED
 from ...backends.cc.units import Source
 from ...backends.expressions.table import computed
 from ...graph.ir import Node
-from . import decomposition, elements, linalg, random
-from .registering import Loop, loops
+from . import elements, linalg
+from .elements import Loop, loops
 
-__all__ = ["check_of", "decomposition", "elements", "linalg", "loop_of", "random"]
+__all__ = ["check_of", "elements", "linalg", "loop_of"]
 
 
 def loop_of(node: Node) -> Loop | None:

@@ -323,6 +323,50 @@ def _broadcast_of_broadcast(site: Site, broadcast: BroadcastTo, x: Var) -> Propo
     return None if inner is None else (broadcast, inner.inputs[0])
 
 
+def _repeated_twice(site: Site, reshape: Primitive, x: Var) -> Proposal:
+    """A broadcast of a reshape of a broadcast, reshaped again: one broadcast, and the last
+    reshape."""
+    outer = site.made_by(x, BroadcastTo)
+    middle = outer and site.made_by(outer.inputs[0], _RESHAPES)
+    inner = middle and site.made_by(middle.inputs[0], BroadcastTo)
+    if not middle or not inner:
+        return None
+    (source,), (wide,) = inner.inputs, inner.outputs
+    target, shape = x.abstract.shape, middle.outputs[0].abstract.shape
+    merged = _merged_axes(wide.abstract.shape, (1,) * (len(target) - len(shape)) + shape)
+    if merged is None:
+        return None
+    ones = len(wide.abstract.shape) - len(source.abstract.shape)
+    given = (1,) * ones + source.abstract.shape
+    before, after = list[int](), list[int]()
+    for n, axes in zip(target, merged, strict=True):
+        before += [given[a] for a in axes] or [1]
+        after += [wide.abstract.shape[a] for a in axes] or [n]
+    dtype = x.abstract.dtype
+    apart, spread, out = (Var(Abstract(tuple(s), dtype)) for s in (before, after, site.shape))
+    nodes = (
+        Node(Reshape(tuple(before)), (source,), (apart,)),
+        Node(BroadcastTo(tuple(after)), (apart,), (spread,)),
+        Node(Reshape(site.shape), (spread,), (out,)),
+    )
+    return Graph((source,), nodes, (out,)), source
+
+
+def _merged_axes(shape: Shape, into: Shape) -> list[list[int]] | None:
+    """The axes of `shape` that each axis of a reshape has, none of one of extent 1; None where an
+    axis goes into several, or has no elements."""
+    if 0 in shape:
+        return None
+    axes = iter([i for i, n in enumerate(shape) if n != 1])
+    found: list[list[int]] = [[] for _ in into]
+    for n, of in zip(into, found, strict=True):
+        while prod([shape[i] for i in of]) < n:
+            of.append(next(axes))
+        if prod([shape[i] for i in of]) != n:
+            return None
+    return found
+
+
 def _in_order(site: Site, transpose: Transpose, x: Var) -> Proposal:
     axes = _axes(transpose)
     return x if axes == tuple(sorted(axes)) else None
@@ -419,6 +463,7 @@ RULES = (
     Rule("a reshape of a reshape", (_RESHAPES,), _reshape_of_reshape),
     Rule("a conversion of a conversion, or to its own format", (Convert,), _convert_of_convert),
     Rule("a broadcast of a broadcast", (BroadcastTo,), _broadcast_of_broadcast),
+    Rule("a repetition of a repetition", (_RESHAPES,), _repeated_twice),
     Rule("a transpose that keeps the order of axes", (Transpose,), _in_order),
     Rule("a transpose of a transpose", (Transpose,), _transpose_of_transpose),
     Rule("a product of a transpose", (MatMul,), _product_of_transpose),

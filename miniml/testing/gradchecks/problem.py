@@ -34,8 +34,7 @@ from ...runtime.jit import jit
 from ..budget import TimeIsUpError, go_on
 from ..report import NOTHING, WRONG, Arrays, GradFinding, Numbers
 from ..tolerance import FUNCTION, Array, Perturbation, Tuned, largest_of, of_one_size, unit_roundoff
-from .derivative import Rounding
-from .tangents import Forward, Tangents
+from .derivative import Forward, Rounding, Tangents
 
 Function = Callable[..., Any]
 Pull = Callable[[Arrays], list[Any]]

@@ -246,6 +246,42 @@ def loops(rng: np.random.Generator) -> Drawn:
     return replayed(p, body)
 
 
+def branches(rng: np.random.Generator) -> Drawn:
+    """Branches that share operands, are equal, give a value twice, look at parts or reduce, alone,
+    in each other and in scans."""
+    p = Pool(rng)
+    steps, width = p.one_of(1, 3), p.one_of(0, 1, 2, 40)
+    h, xs, at = p.new(2, width), p.new(steps, 2, width), p.whole(2, steps)
+
+    def body(p: Pool, v: list[Any]) -> Any:
+        kinds, bounds = p.rng.integers(0, 6, 4), p.rng.normal(size=2)
+
+        def taken(kind: int) -> Callable[..., Any]:
+            return (
+                lambda c, x, i: (c + x, ops.tanh(x)),
+                lambda c, x, i: (c, c),
+                lambda c, x, i: (x * 0.5, ops.sin(c) - x),
+                lambda c, x, i: (c[::-1], ops.broadcast_to(x[:1], c.shape)),
+                lambda c, x, i: (c * ops.sum(x), ops.gather(c, ops.reshape(i, (1,)), 0) * x),
+                lambda c, x, i: ops.cond(ops.sum(x) > bounds[1], taken(0), taken(2), c, x, i),
+            )[kind]
+
+        def step(c: Any, given: Any) -> Any:
+            x, i = given
+            return ops.cond(ops.sum(c) > bounds[0], taken(kinds[0]), taken(kinds[1]), c, x, i)
+
+        ys, last = ops.scan(step, v[h], (v[xs], v[at]))
+        first = step(v[h], (v[xs][0], v[at][0]))
+        return (
+            ys,
+            last,
+            first,
+            ops.cond(v[at][0] > 0, taken(kinds[2]), taken(kinds[3]), *first, v[at][0]),
+        )
+
+    return replayed(p, body)
+
+
 def moved(rng: np.random.Generator) -> Drawn:
     """Indices, parts and views of what is computed or given, and additions where indices say."""
     p = Pool(rng)
@@ -430,6 +466,6 @@ NEIGHBOURS: dict[str, Draw] = {
     "simplify": identities, "loops": loops, "checks": loops, "scale": scaled_channels,
     "slices": placed_parts, "stack": rows_by_one_matrix, "lookups": looked_up, "movement": moved,
     "decompose": composed_calls, "turn": turned_products, "narrow": products_of_bytes,
-    "formats": images_beside_moves, "fuse": images_beside_moves,
+    "formats": images_beside_moves, "fuse": images_beside_moves, "selections": branches,
 }  # fmt: skip
 """By the name of the pass; `legalize` cannot be left out, and every program runs it."""

@@ -15,6 +15,7 @@ from miniml.core.abstract import Abstract
 from miniml.errors import GraphError, OutOfRangeError
 from miniml.graph.ir import Node, Var, verify
 from miniml.graph.passes import run_passes
+from miniml.runtime.codegen import row_program
 from miniml.runtime.explain import explain_program
 from miniml.runtime.fuse import fuse, sorted_topologically
 from miniml.runtime.jit import Jit
@@ -463,6 +464,22 @@ def test_threads_do_not_change_a_sum():
     text = program.prepared[node].instance.source.text
     assert "miniml.parallel(KERNEL_part" in text
     assert explain_program(program).groups
+
+
+def test_few_elements_along_the_last_axis_are_a_row_with_those_before():
+    """Else each two would take the divisions that find their row; rows for threads are left."""
+
+    def up(x):
+        return -ops.repeat(ops.repeat(x, 2, -2), 2, -1)
+
+    for shape, row in (((20, 5, 9), [9, 2]), ((300, 2), [2, 2, 2]), ((3, 4, 2), [2])):
+        x = np.random.default_rng(0).normal(size=shape).astype(np.float32)
+        with ml.context(providers=("cc",)):
+            jit = Jit(up)
+            np.testing.assert_array_equal(jit(x), -x.repeat(2, -2).repeat(2, -1))
+            (node,) = jit.compiled(x).program.graph.nodes
+        program = row_program(node.primitive.body)
+        assert list(program.extents[program.outer :]) == row, shape
 
 
 def test_nodes_that_need_each_other_are_refused():

@@ -18,6 +18,7 @@ from .programs import load_all
 pytestmark = needs_compiler
 
 NATIVE = {
+    "selections",
     "narrow",
     "decompose",
     "movement",

@@ -189,6 +189,11 @@ def cast(*dtypes):
     return fn
 
 
+def spread(x, shape, then=None):
+    x = ops.broadcast_to(x, shape)
+    return x if then is None else ops.reshape(x, then)
+
+
 I8, I32 = np.zeros(3, np.int8), np.zeros(3, np.int32)
 
 SIMPLE = {
@@ -232,6 +237,11 @@ SIMPLE = {
         lambda x: ops.broadcast_to(ops.broadcast_to(x, (1, 3)), (2, 3)),
         X[0],
         "BroadcastTo(shape=(2, 3)) %0",
+    ),
+    "repetition of repetition": (
+        lambda x: spread(spread(x, (2, 5, 3, 1), (10, 3, 1)), (10, 3, 4), (2, 5, 3, 4)),
+        np.zeros((2, 1, 3, 1), np.float32),
+        "BroadcastTo(shape=(2, 5, 3, 4)) %0",
     ),
     "conversion there and back": (
         lambda x: ops.Convert("NCHW")(ops.Convert("NHWC")(x)), np.zeros((1, 2, 3, 4)), "return %0",
@@ -306,6 +316,14 @@ KEPT = {
     "a choice by a mask": (lambda x: ops.where(X > 2, x, 1.0), X),
     "a choice that widens x": (lambda x: ops.where(np.ones((4, 2, 3), bool), x, 1.0), X),
     "stop_gradient": (ops.stop_gradient, X),
+    "repetition across the parts of an axis": (
+        lambda x: ops.reshape(spread(spread(x, (4, 2, 3), (6, 4, 1)), (6, 4, 5)), (120,)),
+        X,
+    ),
+    "repetition of nothing": (
+        lambda x: spread(spread(x, (4, 0, 3), (3, 0, 1)), (3, 0, 2), (2, 0)),
+        np.zeros((0, 3), int),
+    ),
     "a mixture of zeros": (lambda x: x / np.array([0.0, -0.0, 0.0], np.float32), X),
 }
 
@@ -338,6 +356,24 @@ class TestSimplify:
             if without != [str(simplify(g)) for g in graphs]:
                 used.add(rule.says)
         assert used == {rule.says for rule in RULES}
+
+    def test_repetitions_and_tiles_are_one_broadcast(self):
+        rng = np.random.default_rng(0)
+        for _ in range(40):
+            x = rng.normal(size=rng.integers(1, 4, rng.integers(1, 4)))
+            calls = [(int(n), int(rng.integers(x.ndim))) for n in rng.integers(1, 4, 3)]
+
+            def fn(x, calls=calls):
+                for n, axis in calls:
+                    x = ops.repeat(x, n, axis)
+                return ops.tile(x, (2,) * x.ndim)
+
+            right = x
+            for n, axis in calls:
+                right = np.repeat(right, n, axis)
+            graph = simplify(simplify(ml.trace(fn, x)))
+            assert sum(n.primitive.name == "BroadcastTo" for n in prune(graph).nodes) <= 1, graph
+            np.testing.assert_array_equal(ml.jit(fn)(x), np.tile(right, (2,) * x.ndim))
 
     def test_the_line_of_the_call_stays(self):
         graph = ml.trace(lambda x: x * -1.0, X)

@@ -1,5 +1,16 @@
-"""The library's CUDA kernels, a module per family; registered with the first CUDA device."""
+"""The library's CUDA kernels, registered with the first CUDA device: those of scalar expressions,
+and a module per family."""
 
 from ....core import load
+from ...expressions.table import table
+from ...registry import kernel
+from ...signature import parse
+
+for (_name, _signature), _body in tuple(table.items()):
+    if _body.unit:  # users' expressions are registered one by one
+        _inputs, (_out,) = parse(_signature).inputs, parse(_signature).outputs
+        # Every element is read before it is written, so `out` may be any input of its dtype.
+        _inplace = tuple(i for i, dtype in enumerate(_inputs) if dtype == _out)
+        kernel(_name, "cuda", _signature, inplace=_inplace, total=True)(_body)
 
 load(__name__, __path__)

@@ -1,7 +1,7 @@
 """CUDA kernels that read or write at indices.
 
 Parts: the base of these kernels, with one text for all and a Layout of all addresses; the reads,
-additions and writes of each primitive.
+additions and writes of each primitive; one-hot rows.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ import numpy as np
 from ....core.dtype import DType, from_type_code, int32, int64, uint64
 from ....core.errors import OutOfRangeError
 from ...expressions.table import accumulation, identity
-from ...kernel import Kernel, KernelNode
+from ...kernel import Kernel, KernelNode, Launch
 from ...product import Shape, broadcast_steps, dense_strides
-from ...registry import kernel
+from ...registry import kernel, raw_kernel
 from ...signature import ANY, FLOAT, INT, ArraySpec
 from ..array import DeviceArray
 from ..move import carrier, fill, move
@@ -447,3 +447,28 @@ kernel("ScatterAdd", "cuda", *[f"{c}{i}{c}->{c}" for c in _NUMBERS for i in NAME
     ScatterAddKernel
 )
 kernel("Scatter", "cuda", *[f"{c}{c}{i}*->{c}" for c in ANY for i in NAMED])(ScatterKernel)
+
+
+# --- One-hot rows ---------------------------------------------------------------------------------
+
+ONE_HOT = r"""
+extern "C" __global__ void one_hot(
+    const T_IN0* indices, T_OUT0* out, long long depth, long long n) {
+  MINIML_FOR(i, n) {
+    const long long row = i / depth;
+    const T_IN0 named = indices[row];
+    const bool here = !(named < T_IN0(1) && named != T_IN0(0)) &&
+                      (unsigned long long)named == (unsigned long long)(i - row * depth);
+    out[i] = miniml::store<T_OUT0>(int(here));
+  }
+}
+"""
+
+
+def one_hot(node: KernelNode) -> Launch:
+    size = prod(node.outputs[0].shape)
+    return Launch(*spread(size), (np.int64(node.attrs["depth"]), np.int64(size)))
+
+
+_SIGNATURES = [f"{i}->{c}" for i in INT for c in ANY]
+raw_kernel("OneHot", *_SIGNATURES, entry="one_hot", source=ONE_HOT, launch=one_hot)

@@ -12,8 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ...distributions import STIRLING, truncation
-from ...expressions.table import computed
+from ...expressions.table import STIRLING, computed, truncation
 from ...kernel import KernelNode, Launch
 from ...registry import raw_kernel
 from ...signature import ANY, FLOAT
