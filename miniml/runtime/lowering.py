@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import accumulate, pairwise
 from math import prod
 from typing import Any, NamedTuple
@@ -50,7 +50,8 @@ from .nest import in_parts, kind_of
 
 def legalize(graph: Graph, target: Target) -> Graph:
     """The graph with Cast nodes before and after every node whose kernel is a lossless widening, or
-    one in C for float32 where floats of 16 bits have NumPy's; the same graph if there is none."""
+    one in C for float32 where floats of 16 bits have NumPy's; the same graph if there is none.
+    Nodes that `decompose` replaces stay."""
     nodes: list[Node] = []
     wide: dict[tuple[Var, DType], Var] = {}
     for node in graph.nodes:
@@ -61,9 +62,10 @@ def legalize(graph: Graph, target: Target) -> Graph:
                 raise  # no kernel takes these dtypes in other memory formats, either
             nodes.append(node)
             continue
-        if selection.cast is None:
+        whole = native(target) and _composed(node, target)  # by what computes in float32 itself
+        if selection.cast is None and not whole:
             selection = target.in_float32(node.primitive.name, *node.abstracts) or selection
-        nodes += [node] if selection.cast is None else _widened(node, selection, wide)
+        nodes += [node] if whole or selection.cast is None else _widened(node, selection, wide)
     return graph if len(nodes) == len(graph.nodes) else replace(graph, nodes=tuple(nodes))
 
 
@@ -175,7 +177,7 @@ def composition(primitive: Primitive, abstracts: tuple[Abstract, ...], home: str
     made = _of_device(home)[primitive.name]
 
     def composed(*inputs: Any) -> Sequence[Any]:
-        wide = inputs if made is layer_norm else map(_wide, inputs)
+        wide = inputs if made in (layer_norm, matmul) else map(_wide, inputs)
         outs = made(primitive, *wide)
         return [_in(out, abstracts[0].dtype) for out in outs]
 
@@ -346,27 +348,29 @@ def _matrices(
     return ops.reshape(x, (*(extents[c] for c in batch), *sides)), turned
 
 
-def conv2d(self: Any, x: Any, w: Any) -> Sequence[Any]:
-    """A product of matrices, where images and filters are one pixel."""
-    if not _one_pixel(self, x, w):
+def matmul(self: MatMul, x: Any, y: Any) -> Sequence[Any]:
+    """A sum of products, where a matrix of 16 bits is multiplied by one row or column: it is read
+    once, as it lies, and not as another one of float32. Nothing for batches and short sums."""
+    if x.dtype not in (float16, bfloat16) or max(x.ndim, y.ndim) > 2:
         return ()
-    made = ops.matmul(_matrix(x), _matrix(w), transpose_y=True)
-    return (ops.reshape(made, (*made.shape, 1, 1)),)
-
-
-def conv2d_input_grad(self: Any, dout: Any, w: Any) -> Sequence[Any]:
-    """As `conv2d`: dx = dout w."""
-    if not _one_pixel(self, dout, w):
+    row = x.ndim == 1 or x.shape[-1 if self.transpose_x else 0] == 1
+    if not (row or y.ndim == 1 or y.shape[0 if self.transpose_y else 1] == 1):
         return ()
-    made = ops.matmul(_matrix(dout), _matrix(w))
-    return (ops.reshape(made, (*made.shape, 1, 1)),)
-
-
-def conv2d_weight_grad(self: Any, x: Any, dout: Any) -> Sequence[Any]:
-    """As `conv2d`: dw = dout' x."""
-    if not _one_pixel(self, x, dout):
+    matrix, vector, turned = (y, x, self.transpose_y) if row else (x, y, not self.transpose_x)
+    if turned and matrix.shape[-1] < (1024 if matrix.shape[-1] % 8 else 128):
         return ()
-    made = ops.matmul(_matrix(dout), _matrix(x), transpose_x=True)
+    matrix = ops.reshape(matrix, (-1, 1)) if matrix.ndim == 1 and not turned else matrix
+    vector = ops.reshape(_wide(vector), (1, -1) if turned else (-1, 1))
+    total = ops.sum(_wide(matrix) * vector, int(turned))
+    return (ops.reshape(total, self.infer_shape(x.shape, y.shape)),)
+
+
+def of_pixels(self: Any, x: Any, y: Any, turned: tuple[bool, bool]) -> Sequence[Any]:
+    """A convolution as a product of matrices, where images and filters are one pixel: the output is
+    x w', the gradient in the images dout w, that in the filters dout' x."""
+    if not _one_pixel(self, x, y):
+        return ()
+    made = ops.matmul(ops.reshape(x, x.shape[:2]), ops.reshape(y, y.shape[:2]), *turned)
     return (ops.reshape(made, (*made.shape, 1, 1)),)
 
 
@@ -375,10 +379,6 @@ def _one_pixel(self: Any, *arrays: Any) -> bool:
     own = (getattr(self, name, (1, 1)) == (1, 1) for name in ("input_shape", "kernel_shape"))
     floats = all(a.dtype in (float32, float64) for a in arrays)
     return self.groups == 1 and pixels == {True} and all(own) and floats
-
-
-def _matrix(x: Any) -> Any:
-    return ops.reshape(x, x.shape[:2])
 
 
 COMPOSITIONS: dict[str, Composition] = {
@@ -396,9 +396,10 @@ ON_CUDA = COMPOSITIONS | {
 }
 ON_CPU = COMPOSITIONS | {
     "Einsum": einsum,
-    "Conv2D": conv2d,
-    "Conv2DInputGrad": conv2d_input_grad,
-    "Conv2DWeightGrad": conv2d_weight_grad,
+    "MatMul": matmul,
+    "Conv2D": partial(of_pixels, turned=(False, True)),
+    "Conv2DInputGrad": partial(of_pixels, turned=(False, False)),
+    "Conv2DWeightGrad": lambda self, x, dout: of_pixels(self, dout, x, (True, False)),
 }
 
 

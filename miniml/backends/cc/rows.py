@@ -565,8 +565,7 @@ class AcrossRows(Loops):
         rest = f"{self.last}L - c < {self.lanes}L ? {self.last}L - c : {self.lanes}L"
         yield f"const long lanes = {f'{self.lanes}L' if whole else rest};"
         for value in sorted(self.by_row):
-            width = self.lanes * self.beside
-            yield f"{value_type(self.program.types[value])} v{value}[{width}L];"
+            yield f"{value_type(self.program.types[value])} v{value}[{self.lanes * self.beside}L];"
 
     def _each(self, part: Pass) -> Iterator[str]:
         read = {v for s in part.elements for v in _read(s)}

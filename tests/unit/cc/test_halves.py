@@ -96,6 +96,44 @@ def test_products_are_sums_in_float32_rounded_once(dtype, without):
         rounded_once(out.asnumpy(), np.matmul, wide(x), wide(y))
 
 
+# x, y and which of them are transposed: a matrix times one row or column, as it lies in memory.
+VECTORS = {
+    "matrix by vector": ((50, 136), (136,), {}),
+    "long lines": ((3, 1031), (1031,), {}),
+    "short lines": ((50, 17), (17,), {}),
+    "vector by matrix": ((70,), (70, 45), {}),
+    "row by matrix": ((1, 130), (130, 9), {}),
+    "row by transposed": ((1, 128), (33, 128), {"transpose_y": True}),
+    "transposed by column": ((90, 31), (90, 1), {"transpose_x": True}),
+    "column, transposed": ((31, 160), (1, 160), {"transpose_y": True}),
+    "row, transposed": ((70, 1), (70, 20), {"transpose_x": True}),
+    "two vectors": ((300,), (300,), {}),
+    "outer": ((40, 1), (1, 30), {}),
+}
+
+
+@pytest.mark.parametrize("name", VECTORS)
+@pytest.mark.parametrize("dtype", HALVES, ids=str)
+def test_products_with_one_row_or_column_are_sums_rounded_once(dtype, name):
+    left, right, turned = VECTORS[name]
+    small = min(left, right, key=np.prod)  # all whose numbers are finite, or no result would be
+    x, y = (
+        RNG.normal(size=s).astype(dtype) if s == small else numbers(s, dtype) for s in (left, right)
+    )
+    with ml.context(providers=("cc",)):
+        made = ml.jit(lambda x, y: ops.matmul(x, y, **turned))
+        found = made(x, y)
+        text = str(made.compiled(x, y).program.graph)
+    assert found.dtype == dtype
+    assert ("MatMul" in text) == (name in ("short lines", "outer"))
+
+    def product(x, y):
+        return (x.T if "transpose_x" in turned else x) @ (y.T if "transpose_y" in turned else y)
+
+    assert found.shape == product(np.ones(left), np.ones(right)).shape
+    rounded_once(found.asnumpy(), product, wide(x), wide(y))
+
+
 @pytest.mark.parametrize("dtype", HALVES, ids=str)
 def test_gradients_of_a_dense_layer_are_products_rounded_once(dtype):
     x, w, b, dout = (RNG.normal(size=s).astype(dtype) for s in ((9, 37), (37, 21), 21, (9, 21)))

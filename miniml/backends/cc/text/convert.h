@@ -61,45 +61,61 @@ static inline float miniml_load_float16(uint16_t x) {
 
 /* To the nearest float16, ties to even. Below 2^-14 its neighbours are 2^-24 apart, as those of the
    wide type at `unit` are: adding rounds to them. Overflow gives inf, whose bits are 0x7c00. */
-#define MINIML_STORE_FLOAT16(name, type, wide, bits_of, digits, bias, unit)                    \
+#define MINIML_STORE_FLOAT16(name, type, wide, bits_of, size_of, digits, bias, unit)           \
   static inline uint16_t name(type x) {                                                        \
     const wide bits = bits_of(x), rest = bits << 1 >> 1;                                       \
     const wide sign = bits >> (8 * sizeof(type) - 1) << 15;                                    \
-    const wide small = bits_of((x < 0 ? -x : x) + unit) - bits_of(unit);                       \
+    const wide small = bits_of(size_of(x) + unit) - bits_of(unit);                             \
     const wide half = ((wide)1 << (digits - 11)) - 1, odd = rest >> (digits - 10) & 1;         \
     const wide even = (rest - ((wide)(bias - 15) << digits) + half + odd) >> (digits - 10);    \
     const wide held = even < 0x7c00 ? even : 0x7c00;                                           \
     const wide made = rest >= (wide)(bias - 14) << digits ? held : small;                      \
     return (uint16_t)(sign | (x == x ? made : 0x7e00));                                        \
   }
-MINIML_STORE_FLOAT16(miniml_store_float16, float, uint32_t, miniml_bits32, 23, 127, 0x1p-1f)
-MINIML_STORE_FLOAT16(miniml_half_of_double, double, uint64_t, miniml_bits64, 52, 1023, 0x1p28)
+MINIML_STORE_FLOAT16(miniml_store_float16, float, uint32_t, miniml_bits32, __builtin_fabsf, 23, 127,
+                     0x1p-1f)
+MINIML_STORE_FLOAT16(miniml_half_of_double, double, uint64_t, miniml_bits64, __builtin_fabs, 52, 1023,
+                     0x1p28)
 
-/* Runs of float16 as floats, and back, by the processor's instructions where it has them. Clang has
-   _Float16 on every x86-64 from version 15 on, and the built-in functions in its earlier ones. */
-#if defined(__F16C__) && defined(__clang__) && __clang_major__ >= 15
-typedef float miniml_float_run __attribute__((vector_size(32), aligned(4)));
-typedef _Float16 miniml_half_run __attribute__((vector_size(16), aligned(2), may_alias));
+/* Runs of float16 as floats, and back, by the processor's instructions where it has them: as wide as
+   its vectors, since a vector that is read soon cannot be put together from two that are still being
+   written. Clang has _Float16 on every x86-64 from version 15 on, and the built-in functions in its
+   earlier ones. */
+#if defined(__F16C__)
+#if defined(__AVX512F__)
+#define MINIML_HALF_RUN 16
+#define MINIML_WIDENED_BY_CALL(x) __builtin_ia32_vcvtph2ps512_mask(x, (miniml_float_run){0}, -1, 4)
+#define MINIML_HALVED_BY_CALL(x) __builtin_ia32_vcvtps2ph512_mask(x, 0, (miniml_half_run){0}, -1)
+#else
+#define MINIML_HALF_RUN 8
+#define MINIML_WIDENED_BY_CALL(x) __builtin_ia32_vcvtph2ps256(x)
+#define MINIML_HALVED_BY_CALL(x) __builtin_ia32_vcvtps2ph256(x, 0)
+#endif
+typedef float miniml_float_run __attribute__((vector_size(4 * MINIML_HALF_RUN), aligned(4)));
+#if defined(__clang__) && __clang_major__ >= 15
+typedef _Float16 miniml_half_run
+    __attribute__((vector_size(2 * MINIML_HALF_RUN), aligned(2), may_alias));
 #define MINIML_WIDENED(x) __builtin_convertvector(x, miniml_float_run)
 #define MINIML_HALVED(x) __builtin_convertvector(x, miniml_half_run)
-#elif defined(__F16C__)
-typedef float miniml_float_run __attribute__((vector_size(32), aligned(4)));
-typedef short miniml_half_run __attribute__((vector_size(16), aligned(2), may_alias));
-#define MINIML_WIDENED(x) __builtin_ia32_vcvtph2ps256(x)
-#define MINIML_HALVED(x) __builtin_ia32_vcvtps2ph256(x, 0)
+#else
+typedef short miniml_half_run
+    __attribute__((vector_size(2 * MINIML_HALF_RUN), aligned(2), may_alias));
+#define MINIML_WIDENED(x) MINIML_WIDENED_BY_CALL(x)
+#define MINIML_HALVED(x) MINIML_HALVED_BY_CALL(x)
+#endif
 #endif
 static inline void miniml_load_halves(float *to, const uint16_t *from, long n) {
   long i = 0;
-#if defined(MINIML_WIDENED)
-  for (; i + 8 <= n; i += 8)
+#if defined(MINIML_HALF_RUN)
+  for (; i + MINIML_HALF_RUN <= n; i += MINIML_HALF_RUN)
     *(miniml_float_run *)(to + i) = MINIML_WIDENED(*(const miniml_half_run *)(from + i));
 #endif
   for (; i < n; ++i) to[i] = miniml_load_float16(from[i]);
 }
 static inline void miniml_store_halves(uint16_t *to, const float *from, long n) {
   long i = 0;
-#if defined(MINIML_HALVED)
-  for (; i + 8 <= n; i += 8)
+#if defined(MINIML_HALF_RUN)
+  for (; i + MINIML_HALF_RUN <= n; i += MINIML_HALF_RUN)
     *(miniml_half_run *)(to + i) = MINIML_HALVED(*(const miniml_float_run *)(from + i));
 #endif
   for (; i < n; ++i) to[i] = miniml_store_float16(from[i]);

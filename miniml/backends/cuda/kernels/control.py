@@ -3,8 +3,6 @@ where it moves them."""
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 import numpy as np
 
 from ...group import found
@@ -12,15 +10,26 @@ from ...kernel import Arrays, Kernel, KernelNode
 from ...registry import kernel
 from ...signature import ANY, NUMBER, same
 
+# The method of a group that does what a primitive says, and the dtypes that it takes.
+_METHODS = {
+    "AllReduce": ("all_reduce", NUMBER),
+    "Reduce": ("reduce", NUMBER),
+    "ReduceScatter": ("reduce_scatter", NUMBER),
+    "Broadcast": ("broadcast", ANY),
+    "AllGather": ("all_gather", ANY),
+    "AllToAll": ("all_to_all", ANY),
+    "SendRecv": ("send_recv", ANY),
+}
 
-class _Collective(Kernel):
-    """The method of the group that does what the primitive says."""
+
+class Collective(Kernel):
+    """One method of the group, on arrays of the device where it moves those, else of the host."""
 
     capturable = False  # the host takes part
-    method: ClassVar[str]
 
     def prepare(self, node: KernelNode) -> None:
         self.name, self.device = node.name, node.device
+        self.method, _ = _METHODS[node.name]
         attrs = dict(node.attrs)
         self.group, self.size = attrs.pop("group"), attrs.pop("size")
         self.options = tuple(attrs.values())  # the operation, the root or the pairs
@@ -38,36 +47,5 @@ class _Collective(Kernel):
         self.device.copy_into(outputs[0], out)
 
 
-@kernel("AllReduce", "cuda", *same(1, NUMBER))
-class AllReduce(_Collective):
-    method = "all_reduce"
-
-
-@kernel("Reduce", "cuda", *same(1, NUMBER))
-class Reduce(_Collective):
-    method = "reduce"
-
-
-@kernel("ReduceScatter", "cuda", *same(1, NUMBER))
-class ReduceScatter(_Collective):
-    method = "reduce_scatter"
-
-
-@kernel("Broadcast", "cuda", *same(1, ANY))
-class Broadcast(_Collective):
-    method = "broadcast"
-
-
-@kernel("AllGather", "cuda", *same(1, ANY))
-class AllGather(_Collective):
-    method = "all_gather"
-
-
-@kernel("AllToAll", "cuda", *same(1, ANY))
-class AllToAll(_Collective):
-    method = "all_to_all"
-
-
-@kernel("SendRecv", "cuda", *same(1, ANY))
-class SendRecv(_Collective):
-    method = "send_recv"
+for _name, (_, _codes) in _METHODS.items():
+    kernel(_name, "cuda", *same(1, _codes))(Collective)
