@@ -1,7 +1,4 @@
-"""NumPy kernels of state, of StopGradient and of Barrier; and of collectives.
-
-A collective finds its group and has it do what it does on arrays.
-"""
+"""NumPy kernels of state, StopGradient and Barrier; and of collectives, which groups compute."""
 
 from __future__ import annotations
 
