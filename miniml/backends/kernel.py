@@ -304,15 +304,21 @@ def refuse_returned(entry: KernelEntry, returned: object, out: Any) -> None:
 
 def keywords(body: Any) -> tuple[frozenset[str], frozenset[str]] | None:
     """The keywords that a function takes, and those it requires; None if it takes any."""
-    try:
-        parameters = inspect.signature(body).parameters.values()
-    except (TypeError, ValueError):
-        return None
-    if any(p.kind is p.VAR_KEYWORD for p in parameters):
+    parameters = _parameters(body)
+    if parameters is None or any(p.kind is p.VAR_KEYWORD for p in parameters):
         return None
     named = (p for p in parameters if p.kind in (p.KEYWORD_ONLY, p.POSITIONAL_OR_KEYWORD))
     needed = (p for p in parameters if p.kind is p.KEYWORD_ONLY and p.default is p.empty)
     return frozenset(p.name for p in named), frozenset(p.name for p in needed)
+
+
+@lru_cache(maxsize=512)
+def _parameters(body: Any) -> tuple[inspect.Parameter, ...] | None:
+    """The parameters of a function, which has kernels of many signatures; None if unknown."""
+    try:
+        return (*inspect.signature(body).parameters.values(),)
+    except (TypeError, ValueError):
+        return None
 
 
 def check_arrays(entry: KernelEntry) -> None:
@@ -332,14 +338,10 @@ def check_arrays(entry: KernelEntry) -> None:
         )
 
 
-@lru_cache(maxsize=512)
 def _positional(body: Any) -> tuple[str, ...] | None:
     """The parameters that a function takes by position; None if it takes any number."""
-    try:
-        parameters = inspect.signature(body).parameters.values()
-    except (TypeError, ValueError):
-        return None
-    if any(p.kind is p.VAR_POSITIONAL for p in parameters):
+    parameters = _parameters(body)
+    if parameters is None or any(p.kind is p.VAR_POSITIONAL for p in parameters):
         return None
     return tuple(
         p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)
@@ -371,7 +373,7 @@ def refuse_rebinding(name: str, body: Any) -> None:
 
 def _rebindings(code: CodeType) -> Iterator[int]:
     """The lines on which the name `out` gets another value."""
-    steps = list(dis.get_instructions(code)) if _STORES.intersection(code.co_code[::2]) else []
+    steps = [*dis.get_instructions(code)] if _may_store(code, "out") else []
     # From Python 3.12 on a comprehension over `out` is inlined into the function and saves the
     # name.
     saved = any(s.opname == "LOAD_FAST_AND_CLEAR" and s.argval == "out" for s in steps)
@@ -383,6 +385,16 @@ def _rebindings(code: CodeType) -> Iterator[int]:
     for inner in code.co_consts:
         if isinstance(inner, CodeType) and "out" in inner.co_freevars:  # `nonlocal out`
             yield from _rebindings(inner)
+
+
+def _may_store(code: CodeType, name: str) -> bool:
+    """False where no instruction binds the name, known without looking at all of each, which takes
+    long. Those that store two names have the places of both in four bits each."""
+    if name not in code.co_varnames or name in code.co_cellvars:
+        return True  # what is shared with inner functions has another place
+    place = code.co_varnames.index(name)
+    steps = zip(code.co_code[::2], code.co_code[1::2])
+    return any(o in _STORES and place in (a, a >> 4, a & 15) for o, a in steps)
 
 
 _STORES = frozenset(
