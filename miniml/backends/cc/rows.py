@@ -544,14 +544,14 @@ class AcrossRows(Loops):
         super().__init__(program)
 
     def _beside(self, program: RowProgram) -> int:
-        """The number of elements of a row that lie side by side with those of the other lanes."""
-        if self.last % self.lanes:
+        """The number of elements of a long row that lie beside those of the other, few lanes."""
+        if self.last % self.lanes or self.lanes > _ROLLED:
             return 1
         steps = [s.strides for s in program.statements() if isinstance(s, Call) and s.strides]
         steps += [program.along(s) for p in program.passes for s in p.elements if _moves(s)]
         if any(s[-1] != self.lanes * s[program.outer - 1] for s in steps):
             return 1
-        return max(min(_LANES[0] // self.lanes, program.row[-1]), 1)
+        return max(min(_LANES[0] // self.lanes, program.row[-1] // 4), 1)
 
     def steps(self) -> int:
         return self.rows // self.last * -(-self.last // self.lanes)
