@@ -5,12 +5,11 @@ import numpy as np
 import pytest
 
 import miniml as ml
-from miniml import Primitive, ops
+from miniml import Primitive, kernel, ops
 from miniml.grad import grad
 from miniml.ops import Cond
 from tests.frame.native import needs_compiler
 from tests.unit.cc.programs import BINARY, UNARY
-from tests.unit.cc.test_native_control import own
 
 pytestmark = needs_compiler
 
@@ -46,6 +45,18 @@ class NatNoted(Primitive):
         np.add(x, 1.0, out=out)
 
 
+class NatForeign(Primitive):
+    """x times 2, by a kernel in Python alone."""
+
+    like = "x"
+    inputs = ("x",)
+
+
+@kernel("NatForeign", "cpu", "f->f", "d->d")
+def foreign(x, *, out):
+    np.multiply(x, 2.0, out=out)
+
+
 # --- Which branches ------------------------------------------------------------------------------
 
 
@@ -55,7 +66,7 @@ def chosen(on_true, on_false=lambda x: x):
 
 DEAR = np.zeros(100_000, "f")
 STAY = {
-    "another's kernel": (chosen(own), X),
+    "another's kernel": (chosen(NatForeign()), X),
     "an effect": (chosen(NatNoted()), X),
     "random numbers": (chosen(lambda x: x * ops.normal((5,)), lambda x: x - ops.normal((5,))), X),
     "an index that may be refused": (chosen(lambda x: ops.gather(x, ops.cast(x, ml.int32), 0)), X),
@@ -68,7 +79,7 @@ STAY = {
     "outputs of many elements": (chosen(lambda x: x + 1.0), DEAR),
     "outputs of many elements that nothing computes": (chosen(lambda x: x[::-1]), DEAR),
     "what has no kernel without a cast": (
-        chosen(lambda x: ops.cast(own(ops.cast(x, ml.float16)), ml.float32)), X,
+        chosen(lambda x: ops.cast(NatForeign()(ops.cast(x, ml.float16)), ml.float32)), X,
     ),
     "no elements": (chosen(lambda x: x + 1.0), DEAR[:0]),
     "complex numbers": (chosen(lambda x: x * 2j), X.astype("D")),
@@ -105,7 +116,7 @@ def test_they_become_selections(what):
 
 
 def test_only_the_branch_inside_stays_one():
-    inner = chosen(own)
+    inner = chosen(NatForeign())
     fn = chosen(lambda x: x + inner(x[0] > 0.0, x), lambda x: ops.cond(x[0] > 0.0, ops.neg, abs, x))
     with ml.context(providers=("cc",)):
         program = ml.jit(fn)
