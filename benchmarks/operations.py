@@ -503,10 +503,15 @@ def picture(judged: Sequence[Row], path: Path) -> None:
     for level in (1, 1.5):
         ax.axhline(level, color="grey", linewidth=0.8, linestyle="-" if level == 1 else ":")
     last = len(ratios) - 1
-    for at, apart in ((0, (8, 0)), (last // 2, (8, -14)), (last, (-8, 6))):
-        text = f"{ratios[at]:.2g}: {names[at].partition(' of ')[0]}"
-        ax.annotate(text, (at, ratios[at]), apart, textcoords="offset points", fontsize=9,
-                    ha="right" if at == last else "left")  # fmt: skip
+    labels = (
+        (0, "", 0, (8, 0), "left"),
+        (last // 2, "the median, ", last, (-4, -44), "right"),  # beside the bars, below them
+        (last, "", last, (-8, 6), "right"),
+    )
+    for at, what, beside, apart, side in labels:
+        text = f"{what}{ratios[at]:.2g}: {names[at].partition(' of ')[0]}"
+        ax.annotate(text, (beside, ratios[at]), apart, textcoords="offset points", fontsize=9,
+                    ha=side)  # fmt: skip
     ax.set(yscale="log", xlabel=f"{len(ratios)} compiled operations and gradients, sorted",
            ylabel="time of miniml / time of the best peer")  # fmt: skip
     ticks = [

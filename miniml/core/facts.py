@@ -309,20 +309,15 @@ def check_spelling(cls: type[Any]) -> None:
     for name, given in vars(cls).items():
         if name.startswith("_") or hasattr(base, name) or name in _METHODS:
             continue
-        known = {_folded(n): n for n in (_METHODS if callable(given) else values)}
-        near = get_close_matches(_folded(name), known, 1, 0.8)
+        near = get_close_matches(name, _METHODS if callable(given) else values, 1, 0.8)
         meant = _ELSEWHERE.get(name, "").format(cls.__name__) if callable(given) else ""
-        if near and abs(len(near[0]) - len(_folded(name))) <= 1:
-            meant = f"did you mean {known[near[0]]}?"
+        if near and abs(len(near[0]) - len(name)) <= 1:
+            meant = f"did you mean {near[0]}?"
         if meant:
             raise DeclarationError(
                 f"{cls.__name__} defines {name}, which miniml does not read; {meant} (a helper of "
                 f"your own: _{name})"
             )
-
-
-def _folded(name: str) -> str:
-    return name.replace("_", "").lower()
 
 
 def complete(cls: type[Any]) -> None:

@@ -12,8 +12,8 @@ from .composed.elementwise import *  # noqa: F403
 from .composed.loops import *  # noqa: F403
 from .composed.losses import *  # noqa: F403
 from .composed.rearrange import *  # noqa: F403
-from .composed.sampling import *  # noqa: F403  # noqa: F403
-from .composed.statistics import *  # noqa: F403  # noqa: F403
+from .composed.sampling import *  # noqa: F403
+from .composed.statistics import *  # noqa: F403
 from .control import *  # noqa: F403
 from .create import *  # noqa: F403
 from .custom import *  # noqa: F403
