@@ -21,8 +21,7 @@ import numpy as np
 
 from .. import ops
 from ..backends.cpu.index import check
-from ..backends.device import CPU, start_of
-from ..backends.kernel import Array
+from ..backends.kernel import CPU, Array, start_of
 from ..backends.registry import NATIVE, kernel
 from ..backends.selection import Selection, Target
 from ..backends.signature import ANY, INT, WIDE
