@@ -22,7 +22,7 @@ import numpy as np
 from ..core.abstract import PLAIN
 from ..core.dtype import DType
 from ..core.errors import CaptureError, DeclarationError
-from .expressions.table import Expression as Expression
+from .expressions import Expression as Expression
 from .signature import ArraySpec, Signature
 
 Array = np.ndarray[Any, Any]

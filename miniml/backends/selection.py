@@ -19,7 +19,7 @@ from ..core.abstract import PLAIN
 from ..core.dtype import DType, bfloat16, bool_, float16, float32, holds, is_complex, type_code
 from ..core.errors import DeclarationError, KernelNotFoundError
 from . import registry
-from .expressions.table import table as expressions
+from .expressions import table as expressions
 from .kernel import Device, KernelEntry
 
 _dtype, _format = attrgetter("dtype"), attrgetter("format")

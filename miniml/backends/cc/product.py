@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ...core.dtype import DType, float64, int32
-from ..expressions.rows import Load, Reduce, RowProgram, Statement
-from ..expressions.table import C_TYPES
+from ..expressions import C_TYPES, Load, Reduce, RowProgram, Statement
 from ..kernel import Arrays, KernelNode
 from ..product import Axis, Product, dense_strides, merged, product_of
 from ..registry import kernel

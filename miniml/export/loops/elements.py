@@ -25,7 +25,7 @@ from ...backends.cc.scalars import (
     value_type,
 )
 from ...backends.cc.units import header
-from ...backends.expressions.table import (
+from ...backends.expressions import (
     C_TYPES,
     STIRLING,
     computed,

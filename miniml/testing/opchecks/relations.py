@@ -20,7 +20,7 @@ import numpy as np
 from ...backends import registry
 from ...backends.cc import units
 from ...backends.cc.units import Source, available
-from ...backends.expressions.table import Expression, table
+from ...backends.expressions import Expression, table
 from ...backends.machine import get_device
 from ...backends.registry import BUILTIN, NATIVE
 from ...backends.selection import Target
