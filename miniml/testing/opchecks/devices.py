@@ -31,7 +31,7 @@ from ...core.dtype import float64, is_float
 from ...core.errors import CompileError, DeviceError, KernelFaultError, MinimlError
 from ...core.primitive import Primitive
 from ...core.tensor import Tensor
-from ...distributed.world import loopback
+from ...distributed.ranks import loopback
 from ...grad import vmap
 from ...ops import stack
 from ...runtime.jit import jit
