@@ -42,13 +42,14 @@ from ..calls import (
     Call,
     as_tuple,
     failure,
+    laid_out,
     launch,
     launched,
+    named,
     node_of,
     prepared,
 )
 from ..gradchecks.run import gradcheck
-from ..layouts import laid_out, named
 from ..report import GradReport
 from ..tolerance import changed
 from .draws import signatures

@@ -26,9 +26,8 @@ from ..gradchecks.run import gradcheck
 from ..report import GradFinding
 from ..tolerance import largest_of, limits_of, of_one_size, unit_roundoff
 from .draws import LONG_AND_ODD
-from .reproduce import gradchecked
 from .rules import variations
-from .session import Issue, first_line
+from .session import Issue, first_line, gradchecked
 from .values import LONGEST
 
 

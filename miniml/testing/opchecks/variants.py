@@ -38,6 +38,7 @@ from ...graph.tracing import trace
 from ...runtime.jit import jit
 from ..budget import go_on
 from ..calls import (
+    CONTIGUOUS,
     Array,
     Arrays,
     Call,
@@ -45,12 +46,14 @@ from ..calls import (
     copies,
     failure,
     kernels_of,
+    laid_out,
     launch,
+    named,
     run_entry,
+    usual_layouts,
     wide_kernel,
 )
 from ..gradchecks.linearity import Equation, equations
-from ..layouts import CONTIGUOUS, laid_out, named, usual
 from ..tolerance import at_an_end, difference, limits_of, too_large
 from .gradients import Slope, has_bprop
 from .rules import others
@@ -116,7 +119,7 @@ def in_other_layouts(call: Call) -> Iterator[Variant]:
         for k in range(count if count > 1 else 0)
     ]
     for entry in kernels_of(call):
-        for layouts in call.layouts or (*usual(count), *alone):
+        for layouts in call.layouts or (*usual_layouts(count), *alone):
             arrays = laid_out(call.arrays, layouts)
             words = (
                 f"on {named(layouts[:count], 'input')} the kernel {entry.describe()} gives "
@@ -308,7 +311,7 @@ def cotangents_in_other_layouts(call: Call) -> Iterator[Variant]:
         return
     run, plain = base
     count, n = len(call.arrays), len(slope.xs)
-    for layouts in call.layouts or usual(count + len(call.inferred), 2):
+    for layouts in call.layouts or usual_layouts(count + len(call.inferred), 2):
         inputs = laid_out(call.arrays, layouts[:count])
         own = tuple(word for word, o in zip(layouts[count:], call.inferred) if is_float(o.dtype))
         for beside in (False, True):
