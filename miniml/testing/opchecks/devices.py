@@ -35,13 +35,13 @@ from ...distributed.ranks import loopback
 from ...grad import vmap
 from ...ops import stack
 from ...runtime.jit import jit
-from ..budget import go_on
 from ..calls import (
     Array,
     Arrays,
     Call,
     as_tuple,
     failure,
+    go_on,
     laid_out,
     launch,
     launched,

@@ -23,7 +23,6 @@ from ...backends.kernel import KernelEntry
 from ...core.abstract import Shape
 from ...core.dtype import DType, float32, float64, is_complex, is_float
 from ...core.primitive import Primitive
-from ..budget import go_on
 from ..calls import (
     ON_CPU,
     Array,
@@ -32,6 +31,7 @@ from ..calls import (
     Choices,
     drawn_layouts,
     failure,
+    go_on,
     launch,
     launched,
     usual_layouts,

@@ -40,8 +40,7 @@ from ...runtime.launch import prepare, program_target
 from ...runtime.lowering import COMPOSITIONS, lower
 from ...runtime.nest import REDUCTIONS
 from ...runtime.program import Program
-from ..budget import go_on
-from ..calls import USUAL, Array, Arrays, Call, as_tuple, laid_out, launch, launched, named
+from ..calls import USUAL, Array, Arrays, Call, as_tuple, go_on, laid_out, launch, launched, named
 from ..tolerance import apart, changed, difference, limits_of, mismatch, spread_inside
 from . import variants
 from .gradients import Slope, has_bprop

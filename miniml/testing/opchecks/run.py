@@ -25,7 +25,6 @@ from ...core.dtype import float64, int64, is_float
 from ...core.errors import ArityError, DeclarationError, MinimlError
 from ...core.primitive import Primitive
 from ...runtime.launch import in_c, program_target
-from ..budget import TimeIsUpError, go_on, lasting, lasting_until, time_is_up
 from ..calls import (
     ON_CPU,
     WORDS,
@@ -34,14 +33,19 @@ from ..calls import (
     Call,
     OpInfo,
     Sample,
+    TimeIsUpError,
     call_of,
     failure,
     gives_no_number,
+    go_on,
     is_layout,
     kernels_of,
+    lasting,
+    lasting_until,
     launched,
     refused_by_value,
     simpler_layouts,
+    time_is_up,
     usual_layouts,
     without_c,
 )

@@ -19,8 +19,17 @@ import numpy as np
 
 from ...core.primitive import Primitive, show
 from ...ops import Custom
-from ..budget import Stopwatch, TimeIsUpError, go_on, lasting_until
-from ..calls import CONTIGUOUS, Array, Call, as_tuple, reference
+from ..calls import (
+    CONTIGUOUS,
+    Array,
+    Call,
+    Stopwatch,
+    TimeIsUpError,
+    as_tuple,
+    go_on,
+    lasting_until,
+    reference,
+)
 from ..report import Severity
 from .values import ladder_text
 

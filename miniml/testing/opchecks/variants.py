@@ -36,7 +36,6 @@ from ...graph.passes.rewrite import everywhere
 from ...graph.record import replay
 from ...graph.tracing import trace
 from ...runtime.jit import jit
-from ..budget import go_on
 from ..calls import (
     CONTIGUOUS,
     Array,
@@ -45,6 +44,7 @@ from ..calls import (
     as_tuple,
     copies,
     failure,
+    go_on,
     kernels_of,
     laid_out,
     launch,
