@@ -82,7 +82,7 @@ def to_torch(obj: Any, name: str | None = None) -> Any:
     """
     kind = known("to_torch", obj)
     if kind == "cell":
-        return _module(obj, name)
+        return CellModule(obj, name)
     if kind == "function":
         return TorchFunction(obj, name)
     return TorchPrimitive(obj, name)
@@ -167,8 +167,8 @@ class Opaque:
     tensors, and the operators that it calls are in one graph with what is around them."""
 
     def __init__(self) -> None:
-        self._number = next(_numbers)
-        _opaque[self._number] = self
+        self.__number = next(_numbers)
+        _opaque[self.__number] = self
 
     def _called(self, *args: Any, **named: Any) -> Any:
         raise NotImplementedError
@@ -178,7 +178,7 @@ class Opaque:
         if not _compiling():
             return self._called(*args, **named)
         _mark()
-        return _call_opaque(self._number, *args, **named)
+        return _call_opaque(self.__number, *args, **named)
 
 
 _numbers = count()
@@ -680,53 +680,55 @@ class _Layer(_Module):  # type: ignore[misc]
 
     def __init__(self, cell: Cell):
         super().__init__()
-        self.cell = cell
+        self.__cell = cell  # mangled, as layers are attributes by the names that the user gave
         self.training = cell.training
 
     def train(self, mode: bool = True) -> Any:
         """Set the mode here and below, of the Cells too."""
         super().train(mode)
-        for cell in self.cell.cells():
+        for cell in self.__cell.cells():
             if cell.training is not mode:
                 cell.training = mode
         return self
 
     def extra_repr(self) -> str:
         """The Cell, for print."""
-        return str(self.cell.describe())
+        return str(self.__cell.describe())
 
 
 class CellModule(_Layer, Opaque):
-    """A network as a module of torch; `cell` is the network, with which it shares memory."""
+    """A network as a module of torch, with which it shares memory.
+
+    A network may call a layer or parameter `cell`, `type` or `half`: what is held here is mangled,
+    and what a module has already is not looked at.
+    """
 
     def __init__(self, cell: Cell, name: str | None):
         _Layer.__init__(self, cell)
         Opaque.__init__(self)
-        self._function = TorchFunction(cell, name or type(cell).__name__)
-        self._where: dict[int, tuple[Any, str]] = {}
+        self.__cell = cell
+        self.__function = TorchFunction(cell, name or type(cell).__name__)
+        self.__where: dict[int, tuple[Any, str]] = {}
         layers: dict[str, Any] = {"": self}
         for prefix, inner in cell._walk("", set()):
             path = prefix.removesuffix(".")
             if path:
                 above, _, last = path.rpartition(".")
                 layers[path] = _Layer(inner)
-                layers[above].add_module(last, layers[path])
+                layers[above]._modules[last] = layers[path]
         for path, parameter in cell.parameters_dict().items():
             above, _, last = path.rpartition(".")
             _share(layers[above], last, parameter)
-            self._where[id(parameter)] = layers[above], last
-        self._layers = list(layers.values())
-        self.random_state: Any
-        self.register_buffer(
-            "random_state", tensor_out(memory_of(default_generator.state)), persistent=False
-        )
-        self._where[id(default_generator.state)] = self, "random_state"
-        self._held = cell.get_parameters()
+            self.__where[id(parameter)] = layers[above], last
+        self.__layers, self.__held = list(layers.values()), cell.get_parameters()
+        stream = tensor_out(memory_of(default_generator.state))
+        self.register_buffer("random_state", stream, persistent=False)
+        self.__where[id(default_generator.state)] = self, "random_state"
 
     def forward(self, *args: Any, **named: Any) -> Any:
         """The network's output; what it updates, such as running statistics, is written."""
-        held = [getattr(*self._where[id(p)]) for p in (*self._held, default_generator.state)]
-        modes = [layer.training for layer in self._layers]
+        held = [_held(*self.__where[id(p)]) for p in (*self.__held, default_generator.state)]
+        modes = [layer.training for layer in self.__layers]
         out, updates = self.opaquely(modes, held, *args, **named)
         with torch.no_grad():
             for i, value in updates.items():
@@ -735,10 +737,10 @@ class CellModule(_Layer, Opaque):
 
     def _called(self, modes: Any, held: Sequence[Any], *args: Any, **named: Any) -> Any:
         leaves, spec = _pytree.tree_flatten((args, named))
-        mode = tuple([c.signature for c in self.cell.cells()])
+        mode = tuple([c.signature for c in self.__cell.cells()])
         types = tuple([h.dtype for h in held])
-        traced, library = self._function.traced(leaves, spec, (mode, types))
-        every = {id(p): i for i, p in enumerate((*self._held, default_generator.state))}
+        traced, library = self.__function.traced(leaves, spec, (mode, types))
+        every = {id(p): i for i, p in enumerate((*self.__held, default_generator.state))}
         state = [held[every[id(p)]] for p in traced.state]
         updated = set(map(id, traced.updated))  # written to before a backward pass sees them
         state = [h.clone() if id(p) in updated else h for p, h in zip(traced.state, state)]
@@ -758,10 +760,10 @@ class CellModule(_Layer, Opaque):
     def __reduce__(self) -> tuple[Any, ...]:
         """Copies and pickles are modules around a copy of the Cell, with which they share memory
         in turn, but for what this module no longer shares."""
-        ours, theirs = self.cell.parameters_dict(), self.state_dict(keep_vars=True)
+        ours, theirs = self.__cell.parameters_dict(), self.state_dict(keep_vars=True)
         moved = {path: x for path, x in theirs.items() if not _shares(x, ours[path])}
         learned = [path for path, x in self.named_parameters() if x.requires_grad]
-        return _copied, (self.cell, self._function.name, moved, learned)
+        return _copied, (self.__cell, self.__function.name, moved, learned)
 
 
 def _beside(state: Any, tensors: Sequence[Any]) -> Any:
@@ -779,24 +781,28 @@ def _shares(x: Any, parameter: Parameter) -> bool:
 
 def _copied(cell: Cell, name: str, moved: dict[str, Any], learned: Sequence[str]) -> Any:
     module = CellModule(cell, name)
+    layers = dict(module.named_modules())
     for path, value in moved.items():
         above, _, last = path.rpartition(".")
-        layer = module.get_submodule(above)
-        held = layer._parameters if last in layer._parameters else layer._buffers
-        held[last] = value
+        _home(layers[above], last)[last] = value
     for path, parameter in module.named_parameters():
         parameter.requires_grad_(path in learned)
     return module
-
-
-def _module(cell: Cell, name: str | None) -> Any:
-    return CellModule(cell, name)
 
 
 def _share(layer: Any, name: str, parameter: Parameter) -> None:
     """Register the memory of a Parameter in a module: as a parameter that learns, or a buffer."""
     shared = tensor_out(memory_of(parameter))
     if is_float(parameter.dtype) and parameter.requires_grad:
-        layer.register_parameter(name, torch.nn.Parameter(shared))
+        layer._parameters[name] = torch.nn.Parameter(shared)
     else:
-        layer.register_buffer(name, shared)
+        layer._buffers[name] = shared
+
+
+def _home(layer: Any, name: str) -> Any:
+    return layer._parameters if name in layer._parameters else layer._buffers
+
+
+def _held(layer: Any, name: str) -> Any:
+    home = _home(layer, name)
+    return home[name] if name in home else getattr(layer, name)  # reparametrized by torch
