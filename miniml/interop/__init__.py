@@ -2,7 +2,7 @@
 here.
 
 `pytorch` and `jax` are imported when first asked for, and say so where their package is missing;
-`scipy` and `estimators` likewise. `operator` has what they share.
+`scipy` and `estimators` likewise. `operator` has what both share, `foreign` the arrays.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from ..core.dtype import float64
 from ..core.parameter import default_generator
 from ..nn.cell import Cell
 from ..train import Model
-from .operator import package
+from .foreign import package
 
 package("sklearn", "miniml.interop's estimators")
 

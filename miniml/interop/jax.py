@@ -21,17 +21,8 @@ from ..core.tensor import Array, Tensor, around
 from ..grad.batching import vmap
 from ..grad.reverse import name_of
 from ..nn.cell import Cell
-from .operator import (
-    Foreign,
-    Operator,
-    Traced,
-    gradient_types,
-    known,
-    of_primitive,
-    owned,
-    package,
-    refuse_parameters,
-)
+from .foreign import Foreign, gradient_types, package
+from .operator import Operator, Traced, known, of_primitive, owned, refuse_parameters
 
 jax = package("jax", "miniml.interop with JAX")
 jnp = jax.numpy

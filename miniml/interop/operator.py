@@ -5,18 +5,13 @@ function from tensors to a tuple of tensors, which knows the types of its result
 its pull-back, which is again an operator, and itself for many examples.
 
 In order: `Operator`; how a primitive, a function of trees, and a network with its parameters become
-one; the pull-back; arrays that are handed out. Then what others have: packages that may be missing;
-parameters around arrays, in memory that a tensor of ours and one of theirs share; their functions
-as primitives.
+one; the pull-back; arrays that are handed out.
 """
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Sequence
-from functools import cached_property, lru_cache
-from itertools import chain
-from itertools import count as numbers
+from functools import cached_property
 from sys import getrefcount
 from typing import Any
 
@@ -24,13 +19,12 @@ import numpy as np
 import optree
 
 from .. import ops
-from ..backends.registry import kernel
-from ..core.abstract import Abstract, Kind
-from ..core.dtype import canonical, float32, is_float
-from ..core.errors import DTypeError, GraphError, Layer, MinimlError, ShapeError, layers
+from ..core.abstract import Abstract
+from ..core.dtype import float32, is_float
+from ..core.errors import DTypeError, GraphError, Layer, MinimlError, layers
 from ..core.infer import as_they_are, interleave
 from ..core.parameter import Parameter, default_generator
-from ..core.primitive import Primitive, primitives
+from ..core.primitive import Primitive
 from ..core.tensor import Array, Tensor
 from ..core.trace import current_trace, use_trace
 from ..grad.batching import vmap
@@ -41,7 +35,6 @@ from ..graph.record import Call
 from ..graph.tracing import ForwardingTrace, as_tensor, trace_anywhere
 from ..nn.cell import Cell
 from ..ops.control import Assign
-from ..ops.custom import numpy_kernel
 from ..runtime.jit import jit
 
 Tensors = Sequence[Tensor]
@@ -418,150 +411,3 @@ def _references() -> int:
 
 _MINE = _references()
 _HELD = _MINE + 1  # by its tensor, too
-
-
-# --- Packages and arrays of others ----------------------------------------------------------------
-
-
-_PIP = {"torch": "torch", "jax": "jax", "sklearn": "scikit-learn"}
-
-
-def package(name: str, who: str) -> Any:
-    """The module of a package; MinimlError where it is not installed. who: what needs it."""
-    try:
-        return importlib.import_module(name)
-    except ImportError:
-        pip = _PIP.get(name, name)
-        raise MinimlError(
-            f"{who} needs the package {pip}, which is not installed; pip install {pip}"
-        ) from None
-
-
-def shared_parameter(array: Any, name: str, requires_grad: bool = True) -> Parameter:
-    """A Parameter whose buffer is this array, of the CPU or of a GPU: writes of either side are
-    seen by both.
-
-    MinimlError for an array that cannot be written to.
-    """
-    host = isinstance(array, np.ndarray)
-    if host and not array.flags.writeable:
-        raise MinimlError(f"Parameter {name!r} needs memory that it may write to; give a copy")
-    made = object.__new__(Parameter)
-    made._data = array
-    device = "cpu" if host else array.device.name
-    made._kind = Kind.of(Parameter, array.shape, canonical(array.dtype), device)
-    made.name, made.requires_grad = name, requires_grad
-    made._seal()
-    return made
-
-
-def memory_of(parameter: Parameter) -> Any:
-    """The buffer of a Parameter, of the CPU or of a GPU, to which its writes go; MinimlError for
-    one on the simulator of a GPU."""
-    if parameter.device not in SHARED:
-        raise MinimlError(
-            f"Parameter {parameter.name!r} is on {parameter.device}, whose memory nobody else "
-            "knows: bring the network to the CPU with net.to('cpu')"
-        )
-    return parameter._buffer
-
-
-SHARED = "cpu", "cuda"  # devices whose memory other frameworks share
-
-
-# --- Functions of others as primitives ------------------------------------------------------------
-
-
-class Foreign:
-    """A pure function of flat arrays that another framework computes: subclasses say how.
-
-    name: of the primitive. count: how many arrays it takes; outputs: how many it gives. on_gpu:
-    `run` takes and gives arrays of a GPU too.
-    """
-
-    on_gpu = False
-
-    def __init__(self, name: str, count: int, outputs: int):
-        self.name, self.count, self.outputs = name, count, outputs
-
-    def run(self, *arrays: Any) -> Sequence[Any]:
-        """The outputs."""
-        raise NotImplementedError
-
-    def types(self, inputs: Types) -> Types:
-        """The types of the outputs; nothing is computed."""
-        raise NotImplementedError
-
-    def pulled(self) -> Foreign:
-        """The pull-back (*inputs, *cotangents of all outputs), which gives a gradient for each
-        input, and an empty array for one that is not a float."""
-        raise NotImplementedError
-
-    @cached_property
-    def primitive(self) -> Primitive:
-        """The primitive whose kernel is this function, and whose bprop is the pull-back's."""
-        numbered = (f"{self.name}_{i}" for i in numbers(2))
-        name = next(n for n in chain((self.name,), numbered) if n not in primitives)
-
-        def infer(_: Any, *xs: Any) -> Any:
-            given = tuple([Abstract(tuple(x["shape"]), x["dtype"]) for x in xs])
-            types = self._types(given)
-            found = [{"shape": t.shape, "dtype": t.dtype, "value": None} for t in types]
-            return found[0] if self.outputs == 1 else tuple(found)
-
-        def bprop(_: Any, *values: Any) -> tuple[Any, ...]:
-            xs, (_, dout) = values[: self.count], values[self.count :]
-            douts = (dout,) if self.outputs == 1 else dout
-            types = self._types(tuple([Abstract(tuple(x.shape), x.dtype) for x in xs]))
-            filled = [
-                ops.zeros(t.shape, t.dtype) if d is None else d
-                for d, t in zip(douts, types, strict=True)
-            ]
-            found: Any = self._pulled.primitive(*xs, *filled)
-            each = (found,) if self.count == 1 else found
-            return tuple([g if is_float(x.dtype) else None for g, x in zip(each, xs, strict=True)])
-
-        one = self.outputs == 1
-        body = {
-            "__module__": __name__,
-            "__doc__": f"{self.name}, which another framework computes.",
-            "inputs": tuple([f"x{i}" for i in range(self.count)]),
-            "outputs": ("out",) if one else tuple([f"out{i}" for i in range(self.outputs)]),
-            "__infer__": infer,
-            "bprop": bprop,
-        }
-        made: type[Primitive] = type(name, (Primitive,), body)
-
-        def run(*arrays: Array) -> Any:
-            found = self.run(*arrays)
-            return found[0] if one else tuple(found)
-
-        anything = f"{'.' * self.count}->{'.' * self.outputs}"
-        kernel(name, "cpu", anything)(numpy_kernel(name, run, one))
-        if self.on_gpu:
-            kernel(name, "cuda", anything)(self._run_there)
-        return made()
-
-    def _run_there(self, *arrays: Any, out: Any) -> None:
-        """The kernel of a GPU: what the other framework gives is copied to where it belongs."""
-        targets = (out,) if self.outputs == 1 else out
-        for found, target in zip(self.run(*arrays), targets, strict=True):
-            if (found.shape, found.dtype) != (target.shape, target.dtype):
-                raise ShapeError(
-                    f"{self.name} returned {found.dtype.name}{list(found.shape)}; on zeros it was "
-                    f"{target.dtype.name}{list(target.shape)}; shapes must not depend on values"
-                )
-            target.device.copy_into(target, found)
-
-    @cached_property
-    def _pulled(self) -> Foreign:
-        return self.pulled()
-
-    @cached_property
-    def _types(self) -> Callable[[Types], Types]:
-        return lru_cache(256)(self.types)
-
-
-def gradient_types(inputs: Types, count: int) -> Types:
-    """The types of the gradients by the first `count` inputs."""
-    return tuple([t if is_float(t.dtype) else ABSENT for t in inputs[:count]])

@@ -28,16 +28,8 @@ from ..core.primitive import EMPTY, Primitive, resolved
 from ..core.tensor import Tensor, around
 from ..grad.reverse import name_of
 from ..nn.cell import Cell
-from .operator import (
-    Operator,
-    Traced,
-    known,
-    memory_of,
-    of_primitive,
-    owned,
-    package,
-    refuse_parameters,
-)
+from .foreign import memory_of, package
+from .operator import Operator, Traced, known, of_primitive, owned, refuse_parameters
 
 torch = package("torch", "miniml.interop with PyTorch")
 _fake_of = torch.empty

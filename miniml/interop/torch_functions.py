@@ -25,7 +25,7 @@ from ..graph.ir import Graph
 from ..nn.cell import Cell
 from ..onnx.reader import load
 from ..onnx.tensors import wheel
-from .operator import Foreign, gradient_types, shared_parameter
+from .foreign import Foreign, gradient_types, shared_parameter
 from .pytorch import DTYPES, array_in, memory_in, tensor_in, tensor_out, torch, type_of
 
 _Module: Any = torch.nn.Module

@@ -19,7 +19,7 @@ ROOT = Path(miniml.__file__).parent
 # import_module of a name that is made when the program runs: lazy subpackages, a user's module.
 BY_ANY_NAME = {
     "miniml.interop",
-    "miniml.interop.operator",
+    "miniml.interop.foreign",
     "miniml",
     "miniml.cli",
     "miniml.core",

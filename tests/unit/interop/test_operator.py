@@ -11,15 +11,8 @@ from miniml import Primitive, nn, ops
 from miniml.core.abstract import Abstract
 from miniml.errors import GraphError, MinimlError
 from miniml.interop import operator
-from miniml.interop.operator import (
-    Foreign,
-    Traced,
-    gradient_types,
-    of_primitive,
-    owned,
-    package,
-    shared_parameter,
-)
+from miniml.interop.foreign import Foreign, gradient_types, package, shared_parameter
+from miniml.interop.operator import Traced, of_primitive, owned
 from miniml.testing import gradcheck
 
 X = np.linspace(-1.0, 1.0, 5)

@@ -1,0 +1,173 @@
+"""Arrays of others: memory that a tensor of ours and one of another framework share.
+
+In order: packages that may be missing; parameters around arrays; functions of other frameworks as
+primitives.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Sequence
+from functools import cached_property, lru_cache
+from itertools import chain
+from itertools import count as numbers
+from typing import Any
+
+import numpy as np
+
+from .. import ops
+from ..backends.registry import kernel
+from ..core.abstract import Abstract, Kind
+from ..core.dtype import canonical, is_float
+from ..core.errors import MinimlError, ShapeError
+from ..core.parameter import Parameter
+from ..core.primitive import Primitive, primitives
+from ..core.tensor import Array
+from ..ops.custom import numpy_kernel
+from .operator import ABSENT
+
+_PIP = {"torch": "torch", "jax": "jax", "sklearn": "scikit-learn"}
+
+
+def package(name: str, who: str) -> Any:
+    """The module of a package; MinimlError where it is not installed. who: what needs it."""
+    try:
+        return importlib.import_module(name)
+    except ImportError:
+        pip = _PIP.get(name, name)
+        raise MinimlError(
+            f"{who} needs the package {pip}, which is not installed; pip install {pip}"
+        ) from None
+
+
+def shared_parameter(array: Any, name: str, requires_grad: bool = True) -> Parameter:
+    """A Parameter whose buffer is this array, of the CPU or of a GPU: writes of either side are
+    seen by both.
+
+    MinimlError for an array that cannot be written to.
+    """
+    host = isinstance(array, np.ndarray)
+    if host and not array.flags.writeable:
+        raise MinimlError(f"Parameter {name!r} needs memory that it may write to; give a copy")
+    made = object.__new__(Parameter)
+    made._data = array
+    device = "cpu" if host else array.device.name
+    made._kind = Kind.of(Parameter, array.shape, canonical(array.dtype), device)
+    made.name, made.requires_grad = name, requires_grad
+    made._seal()
+    return made
+
+
+def memory_of(parameter: Parameter) -> Any:
+    """The buffer of a Parameter, of the CPU or of a GPU, to which its writes go; MinimlError for
+    one on the simulator of a GPU."""
+    if parameter.device not in SHARED:
+        raise MinimlError(
+            f"Parameter {parameter.name!r} is on {parameter.device}, whose memory nobody else "
+            "knows: bring the network to the CPU with net.to('cpu')"
+        )
+    return parameter._buffer
+
+
+SHARED = "cpu", "cuda"  # devices whose memory other frameworks share
+
+
+# --- Functions of others as primitives ------------------------------------------------------------
+
+
+Types = tuple[Abstract, ...]
+
+
+class Foreign:
+    """A pure function of flat arrays that another framework computes: subclasses say how.
+
+    name: of the primitive. count: how many arrays it takes; outputs: how many it gives. on_gpu:
+    `run` takes and gives arrays of a GPU too.
+    """
+
+    on_gpu = False
+
+    def __init__(self, name: str, count: int, outputs: int):
+        self.name, self.count, self.outputs = name, count, outputs
+
+    def run(self, *arrays: Any) -> Sequence[Any]:
+        """The outputs."""
+        raise NotImplementedError
+
+    def types(self, inputs: Types) -> Types:
+        """The types of the outputs; nothing is computed."""
+        raise NotImplementedError
+
+    def pulled(self) -> Foreign:
+        """The pull-back (*inputs, *cotangents of all outputs), which gives a gradient for each
+        input, and an empty array for one that is not a float."""
+        raise NotImplementedError
+
+    @cached_property
+    def primitive(self) -> Primitive:
+        """The primitive whose kernel is this function, and whose bprop is the pull-back's."""
+        numbered = (f"{self.name}_{i}" for i in numbers(2))
+        name = next(n for n in chain((self.name,), numbered) if n not in primitives)
+
+        def infer(_: Any, *xs: Any) -> Any:
+            given = tuple([Abstract(tuple(x["shape"]), x["dtype"]) for x in xs])
+            types = self._types(given)
+            found = [{"shape": t.shape, "dtype": t.dtype, "value": None} for t in types]
+            return found[0] if self.outputs == 1 else tuple(found)
+
+        def bprop(_: Any, *values: Any) -> tuple[Any, ...]:
+            xs, (_, dout) = values[: self.count], values[self.count :]
+            douts = (dout,) if self.outputs == 1 else dout
+            types = self._types(tuple([Abstract(tuple(x.shape), x.dtype) for x in xs]))
+            filled = [
+                ops.zeros(t.shape, t.dtype) if d is None else d
+                for d, t in zip(douts, types, strict=True)
+            ]
+            found: Any = self._pulled.primitive(*xs, *filled)
+            each = (found,) if self.count == 1 else found
+            return tuple([g if is_float(x.dtype) else None for g, x in zip(each, xs, strict=True)])
+
+        one = self.outputs == 1
+        body = {
+            "__module__": __name__,
+            "__doc__": f"{self.name}, which another framework computes.",
+            "inputs": tuple([f"x{i}" for i in range(self.count)]),
+            "outputs": ("out",) if one else tuple([f"out{i}" for i in range(self.outputs)]),
+            "__infer__": infer,
+            "bprop": bprop,
+        }
+        made: type[Primitive] = type(name, (Primitive,), body)
+
+        def run(*arrays: Array) -> Any:
+            found = self.run(*arrays)
+            return found[0] if one else tuple(found)
+
+        anything = f"{'.' * self.count}->{'.' * self.outputs}"
+        kernel(name, "cpu", anything)(numpy_kernel(name, run, one))
+        if self.on_gpu:
+            kernel(name, "cuda", anything)(self._run_there)
+        return made()
+
+    def _run_there(self, *arrays: Any, out: Any) -> None:
+        """The kernel of a GPU: what the other framework gives is copied to where it belongs."""
+        targets = (out,) if self.outputs == 1 else out
+        for found, target in zip(self.run(*arrays), targets, strict=True):
+            if (found.shape, found.dtype) != (target.shape, target.dtype):
+                raise ShapeError(
+                    f"{self.name} returned {found.dtype.name}{list(found.shape)}; on zeros it was "
+                    f"{target.dtype.name}{list(target.shape)}; shapes must not depend on values"
+                )
+            target.device.copy_into(target, found)
+
+    @cached_property
+    def _pulled(self) -> Foreign:
+        return self.pulled()
+
+    @cached_property
+    def _types(self) -> Callable[[Types], Types]:
+        return lru_cache(256)(self.types)
+
+
+def gradient_types(inputs: Types, count: int) -> Types:
+    """The types of the gradients by the first `count` inputs."""
+    return tuple([t if is_float(t.dtype) else ABSENT for t in inputs[:count]])
