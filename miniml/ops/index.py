@@ -236,12 +236,7 @@ class Scatter(Primitive):
                 f"Scatter got {len(indices)} index tensors; its index {self.index} has places for "
                 f"{named}"
             )
-        expected = analyse("Scatter", self.index, x).region(indices)
-        if not broadcasts_to(value, expected):
-            raise ShapeError(
-                f"Scatter got a value of shape {value} for a place of shape {expected}; the value "
-                "must broadcast to it"
-            )
+        _check_value("Scatter", value, analyse("Scatter", self.index, x).region(indices))
         return x
 
     def infer_dtype(self, x: DType, value: DType, *indices: DType) -> DType:
@@ -291,6 +286,15 @@ def _updated_shape(
             f"{self.axes} name {expected}"
         )
     return self.shape
+
+
+def _check_value(name: str, value: Shape, region: Shape) -> None:
+    """ShapeError unless a value broadcasts to the region that an index names."""
+    if not broadcasts_to(value, region):
+        raise ShapeError(
+            f"{name} got a value of shape {value} for a place of shape {region}; the value must "
+            "broadcast to it"
+        )
 
 
 def check_indices(name: str, *dtypes: DType) -> None:
@@ -398,7 +402,7 @@ def _static_key(index: Any) -> object:
 def _basic(basic: Subscript, shape: Shape, goes_on: bool) -> Iterator[Primitive]:
     """The primitives for the basic part of an index; at least one, unless `goes_on`."""
     ranges, left = basic.ranges, shape
-    if any(r != range(n) for r, n in zip(ranges, shape, strict=True)):
+    if ranges != tuple(map(range, shape)):
         left = tuple([len(r) for a, r in enumerate(ranges) if a not in basic.dropped])
         begin, end, strides = zip(*[(r.start, r.stop, r.step) for r in ranges], strict=True)
         yield Slice(begin, end, strides, basic.dropped)
@@ -452,17 +456,13 @@ def _combined(
     check_equal(name, needs_number(name, dtype_of(x)), dtype_of(values))
     basic = analyse(name, items, shape)
     region = basic.region(tuple([shape_of(i) for i in named]))
-    if not broadcasts_to(shape_of(values), region):
-        raise ShapeError(
-            f"{name} got a value of shape {shape_of(values)} for a place of shape {region}; the "
-            "value must broadcast to it"
-        )
+    _check_value(name, shape_of(values), region)
     if not named:
         found: Tensor = Scatter(items)(x, _COMBINE[mode](getitem(x, items), values))
         return found
     spread = values if shape_of(values) == region else broadcast_to(values, region)
     axes, at, whole = basic.axes, basic.at, shape
-    if basic.shape != shape or any(map(_is_cut, basic.ranges, shape)):
+    if basic.shape != shape or basic.ranges != tuple(map(range, shape)):
         # The positions that the index names, in row-major order, along one axis.
         every = np.arange(prod(shape)).reshape(shape)
         rest = iter(named)
@@ -473,10 +473,6 @@ def _combined(
     reduced = kind(spread, *named)
     out: Tensor = _COMBINE[mode](x, reduced if whole == shape else reshape(reduced, shape))
     return out
-
-
-def _is_cut(taken: range, extent: int) -> bool:
-    return taken != range(extent)
 
 
 def alike(name: str, tensors: tuple[Any, ...]) -> tuple[Any, ...]:
