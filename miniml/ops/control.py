@@ -32,7 +32,7 @@ from .checks import function, needs_float
 from .create import full
 from .elementwise import add, cast
 from .logic import logical_and
-from .rules import moves
+from .rules import Move
 from .shape import reshape, split, stack
 
 if TYPE_CHECKING:
@@ -51,14 +51,12 @@ Tree = Any
 Step = Callable[[Tree, Tree], Tree]
 
 
-class Assign(Primitive):
+class Assign(Move):
     """Make `value`, of its shape, the parameter's data for all that read it later; returns it.
 
     ShapeError and DTypeError for a value of another shape or dtype: a parameter keeps both.
     """
 
-    takes_complex = True
-    flops = moves
     effect = "state"
 
     def infer_shape(self, parameter: Shape, value: Shape) -> Shape:
@@ -94,15 +92,12 @@ def assign(parameter: Any, value: Any) -> Tensor:
 _ASSIGN = Assign()
 
 
-class Barrier(Primitive):
+class Barrier(Move):
     """x itself, as a new value, which exists only once `after` does; both are floats.
 
     So what a graph computes from it is not merged by CSE with what it computes from x, and is
     scheduled later.
     """
-
-    takes_complex = True
-    flops = moves
 
     def infer_shape(self, x: Shape, after: Shape) -> Shape:
         return x

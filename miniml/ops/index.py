@@ -30,7 +30,7 @@ from .checks import (
     shape_of,
 )
 from .elementwise import add, cast, maximum, minimum, mul
-from .rules import moves, per_input
+from .rules import Move, per_input
 from .shape import Reshape, Slice, broadcast_to, reshape
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def _of_updates(self: Primitive, updates: DType, *indices: DType) -> DType:
     return needs_number(self.name, updates)
 
 
-class Gather(Primitive):
+class Gather(Move):
     """The slices of x along `axis` that `indices` name: its shape replaces that axis.
 
     indices: int32 or int64, any shape; negative ones count from the end. An index outside the
@@ -63,9 +63,7 @@ class Gather(Primitive):
     """
 
     refuses = True
-    takes_complex = True
     linear = ("x",)
-    flops = moves
     axis: int = 0
 
     def infer_shape(self, x: Shape, indices: Shape) -> Shape:
@@ -75,7 +73,7 @@ class Gather(Primitive):
     infer_dtype = _of_first
 
 
-class Index(Primitive):
+class Index(Move):
     """Elements of x at the positions that `indices`, one per entry of `axes`, name together.
 
     indices broadcast to one shape B. The output has the axes of x that are not indexed, in order,
@@ -83,8 +81,6 @@ class Index(Primitive):
     """
 
     refuses = True
-    takes_complex = True
-    flops = moves
     axes: tuple[int, ...]
     at: int
 
@@ -135,7 +131,7 @@ class IndexReduce(Primitive):
     infer_dtype = _of_updates
 
 
-class TakeAlongAxis(Primitive):
+class TakeAlongAxis(Move):
     """out[..., i, ...] = x[..., indices[..., i, ...], ...], where i is at position `axis`.
 
     x and indices have the same rank; their other axes broadcast. OutOfRangeError as in Gather.
@@ -143,9 +139,7 @@ class TakeAlongAxis(Primitive):
     """
 
     refuses = True
-    takes_complex = True
     linear = ("x",)
-    flops = moves
     axis: int = -1
 
     def infer_shape(self, x: Shape, indices: Shape) -> Shape:
@@ -216,7 +210,7 @@ class ScatterAdd(Primitive):
         return needs_number("ScatterAdd", x)
 
 
-class Scatter(Primitive):
+class Scatter(Move):
     """x with value at x[index]; of several values for one position the last one stays.
 
     index: slices, ints, None, Ellipsis, and "tensor" for each of `indices`, the inputs that follow
@@ -225,8 +219,6 @@ class Scatter(Primitive):
     """
 
     refuses = True
-    takes_complex = True
-    flops = moves
     index: tuple[Any, ...]
 
     def infer_shape(self, x: Shape, value: Shape, *indices: Shape) -> Shape:
