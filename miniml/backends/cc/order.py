@@ -10,7 +10,7 @@ from math import prod
 from pathlib import Path
 
 from ...core.dtype import uint64
-from ..expressions.table import C_TYPES, ends, unsigned
+from ..expressions import C_TYPES, ends, unsigned
 from ..kernel import KernelNode
 from ..registry import kernel
 from ..signature import ArraySpec
