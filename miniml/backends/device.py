@@ -13,6 +13,7 @@ from ..core.errors import CaptureError
 from .kernel import Kernel, KernelEntry
 
 Array = np.ndarray[Any, Any]
+PAGE = 4096  # bytes from which on a copy takes longer than to align it, for vectors of 64 bytes
 
 
 class Device(Protocol):
@@ -88,7 +89,11 @@ class CPU:
         return np.ndarray(shape, dtype, arena.data, offset)
 
     def from_host(self, array: Array) -> Array:
-        return np.array(array, order="C", copy=True)
+        if array.nbytes < PAGE:
+            return np.array(array, order="C", copy=True)
+        own = self.carve(self.arena(array.nbytes), 0, array.shape, array.dtype)
+        np.copyto(own, array)
+        return own
 
     def to_host(self, buffer: Array) -> Array:
         return np.array(buffer, copy=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from math import ceil, prod
-from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
@@ -16,7 +15,7 @@ from ..signature import ATTENTION, ATTENTION_GRAD, ATTENTION_MASK_GRAD, WIDE, Ar
 from .convolution import LINE
 from .native import NativeKernel
 from .product import TILES, VECTORS, offset
-from .units import Source, header, run_by
+from .units import Source, header, run_by, template
 
 QUERIES = 64  # of a block, at most: 4 vectors of 512 bits, as wide as a tile
 KEYS = 96  # of a block, at most: 24 KB of scores in float32
@@ -26,7 +25,6 @@ PARTS = 16  # that threads may compute, each with scratch memory of its own
 SUMS = 8  # parts that may have dk and dv of their own, of the size of k and v of one matrix
 
 _SHARED = dict.fromkeys((*header("exp"), *header("log"), *header("philox")))
-_HERE = Path(__file__).parent
 
 
 class Sizes:
@@ -91,8 +89,7 @@ class Attending(NativeKernel):
         words |= _words(node, sizes, real) | _steps(node, sizes)
         defines = "".join(f"#define KERNEL_{name} {word}\n" for name, word in words.items())
         work = 2 * sizes.batches * sizes.t * sizes.s * (sizes.e + sizes.f)
-        files = ("attention.c", self.text)
-        texts = (defines, run_by(work > SPLIT), *((_HERE / f).read_text("utf-8") for f in files))
+        texts = defines, run_by(work > SPLIT), template("attention.c"), template(self.text)
         shared = VECTORS, TILES.replace("REAL", real), *_SHARED
         self.source = Source("".join(texts).replace("REAL", real), shared)
 
