@@ -5,7 +5,7 @@ from benchmarks import compile as once
 from benchmarks.first import lines as first_calls
 from benchmarks.measure import machine
 from benchmarks.networks import report, turns
-from miniml.backends.device import cpu_threads
+from miniml.backends.kernel import cpu_threads
 
 
 def verdict(value: float, aim: float) -> str:

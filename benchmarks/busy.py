@@ -12,7 +12,7 @@ from contextlib import contextmanager
 import miniml as ml
 from benchmarks.measure import machine
 from benchmarks.train_step import build
-from miniml.backends.device import cpu_threads
+from miniml.backends.kernel import cpu_threads
 from miniml.backends.product import openblas
 
 AIM = 1.3  # times the step with the BLAS and all kernels on one thread, beside the same processes

@@ -126,7 +126,7 @@ TITLES = {
     "miniml.interop.jax": "JAX",
     "miniml.interop.scipy": "SciPy",
     "miniml.interop.estimators": "scikit-learn",
-    "miniml.distributed.world": "Ranks and collectives",
+    "miniml.distributed.ranks": "Ranks and collectives",
     "miniml.backends.group": "Groups of ranks",
     "miniml.export.exporter": "C",
     "miniml.ops.collective": "Collectives",

@@ -6,7 +6,7 @@ from functools import cache
 from importlib import import_module
 
 from ..core.errors import DeviceError
-from .device import CPU, Device
+from .kernel import CPU, Device
 
 _CPU = CPU()
 

@@ -26,8 +26,8 @@ from ..core.dtype import bfloat16, float16, float32
 from ..core.errors import DeclarationError, DuplicateError
 from ..core.options import features
 from ..core.scope import Scoped
-from .expressions.table import C_FUNCTIONS, C_WORDS, unknown_calls
-from .expressions.table import table as expressions
+from .expressions import C_FUNCTIONS, C_WORDS, unknown_calls
+from .expressions import table as expressions
 from .kernel import (
     Array,
     Body,
@@ -121,7 +121,7 @@ def elementwise_kernel(name: str, expression: str, *signatures: Spec) -> None:
 
     The expression uses the primitive's inputs and numeric attributes by name, as in
     `elementwise_kernel("Snake", "x + sin(alpha * x) / alpha", "f->f", "d->d")`. It may call the
-    functions of `backends.expressions.table.C_FUNCTIONS`: C's mathematics on any number.
+    functions of `backends.expressions.C_FUNCTIONS`: C's mathematics on any number.
     DeclarationError when it names something the primitive does not have, or calls another function.
     """
     _check_expression(name, expression)

@@ -19,9 +19,8 @@ from ..core.abstract import PLAIN
 from ..core.dtype import DType, bfloat16, bool_, float16, float32, holds, is_complex, type_code
 from ..core.errors import DeclarationError, KernelNotFoundError
 from . import registry
-from .device import Device
-from .expressions.table import table as expressions
-from .kernel import KernelEntry
+from .expressions import table as expressions
+from .kernel import Device, KernelEntry
 
 _dtype, _format = attrgetter("dtype"), attrgetter("format")
 _HALVES = frozenset((float16, bfloat16))

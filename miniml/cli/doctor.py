@@ -33,8 +33,7 @@ from ..backends.cuda import driver
 from ..backends.cuda.device import raw_text
 from ..backends.cuda.sim.unit import CACHE, TOOLS
 from ..backends.cuda.text.source import unit
-from ..backends.device import cpu_threads
-from ..backends.kernel import KernelEntry, RawSource
+from ..backends.kernel import KernelEntry, RawSource, cpu_threads
 from ..backends.signature import ArraySpec
 from ..core.dtype import ALL
 from ..core.errors import CompileError, MinimlError

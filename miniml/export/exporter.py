@@ -29,10 +29,10 @@ from ..nn.cell import Cell
 from ..nn.summary import flops
 from ..runtime.jit import Compiled, Jit
 from ..train.step import TrainStep
-from . import state, writer
+from . import writer
 from .plan import plan
 from .quantize import Quantized, Report, quantized
-from .state import name_of
+from .writer import name_of
 
 # Features of x86 that widen vectors; without them texts have 16 bytes, as on every other processor.
 _WIDE = ("avx512f", "avx2", "avx", "fma3", "f16c", "sse42", "sse41", "ssse3", "sse3")
@@ -150,7 +150,7 @@ def exported(
         about = about._replace(stack=deepest_in(both, ["-march=native"] * (target == "native")))
     texts = {beside: [writer.header(made, about).encode()], file: [text.encode()]}
     if apart:
-        texts[apart] = access.run(state.file_of, made)
+        texts[apart] = access.run(writer.file_of, made)
     _write(texts)
     size = sum(region.array.nbytes for _, region in made.state.values())
     members = [(parameter, name_of(region)) for parameter, region in made.state.values()]

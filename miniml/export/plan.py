@@ -18,7 +18,7 @@ import numpy as np
 from ..backends.cc.native import NativeKernel
 from ..backends.cc.scalars import register_bytes
 from ..backends.cc.units import Source
-from ..backends.device import start_of
+from ..backends.kernel import start_of
 from ..core.errors import ExportError, point_at
 from ..core.parameter import Parameter
 from ..core.settings import current

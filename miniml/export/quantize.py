@@ -4,7 +4,7 @@
 that are summed as int32. Weights have a scale for each output channel; an activation has one, from
 the largest value that it takes on calibration data. Both are symmetric, so that zero is zero. What
 lies between products stays in floating point. The graph says products of integers, exactly; that
-they are computed of bytes is the compiler's doing (`runtime/narrow.py`).
+they are computed of bytes is the compiler's doing (`runtime/formats.py`).
 """
 
 from __future__ import annotations

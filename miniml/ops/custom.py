@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from ..backends.expressions.table import C_WORDS, WORDS, unknown_calls
+from ..backends.expressions import C_WORDS, WORDS, unknown_calls
 from ..backends.registry import elementwise_kernel, kernel, redefinition
 from ..backends.signature import Signature, parse
 from ..core.abstract import Abstract, Shape

@@ -23,7 +23,7 @@ from ..backends.cc.native import NativeKernel
 from ..backends.cc.product import epilogue, packing, prefers_blas, product_text
 from ..backends.cc.rows import Printed, printed
 from ..backends.cc.scalars import vectors
-from ..backends.expressions.rows import (
+from ..backends.expressions import (
     Array,
     Call,
     Gather,
@@ -38,10 +38,11 @@ from ..backends.expressions.rows import (
     Statement,
     Store,
     Value,
+    computed,
     inplace,
     operands,
+    table,
 )
-from ..backends.expressions.table import computed, table
 from ..backends.kernel import Kernel, KernelNode
 from ..backends.product import Product, product_of
 from ..backends.registry import kernel

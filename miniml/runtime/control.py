@@ -23,8 +23,7 @@ from ..backends.cc.native import (
     branch,
     loop,
 )
-from ..backends.device import Device
-from ..backends.kernel import Array, Arrays, Kernel, KernelNode
+from ..backends.kernel import Array, Arrays, Device, Kernel, KernelNode
 from ..backends.registry import NATIVE, kernel
 from ..backends.selection import Target
 from ..backends.signature import FLOAT, INT, ArraySpec

@@ -16,8 +16,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from ..backends.device import Array
-from ..backends.kernel import refuse_returned
+from ..backends.kernel import Array, refuse_returned
 from ..backends.machine import get_device
 from ..core import epoch
 from ..core.abstract import Abstract, Kind

@@ -31,7 +31,7 @@ from ..backends.cc.native import (
     shown,
     unusable,
 )
-from ..backends.device import Array, Device, start_of
+from ..backends.kernel import Array, Device, start_of
 from ..core.access import consume, is_native, uninterrupted
 from ..core.errors import point_at
 from ..core.settings import Settings, enter

@@ -24,8 +24,9 @@ import numpy as np
 from ..backends.cc.native import NativeKernel
 from ..backends.cc.units import available
 from ..backends.cpu.linalg import ask_threads
-from ..backends.device import Array, Device
 from ..backends.kernel import (
+    Array,
+    Device,
     Kernel,
     KernelEntry,
     KernelNode,

@@ -5,7 +5,7 @@ primitives whose hand-written kernels are no faster than their parts, fused. Hoi
 checks: indices are checked once, before kernels in C that cannot fail; the parts of a Split become
 slices; checks of a loop's inputs move from its steps to before the loop. Transposed products: one
 that is transposed and then flattened is stored transposed. Small programs: too small for C.
-LOWERING: the passes in their order. `formats` and `fuse` have modules of their own.
+LOWERING: the passes in their order. `formats` (with `narrow`) and `fuse` have modules of their own.
 """
 
 from __future__ import annotations
@@ -21,8 +21,7 @@ import numpy as np
 
 from .. import ops
 from ..backends.cpu.index import check
-from ..backends.device import CPU, start_of
-from ..backends.kernel import Array
+from ..backends.kernel import CPU, Array, start_of
 from ..backends.registry import NATIVE, kernel
 from ..backends.selection import Selection, Target
 from ..backends.signature import ANY, INT, WIDE
@@ -41,10 +40,9 @@ from ..ops.index import Gather, IndexAdd, PutAlongAxisAdd, Scatter, ScatterAdd, 
 from ..ops.linalg import MatMul, parse
 from ..ops.norm import CheckedLabels
 from ..ops.shape import Slice
-from .formats import formats
+from .formats import formats, narrow
 from .fuse import fuse, selections
 from .launch import in_c, native, prepare, select
-from .narrow import narrow
 from .nest import in_parts, kind_of
 
 

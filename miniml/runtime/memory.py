@@ -17,8 +17,7 @@ from typing import Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
 
-from ..backends.device import Device
-from ..backends.kernel import once
+from ..backends.kernel import Device, once
 from ..backends.signature import ArraySpec
 from ..core.dtype import DType
 from ..core.parameter import Parameter

@@ -13,8 +13,7 @@ from types import MappingProxyType
 from typing import Any, Literal
 
 from ..backends import registry
-from ..backends.expressions.rows import Scalar
-from ..backends.expressions.table import table
+from ..backends.expressions import Scalar, table
 from ..backends.kernel import KernelNode
 from ..backends.product import dense_strides
 from ..backends.selection import Target

@@ -29,7 +29,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..backends.device import Array, Device
+from ..backends.kernel import Array, Device
 from ..backends.machine import get_device
 from ..core.abstract import typed
 from ..core.errors import (

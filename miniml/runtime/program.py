@@ -21,8 +21,7 @@ import numpy as np
 from ..backends.cc.native import Call, Texts, share_texts, strided_copy
 from ..backends.cc.units import NotCached, Source, cached_only, load_with_services, warn_without
 from ..backends.compiled import end_compilers
-from ..backends.device import CPU
-from ..backends.kernel import Array, Expression, KernelEntry, RawSource
+from ..backends.kernel import CPU, Array, Expression, KernelEntry, RawSource
 from ..backends.registry import NATIVE
 from ..backends.selection import Target
 from ..core.access import Access, uninterrupted

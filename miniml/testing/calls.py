@@ -1,19 +1,24 @@
 """One call of a primitive as a value: its arrays, its kernels, its reference, ready to be run.
 
 In order: OpInfo, the facts about a primitive that calls are made of; a Call, and calls from an
-OpInfo; one kernel run on arrays; its launch in a check, and the reasons why one raises.
+OpInfo; one kernel run on arrays; its launch in a check, and the reasons why one raises; the memory
+layouts of its arrays, by name: strides of every kind; and the time that checks may take.
 """
 
 from __future__ import annotations
 
+import os
+import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain
 from math import prod
-from typing import Any, Literal
+from pathlib import Path
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 
@@ -33,7 +38,6 @@ from ..core.scope import Block
 from ..core.settings import Settings, context, current
 from ..core.tensor import Tensor
 from ..core.trace import current_trace
-from .budget import go_on
 
 Array = np.ndarray[Any, Any]
 Arrays = tuple[Array, ...]
@@ -95,7 +99,7 @@ class Call:
     given: the attributes as `info.reference` takes them. smooth: the gradient is well-defined at
     these numbers. kind: the kind of numbers drawn, "" for given numbers.
     layouts: the memory layouts that a check of strides gives the arrays, and after them the
-    cotangents of the outputs, in the words of `testing.layouts`; () for a list of usual ones.
+    cotangents of the outputs, in words as below; () for a list of usual ones.
     """
 
     primitive: Primitive
@@ -439,3 +443,235 @@ def _plausible(call: Call) -> Iterator[Shape]:
         tried.update(dict.fromkeys(chain([shape[::-1]], dropped, thinned)))
     yield from tried
     yield ()
+
+
+# --- Memory layouts -------------------------------------------------------------------------------
+
+# A layout is words joined by commas, as in "Fortran-ordered, reversed along axis 1". Axes that an
+# array does not have are ignored, so that a layout fits arrays of any rank.
+
+
+CONTIGUOUS = "contiguous"
+ORDERS = ("Fortran-ordered", "axes swapped")  # swapped: the first one and the last one
+STEPS = ("reversed", "sliced", "broadcast")  # a negative stride, one twice as large, one of 0
+WORDS = (CONTIGUOUS, *ORDERS, *STEPS, "offset")
+USUAL = ("Fortran-ordered", "reversed", "sliced", "offset", "broadcast")
+_OFFSET = 3
+T = TypeVar("T")
+
+
+def is_layout(layout: str) -> bool:
+    """True for the words of a layout."""
+    return all(
+        (not along and word in WORDS) or (word in STEPS and along.isdecimal())
+        for word, along in map(_split, layout.split(", "))
+    )
+
+
+def _split(part: str) -> tuple[str, str]:
+    word, _, along = part.partition(" along axis ")
+    return word, along
+
+
+class Choices:
+    """The choices for one numbered call and a seed, equal on every machine."""
+
+    def __init__(self, seed: int, number: int):
+        self._rng = np.random.default_rng([seed, number])
+
+    def below(self, n: int) -> int:
+        """A whole number from 0 to n - 1."""
+        return int(self._rng.integers(n))
+
+    def of(self, values: Sequence[T]) -> T:
+        return values[self.below(len(values))]
+
+
+def drawn_layouts(choose: Choices, ranks: Iterable[int]) -> tuple[str, ...]:
+    """A random layout for each array of these ranks, now and then contiguous."""
+    return tuple(_drawn(choose, rank) for rank in ranks)
+
+
+def usual_layouts(count: int, shifts: int = len(USUAL)) -> Iterator[tuple[str, ...]]:
+    """Usual layouts: each for that many arrays together, then, if there are several arrays,
+    mixtures of layouts. shifts: 1 for no mixtures, more for more of them."""
+    for shift in range(shifts if count > 1 else 1):
+        for first in range(len(USUAL)):
+            yield tuple(USUAL[(first + shift * i) % len(USUAL)] for i in range(count))
+
+
+def _drawn(choose: Choices, rank: int) -> str:
+    words = [choose.of(("", "", *ORDERS))] if rank > 1 else []
+    for axis in range(rank):
+        step = choose.of(("", *STEPS))
+        words.append(f"{step} along axis {axis}" if step else "")
+    words.append(choose.of(("", "offset")))
+    return ", ".join(filter(None, words)) or CONTIGUOUS
+
+
+def named(layouts: Sequence[str], what: str) -> str:
+    """The name of arrays in these layouts: "reversed inputs", or each one by itself."""
+    if len(set(layouts)) <= 1:
+        return f"{next(iter(layouts), CONTIGUOUS)} {what}s"
+    each = [f"{what} {i} {layout}" for i, layout in enumerate(layouts)]
+    return f"{what}s laid out as: {'; '.join(each)};"
+
+
+def simpler_layouts(layout: str) -> tuple[str, ...]:
+    """Simpler layouts: with no words, then with one word less."""
+    words = layout.split(", ")
+    if layout == CONTIGUOUS:
+        return ()
+    fewer = [", ".join(words[:i] + words[i + 1 :]) for i in range(len(words))] * (len(words) > 1)
+    return (CONTIGUOUS, *fewer)
+
+
+def laid_out(arrays: Arrays, layouts: Sequence[str]) -> Arrays:
+    """Each array in its layout; those beyond the last layout are contiguous."""
+    rest = (CONTIGUOUS,) * (len(arrays) - len(layouts))
+    return tuple(lay(a, layout) for a, layout in zip(arrays, (*layouts, *rest)))
+
+
+def lay(a: Array, layout: str) -> Array:
+    """The elements of an array in that layout.
+
+    A contiguous one has memory of its own, the others are views. Where an axis is broadcast (axis 0
+    if none is named), the first entry along it replaces all of them; integers, which may be indices
+    that must differ, are not broadcast.
+    """
+    if layout == CONTIGUOUS:
+        return np.array(a, order="C")
+    order, steps, start = list(range(a.ndim)), [1] * a.ndim, 0
+    for word, along in map(_split, layout.split(", ")):
+        axes = [int(along)] if along else [0] if word == "broadcast" else list(range(a.ndim))
+        axes = [axis for axis in axes if axis < a.ndim]
+        if word == "Fortran-ordered":
+            order.reverse()
+        elif word == "axes swapped" and order:
+            order[0], order[-1] = order[-1], order[0]
+        elif word == "offset":
+            start += _OFFSET
+        elif word == "sliced":
+            start += 1
+        for axis in axes if word in STEPS else ():
+            steps[axis] *= {"reversed": -1, "sliced": 2}.get(word, 0 if is_float(a.dtype) else 1)
+    return _strided(a, order, steps, start)
+
+
+def _strided(a: Array, order: Sequence[int], steps: Sequence[int], start: int) -> Array:
+    """A view of new memory that holds the array's elements.
+
+    order: the axes, those that vary slowest first. steps: from one element along an axis to the
+    next, where 1 is dense, 0 the same element again. start: elements of memory before the first.
+    """
+    strides, span = [0] * a.ndim, 1
+    for axis in reversed(order):
+        strides[axis] = span * steps[axis]
+        span *= max(abs(steps[axis]) * a.shape[axis], 1)
+        start -= min(strides[axis], 0) * max(a.shape[axis] - 1, 0)
+    memory = np.zeros((start + span) * a.itemsize, np.uint8)
+    distinct = tuple(slice(1) if s == 0 else slice(None) for s in steps)
+    steps_in_bytes = [s * a.itemsize for s in strides]
+    view: Array = np.ndarray(a.shape, a.dtype, memory, start * a.itemsize, steps_in_bytes)
+    view[distinct] = a[distinct]
+    if 0 in steps:
+        view.flags.writeable = False  # these elements alias each other, so the view is read-only
+    return view
+
+
+# --- Time limits: a check inside another one ends with it at the latest ---------------------------
+
+
+_PATIENCE = 4.0  # code that sleeps may take that many times its budget
+_FRESH = 1e-3  # seconds for which a reading is good enough
+_SCHEDULED = "/proc/thread-self/schedstat"  # Linux: nanoseconds run, nanoseconds waited, slices
+
+
+def _never() -> bool:
+    return False
+
+
+_over: ContextVar[Callable[[], bool]] = ContextVar("miniml_testing_over", default=_never)
+
+
+class Stopwatch:
+    """Seconds since its construction: of the clock on an idle machine; on a busy one, of this
+    process and of the compilers it starts, and a quarter of those in which it sleeps.
+
+    So a check sees as much on a busy machine as on an idle one, and code that sleeps still ends.
+    Where the system does not say how long others had the processors, that counts as sleep.
+    """
+
+    def __init__(self) -> None:
+        self._clock, self._work, self._waited = time.monotonic(), _work(), _waited()
+        self._read, self._elapsed = 0.0, 0.0
+
+    def elapsed(self) -> float:
+        """The seconds so far, as of the last millisecond."""
+        clock = time.monotonic() - self._clock
+        if clock - self._read > _FRESH:  # the system's counters cost more than the clock
+            self._read, self._elapsed = clock, self._since(clock)
+        return self._elapsed
+
+    def _since(self, clock: float) -> float:
+        work = _work() - self._work
+        if work >= clock / _PATIENCE:
+            return min(clock, work)
+        alone = clock - (_waited() - self._waited)
+        return max(work, min(alone, clock / _PATIENCE))
+
+    def seconds(self) -> float:
+        """The clock's seconds so far."""
+        return time.monotonic() - self._clock
+
+
+def _work() -> float:
+    """Processor seconds of this process and of the children it has waited for."""
+    times = os.times()
+    return times.user + times.system + times.children_user + times.children_system
+
+
+def _waited() -> float:
+    """Seconds in which this thread could have run and others had the processors; 0 if unknown."""
+    try:
+        return int(Path(_SCHEDULED).read_text().split()[1]) * 1e-9
+    except (OSError, ValueError, IndexError):
+        return 0.0
+
+
+class TimeIsUpError(BaseException):
+    """Raised inside a check when its time is up; the check says what it has not examined.
+
+    It is no Exception, so that what catches those of code under test does not take it for one.
+    """
+
+
+@contextmanager
+def lasting_until(over: Callable[[], bool]) -> Iterator[None]:
+    """Inside the block time is up when `over()` says so, or an enclosing block."""
+    outer = _over.get()
+    token = _over.set(lambda: over() or outer())
+    try:
+        yield
+    finally:
+        _over.reset(token)
+
+
+@contextmanager
+def lasting(seconds: float | None) -> Iterator[None]:
+    """Inside the block time is up after that many seconds; None: when that of the enclosing block
+    is."""
+    watch = Stopwatch()
+    with lasting_until(_never if seconds is None else lambda: watch.elapsed() > seconds):
+        yield
+
+
+def time_is_up() -> bool:
+    """True when the time of this check, or of an enclosing one, is over."""
+    return _over.get()()
+
+
+def go_on() -> None:
+    """Raise TimeIsUpError when time is up."""
+    if time_is_up():
+        raise TimeIsUpError

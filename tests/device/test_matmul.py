@@ -10,7 +10,7 @@ from miniml.backends.cuda.driver import Cupy
 from miniml.backends.cuda.kernels import linalg
 from miniml.backends.cuda.kernels.linalg import CuBLAS, RegisterTiles, TensorCoreTiles
 from miniml.backends.cuda.sim.memory import using
-from miniml.backends.device import CPU
+from miniml.backends.kernel import CPU
 from miniml.backends.machine import get_device
 from miniml.backends.selection import Target
 from miniml.core import epoch

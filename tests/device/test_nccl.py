@@ -12,7 +12,8 @@ import miniml as ml
 from miniml import distributed, nn, ops, optim
 from miniml.backends import group as groups
 from miniml.backends.group import Self, thread_is_rank
-from miniml.distributed import loopback, processes
+from miniml.distributed import loopback
+from miniml.distributed import ranks as of_ranks
 from miniml.errors import DistributedError, DTypeError
 from miniml.grad import vjp
 from tests.device.emunccl import Machine
@@ -36,7 +37,7 @@ def ranks(machine, monkeypatch):
     """Runs body(group) on ranks that have called init, with threads in the place of processes
     under MPI; what they say to each other is in `host` of each group."""
     launched = threading.local()
-    monkeypatch.setattr(processes, "world", lambda name, timeout: launched.group)
+    monkeypatch.setattr(of_ranks, "launched", lambda name, timeout: launched.group)
     monkeypatch.setenv("PMI_RANK", "0")
 
     def run(body, size=SIZE, backend="nccl"):
@@ -289,7 +290,7 @@ def test_ranks_of_a_host_take_its_gpus_in_turn():
     both, one, other = ["a", "b"], ["a"], ["b"]
 
     def seats(*told):
-        return processes._seats([processes._Told(host, gpus, "") for host, gpus in told])
+        return of_ranks._seats([of_ranks._Told(host, gpus, "") for host, gpus in told])
 
     found, refusal = seats(("x", both), ("y", both), ("x", both), ("z", one), ("z", other))
     assert not refusal
@@ -301,7 +302,7 @@ def test_ranks_of_a_host_take_its_gpus_in_turn():
 
 def test_a_machine_without_a_gpu_does_not_import_cupy(monkeypatch):
     monkeypatch.delitem(sys.modules, "cupy", raising=False)
-    monkeypatch.setattr(processes, "find_spec", lambda name: None)
-    assert processes._found(required=False) == ([], "there is no GPU for cupy")
+    monkeypatch.setattr(of_ranks, "find_spec", lambda name: None)
+    assert of_ranks._found(required=False) == ([], "there is no GPU for cupy")
     assert "cupy" not in sys.modules
-    assert platform.node() in processes._told(Self(), required=False)[0]
+    assert platform.node() in of_ranks._told(Self(), required=False)[0]

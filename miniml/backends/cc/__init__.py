@@ -1,6 +1,5 @@
 """Provider "cc": CPU kernels in C, compiled at run time by the machine's compiler."""
 
-from . import attention as attention
 from . import convolution as convolution
 from . import moves as moves
 from . import order as order

@@ -9,7 +9,7 @@ from __future__ import annotations
 from math import prod
 
 from ...core.dtype import uint64
-from ..expressions.table import C_TYPES, ends, unsigned
+from ..expressions import C_TYPES, ends, unsigned
 from ..kernel import KernelNode
 from ..registry import kernel
 from ..signature import ArraySpec

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ...core.dtype import float64
-from ..expressions.table import C_TYPES
+from ..expressions import C_TYPES
 from ..kernel import Array, KernelNode
 from ..registry import kernel
 from .native import NativeKernel

@@ -14,7 +14,7 @@ from math import prod
 from typing import NamedTuple, TypeGuard
 
 from ...core.dtype import DType, float16, float32, float64, uint64
-from ..expressions.rows import (
+from ..expressions import (
     Call,
     Gather,
     Keep,
@@ -28,8 +28,9 @@ from ..expressions.rows import (
     Statement,
     Store,
     Value,
+    computed,
+    ends,
 )
-from ..expressions.table import computed, ends
 from ..signature import ArraySpec
 from .native import Packing
 from .scalars import (

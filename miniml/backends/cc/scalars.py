@@ -2,7 +2,7 @@
 
 First the C function of an expression, and values of each dtype; then the overloads that it may
 call: `miniml_NAME(x, ...)` is a macro that picks `miniml_NAME_DTYPE` by the type of its arguments,
-for C's mathematics and the functions of `expressions.table`; then vectors of one scalar type,
+for C's mathematics and the functions of `expressions`; then vectors of one scalar type,
 as wide as the registers of this machine.
 """
 
@@ -17,7 +17,7 @@ import numpy as np
 
 from ...core.dtype import INTEGERS, DType, bfloat16, bool_, float16, float32, float64, int64, uint8
 from ...core.options import CPU
-from ..expressions.table import C_TYPES, FUNCTIONS, Expression, computed, unsigned
+from ..expressions import C_TYPES, FUNCTIONS, Expression, computed, unsigned
 from .units import header, template
 
 HALVES = (float16, bfloat16)
@@ -138,7 +138,7 @@ def in_c(text: str, types: Mapping[str, DType]) -> tuple[str, tuple[str, ...]]:
 
 _REAL = (float32, float64)
 _ANY = (bool_, *INTEGERS, *_REAL)
-# The types of A for which a function of `expressions.table` means something, if not all.
+# The types of A for which a function of `expressions` means something, if not all.
 _TYPES = {
     "polygamma": _REAL, "polygamma_above": (float64,), "digamma": _REAL,
     "float_mod": _REAL, "float_floor_div": _REAL, "gaussian": _REAL, "scaled_sum": _REAL,
@@ -193,9 +193,9 @@ _REALS = (
     ("hardware", "xyz", "fma"), ("library", "xn", "ldexp"),
     ("library", "xy", "hypot nextafter"), ("library", "x", "tgamma"), ("gamma", "x", "lgamma"),
 )  # fmt: skip
-# Those of `expressions.table` that have a text of their own in C, for each type of integers.
+# Those of `expressions` that have a text of their own in C, for each type of integers.
 _QUOTIENTS = dict.fromkeys(("int_floor_div", "int_mod"), ("quotient", "xy", ""))
-# C++'s functions of numbers of any type, as those of `expressions.table` are written.
+# C++'s functions of numbers of any type, as those of `expressions` are written.
 _NUMBERS = """
 A abs(A x) { return x <= A(0) ? A(0) - x : x; }
 A min(A x, A y) { return x < y || y != y ? x : y; }

@@ -27,7 +27,7 @@ from ...core.errors import CompileError, DeviceError, MinimlError, PerformanceWa
 from ...core.options import CPU
 from ...core.scope import Block, Scoped
 from ..compiled import BESIDE, Cache, Job, Toolchain, digest, lock_of_process
-from ..device import cpu_threads, cpus
+from ..kernel import cpu_threads, cpus
 from ..product import openblas
 
 # --- Units ----------------------------------------------------------------------------------------

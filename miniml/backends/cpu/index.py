@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ...core.errors import OutOfRangeError
-from ..expressions.table import identity
+from ..expressions import identity
 from ..kernel import Array
 from ..registry import in_float32, register
 from ..signature import ANY, COMPLEX, HELD, INT, LOW, WIDE

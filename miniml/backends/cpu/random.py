@@ -67,7 +67,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..expressions.table import STIRLING, truncation
+from ..expressions import STIRLING, truncation
 from ..kernel import Array, Kernel, KernelNode
 from ..registry import register
 from ..signature import ANY, FLOAT

@@ -11,7 +11,7 @@ from math import prod
 
 from ...backends.cc.scalars import STORED
 from ...backends.cc.units import Source
-from ...backends.expressions.table import computed
+from ...backends.expressions import computed
 from ...graph.ir import Node
 from . import elements, linalg
 from .elements import Loop, loops

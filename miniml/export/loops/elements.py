@@ -25,8 +25,7 @@ from ...backends.cc.scalars import (
     value_type,
 )
 from ...backends.cc.units import header
-from ...backends.device import start_of
-from ...backends.expressions.table import (
+from ...backends.expressions import (
     C_TYPES,
     STIRLING,
     computed,
@@ -34,6 +33,7 @@ from ...backends.expressions.table import (
     truncation,
     unsigned,
 )
+from ...backends.kernel import start_of
 from ...core.abstract import Shape
 from ...core.dtype import DType, float32, int64
 from ...graph.ir import Node

@@ -15,7 +15,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from ...core.dtype import DType, float64
-from ..layouts import lay
+from ..calls import lay
 from ..report import UNKNOWN, WRONG, Agreement, GradFinding, GradReport, Numbers
 from ..tolerance import (
     STEPS,

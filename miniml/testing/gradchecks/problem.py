@@ -31,7 +31,7 @@ from ...grad.transforms import vjp
 from ...graph.tracing import SubstitutingTrace
 from ...nn.cell import Cell
 from ...runtime.jit import jit
-from ..budget import TimeIsUpError, go_on
+from ..calls import TimeIsUpError, go_on
 from ..report import NOTHING, WRONG, Arrays, GradFinding, Numbers
 from ..tolerance import FUNCTION, Array, Perturbation, Tuned, largest_of, of_one_size, unit_roundoff
 from .derivative import Forward, Rounding, Tangents

@@ -34,8 +34,7 @@ from ...core.settings import context
 from ...core.tensor import Tensor
 from ...grad.transforms import Given, Weights
 from ...nn.cell import Cell
-from ..budget import TimeIsUpError, lasting, time_is_up
-from ..calls import without_c
+from ..calls import TimeIsUpError, lasting, time_is_up, without_c
 from ..report import (
     CORRECT,
     KINK,

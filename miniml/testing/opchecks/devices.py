@@ -31,24 +31,25 @@ from ...core.dtype import float64, is_float
 from ...core.errors import CompileError, DeviceError, KernelFaultError, MinimlError
 from ...core.primitive import Primitive
 from ...core.tensor import Tensor
-from ...distributed.world import loopback
+from ...distributed.ranks import loopback
 from ...grad import vmap
 from ...ops import stack
 from ...runtime.jit import jit
-from ..budget import go_on
 from ..calls import (
     Array,
     Arrays,
     Call,
     as_tuple,
     failure,
+    go_on,
+    laid_out,
     launch,
     launched,
+    named,
     node_of,
     prepared,
 )
 from ..gradchecks.run import gradcheck
-from ..layouts import laid_out, named
 from ..report import GradReport
 from ..tolerance import changed
 from .draws import signatures

@@ -23,10 +23,19 @@ from ...backends.kernel import KernelEntry
 from ...core.abstract import Shape
 from ...core.dtype import DType, float32, float64, is_complex, is_float
 from ...core.primitive import Primitive
-from .. import layouts
-from ..budget import go_on
-from ..calls import ON_CPU, Array, Arrays, Call, failure, launch, launched
-from ..layouts import Choices
+from ..calls import (
+    ON_CPU,
+    Array,
+    Arrays,
+    Call,
+    Choices,
+    drawn_layouts,
+    failure,
+    go_on,
+    launch,
+    launched,
+    usual_layouts,
+)
 from .values import (
     APART,
     EXTREME,
@@ -208,8 +217,8 @@ def _random(primitive: Primitive, surveys: Surveys, seed: int, keep: Keep) -> It
             call = Call(primitive, arrays, smooth=kind in SMOOTH, kind=kind)
             if not _too_large(call) and keep(call):
                 ranks = [len(s) for s in shapes] + [len(o.shape) for o in call.inferred]
-                mixed = tuple(layouts.drawn(choices, ranks) for _ in range(_MIXED))
-                yield replace(call, layouts=(*mixed, *layouts.usual(len(ranks), 1)))
+                mixed = tuple(drawn_layouts(choices, ranks) for _ in range(_MIXED))
+                yield replace(call, layouts=(*mixed, *usual_layouts(len(ranks), 1)))
 
 
 def _like(dtypes: Dtypes, surveys: dict[Dtypes, Any]) -> Dtypes:

@@ -20,15 +20,13 @@ from ...core.dtype import DType, float64, is_float
 from ...core.errors import BpropNotFoundError, MinimlError, OutOfRangeError
 from ...core.tensor import Tensor
 from ...grad.transforms import vjp
-from ..budget import go_on
-from ..calls import Array, Arrays, Call, as_tuple
+from ..calls import Array, Arrays, Call, as_tuple, go_on
 from ..gradchecks.run import gradcheck
 from ..report import GradFinding
 from ..tolerance import largest_of, limits_of, of_one_size, unit_roundoff
 from .draws import LONG_AND_ODD
-from .reproduce import gradchecked
 from .rules import variations
-from .session import Issue, first_line
+from .session import Issue, first_line, gradchecked
 from .values import LONGEST
 
 

@@ -14,7 +14,7 @@ from operator import methodcaller
 from typing import Any
 
 from ...core.errors import ArityError
-from ..budget import go_on
+from ..calls import go_on
 from ..report import Severity
 
 

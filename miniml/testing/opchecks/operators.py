@@ -14,7 +14,7 @@ from itertools import product
 from typing import Any
 
 from ...core.errors import ArityError
-from ..budget import Stopwatch, TimeIsUpError, go_on, lasting_until
+from ..calls import Stopwatch, TimeIsUpError, go_on, lasting_until
 from ..gradchecks.run import gradcheck
 from ..report import WRONG, OpFinding, OpReport, Severity, in_order
 from .operator_calls import (

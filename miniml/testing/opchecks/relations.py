@@ -20,7 +20,7 @@ import numpy as np
 from ...backends import registry
 from ...backends.cc import units
 from ...backends.cc.units import Source, available
-from ...backends.expressions.table import Expression, table
+from ...backends.expressions import Expression, table
 from ...backends.machine import get_device
 from ...backends.registry import BUILTIN, NATIVE
 from ...backends.selection import Target
@@ -40,9 +40,7 @@ from ...runtime.launch import prepare, program_target
 from ...runtime.lowering import COMPOSITIONS, lower
 from ...runtime.nest import REDUCTIONS
 from ...runtime.program import Program
-from ..budget import go_on
-from ..calls import Array, Arrays, Call, as_tuple, launch, launched
-from ..layouts import USUAL, laid_out, named
+from ..calls import USUAL, Array, Arrays, Call, as_tuple, go_on, laid_out, launch, launched, named
 from ..tolerance import apart, changed, difference, limits_of, mismatch, spread_inside
 from . import variants
 from .gradients import Slope, has_bprop

@@ -25,23 +25,30 @@ from ...core.dtype import float64, int64, is_float
 from ...core.errors import ArityError, DeclarationError, MinimlError
 from ...core.primitive import Primitive
 from ...runtime.launch import in_c, program_target
-from ..budget import TimeIsUpError, go_on, lasting, lasting_until, time_is_up
 from ..calls import (
     ON_CPU,
+    WORDS,
     Array,
     Arrays,
     Call,
     OpInfo,
     Sample,
+    TimeIsUpError,
     call_of,
     failure,
     gives_no_number,
+    go_on,
+    is_layout,
     kernels_of,
+    lasting,
+    lasting_until,
     launched,
     refused_by_value,
+    simpler_layouts,
+    time_is_up,
+    usual_layouts,
     without_c,
 )
-from ..layouts import WORDS, known, simpler, usual
 from ..report import OpCheckError, OpFinding, OpReport, Severity, in_order
 from .devices import (
     across_ranks,
@@ -73,7 +80,6 @@ from .numbers import isolated_values, overflow, own_numbers, precision, special
 from .operator_calls import is_operator
 from .operators import check_operator
 from .relations import check_in_c, compile_all, related, stated
-from .reproduce import an_opinfo, program
 from .rules import (
     accepted_though_refused,
     attributes,
@@ -83,7 +89,18 @@ from .rules import (
     unreached,
     unusual,
 )
-from .session import DOMAIN, ENDS, SHRINKING, Check, Issue, Remark, Session, issues
+from .session import (
+    DOMAIN,
+    ENDS,
+    SHRINKING,
+    Check,
+    Issue,
+    Remark,
+    Session,
+    an_opinfo,
+    issues,
+    program,
+)
 from .values import BENT, LONGEST, NEGATIVE, SMOOTH, informed, sampled
 from .variants import compilable, pairs
 
@@ -211,7 +228,7 @@ def _one(primitive: Primitive, info: OpInfo | None, inputs: object, layouts: Seq
             "opcheck of a primitive takes the inputs of one call, a tuple; "
             f"got a {type(inputs).__name__}"
         )
-    unknown = [layout for layout in layouts if not known(layout)]
+    unknown = [layout for layout in layouts if not is_layout(layout)]
     if isinstance(layouts, str) or unknown:
         raise ArityError(
             f"opcheck knows no layouts {layouts!r}; they are made of {', '.join(WORDS)}, and "
@@ -296,7 +313,7 @@ def _calls(
     findings = [OpFinding(check, "fault", text, advice, shown) for check, text in wrong]
     if session.few:
         counts = ((c, len(c.arrays) + len(c.inferred)) for c in samples)
-        return [replace(c, layouts=tuple(usual(n, 1))) for c, n in counts], findings
+        return [replace(c, layouts=tuple(usual_layouts(n, 1))) for c, n in counts], findings
     guessed = () if primitive.const_inputs else _drawn(session, primitive, seed)
     calls = [*samples, *(informed(call, info) for call in guessed)]
     return calls, [*findings, *_unreached(primitive, calls)]
@@ -604,7 +621,7 @@ def _plainer(call: Call) -> Iterator[Call]:
         return
     (words,) = call.layouts
     for i, layout in enumerate(words):
-        for other in simpler(layout):
+        for other in simpler_layouts(layout):
             yield replace(call, layouts=((*words[:i], other, *words[i + 1 :]),))
 
 

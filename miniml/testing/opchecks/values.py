@@ -24,8 +24,7 @@ from ...core.dtype import DType, bool_, float16, is_float
 from ...core.errors import MinimlError
 from ...core.infer import infer
 from ...core.primitive import EMPTY, Primitive, key
-from ..budget import go_on
-from ..calls import Array, Call, OpInfo, call_of, dtypes_of
+from ..calls import Array, Call, OpInfo, call_of, dtypes_of, go_on
 from ..tolerance import limits_of
 
 # Kinds of numbers. The smooth ones suit gradients: no two numbers are equal, none is at a kink. At

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from ...backends import device, kernel, registry
+from ...backends import kernel, registry
 from ...backends.kernel import KernelEntry
 from ...core.abstract import Abstract
 from ...core.dtype import DType, bool_, float64, int64, is_float
@@ -36,21 +36,24 @@ from ...graph.passes.rewrite import everywhere
 from ...graph.record import replay
 from ...graph.tracing import trace
 from ...runtime.jit import jit
-from ..budget import go_on
 from ..calls import (
+    CONTIGUOUS,
     Array,
     Arrays,
     Call,
     as_tuple,
     copies,
     failure,
+    go_on,
     kernels_of,
+    laid_out,
     launch,
+    named,
     run_entry,
+    usual_layouts,
     wide_kernel,
 )
 from ..gradchecks.linearity import Equation, equations
-from ..layouts import CONTIGUOUS, laid_out, named, usual
 from ..tolerance import at_an_end, difference, limits_of, too_large
 from .gradients import Slope, has_bprop
 from .rules import others
@@ -116,7 +119,7 @@ def in_other_layouts(call: Call) -> Iterator[Variant]:
         for k in range(count if count > 1 else 0)
     ]
     for entry in kernels_of(call):
-        for layouts in call.layouts or (*usual(count), *alone):
+        for layouts in call.layouts or (*usual_layouts(count), *alone):
             arrays = laid_out(call.arrays, layouts)
             words = (
                 f"on {named(layouts[:count], 'input')} the kernel {entry.describe()} gives "
@@ -251,7 +254,7 @@ _BY_INSTRUCTION = sys.version_info < (3, 12)
 _PATIENCE = 0.1  # seconds after which the other thread is assumed to wait for a lock
 _SKIPPED = (
     os.path.dirname(np.__file__), str(Path(__file__).parents[2]),
-    *(str(m.__file__) for m in (registry, device, kernel)),  # which call kernels
+    *(str(m.__file__) for m in (registry, kernel)),  # which call kernels
 )  # fmt: skip
 
 
@@ -308,7 +311,7 @@ def cotangents_in_other_layouts(call: Call) -> Iterator[Variant]:
         return
     run, plain = base
     count, n = len(call.arrays), len(slope.xs)
-    for layouts in call.layouts or usual(count + len(call.inferred), 2):
+    for layouts in call.layouts or usual_layouts(count + len(call.inferred), 2):
         inputs = laid_out(call.arrays, layouts[:count])
         own = tuple(word for word, o in zip(layouts[count:], call.inferred) if is_float(o.dtype))
         for beside in (False, True):

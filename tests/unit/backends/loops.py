@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from miniml.backends.cc.scalars import STORED, loaded, scalar_function, stored
 from miniml.backends.cc.units import Source
-from miniml.backends.expressions.table import Expression
+from miniml.backends.expressions import Expression
 
 
 def loop(expression, inputs, out, scalars=None):

@@ -12,7 +12,7 @@ from miniml.backends import registry
 from miniml.backends.cc import units
 from miniml.backends.cc.scalars import in_c, literal, names
 from miniml.backends.cc.units import Source
-from miniml.backends.expressions.table import (
+from miniml.backends.expressions import (
     C_TYPES,
     C_WORDS,
     ROWS,

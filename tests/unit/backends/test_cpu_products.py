@@ -8,7 +8,7 @@ import pytest
 import miniml as ml
 from miniml import ops
 from miniml.backends.cpu import linalg
-from miniml.backends.device import cpu_threads
+from miniml.backends.kernel import cpu_threads
 from miniml.backends.product import openblas
 
 pytestmark = [

@@ -9,7 +9,7 @@ import numpy as np
 import miniml as ml
 from miniml import ArraySpec, ops
 from miniml.backends.cc import units
-from miniml.backends.cc.attention import Attention, AttentionGrad, AttentionMaskGrad, Sizes
+from miniml.backends.cc.product import Attention, AttentionGrad, AttentionMaskGrad, Sizes
 from miniml.backends.cc.units import Source, header
 from miniml.backends.kernel import KernelNode
 from miniml.grad import value_and_grad

@@ -10,8 +10,8 @@ from miniml import ops
 from miniml.backends.cc import units
 from miniml.backends.cc.product import QUADS, VECTORS
 from miniml.graph.passes import run_passes
+from miniml.runtime.formats import narrow
 from miniml.runtime.jit import Jit, program_target
-from miniml.runtime.narrow import narrow
 from miniml.runtime.program import Program
 from tests.frame.native import needs_compiler
 

@@ -11,8 +11,7 @@ from miniml.backends import product as products
 from miniml.backends.cc import product as native
 from miniml.backends.cc.product import ProductKernel, pack_text, packed_size, product_text, stored
 from miniml.backends.cc.units import Source, load, run
-from miniml.backends.device import machine_features
-from miniml.backends.kernel import KernelNode
+from miniml.backends.kernel import KernelNode, machine_features
 from miniml.backends.product import Product
 from tests.frame.native import needs_compiler
 from tests.unit.cc.fences import FENCES, first_to_fail, ignores_forks, needs_fences

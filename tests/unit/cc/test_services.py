@@ -9,7 +9,7 @@ import pytest
 
 from miniml.backends.cc import native, units
 from miniml.backends.cc.units import Source
-from miniml.backends.device import cpu_threads, cpus
+from miniml.backends.kernel import cpu_threads, cpus
 from miniml.backends.product import openblas
 from tests.frame.native import needs_compiler
 

@@ -5,7 +5,7 @@ import pytest
 import miniml as ml
 import miniml.backends.cuda.kernels  # once: what a test registers is gone after it
 from miniml.backends import registry
-from miniml.backends.expressions.table import table as expressions
+from miniml.backends.expressions import table as expressions
 from miniml.core import epoch
 from miniml.core.primitive import primitives
 

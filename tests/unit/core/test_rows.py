@@ -12,7 +12,7 @@ import miniml as ml
 from docs import operations
 from miniml import Primitive, elementwise_kernel, jit, kernel, ops, prim_attr_register
 from miniml.backends import registry
-from miniml.backends.expressions.table import table as expressions
+from miniml.backends.expressions import table as expressions
 from miniml.cli.show import describe
 from miniml.errors import DeclarationError, DuplicateError
 from miniml.grad import bprop_getters, grad

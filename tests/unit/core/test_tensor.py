@@ -9,7 +9,7 @@ import pytest
 
 import miniml as ml
 from miniml import ops
-from miniml.backends import device
+from miniml.backends import kernel
 from miniml.backends import machine as devices
 from miniml.errors import DeviceError, DTypeError, ImmutableError, ShapeError
 
@@ -255,7 +255,7 @@ class TestParameter:
         assert p.tolist() == [1.0]
 
 
-class Elsewhere(device.CPU):
+class Elsewhere(kernel.CPU):
     """A second device in the same memory."""
 
 

@@ -8,7 +8,7 @@ import pytest
 
 import miniml as ml
 from miniml import distributed
-from miniml.distributed import loopback, processes
+from miniml.distributed import loopback, ranks
 from miniml.errors import DistributedError
 
 
@@ -77,7 +77,7 @@ def test_a_rank_that_hangs_is_waited_for_so_long():
 def test_without_mpi4py_a_sentence_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "mpi4py", None)
     with pytest.raises(DistributedError, match=r"init needs mpi4py.*pip install 'miniml\[mpi\]'"):
-        loopback(lambda group: processes.world("other", 1.0), 1)
+        loopback(lambda group: ranks.launched("other", 1.0), 1)
 
 
 def test_the_error_of_a_compiled_call_stands_on_its_line():

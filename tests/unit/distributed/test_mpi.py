@@ -74,7 +74,7 @@ CORES = """
     os.environ.pop("OMP_NUM_THREADS", None)
     before = sorted(os.sched_getaffinity(0))
     from miniml import distributed as d
-    from miniml.backends.device import cpu_threads
+    from miniml.backends.kernel import cpu_threads
     import numpy as np
     group = d.init()
     own = sorted(os.sched_getaffinity(0))

@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from miniml.testing import budget as clocks
+from miniml.testing import calls as clocks
 
 
 @pytest.mark.parametrize(

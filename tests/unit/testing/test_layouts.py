@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from miniml.testing import layouts
+from miniml.testing import calls as layouts
 
 
 class Last:
@@ -46,17 +46,17 @@ def test_what_is_broadcast_is_the_first_entry_and_read_only():
 
 
 def test_layouts_are_words_that_can_be_taken_away():
-    assert layouts.drawn(Last(), (2,)) == (
+    assert layouts.drawn_layouts(Last(), (2,)) == (
         "axes swapped, broadcast along axis 0, broadcast along axis 1, offset",
     )
-    assert layouts.simpler("reversed, offset") == ("contiguous", "offset", "reversed")
-    assert layouts.simpler("contiguous") == ()
-    assert not layouts.known("sideways")
-    assert not layouts.known("offset along axis 1")
-    assert all(map(layouts.known, layouts.USUAL))
+    assert layouts.simpler_layouts("reversed, offset") == ("contiguous", "offset", "reversed")
+    assert layouts.simpler_layouts("contiguous") == ()
+    assert not layouts.is_layout("sideways")
+    assert not layouts.is_layout("offset along axis 1")
+    assert all(map(layouts.is_layout, layouts.USUAL))
 
 
 def test_usual_layouts_stand_beside_each_other_in_every_pair():
-    pairs = set(layouts.usual(2))
+    pairs = set(layouts.usual_layouts(2))
     assert len(pairs) == len(layouts.USUAL) ** 2
-    assert list(layouts.usual(1)) == [(name,) for name in layouts.USUAL]
+    assert list(layouts.usual_layouts(1)) == [(name,) for name in layouts.USUAL]

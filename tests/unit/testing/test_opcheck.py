@@ -15,7 +15,7 @@ from miniml import ops
 from miniml.errors import ArityError
 from miniml.testing import OpCheckError, OpInfo, Sample, assert_op, opcheck
 from miniml.testing.calls import Call, launched
-from miniml.testing.opchecks import CHECKS, devices, reproduce
+from miniml.testing.opchecks import CHECKS, devices, session
 from miniml.testing.opchecks.draws import drawn
 from miniml.testing.opchecks.run import FIRST, REST
 from miniml.testing.opchecks.session import chosen
@@ -252,7 +252,7 @@ def test_what_an_infinity_becomes_as_an_integer_is_left_to_machines():
 
 def test_a_reproduction_spells_dtypes_as_numpy_takes_them():
     call = Call(ops.Cast(np.dtype(np.int8)), (np.ones(2, np.float32),))
-    program = reproduce.program("kernels", call, call.primitive)
+    program = session.program("kernels", call, call.primitive)
     assert "Cast(dtype=np.dtype('int8'))" in program
 
 

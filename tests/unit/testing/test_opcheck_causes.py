@@ -8,8 +8,7 @@ import pytest
 
 from miniml import ops
 from miniml.testing import opcheck
-from miniml.testing.calls import Call
-from miniml.testing.layouts import USUAL, laid_out
+from miniml.testing.calls import USUAL, Call, laid_out
 from miniml.testing.opchecks.run import _findings
 from miniml.testing.opchecks.session import Issue, Session
 from miniml.testing.report import OpFinding

@@ -27,7 +27,7 @@ from miniml.errors import ShapeError
 from miniml.grad import bprop_getters
 from miniml.testing import OpInfo, Sample, opcheck
 from miniml.testing.calls import Call, poisoned, run_entry
-from miniml.testing.opchecks import devices, reproduce
+from miniml.testing.opchecks import devices, session
 from miniml.testing.opchecks.draws import drawn, grows_slowly
 from miniml.testing.opchecks.kernels import Expected
 from miniml.testing.opchecks.numbers import isolated
@@ -192,7 +192,7 @@ def test_a_report_prints_what_programs_share_once():
     with plant(fn=two_faults, bprop=None) as faulty:
         report = opcheck(faulty, raise_error=False)
     assert len(report.findings) > 1
-    definition = reproduce.program(None, None, faulty).splitlines()[0]
+    definition = session.program(None, None, faulty).splitlines()[0]
     assert all(f.example.startswith(definition) for f in report.findings)
     assert str(report).count(definition) == 1
     assert str(report).count("opcheck(") == len(report.findings)
@@ -267,7 +267,7 @@ def test_a_wrong_value_of_a_masked_mean_is_no_fault_with_a_reference():
 def test_long_inputs_of_an_example_are_a_formula():
     (call,) = (c for c in drawn(ops.Sub(), 0, lambda call: True) if c.kind == "longest")
     for a in (*call.arrays, call.arrays[0][:1234].astype("float32")):
-        text = reproduce.literal(a)
+        text = session.literal(a)
         assert len(text) < 100
         assert np.array_equal(eval(text, {"np": np}), a)
 

@@ -2,7 +2,7 @@
 and a module per family."""
 
 from ....core import load
-from ...expressions.table import table
+from ...expressions import table
 from ...registry import kernel
 from ...signature import parse
 

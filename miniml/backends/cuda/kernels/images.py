@@ -13,7 +13,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from ...expressions.table import accumulation
+from ...expressions import accumulation
 from ...kernel import Kernel, KernelNode, Launch
 from ...product import Shape
 from ...registry import kernel, raw_kernel

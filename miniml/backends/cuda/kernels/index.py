@@ -14,7 +14,7 @@ import numpy as np
 
 from ....core.dtype import DType, from_type_code, int32, int64, uint64
 from ....core.errors import OutOfRangeError
-from ...expressions.table import accumulation, identity
+from ...expressions import accumulation, identity
 from ...kernel import Kernel, KernelNode, Launch
 from ...product import Shape, broadcast_steps, dense_strides
 from ...registry import kernel, raw_kernel

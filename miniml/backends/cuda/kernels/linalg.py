@@ -14,7 +14,7 @@ import numpy as np
 
 from ....core.dtype import DType
 from ....core.errors import ShapeError
-from ...expressions.table import accumulation
+from ...expressions import accumulation
 from ...kernel import Kernel, KernelNode
 from ...product import (
     Product,

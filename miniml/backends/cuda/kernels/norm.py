@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ...expressions.table import accumulation
+from ...expressions import accumulation
 from ...kernel import Kernel, KernelNode
 from ...registry import kernel, view_kernel
 from ...signature import FLOAT, ArraySpec

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ...expressions.table import STIRLING, computed, truncation
+from ...expressions import STIRLING, computed, truncation
 from ...kernel import KernelNode, Launch
 from ...registry import raw_kernel
 from ...signature import ANY, FLOAT

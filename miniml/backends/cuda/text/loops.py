@@ -19,8 +19,10 @@ import numpy as np
 from ....core import epoch
 from ....core.dtype import DType, int64
 from ... import registry
-from ...expressions.rows import (
+from ...expressions import (
+    ROWS,
     Call,
+    Expression,
     Gather,
     Keep,
     Literal,
@@ -32,8 +34,10 @@ from ...expressions.rows import (
     Scalar,
     Statement,
     Store,
+    accumulation,
+    computed,
+    unsigned,
 )
-from ...expressions.table import ROWS, Expression, accumulation, computed, unsigned
 from ...kernel import Kernel, KernelEntry, KernelNode
 from ...signature import ArraySpec
 from .source import (

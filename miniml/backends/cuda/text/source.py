@@ -17,8 +17,8 @@ import numpy as np
 
 from ....core.dtype import DType, bfloat16, float16
 from ....core.errors import LaunchError, ShapeError
-from ...expressions import table
-from ...expressions.table import Row, accumulation, computed, ends
+from ... import expressions
+from ...expressions import Row, accumulation, computed, ends
 from ...product import Axis, Shape, broadcast_steps
 from ...product import merged as merge
 from ..array import DeviceArray
@@ -26,7 +26,7 @@ from ..array import DeviceArray
 # --- Units ----------------------------------------------------------------------------------------
 
 
-C_TYPES = table.C_TYPES | {float16: "__half", bfloat16: "__nv_bfloat16"}
+C_TYPES = expressions.C_TYPES | {float16: "__half", bfloat16: "__nv_bfloat16"}
 # For 16-bit types: the header, and the functions to and from float.
 _HALVES = {
     float16: ("cuda_fp16.h", "__half2float", "__float2half"),
@@ -60,7 +60,7 @@ def prelude(dtypes: Iterable[DType]) -> str:
     known = set(dtypes)
     halves = [d for d in _HALVES if d in known]
     includes = "".join(f"#include <{_HALVES[d][0]}>\n" for d in halves)
-    own = table.definitions("template <typename A> __device__ __forceinline__ ")
+    own = expressions.definitions("template <typename A> __device__ __forceinline__ ")
     library = f"namespace miniml {{\n{own}{LAYOUT}{GROUPS}}}  // namespace miniml\n"
     return includes + PRELUDE + "".join(map(_of_16_bits, halves)) + library
 
