@@ -15,9 +15,10 @@ import importlib.util
 import os
 import platform
 import re
+from bisect import bisect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
-from itertools import accumulate
+from itertools import accumulate, chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -126,21 +127,36 @@ def _parts(sources: Iterable[Source]) -> list[list[Source]]:
     return [part for group in alike.values() for part in _divided(group)]
 
 
-_PART = 6000  # characters of kernels, 50 ms for gcc: as long as one more process of it takes
-_EACH = 2000  # more for each kernel: short texts are loops, which take longer than their length
+_PART = 12_000  # characters of kernels, 50 ms for gcc: as long as one more process of it takes
+_EACH = 5000  # more for each kernel: short texts are loops, which take longer than their length
+_COMMON = 40_000  # characters that take as long as what products have in common
 _PROCESSES = 8  # at most: each takes some 50 MB, and a container may have fewer CPUs than it sees
 
 
 def _divided(sources: Iterable[Source]) -> list[list[Source]]:
-    """The kernels in parts of about equal work, one for each processor where there is much; those
-    that share texts side by side, so that few parts compile the same ones."""
-    ordered = sorted(sources, key=lambda s: (s.shared, len(s.text)))
-    done = list(accumulate((len(s.text) + _EACH for s in ordered), initial=0))
-    count = max(1, min(done[-1] // _PART, len(ordered), cpus(), _PROCESSES))
+    """The kernels in parts of about equal work, one for each processor where there is much.
+
+    Families that share a text follow one another, the largest first, in each the longest kernels;
+    where a family ends nearby, a part ends too, so that what it shares is compiled once.
+    """
+    families: dict[tuple[str, ...], list[Source]] = {}
+    for source in sorted(sources, key=lambda s: (len(s.text), s), reverse=True):
+        families.setdefault(source.shared[:1], []).append(source)
+    ordered = sorted(families.values(), key=_work, reverse=True)
+    ends, kernels = [*accumulate(map(_work, ordered))], [*chain.from_iterable(ordered)]
+    count = max(1, min(ends[-1] // _PART, len(kernels), cpus(), _PROCESSES))
+    each, cuts = ends[-1] / count, list[float]()
+    for even in (each * i for i in range(1, count)):
+        end = min(ends, key=lambda end: abs(end - even))
+        cuts.append(end if abs(end - even) < min(_COMMON, each / 2) else even)
     parts: dict[int, list[Source]] = {}
-    for source, begin, end in zip(ordered, done, done[1:]):
-        parts.setdefault((begin + end) * count // (2 * done[-1]), []).append(source)
+    for source, end in zip(kernels, accumulate(_work([s]) for s in kernels)):
+        parts.setdefault(bisect(cuts, end - _work([source]) / 2), []).append(source)
     return [*parts.values()]
+
+
+def _work(sources: Iterable[Source]) -> int:
+    return sum(len(source.text) + _EACH for source in sources)
 
 
 def _take(paths: Mapping[Source, Path]) -> None:

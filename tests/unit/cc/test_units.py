@@ -112,6 +112,20 @@ def test_parts_have_about_equal_work_and_share_few_texts(monkeypatch):
     assert sorted(s for part in parts for s in part) == sorted(sources)
 
 
+def test_a_family_that_shares_a_text_is_compiled_whole_where_it_ends_near_the_middle(monkeypatch):
+    monkeypatch.setattr(units, "cpus", lambda: 2)
+    family = [adding(n, "/* shared */") for n in range(12)]
+    parts = units._parts([*map(adding, range(6)), *family, adding(99, "/* another */")])
+    assert [len({s.shared[:1] for s in part}) for part in parts] == [1, 2]
+    assert sorted(parts[0]) == sorted(family)
+
+
+def test_a_large_family_is_compiled_by_all_processors(monkeypatch):
+    monkeypatch.setattr(units, "cpus", lambda: 2)
+    parts = units._parts([*map(adding, range(3)), *(adding(n, "/* shared */") for n in range(40))])
+    assert [*map(len, parts)] == [21, 22]
+
+
 def test_a_kernel_depends_on_compiler_flags_processor_and_services(fresh, monkeypatch):
     keys = {units.key()}
     for name, value in (("FLAGS", ("-g",)), ("SERVICES", ""), ("_features", lambda: "avx9")):
