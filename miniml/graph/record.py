@@ -324,14 +324,8 @@ class Notes:
 class _Known(ForwardingTrace):
     """A trace in which tensors of a record count as the values that `known` gives."""
 
-    def known(self, value: Any) -> Any:
-        raise NotImplementedError
-
     def _given(self, value: Any) -> Any:
         return self.stand_in(value) if isinstance(value, Parameter) else self.known(value)
-
-    def call_with_bprop(self, name: str, fn: Function, bprop: Function, args: Sequence[Any]) -> Any:
-        return super().call_with_bprop(name, fn, bprop, map_tree(self.known, tuple(args)))
 
     def call_recomputed(self, name: str, fn: Function, pull: Pull, args: Sequence[Any]) -> Any:
         return super().call_recomputed(name, fn, pull, list(map(self._given, args)))

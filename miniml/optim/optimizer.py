@@ -15,7 +15,7 @@ from .. import ops
 from ..core import epoch
 from ..core.abstract import typed
 from ..core.access import Access
-from ..core.dtype import DType, bfloat16, float16, float32, float64, is_float, promote
+from ..core.dtype import DType, float32, float64, is_float, promote, wide
 from ..core.errors import (
     ArityError,
     AttributeRefusedError,
@@ -256,11 +256,6 @@ class Optimizer(Constructed, Guarded):
     def __repr__(self) -> str:
         count = sum(p.size for p in self.params)
         return f"{type(self).__name__}({len(self.params)} parameters, {count:,} numbers)"
-
-
-def wide(dtype: DType) -> DType:
-    """The dtype in which an update of parameters of `dtype` is computed."""
-    return float32 if dtype in (float16, bfloat16) else dtype
 
 
 def in_dtype(value: Tensor, dtype: DType) -> Tensor:

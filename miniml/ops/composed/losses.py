@@ -18,7 +18,7 @@ from ...core.errors import AttributeRefusedError, DTypeError, ShapeError
 from ...core.options import choice, flag, integer, number, probability
 from ..checks import (
     broadcast,
-    broadcasts_to,
+    check_beside,
     composition,
     dtype_of,
     needs_float,
@@ -283,17 +283,8 @@ def _scaled(name: str, what: str, losses: Any, weight: Any) -> Any:
     """The losses times a weight, in their dtype, if there is one."""
     if weight is None:
         return losses
-    _check_beside(name, what, weight, "losses", losses)
+    check_beside(name, what, weight, "losses", losses)
     return mul(losses, cast(weight, dtype_of(losses)))
-
-
-def _check_beside(name: str, what: str, value: Any, of: str, whole: Any) -> None:
-    """ShapeError unless the value broadcasts to the shape of the whole."""
-    if not broadcasts_to(shape_of(value), shape_of(whole)):
-        raise ShapeError(
-            f"{name} got a {what} of shape {shape_of(value)} for {of} of shape {shape_of(whole)}, "
-            "to which it does not broadcast"
-        )
 
 
 def _alike(name: str, *xs: Any) -> tuple[Any, ...]:
@@ -338,7 +329,7 @@ def gaussian_nll_loss(
     """
     name = "gaussian_nll_loss"
     eps, full = number(name, "eps", eps, above=0), flag(name, "full", full)
-    _check_beside(name, "variance", variance, "a mean", mean)
+    check_beside(name, "variance", variance, "a mean", mean)
     mean, t = _alike(name, mean, target)
     mean, t, v = as_floats(mean, t, variance)
     low = add(sub(v, stop_gradient(v)), eps)
