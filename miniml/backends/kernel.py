@@ -498,6 +498,9 @@ class Device(Protocol):
         """The stream on which kernels are launched; None on the CPU."""
 
 
+PAGE = 4096  # bytes from which on a copy takes longer than to align it, for vectors of 64 bytes
+
+
 class CPU:
     """The machine's own memory, as NumPy arrays."""
 
@@ -516,7 +519,11 @@ class CPU:
         return np.ndarray(shape, dtype, arena.data, offset)
 
     def from_host(self, array: Array) -> Array:
-        return np.array(array, order="C", copy=True)
+        if array.nbytes < PAGE:
+            return np.array(array, order="C", copy=True)
+        own = self.carve(self.arena(array.nbytes), 0, array.shape, array.dtype)
+        np.copyto(own, array)
+        return own
 
     def to_host(self, buffer: Array) -> Array:
         return np.array(buffer, copy=True)

@@ -8,7 +8,7 @@ from .. import ops
 from ..core.options import counts, number
 from ..graph.tracing import as_tensor
 from . import init
-from .cell import Cell, differing
+from .cell import Cell
 from .layer import FunctionCell, beside, refuse_shape, shape_of
 
 __all__ = [
@@ -137,6 +137,8 @@ class PReLU(Cell):
     start with `slope`. Source: He, Zhang, Ren, Sun 2015, "Delving deep into rectifiers".
     """
 
+    _shown = ()
+
     def __init__(self, num_parameters: int = 1, slope: float = 0.25):
         (num_parameters,) = counts("PReLU", num_parameters=num_parameters)
         self.num_parameters = num_parameters
@@ -150,7 +152,3 @@ class PReLU(Cell):
         if len(shape) < 2 or shape[1] != self.num_parameters:
             refuse_shape(self, shape, f"(N, {self.num_parameters}, ...)")
         return ops.prelu(x, ops.reshape(self.weight, (-1, *(1,) * (len(shape) - 2))))
-
-    def describe(self) -> str:
-        """PReLU(num_parameters=...)."""
-        return differing(self, {"num_parameters": 1})

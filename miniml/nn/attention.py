@@ -15,7 +15,7 @@ from ..graph.tracing import as_tensor
 from ..ops.checks import is_one_integer, on_device_of
 from ..ops.composed.losses import checked
 from . import init
-from .cell import Cell, differing
+from .cell import Cell
 from .container import CellList, listed
 from .layer import beside, refuse_shape, shape_of
 from .linear import Dense, affine
@@ -268,10 +268,12 @@ class TransformerLayer(Cell):
 
     def describe(self) -> str:
         """TransformerEncoderLayer(d, heads, hidden, ...)."""
-        own = self.self_attn.d, self.self_attn.heads, self.linear1.out_features
-        rest = {"norm_first": False, "activation": "relu"}
-        whole = differing(self, rest, *own, dropout=self.dropout.p)
-        return whole if self.linear1.bias is not None else f"{whole[:-1]}, bias=False)"
+        first, hidden = self.self_attn, self.linear1.out_features
+        tail = ", norm_first=True" * self.norm_first
+        tail += "" if self.activation == "relu" else f", activation={self.activation!r}"
+        tail += "" if self.linear1.bias is not None else ", bias=False"
+        whole = f"{first.d}, {first.heads}, {hidden}, dropout={self.dropout.p}{tail}"
+        return f"{type(self).__name__}({whole})"
 
 
 class TransformerEncoderLayer(TransformerLayer):
@@ -415,7 +417,7 @@ class SinusoidalPositions(Cell):
     Source: Vaswani et al. 2017, "Attention is all you need", section 3.5.
     """
 
-    _shown = "{0.d}, base={0.base}"
+    _shown = "d", "base="
 
     def __init__(self, d: int, base: float = 10000.0):
         self.d = count("SinusoidalPositions", "d", d)
@@ -440,7 +442,7 @@ class LearnedPositions(Cell):
     that of Radford et al. 2019, "Language models are unsupervised multitask learners".
     """
 
-    _shown = "{0.length}, {0.d}"
+    _shown = "length", "d"
 
     def __init__(self, length: int, d: int):
         length, d = counts("LearnedPositions", length=length, d=d)
@@ -472,7 +474,7 @@ class RotaryPositions(Cell):
     Source: Su et al. 2021, "RoFormer: enhanced transformer with rotary position embedding".
     """
 
-    _shown = "{0.d}, base={0.base}, interleaved={0.interleaved}"
+    _shown = "d", "base=", "interleaved="
 
     def __init__(self, d: int, base: float = 10000.0, interleaved: bool = False):
         if count("RotaryPositions", "d", d) % 2:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
+from functools import lru_cache
 from html import escape
 from inspect import signature
 from reprlib import recursive_repr
@@ -74,7 +75,7 @@ class Cell(Constructed, Guarded):
     _hooks: tuple[Hook, ...]
     _frozen: tuple[str, ...] = ()  # names of own parameters that `freeze` froze
     _recomputed: ClassVar[bool] = False
-    _shown: ClassVar[str] = ""  # the arguments in describe(), "{0}" being the cell
+    _shown: ClassVar[tuple[str, ...] | None] = None  # the first arguments in describe()
 
     if not TYPE_CHECKING:  # checkers would think that every cell takes any arguments
 
@@ -321,10 +322,11 @@ class Cell(Constructed, Guarded):
     def describe(self) -> str:
         """This layer in one line, without its children; errors and `repr` use it.
 
-        By default with the plain values among its attributes, as in Scaled(factor=2.0).
+        A layer of the library with the arguments of its constructor that are not defaults, other
+        cells with the plain values among their attributes, as in Scaled(factor=2.0).
         """
-        if self._shown:
-            return f"{type(self).__name__}({self._shown.format(self)})"
+        if self._shown is not None:
+            return f"{type(self).__name__}({', '.join(_arguments(self, self._shown))})"
         own = {k: v for k, v in vars(self).items() if k != "training" and not k.startswith("_")}
         plain = [
             f"{k}={shown(v)}" for k, v in own.items() if isinstance(v, (bool, int, float, str))
@@ -350,13 +352,33 @@ class Cell(Constructed, Guarded):
         self.__dict__.update(state)
 
 
-def differing(cell: Cell, defaults: dict[str, Any], *first: Any, **shown: Any) -> str:
-    """The cell in one line: the first arguments, those shown by name, the attributes that differ
-    from these defaults, and bias=False where the bias is None."""
-    shown |= {k: getattr(cell, k) for k, v in defaults.items() if getattr(cell, k) != v}
-    shown |= {"bias": False} if vars(cell).get("bias", cell) is None else {}
-    parts = [*map(repr, first), *(f"{k}={v!r}" for k, v in shown.items())]
-    return f"{type(cell).__name__}({', '.join(parts)})"
+def _arguments(cell: Cell, first: tuple[str, ...]) -> Iterator[str]:
+    """The arguments that make a cell, as far as they are attributes: the first ones, by name if it
+    ends in "=", and the others where they differ from their defaults. A bool is True of a parameter
+    that there is; the values of another parameter are a list."""
+    for name in first:
+        yield f"{name if name[-1] == '=' else ''}{getattr(cell, name.rstrip('='))!r}"
+    kind: Any = type(cell)
+    for name, default in _defaults(kind).items():
+        if name in vars(cell) and not {name, f"{name}="} & {*first}:
+            value = vars(cell)[name]
+            if isinstance(default, bool):
+                value = value is not None and value is not False
+            elif isinstance(value, Parameter):
+                value = value._host("repr").tolist()
+            if value != default:
+                yield f"{name}={value!r}"
+
+
+@lru_cache(512)
+def _defaults(kind: Any) -> dict[str, Any]:
+    """The defaults of the arguments of a class, and of those that its bases take beside them; None
+    where there is none."""
+    inits = [vars(base)["__init__"] for base in kind.__mro__ if "__init__" in vars(base)]
+    taken = [p for init in inits for p in signature(init).parameters.values()]
+    return dict.fromkeys(p.name for p in taken) | {
+        p.name: p.default for p in reversed(taken) if p.default is not p.empty
+    }
 
 
 # --- Checks of attributes -------------------------------------------------------------------------

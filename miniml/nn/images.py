@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from inspect import signature
 from typing import Any, ClassVar
 
 from .. import ops
@@ -22,7 +23,7 @@ from ..ops.images import (
     same_padding,
 )
 from . import init
-from .cell import Cell, differing
+from .cell import Cell
 from .layer import beside, refuse_shape, shape_of, shape_of_images
 
 __all__ = [
@@ -42,12 +43,14 @@ class Windowed(Cell):
 
     _of: ClassVar[Callable[..., Any]]
     _n: ClassVar[int]  # axes of its images
-    _options: ClassVar[dict[str, Any]]  # with the values that describe() leaves out, None for none
+    _options: ClassVar[dict[str, Any]]  # the arguments that both take, and the layer's defaults
 
     def __init_subclass__(cls, of: Callable[..., Any] | None = None) -> None:
         super().__init_subclass__()
         if of is not None:
             cls._of, cls._n = staticmethod(of), int(of.__name__[-2])
+            given, own = (signature(f).parameters for f in (of, cls.__init__))
+            cls._options = {name: p.default for name, p in own.items() if name in given}
 
     def _set(self, **options: Any) -> None:
         """Keep the options as attributes, checked."""
@@ -68,12 +71,6 @@ class Windowed(Cell):
     def _given(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in self._options}
 
-    def describe(self) -> str:
-        """The layer with its windows, and the other arguments that are not defaults."""
-        shown = [name for name, value in self._options.items() if value is None]
-        rest = {k: v for k, v in self._options.items() if v is not None}
-        return differing(self, rest, **{name: getattr(self, name) for name in shown})
-
 
 # --- Convolutions and their transposes ------------------------------------------------------------
 
@@ -81,6 +78,7 @@ class Windowed(Cell):
 class Filters(Windowed):
     """Base of layers with learnt filters: their arguments and initial values."""
 
+    _shown = "in_channels", "out_channels", "kernel_size="
     weight: Parameter
     bias: Parameter | None
     kernel_size: tuple[int, ...]
@@ -113,18 +111,11 @@ class Filters(Windowed):
 
     def construct(self, x: Any) -> Any:
         shape_of_images(self, x, self.in_channels, self._n)
-        return self._of(beside(self.weight, x), self.weight, self.bias, **self._given())
-
-    def describe(self) -> str:
-        """The layer with its channels and kernel_size, and the arguments that are not defaults."""
-        channels = self.in_channels, self.out_channels
-        return differing(self, self._options, *channels, kernel_size=self.kernel_size)
+        return self._of(beside(self.weight, x), self.weight, **self._given())
 
 
 class Convolution(Filters):
     """Base of the convolutions."""
-
-    _options: ClassVar[dict[str, Any]] = {"stride": 1, "padding": 0, "dilation": 1, "groups": 1}
 
     def __init__(
         self,
@@ -149,7 +140,7 @@ class Convolution(Filters):
         shape = shape_of_images(self, x, self.in_channels, self._n)
         x = ops.pad(beside(self.weight, x), ((0, 0), (0, 0), *self._margins(shape[2:])), 0,
                     self.padding_mode)  # fmt: skip
-        return self._of(x, self.weight, self.bias, **self._given() | {"padding": 0})
+        return self._of(x, self.weight, **self._given() | {"padding": 0})
 
     def _margins(self, extents: tuple[int, ...]) -> Paddings:
         """The padding of images of these extents."""
@@ -158,11 +149,6 @@ class Convolution(Filters):
             return paddings(layer, self.padding, n)
         steps, gaps = (lengths(layer, "", v, n) for v in (self.stride, self.dilation))
         return same_padding(extents, self.kernel_size, steps, gaps)
-
-    def describe(self) -> str:
-        """The layer with its channels and kernel_size, and the arguments that are not defaults."""
-        channels, mode = (self.in_channels, self.out_channels), {"padding_mode": "zeros"}
-        return differing(self, self._options | mode, *channels, kernel_size=self.kernel_size)
 
 
 def _is_same(padding: Any) -> bool:
@@ -192,13 +178,6 @@ class Conv3d(Convolution, of=ops.conv3d):
 class Transposed(Filters):
     """Base of the transposed convolutions."""
 
-    _options: ClassVar[dict[str, Any]] = {
-        "stride": 1,
-        "padding": 0,
-        "output_padding": 0,
-        "dilation": 1,
-        "groups": 1,
-    }
     output_padding: Lengths
 
     def __init__(
@@ -243,7 +222,7 @@ class ConvTranspose3d(Transposed, of=ops.conv_transpose3d):
 class Pooling(Windowed):
     """Base of layers that reduce each window of x (N, C, ...) to one number."""
 
-    _options: ClassVar[dict[str, Any]] = {"kernel_size": None, "stride": None, "padding": None}
+    _shown = "kernel_size=", "stride=", "padding="
     kernel_size: tuple[int, ...]
     stride: Lengths
     padding: PaddingSpec
@@ -257,7 +236,6 @@ class Pooling(Windowed):
 class MaxPool(Pooling):
     """Base of max pooling."""
 
-    _options: ClassVar[dict[str, Any]] = Pooling._options | {"dilation": 1, "ceil_mode": False}
     dilation: Lengths
 
     def __init__(
@@ -288,10 +266,6 @@ class MaxPool3d(MaxPool, of=ops.max_pool3d):
 class AvgPool(Pooling):
     """Base of average pooling."""
 
-    _options: ClassVar[dict[str, Any]] = Pooling._options | {
-        "ceil_mode": False,
-        "count_include_pad": True,
-    }
     count_include_pad: bool
 
     def __init__(
@@ -325,9 +299,7 @@ class AvgPool3d(AvgPool, of=ops.avg_pool3d):
 class LPPool(Pooling):
     """Base of pooling by the p-norm."""
 
-    _options: ClassVar[dict[str, Any]] = {
-        "p": None, "kernel_size": None, "stride": None, "ceil_mode": False,
-    }  # fmt: skip
+    _shown = "p=", "kernel_size=", "stride="
 
     def __init__(
         self, p: float, kernel_size: Lengths, stride: Lengths | None = None, ceil_mode: bool = False
@@ -352,17 +324,13 @@ class LPPool3d(LPPool, of=ops.lp_pool3d):
 class AdaptivePool(Windowed):
     """Base of layers that reduce x (N, C, ...) to output_size equal parts."""
 
-    _options: ClassVar[dict[str, Any]] = {"output_size": None}
+    _shown = ("output_size",)
 
     def __init__(self, output_size: OutputSize):
         given = output_size if isinstance(output_size, Sequence) else (output_size,) * self._n
         sizes = tuple(1 if size is None else size for size in given)
         lengths(type(self).__name__, "output_size", sizes, self._n)
         self.output_size = output_size
-
-    def describe(self) -> str:
-        """AdaptiveAvgPool2d(output_size)."""
-        return differing(self, {}, self.output_size)
 
 
 class AdaptiveAvgPool1d(AdaptivePool, of=ops.adaptive_avg_pool1d):
@@ -430,6 +398,8 @@ class Upsample(Cell):
     and last elements stay at the ends; for "linear" and "cubic".
     """
 
+    _shown = ()
+
     def __init__(
         self,
         size: Lengths | None = None,
@@ -447,16 +417,11 @@ class Upsample(Cell):
             refuse_shape(self, shape, "(N, C, ...), with one to three axes behind")
         return ops.resize(x, self.size, self.scale_factor, self.mode, self.align_corners)
 
-    def describe(self) -> str:
-        """The constructor call, without defaults."""
-        defaults = {"size": None, "scale_factor": None, "mode": "nearest", "align_corners": False}
-        return differing(self, defaults)
-
 
 class PixelShuffle(Cell):
     """x (N, C r^2, H, W) as (N, C, H r, W r), r = upscale_factor: `ops.pixel_shuffle`."""
 
-    _shown = "{0.upscale_factor}"
+    _shown = ("upscale_factor",)
 
     def __init__(self, upscale_factor: int):
         self.upscale_factor = count("PixelShuffle", "upscale_factor", upscale_factor)
@@ -469,7 +434,7 @@ class PixelShuffle(Cell):
 class PixelUnshuffle(Cell):
     """x (N, C, H r, W r) as (N, C r^2, H, W), r = downscale_factor: `ops.pixel_unshuffle`."""
 
-    _shown = "{0.downscale_factor}"
+    _shown = ("downscale_factor",)
 
     def __init__(self, downscale_factor: int):
         self.downscale_factor = count("PixelUnshuffle", "downscale_factor", downscale_factor)
@@ -486,6 +451,8 @@ class Flatten(Cell):
     and x gets one more axis of extent 1.
     """
 
+    _shown = ()
+
     def __init__(self, start_dim: int = 1, end_dim: int = -1):
         self.start_dim = integer("Flatten", "start_dim", start_dim)
         self.end_dim = integer("Flatten", "end_dim", end_dim)
@@ -500,7 +467,3 @@ class Flatten(Cell):
             refuse_shape(self, shape, "(N, ...)" if whole else ordered)
         merged = math.prod(shape[start : end + 1])
         return ops.reshape(x, (*shape[:start], merged, *shape[end + 1 :]))
-
-    def describe(self) -> str:
-        """The constructor call, without defaults."""
-        return differing(self, {"start_dim": 1, "end_dim": -1})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, ClassVar, NoReturn, dataclass_transform, get_args
 
 import numpy as np
@@ -13,7 +14,7 @@ from ..core.options import choice, flag, integer, number
 from ..core.primitive import with_parameters
 from ..core.tensor import Tensor
 from ..ops.images import EXTENTS
-from .cell import Cell, differing
+from .cell import Cell
 
 # --- Inputs ---------------------------------------------------------------------------------------
 
@@ -75,17 +76,21 @@ def refuse_shape(cell: Cell, got: tuple[int, ...], expected: str) -> NoReturn:
 
 _KIND = inspect.Parameter.POSITIONAL_OR_KEYWORD
 # By the annotation of an option.
-CHECKS: dict[Any, Callable[[str, str, Any], Any]] = {float: number, int: integer, bool: flag}
+CHECKS: dict[Any, Callable[[str, str, Any], Any]] = {
+    float: number, int: integer, int | None: integer, bool: flag
+}  # fmt: skip
 
 
 @dataclass_transform()
 class FunctionCell(Cell):
     """Base of cells that call one function: a subclass names it, as `of`, and annotates options.
 
-    The constructor takes the options in this order, each a float, an int, a bool or one word of a
-    Literal; `function(*inputs)` calls the function with the inputs and the options.
+    The constructor takes the options in this order, each a float, an int, a bool, one word of a
+    Literal or what CHECKS has a check for, or None where this is the default; `function(*inputs)`
+    calls the function with the inputs and the options.
     """
 
+    _shown = ()
     _options: ClassVar[dict[str, inspect.Parameter]] = {}
     _of: ClassVar[Callable[..., Any]]
 
@@ -110,10 +115,6 @@ class FunctionCell(Cell):
             return self._of(*given)
         return self._of(*given, **{name: getattr(self, name) for name in self._options})
 
-    def describe(self) -> str:
-        """The constructor call, without defaults."""
-        return differing(self, {name: option.default for name, option in self._options.items()})
-
 
 def _set_up(self: FunctionCell, *args: Any, **named: Any) -> None:
     """Set the options of the cell, checked; ArityError for arguments that are no options."""
@@ -128,7 +129,7 @@ def _set_up(self: FunctionCell, *args: Any, **named: Any) -> None:
     given.apply_defaults()
     for name, value in given.arguments.items():
         kind = options[name].annotation
-        words = get_args(kind)
-        check = CHECKS.get(kind)
-        checked = check(layer, name, value) if check else choice(layer, name, value, words)
-        setattr(self, name, checked)
+        if value is not None or options[name].default is not None:
+            check = CHECKS.get(kind) or partial(choice, known=get_args(kind))
+            value = check(layer, name, value)
+        setattr(self, name, value)

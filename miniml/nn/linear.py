@@ -9,7 +9,7 @@ from .. import ops
 from ..core.options import choice, counts, flag, integer
 from ..ops.composed.sampling import BAG_MODES
 from . import init
-from .cell import Cell, differing
+from .cell import Cell
 from .layer import refuse_shape, shape_of
 
 __all__ = ["Dense", "Embedding", "EmbeddingBag"]
@@ -22,6 +22,8 @@ class Dense(Cell):
     transpose. bias: (out_features,), or None with bias=False. Both start uniform in
     +-1 / sqrt(in_features).
     """
+
+    _shown = "in_features", "out_features"
 
     def __init__(self, in_features: int, out_features: int, bias: bool = True):
         in_features, out_features = counts(
@@ -40,10 +42,6 @@ class Dense(Cell):
         out = ops.matmul(x, self.weight)
         return out if self.bias is None else ops.add(out, self.bias)
 
-    def describe(self) -> str:
-        """Dense(in, out)."""
-        return differing(self, {}, self.in_features, self.out_features)
-
 
 class Embedding(Cell):
     """Row i of a learnt table for each integer i: indices (...) give (..., features).
@@ -52,7 +50,7 @@ class Embedding(Cell):
     to count - 1; negative ones count from the end.
     """
 
-    _shown = "{0.count}, {0.features}"
+    _shown = "count", "features"
 
     def __init__(self, count: int, features: int):
         count, features = counts("Embedding", count=count, features=features)
@@ -74,6 +72,8 @@ class EmbeddingBag(Cell):
     standard deviation 1. net(..., per_sample_weights=w), of the shape of indices, is for sums.
     """
 
+    _shown = "count", "features"
+
     def __init__(
         self, count: int, features: int, mode: str = "mean", padding_index: int | None = None
     ):
@@ -92,11 +92,6 @@ class EmbeddingBag(Cell):
         return ops.embedding_bag(
             self.weight, indices, offsets, self.mode, per_sample_weights, self.padding_index
         )
-
-    def describe(self) -> str:
-        """EmbeddingBag(count, features), and the arguments that are not defaults."""
-        rest = {"mode": "mean", "padding_index": None}
-        return differing(self, rest, self.count, self.features)
 
 
 def affine(x: Any, weight: Any, bias: Any) -> Any:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import reprlib
 from copy import copy
-from typing import Any, Literal
+from functools import partial
+from typing import Annotated, Any, Literal
 
 import numpy as np
 
@@ -12,12 +13,12 @@ from .. import ops
 from ..core.abstract import typed
 from ..core.dtype import is_float
 from ..core.errors import AttributeRefusedError, ShapeError, ValueRefusedError
-from ..core.options import integer, number, probability
+from ..core.options import number, probability
 from ..core.parameter import Parameter
 from ..graph.tracing import as_tensor
 from ..ops.norm import check_reduction
-from .cell import Cell, differing
-from .layer import CHECKS, FunctionCell, on_one_device, shape_of
+from .cell import Cell
+from .layer import CHECKS, FunctionCell, shape_of
 
 __all__ = [
     "BCELoss", "BCEWithLogitsLoss", "CTCLoss", "CosineEmbeddingLoss", "CosineSimilarity",
@@ -27,7 +28,10 @@ __all__ = [
 ]  # fmt: skip
 
 Reduction = Literal["mean", "sum", "none"]
-CHECKS[Reduction] = lambda layer, _, value: check_reduction(layer, value)
+Power = Annotated[float, "at least 0"]
+Share = Annotated[float, "from 0 to 1"]
+Weight = Annotated[Any, "of each loss"]
+ClassWeight = Annotated[Any, "of each class"]
 
 
 class Loss(FunctionCell):
@@ -168,132 +172,74 @@ class CTCLoss(FunctionCell, of=ops.ctc_loss):
 # --- Losses with weights --------------------------------------------------------------------------
 
 
-class BCELoss(Cell):
+class BCELoss(FunctionCell, of=ops.bce):
     """-target log(p) - (1 - target) log(1 - p), for probabilities p; others are refused.
 
     weight: a factor of each loss, which broadcasts to their shape, kept as a Parameter without
     gradient.
     """
 
-    def __init__(self, reduction: str = "mean", weight: Any = None):
-        self.reduction = check_reduction("BCELoss", reduction)
-        self.weight = _fixed("BCELoss", "weight", weight)
+    reduction: Reduction = "mean"
+    weight: Weight = None
 
     def construct(self, probs: Any, target: Any) -> Any:
-        probs, target = on_one_device(self, probs, target)
-        return ops.bce(probs, target, self.reduction, self.weight)
-
-    def describe(self) -> str:
-        """The constructor call, without defaults."""
-        return differing(self, {"reduction": "mean"}, **_shown(self, "weight"))
+        return self.function(probs, target)
 
 
-class BCEWithLogitsLoss(Cell):
+class BCEWithLogitsLoss(FunctionCell, of=ops.bce_with_logits):
     """The binary cross entropy of sigmoid(prediction), exact for logits of any size.
 
     weight: a factor of each loss; pos_weight: one of what targets of 1 lose. Both broadcast to the
     shape of the losses, and are kept as Parameters without gradient.
     """
 
-    def __init__(self, reduction: str = "mean", weight: Any = None, pos_weight: Any = None):
-        name = "BCEWithLogitsLoss"
-        self.reduction = check_reduction(name, reduction)
-        self.weight = _fixed(name, "weight", weight)
-        self.pos_weight = _fixed(name, "pos_weight", pos_weight)
+    reduction: Reduction = "mean"
+    weight: Weight = None
+    pos_weight: Weight = None
 
     def construct(self, logits: Any, target: Any) -> Any:
-        logits, target = on_one_device(self, logits, target)
-        return ops.bce_with_logits(logits, target, self.reduction, self.weight, self.pos_weight)
-
-    def describe(self) -> str:
-        """The constructor call, without defaults."""
-        return differing(self, {"reduction": "mean"}, **_shown(self, "weight", "pos_weight"))
+        return self.function(logits, target)
 
 
-class FocalLoss(Cell):
+class FocalLoss(FunctionCell, of=ops.focal_loss):
     """The binary cross entropy of logits times (1 - q)^gamma, q being the probability given to the
     target: `ops.focal_loss`. alpha: None, or the factor of targets of 1, beside 1 - alpha."""
 
-    def __init__(self, reduction: str = "mean", gamma: float = 2.0, alpha: float | None = None):
-        self.reduction = check_reduction("FocalLoss", reduction)
-        self.gamma = number("FocalLoss", "gamma", gamma, 0)
-        self.alpha = None if alpha is None else probability("FocalLoss", "alpha", alpha)
+    reduction: Reduction = "mean"
+    gamma: Power = 2.0
+    alpha: Share | None = None
 
     def construct(self, logits: Any, target: Any) -> Any:
-        logits, target = on_one_device(self, logits, target)
-        return ops.focal_loss(logits, target, self.reduction, self.gamma, self.alpha)
-
-    def describe(self) -> str:
-        """The constructor call, without defaults."""
-        return differing(self, {"reduction": "mean", "gamma": 2.0, "alpha": None})
+        return self.function(logits, target)
 
 
-def _fixed(layer: str, name: str, weight: Any) -> Parameter | None:
-    """A weight as a Parameter that is moved and saved with the loss, but not trained."""
-    if weight is None:
-        return None
-    kept = _as_parameter(weight)
-    if not np.isfinite(kept.asnumpy()).all():
-        raise ValueRefusedError(
-            f"{layer} got {name}={reprlib.repr(weight)}; expected finite numbers"
-        )
-    return kept
+class ClassLoss(FunctionCell):
+    """Base of losses of class labels."""
 
-
-def _as_parameter(weight: Any) -> Parameter:
-    given = as_tensor(weight)
-    return Parameter(
-        given if is_float(given.dtype) else ops.cast(given, float), requires_grad=False
-    )
-
-
-def _shown(loss: Cell, *names: str) -> dict[str, Any]:
-    """Those of the weights that there are, as lists."""
-    kept = ((name, getattr(loss, name)) for name in names)
-    return {name: weight._host("repr").tolist() for name, weight in kept if weight is not None}
-
-
-class NLLLoss(Cell):
-    """-w_c log_probs_c at each label c: `ops.nll_loss`, whose options it has.
-
-    log_probs: (N, C, ...), labels: (N, ...). weight: w, (C,), kept as a Parameter without gradient.
-    axis: that of the classes in log_probs.
-    """
-
-    def __init__(
-        self,
-        weight: Any = None,
-        ignore_index: int | None = None,
-        reduction: str = "mean",
-        axis: int = 1,
-    ):
-        name = type(self).__name__
-        self.weight = None if weight is None else _class_weights(name, weight)
-        self.ignore_index = (
-            None if ignore_index is None else integer(name, "ignore_index", ignore_index)
-        )
-        self.reduction = check_reduction(name, reduction)
-        self.axis = integer(name, "axis", axis)
+    weight: ClassWeight = None
+    ignore_index: int | None = None
 
     @property
     def plain_mean(self) -> bool:
         """True if the mean of the losses is that of all of them, without weights."""
         return self.weight is None and self.ignore_index is None
 
+
+class NLLLoss(ClassLoss, of=ops.nll_loss):
+    """-w_c log_probs_c at each label c: `ops.nll_loss`, whose options it has.
+
+    log_probs: (N, C, ...), labels: (N, ...). weight: w, (C,), kept as a Parameter without gradient.
+    axis: that of the classes in log_probs.
+    """
+
+    reduction: Reduction = "mean"
+    axis: int = 1
+
     def construct(self, log_probs: Any, labels: Any) -> Any:
-        log_probs, labels = on_one_device(self, log_probs, labels)
-        options = self.reduction, self.weight, self.ignore_index, self.axis
-        return ops.nll_loss(log_probs, labels, *options)
-
-    def describe(self) -> str:
-        """The constructor call, without defaults."""
-        rest = {"ignore_index": None, "reduction": "mean", "label_smoothing": 0.0, "axis": 1}
-        return differing(
-            self, {k: v for k, v in rest.items() if hasattr(self, k)}, **_shown(self, "weight")
-        )
+        return self.function(log_probs, labels)
 
 
-class CrossEntropyLoss(NLLLoss):
+class CrossEntropyLoss(ClassLoss, of=ops.cross_entropy):
     """The cross entropy of softmax(logits) with labels: `ops.cross_entropy`, whose options it has.
 
     logits: (N, C, ...) floats for C classes. labels: (N, ...) integers from 0 to C - 1, or
@@ -302,21 +248,12 @@ class CrossEntropyLoss(NLLLoss):
     of the classes: -1 for logits (N, ..., C).
     """
 
-    def __init__(
-        self,
-        weight: Any = None,
-        ignore_index: int | None = None,
-        reduction: str = "mean",
-        label_smoothing: float = 0.0,
-        axis: int = 1,
-    ):
-        super().__init__(weight, ignore_index, reduction, axis)
-        self.label_smoothing = probability("CrossEntropyLoss", "label_smoothing", label_smoothing)
+    reduction: Reduction = "mean"
+    label_smoothing: Share = 0.0
+    axis: int = 1
 
     def construct(self, logits: Any, labels: Any) -> Any:
-        logits, labels = on_one_device(self, logits, labels)
-        options = self.reduction, self.weight, self.ignore_index, self.label_smoothing, self.axis
-        return ops.cross_entropy(logits, labels, *options)
+        return self.function(logits, labels)
 
 
 class SampleWeighted(Cell):
@@ -334,6 +271,7 @@ class SampleWeighted(Cell):
     1.75
     """
 
+    _shown = ("loss",)
     plain_mean = False  # but over weights
 
     def __init__(self, loss: Any, reduction: str = "mean"):
@@ -363,10 +301,6 @@ class SampleWeighted(Cell):
             return total
         return ops.div(total, ops.sum(ops.broadcast_to(wide, shape)))
 
-    def describe(self) -> str:
-        """The constructor call, without defaults."""
-        return differing(self, {"reduction": "mean"}, self.loss)
-
 
 def of_rows(who: str, loss: Any) -> tuple[Any, str]:
     """A loss that gives those of the rows, and how they become one: "mean", "sum" or "batchmean".
@@ -388,13 +322,38 @@ def of_rows(who: str, loss: Any) -> tuple[Any, str]:
     return own, str(reduction)
 
 
-def _class_weights(layer: str, weight: Any) -> Parameter:
-    """The weights as a Parameter that is moved and saved with the loss, but not trained."""
+# --- Checks of options ----------------------------------------------------------------------------
+
+
+def _fixed(layer: str, name: str, weight: Any) -> Parameter:
+    """A weight as a Parameter that is moved and saved with the loss, but not trained."""
+    kept = _as_parameter(weight)
+    if not np.isfinite(kept.asnumpy()).all():
+        raise ValueRefusedError(
+            f"{layer} got {name}={reprlib.repr(weight)}; expected finite numbers"
+        )
+    return kept
+
+
+def _class_weights(layer: str, name: str, weight: Any) -> Parameter:
+    """The weights of classes, in the same way."""
     kept = _as_parameter(weight)
     if len(kept.shape) != 1 or not np.isfinite(kept.asnumpy()).all():
         raise ShapeError(
-            f"{layer} got weight of {typed(as_tensor(weight))}; expected one finite number for "
+            f"{layer} got {name} of {typed(as_tensor(weight))}; expected one finite number for "
             "each class; logits and labels go to the cell that it makes, as in "
             f"nn.{layer}()(logits, labels)"
         )
     return kept
+
+
+def _as_parameter(weight: Any) -> Parameter:
+    given = as_tensor(weight)
+    return Parameter(
+        given if is_float(given.dtype) else ops.cast(given, float), requires_grad=False
+    )
+
+
+CHECKS[Reduction] = lambda layer, _, value: check_reduction(layer, value)
+CHECKS |= {Power: partial(number, low=0), Share: probability, Share | None: probability}
+CHECKS |= {Weight: _fixed, ClassWeight: _class_weights}

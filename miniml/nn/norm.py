@@ -13,7 +13,7 @@ from ..core.options import count, counts, flag, number, probability
 from ..graph.tracing import as_tensor
 from ..ops.checks import composition
 from . import init
-from .cell import Cell, differing
+from .cell import Cell
 from .layer import beside, refuse_shape, shape_of, shape_of_images
 
 __all__ = [
@@ -36,7 +36,7 @@ class BatchNorm(Cell):
     gradient passes through them; by one collective call forward and one backward.
     """
 
-    _shown = "{0.num_features}, eps={0.eps}, momentum={0.momentum}"
+    _shown = "num_features", "eps=", "momentum="
     _ns: ClassVar[tuple[int, ...]]  # the numbers of axes behind the channels that it takes
     _values: ClassVar[str]
 
@@ -80,11 +80,6 @@ class BatchNorm(Cell):
         moved = _moved(running, (mean, var), 1.0 - self.momentum, shares)
         ops.assign(self.running_mean, moved[0])
         ops.assign(self.running_var, moved[1])
-
-    def describe(self) -> str:
-        """BatchNorm2d(num_features, eps=..., momentum=...), and the group."""
-        shown = super().describe()
-        return shown if self.group is None else f"{shown[:-1]}, group={self.group})"
 
 
 @composition
@@ -138,6 +133,8 @@ class LayerNorm(Cell):
     bias=False it is None. Source: Ba, Kiros, Hinton 2016, "Layer normalization".
     """
 
+    _shown = "shape", "eps="
+
     def __init__(self, shape: int | tuple[int, ...], eps: float = 1e-5, bias: bool = True):
         self.shape, self.eps = extents("LayerNorm", shape), number("LayerNorm", "eps", eps, 0)
         self.weight = init.constant(self.shape, 1.0)
@@ -147,10 +144,6 @@ class LayerNorm(Cell):
         _check_last(self, x)
         bias = ops.zeros_like(self.weight) if self.bias is None else self.bias
         return ops.layer_norm(x, self.weight, bias, self.eps)
-
-    def describe(self) -> str:
-        """LayerNorm(shape, eps), and bias=False."""
-        return differing(self, {}, self.shape, eps=self.eps)
 
 
 def _check_last(layer: LayerNorm | RMSNorm, x: Any) -> None:
@@ -167,7 +160,7 @@ class RMSNorm(Cell):
     Source: Zhang, Sennrich 2019, "Root mean square layer normalization".
     """
 
-    _shown = "{0.shape}, eps={0.eps}"
+    _shown = "shape", "eps="
 
     def __init__(self, shape: int | tuple[int, ...], eps: float = 2.0**-23):
         self.shape, self.eps = extents("RMSNorm", shape), number("RMSNorm", "eps", eps, 0)
@@ -188,7 +181,7 @@ class GroupNorm(Cell):
     Source: Wu, He 2018, "Group normalization".
     """
 
-    _shown = "{0.num_groups}, {0.num_channels}, eps={0.eps}"
+    _shown = "num_groups", "num_channels", "eps="
 
     def __init__(self, num_groups: int, num_channels: int, eps: float = 1e-5):
         num_groups, num_channels = counts(
@@ -221,15 +214,16 @@ class InstanceNorm(Cell):
     "Instance normalization".
     """
 
+    _shown = "num_features", "eps="
     _n: ClassVar[int]
 
     def __init__(self, num_features: int, eps: float = 1e-5, affine: bool = False):
         layer = type(self).__name__
         self.num_features = num_features = count(layer, "num_features", num_features)
         self.eps = number(layer, "eps", eps, 0)
-        learnt = flag(layer, "affine", affine)
-        self.weight = init.constant((num_features,), 1.0) if learnt else None
-        self.bias = init.constant((num_features,), 0.0) if learnt else None
+        self.affine = flag(layer, "affine", affine)
+        self.weight = init.constant((num_features,), 1.0) if affine else None
+        self.bias = init.constant((num_features,), 0.0) if affine else None
 
     def construct(self, x: Any) -> Any:
         shape = shape_of_images(self, x, self.num_features, self._n)
@@ -237,11 +231,6 @@ class InstanceNorm(Cell):
             refuse_shape(self, shape, "two or more values per channel of each sample")
         x = x if self.weight is None else beside(self.weight, x)
         return ops.instance_norm(x, self.weight, self.bias, self.eps)
-
-    def describe(self) -> str:
-        """InstanceNorm2d(num_features, eps=...)."""
-        tail = "" if self.weight is None else ", affine=True"
-        return f"{type(self).__name__}({self.num_features}, eps={self.eps}{tail})"
 
 
 class InstanceNorm1d(InstanceNorm):
@@ -268,7 +257,7 @@ class Dropout(Cell):
     In evaluation it does nothing. The draws are the default generator's.
     """
 
-    _shown = "{0.p}"
+    _shown = ("p",)
 
     def __init__(self, p: float = 0.5):
         self.p = number(type(self).__name__, "p", p, 0, below=1)

@@ -16,7 +16,7 @@ from ..core.tensor import Tensor
 from ..ops.checks import composition
 from ..ops.composed.losses import checked
 from . import init
-from .cell import Cell, differing
+from .cell import Cell
 from .layer import beside, refuse_shape, shape_of
 from .linear import affine
 
@@ -26,6 +26,7 @@ __all__ = ["GRU", "GRUCell", "LSTM", "LSTMCell", "RNN", "RNNCell"]
 class Recurrent(Cell):
     """Base of layers that carry states of shape (N, n) from step to step."""
 
+    _shown = "n_in", "n"
     gates: ClassVar[int]
     states: ClassVar[int] = 1
     weight_ih_l0: Parameter
@@ -150,14 +151,6 @@ class Recurrent(Cell):
         position = np.arange(steps).reshape(steps, 1, 1).astype(lengths.dtype)
         return ops.less(position, ops.reshape(lengths, (batch, 1)))
 
-    def describe(self) -> str:
-        """LSTM(n_in, n), and the arguments that are not defaults."""
-        rest = {
-            "num_layers": 1, "bidirectional": False, "batch_first": False, "dropout": 0.0,
-            "bias": True,
-        }  # fmt: skip
-        return differing(self, rest, self.n_in, self.n)
-
 
 @composition
 def _direction(
@@ -248,7 +241,7 @@ class RecurrentCell(Cell):
     """
 
     _of: ClassVar[type[Recurrent]]
-    _shown = "{0.n_in}, {0.n}"
+    _shown = "n_in", "n"
 
     def __init_subclass__(cls, of: type[Recurrent] | None = None) -> None:
         super().__init_subclass__()

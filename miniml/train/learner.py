@@ -33,7 +33,7 @@ from ..core.parameter import Parameter
 from ..core.tensor import Array, Tensor
 from ..data import DataLoader
 from ..graph.tracing import trace
-from ..nn import Cell, NLLLoss, SampleWeighted
+from ..nn import Cell, CrossEntropyLoss, NLLLoss, SampleWeighted
 from ..optim import LossScale, Optimizer
 from ..runtime.jit import jit
 from .metrics import Metric, Row, named
@@ -631,7 +631,7 @@ def rows_of(batch: Sequence[Any]) -> int:
 def check_labels(net: Cell, loss: Callable[..., Any], data: Any) -> None:
     """OutOfRangeError for a label outside the classes of CrossEntropyLoss or NLLLoss, among all
     labels of an array in a DataLoader, or of a list of batches."""
-    if not isinstance(loss, NLLLoss):
+    if not isinstance(loss, (CrossEntropyLoss, NLLLoss)):
         return
     if isinstance(data, DataLoader) and len(data.sources) < 2 and not data.of_tuples:
         raise MinimlError(

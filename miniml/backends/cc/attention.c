@@ -42,7 +42,8 @@ static void KERNEL_product(
     for (long t = 0, i = 0, end; t < tiles; ++t, i = end) {
       end = (t + 1) * rows / tiles;
       KERNEL_tilers[width - 1][end - i - 1](
-          depth, x + i * row, row, column, y + c, columns, sums + i * columns + c, columns, added);
+          depth, x + i * row, row, column, y + c, columns, depth, 0, sums + i * columns + c, columns,
+          added);
     }
   }
 }

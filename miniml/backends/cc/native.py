@@ -12,7 +12,6 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache, partial
 from hashlib import sha256
-from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
@@ -200,7 +199,7 @@ def _loaded_copy(nbytes: int) -> Source | Own:
     return kernel
 
 
-_COPIES = Path(__file__).parent.joinpath("text", "copies.c").read_text("utf-8")
+_COPIES = units.template("text/copies.c")
 _OF_SIZE = {
     1: "uint8_t", 2: "uint16_t", 4: "uint32_t", 8: "uint64_t", 16: "struct { uint64_t low, high; }",
 }  # fmt: skip

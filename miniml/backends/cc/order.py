@@ -7,7 +7,6 @@ give the bits of NumPy's kernels, but for logarithms of sums of exponentials.
 from __future__ import annotations
 
 from math import prod
-from pathlib import Path
 
 import numpy as np
 
@@ -18,10 +17,9 @@ from ..registry import kernel
 from ..signature import ANY, INT, WHOLE, WIDE, ArraySpec, same
 from .native import NativeKernel
 from .scalars import STORED, in_c, register_bytes
-from .units import defined, header
+from .units import defined, header, template
 
-_FOLDER = Path(__file__).with_name("text")
-_TEXT, _EXTREMA = (_FOLDER.joinpath(f"{n}.c").read_text("utf-8") for n in ("order", "extrema"))
+_TEXT, _EXTREMA = map(template, ("text/order.c", "text/extrema.c"))
 _MOST = 8  # parts of a kernel, each with room of its own
 _LANES = 64  # elements, or rows, side by side
 _FEW = 64  # elements that are sorted by insertion, and not by counts of digits

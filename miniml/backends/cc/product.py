@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import partial
 from math import ceil, prod
-from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -27,12 +26,11 @@ from .convolution import LINE
 from .native import NativeKernel, Packing
 from .rows import Loops
 from .scalars import STORED
-from .units import NUMBERS, Source, defined, header, run_by
+from .units import NUMBERS, Source, defined, header, run_by, template
 
-_TEXT = Path(__file__).parent / "text"
-_NAMES = "vectors quads tiles panels product pack dots lines blas split".split()
-VECTORS, QUADS, TILES, PANELS, PRODUCT, PACK, DOTS, LINES, BLAS, SPLIT = (
-    (_TEXT / f"{name}.c").read_text("utf-8") for name in _NAMES
+_NAMES = "vectors quads tiles panels product pack dots lines blas split factors stacks".split()
+VECTORS, QUADS, TILES, PANELS, PRODUCT, PACK, DOTS, LINES, BLAS, SPLIT, _FORM, _STACKS = (
+    template(f"text/{name}.c") for name in _NAMES
 )
 DEPTH = 128  # lines of y that are packed at a time: with 64 columns of float32, 32 KB of L1
 TALLEST = 192  # rows of a block, whose sums of 64 columns are 48 KB
@@ -105,9 +103,10 @@ def _room(
         lanes = size // dtype.itemsize
         columns = lanes * (8 if p.m == 1 and not packed else sums // 6)
         across = columns if p.n >= columns else -(-p.n // lanes) * lanes
-        whole = p.n >= columns or p.n % lanes == 0
-        unread = packed or (p.m <= UNPACKED and p.y[1] == 1 and whole)
-        elements = group * height * across + (1 if unread else depth * across)
+        in_place = packed or (p.m <= UNPACKED and p.y[1] == 1 and p.y[0] > 0)
+        beyond = 0 if packed else -(p.n % columns) % lanes
+        unread = -(-beyond // p.y[0]) if in_place else p.k
+        elements = group * height * across + max(1, min(depth, unread) * across)
         elements += depth * height if _copies(p) else 0
         if lines:
             elements = _split(p)[1] * p.m * -(-p.n // lanes) * lanes
@@ -330,8 +329,6 @@ class Epilogue(Loops):
 
 # --- Linear systems, Cholesky factors and determinants of small matrices --------------------------
 
-_FOLDER = Path(__file__).with_name("text")
-_FORM, _STACKS = (_FOLDER.joinpath(f"{n}.c").read_text("utf-8") for n in ("factors", "stacks"))
 LARGEST = 128  # rows; LAPACK takes the matrices that have more
 _COLUMNS, _FEWER = 32, 8  # of right sides that are solved at a time; of several matrices
 _LANES = 8  # matrices in the widest vector
@@ -519,8 +516,7 @@ class Attending(NativeKernel):
         words |= _words(node, sizes, real) | _steps(node, sizes)
         defines = "".join(f"#define KERNEL_{name} {word}\n" for name, word in words.items())
         work = 2 * sizes.batches * sizes.t * sizes.s * (sizes.e + sizes.f)
-        files = (Path(__file__).with_name(f) for f in ("attention.c", self.text))
-        texts = (defines, run_by(work > SHARED_FROM), *(f.read_text("utf-8") for f in files))
+        texts = defines, run_by(work > SHARED_FROM), template("attention.c"), template(self.text)
         shared = VECTORS, TILES.replace("REAL", real), *_SHARED
         self.source = Source("".join(texts).replace("REAL", real), shared)
 

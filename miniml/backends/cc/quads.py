@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from math import prod
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,9 +23,9 @@ from .convolution import NOTHING, convolution
 from .native import NativeKernel
 from .product import QUADS, VECTORS, ProductKernel
 from .scalars import Vectors, register_bytes
-from .units import Source
+from .units import Source, template
 
-_SPREAD = Path(__file__).with_name("quads.c").read_text("utf-8")
+_SPREAD = template("quads.c")
 FLIP = 0x80808080  # exchanges signed bytes and unsigned ones that are 128 larger
 
 

@@ -87,10 +87,13 @@ _KEPT = 1 << 14  # elements that all lanes may keep on a thread's stack
 
 
 def _lanes_of(program: RowProgram) -> int:
-    """The number of rows side by side whose kept elements fit on the stack."""
+    """The number of rows side by side whose kept elements fit on the stack: whole vectors, and as
+    few as that number of strips needs."""
     kept = prod(program.row) * sum(isinstance(s, Keep) for s in program.statements())
     fitting = [n for n in _LANES if n * kept <= _KEPT]
-    return min(program.extents[program.outer - 1], fitting[0]) if fitting else 0
+    last = program.extents[program.outer - 1]
+    strips = -(-last // fitting[0]) if fitting else 0
+    return min(last, -(-last // strips // _LANES[-1]) * _LANES[-1]) if strips else 0
 
 
 # --- Loops ----------------------------------------------------------------------------------------
@@ -496,17 +499,19 @@ class AlongRows(Loops):
     def _blocks(
         self, elements: Sequence[Statement], reduces: Sequence[Reduce], n: int
     ) -> Iterator[str]:
-        """The elements of a block side by side in memory, then their sums."""
-        size = min(n, _BLOCK)
+        """The elements of a block side by side in memory, then their sums. Products and extrema of
+        elements that are there already need no blocks."""
+        in_memory = {s: at for s in reduces if (at := self._in_memory(s, elements))}
+        rest = [s for s in elements if s not in in_memory]
+        moved = any(s.row == "Sum" for s in reduces) or not all(isinstance(s, Load) for s in rest)
+        size = min(n, _BLOCK) if moved else n
         whole = n % size == 0
         yield f"for (long b = 0; b < {n}L; b += {size}L) {{"
         short = f"{n}L - b < {size}L ? {n}L - b : {size}L"
         yield f"  const long m = {f'{size}L' if whole else short};"
-        in_memory = {s: at for s in reduces if (at := self._in_memory(s, elements))}
         for s in reduces:
             if s not in in_memory:
                 yield from self.array(self.lane_type(s), f"t{s.value}", size)
-        rest = [s for s in elements if s not in in_memory]
         if not all(isinstance(s, Load) for s in rest):
             yield from (f"  {line}" for line in self._between(rest, size))
         for s in reduces:
@@ -533,8 +538,9 @@ class AcrossRows(Loops):
     """Many rows side by side, one in each lane, by strip-mining their last outer axis.
 
     For rows that are short, or whose elements are far apart while those of neighbouring rows are
-    not. Of few rows, several elements lie side by side, each with partial results of its own: their
-    lanes are those of the rows, again and again.
+    not. The last strip begins before the first row that remains, so that its lanes are full. Of few
+    rows, several elements lie side by side, each with partial results of its own: their lanes are
+    those of the rows, again and again.
     """
 
     def __init__(self, program: RowProgram):
@@ -561,10 +567,8 @@ class AcrossRows(Loops):
         before = self.program.extents[: self.program.outer - 1]
         names = [*(f"o{k}" for k in range(len(before))), "strip"]
         yield from self.numbered((*before, -(-self.last // self.lanes)), names)
-        yield f"const long c = strip * {self.lanes}L;"
-        whole = self.last % self.lanes == 0
-        rest = f"{self.last}L - c < {self.lanes}L ? {self.last}L - c : {self.lanes}L"
-        yield f"const long lanes = {f'{self.lanes}L' if whole else rest};"
+        begin, rest = f"strip * {self.lanes}L", f"{self.last - self.lanes}L"
+        yield f"const long c = {begin} < {rest} ? {begin} : {rest};"
         for value in sorted(self.by_row):
             yield f"{value_type(self.program.types[value])} v{value}[{self.lanes * self.beside}L];"
 
@@ -577,40 +581,39 @@ class AcrossRows(Loops):
         yield from super()._each(part)
 
     def begun(self, total: str, s: Reduce) -> Iterator[str]:
-        yield from self._identities(total, s, "lanes", self.lanes)
+        yield from self._identities(total, s, self.lanes)
 
-    def _identities(self, total: str, s: Reduce, lanes: str, count: int) -> Iterator[str]:
+    def _identities(self, total: str, s: Reduce, count: int) -> Iterator[str]:
         yield f"{total}[{count}L];"
-        yield _each_lane(f"{total.split()[-1]}[l] = {self.reducer(s).identity};", lanes)
+        yield _each_lane(f"{total.split()[-1]}[l] = {self.reducer(s).identity};", count)
 
     def last_axis(
         self, elements: Sequence[Statement], reduces: Sequence[Reduce], n: int
     ) -> Iterator[str]:
         """In blocks, whose sums are added in a wider type; over the lanes inside."""
         beside, width = self.beside, self.lanes * self.beside
-        lanes = f"{width}L" if beside > 1 else "lanes"
         size = _BLOCK // beside * beside
         yield f"for (long b = 0; b < {n}L; b += {size}) {{"
         for s in reduces:
             total = f"{self.lane_type(s)} t{s.value}"
-            yield from (f"  {line}" for line in self._identities(total, s, lanes, width))
+            yield from (f"  {line}" for line in self._identities(total, s, width))
         end = f"{n}L" if n <= size else f"({n}L - b < {size} ? {n}L : b + {size})"
         yield "  long i = b;"
         rest = f" - {beside - 1}L" * (n % beside > 0)
         yield f"  for (; i < {end}{rest}; i += {beside}L) {{"
-        yield from self._lanes(elements, lanes)
+        yield from self._lanes(elements, width)
         yield "  }"
         if n % beside:
             yield f"  if (i < {end}) {{"
-            yield from self._lanes(elements, f"{n % beside * self.lanes}L")
+            yield from self._lanes(elements, n % beside * self.lanes)
             yield "  }"
         for s in reduces:
             yield from (f"  {line}" for line in self._combined(s))
         yield "}"
 
-    def _lanes(self, elements: Sequence[Statement], lanes: str) -> Iterator[str]:
+    def _lanes(self, elements: Sequence[Statement], lanes: int) -> Iterator[str]:
         yield "MINIML_APART" + " MINIML_ROLLED" * (self.lanes * self.beside <= _ROLLED)
-        yield f"    for (long l = 0; l < {lanes}; ++l) {{"
+        yield f"    for (long l = 0; l < {lanes}L; ++l) {{"
         yield from (f"      {self.statement(s, True)}" for s in elements)
         yield "    }"
 
@@ -622,21 +625,22 @@ class AcrossRows(Loops):
             count -= half
             other = f"t{s.value}[l + {count * self.lanes}L]"
             yield "MINIML_APART"
-            yield _each_lane(f"{t} = {combine(t, other)};", f"{half * self.lanes}L")
+            yield _each_lane(f"{t} = {combine(t, other)};", half * self.lanes)
         yield "MINIML_APART"
-        yield _each_lane(f"s{s.value}[l] = {combine(f's{s.value}[l]', t)};")
+        yield _each_lane(f"s{s.value}[l] = {combine(f's{s.value}[l]', t)};", self.lanes)
 
     def ended(self, s: Reduce, c: str) -> Iterator[str]:
-        yield _each_lane(f"v{s.value}[l] = ({c})s{s.value}[l];")
+        yield _each_lane(f"v{s.value}[l] = ({c})s{s.value}[l];", self.lanes)
 
     def between(self, statements: Sequence[Statement]) -> Iterator[str]:
         """The statements that run once for each of the rows; those that add to what the rows share
-        run for one row after another."""
+        run for one row after another, and not for rows of the strip before."""
         apart = [s for s in statements if not isinstance(s, Gather)]
         for together, found in ((False, apart), (True, [s for s in statements if s not in apart])):
             if found:
                 yield from [] if together else ["MINIML_APART"]
-                yield "for (long l = 0; l < lanes; ++l) {"
+                begin = f"strip * {self.lanes}L - c" if together else "0"
+                yield f"for (long l = {begin}; l < {self.lanes}L; ++l) {{"
                 yield from (f"  {self.statement(s, False)}" for s in found)
                 yield "}"
 
@@ -658,8 +662,8 @@ class AcrossRows(Loops):
         return f"{super().kept_at()} + l"
 
 
-def _each_lane(statement: str, lanes: str = "lanes") -> str:
-    return f"for (long l = 0; l < {lanes}; ++l) {statement}"
+def _each_lane(statement: str, lanes: int) -> str:
+    return f"for (long l = 0; l < {lanes}L; ++l) {statement}"
 
 
 def _moves(s: Statement) -> TypeGuard[Load | Store]:
@@ -712,62 +716,56 @@ def _accumulator(row: str, dtype: DType) -> DType:
     return uint64 if row in ("Sum", "Prod") and dtype.kind in "iu" else dtype
 
 
-# In lanes, so that compilers use vectors: they keep the order of a sum that is written plainly. A
-# sum has 16, products more, since they wait longer for each other, and few elements one each.
-_LANES_TEXT = """\
+# In lanes, so that compilers use vectors: they keep the order of a sum that is written plainly.
+_BLOCK_TEXT = """\
 static MINIML_INLINE TYPE NAME(const TYPE *x, long n) {
-  TYPE lane[LANES];
+  TYPE KEPT;
   long i = 0;
-  for (int l = 0; l < LANES; ++l) lane[l] = IDENTITY;
-  for (; i + LANES <= n; i += LANES)
-    for (int l = 0; l < LANES; ++l) lane[l] = ONE;
-  for (int l = 0; i + l < n; ++l) lane[l] = ONE;
-TREE  return lane[0];
-}
-"""
-# An extremum of floats takes one comparison an element, which passes over NaN, and one for every
-# two, whether there is a NaN. To add -0 changes nothing.
-_EXTREMUM_TEXT = """\
-static MINIML_INLINE TYPE NAME(const TYPE *x, long n) {
-  TYPE lane[LANES], nan[LANES];
-  long i = 0;
-  for (int l = 0; l < LANES; ++l) lane[l] = IDENTITY, nan[l] = -0.0f;
-  for (; i + 2 * LANES <= n; i += 2 * LANES)
-    for (int l = 0; l < LANES; ++l) {
-      const TYPE y = x[i + l], z = x[i + LANES + l], best = y SIGN lane[l] ? y : lane[l];
-      lane[l] = z SIGN best ? z : best;
-      nan[l] = __builtin_isunordered(y, z) ? NAN : nan[l];
-    }
-  for (; i + LANES <= n; i += LANES)
+  for (int l = 0; l < LANES; ++l) BEGIN;
+PAIRS  for (; i + LANES <= n; i += LANES)
     for (int l = 0; l < LANES; ++l) ONE;
   for (int l = 0; i + l < n; ++l) ONE;
-TREE  return lane[0] + nan[0];
+TREE  return WHOLE;
 }
+"""
+# Two floats at once: a product waits once for both, and an extremum takes one comparison a number,
+# which passes over NaN, and one for both, whether there is a NaN.
+_PAIRS = """\
+  for (; i + 2 * LANES <= n; i += 2 * LANES)
+    for (int l = 0; l < LANES; ++l) {
+      const TYPE y = x[i + l], z = x[i + LANES + l];
+      BOTH;
+    }
 """
 
 
 def block(row: str, dtype: DType, size: int) -> tuple[str, str]:
     """The function that reduces a block of at most `size` elements: its name and its text."""
     c, found = value_type(dtype), reducer(row, dtype)
-    sign = {"Max": ">", "Min": "<"}.get(row) if c in ("float", "double") else None
-    lanes = min(16 if row == "Sum" or sign else 32, 1 << max(size - 1, 0).bit_length())
-    if sign:
-        text = _EXTREMUM_TEXT.replace("SIGN", sign)
-        choose = f"lane[l] = B {sign} lane[l] ? B : lane[l]"
-        one = f"{choose}, nan[l] = B != B ? NAN : nan[l]"
-        step = f"{choose.replace('B', 'lane[l + HALF]')}, nan[l] += nan[l + HALF]"
-    else:
-        text, one = _LANES_TEXT, found.combine("lane[l]", "B")
-        step = f"lane[l] = {found.combine('lane[l]', 'lane[l + HALF]')}"
+    pairs = row != "Sum" and c in ("float", "double")
+    lanes = min(16 if row == "Sum" or pairs else 32, 1 << max(size - 1, 0).bit_length())
+    kept, begin, whole = "lane[LANES]", "lane[l] = IDENTITY", "lane[0]"
+    one = step = f"lane[l] = {found.combine('lane[l]', '{0}')}"
+    both = one.format("(y * z)")
+    if pairs and row != "Prod":  # to add -0 changes nothing
+        kept, begin, whole = f"{kept}, nan[LANES]", f"{begin}, nan[l] = -0.0f", f"{whole} + nan[0]"
+        choose = f"lane[l] = {{0}} {'>' if row == 'Max' else '<'} lane[l] ? {{0}} : lane[l]"
+        step, nan = f"{choose}, nan[l] += nan[l + HALF]", "nan[l] = {} ? NAN : nan[l]"
+        one = f"{choose}, {nan.format('{0} != {0}')}"
+        both = f"{choose.format('y')}, {choose.format('z')}, "
+        both += nan.format("__builtin_isunordered(y, z)")
     # Written out: of a loop over its steps GCC makes no vectors.
+    step = step.format("lane[l + HALF]")
     loop = f"MINIML_ROLLED\n  for (int l = 0; l < HALF; ++l) {step};\n"
     halves = [str(lanes >> k) for k in range(1, lanes.bit_length())]
     tree = "".join(loop.replace("HALF", half) for half in halves)
     name = f"miniml_block{lanes}_{row.lower()}_{dtype.name}"
     words = {
-        "TREE": tree, "ONE": one.replace("B", "x[i + l]"), "LANES": str(lanes), "NAME": name,
+        "PAIRS": _PAIRS * pairs, "BOTH": both, "ONE": one.format("x[i + l]"), "TREE": tree,
+        "KEPT": kept, "BEGIN": begin, "WHOLE": whole, "LANES": str(lanes), "NAME": name,
         "IDENTITY": found.identity, "TYPE": c,
     }  # fmt: skip
+    text = _BLOCK_TEXT
     for word, meaning in words.items():
         text = text.replace(word, meaning)
     return name, text

@@ -11,7 +11,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from functools import cache
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,7 +18,7 @@ import numpy as np
 from ...core.dtype import INTEGERS, DType, bfloat16, bool_, float16, float32, float64, int64, uint8
 from ...core.options import CPU
 from ..expressions import C_TYPES, FUNCTIONS, Expression, computed, unsigned
-from .units import header
+from .units import header, template
 
 HALVES = (float16, bfloat16)
 # The C types of arrays' elements. GCC 12 vectorises loops that load bytes, but not bools.
@@ -244,7 +243,7 @@ class Vectors(NamedTuple):
 
     def text(self, file: str) -> str:
         """A C file beside this one, written for these vectors."""
-        return self.written(_read(file))
+        return self.written(template(file))
 
     def written(self, text: str) -> str:
         """C for the type REAL, the INTEGER of its size, and registers of BYTES bytes."""
@@ -266,11 +265,6 @@ class Vectors(NamedTuple):
             pairs = [(i, i + half) for i in range(n) if not i & half]
             lines += [f"    SWAP({i}, {j}, ({low}), ({high}))\n" for i, j in pairs]
         return lines
-
-
-@cache
-def _read(file: str) -> str:
-    return Path(__file__).with_name(file).read_text("utf-8")
 
 
 def vectors(dtype: DType, masked: tuple[str, ...] = ()) -> Vectors:

@@ -287,16 +287,20 @@ def unit(sources: Iterable[Source]) -> str:
     return "\n".join([SERVICES, *shared, *(source.definition for source in sources)])
 
 
-_FOLDER = Path(__file__).parent / "text"
 _INCLUDE = re.compile(r'^#include "(\w+)\.h"\n', re.MULTILINE)
+
+
+@cache
+def template(file: str) -> str:
+    """The text of a file in this folder."""
+    return (Path(__file__).parent / file).read_text("utf-8")
 
 
 @cache
 def header(name: str) -> tuple[str, ...]:
     """The text of a header that kernels share, after those that it includes. Its functions, which
     are of one element, are always inlined; a unit has it once."""
-    text = (_FOLDER / f"{name}.h").read_text("utf-8")
-    text = text.replace("static inline", "static MINIML_INLINE")
+    text = template(f"text/{name}.h").replace("static inline", "static MINIML_INLINE")
     before = (part for other in _INCLUDE.findall(text) for part in header(other))
     return (*dict.fromkeys(before), _INCLUDE.sub("", text))
 
@@ -499,8 +503,7 @@ def executor() -> ExecutorInC:
 @cache
 def source() -> Source:
     """The C of the services and the executor."""
-    texts = [(_FOLDER / name).read_text("utf-8") for name in ("services.c", "native.c")]
-    return quickly("\n".join(texts))
+    return quickly("\n".join(map(template, ("text/services.c", "text/native.c"))))
 
 
 def quickly(text: str) -> Source:

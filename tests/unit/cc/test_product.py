@@ -26,6 +26,9 @@ SHAPES = [
     (10, 1, 8), (7, 1, 130), (2, 17, 3), (3, 15, 16), (4, 33, 40), (5, 16, 17), (6, 63, 31),
     (7, 64, 32), (11, 65, 15), (12, 66, 16), (13, 127, 48), (25, 128, 257), (32, 10, 64),
     (49, 130, 300), (200, 70, 20),
+    # Few columns, of whose last lines the vectors would end beyond y; sums in several chains.
+    (1, 10, 131), (1, 3, 130), (2, 1, 9), (4, 3, 140), (1, 20, 67), (3, 40, 66), (1, 120, 129),
+    (64, 10, 130),
 ]  # fmt: skip
 TURNS = [(x, y) for x in (False, True) for y in (False, True)]
 CASES = [(*s, *turn) for i, s in enumerate(SHAPES) for turn in (TURNS[i % 4], TURNS[-1 - i % 3])]
@@ -154,6 +157,16 @@ def test_nan_and_infinity_go_where_numpy_puts_them():
         got = computed(source, x, y, (m, n))
         np.testing.assert_array_equal(np.isnan(got), np.isnan(expected))
         np.testing.assert_array_equal(got[np.isinf(expected)], expected[np.isinf(expected)])
+
+
+def test_numbers_of_the_next_line_are_in_no_sum():
+    """Vectors of the last columns end in the line that follows."""
+    for m, n, k in ((1, 10, 40), (3, 20, 40), (30, 3, 40)):
+        x, y = operands(m, n, k)
+        x[:, 0], y[1:, 0] = 0, np.nan
+        got = computed(product_text(dense(m, n, k), F), x, y, (m, n))
+        assert np.isnan(got[:, 0]).all()
+        assert right(got[:, 1:], x, y[:, 1:])
 
 
 def test_nothing_around_the_result_is_written():
@@ -302,7 +315,11 @@ def test_a_packed_operand_serves_several_products(dtype):
         assert (around[0], *around[-31:]) == (7,) * 32
         for source, m in zip(sources, (1, 9), strict=True):
             x = operands(m, n, k, dtype=dtype)[0]
-            assert right(computed(source, x, around[1:-31], (m, n)), x, y.T if turned else y)
+            got = computed(source, x, around[1:-31], (m, n))
+            assert right(got, x, y.T if turned else y)
+        if n > 1:  # sums keep their order
+            plain = computed(product_text(dense(9, n, k, False, turned), dtype), x, y, (9, n))
+            np.testing.assert_array_equal(got, plain)
 
 
 @pytest.mark.parametrize("dtype", [F, D])

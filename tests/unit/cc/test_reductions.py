@@ -253,3 +253,31 @@ def test_sums_over_lines_of_blocks_of_channels_are_exact_to_an_ulp():
     y = x.astype(np.float64)
     np.testing.assert_allclose(mean.asnumpy(), y.mean((0, 2, 3)), 2**-23)
     np.testing.assert_allclose(var.asnumpy(), y.var((0, 2, 3)), 2**-22)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+@pytest.mark.parametrize("n", [17, 63, 64, 65, 72, 100, 129, 191])
+def test_every_row_counts_once_where_the_last_strip_begins_earlier(n, dtype):
+    x = RNG.standard_normal((6, 8, n)).astype(dtype)
+    x[1, 2, -1] = np.nan
+
+    def fn(x):
+        far, short = ops.exp(x), ops.exp(ops.transpose(x, (0, 2, 1)))
+        sums = ops.sum(far, 1), ops.sum(short, (0, 2)), ops.sum(ops.max(far, 1), 0)
+        return *sums, ops.min(x, 1), ops.softmax(x, 1)
+
+    with ml.context(providers=("cc",)):
+        found = [out.asnumpy() for out in ml.jit(fn)(x)]
+    wide = np.exp(x.astype(np.float64))
+    expected = [wide.sum(1), wide.sum((0, 1)), wide.max(1).sum(0), x.min(1)]
+    for one, other in zip(found, [*expected, wide / wide.sum(1, keepdims=True)], strict=True):
+        np.testing.assert_allclose(one, other, rtol=16 * float(np.finfo(dtype).eps))
+
+
+def test_long_products_are_as_exact_as_their_roundings():
+    x = RNG.uniform(0.99, 1.01, (3, 20001)).astype(np.float32)
+    x[1] *= 0.5
+    with ml.context(providers=("cc",)):
+        out = ml.jit(lambda x: ops.prod(x, -1))(x).asnumpy()
+    assert out[1] == 0
+    np.testing.assert_allclose(out[::2], x.astype(np.float64).prod(-1)[::2], rtol=20001 * 2.0**-24)

@@ -21,6 +21,17 @@ class TestData:
         array[0] = 1
         assert x.tolist() == [0.0, 0.0, 0.0]
 
+    @pytest.mark.parametrize("made", [ml.Tensor, ml.Parameter])
+    @pytest.mark.parametrize("dtype", [np.int8, np.float32, np.complex128, ml.bfloat16])
+    def test_large_data_begin_at_lines_of_the_caches(self, made, dtype):
+        """Vectors of 64 bytes then lie in one line each; axes are in row-major order."""
+        for array in (np.arange(5001), np.arange(9000).reshape(90, 100).T, np.empty((0, 9000))):
+            seen = np.asarray(made(array.astype(dtype)))
+            assert seen.ctypes.data % 64 == 0 or not seen.size
+            assert seen.flags.c_contiguous
+            assert seen.dtype == dtype
+            assert (seen == array.astype(dtype)).all()
+
     def test_asnumpy_is_fresh_and_writable(self):
         x = ml.Tensor([1.0, 2.0])
         first = x.asnumpy()

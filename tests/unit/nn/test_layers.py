@@ -244,3 +244,25 @@ def test_cells_of_one_function_show_what_is_no_default():
         "Sequential(\n  (0): ELU()\n  (1): CELU(alpha=2.0)\n)"
     )
     assert repr(nn.HuberLoss("sum", 2)) == "HuberLoss(reduction='sum', delta=2.0)"
+
+
+class Narrow(nn.Dense):
+    """A subclass whose constructor has other arguments."""
+
+    def __init__(self, out_features):
+        super().__init__(3, out_features, bias=False)
+
+
+@pytest.mark.parametrize(
+    ("layer", "shown"),
+    [
+        (Narrow(2), "Narrow(3, 2, bias=False)"),
+        (nn.InstanceNorm1d(2, affine=True), "InstanceNorm1d(2, eps=1e-05, affine=True)"),
+        (nn.LPPool1d(2, 3, 1, True), "LPPool1d(p=2.0, kernel_size=(3,), stride=1, ceil_mode=True)"),
+        (nn.NLLLoss([1, 2], axis=-1), "NLLLoss(weight=[1.0, 2.0], axis=-1)"),
+        (nn.FocalLoss(alpha=0.25), "FocalLoss(alpha=0.25)"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_layers_show_the_arguments_that_are_not_defaults(layer, shown):
+    assert layer.describe() == shown

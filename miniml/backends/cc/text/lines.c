@@ -21,13 +21,13 @@ static void KERNEL_part(void *data, long part) {
     depth = end - q < KERNEL_AT_ONCE ? end - q : KERNEL_AT_ONCE;
     for (long c = 0; c < KERNEL_FULL * KERNEL_COLUMNS; c += KERNEL_COLUMNS)
       REAL_TILE(KERNEL_M, KERNEL_WIDEST)(
-          depth, x, KERNEL_X_ROW, KERNEL_X_COLUMN, y + c, KERNEL_Y_ROW, sums + c, KERNEL_PITCH,
-          q > begin);
+          depth, x, KERNEL_X_ROW, KERNEL_X_COLUMN, y + c, KERNEL_Y_ROW, depth, 0, sums + c,
+          KERNEL_PITCH, q > begin);
 #if KERNEL_REST
     /* These columns begin before the first that remains, so that vectors are full. */
     REAL_TILE(KERNEL_M, KERNEL_NARROW)(
         depth, x, KERNEL_X_ROW, KERNEL_X_COLUMN, y + KERNEL_N - KERNEL_NARROW * REAL_tile_lanes,
-        KERNEL_Y_ROW, sums + KERNEL_FULL * KERNEL_COLUMNS, KERNEL_PITCH, q > begin);
+        KERNEL_Y_ROW, depth, 0, sums + KERNEL_FULL * KERNEL_COLUMNS, KERNEL_PITCH, q > begin);
 #endif
   }
 }

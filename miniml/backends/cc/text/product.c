@@ -21,11 +21,19 @@
    the widest panel: the room of a block on the stack. */
 #define KERNEL_HEIGHT (KERNEL_BLOCKS > 1 ? KERNEL_M / KERNEL_BLOCKS + 13 : KERNEL_M)
 #define KERNEL_ACROSS (KERNEL_FULL ? KERNEL_COLUMNS : KERNEL_NARROW * MINIML_LANES_REAL)
-/* Elements of a packed panel, if any is packed, and of the sums of a block. */
-#define KERNEL_UNREAD \
-  (KERNEL_PACKED || (KERNEL_M <= KERNEL_UNPACKED && KERNEL_Y_COLUMN == 1 && \
-                     (KERNEL_FULL || KERNEL_REST % MINIML_LANES_REAL == 0)))
-#define KERNEL_PANEL (KERNEL_UNREAD ? 1 : KERNEL_DEPTH * KERNEL_ACROSS)
+/* Lines at the end of y that are packed, of a panel of `width` vectors with `count` columns: all but
+   where y is packed already or few rows read it in place, in whole vectors, which end in the next
+   line or the one after it; those of the last lines would end beyond y. */
+#define KERNEL_UNREAD(width, count) \
+  (KERNEL_PACKED ? 0 \
+   : KERNEL_M > KERNEL_UNPACKED || KERNEL_Y_COLUMN != 1 || KERNEL_Y_ROW < 1 \
+       ? KERNEL_K \
+       : ((width) * MINIML_LANES_REAL - (count) + KERNEL_Y_ROW - 1) / KERNEL_Y_ROW)
+#define KERNEL_MOST_UNREAD KERNEL_UNREAD(KERNEL_NARROW, KERNEL_REST)
+/* Elements of a packed panel, if any line is packed, and of the sums of a block. */
+#define KERNEL_PANEL \
+  (KERNEL_MOST_UNREAD < 1 ? 1 \
+   : KERNEL_ACROSS * (KERNEL_MOST_UNREAD < KERNEL_DEPTH ? KERNEL_MOST_UNREAD : KERNEL_DEPTH))
 #define KERNEL_BLOCK (KERNEL_GROUP * KERNEL_HEIGHT * KERNEL_ACROSS)
 
 /* The panel of y that begins at column `first`, for the rows of a block and the lines from q on.
@@ -42,27 +50,23 @@ static MINIML_INLINE void KERNEL_panel(
   const REAL *y = (const REAL *)at[KERNEL_Y] + KERNEL_Y_START;
   const REAL *y_end = y + (KERNEL_K - 1) * KERNEL_Y_ROW + (KERNEL_N - 1) * KERNEL_Y_COLUMN + 1;
   KERNEL_ROOM(packed, KERNEL_PANEL, KERNEL_BLOCK);
-  /* Without a copy: the last panel then begins before its first column, so that it is full. */
-  const int direct = !KERNEL_PACKED && KERNEL_M <= KERNEL_UNPACKED && KERNEL_Y_COLUMN == 1 &&
-                     KERNEL_N >= width * REAL_tile_lanes;
-  const int copied = !KERNEL_PACKED && !direct;
-  const long line = direct ? KERNEL_Y_ROW : width * REAL_tile_lanes;
-  const long shift = direct ? width * REAL_tile_lanes - count : 0;
-  if (KERNEL_PACKED)
-    y += first * KERNEL_K + q * line;
-  else
-    y += (first - shift) * KERNEL_Y_COLUMN + q * KERNEL_Y_ROW;
-  if (copied) KERNEL_pack(width, y, KERNEL_Y_ROW, KERNEL_Y_COLUMN, y_end, depth, count, packed);
+  const long line = KERNEL_PACKED ? width * REAL_tile_lanes : KERNEL_Y_ROW;
+  y += KERNEL_PACKED ? first * KERNEL_K + q * line : first * KERNEL_Y_COLUMN + q * line;
+  const long unread = KERNEL_UNREAD(width, count), readable = KERNEL_K - unread - q;
+  const long read = !unread || readable > depth ? depth : readable < 0 ? 0 : readable;
+  if (unread && read < depth)
+    KERNEL_pack(width, y + read * line, KERNEL_Y_ROW, KERNEL_Y_COLUMN, y_end, depth - read, count,
+                packed);
   for (long t = begin; t < end; ++t) {
     const long i = t * KERNEL_M / tiles, rows = (t + 1) * KERNEL_M / tiles - i;
     const REAL *left = copy ? copy + (i - top) : x + i * KERNEL_X_ROW;
     REAL *own = sums + (i - top) * KERNEL_ACROSS;
     (rows == low ? lower : higher)(
-        depth, left, KERNEL_X_ROW, copy ? KERNEL_HEIGHT : KERNEL_X_COLUMN, copied ? packed : y,
-        line, own, KERNEL_ACROSS, q > 0);
+        depth, left, KERNEL_X_ROW, copy ? KERNEL_HEIGHT : KERNEL_X_COLUMN, y, line, read, packed,
+        own, KERNEL_ACROSS, q > 0);
     if (q + KERNEL_LINES >= KERNEL_K)
       for (long r = 0; r < rows; ++r)
-        KERNEL_emit(at, batch, i + r, first, count, own + r * KERNEL_ACROSS + shift);
+        KERNEL_emit(at, batch, i + r, first, count, own + r * KERNEL_ACROSS);
   }
 }
 

@@ -7,25 +7,43 @@ typedef REAL REAL_tile_loose
 #define REAL_tile_plus(sum, x, y) ((x) * (y) + (sum))
 #endif
 
+/* One line of y, times each row of x, in the sums of a tile. */
+static MINIML_INLINE MINIML_FMA void REAL_tile_line(
+    const int rows, const int width, const REAL *x, long row, const REAL *y,
+    REAL_tile_vector (*sum)[8]) {
+  MINIML_CONTRACT
+  REAL_tile_vector taken[8];
+  MINIML_UNROLL for (int w = 0; w < width; ++w)
+    taken[w] = *(const REAL_tile_loose *)(y + w * REAL_tile_lanes);
+  MINIML_UNROLL for (int r = 0; r < rows; ++r)
+    MINIML_UNROLL for (int w = 0; w < width; ++w)
+      sum[r][w] = REAL_tile_plus(sum[r][w], x[r * row], taken[w]);
+}
+
 /* sums[r, c] = sum over q < depth of x[r, q] y[q, c], for a tile of `rows` rows and `width` vectors
    of columns, which stays in registers; continued: added to what the sums are, so that a long sum is
    one of short ones. The steps of x go from a row to the next and along q; lines of y lie `line`
-   apart, those of the sums `pitch`. */
+   apart, those from `read` on in `rest`, without gaps; those of the sums lie `pitch` apart. Where
+   there are few sums, lines are added to several of each, as a multiplication and addition takes
+   four cycles, of which each may begin two. */
 static MINIML_INLINE MINIML_FMA void REAL_tile(
     const int rows, const int width, long depth, const REAL *x, long row, long column,
-    const REAL *y, long line, REAL *sums, long pitch, int continued) {
+    const REAL *y, long line, long read, const REAL *rest, REAL *sums, long pitch, int continued) {
   MINIML_CONTRACT
+  const int chains = rows * width < 8 ? 8 / (rows * width) : 1;
   REAL_tile_vector sum[12][8];
-  MINIML_UNROLL for (int r = 0; r < rows; ++r)
+  MINIML_UNROLL for (int r = 0; r < chains * rows; ++r)
     MINIML_UNROLL for (int w = 0; w < width; ++w) sum[r][w] = (REAL_tile_vector){0};
-  for (long q = 0; q < depth; ++q, x += column, y += line) {
-    REAL_tile_vector taken[8];
-    MINIML_UNROLL for (int w = 0; w < width; ++w)
-      taken[w] = *(const REAL_tile_loose *)(y + w * REAL_tile_lanes);
-    MINIML_UNROLL for (int r = 0; r < rows; ++r)
-      MINIML_UNROLL for (int w = 0; w < width; ++w)
-        sum[r][w] = REAL_tile_plus(sum[r][w], x[r * row], taken[w]);
+  for (long q = 0;;) {
+    for (; chains > 1 && q + chains <= read; q += chains)
+      MINIML_UNROLL for (int c = 0; c < chains; ++c, x += column, y += line)
+        REAL_tile_line(rows, width, x, row, y, sum + c * rows);
+    for (; q < read; ++q, x += column, y += line) REAL_tile_line(rows, width, x, row, y, sum);
+    if (q == depth) break;
+    read = depth, y = rest, line = width * REAL_tile_lanes;
   }
+  MINIML_UNROLL for (int r = chains * rows; --r >= rows;)
+    MINIML_UNROLL for (int w = 0; w < width; ++w) sum[r - rows][w] += sum[r][w];
   if (continued)
     MINIML_UNROLL for (int r = 0; r < rows; ++r)
       MINIML_UNROLL for (int w = 0; w < width; ++w)
@@ -45,12 +63,13 @@ static MINIML_INLINE MINIML_FMA void REAL_tile(
   T(1, 4) T(2, 4) T(3, 4) T(4, 4) T(5, 4) T(6, 4) T(1, 5) T(1, 6) T(1, 7) T(1, 8)
 #define REAL_SIZE(R, W) \
   static MINIML_ONCE MINIML_FMA void REAL_tile_##R##_##W( \
-      long depth, const REAL *x, long row, long column, const REAL *y, long line, REAL *sums, \
-      long pitch, int continued) { \
-    REAL_tile(R, W, depth, x, row, column, y, line, sums, pitch, continued); \
+      long depth, const REAL *x, long row, long column, const REAL *y, long line, long read, \
+      const REAL *rest, REAL *sums, long pitch, int continued) { \
+    REAL_tile(R, W, depth, x, row, column, y, line, read, rest, sums, pitch, continued); \
   }
 REAL_TILES(REAL_SIZE)
-typedef void REAL_tiler(long, const REAL *, long, long, const REAL *, long, REAL *, long, int);
+typedef void REAL_tiler(
+    long, const REAL *, long, long, const REAL *, long, long, const REAL *, REAL *, long, int);
 #define REAL_CASE(R, W) , char(*)[R * 16 + W] : REAL_tile_##R##_##W
 #define REAL_TILE(rows, width) _Generic((char(*)[(rows) * 16 + (width)])0 REAL_TILES(REAL_CASE))
 #define REAL_PLACE(R, W) [W - 1][R - 1] = REAL_tile_##R##_##W,
