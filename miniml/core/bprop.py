@@ -63,6 +63,17 @@ class Getters:
 
         return add
 
+    def rule(self, *keys: type[Primitive]) -> Callable[[M], M]:
+        """Decorator: register `fn(primitive, ...)` as the rule of these classes, without a getter;
+        a bprop of a class is such a method."""
+
+        def add(fn: M) -> M:
+            for key in keys:
+                self.register(key)(of_function(fn))
+            return fn
+
+        return add
+
     def _check(self, primitive: type[Primitive] | None, getter: Getter) -> None:
         """DeclarationError for a getter that does not take the primitive alone, as a rule does
         not."""
@@ -177,17 +188,6 @@ def _instead(primitive: Primitive) -> str:
     )
 
 
-def rule(primitive: type[Primitive]) -> Callable[[M], M]:
-    """Decorator: register `fn(primitive, *inputs, out, dout)` as the bprop of a primitive, as its
-    class does with a method."""
-
-    def add(fn: M) -> M:
-        bprop_getters.register(primitive)(of_function(fn))
-        return fn
-
-    return add
-
-
 def of_function(fn: Callable[..., Any]) -> Getter:
     """The getter that a method is, or a function whose first argument is the primitive."""
 
@@ -233,6 +233,7 @@ def _author(fn: Any) -> tuple[str, str]:
 bprop_getters = BpropGetters(
     "bprop_getters", "bprop", "def get_bprop(self): return lambda x, out, dout: (dx,)"
 )
+rule = bprop_getters.rule
 for _primitive in list(primitives.values()):
     bprop_getters.define(_primitive)
 definition_checks.append(bprop_getters.define)

@@ -103,6 +103,11 @@ def is_float(dtype: DType) -> bool:
     return dtype in _FLOATS
 
 
+def wide(dtype: DType) -> DType:
+    """The dtype in which sums and updates of floats are computed: float32 for those of 16 bits."""
+    return float32 if dtype in (float16, bfloat16) else dtype
+
+
 def is_complex(dtype: DType) -> bool:
     """True for complex64 and complex128."""
     return dtype in COMPLEX

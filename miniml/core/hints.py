@@ -15,6 +15,7 @@ import sys
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import wraps
+from importlib import import_module
 from types import ModuleType, TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar
 
@@ -44,6 +45,18 @@ _PACKAGES = {
     "miniml.train": "train",
     "miniml": "ml",
 }
+
+
+def optional(says: str, package: str, extra: str, module: str | None = None) -> Any:
+    """A module of an optional package, of the same name by default; MinimlError, which says what
+    needs it and how to install it, where it is not there."""
+    try:
+        return import_module(module or package)
+    except ImportError:
+        raise MinimlError(
+            f"{says} {package}, which is not installed; pip install {package}, or pip install "
+            f"'miniml[{extra}]'"
+        ) from None
 
 
 def learn(

@@ -35,10 +35,10 @@ from ..core.errors import MinimlError, ShapeError, ValueRefusedError
 from ..core.hints import Constructed
 from ..core.options import count, flag, integer
 from ..core.tensor import Array, Tensor
-from .sets import Transform
+from .sets import Draw, Transform
 
 Batches = Generator[tuple[Any, ...], None, None]
-Sampler = Callable[[int, np.random.Generator], Array]  # (size, draw): the row numbers of an epoch
+Sampler = Callable[[int, Draw], Array]  # (size, draw): the row numbers of an epoch
 T = TypeVar("T")
 Made = Callable[[], T]  # returns the item, or raises the error of making it
 
@@ -473,8 +473,6 @@ def _raiser(error: BaseException) -> Made[T]:
 
 
 # --- Orders of rows -------------------------------------------------------------------------------
-
-Draw = np.random.Generator
 
 
 def weighted(weights: Any) -> Sampler:

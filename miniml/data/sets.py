@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..core.errors import DTypeError, MinimlError, OutOfRangeError, ShapeError, ValueRefusedError
+from ..core.hints import optional
 from ..core.options import choice, count, integer, integers, number, probability
 from ..core.tensor import Array
 
@@ -42,14 +43,8 @@ def load_digits(seed: int = 0) -> Digits:
     training pixels. MinimlError where scikit-learn is not installed.
     Source: E. Alpaydin, C. Kaynak 1998, "Optical recognition of handwritten digits", UCI.
     """
-    try:
-        from sklearn.datasets import load_digits as load
-    except ImportError:
-        raise MinimlError(
-            "the digits come with scikit-learn, which is not installed; "
-            "pip install scikit-learn, or pip install 'miniml[demo]'"
-        ) from None
-    pixels, labels = load(return_X_y=True)
+    sets = optional("the digits come with", "scikit-learn", "demo", "sklearn.datasets")
+    pixels, labels = sets.load_digits(return_X_y=True)
     images = pixels.astype(np.float32).reshape(-1, 1, 8, 8)
     order = np.random.default_rng(seed).permutation(len(images))
     test, train = order[:HELD_OUT], order[HELD_OUT:]

@@ -15,14 +15,14 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import repeat
 from operator import index
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 import numpy as np
 import optree
 
 from .. import ops
 from ..core.abstract import Abstract, Shape, typed
-from ..core.bprop import Getters, of_function
+from ..core.bprop import Getters
 from ..core.dtype import DType
 from ..core.errors import (
     BatchError,
@@ -53,7 +53,6 @@ from ..graph.tracing import (
 from ..ops.random import Draw
 from .reverse import called, checked_function, name_of
 
-R = TypeVar("R", bound=Callable[..., Any])
 Axes = int | None | tuple[Any, ...] | list[Any] | dict[Any, Any]
 _SHARED = "pass None in in_axes for what all examples share"
 Randomness = Literal["different", "same", "error"]
@@ -64,6 +63,7 @@ batch_rules = Getters(
     "batch rule",
     "def get_batch(self): return lambda batched, x: self(x)",
 )
+batches = batch_rules.rule  # of fn(primitive, batched, *inputs)
 
 
 # --- vmap -----------------------------------------------------------------------------------------
@@ -634,17 +634,6 @@ def behind(axes: Any, rank: int) -> Any:
     if isinstance(axes, tuple):
         return tuple([behind(a, rank) for a in axes])
     return axes % rank + 1 if rank else axes
-
-
-def batches(*primitives: type[Primitive]) -> Callable[[R], R]:
-    """Decorator: register `fn(primitive, batched, *inputs)` as the batch rule of primitives."""
-
-    def add(fn: R) -> R:
-        for primitive in primitives:
-            batch_rules.register(primitive)(of_function(fn))
-        return fn
-
-    return add
 
 
 def all_in_front(batched: Batched, values: Sequence[Any]) -> list[Any]:

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import optree
 
 from .. import ops
-from ..core.bprop import Getters, bprop_getters, of_function
+from ..core.bprop import Getters, bprop_getters
 from ..core.dtype import is_inexact
 from ..core.errors import GradientArgumentError, Location, pinned, point_at, user_location
 from ..core.infer import arguments, interleave, written
@@ -50,6 +50,7 @@ jvp_rules = Getters(
     "jvp rule",
     "def get_jvp(self): return lambda primals, tangents, out: tangents[0]",
 )
+moves_along = jvp_rules.rule  # of fn(primitive, primals, tangents, out)
 # Of calls whose values and tangents are computed together, such as loops: fn(primitive, primals,
 # tangents) gives both.
 joint: dict[type[Primitive], Callable[..., tuple[Sequence[Any], Sequence[Any]]]] = {}
@@ -366,17 +367,6 @@ def jointly(primitive: type[Primitive]) -> Callable[[R], R]:
 
     def add(fn: R) -> R:
         joint[primitive] = fn
-        return fn
-
-    return add
-
-
-def moves_along(*primitives: type[Primitive]) -> Callable[[R], R]:
-    """Decorator: register `fn(primitive, primals, tangents, out)` as the jvp rule of primitives."""
-
-    def add(fn: R) -> R:
-        for primitive in primitives:
-            jvp_rules.register(primitive)(of_function(fn))
         return fn
 
     return add

@@ -9,6 +9,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from functools import partial
 from operator import attrgetter
 from typing import Any
@@ -238,6 +239,7 @@ def _writing(target: Parameter | None, values: list[Any]) -> list[Any]:
     return values if target is None else [target, *values[1:]]
 
 
+@dataclass(slots=True, eq=False)
 class Call:
     """A recorded call: the arguments of its bprop, and the Vars between which gradients flow.
 
@@ -245,20 +247,12 @@ class Call:
     recorded. outs and outputs: the same for the outputs.
     """
 
-    __slots__ = ("given", "inputs", "outputs", "outs", "primitive", "where")
-
-    def __init__(
-        self,
-        primitive: Primitive,
-        given: Sequence[Any],
-        inputs: Sequence[Var | None],
-        outs: tuple[Any, ...],
-        outputs: tuple[Var, ...],
-        where: Location | None,
-    ):
-        self.primitive, self.where = primitive, where
-        self.given, self.inputs = given, inputs
-        self.outs, self.outputs = outs, outputs
+    primitive: Primitive
+    given: Sequence[Any]
+    inputs: Sequence[Var | None]
+    outs: tuple[Any, ...]
+    outputs: tuple[Var, ...]
+    where: Location | None
 
 
 # --- Recomputation --------------------------------------------------------------------------------
@@ -330,14 +324,8 @@ class Notes:
 class _Known(ForwardingTrace):
     """A trace in which tensors of a record count as the values that `known` gives."""
 
-    def known(self, value: Any) -> Any:
-        raise NotImplementedError
-
     def _given(self, value: Any) -> Any:
         return self.stand_in(value) if isinstance(value, Parameter) else self.known(value)
-
-    def call_with_bprop(self, name: str, fn: Function, bprop: Function, args: Sequence[Any]) -> Any:
-        return super().call_with_bprop(name, fn, bprop, map_tree(self.known, tuple(args)))
 
     def call_recomputed(self, name: str, fn: Function, pull: Pull, args: Sequence[Any]) -> Any:
         return super().call_recomputed(name, fn, pull, list(map(self._given, args)))

@@ -512,16 +512,22 @@ class ForwardingTrace(Trace):
     def __init__(self, parent: Trace):
         self.parent = parent
 
+    def known(self, value: Any) -> Any:
+        """The counterpart of a value in the parent."""
+        return value
+
     def bind(self, primitive: Primitive, args: Sequence[Any]) -> tuple[Any, ...]:
-        return self.parent.bind(primitive, args)
+        return self.parent.bind(primitive, list(map(self.known, args)))
 
     def call_with_bprop(self, name: str, fn: Function, bprop: Function, args: Sequence[Any]) -> Any:
+        given = map_tree(self.known, tuple(args))
         with use_trace(self.parent):
-            return self.parent.call_with_bprop(name, self._within(fn), self._within(bprop), args)
+            return self.parent.call_with_bprop(name, self._within(fn), self._within(bprop), given)
 
     def call_recomputed(self, name: str, fn: Function, pull: Function, args: Sequence[Any]) -> Any:
+        given = list(map(self.known, args))
         with use_trace(self.parent):
-            return self.parent.call_recomputed(name, self._within(fn), pull, args)
+            return self.parent.call_recomputed(name, self._within(fn), pull, given)
 
     def _within(self, fn: Function) -> Function:
         """The function, run in this trace on top of the one that is current at the call."""
@@ -570,7 +576,7 @@ class SubstitutingTrace(ForwardingTrace):
         given = target is not None and id(target) in self.tensors
         if target is not None and given and self.assigns:
             raise self.assigns(target)
-        outs = self.parent.bind(primitive, list(map(self._replaced, args)))
+        outs = super().bind(primitive, args)
         if given:
             self.tensors[id(target)] = outs[0]
         return outs
@@ -579,11 +585,7 @@ class SubstitutingTrace(ForwardingTrace):
         found = self.tensors.get(id(parameter))
         return self.parent.stand_in(parameter) if found is None else found
 
-    def call_with_bprop(self, name: str, fn: Function, bprop: Function, args: Sequence[Any]) -> Any:
-        given = map_tree(self._replaced, tuple(args))
-        return super().call_with_bprop(name, fn, bprop, given)
-
-    def _replaced(self, value: Any) -> Any:
+    def known(self, value: Any) -> Any:
         return self.tensors.get(id(value), value)
 
 
@@ -692,19 +694,11 @@ class ConstantTrace(ForwardingTrace):
         super().__init__(parent)
         self.record = record
 
-    def bind(self, primitive: Primitive, args: Sequence[Any]) -> tuple[Any, ...]:
-        return self.parent.bind(primitive, [self.record.known(a) for a in args])
+    def known(self, value: Any) -> Any:
+        return self.record.known(value)
 
-    def call_with_bprop(self, name: str, fn: Function, bprop: Function, args: Sequence[Any]) -> Any:
-        known = map_tree(self.record.known, tuple(args))
-        again = as_constant(self.record, fn), as_constant(self.record, bprop)
-        with use_trace(self.parent):
-            return self.parent.call_with_bprop(name, *again, known)
-
-    def call_recomputed(self, name: str, fn: Function, pull: Function, args: Sequence[Any]) -> Any:
-        known = [self.record.known(a) for a in args]
-        with use_trace(self.parent):
-            return self.parent.call_recomputed(name, as_constant(self.record, fn), pull, known)
+    def _within(self, fn: Function) -> Function:
+        return as_constant(self.record, fn)
 
     def guard(self, owner: Any, state: object) -> None:
         self.record.guard(owner, state)

@@ -289,7 +289,7 @@ class Traced:
             held = dict(zip(map(id, self.state), values[:count], strict=True))
             trace = Substitution(current_trace(), held)
             with use_trace(trace):
-                outs = [trace.outer(o) for o in flat(*values[count:])]
+                outs = [trace.known(o) for o in flat(*values[count:])]
             return (*outs, *map(trace.latest, self.updated))
 
         return fn if count else lambda *xs: tuple(flat(*xs))
@@ -306,13 +306,13 @@ class Substitution(ForwardingTrace):
         self.values, self.drawn = values, dict[int, int]()
 
     def bind(self, primitive: Primitive, args: Sequence[Any]) -> tuple[Any, ...]:
-        given = list(map(self.outer, args))
+        given = list(map(self.known, args))
         if isinstance(primitive, Assign) and id(args[0]) in self.values:
             self.values[id(args[0])] = given[1] = as_tensor(given[1])
             return (given[1],)
         return self.parent.bind(primitive, given)
 
-    def outer(self, value: Any) -> Any:
+    def known(self, value: Any) -> Any:
         """The value in the enclosing trace: what a parameter stands for."""
         return self.values.get(id(value), value) if isinstance(value, Parameter) else value
 
@@ -330,11 +330,6 @@ class Substitution(ForwardingTrace):
         before = self.drawn.get(id(state), 0)
         self.drawn[id(state)] = before + blocks
         return self.values[id(state)], before
-
-    def call_with_bprop(self, name: str, fn: Any, bprop: Any, args: Sequence[Any]) -> Any:
-        tree: Any = tuple(args)
-        given: Any = optree.tree_map(self.outer, tree, none_is_leaf=True)
-        return super().call_with_bprop(name, fn, bprop, given)
 
 
 def _updated(name: str, graph: Graph) -> tuple[Parameter, ...]:

@@ -87,12 +87,13 @@ class FunctionCell(Cell):
 
     The constructor takes the options in this order, each a float, an int, a bool, one word of a
     Literal or what CHECKS has a check for, or None where this is the default; `function(*inputs)`
-    calls the function with the inputs and the options.
+    calls the function with the inputs and the options, and so does a call of the cell.
     """
 
     _shown = ()
     _options: ClassVar[dict[str, inspect.Parameter]] = {}
     _of: ClassVar[Callable[..., Any]]
+    _takes: ClassVar[int]  # inputs
 
     def __init_subclass__(cls, of: Callable[..., Any] | None = None) -> None:
         super().__init_subclass__()
@@ -104,9 +105,22 @@ class FunctionCell(Cell):
             for name, kind in own.items()
             if not name.startswith("_")
         }
+        if of is not None and cls.construct.__code__ is FunctionCell.construct.__code__:
+            taken = inspect.signature(of).parameters.values()
+            inputs = [p for p in taken if p.name not in cls._options]
+            cls._takes = len(inputs)
+            cls.construct = with_parameters(FunctionCell.construct, inputs)  # type: ignore[method-assign]
         if cls._options:
             set_up = with_parameters(_set_up, list(cls._options.values()))
             cls.__init__ = set_up  # type: ignore[method-assign]
+
+    def construct(self, *inputs: Any, **named: Any) -> Any:
+        if named or len(inputs) != self._takes:
+            try:
+                inputs = inspect.signature(self.construct).bind(*inputs, **named).args
+            except TypeError as error:
+                raise TypeError(f"{type(self).__name__}.construct() {error}") from None
+        return self.function(*inputs)
 
     def function(self, *inputs: Any) -> Any:
         """The result of the function for these inputs, with this cell's options."""

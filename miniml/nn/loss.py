@@ -100,9 +100,6 @@ class GaussianNLLLoss(FunctionCell, of=ops.gaussian_nll_loss):
     full: bool = False
     eps: float = 1e-6
 
-    def construct(self, mean: Any, target: Any, variance: Any) -> Any:
-        return self.function(mean, target, variance)
-
 
 class TripletMarginLoss(FunctionCell, of=ops.triplet_margin_loss):
     """max(0, d(anchor, positive) - d(anchor, negative) + margin), d the distance of vectors
@@ -114,9 +111,6 @@ class TripletMarginLoss(FunctionCell, of=ops.triplet_margin_loss):
     eps: float = 1e-6
     swap: bool = False
 
-    def construct(self, anchor: Any, positive: Any, negative: Any) -> Any:
-        return self.function(anchor, positive, negative)
-
 
 class CosineEmbeddingLoss(FunctionCell, of=ops.cosine_embedding_loss):
     """1 - cos(x, y) for a target of 1, max(0, cos(x, y) - margin) for one of -1, of vectors
@@ -125,18 +119,12 @@ class CosineEmbeddingLoss(FunctionCell, of=ops.cosine_embedding_loss):
     reduction: Reduction = "mean"
     margin: float = 0.0
 
-    def construct(self, x: Any, y: Any, target: Any) -> Any:
-        return self.function(x, y, target)
-
 
 class MarginRankingLoss(FunctionCell, of=ops.margin_ranking_loss):
     """max(0, margin - target (x - y)), for a target of 1 where x should be larger, -1 where y."""
 
     reduction: Reduction = "mean"
     margin: float = 0.0
-
-    def construct(self, x: Any, y: Any, target: Any) -> Any:
-        return self.function(x, y, target)
 
 
 class CosineSimilarity(FunctionCell, of=ops.cosine_similarity):
@@ -147,9 +135,6 @@ class CosineSimilarity(FunctionCell, of=ops.cosine_similarity):
 
     axis: int = -1
     eps: float = 1e-8
-
-    def construct(self, x: Any, y: Any) -> Any:
-        return self.function(x, y)
 
 
 class CTCLoss(FunctionCell, of=ops.ctc_loss):
@@ -162,11 +147,6 @@ class CTCLoss(FunctionCell, of=ops.ctc_loss):
     reduction: Reduction = "mean"
     zero_infinity: bool = False
     plain_mean = False  # each loss is divided by its length first
-
-    def construct(
-        self, log_probs: Any, targets: Any, input_lengths: Any, target_lengths: Any
-    ) -> Any:
-        return self.function(log_probs, targets, input_lengths, target_lengths)
 
 
 # --- Losses with weights --------------------------------------------------------------------------
@@ -182,9 +162,6 @@ class BCELoss(FunctionCell, of=ops.bce):
     reduction: Reduction = "mean"
     weight: Weight = None
 
-    def construct(self, probs: Any, target: Any) -> Any:
-        return self.function(probs, target)
-
 
 class BCEWithLogitsLoss(FunctionCell, of=ops.bce_with_logits):
     """The binary cross entropy of sigmoid(prediction), exact for logits of any size.
@@ -197,9 +174,6 @@ class BCEWithLogitsLoss(FunctionCell, of=ops.bce_with_logits):
     weight: Weight = None
     pos_weight: Weight = None
 
-    def construct(self, logits: Any, target: Any) -> Any:
-        return self.function(logits, target)
-
 
 class FocalLoss(FunctionCell, of=ops.focal_loss):
     """The binary cross entropy of logits times (1 - q)^gamma, q being the probability given to the
@@ -208,9 +182,6 @@ class FocalLoss(FunctionCell, of=ops.focal_loss):
     reduction: Reduction = "mean"
     gamma: Power = 2.0
     alpha: Share | None = None
-
-    def construct(self, logits: Any, target: Any) -> Any:
-        return self.function(logits, target)
 
 
 class ClassLoss(FunctionCell):
@@ -235,9 +206,6 @@ class NLLLoss(ClassLoss, of=ops.nll_loss):
     reduction: Reduction = "mean"
     axis: int = 1
 
-    def construct(self, log_probs: Any, labels: Any) -> Any:
-        return self.function(log_probs, labels)
-
 
 class CrossEntropyLoss(ClassLoss, of=ops.cross_entropy):
     """The cross entropy of softmax(logits) with labels: `ops.cross_entropy`, whose options it has.
@@ -251,9 +219,6 @@ class CrossEntropyLoss(ClassLoss, of=ops.cross_entropy):
     reduction: Reduction = "mean"
     label_smoothing: Share = 0.0
     axis: int = 1
-
-    def construct(self, logits: Any, labels: Any) -> Any:
-        return self.function(logits, labels)
 
 
 class SampleWeighted(Cell):

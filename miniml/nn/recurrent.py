@@ -129,14 +129,8 @@ class Recurrent(Cell):
         """The given state as a tuple of tensors, checked."""
         if state is None:
             return None
-        given = state if self.states > 1 else (state,)
-        if not isinstance(given, (tuple, list)) or len(given) != self.states:
-            got = type(state).__name__
-            raise DTypeError(f"{self.describe()} got a state of type {got}; expected (h, c)")
         expected = (len(self._directions()), x.shape[1], self.n)
-        for part in given:
-            if shape_of(self, part) != expected:
-                refuse_shape(self, shape_of(self, part), f"a state of shape {expected}")
+        given = _checked_states(self, state, self.states, expected)
         return tuple(beside(self.weight_ih_l0, part) for part in given)
 
     def _real(self, x: Any, lengths: Any) -> Any:
@@ -272,14 +266,7 @@ class RecurrentCell(Cell):
         states, expected = self._of.states, (n, self.n)
         if state is None:
             return [ops.zeros_like(row[:, : self.n])] * states
-        given = state if states > 1 else (state,)
-        if not isinstance(given, (tuple, list)) or len(given) != states:
-            raise DTypeError(
-                f"{self.describe()} got a state of type {type(state).__name__}; expected (h, c)"
-            )
-        for part in given:
-            if shape_of(self, part) != expected:
-                refuse_shape(self, shape_of(self, part), f"a state of shape {expected}")
+        given = _checked_states(self, state, states, expected)
         return [ops.cast(beside(row, part), row.dtype) for part in given]
 
 
@@ -296,6 +283,18 @@ class GRUCell(RecurrentCell, of=GRU):
 
 
 _WEIGHTS = "weight_ih", "weight_hh", "bias_ih", "bias_hh"
+
+
+def _checked_states(cell: Cell, state: Any, count: int, expected: tuple[int, ...]) -> Any:
+    """The parts of a state; DTypeError or ShapeError unless there are so many of that shape."""
+    given = state if count > 1 else (state,)
+    if not isinstance(given, (tuple, list)) or len(given) != count:
+        got = type(state).__name__
+        raise DTypeError(f"{cell.describe()} got a state of type {got}; expected (h, c)")
+    for part in given:
+        if shape_of(cell, part) != expected:
+            refuse_shape(cell, shape_of(cell, part), f"a state of shape {expected}")
+    return given
 
 
 def _joined(outs: list[Any]) -> Any:

@@ -134,7 +134,7 @@ class ScaledDotProductAttention(Attending):
         self, q: DType, k: DType, v: DType, mask: DType, state: DType
     ) -> tuple[DType, DType]:
         dtype = self._typed(q, k, v, mask, state)
-        return dtype, wide(dtype)
+        return dtype, promote(dtype, float32)
 
 
 class Pulled(Attending, abstract=True):
@@ -149,10 +149,11 @@ class Pulled(Attending, abstract=True):
     def infer_dtype(self, *given: DType) -> DType:
         q, k, v, mask, state, lse, delta, dout = given
         dtype = self._typed(q, k, v, mask, state)
-        if not lse == delta == wide(dtype) or dout != dtype:
+        wide = promote(dtype, float32)
+        if not lse == delta == wide or dout != dtype:
             raise DTypeError(
                 f"{self.name} got lse of {lse.name}, delta of {delta.name} and dout of "
-                f"{dout.name}; expected {wide(dtype).name} twice, and {dtype.name}"
+                f"{dout.name}; expected {wide.name} twice, and {dtype.name}"
             )
         return dtype
 
@@ -194,11 +195,6 @@ class ScaledDotProductAttentionMaskGrad(Pulled):
         if given[3] == bool_:
             raise DTypeError(f"{self.name} got a mask of bool, which has no gradient")
         return super().infer_dtype(*given)
-
-
-def wide(dtype: DType) -> DType:
-    """The dtype of sums: float32 for floats of 16 bits, else the same."""
-    return float32 if dtype.itemsize == 2 else dtype
 
 
 # --- Scaled dot-product attention -----------------------------------------------------------------

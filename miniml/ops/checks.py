@@ -95,6 +95,15 @@ def broadcasts_to(small: Shape, large: Shape) -> bool:
     return len(small) <= len(large) and all(s in (1, t) for s, t in zip(small, tail, strict=True))
 
 
+def check_beside(name: str, what: str, value: Any, of: str, whole: Any) -> None:
+    """ShapeError unless the value broadcasts to the shape of the whole, which is that of `of`."""
+    if not broadcasts_to(shape_of(value), shape_of(whole)):
+        raise ShapeError(
+            f"{name} got a {what} of shape {shape_of(value)} for {of} of shape {shape_of(whole)}, "
+            "to which it does not broadcast"
+        )
+
+
 def normal_axes(name: str, axis: Axes, ndim: int, of: str = "a tensor") -> tuple[int, ...]:
     """The axes as sorted numbers >= 0, all for None; ShapeError for one that does not exist."""
     if axis is None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import optree
@@ -32,7 +32,7 @@ from .checks import function, needs_float
 from .create import full
 from .elementwise import add, cast
 from .logic import logical_and
-from .rules import moves
+from .rules import Move
 from .shape import reshape, split, stack
 
 if TYPE_CHECKING:
@@ -51,14 +51,12 @@ Tree = Any
 Step = Callable[[Tree, Tree], Tree]
 
 
-class Assign(Primitive):
+class Assign(Move):
     """Make `value`, of its shape, the parameter's data for all that read it later; returns it.
 
     ShapeError and DTypeError for a value of another shape or dtype: a parameter keeps both.
     """
 
-    takes_complex = True
-    flops = moves
     effect = "state"
 
     def infer_shape(self, parameter: Shape, value: Shape) -> Shape:
@@ -94,15 +92,12 @@ def assign(parameter: Any, value: Any) -> Tensor:
 _ASSIGN = Assign()
 
 
-class Barrier(Primitive):
+class Barrier(Move):
     """x itself, as a new value, which exists only once `after` does; both are floats.
 
     So what a graph computes from it is not merged by CSE with what it computes from x, and is
     scheduled later.
     """
-
-    takes_complex = True
-    flops = moves
 
     def infer_shape(self, x: Shape, after: Shape) -> Shape:
         return x
@@ -119,31 +114,46 @@ def barrier(x: Any, after: Any) -> Tensor:
     return Barrier()(x, after)
 
 
-class Fused(Primitive):
+class Nested(Primitive, abstract=True):
+    """A primitive that runs graphs, its attributes. takes: by their names, the attributes with the
+    positions of the operands that they get; None for all operands in order."""
+
+    takes_complex = True
+    outputs = "*parts"
+    takes: ClassVar[dict[str, str | None]] = {"body": None}
+
+    def fed(self, operands: tuple[Any, ...]) -> None:
+        """ShapeError or DTypeError unless the shapes, or the dtypes, are those that the graphs
+        take."""
+        for label, name in self.takes.items():
+            every = tuple(range(len(operands)))
+            takes = every if name is None else getattr(self, name)
+            feeds(self.name, label, getattr(self, label), takes, operands)
+
+
+class Fused(Nested):
     """The outputs of the graph `body`, nodes that lowering has fused.
 
     Inputs: those of `body`, which reads no parameter. There is no gradient.
     """
 
-    takes_complex = True
     any_format = True
-    outputs = "*parts"
     differentiable = False
     body: Any
 
     def infer_shape(self, *operands: Shape) -> tuple[Shape, ...]:
-        feeds(self.name, "body", self.body, tuple(range(len(operands))), operands)
+        self.fed(operands)
         return tuple(v.abstract.shape for v in self.body.outputs)
 
     def infer_dtype(self, *operands: DType) -> tuple[DType, ...]:
-        feeds(self.name, "body", self.body, tuple(range(len(operands))), operands)
+        self.fed(operands)
         return tuple(v.abstract.dtype for v in self.body.outputs)
 
 
 # --- Branches -------------------------------------------------------------------------------------
 
 
-class Cond(Primitive):
+class Cond(Nested):
     """The outputs of the graph `on_true` if pred holds, of the graph `on_false` if not.
 
     Inputs: pred, a bool of shape (), then operands; a branch gets those at the positions
@@ -151,8 +161,7 @@ class Cond(Primitive):
     and DTypeError where pred is something else.
     """
 
-    takes_complex = True
-    outputs = "*parts"
+    takes: ClassVar[dict[str, str | None]] = {"on_true": "true_takes", "on_false": "false_takes"}
     on_true: Any
     on_false: Any
     true_takes: tuple[int, ...]
@@ -161,22 +170,15 @@ class Cond(Primitive):
     def infer_shape(self, pred: Shape, *operands: Shape) -> tuple[Shape, ...]:
         if pred != ():
             raise ShapeError(f"Cond needs pred of shape (); got {pred}; reduce it, as with .all()")
-        feeds(self.name, "on_true", self.on_true, self.true_takes, operands)
-        feeds(self.name, "on_false", self.on_false, self.false_takes, operands)
-        agree(
-            self.name,
-            "on_true",
-            types(self.on_true.outputs),
-            "on_false",
-            types(self.on_false.outputs),
-        )
+        self.fed(operands)
+        ours, theirs = types(self.on_true.outputs), types(self.on_false.outputs)
+        agree(self.name, "on_true", ours, "on_false", theirs)
         return tuple(v.abstract.shape for v in self.on_true.outputs)
 
     def infer_dtype(self, pred: DType, *operands: DType) -> tuple[DType, ...]:
         if pred != bool_:
             raise DTypeError(f"Cond needs pred of bool; got {pred.name}; compare it with something")
-        feeds(self.name, "on_true", self.on_true, self.true_takes, operands)
-        feeds(self.name, "on_false", self.on_false, self.false_takes, operands)
+        self.fed(operands)
         return tuple(v.abstract.dtype for v in self.on_true.outputs)
 
 
@@ -229,7 +231,7 @@ def _counted(branch: Traced) -> str:
 # --- While loops ----------------------------------------------------------------------------------
 
 
-class WhileLoop(Primitive):
+class WhileLoop(Nested):
     """The values that the graph `body` leaves once the graph `condition` no longer holds of them.
 
     Inputs: the loop's first values, one per output of `body`, then what the two graphs capture;
@@ -239,8 +241,7 @@ class WhileLoop(Primitive):
     condition that gives something else.
     """
 
-    takes_complex = True
-    outputs = "*parts"
+    takes: ClassVar[dict[str, str | None]] = {"condition": "condition_takes", "body": "body_takes"}
     condition: Any
     body: Any
     condition_takes: tuple[int, ...]
@@ -248,8 +249,7 @@ class WhileLoop(Primitive):
     most: int | None = None
 
     def infer_shape(self, *values: Shape) -> tuple[Shape, ...]:
-        feeds(self.name, "condition", self.condition, self.condition_takes, values)
-        feeds(self.name, "body", self.body, self.body_takes, values)
+        self.fed(values)
         going = [str(v.abstract) for v in self.condition.outputs]
         if going != ["bool[]"]:
             raise ShapeError(
@@ -259,8 +259,7 @@ class WhileLoop(Primitive):
         return self._carried(values)
 
     def infer_dtype(self, *values: DType) -> tuple[DType, ...]:
-        feeds(self.name, "condition", self.condition, self.condition_takes, values)
-        feeds(self.name, "body", self.body, self.body_takes, values)
+        self.fed(values)
         return self._carried(values)
 
     def _carried(self, values: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -358,7 +357,7 @@ def _refuse_draws(blocks: object) -> None:
 # --- Scan -----------------------------------------------------------------------------------------
 
 
-class Scan(Primitive):
+class Scan(Nested):
     """The graph `body`, run `length` times: the carry at the end, and the stacked rows.
 
     Inputs: `carried` initial values; `scanned` arrays of which step t gets row t, or, with
@@ -367,8 +366,6 @@ class Scan(Primitive):
     where a scanned array has not `length` rows.
     """
 
-    takes_complex = True
-    outputs = "*parts"
     body: Any
     length: int
     carried: int
@@ -384,17 +381,17 @@ class Scan(Primitive):
                     f"its first extent is {self.length}"
                 )
         rows = [shape[1:] for shape in values[first:last]]
-        self._fed((*values[:first], *rows, *values[last:]))
+        self.fed((*values[:first], *rows, *values[last:]))
         stacked = [(self.length, *v.abstract.shape) for v in self.body.outputs[first:]]
         return (*values[:first], *stacked)
 
     def infer_dtype(self, *values: DType) -> tuple[DType, ...]:
-        self._fed(values)
+        self.fed(values)
         return tuple(v.abstract.dtype for v in self.body.outputs)
 
-    def _fed(self, values: tuple[Any, ...]) -> None:
-        """Refuse inputs that the body does not take, and a body that changes the carried types."""
-        feeds(self.name, "body", self.body, tuple(range(len(self.body.inputs))), values)
+    def fed(self, operands: tuple[Any, ...]) -> None:
+        """Refuse a body that changes the carried types, too."""
+        super().fed(operands)
         carried = slice(self.carried)
         before, after = types(self.body.inputs[carried]), types(self.body.outputs[carried])
         agree(self.name, "the loop", before, "body", after)

@@ -27,14 +27,19 @@ __all__ = [
 ]  # fmt: skip
 
 
-class Full(Primitive):
-    """A tensor of `shape` and `dtype` with every element equal to `value`."""
+class Made(Primitive, abstract=True):
+    """Numbers that the attributes say, or indices: no gradient passes."""
 
     flops = moves
+    differentiable = False
+
+
+class Full(Made):
+    """A tensor of `shape` and `dtype` with every element equal to `value`."""
+
     shape: Shape
     value: Number
     dtype: DType
-    differentiable = False
 
     def infer_shape(self) -> Shape:
         return extents(self.name, self.shape)
@@ -44,18 +49,16 @@ class Full(Primitive):
         return self.dtype
 
 
-class Arange(Primitive):
+class Arange(Made):
     """start, start + step, ... before `stop`: ceil((stop - start) / step) numbers.
 
     ShapeError for a step of 0 and for numbers that are not finite, DTypeError for bool.
     """
 
-    flops = moves
     start: int | float
     stop: int | float
     step: int | float
     dtype: DType
-    differentiable = False
 
     def infer_shape(self) -> Shape:
         if self.step == 0 or not finite(self.start, self.stop, self.step):
@@ -80,18 +83,16 @@ class Arange(Primitive):
         return self.dtype
 
 
-class Linspace(Primitive):
+class Linspace(Made):
     """`num` numbers at equal distances from `start` to `stop`, both included.
 
     ShapeError for ends that are not finite, DTypeError for bool.
     """
 
-    flops = moves
     start: int | float
     stop: int | float
     num: int
     dtype: DType
-    differentiable = False
 
     def infer_shape(self) -> Shape:
         if not finite(self.start, self.stop):
@@ -121,14 +122,12 @@ class Linspace(Primitive):
             )
 
 
-class Eye(Primitive):
+class Eye(Made):
     """The matrix of `n` rows and `m` columns with ones on its diagonal and zeros elsewhere."""
 
-    flops = moves
     n: int
     m: int
     dtype: DType
-    differentiable = False
 
     def infer_shape(self) -> Shape:
         return extents(self.name, (self.n, self.m))
@@ -136,17 +135,15 @@ class Eye(Primitive):
     infer_dtype = rules.attribute("dtype")
 
 
-class OneHot(Primitive):
+class OneHot(Made):
     """Rows of `depth` zeros with a one at each index; an index outside 0 .. depth - 1 has none.
 
     DTypeError for indices that are no integers.
     """
 
     batch = "leading"
-    flops = moves
     depth: int
     dtype: DType
-    differentiable = False
 
     def infer_shape(self, indices: Shape) -> Shape:
         return (*indices, *extents(self.name, (self.depth,)))

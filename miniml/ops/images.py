@@ -226,6 +226,15 @@ class MaxPool2D(Pooling):
         return needs_float(self.name, x), int64
 
 
+def _indexed(self: Primitive, values: DType, indices: DType) -> DType:
+    """The dtype of the values, floats; DTypeError unless the indices are int64."""
+    if indices != int64:
+        raise DTypeError(
+            f"{self.name} got indices of {indices.name}; MaxPool2D gives them as int64"
+        )
+    return needs_float(self.name, values)
+
+
 class MaxPool2DGrad(Primitive):
     """dout (N, C, OH, OW) added up at `indices` (as MaxPool2D gives them) in zeros (N, C, H, W).
 
@@ -241,8 +250,7 @@ class MaxPool2DGrad(Primitive):
         fits(self.name, "indices", indices, dout)
         return (*dout[:2], *pair(self, "input_shape", self.input_shape, 1))
 
-    def infer_dtype(self, dout: DType, indices: DType) -> DType:
-        return indexed(self.name, dout, indices)
+    infer_dtype = _indexed
 
 
 class MaxPool2DGather(Primitive):
@@ -264,8 +272,7 @@ class MaxPool2DGather(Primitive):
             )
         return indices
 
-    def infer_dtype(self, x: DType, indices: DType) -> DType:
-        return indexed(self.name, x, indices)
+    infer_dtype = _indexed
 
 
 class AvgPool2D(Pooling):
@@ -303,13 +310,6 @@ class AvgPool2DGrad(Pooling):
         return x
 
     infer_dtype = rules.floats
-
-
-def indexed(name: str, values: DType, indices: DType) -> DType:
-    """The dtype of the values, floats; DTypeError unless the indices are int64."""
-    if indices != int64:
-        raise DTypeError(f"{name} got indices of {indices.name}; MaxPool2D gives them as int64")
-    return needs_float(name, values)
 
 
 # --- Unfold and fold ------------------------------------------------------------------------------

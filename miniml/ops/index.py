@@ -30,7 +30,7 @@ from .checks import (
     shape_of,
 )
 from .elementwise import add, cast, maximum, minimum, mul
-from .rules import moves, per_input
+from .rules import Move, per_input
 from .shape import Reshape, Slice, broadcast_to, reshape
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def _of_updates(self: Primitive, updates: DType, *indices: DType) -> DType:
     return needs_number(self.name, updates)
 
 
-class Gather(Primitive):
+class Gather(Move):
     """The slices of x along `axis` that `indices` name: its shape replaces that axis.
 
     indices: int32 or int64, any shape; negative ones count from the end. An index outside the
@@ -63,9 +63,7 @@ class Gather(Primitive):
     """
 
     refuses = True
-    takes_complex = True
     linear = ("x",)
-    flops = moves
     axis: int = 0
 
     def infer_shape(self, x: Shape, indices: Shape) -> Shape:
@@ -75,7 +73,7 @@ class Gather(Primitive):
     infer_dtype = _of_first
 
 
-class Index(Primitive):
+class Index(Move):
     """Elements of x at the positions that `indices`, one per entry of `axes`, name together.
 
     indices broadcast to one shape B. The output has the axes of x that are not indexed, in order,
@@ -83,8 +81,6 @@ class Index(Primitive):
     """
 
     refuses = True
-    takes_complex = True
-    flops = moves
     axes: tuple[int, ...]
     at: int
 
@@ -135,7 +131,7 @@ class IndexReduce(Primitive):
     infer_dtype = _of_updates
 
 
-class TakeAlongAxis(Primitive):
+class TakeAlongAxis(Move):
     """out[..., i, ...] = x[..., indices[..., i, ...], ...], where i is at position `axis`.
 
     x and indices have the same rank; their other axes broadcast. OutOfRangeError as in Gather.
@@ -143,9 +139,7 @@ class TakeAlongAxis(Primitive):
     """
 
     refuses = True
-    takes_complex = True
     linear = ("x",)
-    flops = moves
     axis: int = -1
 
     def infer_shape(self, x: Shape, indices: Shape) -> Shape:
@@ -216,7 +210,7 @@ class ScatterAdd(Primitive):
         return needs_number("ScatterAdd", x)
 
 
-class Scatter(Primitive):
+class Scatter(Move):
     """x with value at x[index]; of several values for one position the last one stays.
 
     index: slices, ints, None, Ellipsis, and "tensor" for each of `indices`, the inputs that follow
@@ -225,8 +219,6 @@ class Scatter(Primitive):
     """
 
     refuses = True
-    takes_complex = True
-    flops = moves
     index: tuple[Any, ...]
 
     def infer_shape(self, x: Shape, value: Shape, *indices: Shape) -> Shape:
@@ -236,12 +228,7 @@ class Scatter(Primitive):
                 f"Scatter got {len(indices)} index tensors; its index {self.index} has places for "
                 f"{named}"
             )
-        expected = analyse("Scatter", self.index, x).region(indices)
-        if not broadcasts_to(value, expected):
-            raise ShapeError(
-                f"Scatter got a value of shape {value} for a place of shape {expected}; the value "
-                "must broadcast to it"
-            )
+        _check_value("Scatter", value, analyse("Scatter", self.index, x).region(indices))
         return x
 
     def infer_dtype(self, x: DType, value: DType, *indices: DType) -> DType:
@@ -291,6 +278,15 @@ def _updated_shape(
             f"{self.axes} name {expected}"
         )
     return self.shape
+
+
+def _check_value(name: str, value: Shape, region: Shape) -> None:
+    """ShapeError unless a value broadcasts to the region that an index names."""
+    if not broadcasts_to(value, region):
+        raise ShapeError(
+            f"{name} got a value of shape {value} for a place of shape {region}; the value must "
+            "broadcast to it"
+        )
 
 
 def check_indices(name: str, *dtypes: DType) -> None:
@@ -398,7 +394,7 @@ def _static_key(index: Any) -> object:
 def _basic(basic: Subscript, shape: Shape, goes_on: bool) -> Iterator[Primitive]:
     """The primitives for the basic part of an index; at least one, unless `goes_on`."""
     ranges, left = basic.ranges, shape
-    if any(r != range(n) for r, n in zip(ranges, shape, strict=True)):
+    if ranges != tuple(map(range, shape)):
         left = tuple([len(r) for a, r in enumerate(ranges) if a not in basic.dropped])
         begin, end, strides = zip(*[(r.start, r.stop, r.step) for r in ranges], strict=True)
         yield Slice(begin, end, strides, basic.dropped)
@@ -452,17 +448,13 @@ def _combined(
     check_equal(name, needs_number(name, dtype_of(x)), dtype_of(values))
     basic = analyse(name, items, shape)
     region = basic.region(tuple([shape_of(i) for i in named]))
-    if not broadcasts_to(shape_of(values), region):
-        raise ShapeError(
-            f"{name} got a value of shape {shape_of(values)} for a place of shape {region}; the "
-            "value must broadcast to it"
-        )
+    _check_value(name, shape_of(values), region)
     if not named:
         found: Tensor = Scatter(items)(x, _COMBINE[mode](getitem(x, items), values))
         return found
     spread = values if shape_of(values) == region else broadcast_to(values, region)
     axes, at, whole = basic.axes, basic.at, shape
-    if basic.shape != shape or any(map(_is_cut, basic.ranges, shape)):
+    if basic.shape != shape or basic.ranges != tuple(map(range, shape)):
         # The positions that the index names, in row-major order, along one axis.
         every = np.arange(prod(shape)).reshape(shape)
         rest = iter(named)
@@ -473,10 +465,6 @@ def _combined(
     reduced = kind(spread, *named)
     out: Tensor = _COMBINE[mode](x, reduced if whole == shape else reshape(reduced, shape))
     return out
-
-
-def _is_cut(taken: range, extent: int) -> bool:
-    return taken != range(extent)
 
 
 def alike(name: str, tensors: tuple[Any, ...]) -> tuple[Any, ...]:

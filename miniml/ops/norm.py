@@ -31,10 +31,7 @@ __all__ = [
 
 
 class Distribution(FloatUnary, abstract=True):
-    """A function of exp(x) along `axis`, computed from x - max(x), which does not overflow.
-
-    A row of nothing but -inf has no softmax and gives NaN, as does a row with +inf.
-    """
+    """A function of exp(x) along `axis`, computed from x - max(x), which does not overflow."""
 
     elementwise = False
     autocast = "wide"

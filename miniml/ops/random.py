@@ -7,6 +7,8 @@ integers, permutations and categories, and dropout.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from functools import partial
 from operator import index
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -64,20 +66,27 @@ __all__ = [
 ]  # fmt: skip
 
 
+Checks = dict[str, Callable[[str, str, Any], float]]  # by the name of the attribute
+
+
 class Draw(Primitive, abstract=True):
     """Independent draws of `shape` and `dtype` from the counter-based stream of `state`.
 
     state: (key, offset), uint64[2]; the draw starts `skip` blocks after the offset and uses
     `block_count(shape, dtype)` of them. Equal inputs and attributes give equal bits. of_tensors:
-    how draws with tensors as parameters are made of others, for the error.
+    how draws with tensors as parameters are made of others, for the error. checked: the checks of
+    attributes.
     """
 
     of_tensors: ClassVar[str]
+    checked: ClassVar[Checks] = {}
     differentiable = False
     shape: Shape
     dtype: DType
 
     def infer_shape(self, state: Shape) -> Shape:
+        for name, check in self.checked.items():
+            check(self.name, name, getattr(self, name))
         if state != (2,):
             raise ShapeError(f"{self.name} needs state of shape (2,), (key, offset); got {state}")
         return self.shape
@@ -123,40 +132,29 @@ class Normal(FloatDraw):
     """Draws from the normal distribution of `mean` and standard deviation `std`."""
 
     of_tensors: ClassVar[str] = "mean + std * ops.normal(shape)"
+    checked: ClassVar[Checks] = {"mean": number, "std": partial(number, low=0)}
     mean: float = 0.0
     std: float = 1.0
     skip: int = 0
-
-    def infer_shape(self, state: Shape) -> Shape:
-        number(self.name, "mean", self.mean)
-        number(self.name, "std", self.std, 0)
-        return super().infer_shape(state)
 
 
 class Bernoulli(Draw):
     """Draws that are 1 with probability `p` (to 24 bits, rounded up), else 0, in any dtype."""
 
     of_tensors: ClassVar[str] = "ops.uniform(shape) < p"
+    checked: ClassVar[Checks] = {"p": probability}
     p: float = 0.5
     skip: int = 0
-
-    def infer_shape(self, state: Shape) -> Shape:
-        probability(self.name, "p", self.p)
-        return super().infer_shape(state)
 
 
 class Gumbel(FloatDraw):
     """Draws of loc - scale * log(-log(u)) with u uniform in (0, 1): Gumbel's distribution."""
 
     of_tensors: ClassVar[str] = "loc + scale * ops.gumbel(shape)"
+    checked: ClassVar[Checks] = {"loc": number, "scale": partial(number, low=0)}
     loc: float = 0.0
     scale: float = 1.0
     skip: int = 0
-
-    def infer_shape(self, state: Shape) -> Shape:
-        number(self.name, "loc", self.loc)
-        number(self.name, "scale", self.scale, 0)
-        return super().infer_shape(state)
 
 
 class TruncatedNormal(FloatDraw):
@@ -168,6 +166,7 @@ class TruncatedNormal(FloatDraw):
     """
 
     of_tensors: ClassVar[str] = "mean + std * ops.truncated_normal(shape, 0.0, 1.0, low, high)"
+    checked: ClassVar[Checks] = {"mean": number, "std": partial(number, above=0)}
     mean: float = 0.0
     std: float = 1.0
     low: float = -2.0
@@ -175,15 +174,14 @@ class TruncatedNormal(FloatDraw):
     skip: int = 0
 
     def infer_shape(self, state: Shape) -> Shape:
-        number(self.name, "mean", self.mean)
-        number(self.name, "std", self.std, above=0)
+        found = super().infer_shape(state)
         nearest = min(max(self.mean, self.low), self.high)
         if not self.low < self.high or abs(nearest - self.mean) > 37 * self.std:
             raise ValueRefusedError(
                 f"{self.name} got low={self.low} and high={self.high} for mean={self.mean} and "
                 f"std={self.std}; low is below high, and one of them within 37 std of the mean"
             )
-        return super().infer_shape(state)
+        return found
 
 
 class Gamma(FloatDraw):

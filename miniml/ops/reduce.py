@@ -328,10 +328,7 @@ def root_of(x: Value, order: float) -> Tensor:
 
 
 class Running(Primitive, abstract=True):
-    """A function of the elements up to each one along `axis`, from the end with `reverse`.
-
-    With `exclusive` an element is not part of its own result. Integers and bools give 64 bits.
-    """
+    """A function of the elements up to each one along `axis`."""
 
     axis: int
     reverse: bool = False

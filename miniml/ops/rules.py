@@ -291,6 +291,13 @@ def moves(primitive: Primitive, inputs: Sequence[Abstract], outputs: Sequence[Ab
     return 0
 
 
+class Move(Primitive, abstract=True):
+    """One that moves numbers of any kind."""
+
+    takes_complex = True
+    flops = moves
+
+
 def per_input(each: int) -> Flops:
     """`each` operations for every number of the first input."""
 

@@ -24,7 +24,7 @@ from .checks import (
     normal_axis,
     shape_of,
 )
-from .rules import moves
+from .rules import Move, moves
 
 if TYPE_CHECKING:
     from ..core.tensor import Tensor
@@ -166,12 +166,10 @@ class Squeeze(Primitive):
         return tuple(n for i, n in enumerate(x) if i not in axes)
 
 
-class Flip(Primitive):
+class Flip(Move):
     """x with the order of its elements reversed along `axis`, along all axes for None."""
 
-    takes_complex = True
     linear = ("x",)
-    flops = moves
     axis: Axes = None
     infer_shape = rules.along("axis")
 
@@ -340,14 +338,12 @@ def tile(x: Any, reps: int | tuple[int, ...]) -> Tensor:
 Ends = tuple[int | None, ...]
 
 
-class Concat(Primitive):
+class Concat(Move):
     """Any number of tensors one after the other along `axis`; their other extents are equal.
 
     ShapeError where they differ, ArityError without a tensor.
     """
 
-    takes_complex = True
-    flops = moves
     axis: int = 0
     promote = True
 
@@ -365,12 +361,10 @@ class Concat(Primitive):
         return (*xs[0][:axis], sum(x[axis] for x in xs), *xs[0][axis + 1 :])
 
 
-class Split(Primitive):
+class Split(Move):
     """x cut along `axis` into `sections` equal parts, or into parts of the extents `sections`."""
 
-    takes_complex = True
     linear = ("x",)
-    flops = moves
     axis: int
     sections: int | tuple[int, ...]
     outputs = "*parts"
@@ -400,7 +394,7 @@ def _are_lengths(sections: Any) -> bool:
     return isinstance(sections, tuple) and all(isinstance(n, int) and n >= 0 for n in sections)
 
 
-class Slice(Primitive):
+class Slice(Move):
     """The elements of x whose index along axis i is in range(begin[i], end[i], strides[i]).
 
     One entry per axis; all indices are >= 0 and inside x, so a slice that runs backwards to element
@@ -408,9 +402,7 @@ class Slice(Primitive):
     element taken, which the output lacks. ShapeError where one of them has another extent.
     """
 
-    takes_complex = True
     linear = ("x",)
-    flops = moves
     begin: tuple[int, ...]
     end: tuple[int, ...]
     strides: tuple[int, ...]
@@ -425,15 +417,13 @@ class Slice(Primitive):
         return tuple([n for a, n in enumerate(taken) if a not in self.dropped])
 
 
-class SliceGrad(Primitive):
+class SliceGrad(Move):
     """Zeros of `shape` with x at the elements that Slice takes: the transpose of Slice.
 
     ShapeError where x has not the shape of that slice.
     """
 
-    takes_complex = True
     linear = ("x",)
-    flops = moves
     shape: Shape
     begin: tuple[int, ...]
     end: tuple[int, ...]
@@ -475,14 +465,12 @@ class SlidingWindow(Primitive):
         return (*x[:axis], windows, *x[axis + 1 :], self.size)
 
 
-class Pad(Primitive):
+class Pad(Move):
     """x with padding[i] = (before, after) elements of `value` around it along axis i.
 
     ShapeError where `padding` has not one pair of numbers >= 0 for each axis.
     """
 
-    takes_complex = True
-    flops = moves
     padding: tuple[tuple[int, int], ...]
     value: bool | int | float = 0
 

@@ -15,7 +15,7 @@ from .. import ops
 from ..core import epoch
 from ..core.abstract import typed
 from ..core.access import Access
-from ..core.dtype import DType, bfloat16, float16, float32, float64, is_float, promote
+from ..core.dtype import DType, float32, float64, is_float, promote, wide
 from ..core.errors import (
     ArityError,
     AttributeRefusedError,
@@ -36,6 +36,8 @@ from ..nn import Cell
 from ..runtime.eager import together
 
 Schedule = Callable[[Any], Any]
+Several = Sequence[Tensor]
+Ruled = tuple[Tensor, tuple[Tensor, ...]]
 
 
 class Optimizer(Constructed, Guarded):
@@ -89,9 +91,7 @@ class Optimizer(Constructed, Guarded):
             state.update(zip(names, new, strict=True))
         return values, state
 
-    def rule(
-        self, w: Tensor, g: Tensor, lr: Tensor, scalars: Sequence[Tensor], old: Sequence[Tensor]
-    ) -> tuple[Tensor, tuple[Tensor, ...]]:
+    def rule(self, w: Tensor, g: Tensor, lr: Tensor, scalars: Several, old: Several) -> Ruled:
         """The new value of a parameter w with gradient g, and of its slots, whose values are
         `old`, in the order in which they were made; all in one dtype, that of the update.
         MinimlError in a class that defines none."""
@@ -258,11 +258,6 @@ class Optimizer(Constructed, Guarded):
         return f"{type(self).__name__}({len(self.params)} parameters, {count:,} numbers)"
 
 
-def wide(dtype: DType) -> DType:
-    """The dtype in which an update of parameters of `dtype` is computed."""
-    return float32 if dtype in (float16, bfloat16) else dtype
-
-
 def in_dtype(value: Tensor, dtype: DType) -> Tensor:
     """The value in a dtype; itself if it has it."""
     return value if value.dtype == dtype else ops.cast(value, dtype)
@@ -295,9 +290,7 @@ class SGD(Optimizer):
         if momentum:
             self.slots("velocity")
 
-    def rule(
-        self, w: Tensor, g: Tensor, lr: Tensor, scalars: Sequence[Tensor], old: Sequence[Tensor]
-    ) -> tuple[Tensor, tuple[Tensor, ...]]:
+    def rule(self, w: Tensor, g: Tensor, lr: Tensor, scalars: Several, old: Several) -> Ruled:
         """w - lr * g, or its form with momentum."""
         if not old:
             return ops.sub(w, ops.mul(lr, g)), ()
@@ -309,7 +302,28 @@ class SGD(Optimizer):
 # --- Adam and its kind: scaled by running means of the gradient and of its square -----------------
 
 
-class Adam(Optimizer):
+class Moments(Optimizer):
+    """Base of optimizers with running means of the gradient and of its size, and their count."""
+
+    _kinds: ClassVar[tuple[str, ...]] = ("mean", "square_mean")
+
+    def __init__(
+        self,
+        params: Iterable[Parameter],
+        lr: float | Schedule = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0.0,
+    ):
+        super().__init__(params, lr, weight_decay)
+        self.betas = in_betas(type(self).__name__, betas)
+        self.eps = number(type(self).__name__, "eps", eps, 0)
+        self.keep_count()
+        for kind in self._kinds:
+            self.slots(kind)
+
+
+class Adam(Moments):
     """w - lr * m' / (sqrt(v') + eps), m' and v' running means of g and g^2 without start bias.
 
     m becomes b1 * m + (1 - b1) * g, v becomes b2 * v + (1 - b2) * g^2; after t updates
@@ -317,6 +331,8 @@ class Adam(Optimizer):
     amsgrad: the largest v so far takes v's place in v' (Reddi, Kale, Kumar 2018).
     Source: Kingma, Ba 2015, "Adam: a method for stochastic optimization".
     """
+
+    _kinds = "sum", "square_sum"
 
     def __init__(
         self,
@@ -327,12 +343,7 @@ class Adam(Optimizer):
         weight_decay: float = 0.0,
         amsgrad: bool = False,
     ):
-        super().__init__(params, lr, weight_decay)
-        self.betas = in_betas(type(self).__name__, betas)
-        self.eps = number(type(self).__name__, "eps", eps, 0)
-        self.keep_count()
-        self.slots("sum")
-        self.slots("square_sum")
+        super().__init__(params, lr, betas, eps, weight_decay)
         self.amsgrad = flag(type(self).__name__, "amsgrad", amsgrad)
         if self.amsgrad:
             self.slots("largest_square_sum")
@@ -345,9 +356,7 @@ class Adam(Optimizer):
         rate = ops.mul(lr, ops.div(1.0 - b1, ops.sub(1.0, ops.pow(b1, t))))
         return ops.div(rate, root), ops.div(self.eps, root)
 
-    def rule(
-        self, w: Tensor, g: Tensor, lr: Tensor, scalars: Sequence[Tensor], old: Sequence[Tensor]
-    ) -> tuple[Tensor, tuple[Tensor, ...]]:
+    def rule(self, w: Tensor, g: Tensor, lr: Tensor, scalars: Several, old: Several) -> Ruled:
         """The rule, on the sums m / (1 - b1) and v / (1 - b2): fewer passes over the arrays.
 
         The scalars hold the factors left out and the bias corrections:
@@ -383,7 +392,7 @@ class AdamW(Adam):
         super().__init__(params, lr, betas, eps, weight_decay, amsgrad)
 
 
-class NAdam(Optimizer):
+class NAdam(Moments):
     """Adam with Nesterov's momentum: w - lr * (p * g / (1 - P) + q * m / (1 - P q)) / (sqrt(v') +
     eps), where p = 1 - mu_t, q = mu_(t+1) and P is the product of mu_1 to mu_t.
 
@@ -401,14 +410,9 @@ class NAdam(Optimizer):
         weight_decay: float = 0.0,
         momentum_decay: float = 4e-3,
     ):
-        super().__init__(params, lr, weight_decay)
-        self.betas = in_betas("NAdam", betas)
-        self.eps = number("NAdam", "eps", eps, 0)
+        super().__init__(params, lr, betas, eps, weight_decay)
         self.momentum_decay = number("NAdam", "momentum_decay", momentum_decay, 0)
-        self.keep_count()
         self.keep("momentum_product", np.float64(1.0))
-        self.slots("mean")
-        self.slots("square_mean")
 
     def _momentum(self, t: Any) -> Tensor:
         share = ops.mul(0.5, ops.pow(0.96, ops.mul(t, self.momentum_decay)))
@@ -428,9 +432,7 @@ class NAdam(Optimizer):
         root = ops.reciprocal(ops.sqrt(ops.sub(1.0, ops.pow(self.betas[1], t))))
         return ops.mul(lr, of_g), ops.mul(lr, of_m), root
 
-    def rule(
-        self, w: Tensor, g: Tensor, lr: Tensor, scalars: Sequence[Tensor], old: Sequence[Tensor]
-    ) -> tuple[Tensor, tuple[Tensor, ...]]:
+    def rule(self, w: Tensor, g: Tensor, lr: Tensor, scalars: Several, old: Several) -> Ruled:
         """The rule, with the factors of `scalars`."""
         of_g, of_m, root = scalars
         m, v = moments(self.betas, g, old)
@@ -438,13 +440,15 @@ class NAdam(Optimizer):
         return ops.sub(w, ops.div(step, ops.add(ops.mul(ops.sqrt(v), root), self.eps))), (m, v)
 
 
-class Adamax(Optimizer):
+class Adamax(Moments):
     """w - lr * m' / u, u a decaying maximum of |g|: Adam by the largest absolute value.
 
     m and m' as in `Adam`; u becomes max(b2 * u, |g| + eps), from 0 on. weight_decay: g is first
     g + weight_decay * w. Source: Kingma, Ba 2015, "Adam: a method for stochastic optimization",
     section 7.1, with eps as in PyTorch's Adamax.
     """
+
+    _kinds = "mean", "largest"
 
     def __init__(
         self,
@@ -454,20 +458,13 @@ class Adamax(Optimizer):
         eps: float = 1e-8,
         weight_decay: float = 0.0,
     ):
-        super().__init__(params, lr, weight_decay)
-        self.betas = in_betas("Adamax", betas)
-        self.eps = number("Adamax", "eps", eps, 0)
-        self.keep_count()
-        self.slots("mean")
-        self.slots("largest")
+        super().__init__(params, lr, betas, eps, weight_decay)
 
     def scalars(self, lr: Tensor, t: Tensor | None) -> tuple[Tensor, ...]:
         """The rate of m / u."""
         return (ops.div(lr, ops.sub(1.0, ops.pow(self.betas[0], t))),)
 
-    def rule(
-        self, w: Tensor, g: Tensor, lr: Tensor, scalars: Sequence[Tensor], old: Sequence[Tensor]
-    ) -> tuple[Tensor, tuple[Tensor, ...]]:
+    def rule(self, w: Tensor, g: Tensor, lr: Tensor, scalars: Several, old: Several) -> Ruled:
         """The rule, with the rate of `scalars`."""
         b1, b2 = self.betas
         m = ops.add(ops.mul(b1, old[0]), ops.mul(1.0 - b1, g))
@@ -475,7 +472,7 @@ class Adamax(Optimizer):
         return ops.sub(w, ops.mul(scalars[0], ops.div(m, u))), (m, u)
 
 
-class RAdam(Optimizer):
+class RAdam(Moments):
     """w - lr * m' * r * sqrt(1 - b2^t) / (sqrt(v) + eps), r the rectification of the variance; and
     w - lr * m' in the first updates, as long as rho_t <= 5.
 
@@ -484,21 +481,6 @@ class RAdam(Optimizer):
     first g + weight_decay * w. Source: Liu et al. 2020, "On the variance of the adaptive learning
     rate and beyond", as in PyTorch's RAdam.
     """
-
-    def __init__(
-        self,
-        params: Iterable[Parameter],
-        lr: float | Schedule = 1e-3,
-        betas: tuple[float, float] = (0.9, 0.999),
-        eps: float = 1e-8,
-        weight_decay: float = 0.0,
-    ):
-        super().__init__(params, lr, weight_decay)
-        self.betas = in_betas("RAdam", betas)
-        self.eps = number("RAdam", "eps", eps, 0)
-        self.keep_count()
-        self.slots("mean")
-        self.slots("square_mean")
 
     def scalars(self, lr: Tensor, t: Tensor | None) -> tuple[Tensor, ...]:
         """The rate of m, the factor of 1 / (sqrt(v) + eps), and 1 where this is to be used."""
@@ -514,9 +496,7 @@ class RAdam(Optimizer):
         rate = ops.div(lr, ops.sub(1.0, ops.pow(b1, t)))
         return rate, factor, ops.cast(used, float64)
 
-    def rule(
-        self, w: Tensor, g: Tensor, lr: Tensor, scalars: Sequence[Tensor], old: Sequence[Tensor]
-    ) -> tuple[Tensor, tuple[Tensor, ...]]:
+    def rule(self, w: Tensor, g: Tensor, lr: Tensor, scalars: Several, old: Several) -> Ruled:
         """The rule, with the factors of `scalars`."""
         rate, factor, used = scalars
         m, v = moments(self.betas, g, old)
@@ -564,9 +544,7 @@ class RMSprop(Optimizer):
         for kind in self._kinds:
             self.slots(kind)
 
-    def rule(
-        self, w: Tensor, g: Tensor, lr: Tensor, scalars: Sequence[Tensor], old: Sequence[Tensor]
-    ) -> tuple[Tensor, tuple[Tensor, ...]]:
+    def rule(self, w: Tensor, g: Tensor, lr: Tensor, scalars: Several, old: Several) -> Ruled:
         """The rule, with the slots in use."""
         state = dict(zip(self._kinds, old, strict=True))
         v = state["square_mean"] = self._mean(state["square_mean"], ops.mul(g, g))
@@ -601,9 +579,7 @@ class Adagrad(Optimizer):
         self.eps = number("Adagrad", "eps", eps, 0)
         self.slots("square_sum", number("Adagrad", "initial", initial, 0))
 
-    def rule(
-        self, w: Tensor, g: Tensor, lr: Tensor, scalars: Sequence[Tensor], old: Sequence[Tensor]
-    ) -> tuple[Tensor, tuple[Tensor, ...]]:
+    def rule(self, w: Tensor, g: Tensor, lr: Tensor, scalars: Several, old: Several) -> Ruled:
         """w - lr * g / (sqrt(v) + eps), and v."""
         v = ops.add(old[0], ops.mul(g, g))
         step = ops.mul(lr, ops.div(g, ops.add(ops.sqrt(v), self.eps)))
@@ -632,9 +608,7 @@ class Adadelta(Optimizer):
         self.slots("square_mean")
         self.slots("change_mean")
 
-    def rule(
-        self, w: Tensor, g: Tensor, lr: Tensor, scalars: Sequence[Tensor], old: Sequence[Tensor]
-    ) -> tuple[Tensor, tuple[Tensor, ...]]:
+    def rule(self, w: Tensor, g: Tensor, lr: Tensor, scalars: Several, old: Several) -> Ruled:
         """w - lr * d, v and u."""
         v = ops.add(ops.mul(self.rho, old[0]), ops.mul(1.0 - self.rho, ops.mul(g, g)))
         ratio = ops.div(ops.add(old[1], self.eps), ops.add(v, self.eps))
@@ -664,9 +638,7 @@ class Lion(Optimizer):
         self.betas = in_betas("Lion", betas)
         self.slots("mean")
 
-    def rule(
-        self, w: Tensor, g: Tensor, lr: Tensor, scalars: Sequence[Tensor], old: Sequence[Tensor]
-    ) -> tuple[Tensor, tuple[Tensor, ...]]:
+    def rule(self, w: Tensor, g: Tensor, lr: Tensor, scalars: Several, old: Several) -> Ruled:
         """The update by the sign, and the new mean; weight decay is done before."""
         ahead, m = (ops.add(ops.mul(b, old[0]), ops.mul(1.0 - b, g)) for b in self.betas)
         return ops.sub(w, ops.mul(lr, ops.sign(ahead))), (m,)

@@ -14,13 +14,14 @@ import numpy as np
 
 from .. import ops
 from ..core.access import Access
+from ..core.dtype import wide
 from ..core.errors import GradientArgumentError, GraphError, Layer, MinimlError, layers
 from ..core.options import count, flag, integer, number
 from ..core.parameter import Parameter, UndoLog, publish
 from ..core.tensor import Tensor
 from ..core.trace import computes_at_once
 from ..nn import Cell
-from .optimizer import Optimizer, in_dtype, wide
+from .optimizer import Optimizer, in_dtype
 
 Clip = float | Callable[[Sequence[Tensor]], Sequence[Tensor]]
 

@@ -56,10 +56,7 @@ class Part:
     def calls(self, positions: Sequence[int] | None = None) -> list[Call]:
         """The calls, on memory of their own. positions: the arguments that its inputs, then its
         outputs, are; by default they are in this order."""
-        try:
-            calls = self._ready.pop()
-        except IndexError:
-            calls = self.program.calls() or []
+        calls = self._ready.pop() if self._ready else self.program.calls() or []
         if positions is None:
             return calls
         return [c._replace(operands=tuple(_moved(c.operands, positions))) for c in calls]
@@ -91,6 +88,8 @@ def _explained(kernel: NativeKernel, what: str, *parts: Part) -> None:
         kernel.reason = f"{what} in C" + f", which calls back for {names}" * bool(names)
     else:
         kernel.reason = f"{what} in Python, for {names}" if names else ""
+        for part in parts:
+            part.program.bind()
 
 
 def _noting(name: str, steps: range | None = None) -> Callable[[BaseException, int], None]:

@@ -23,6 +23,7 @@ from ..backends.cc.native import (
     Moving,
     Run,
     call_back,
+    compile_calls,
     copy,
     copy_bounded,
     made_usable,
@@ -70,6 +71,9 @@ def write(
     native = whole or copies or has_native((*steps.compute, *steps.publish))
     natives = Natives(memory, inputs or (), received, whole) if native else None
     parts, publish = joined(steps, [*targets, *made], natives)
+    runs = [part for part in (*parts, *publish) if isinstance(part, RunOfCalls)]
+    if runs:
+        compile_calls([call for run in runs for call in run.calls])
     writer = _Writer(memory, received, made, threads, marks)
     if inputs is not None:
         writer.receive(inputs, {} if natives is None else natives.used)
@@ -84,9 +88,22 @@ def write(
     if marks is not None:
         marks.finish()
     run = values.pop("program")  # no reference cycle: a dropped program frees its memory at once
-    alone = parts[0] if len(parts) == 1 and not steps.publish else None
-    only = alone if isinstance(alone, RunOfCalls) else None
-    return Function(run, source, writer.nodes, writer.native_runs, only)
+    return Function(run, source, writer.nodes, writer.native_runs)
+
+
+def calls_of(
+    steps: Steps, memory: Memory, inputs: Sequence[Var], filled: Sequence[Var]
+) -> list[Call] | None:
+    """The native calls that make up the steps of a part of control flow, with kernels that are not
+    in C called back; None if these need Python. Their arguments are the inputs, then the outputs
+    that they fill."""
+    names = [f"y{i}" for i in range(len(filled))]
+    natives = Natives(memory, inputs, _received(steps, names, memory), calls_back=True)
+    parts, publish = joined(steps, names, natives)
+    alone = parts[0] if len(parts) == 1 and not publish else None
+    if not isinstance(alone, RunOfCalls):
+        return None
+    return alone.calls_on([*(f"x{i}" for i in range(len(inputs))), *names])
 
 
 def _received(steps: Steps, names: Sequence[str], memory: Memory) -> dict[Var, str]:
@@ -104,14 +121,13 @@ class Function(NamedTuple):
     """The compiled function: `run(*arrays)` returns fresh output arrays.
 
     nodes: by line of the source. native_runs: the number of calls in the source that run native
-    kernels. whole: the native run that does everything, if there is one.
+    kernels.
     """
 
     run: Callable[..., list[Array]]
     source: str
     nodes: Mapping[int, Node]
     native_runs: int = 0
-    whole: RunOfCalls | None = None
 
     def nodes_of(self, error: Exception) -> Iterator[Node]:
         """The nodes whose steps were running when the error was raised."""

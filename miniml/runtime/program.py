@@ -18,8 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from ..backends.cc.native import Call, Texts, share_texts, strided_copy
-from ..backends.cc.units import NotCached, Source, cached_only, load_with_services, warn_without
+from ..backends.cc.native import Call, Texts, compiled_together, share_texts
+from ..backends.cc.units import NotCached, cached_only, warn_without
 from ..backends.compiled import end_compilers
 from ..backends.kernel import CPU, Array, Expression, KernelEntry, RawSource
 from ..backends.registry import NATIVE
@@ -39,7 +39,7 @@ from ..core.parameter import keep_readings
 from ..core.settings import Settings, current, enter, in_context
 from ..graph.ir import Graph, Node, Var
 from ..ops.control import Fused
-from .executor import Executable, Executor, Function, RunOfCalls, executable_of, write
+from .executor import Executable, Executor, Function, calls_of, executable_of, write
 from .launch import (
     BoundKernel,
     Sharing,
@@ -101,24 +101,36 @@ class Program:
         # A step of a loop runs many times, and in C the whole loop is one call.
         self._small = not (fills or settings.providers) and too_small(graph, target)
         self._fills = fills
-        with texts.program(_size(graph)) if texts else nullcontext():
-            self._lower(graph, target.without(NATIVE) if self._small else target)
+        target = target.without(NATIVE) if self._small else target
+        try:
+            with texts.program(_size(graph)) if texts else nullcontext(), compiled_together():
+                self._make(graph, target)
+        except (CompileError, DeviceError) as error:
+            if not in_c(target):
+                raise
+            warn_without(error)
+            self._make(graph, target.without(NATIVE))
+        self._watched: dict[bool, list[Executable]] = {}  # idle, by whether watchers see values
+
+    def _make(self, graph: Graph, target: Target) -> None:
+        """Choose the kernels and the memory, and compile what the cache lacks; a part of control
+        flow is compiled with the program that it is a part of."""
+        self._lower(graph, target)
         self.device = self.target.device
         # Built-in kernels write to no input; users' functions must not be able to.
         on_cpu = self.device.name == "cpu"
         kept = [p.entry.built_in or p.native is not None for p in self.prepared.values()]
         self._guarded = on_cpu and not all(kept)
         # `fill` computes in the caller's arrays themselves; else it copies results to them.
-        self._direct = fills and on_cpu and (self._in_c or not self._guarded)
+        self._direct = self._fills and on_cpu and (self._in_c or not self._guarded)
         self._arrange()
-        if self._direct and self._guarded and self._whole(self._idle[0]) is None:
+        if self._direct and self._guarded and not self._ready:
             self._direct = False  # Python would give users' functions the caller's arrays
             self._arrange()
         self._others = None  # they may be dropped before this one
-        self._watched: dict[bool, list[Executable]] = {}  # idle, by whether watchers see values
 
     def _arrange(self) -> None:
-        """Order the nodes, assign memory, and make the first executable."""
+        """Order the nodes, assign memory, and make the first calls in C or executable."""
         settings = self.settings
         self.schedule, self.buffers = self.arranged(settings.check_nan)
         self.steps: Steps = steps(self.buffers, after=self.checks)
@@ -128,7 +140,15 @@ class Program:
         self.capture = Capture(why_not)
         self._written = tuple(p for p, _ in self.schedule.writes)
         self._access = self._accessed()
-        self._idle: list[Executable] = [self._executable()]
+        self._idle: list[Executable] = []
+        self._ready = [] if (calls := self._calls()) is None else [calls]
+        if calls is None:
+            self.bind()
+
+    def bind(self) -> None:
+        """Make an executable, and compile what it needs."""
+        if not self._idle:
+            self._idle.append(self._executable())
 
     @property
     def _in_c(self) -> bool:
@@ -184,8 +204,7 @@ class Program:
         return self._executor().source
 
     def _lower(self, graph: Graph, target: Target) -> None:
-        """Choose and prepare the kernels; those in C are compiled together. Where that fails, a
-        warning says so, and the kernels are NumPy's."""
+        """Choose and prepare the kernels."""
         settings, self.target = self.settings, target
         self.graph = lower(graph, target, settings.disabled_passes, settings.verify_passes)
         self.prepared: dict[Node, BoundKernel] = {}
@@ -195,16 +214,9 @@ class Program:
         self._objects = sharing.objects  # of kernels that programs for other sizes resize
         natives = [p.native for p in self.prepared.values() if p.native is not None]
         share_texts(natives)
-        sources = [native.source for native in natives if native.source is not None]
         made = {v: p for n, p in self.prepared.items() for v in n.outputs}
         viewed = (v for v in self.graph.outputs if v in made and made[v].entry.view is not None)
         self._copies = in_c(self.target) and any(viewed)
-        if sources or self._in_c or self._copies:
-            try:
-                load_with_services([*sources, *self._strided])
-            except (CompileError, DeviceError) as error:
-                warn_without(error)
-                self._lower(graph, target.without(NATIVE))
 
     def _prepare_all(self, sharing: Sharing) -> None:
         layouts, strided = Layouts(self.graph), in_c(self.target)
@@ -214,7 +226,7 @@ class Program:
             self.prepared[node] = kept or self._prepare(node, strides, like)
             if self.target.home == "cpu":
                 layouts.follow(node, self.prepared[node])
-        self._copied, self._strided = layouts.copied, layouts.kernels
+        self._copied = layouts.copied
 
     def _prepare(
         self, node: Node, strides: Sequence[Strides], like: BoundKernel | None
@@ -310,22 +322,13 @@ class Program:
     def calls(self) -> list[Call] | None:
         """The native calls that make up `fill`, on memory of their own; their arguments are the
         inputs, then the outputs. None if it needs Python."""
-        if not self._direct:
-            return None
-        executable = self._idle.pop() if self._idle else self._executable()
-        whole = self._whole(executable)
-        if whole is None:
-            self._idle.append(executable)
-            return None
-        count, filled = len(self.graph.inputs), len(self.graph.outputs)
-        names = [*(f"x{i}" for i in range(count)), *(f"y{i}" for i in range(filled))]
-        return whole.calls_on(names)
+        return self._ready.pop() if self._ready else self._calls()
 
-    @staticmethod
-    def _whole(executable: Executable) -> RunOfCalls | None:
-        """The native run that does everything, if there is one."""
-        executor = executable.executor
-        return executor.whole if isinstance(executor, Function) else None
+    def _calls(self) -> list[Call] | None:
+        if not (self._direct and self._in_c):
+            return None
+        memory = Memory(self.buffers, self.device)
+        return calls_of(self.steps, memory, self.graph.inputs, self.filled)
 
     def _executor(self) -> Executor:
         """One of the executors, to look at."""
@@ -461,7 +464,7 @@ class Layouts:
     """Strides of views of a program's own memory, followed while its kernels are prepared in order.
 
     Inputs and outputs, which are the caller's arrays, may have other strides at each call. copied:
-    the views that no strides can describe. kernels: those in C that copy them.
+    the views that no strides can describe.
     """
 
     def __init__(self, graph: Graph):
@@ -470,7 +473,6 @@ class Layouts:
         self._arrays |= {v: np.asarray(v.abstract.value) for v in graph.constants}
         self._views: set[Var] = set()
         self.copied: set[Node] = set()
-        self.kernels: list[Source] = []
 
     def follow(self, node: Node, kernel: BoundKernel) -> None:
         """Apply a view to arrays that stand in for its inputs; the result of a user's view stays
@@ -484,7 +486,6 @@ class Layouts:
         seen = self._seen(node, kernel)
         if seen is None:
             self.copied.add(node)
-            self.kernels.append(strided_copy(self._array(node.inputs[view])))
         else:
             self._arrays[out] = seen
             self._views.add(out)

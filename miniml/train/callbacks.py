@@ -19,7 +19,7 @@ from typing import Any, ClassVar, Literal, Protocol
 
 from ..core.errors import CheckpointError, MinimlError
 from ..core.files import PathLike, short, writable, write
-from ..core.hints import Constructed
+from ..core.hints import Constructed, optional
 from ..core.options import choice, count, number
 from ..optim import Groups
 from .checkpoint import CALLS, save_checkpoint
@@ -329,14 +329,8 @@ class LivePlot(Callback):
     rank_0_only = True
 
     def __init__(self, seconds: float = 1.0) -> None:
-        try:
-            from matplotlib.figure import Figure
-        except ImportError:
-            raise MinimlError(
-                "LivePlot draws with matplotlib, which is not installed; pip install matplotlib, "
-                "or pip install 'miniml[demo]'"
-            ) from None
-        self.seconds, self._figure = number("LivePlot", "seconds", seconds, 0), Figure
+        figures = optional("LivePlot draws with", "matplotlib", "demo", "matplotlib.figure")
+        self.seconds, self._figure = number("LivePlot", "seconds", seconds, 0), figures.Figure
         self._show: Any = None  # IPython's display; None outside of a notebook
         self._handle: Any = None
         self._steps: list[tuple[int, float]] = []
@@ -424,14 +418,9 @@ class TensorBoard(Callback):
     rank_0_only = True
 
     def __init__(self, folder: PathLike) -> None:
-        try:
-            from tensorboardX import SummaryWriter
-        except ImportError:
-            raise MinimlError(
-                "TensorBoard writes event files with tensorboardX, which is not installed; "
-                "pip install tensorboardX, or pip install 'miniml[tensorboard]'"
-            ) from None
-        self.folder, self._open = Path(folder), SummaryWriter
+        who = "TensorBoard writes event files with"
+        self.folder = Path(folder)
+        self._open = optional(who, "tensorboardX", "tensorboard").SummaryWriter
         self._writer: Any = None
 
     def on_start(self, run: Run) -> None:

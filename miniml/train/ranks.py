@@ -19,7 +19,7 @@ import optree
 
 from .. import ops
 from ..backends.group import Group, in_order, ranks_named
-from ..core.dtype import DType, float32
+from ..core.dtype import DType, wide
 from ..core.errors import DistributedError, NonFiniteError
 from ..core.parameter import Parameter
 from ..core.tensor import Array, Tensor
@@ -57,7 +57,7 @@ class Ranks:
         means, by_dtype = list(weighted), dict[DType, list[int]]()
         for i, value in enumerate(weighted):
             if value.size:
-                by_dtype.setdefault(_travels(value.dtype), []).append(i)
+                by_dtype.setdefault(wide(value.dtype), []).append(i)
         for dtype, indices in by_dtype.items():
             own = [ops.cast(ops.reshape(weighted[i], (-1,)), dtype) for i in indices]
             flat = ops.concat([*own, ops.full_like(own[0][:1], weight)])
@@ -193,10 +193,6 @@ def _is_array(node: Any) -> bool:
 def _unit(rows: int) -> float:
     """The power of two that is nearest to this number of rows."""
     return 2.0 ** round(math.log2(max(rows, 1)))
-
-
-def _travels(dtype: DType) -> DType:
-    return float32 if dtype.itemsize == 2 else dtype
 
 
 def _digest(array: Array) -> int:

@@ -25,7 +25,7 @@ import numpy as np
 from ..core.access import uninterrupted
 from ..core.errors import CheckpointError, MinimlError, NonFiniteError
 from ..core.files import PathLike, writable
-from ..core.hints import by_keyword, hides_frames
+from ..core.hints import by_keyword, hides_frames, optional
 from ..core.options import count, number
 from ..core.parameter import Parameter, random_state
 from ..core.tensor import Array
@@ -606,14 +606,9 @@ class RateSearch:
 
     def picture(self) -> bytes:
         """The losses by rates, as a PNG; MinimlError where matplotlib is not installed."""
-        try:
-            from matplotlib.figure import Figure
-        except ImportError:
-            raise MinimlError(
-                "a picture of rates is drawn with matplotlib, which is not installed; pip install "
-                "matplotlib, or pip install 'miniml[demo]'"
-            ) from None
-        figure = Figure(figsize=(5.0, 3.2), layout="constrained")
+        who = "a picture of rates is drawn with"
+        figures = optional(who, "matplotlib", "demo", "matplotlib.figure")
+        figure = figures.Figure(figsize=(5.0, 3.2), layout="constrained")
         axes = figure.subplots()
         axes.plot(self.rates, self.losses, color="0.75", label="steps")
         axes.plot(self.rates, self.smoothed, label="smoothed")

@@ -22,6 +22,7 @@ import optree
 from ..backends.registry import NATIVE
 from ..core.errors import MinimlError
 from ..core.files import PathLike
+from ..core.hints import optional
 from ..core.parameter import logged
 from ..core.settings import PYNATIVE_MODE, context, current
 from ..core.tensor import Array, Tensor
@@ -486,16 +487,10 @@ def confusion_matrix(counts: Any, names: Sequence[str] | None = None) -> Any:
 
 def new_figure(width: float, height: float) -> Any:
     """An empty figure, inches wide and high; MinimlError where matplotlib is not installed."""
-    try:
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise MinimlError(
-            "the picture is drawn with matplotlib, which is not installed; "
-            "pip install matplotlib, or pip install 'miniml[demo]'"
-        ) from None
-    figure: Any = Figure(figsize=(width, height), layout="constrained")
-    FigureCanvasAgg(figure)
+    who = "the picture is drawn with"
+    figures = optional(who, "matplotlib", "demo", "matplotlib.figure")
+    figure: Any = figures.Figure(figsize=(width, height), layout="constrained")
+    optional(who, "matplotlib", "demo", "matplotlib.backends.backend_agg").FigureCanvasAgg(figure)
     figure._repr_png_ = partial(_png, figure)  # else only notebooks that use pyplot show it
     return figure
 

@@ -61,13 +61,32 @@ class Call(NamedTuple):
 Run = Callable[..., int]
 
 
+def compiled_together() -> Block[list[_Table]]:
+    """A block in which kernels of loops and branches are compiled with those of the run that has
+    these calls, by `compile_calls`."""
+    return _unfinished.use(lambda: [] if (tables := _unfinished.get()) is None else tables)
+
+
+def compile_calls(calls: Sequence[Call]) -> None:
+    """Compile what calls, and those of the loops and branches made before, lack, and the services.
+    Errors: as `units.load`."""
+    tables = _unfinished.get() or []
+    kernels = [call.kernel for call in calls]
+    kernels += [kernel for table in tables for _, kernel in table.missing]
+    units.load_with_services([k for k in dict.fromkeys(kernels) if isinstance(k, Source)])
+    for table in tables:
+        for i, kernel in table.missing:
+            table[i] = _address(kernel)
+    tables.clear()
+
+
 def native_run(calls: Sequence[Call], threads: int) -> Run:
     """A function of the moving arrays that makes the calls in order, on up to `threads` threads.
 
     Its arguments must be accepted by `unusable`. It keeps alive what it uses, and serves one call
     at a time.
     """
-    words, kept = _table(calls)
+    words, kept = _table(calls, _address)
     return _bound(executor().run, [threads, 0, *words], kept)
 
 
@@ -138,32 +157,30 @@ def _bound(method: int, words: Sequence[int], kept: Sequence[object]) -> Callabl
 
 
 class _Table(np.ndarray[Any, Any]):
-    """The words of a function's table, and the objects that must live as long."""
+    """The words of a function's table, and the objects that must live as long. missing: the words
+    that will be addresses of kernels."""
 
     kept: Sequence[object]
+    missing: Sequence[tuple[int, Source | Own]]
+
+
+_unfinished: Scoped[list[_Table]] = Scoped("miniml_unfinished")
+
+
+class _Missing(int):
+    """The address of a kernel that is compiled later: 0 for now."""
+
+    kernel: Source | Own
 
 
 def _owning(words: Sequence[int], kept: Sequence[object]) -> _Table:
     table = np.array(words, np.int64).view(_Table)
     table.kept = kept
+    tables = _unfinished.get()
+    if tables is not None:
+        table.missing = [(i, w.kernel) for i, w in enumerate(words) if isinstance(w, _Missing)]
+        tables.append(table)
     return table
-
-
-def _table(calls: Sequence[Call]) -> tuple[list[int], list[Array]]:
-    """The words of a table of calls, in the order that `run_calls` in text/native.c says, and the
-    arrays that must live as long."""
-    operands = [operand for call in calls for operand in call.operands]
-    fixed = [o for o in operands if not isinstance(o, Moving)]
-    moving = [(o.argument, o.offset, i) for i, o in enumerate(operands) if isinstance(o, Moving)]
-    known = dict(zip(map(id, fixed), addresses_of(fixed), strict=True))
-    begins = np.cumsum([0, *(len(call.operands) for call in calls)])
-    words = [len(calls), len(moving), 4 + 2 * len(calls) + 3 * len(moving)]
-    words.append(any(call.stops for call in calls))
-    for call, begin in zip(calls, begins, strict=False):
-        words += [_address(call.kernel), int(begin)]
-    words += [word for move in moving for word in move]
-    words += [known.get(id(operand), 0) for operand in operands]
-    return words, fixed
 
 
 def _address(kernel: Source | Own) -> int:
@@ -174,29 +191,42 @@ def _address(kernel: Source | Own) -> int:
     return ctypes.cast(function, ctypes.c_void_p).value or 0  # type: ignore[arg-type]
 
 
+def _address_then(kernel: Source | Own) -> int:
+    """The address that a kernel has when the tables that are being made are finished."""
+    if _unfinished.get() is None:
+        return _address(kernel)
+    missing = _Missing()
+    missing.kernel = kernel
+    return missing
+
+
+def _table(
+    calls: Sequence[Call], address: Callable[[Source | Own], int] = _address_then
+) -> tuple[list[int], list[Array]]:
+    """The words of a table of calls, in the order that `run_calls` in text/native.c says, and the
+    arrays that must live as long."""
+    operands = [operand for call in calls for operand in call.operands]
+    fixed = [o for o in operands if not isinstance(o, Moving)]
+    moving = [(o.argument, o.offset, i) for i, o in enumerate(operands) if isinstance(o, Moving)]
+    known = dict(zip(map(id, fixed), addresses_of(fixed), strict=True))
+    begins = np.cumsum([0, *(len(call.operands) for call in calls)])
+    words = [len(calls), len(moving), 4 + 2 * len(calls) + 3 * len(moving)]
+    words.append(any(call.stops for call in calls))
+    for call, begin in zip(calls, begins, strict=False):
+        words += [address(call.kernel), int(begin)]
+    words += [word for move in moving for word in move]
+    words += [known.get(id(operand), 0) for operand in operands]
+    return words, fixed
+
+
 def copy(target: Array | Moving, source: Array | Moving, like: Array) -> Call:
     """A copy to memory in row-major order from memory with the strides of `like`; a kernel of its
     own, unless all elements lie side by side."""
     nbytes, extents, strides = _elements(like)
+    if (len(extents), *strides) == (1, nbytes):
+        return Call("copy", (source, target, np.array([like.nbytes], np.int64)))
     about = np.array([nbytes, len(extents), *extents, *strides], np.int64)
-    beside = len(extents) == 1 and strides[0] == nbytes
-    return Call("copy" if beside else _loaded_copy(nbytes), (source, target, about))
-
-
-def strided_copy(like: Array) -> Source:
-    """The kernel of a copy from memory with the strides of `like`, where its elements lie apart."""
-    return _strided_copy(_elements(like)[0])
-
-
-def _loaded_copy(nbytes: int) -> Source | Own:
-    """The copies of elements of this size, or the executor's, which are slower, where these cannot
-    be compiled: nobody expects an error at this point."""
-    kernel = _strided_copy(nbytes)
-    try:
-        units.load([kernel])
-    except (units.NotCached, CompileError, DeviceError):
-        return "copy"
-    return kernel
+    return Call(_strided_copy(nbytes), (source, target, about))
 
 
 _COPIES = units.template("text/copies.c")
@@ -321,10 +351,6 @@ def _packed(
         given = list(call.operands)
         given[packing.operand] = before[key].operands[1]
         after.append(Call(packing.kernel, tuple(given)))
-    try:
-        units.load([c.kernel for c in (*before.values(), *after) if isinstance(c.kernel, Source)])
-    except (CompileError, DeviceError):  # the kernels without packing have been compiled
-        return [], [*calls]
     return [*before.values()], after
 
 

@@ -478,29 +478,15 @@ def jvp_all_reduce(self: ops.AllReduce, primals: Any, tangents: Any, out: Any) -
     return ops.AllReduce("sum", self.group, self.size)(share * tangents[0])
 
 
-@rule(ops.Reduce)
-def reduce_bprop(self: ops.Reduce, x: Any, out: Any, dout: Any) -> tuple[Any]:
-    return (ops.Broadcast(self.root, self.group, self.size)(dout),)
+_TRANSPOSES = {
+    ops.Reduce: ops.Broadcast, ops.Broadcast: ops.Reduce, ops.AllGather: ops.ReduceScatter,
+    ops.ReduceScatter: ops.AllGather, ops.AllToAll: ops.AllToAll,
+}  # fmt: skip
 
 
-@rule(ops.Broadcast)
-def broadcast_bprop(self: ops.Broadcast, x: Any, out: Any, dout: Any) -> tuple[Any]:
-    return (ops.Reduce(self.root, self.group, self.size)(dout),)
-
-
-@rule(ops.AllGather)
-def all_gather_bprop(self: ops.AllGather, x: Any, out: Any, dout: Any) -> tuple[Any]:
-    return (ops.ReduceScatter(self.group, self.size)(dout),)
-
-
-@rule(ops.ReduceScatter)
-def reduce_scatter_bprop(self: ops.ReduceScatter, x: Any, out: Any, dout: Any) -> tuple[Any]:
-    return (ops.AllGather(self.group, self.size)(dout),)
-
-
-@rule(ops.AllToAll)
-def all_to_all_bprop(self: ops.AllToAll, x: Any, out: Any, dout: Any) -> tuple[Any]:
-    return (self(dout),)
+@rule(*_TRANSPOSES)
+def collective_bprop(self: Any, x: Any, out: Any, dout: Any) -> tuple[Any]:
+    return (_TRANSPOSES[type(self)](**self.attributes)(dout),)
 
 
 @rule(ops.SendRecv)

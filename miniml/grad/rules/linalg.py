@@ -343,8 +343,7 @@ def batch_solve(self: ops.Solve, batched: Batched, a: Any, b: Any) -> Any:
 _OTHER = {"backward": "forward", "ortho": "ortho", "forward": "backward"}
 
 
-@rule(ops.FFT)
-@rule(ops.IFFT)
+@rule(ops.FFT, ops.IFFT)
 def transform_bprop(self: Any, x: Any, out: Any, dout: Any) -> tuple[Any]:
     return (self(dout),)
 

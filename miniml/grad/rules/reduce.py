@@ -35,8 +35,7 @@ def divided(dout: Any, count: int) -> Any:
     return dout * (1.0 / 1024) * (1024.0 / count)
 
 
-@rule(ops.Max)
-@rule(ops.Min)
+@rule(ops.Max, ops.Min)
 def extremum_bprop(self: ops.Max | ops.Min, x: Any, out: Any, dout: Any) -> tuple[Any]:
     """Elements equal to the extremum share dout equally."""
     extremum = expanded(out, x.shape, self.axis, self.keepdims)
@@ -167,15 +166,13 @@ def recurrence(factors: Any, terms: Any) -> Any:
     return terms
 
 
-@rule(ops.CumMax)
-@rule(ops.CumMin)
+@rule(ops.CumMax, ops.CumMin)
 def cum_extremum_bprop(self: ops.CumMax | ops.CumMin, x: Any, out: Any, dout: Any) -> tuple[Any]:
     axis = self.axis % x.ndim
     return (ops.PutAlongAxisAdd(axis, x.shape[axis])(dout, extremum_indices(x, out, axis)),)
 
 
-@rule(ops.Sort)
-@rule(ops.TopK)
+@rule(ops.Sort, ops.TopK)
 def sort_bprop(self: ops.Sort | ops.TopK, x: Any, out: Any, dout: Any) -> tuple[Any]:
     axis = normal_axis(self.name, self.axis, len(x.shape))
     return (ops.PutAlongAxisAdd(axis, x.shape[axis])(dout[0], out[1]),)

@@ -26,9 +26,7 @@ from ..forward import moved_or_zeros, moves_along
 from .reduce import inverse
 
 
-@rule(ops.Reshape)
-@rule(ops.ExpandDims)
-@rule(ops.Squeeze)
+@rule(ops.Reshape, ops.ExpandDims, ops.Squeeze)
 def reshape_bprop(self: Primitive, x: Any, out: Any, dout: Any) -> tuple[Any]:
     return (ops.reshape(dout, x.shape),)
 

@@ -18,7 +18,7 @@ from ...core.errors import AttributeRefusedError, DTypeError, ShapeError
 from ...core.options import choice, flag, integer, number, probability
 from ..checks import (
     broadcast,
-    broadcasts_to,
+    check_beside,
     composition,
     dtype_of,
     needs_float,
@@ -98,7 +98,7 @@ def bce(probs: Any, target: Any, reduction: str = "mean", weight: Any = None) ->
     >>> bce([0.5, 1.0], [0.0, 1.0], "sum")
     Tensor(0.6931472, shape=(), dtype=float32)
     """
-    p, t = _pair("bce", probs, target)
+    p, t = _alike("bce", probs, target)
     p = CheckedProbabilities("bce")(p)
     right, wrong = xlogy(t, p), xlogy(sub(1.0, t), sub(1.0, p))
     return reduced("bce", _scaled("bce", "weight", sub(neg(right), wrong), weight), reduction)
@@ -124,7 +124,7 @@ def bce_with_logits(
     [0.0, 1000.0]
     """
     name = "bce_with_logits"
-    x, t = _pair(name, logits, target)
+    x, t = _alike(name, logits, target)
     right = _scaled(name, "pos_weight", mul(t, softplus(neg(x))), pos_weight)
     losses = sub(right, mul(sub(t, 1.0), softplus(x)))
     return reduced(name, _scaled(name, "weight", losses, weight), reduction)
@@ -149,7 +149,7 @@ def focal_loss(
     (Tensor([0.1732868], shape=(1,), dtype=float32), Tensor(0.6931472, shape=(), dtype=float32))
     """
     gamma = number("focal_loss", "gamma", gamma, 0)
-    x, t = _pair("focal_loss", logits, target)
+    x, t = _alike("focal_loss", logits, target)
     off = sub(1.0, t)
     losses = add(mul(t, softplus(neg(x))), mul(off, softplus(x)))
     if gamma:
@@ -168,7 +168,7 @@ def mse_loss(prediction: Any, target: Any, reduction: str = "mean") -> Tensor:
     """(prediction - target)^2, of one shape.
 
     Source: Bishop 2006, "Pattern recognition and machine learning", equation 1.91 with q = 2."""
-    x, t = _pair("mse_loss", prediction, target)
+    x, t = _alike("mse_loss", prediction, target)
     d = sub(x, t)
     return reduced("mse_loss", mul(d, d), reduction)
 
@@ -178,7 +178,7 @@ def l1_loss(prediction: Any, target: Any, reduction: str = "mean") -> Tensor:
     """|prediction - target|, of one shape; the gradient is 0 where they are equal.
 
     Source: Bishop 2006, "Pattern recognition and machine learning", equation 1.91 with q = 1."""
-    x, t = _pair("l1_loss", prediction, target)
+    x, t = _alike("l1_loss", prediction, target)
     return reduced("l1_loss", abs(sub(x, t)), reduction)
 
 
@@ -193,7 +193,7 @@ def huber_loss(prediction: Any, target: Any, reduction: str = "mean", delta: flo
     [0.5, 2.5]
     """
     delta = number("huber_loss", "delta", delta, above=0)
-    x, t = _pair("huber_loss", prediction, target)
+    x, t = _alike("huber_loss", prediction, target)
     d = sub(x, t)
     kept = clip(d, -delta, delta)
     return reduced("huber_loss", mul(kept, sub(d, mul(kept, 0.5))), reduction)
@@ -212,7 +212,7 @@ def smooth_l1_loss(
     [0.25, 2.0]
     """
     beta = number("smooth_l1_loss", "beta", beta, 0)
-    x, t = _pair("smooth_l1_loss", prediction, target)
+    x, t = _alike("smooth_l1_loss", prediction, target)
     d = sub(x, t)
     if not beta:
         return reduced("smooth_l1_loss", abs(d), reduction)
@@ -233,7 +233,7 @@ def kl_div(log_probs: Any, target: Any, reduction: str = "mean") -> Tensor:
     >>> kl_div([-1.0, -1.0], [1.0, 0.0], "none").tolist()
     [1.0, 0.0]
     """
-    x, t = _pair("kl_div", log_probs, target)
+    x, t = _alike("kl_div", log_probs, target)
     absent = logical_and(equal(t, 0.0), equal(x, -float("inf")))
     terms = sub(xlogy(t, t), mul(t, select(absent, 0.0, x)))
     if choice("kl_div", "reduction", reduction, (*REDUCTIONS, "batchmean")) == "batchmean":
@@ -251,7 +251,7 @@ def hinge(scores: Any, target: Any, reduction: str = "mean") -> Tensor:
     >>> hinge([0.5, 3.0], [1, 1], "none").tolist()
     [0.5, 0.0]
     """
-    x, t = _pair("hinge", scores, target)
+    x, t = _alike("hinge", scores, target)
     return reduced("hinge", relu(sub(1.0, mul(t, x))), reduction)
 
 
@@ -283,18 +283,8 @@ def _scaled(name: str, what: str, losses: Any, weight: Any) -> Any:
     """The losses times a weight, in their dtype, if there is one."""
     if weight is None:
         return losses
-    if not broadcasts_to(shape_of(weight), shape_of(losses)):
-        raise ShapeError(
-            f"{name} got a {what} of shape {shape_of(weight)} for losses of shape "
-            f"{shape_of(losses)}, to which it does not broadcast"
-        )
+    check_beside(name, what, weight, "losses", losses)
     return mul(losses, cast(weight, dtype_of(losses)))
-
-
-def _pair(name: str, x: Any, target: Any) -> tuple[Any, Any]:
-    """x and target in one float dtype; ShapeError unless they have one shape."""
-    x, target = _alike(name, x, target)
-    return x, target
 
 
 def _alike(name: str, *xs: Any) -> tuple[Any, ...]:
@@ -339,12 +329,8 @@ def gaussian_nll_loss(
     """
     name = "gaussian_nll_loss"
     eps, full = number(name, "eps", eps, above=0), flag(name, "full", full)
-    if not broadcasts_to(shape_of(variance), shape_of(mean)):
-        raise ShapeError(
-            f"{name} got a variance of shape {shape_of(variance)} for a mean of shape "
-            f"{shape_of(mean)}, to which it does not broadcast"
-        )
-    mean, t = _pair(name, mean, target)
+    check_beside(name, "variance", variance, "a mean", mean)
+    mean, t = _alike(name, mean, target)
     mean, t, v = as_floats(mean, t, variance)
     low = add(sub(v, stop_gradient(v)), eps)
     v = select(less(v, eps), select(less(v, 0.0), float("nan"), low), v)
@@ -375,7 +361,7 @@ def poisson_nll_loss(
     name = "poisson_nll_loss"
     log_input, full = flag(name, "log_input", log_input), flag(name, "full", full)
     eps = number(name, "eps", eps, 0)
-    x, t = _pair(name, prediction, target)
+    x, t = _alike(name, prediction, target)
     if log_input:
         losses = sub(exp(x), mul(t, x))
     else:

@@ -18,7 +18,7 @@ from ...core.primitive import freeze
 from .. import reduce
 from ..checks import (
     broadcast,
-    broadcasts_to,
+    check_beside,
     composition,
     dtype_of,
     normal_axes,
@@ -360,13 +360,8 @@ def masked_fill(x: Any, mask: Any, value: Any) -> Tensor:
     >>> masked_fill([1.0, 2.0], [True, False], -float("inf")).tolist()
     [-inf, 2.0]
     """
-    shape = shape_of(x)
     for name, given in (("mask", mask), ("value", value)):
-        if not broadcasts_to(shape_of(given), shape):
-            raise ShapeError(
-                f"masked_fill got a {name} of shape {shape_of(given)} for x of shape {shape}, to "
-                "which it does not broadcast"
-            )
+        check_beside("masked_fill", name, given, "x", x)
     return select(mask, values_like("masked_fill", x, value), x)
 
 

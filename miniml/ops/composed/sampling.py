@@ -61,14 +61,9 @@ if TYPE_CHECKING:
     from ...core.tensor import Tensor
 
 __all__ = [
-    "affine_grid",
-    "depth_to_space",
-    "embedding_bag",
-    "grid_sample",
-    "pixel_shuffle",
-    "pixel_unshuffle",
-    "space_to_depth",
-]
+    "affine_grid", "depth_to_space", "embedding_bag", "grid_sample", "pixel_shuffle",
+    "pixel_unshuffle", "space_to_depth",
+]  # fmt: skip
 
 # --- Blocks of pixels and channels ----------------------------------------------------------------
 

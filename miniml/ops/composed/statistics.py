@@ -67,24 +67,10 @@ if TYPE_CHECKING:
     from ...core.tensor import Tensor
 
 __all__ = [
-    "beta",
-    "cauchy",
-    "dirichlet",
-    "exponential",
-    "gamma",
-    "laplace",
-    "median",
-    "nanmax",
-    "nanmean",
-    "nanmin",
-    "nanstd",
-    "nansum",
-    "nanvar",
-    "percentile",
-    "poisson",
-    "quantile",
+    "beta", "cauchy", "dirichlet", "exponential", "gamma", "laplace", "median", "nanmax",
+    "nanmean", "nanmin", "nanstd", "nansum", "nanvar", "percentile", "poisson", "quantile",
     "student_t",
-]
+]  # fmt: skip
 
 
 @composition
@@ -423,7 +409,8 @@ def gamma(
     """
     call = _call("gamma", shape, dtype, alpha=alpha, scale=scale)
     draw = drawn_of(Gamma, call.shape, call.dtype, generator, call.wide("alpha"), False)
-    return draw if _is_one(scale) else mul(draw, *call.narrow("scale"))
+    one = isinstance(scale, (int, float)) and scale == 1.0
+    return draw if one else mul(draw, *call.narrow("scale"))
 
 
 @composition
@@ -602,10 +589,6 @@ def _sound(who: str, name: str, value: Any) -> Any:
     if known or not is_float(dtype_of(value)):
         return value
     return select(inside, value, math.nan)
-
-
-def _is_one(value: Any) -> bool:
-    return isinstance(value, (int, float)) and value == 1.0
 
 
 def _spread(call: _Call, noise: Any) -> Tensor:

@@ -449,14 +449,7 @@ def test_c_takes_no_objects_whose_slots_are_elsewhere():
     assert not native.in_slots(object(), x._data, x._kind)
 
 
-@pytest.mark.parametrize("by", ["kernels of its own", "the executor"])
-def test_a_run_copies_arrays_of_any_strides(by, monkeypatch):
-    if by == "the executor":  # as where they cannot be compiled
-        refused = units.Source("#error refused\n")
-        monkeypatch.setattr(native, "_strided_copy", lambda nbytes: refused)
-        like = numbers(2, 3).T
-        assert native.copy(like.copy(), like, like).kernel == "copy"
-        monkeypatch.setattr(native, "_loaded_copy", lambda nbytes: "copy")
+def test_a_run_copies_arrays_of_any_strides():
     rng = np.random.default_rng(0)
     shapes = [(), (1,), (5,), (2, 3), (4, 1, 3), (2, 3, 4, 5), (0, 3), (3, 0)]
     for dtype in ("?", "e", "f", "d", "D"):

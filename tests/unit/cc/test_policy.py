@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 import miniml as ml
-from miniml import ops
+from miniml import nn, ops, optim
 from miniml.backends.cc import units
 from miniml.errors import CompileError, DeviceError, MinimlError, PerformanceWarning
-from miniml.runtime import launch, program
+from miniml.runtime import launch
 from tests.frame.native import NatPlus, NatTwice, native, needs_compiler
 
 twice, plus = NatTwice(), NatPlus()
@@ -91,7 +91,7 @@ def test_eager_calls_never_do(monkeypatch, ranked):
 
 def test_without_a_compiler_nothing_is_tried(monkeypatch):
     monkeypatch.setattr(launch, "available", lambda: False)
-    monkeypatch.setattr(program, "load_with_services", None)
+    monkeypatch.setattr(units, "load_with_services", None)
     assert ml.jit(twice)(X).tolist() == (2 * X).tolist()
 
 
@@ -101,7 +101,7 @@ def test_a_failure_warns_once_and_numpy_computes(monkeypatch, error):
         raise error
 
     monkeypatch.setattr(launch, "available", lambda: True)
-    monkeypatch.setattr(program, "load_with_services", fails)
+    monkeypatch.setattr(units, "load_with_services", fails)
     units._warn.cache_clear()
     for k, expected in ((1, [PerformanceWarning]), (2, [])):
         with warnings.catch_warnings(record=True) as caught:
@@ -131,6 +131,51 @@ def test_one_text_that_does_not_compile_does_not_stop_others():
     with pytest.warns(PerformanceWarning, match="NumPy's kernels take the place of those in C"):
         np.testing.assert_array_equal(ml.jit(NatBroken())(X).asnumpy(), 2 * X)
     assert providers(twice, X) == {"cc"}
+
+
+@needs_compiler
+@pytest.mark.parametrize("outside", [twice, NatBroken()])
+def test_one_text_in_a_loop_that_does_not_compile_leaves_it_all_to_numpy(outside):
+    units._warn.cache_clear()
+
+    def looped(x):
+        step = lambda h, row: (NatBroken()(h) + row, twice(h))  # noqa: E731
+        return ops.scan(step, outside(x[0]), x)[1]
+
+    with ml.context(jit=False):
+        expected = looped(ml.Tensor(X)).asnumpy()
+    with pytest.warns(PerformanceWarning, match="NumPy's kernels take the place of those in C"):
+        np.testing.assert_array_equal(ml.jit(looped)(X).asnumpy(), expected)
+
+
+@needs_compiler
+@pytest.mark.parametrize(
+    "make",
+    [lambda: nn.LSTM(8, 16), lambda: nn.GRU(8, 16), lambda: nn.Sequential(nn.LSTM(8, 8), Last())],
+)
+def test_a_step_with_loops_is_compiled_at_once(monkeypatch, tmp_path, make):
+    monkeypatch.setenv("MINIML_CACHE", str(tmp_path))
+    monkeypatch.setattr(units, "_loaded", {})
+    net, rounds, compiled = Last(make()), [], units._compile
+    monkeypatch.setattr(units, "_compile", lambda names: rounds.append(names) or compiled(names))
+    step = ml.train_step(net, nn.MSELoss(), optim.SGD(net.trainable_params(), lr=0.1))
+    x = np.random.default_rng(0).standard_normal((2, 6, 8)).astype("f")
+    target = net(ml.Tensor(x)).asnumpy() + 1
+    rounds.clear()
+    assert step(x, target).item() > step(x, target).item()
+    assert len(rounds) == 1
+
+
+class Last(nn.Cell):
+    """The outputs of a recurrent layer alone, or what it is given."""
+
+    def __init__(self, layer=None):
+        super().__init__()
+        self.layer = layer
+
+    def construct(self, x):
+        x = x if self.layer is None else self.layer(x)
+        return x[0] if isinstance(x, tuple) else x
 
 
 @needs_compiler

@@ -6,7 +6,7 @@ import pytest
 
 import miniml as ml
 from miniml import nn, ops, optim
-from miniml.backends.cc import native
+from miniml.backends.cc import native, units
 from miniml.backends.cc.units import NUMBERED, Source
 from miniml.runtime import jit, program
 from miniml.testing import opcheck
@@ -146,9 +146,9 @@ def larger(given):
 @pytest.fixture
 def texts(monkeypatch):
     """All kernels that programs load."""
-    found, load = {}, program.load_with_services
+    found, load = {}, units.load_with_services
     note = lambda sources: found.update(dict.fromkeys(sources)) or load(sources)  # noqa: E731
-    monkeypatch.setattr(program, "load_with_services", note)
+    monkeypatch.setattr(units, "load_with_services", note)
     return found
 
 

@@ -38,6 +38,15 @@ static inline double miniml_madd64(double x, double y, double z) {
 #endif
 }
 
+/* What rounding has taken from high = x * y. */
+static inline float miniml_product_low32(float x, float y, float high) {
+#if defined(__FMA__) || defined(__ARM_FEATURE_FMA)
+  return __builtin_fmaf(x, y, -high);
+#else
+  return (float)((double)x * y - high);
+#endif
+}
+
 /* Added to a number below 2^22 (2^51), these round it to an integer n, which then stands in the
    last bits of the sum. */
 #define MINIML_ROUND32 0x1.8p23f
@@ -55,6 +64,10 @@ static inline double miniml_power64(double shifted) {
 static inline float miniml_scaled32(float x, float n) {
   const float half = n * 0.5f + MINIML_ROUND32, rest = n - (half - MINIML_ROUND32);
   return x * miniml_power32(half) * miniml_power32(rest + MINIML_ROUND32);
+}
+/* The same of n in the last bits of MINIML_ROUND32 + n, n in [-191, 63]; 0 where it is -191. */
+static inline float miniml_shrunk32(float x, float shifted) {
+  return x * miniml_power32(shifted + 64) * 0x1p-64f;
 }
 static inline double miniml_scaled64(double x, double n) {
   const double half = n * 0.5 + MINIML_ROUND64, rest = n - (half - MINIML_ROUND64);

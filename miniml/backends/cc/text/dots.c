@@ -9,13 +9,16 @@ static MINIML_INLINE void KERNEL_unit(char *const *at, long batch, long block, l
   const REAL *y = (const REAL *)at[KERNEL_Y] + KERNEL_Y_START;
   const long first = panel * KERNEL_COLUMNS;
   const long count = KERNEL_N - first < KERNEL_COLUMNS ? KERNEL_N - first : KERNEL_COLUMNS;
-  REAL sums[KERNEL_COLUMNS];
-  for (long i = 0; i < KERNEL_M; ++i) {
-    const REAL *left = x + i * KERNEL_X_ROW, *right = y + first * KERNEL_Y_COLUMN;
-    long c = 0;
-    for (; c + REAL_tile_lanes <= count; c += REAL_tile_lanes)
-      REAL_dots_of_lanes(left, right + c * KERNEL_Y_COLUMN, KERNEL_Y_COLUMN, KERNEL_K, sums + c);
-    for (; c < count; ++c) REAL_dot(left, right + c * KERNEL_Y_COLUMN, KERNEL_K, sums + c);
-    KERNEL_emit(at, batch, i, first, count, sums);
+  REAL sums[KERNEL_M][KERNEL_COLUMNS];
+  /* All rows by the columns of a vector of sums, which stay in the first cache if they are short. */
+  for (long c = 0, whole; c < count; c += whole ? REAL_tile_lanes : 1) {
+    const REAL *right = y + (first + c) * KERNEL_Y_COLUMN;
+    whole = c + REAL_tile_lanes <= count;
+    for (long i = 0; i < KERNEL_M; ++i)
+      if (whole)
+        REAL_dots_of_lanes(x + i * KERNEL_X_ROW, right, KERNEL_Y_COLUMN, KERNEL_K, sums[i] + c);
+      else
+        REAL_dot(x + i * KERNEL_X_ROW, right, KERNEL_K, sums[i] + c);
   }
+  for (long i = 0; i < KERNEL_M; ++i) KERNEL_emit(at, batch, i, first, count, sums[i]);
 }

@@ -47,11 +47,10 @@ static inline double miniml_rough_erfc(double x) {
 static inline float miniml_erfc_float32(float x) { return (float)miniml_rough_erfc(x); }
 
 /* exp(-a^2 / 2) f(t) / (a + c), c = 1.75, with t = (a - c) / (a + c), a = |x|, f to 2^-25; 0 where
-   a > 14.5. `lost` is what rounding has taken from the inverse, and the square is taken in two parts,
-   the first of which is exact. */
+   a > 14.5. `lost` is what rounding has taken from the inverse. */
 static inline float miniml_normcdf_float32(float x) {
   const float c = 1.75f;
-  const float wide = __builtin_fabsf(x), a = wide > 14.5f ? 18.762f : wide;
+  const float wide = __builtin_fabsf(x), a = wide > 14.5f ? 16.27f : wide;
   const float s = a + c, w = 1 / s;
   const float lost = miniml_madd32(w, (s - c) - a, miniml_madd32(-w, s, 1));
   const float rough = (a - c) * w, t = miniml_madd32(rough, lost, rough);
@@ -67,11 +66,12 @@ static inline float miniml_normcdf_float32(float x) {
   f = miniml_madd32(f, t, -0x1.330c62p-6f);
   f = miniml_madd32(f, t, -0x1.124198p-2f);
   f = miniml_madd32(f, t, 0x1.4bef66p-1f);
-  const float high = miniml_real32(miniml_bits32(a) & 0xfffff000), low = (a - high) * (a + high);
-  const float n = miniml_madd32(a * a, -0x1.715476p-1f, MINIML_ROUND32) - MINIML_ROUND32;
-  const float r = miniml_madd32(-0.5f, low, miniml_exp_reduced32(-0.5f * (high * high), n));
+  const float half = -0.5f * a, power = a * half;
+  const float shifted = miniml_madd32(power, 0x1.715476p+0f, MINIML_ROUND32);
+  const float r = miniml_exp_reduced32(power, shifted - MINIML_ROUND32) +
+                  miniml_product_low32(a, half, power);
   const float q = f * w, q_low = miniml_madd32(q, lost, miniml_madd32(f, w, -q));
-  const float y = miniml_scaled32(q + miniml_madd32(q, miniml_exp_rest32(r), q_low), n);
+  const float y = miniml_shrunk32(q + miniml_madd32(q, miniml_exp_rest32(r), q_low), shifted);
   return x > 0 ? 1 - y : y;
 }
 
@@ -105,9 +105,9 @@ static inline double miniml_far_erfc(double x, double low) {
   g = miniml_madd64(g, t, -0x1.1df1ad154a28ep-3);
   const double rest = miniml_madd64(g, t, -0x1.a9e0eaeda961cp-55);
   const double f = 0x1.3ba5916e9fd7fp+0 + rest, f_low = (0x1.3ba5916e9fd7fp+0 - f) + rest;
-  const double below = 1 + 2 * a, q = f / below;
+  const double below = 1 + 2 * a, w = 1 / below, q = f * w;
   const double lost = (2 * a - (below - 1)) * q;
-  const double q_low = (__builtin_fma(-q, below, f) - lost + f_low) / below;
+  const double q_low = (__builtin_fma(-q, below, f) - lost + f_low) * w;
   const double square = a * a, slope = 2 * a + 1.7 * q;
   const double square_low = __builtin_fma(a, a, -square) + slope * low;
   const double n = miniml_madd64(square, -0x1.71547652b82fep+0, MINIML_ROUND64) - MINIML_ROUND64;

@@ -168,29 +168,8 @@ static void call_on(const int64_t *table, char *const *operands) {
 /* A kernel: a function of Python. at[0]: the table of `call_on`; then its operands. */
 static void call_back(char *const *at) { call_on((const int64_t *)at[0], at + 1); }
 
-/* A kernel: at[0] to at[1], which is in row-major order. at[2]: the bytes of an element, the number of
-   axes (at least one), the extents, the strides in bytes. Copies of other than neighbours are kernels
-   of their own, text/copies.c; here they are made element by element, where those cannot be
-   compiled. */
-static void copy(char *const *at) {
-  const int64_t *about = (const int64_t *)at[2], bytes = about[0], axes = about[1], *n = about + 2,
-                *s = n + axes;
-  const char *from = at[0];
-  char *to = at[1];
-  int64_t index[axes], planes = 1;
-  const int64_t last = axes - 1, beside = s[last] == bytes;
-  const int64_t step = beside ? bytes * n[last] : bytes;
-  for (int64_t axis = 0; axis < last; ++axis) index[axis] = 0, planes *= n[axis];
-  for (; planes > 0; --planes) {
-    for (int64_t j = 0; j < (beside ? 1 : n[last]); ++j, to += step)
-      memcpy(to, from + j * s[last], step);
-    for (int64_t axis = last - 1; axis >= 0; --axis) {
-      from += s[axis];
-      if (++index[axis] < n[axis]) break;
-      from -= s[axis] * n[axis], index[axis] = 0;
-    }
-  }
-}
+/* A kernel: the bytes at[0] to at[1]. at[2]: their number. */
+static void copy(char *const *at) { memcpy(at[1], at[0], *(const int64_t *)at[2]); }
 
 /* A kernel: a copy of the integers at[1] to at[2]. If one of them is not in bounds, a function of
    Python, which raises an error or makes the copy itself, is called. at[0]: the number of integers,

@@ -20,7 +20,11 @@
 #endif
 #define MINIML_WIDER_float double
 #define MINIML_WIDER_double long double
+#if defined(__clang__)
+#define MINIML_UNROLL _Pragma("clang loop unroll(full)")
+#else
 #define MINIML_UNROLL _Pragma("GCC unroll 16")
+#endif
 /* One function for all callers: no copies for their constants, which take long to compile. */
 #if defined(__clang__)
 #define MINIML_ONCE __attribute__((noinline))
