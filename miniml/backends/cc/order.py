@@ -58,7 +58,6 @@ class Sort(NativeKernel):
         counts = max(-(-size // digit) << digit, _CHOSEN) // 2 if n > _FEW else 0
         part = 2 * (n + 1) * (2 if size == 64 else 1) + counts
         self.words = self.parts * part
-        backwards = node.attrs.get("descending", node.attrs.get("largest", False))
         self.source = defined(
             {
                 "T": f"uint{size}_t",
@@ -71,7 +70,7 @@ class Sort(NativeKernel):
                 "PART": f"{part}L",
                 "FEW": f"{_FEW}L",
                 "DIGIT": digit,
-                "KEY": _key(x.dtype, backwards),
+                "KEY": _key(x.dtype, node.attrs.get("descending", node.attrs.get("largest"))),
             },
             _TEXT,
             header("types"),
@@ -83,9 +82,8 @@ class Sort(NativeKernel):
 
 def _key(dtype: DType, backwards: bool) -> str:
     """C that returns the key of the element at x: 0 and -0 are equal, and so are NaN."""
-    size = 8 * dtype.itemsize
+    size, turned = 8 * dtype.itemsize, "~" if backwards else ""
     c, top = f"uint{size}_t", f"((uint{size}_t)1 << {size - 1})"
-    turned = "~" if backwards else ""
     if not is_float(dtype):
         return f"return ({c}){turned}(*x ^ {top if dtype.kind == 'i' else 0});"
     infinite = f"{np.array(np.inf, dtype).view(f'u{dtype.itemsize}'):#x}ull"
@@ -132,7 +130,7 @@ void KERNEL(char *const *at) { miniml.parallel(KERNEL_part, (void *)at, KERNEL_P
 # Of a running operation: how it starts, its result for nothing, and how it goes on from a to b. A
 # sum starts from -0, which changes no number.
 _STEPS = {
-    "CumSum": ("-ZERO", "0", "a + b"),
+    "CumSum": ("-0.0", "0", "a + b"),
     "CumProd": ("1", "1", "a * b"),
     "CumMax": ("LOWEST", "0", "KERNEL_BETTER ? b : a"),
     "CumMin": ("HIGHEST", "0", "KERNEL_BETTER ? b : a"),
@@ -150,9 +148,7 @@ class Running(NativeKernel):
         (x,), (out,), (outer, n, step) = node.inputs, node.outputs, _axis(node)
         first, nothing, combined = _STEPS[node.name]
         low, high = ends(uint8 if x.dtype == bool_ else x.dtype)
-        words = {"LOWEST": low, "HIGHEST": high, "ZERO": "0.0" if is_float(x.dtype) else "0"}
-        for word, number in words.items():
-            first = first.replace(word, number)
+        first = first.replace("LOWEST", low).replace("HIGHEST", high)
         vectors = step == 1 and n >= _LANES and node.name in _BETTER_THAN
         combined, shared = in_c(combined, {})
         width = register_bytes(node.masked) // x.dtype.itemsize
@@ -280,15 +276,13 @@ class Extremum(NativeKernel):
         )
 
 
-for _name in ("Sort", "TopK"):
-    kernel(_name, "cpu", *[f"{c}->{c}l" for c in ANY], provider="cc", total=True)(Sort)
-# Of floats of 16 bits by casts to float32, which are vector code.
-_wide = f"?{INT}{WIDE}"
-for _name, _signatures in {
-    **dict.fromkeys(("CumSum", "CumProd"), (*same(1, WIDE), *WHOLE)),
-    **dict.fromkeys(("CumMax", "CumMin"), same(1, _wide)),
-    "LogCumSumExp": same(1, WIDE),
-}.items():
-    kernel(_name, "cpu", *_signatures, provider="cc", total=True)(Running)
-for _name in ("ArgMax", "ArgMin"):
-    kernel(_name, "cpu", *same(1, _wide, "l"), provider="cc", total=True)(Extremum)
+_wide = f"?{INT}{WIDE}"  # floats of 16 bits are cast to float32, by vector code
+for _kernel, _names, _signatures in (
+    (Sort, "Sort TopK", [f"{c}->{c}l" for c in ANY]),
+    (Running, "CumSum CumProd", [*same(1, WIDE), *WHOLE]),
+    (Running, "CumMax CumMin", same(1, _wide)),
+    (Running, "LogCumSumExp", same(1, WIDE)),
+    (Extremum, "ArgMax ArgMin", same(1, _wide, "l")),
+):
+    for _name in _names.split():
+        kernel(_name, "cpu", *_signatures, provider="cc", total=True)(_kernel)
