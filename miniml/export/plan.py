@@ -307,7 +307,7 @@ class _Planner:
             yield Run(check, tuple(map(self.address, (*given, *outs))), node, True)
             return
         native = kernel.native
-        if native is None or not native.portable:
+        if native is None:
             yield from self._plain(node)
             return
         given = yield from self._operands(node, kernel.node.strides)

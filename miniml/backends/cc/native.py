@@ -433,8 +433,7 @@ class NativeKernel(Kernel):
     alone. strided: the answer of `bakes` for every input. native: False for one that only `launch`
     can run. stops: its calls may raise. called_back: operations for which its calls go back into
     Python. packing: as of a Call. own: arrays that its C gets after the workspace, for whatever
-    differs between kernels that are to share one text. portable: False where its C needs what
-    processors of 32 bits lack. for_sizes: its C serves other sizes, too.
+    differs between kernels that are to share one text. for_sizes: its C serves other sizes, too.
     """
 
     strided: ClassVar[bool] = False
@@ -444,7 +443,6 @@ class NativeKernel(Kernel):
     source: Source | None = None
     packing: Callable[[], Packing | None] | None = None
     own: Arrays = ()
-    portable: bool = True
     for_sizes: bool = False
 
     @classmethod

@@ -1,20 +1,22 @@
 """Sorting, the greatest elements, running sums and extrema, and their indices in C, along one axis.
 
 Sorting first, by radix of keys in the order of the elements, then what goes along an axis once. All
-give the bits of NumPy's kernels.
+give the bits of NumPy's kernels, but for logarithms of sums of exponentials.
 """
 
 from __future__ import annotations
 
 from math import prod
 
-from ...core.dtype import uint64
-from ..expressions import C_TYPES, ends, unsigned
+import numpy as np
+
+from ...core.dtype import DType, bool_, is_float, uint8, uint64
+from ..expressions import ends, unsigned
 from ..kernel import KernelNode
 from ..registry import kernel
-from ..signature import ArraySpec
+from ..signature import ANY, INT, WHOLE, WIDE, ArraySpec, same
 from .native import NativeKernel
-from .scalars import register_bytes
+from .scalars import STORED, in_c, register_bytes
 from .units import defined, header, template
 
 _TEXT, _EXTREMA = map(template, ("text/order.c", "text/extrema.c"))
@@ -52,18 +54,14 @@ class Sort(NativeKernel):
         size, rows = 8 * x.dtype.itemsize, outer * step
         self.taken = node.outputs[0].shape[node.attrs["axis"]] if n else 0
         self.parts = _parts(rows, n)
-        self.portable = size == 32
         digit = 11 if n >= _LONG else 8
         counts = max(-(-size // digit) << digit, _CHOSEN) // 2 if n > _FEW else 0
-        part = 2 * (n + 1) * (1 if size == 32 else 2) + counts
+        part = 2 * (n + 1) * (2 if size == 64 else 1) + counts
         self.words = self.parts * part
-        backwards = node.attrs.get("descending", node.attrs.get("largest", False))
         self.source = defined(
             {
                 "T": f"uint{size}_t",
-                "K": f"uint{size}_t",
                 "BITS": size,
-                "W": "uint64_t" if size == 32 else "unsigned __int128",
                 "N": f"{n}L",
                 "STEP": f"{step}L",
                 "TAKEN": f"{self.taken}L",
@@ -72,7 +70,7 @@ class Sort(NativeKernel):
                 "PART": f"{part}L",
                 "FEW": f"{_FEW}L",
                 "DIGIT": digit,
-                "KEY": _key(x.dtype.kind == "f", size, backwards),
+                "KEY": _key(x.dtype, node.attrs.get("descending", node.attrs.get("largest"))),
             },
             _TEXT,
             header("types"),
@@ -82,13 +80,13 @@ class Sort(NativeKernel):
         return (ArraySpec((self.words,), uint64),)
 
 
-def _key(real: bool, size: int, backwards: bool) -> str:
+def _key(dtype: DType, backwards: bool) -> str:
     """C that returns the key of the element at x: 0 and -0 are equal, and so are NaN."""
+    size, turned = 8 * dtype.itemsize, "~" if backwards else ""
     c, top = f"uint{size}_t", f"((uint{size}_t)1 << {size - 1})"
-    turned = "~" if backwards else ""
-    if not real:
-        return f"return ({c}){turned}(*x ^ {top});"
-    infinite = {32: "0x7f800000u", 64: "0x7ff0000000000000ull"}[size]
+    if not is_float(dtype):
+        return f"return ({c}){turned}(*x ^ {top if dtype.kind == 'i' else 0});"
+    infinite = f"{np.array(np.inf, dtype).view(f'u{dtype.itemsize}'):#x}ull"
     return (
         f"const {c} size = *x & ({top} - 1), sign = *x & {top};"
         f" const {c} key = size == 0 ? {top} : sign ? ({c})~*x : *x | {top};"
@@ -104,7 +102,7 @@ _RUNNING = """
 static void KERNEL_part(void *data, long part) {
   char *const *at = (char *const *)data;
   const KERNEL_T *restrict in = (const KERNEL_T *)at[0];
-  KERNEL_T *restrict out = (KERNEL_T *)at[1];
+  KERNEL_O *restrict out = (KERNEL_O *)at[1];
   const long begin = KERNEL_OUTER * part / KERNEL_PARTS;
   const long end = KERNEL_OUTER * (part + 1) / KERNEL_PARTS;
   for (long r = begin; r < end; r += KERNEL_SIDE) {
@@ -112,15 +110,15 @@ static void KERNEL_part(void *data, long part) {
     for (long k = 0; k < KERNEL_SIDE; ++k) row[k] = (r + k < end ? r + k : end - 1) * KERNEL_N;
     for (long c = 0; c < KERNEL_STEP; c += KERNEL_LANES) {
       const long lanes = KERNEL_STEP - c < KERNEL_LANES ? KERNEL_STEP - c : KERNEL_LANES;
-      KERNEL_T s[KERNEL_SIDE * KERNEL_LANES];
+      KERNEL_A s[KERNEL_SIDE * KERNEL_LANES];
       for (long k = 0; k < KERNEL_SIDE * KERNEL_LANES; ++k) s[k] = KERNEL_FIRST;
       for (long j = 0; j < KERNEL_N; ++j) {
         const long i = KERNEL_REVERSE ? KERNEL_N - 1 - j : j;
         for (long k = 0; k < KERNEL_SIDE; ++k)
           for (long l = 0; l < lanes; ++l) {
             const long e = (row[k] + i) * KERNEL_STEP + c + l;
-            const KERNEL_T a = s[k * KERNEL_LANES + l], b = in[e], made = KERNEL_COMBINED;
-            out[e] = KERNEL_EXCLUSIVE ? (j ? a : KERNEL_NOTHING) : made;
+            const KERNEL_A a = s[k * KERNEL_LANES + l], b = (KERNEL_A)in[e], made = KERNEL_COMBINED;
+            out[e] = (KERNEL_O)(KERNEL_EXCLUSIVE ? (j ? a : KERNEL_NOTHING) : made);
             s[k * KERNEL_LANES + l] = made;
           }
       }
@@ -132,10 +130,11 @@ void KERNEL(char *const *at) { miniml.parallel(KERNEL_part, (void *)at, KERNEL_P
 # Of a running operation: how it starts, its result for nothing, and how it goes on from a to b. A
 # sum starts from -0, which changes no number.
 _STEPS = {
-    "CumSum": ("-ZERO", "0", "a + b"),
+    "CumSum": ("-0.0", "0", "a + b"),
     "CumProd": ("1", "1", "a * b"),
     "CumMax": ("LOWEST", "0", "KERNEL_BETTER ? b : a"),
     "CumMin": ("HIGHEST", "0", "KERNEL_BETTER ? b : a"),
+    "LogCumSumExp": ("LOWEST", "0", "log_add(a, b)"),
 }
 _BETTER_THAN = {"CumMax": "((b > a) | (b != b))", "CumMin": "((b < a) | (b != b))"}
 _WRAPPING = ("CumSum", "CumProd")  # of integers modulo 2^bits
@@ -146,17 +145,18 @@ class Running(NativeKernel):
 
     def prepare(self, node: KernelNode) -> None:
         super().prepare(node)
-        (x,), (outer, n, step) = node.inputs, _axis(node)
+        (x,), (out,), (outer, n, step) = node.inputs, node.outputs, _axis(node)
         first, nothing, combined = _STEPS[node.name]
-        low, high = ends(x.dtype)
-        words = {"LOWEST": low, "HIGHEST": high, "ZERO": "0.0" if x.dtype.kind == "f" else "0"}
-        for word, number in words.items():
-            first = first.replace(word, number)
+        low, high = ends(uint8 if x.dtype == bool_ else x.dtype)
+        first = first.replace("LOWEST", low).replace("HIGHEST", high)
         vectors = step == 1 and n >= _LANES and node.name in _BETTER_THAN
+        combined, shared = in_c(combined, {})
         width = register_bytes(node.masked) // x.dtype.itemsize
         self.source = defined(
             {
-                "T": C_TYPES[unsigned(x.dtype) if node.name in _WRAPPING else x.dtype],
+                "T": STORED[x.dtype],
+                "A": STORED[unsigned(out.dtype) if node.name in _WRAPPING else x.dtype],
+                "O": STORED[out.dtype],
                 "OUTER": f"{outer}L",
                 "N": f"{n}L",
                 "STEP": f"{step}L",
@@ -176,7 +176,7 @@ class Running(NativeKernel):
                 "COMBINED": combined,
             },
             _EXTREMA if vectors else _RUNNING,
-            header("types"),
+            shared,
         )
 
 
@@ -262,8 +262,8 @@ class Extremum(NativeKernel):
         along = step == 1 and n >= lanes
         self.source = defined(
             {
-                "T": C_TYPES[x.dtype],
-                "I": f"int{8 * x.dtype.itemsize}_t",
+                "T": STORED[x.dtype],
+                "I": f"int{8 * max(x.dtype.itemsize, 4)}_t",
                 "OUTER": f"{outer}L",
                 "N": f"{n}L",
                 "STEP": f"{step}L",
@@ -276,11 +276,13 @@ class Extremum(NativeKernel):
         )
 
 
-for _name in ("Sort", "TopK"):
-    kernel(_name, "cpu", *[f"{c}->{c}l" for c in "fdil"], provider="cc", total=True)(Sort)
-for _name in ("CumSum", "CumProd"):
-    kernel(_name, "cpu", *[f"{c}->{c}" for c in "fdl"], provider="cc", total=True)(Running)
-for _name in ("CumMax", "CumMin"):
-    kernel(_name, "cpu", *[f"{c}->{c}" for c in "fdil"], provider="cc", total=True)(Running)
-for _name in ("ArgMax", "ArgMin"):
-    kernel(_name, "cpu", *[f"{c}->l" for c in "fdil"], provider="cc", total=True)(Extremum)
+_wide = f"?{INT}{WIDE}"  # floats of 16 bits are cast to float32, by vector code
+for _kernel, _names, _signatures in (
+    (Sort, "Sort TopK", [f"{c}->{c}l" for c in ANY]),
+    (Running, "CumSum CumProd", [*same(1, WIDE), *WHOLE]),
+    (Running, "CumMax CumMin", same(1, _wide)),
+    (Running, "LogCumSumExp", same(1, WIDE)),
+    (Extremum, "ArgMax ArgMin", same(1, _wide, "l")),
+):
+    for _name in _names.split():
+        kernel(_name, "cpu", *_signatures, provider="cc", total=True)(_kernel)

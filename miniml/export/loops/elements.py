@@ -35,7 +35,7 @@ from ...backends.expressions import (
 )
 from ...backends.kernel import start_of
 from ...core.abstract import Shape
-from ...core.dtype import DType, float32, int64
+from ...core.dtype import DType, float32
 from ...graph.ir import Node
 from ...ops.checks import broadcast
 from ...ops.index import TENSOR, analyse
@@ -146,32 +146,6 @@ void KERNEL(char *const *at) {{
     return Loop(text, header("convert"))
 
 
-@loop("TakeAlongAxis")
-def _take_along_axis(node: Node) -> str:
-    (x, indices), out = (v.abstract for v in node.inputs), node.outputs[0].abstract
-    axis = node.attrs["axis"] % len(x.shape)
-    extent = x.shape[axis]
-    from_x = strides(x.shape, out.shape)
-    step, from_x[axis] = prod(x.shape[axis + 1 :]), 0
-    heads = nest(out.shape)
-    return f"""\
-int KERNEL(char *const *at) {{
-  const {STORED[x.dtype]} *x = (const {STORED[x.dtype]} *)at[0];
-  const {STORED[indices.dtype]} *indices = (const {STORED[indices.dtype]} *)at[1];
-  {STORED[out.dtype]} *out = ({STORED[out.dtype]} *)at[2];
-  long o = 0;
-{heads}
-  {{
-    const int64_t given = (int64_t)indices[{offset(strides(indices.shape, out.shape))}];
-    if (given < -{extent}L || given >= {extent}L) return 1;
-    const int64_t index = given < 0 ? given + {extent}L : given;
-    out[o++] = x[{offset(from_x)} + index * {step}L];
-  }}
-  return 0;
-}}
-"""
-
-
 # --- Indices --------------------------------------------------------------------------------------
 
 
@@ -275,113 +249,6 @@ def _named(
 
 
 # --- Along an axis --------------------------------------------------------------------------------
-
-
-def _axis(node: Node) -> tuple[int, int, int]:
-    """Rows outside of the axis, its extent, and elements inside of it, which are its step."""
-    shape, axis = node.inputs[0].abstract.shape, node.attrs["axis"]
-    if axis is None:
-        return 1, prod(shape), 1
-    at = axis % max(len(shape), 1)
-    return prod(shape[:at]), prod(shape[at : at + 1]), prod(shape[at + 1 :])
-
-
-@loop("CumSum", "CumProd", "CumMax", "CumMin", "LogCumSumExp")
-def _running(node: Node) -> Loop:
-    """Sums of integers wrap around; those of 16 bits are rounded where they are stored."""
-    x, out, name = (
-        node.inputs[0].abstract.dtype,
-        node.outputs[0].abstract.dtype,
-        node.primitive.name,
-    )
-    kind = sum_type(out) if name in ("CumSum", "CumProd") else value_type(out)
-    joined, shared = {
-        "CumSum": ("sum + x", ()),
-        "CumProd": ("sum * x", ()),
-        "CumMax": ("sum < x || x != x ? (sum != sum ? sum : x) : sum", ()),
-        "CumMin": ("x < sum || x != x ? (sum != sum ? sum : x) : sum", ()),
-        "LogCumSumExp": in_c("log_add(sum, x)", {}),
-    }[name]
-    outer, n, step = _axis(node)
-    reverse, exclusive = node.attrs.get("reverse", False), node.attrs.get("exclusive", False)
-    store = f"out[p] = {stored(out, f'({value_type(out)})sum')};"
-    join = f"sum = i ? {joined} : x;"
-    if exclusive:
-        store, join, joined = "", f"{store} sum = {joined};", ""
-    text = f"""\
-void KERNEL(char *const *at) {{
-{pointers(node, "given", "out")}
-  for (long o = 0; o < {outer}L; ++o)
-    for (long s = 0; s < {step}L; ++s) {{
-      {kind} sum = {int(name == "CumProd")};
-      for (long i = 0; i < {n}L; ++i) {{
-        const long p = (o * {n}L + {f"{n - 1}L - i" if reverse else "i"}) * {step}L + s;
-        const {kind} x = ({kind}){loaded(x, "given[p]")};
-        {join} {store}
-      }}
-    }}
-}}
-"""
-    return Loop(text, (*header("convert"), *shared))
-
-
-@loop("ArgMax", "ArgMin")
-def _arg_extremum(node: Node) -> Loop:
-    x = node.inputs[0].abstract.dtype
-    outer, n, step = _axis(node)
-    sign = ">" if node.primitive.name == "ArgMax" else "<"
-    text = f"""\
-void KERNEL(char *const *at) {{
-{pointers(node, "x", "out")}
-  for (long o = 0; o < {outer}L; ++o)
-    for (long s = 0; s < {step}L; ++s) {{
-      long best = 0;
-      {value_type(x)} most = {loaded(x, f"x[o * {n * step}L + s]")};
-      for (long i = 1; i < {n}L && most == most; ++i) {{
-        const {value_type(x)} own = {loaded(x, f"x[(o * {n}L + i) * {step}L + s]")};
-        if (own {sign} most || own != own) best = i, most = own;
-      }}
-      out[o * {step}L + s] = best;
-    }}
-}}
-"""
-    return Loop(text, header("convert"))
-
-
-@loop("Sort", "TopK")
-def _sorted(node: Node) -> Loop:
-    """By insertion of one index after the other among those that are kept."""
-    x, attrs = node.inputs[0].abstract.dtype, node.attrs
-    outer, n, step = _axis(node)
-    kept = attrs.get("k", n)
-    descending = attrs.get("descending", attrs.get("largest"))
-    precedes = "other, own" if descending else "own, other"
-    kind = value_type(x)
-    text = f"""\
-{_less(x)}
-void KERNEL(char *const *at) {{
-{pointers(node, "x", "values", "indices")}
-  for (long o = 0; o < {outer}L; ++o)
-    for (long s = 0; s < {step}L; ++s) {{
-      {STORED[int64]} *const row = indices + o * {kept * step}L + s;
-      long count = 0;
-      for (long i = 0; i < {n}L; ++i) {{
-        const {kind} own = {loaded(x, f"x[(o * {n}L + i) * {step}L + s]")};
-        long j = count < {kept}L ? count++ : {kept}L;
-        for (; j > 0; --j) {{
-          const {kind} other = {loaded(x, f"x[(o * {n}L + row[(j - 1) * {step}L]) * {step}L + s]")};
-          if (!KERNEL_less({precedes})) break;
-          if (j < {kept}L) row[j * {step}L] = row[(j - 1) * {step}L];
-        }}
-        if (j < {kept}L) row[j * {step}L] = i;
-      }}
-      for (long j = 0; j < {kept}L; ++j)
-        values[(o * {kept}L + j) * {step}L + s] =
-            x[(o * {n}L + row[j * {step}L]) * {step}L + s];
-    }}
-}}
-"""
-    return Loop(text, header("convert"))
 
 
 @loop("SearchSorted")

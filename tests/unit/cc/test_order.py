@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from ml_dtypes import bfloat16
 
 import miniml as ml
 from miniml import ops
@@ -10,20 +11,30 @@ from tests.frame.native import needs_compiler
 pytestmark = needs_compiler
 # Short and long rows, along the last axis or another one.
 SHAPES = [((7,), 0), ((3, 300), 0), ((2, 70, 5), 1), ((1, 9000), 1)]
-DTYPES = [np.float32, np.float64, np.int32, np.int64]
+FLOATS = [np.float32, np.float64, np.float16, bfloat16]
+INTEGERS = [np.int32, np.int64, np.int8, np.int16, np.uint8, np.uint16, np.uint32, np.uint64]
+DTYPES = [*FLOATS, *INTEGERS, np.bool_]
 
 
 def numbers(dtype, shape):
     """Many equal ones, both zeros, infinities and NaN."""
     rng = np.random.default_rng(4)
-    x = np.round(rng.standard_normal(shape) * 40).astype(dtype)
+    x = np.round(rng.standard_normal(shape) * 40)
+    x = (x.astype(np.int64) if dtype in INTEGERS else x > 9 if dtype == np.bool_ else x).astype(
+        dtype
+    )
     flat = x.reshape(-1)
-    if x.dtype.kind == "f":
+    if dtype in FLOATS:
         some = flat[:: max(1, x.size // 9)]
         some[:] = np.resize([-0.0, 0.0, np.inf, -np.inf, np.nan, 5e-40], some.size)
-    else:
+    elif dtype in INTEGERS:
         flat[0], flat[-1] = np.iinfo(dtype).min, np.iinfo(dtype).max
     return x
+
+
+def wide(x):
+    """The same numbers, of 16 bits as float32."""
+    return x.astype(np.float32) if x.dtype in (np.float16, bfloat16) else x
 
 
 def same_bits(fn, *arrays, zeros=True):
@@ -31,7 +42,8 @@ def same_bits(fn, *arrays, zeros=True):
     with ml.context(providers=("cc",)):
         got = ml.jit(fn)(*arrays)
     for one, other in zip(got, fn(*map(ml.Tensor, arrays)), strict=True):
-        a, b = one.asnumpy(), other.asnumpy()
+        a, b = (wide(x.asnumpy()) for x in (one, other))
+        assert one.dtype == other.dtype
         np.testing.assert_array_equal(a, b)
         if a.dtype.kind == "f" and zeros:
             known = ~np.isnan(a)
@@ -58,15 +70,34 @@ def test_sorting(shape, axis, dtype):
 def test_running_results_and_indices_of_extrema(shape, axis, dtype):
     def fn(x):
         found = [f(x, a) for f in (ops.argmax, ops.argmin) for a in (axis, None)]
-        if x.dtype != ml.int32:
-            for f in (ops.cumsum, ops.cumprod):
-                found += [f(x, axis, *how) for how in ((False, False), (True, False), (True, True))]
+        for f in (ops.cumsum, ops.cumprod):
+            found += [f(x, axis, *how) for how in ((False, False), (True, False), (True, True))]
         return tuple(found)
 
     with np.errstate(all="ignore"):
         same_bits(fn, numbers(dtype, shape))
     extrema = lambda x: (ops.CumMax(axis)(x), ops.CumMin(axis)(x))  # noqa: E731
     same_bits(extrema, numbers(dtype, shape), zeros=False)
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize(("shape", "axis"), SHAPES)
+def test_running_sums_of_exponentials(shape, axis, reverse, dtype):
+    """Near those of float64; nothing so far is -inf, and NaN stays."""
+    x = (np.random.default_rng(5).standard_normal(shape) * 8).astype(dtype)
+    flat = np.moveaxis(x, axis, -1).reshape(-1, shape[axis])
+    flat[0, :2] = -np.inf
+    flat[-1, -1] = np.nan
+    x = np.moveaxis(flat.reshape(np.moveaxis(x, axis, -1).shape), -1, axis).copy()
+    with ml.context(providers=("cc",)):
+        got = ml.jit(ops.LogCumSumExp(axis, reverse))(x)
+    there = np.flip(x, axis) if reverse else x
+    with np.errstate(invalid="ignore"):
+        expected = np.logaddexp.accumulate(there.astype(np.float64), axis)
+    expected = np.flip(expected, axis) if reverse else expected
+    atol = {np.float32: 1e-3, np.float64: 1e-10, np.float16: 2e-2, bfloat16: 0.13}[dtype]
+    np.testing.assert_allclose(wide(got.asnumpy()), expected, rtol=0, atol=atol)
 
 
 def test_the_first_nan_is_the_extremum_wherever_it_is():
@@ -90,11 +121,12 @@ def test_they_have_the_same_bits_on_two_threads():
 def test_running_extrema_of_rows_that_rise_fall_and_hold_nan(dtype):
     """Where every element is the best so far, where none is, and where one in a block is."""
     for n in (64, 130, 301):
-        rising = np.arange(n).astype(dtype)
-        some = np.where(rising % 67 == 3, 2 * n + rising, -rising).astype(dtype)
+        rising = np.arange(n)
+        some = np.where(rising % 67 == 3, 2 * n + rising, -rising)
         x = np.stack([rising, rising[::-1], some, np.full(n, rising[0])])
-        if x.dtype.kind == "f":
+        if dtype in FLOATS:
             x = np.concatenate([x, x - np.inf, np.where(rising == n // 2 + 3, np.nan, x)])
+        x = x.astype(dtype)
         same_bits(lambda x: (ops.CumMax(-1)(x), ops.CumMin(-1)(x)), x, zeros=False)
 
 

@@ -131,6 +131,30 @@ def searched(row, values, places):
     )
 
 
+def ordered(x, places):
+    found = [*ops.Sort(1)(x), *ops.Sort(-1, True)(x), *ops.TopK(2, 1, False)(x)]
+    found += [f(x, a) for f in (ops.argmax, ops.argmin) for a in (0, 1, -1, None)]
+    found += [f(a)(x) for f in (ops.CumMax, ops.CumMin) for a in (1, -1)]
+    found += [f(x, 1, *how) for f in (ops.cumsum, ops.cumprod) for how in ((), (True, True))]
+    return (*found, ops.take_along_axis(x, places, 1))
+
+
+@pytest.mark.parametrize("code", ["f", "?", "e", "E", "d", *"bBhHiIlL"])
+def test_order_along_an_axis_in_every_dtype(rng, tmp_path, compiler, code):
+    """What NumPy's kernels give: equal elements in their order, NaN as the largest, both zeros."""
+    dtype = ml.bfloat16 if code == "E" else np.dtype(code)
+    x = rng.integers(-3 if code not in "?BHIL" else 0, 2 if code == "?" else 6, (3, 5, 70))
+    if code in "feEd":
+        x = np.where(x == 3, np.nan, np.where(x == 2, np.inf, np.where(x == 1, -0.0, x)))
+    x, places = x.astype(dtype), rng.integers(-5, 5, (3, 8, 1))
+    with np.errstate(all="ignore"), ml.context(providers=("miniml",)):
+        expected = [t.asnumpy() for t in ordered(ml.Tensor(x), ml.Tensor(places))]
+    found, _ = ran(compiler, ordered, tmp_path, x, places)
+    for one, other in zip(found, expected, strict=True):
+        assert one.dtype == other.dtype
+        np.testing.assert_array_equal(*(a.astype("d") if code in "eE" else a for a in (one, other)))
+
+
 @pytest.mark.parametrize("dtype", [np.int8, pytest.param(np.float16, marks=deep)])
 def test_searching_sorting_and_indices_of_narrow_dtypes(rng, tmp_path, compiler, dtype):
     row, values = np.arange(-4, 5).astype(dtype), rng.integers(-5, 6, (3, 2, 4)).astype(dtype)

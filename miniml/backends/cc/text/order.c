@@ -1,39 +1,52 @@
 /* Sorted and greatest elements of a row. KERNEL_T: elements, by their bits; KERNEL_K: keys, unsigned
-   numbers in the order of the elements, NaN last; KERNEL_W: a key and, below it, an index. */
+   numbers in the order of the elements, NaN last; KERNEL_W: a key and an index of 32 bits. */
+typedef KERNEL_T KERNEL_K;
 static inline KERNEL_K KERNEL_key(const KERNEL_T *x) { KERNEL_KEY }
+#define KERNEL_ABOVE(w) ((w) >> 32)
+#if KERNEL_BITS == 64
+typedef struct { KERNEL_K key; uint32_t index; } KERNEL_W;
+#define KERNEL_WORD(key, index) (KERNEL_W){key, (uint32_t)(index)}
+#define KERNEL_KEY_OF(w) (w).key
+#define KERNEL_INDEX_OF(w) (w).index
+#else
+typedef uint64_t KERNEL_W;
+#define KERNEL_WORD(key, index) ((KERNEL_W)(key) << 32 | (uint32_t)(index))
+#define KERNEL_KEY_OF(w) KERNEL_ABOVE(w)
+#define KERNEL_INDEX_OF(w) (uint32_t)(w)
+#endif
 
 enum { KERNEL_VALUES = 1 << KERNEL_DIGIT };  /* of a digit */
 
-/* Words sorted by the digits above their first 32 bits, where they have a key above an index, all
-   but the `skipped` lowest. Equal keys keep the order of their indices: w has them ascending, and
-   each pass is stable. The result may lie in `spare`. counts: room for those of each digit. */
-#define KERNEL_SORTED(name, word, digits)                                                      \
+/* Words sorted by the digits of their keys, all but the `skipped` lowest. Equal keys keep the order
+   of their indices: w has them ascending, and each pass is stable. The result may lie in `spare`.
+   counts: room for those of each digit. */
+#define KERNEL_SORTED(name, word, key_of, digits)                                              \
   static void name##_count(                                                                    \
       const word *w, long m, uint32_t (*counts)[KERNEL_VALUES]) {                              \
     memset(counts, 0, digits * sizeof *counts);                                                \
     for (long i = 0; i < m; ++i)                                                               \
       for (int d = 0; d < digits; ++d)                                                         \
-        ++counts[d][(w[i] >> (32 + KERNEL_DIGIT * d)) & (KERNEL_VALUES - 1)];                  \
+        ++counts[d][(key_of(w[i]) >> (KERNEL_DIGIT * d)) & (KERNEL_VALUES - 1)];               \
   }                                                                                            \
   static word *name(                                                                           \
       word *w, word *spare, long m, uint32_t (*counts)[KERNEL_VALUES], int skipped) {          \
     for (int d = skipped; d < digits; ++d) {                                                   \
-      const int shift = 32 + KERNEL_DIGIT * d;                                                 \
-      if (counts[d][(w[0] >> shift) & (KERNEL_VALUES - 1)] == m) continue;                     \
+      const int shift = KERNEL_DIGIT * d;                                                      \
+      if (counts[d][(key_of(w[0]) >> shift) & (KERNEL_VALUES - 1)] == m) continue;             \
       uint32_t begin = 0;                                                                      \
       for (int c = 0; c < KERNEL_VALUES; ++c) {                                                \
         const uint32_t count = counts[d][c];                                                   \
         counts[d][c] = begin, begin += count;                                                  \
       }                                                                                        \
       for (long i = 0; i < m; ++i)                                                             \
-        spare[counts[d][(w[i] >> shift) & (KERNEL_VALUES - 1)]++] = w[i];                      \
+        spare[counts[d][(key_of(w[i]) >> shift) & (KERNEL_VALUES - 1)]++] = w[i];              \
       word *const other = w;                                                                   \
       w = spare, spare = other;                                                                \
     }                                                                                          \
     return w;                                                                                  \
   }
 enum { KERNEL_DIGITS = (KERNEL_BITS + KERNEL_DIGIT - 1) / KERNEL_DIGIT };
-KERNEL_SORTED(KERNEL_by_digits, KERNEL_W, KERNEL_DIGITS)
+KERNEL_SORTED(KERNEL_by_digits, KERNEL_W, KERNEL_KEY_OF, KERNEL_DIGITS)
 
 static KERNEL_W *KERNEL_sorted(
     KERNEL_W *w, KERNEL_W *spare, long m, uint32_t (*counts)[KERNEL_VALUES]) {
@@ -44,7 +57,7 @@ static KERNEL_W *KERNEL_sorted(
   for (long i = 1; i < m; ++i) {
     const KERNEL_W v = w[i];
     long j = i;
-    for (; j && w[j - 1] > v; --j) w[j] = w[j - 1];
+    for (; j && KERNEL_KEY_OF(w[j - 1]) > KERNEL_KEY_OF(v); --j) w[j] = w[j - 1];
     w[j] = v;
   }
   return w;
@@ -52,7 +65,7 @@ static KERNEL_W *KERNEL_sorted(
 
 #if KERNEL_BITS == 64
 enum { KERNEL_HALF = (32 + KERNEL_DIGIT - 1) / KERNEL_DIGIT };  /* digits of 32 bits */
-KERNEL_SORTED(KERNEL_by_32, uint64_t, KERNEL_HALF)
+KERNEL_SORTED(KERNEL_by_32, uint64_t, KERNEL_ABOVE, KERNEL_HALF)
 
 /* How many of the lowest digits can be left out, if the keys with one highest digit are spread
    evenly, so that hardly any two are equal without them. */
@@ -128,11 +141,11 @@ static void KERNEL_few(const KERNEL_T *x, KERNEL_W *w) {
     for (long i = 0; i < count; ++i) any |= keys[i] < worst;
     for (long i = 0; any && i < count; ++i) {
       if (kept == KERNEL_TAKEN && keys[i] >= worst) continue;
-      const KERNEL_W v = (KERNEL_W)keys[i] << 32 | (uint32_t)(b + i);
+      const KERNEL_W v = KERNEL_WORD(keys[i], b + i);
       long j = kept < KERNEL_TAKEN ? kept++ : kept - 1;
-      for (; j && w[j - 1] > v; --j) w[j] = w[j - 1];
+      for (; j && KERNEL_KEY_OF(w[j - 1]) > keys[i]; --j) w[j] = w[j - 1];
       w[j] = v;
-      worst = kept == KERNEL_TAKEN ? (KERNEL_K)(w[kept - 1] >> 32) : (KERNEL_K)-1;
+      worst = kept == KERNEL_TAKEN ? (KERNEL_K)KERNEL_KEY_OF(w[kept - 1]) : (KERNEL_K)-1;
     }
   }
 }
@@ -140,14 +153,14 @@ static void KERNEL_few(const KERNEL_T *x, KERNEL_W *w) {
 /* Those elements that may be among the k smallest, by the first 11 bits of their keys, which are
    counted. */
 static long KERNEL_candidates(const KERNEL_T *x, KERNEL_W *w, uint32_t *counts) {
-  enum { SHIFT = 8 * sizeof(KERNEL_K) - 11 };
+  enum { SHIFT = KERNEL_BITS > 11 ? KERNEL_BITS - 11 : 0 };
   memset(counts, 0, 2048 * sizeof *counts);
   for (long i = 0; i < KERNEL_N; ++i) ++counts[KERNEL_key(x + i * KERNEL_STEP) >> SHIFT];
   long digit = 0, below = counts[0], found = 0;
   while (below < KERNEL_TAKEN) below += counts[++digit];
   for (long i = 0; i < KERNEL_N; ++i) {
     const KERNEL_K key = KERNEL_key(x + i * KERNEL_STEP);
-    w[found] = (KERNEL_W)key << 32 | (uint32_t)i;
+    w[found] = KERNEL_WORD(key, i);
     found += (long)(key >> SHIFT) <= digit;
   }
   return found;
@@ -183,11 +196,11 @@ static void KERNEL_part(void *data, long part) {
         m = KERNEL_candidates(x, w, (uint32_t *)counts);
       else
         for (long i = 0; i < m; ++i)
-          w[i] = (KERNEL_W)KERNEL_key(x + i * KERNEL_STEP) << 32 | (uint32_t)i;
+          w[i] = KERNEL_WORD(KERNEL_key(x + i * KERNEL_STEP), i);
       found = KERNEL_sorted(w, w + KERNEL_N + 1, m, counts);
     }
     for (long i = 0; i < KERNEL_TAKEN; ++i) {
-      const long index = (uint32_t)found[i];
+      const long index = KERNEL_INDEX_OF(found[i]);
       values[i * KERNEL_STEP] = x[index * KERNEL_STEP];
       indices[i * KERNEL_STEP] = index;
     }
