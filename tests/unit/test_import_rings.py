@@ -23,6 +23,7 @@ BY_ANY_NAME = {
     "miniml",
     "miniml.cli",
     "miniml.core",
+    "miniml.core.hints",
     "miniml.testing.pytest_plugin",
 }
 

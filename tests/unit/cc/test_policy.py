@@ -29,7 +29,7 @@ def providers(fn, *args):
 @needs_compiler
 def test_compiled_programs_prefer_c():
     assert providers(lambda x: plus(twice(x), x), X) == {"cc"}
-    assert providers(lambda x: ops.logcumsumexp(twice(x), -1), X) == {"cc", "miniml"}
+    assert providers(lambda x: ops.svd(twice(x))[1], X) == {"cc", "miniml"}
 
 
 SMALL = "too small for kernels in C"
@@ -67,7 +67,7 @@ def test_everything_else_is(fn, x):
 
 @needs_compiler
 def test_explain_counts_the_calls_of_native_kernels():
-    found = ml.explain(lambda x: twice(ops.logcumsumexp(twice(twice(x)), -1)), X)
+    found = ml.explain(lambda x: twice(ops.svd(twice(twice(x)))[1]), X)
     assert "\nkernels in C: 3, in 2 calls" in str(found)
 
 
