@@ -41,7 +41,7 @@ assert not found, found
     assert run.returncode == 0, run.stderr
     assert "first call, compiled, " in run.stdout
     assert "2 more: least " in run.stdout
-    np.testing.assert_array_equal(np.load("y.npy"), ml.jit(net)(X).asnumpy())
+    np.testing.assert_allclose(np.load("y.npy"), net(X).asnumpy(), 1e-5)  # in C, and by NumPy
 
 
 def test_gradients_are_found_as_soon_as_anybody_differentiates(folder):

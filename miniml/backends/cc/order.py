@@ -111,7 +111,7 @@ static void KERNEL_part(void *data, long part) {
     for (long c = 0; c < KERNEL_STEP; c += KERNEL_LANES) {
       const long lanes = KERNEL_STEP - c < KERNEL_LANES ? KERNEL_STEP - c : KERNEL_LANES;
       KERNEL_A s[KERNEL_SIDE * KERNEL_LANES];
-      for (long k = 0; k < KERNEL_SIDE * KERNEL_LANES; ++k) s[k] = KERNEL_FIRST;
+      for (long k = 0; k < KERNEL_SIDE * KERNEL_LANES; ++k) s[k] = (KERNEL_A)KERNEL_FIRST;
       for (long j = 0; j < KERNEL_N; ++j) {
         const long i = KERNEL_REVERSE ? KERNEL_N - 1 - j : j;
         for (long k = 0; k < KERNEL_SIDE; ++k)
