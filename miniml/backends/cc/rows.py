@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from math import prod
-from typing import NamedTuple, TypeGuard
+from typing import Any, NamedTuple, TypeGuard
 
 from ...core.dtype import DType, float16, float32, float64
 from ..expressions import (
@@ -40,6 +40,7 @@ from .scalars import (
     ScalarFunction,
     accumulator,
     block,
+    elementary,
     literal,
     loaded,
     reducer,
@@ -63,7 +64,28 @@ class Printed(NamedTuple):
 
 def printed(program: RowProgram) -> Printed:
     """The kernel of a row program: its arrays are the inputs, the outputs and the workspace."""
+    program = _many_last(program)
     return (AcrossRows if _across_rows(program) else AlongRows)(program).printed()
+
+
+def _many_last(program: RowProgram) -> RowProgram:
+    """A program of short rows whose last outer axis, along which these lie side by side, is the one
+    that has most of them."""
+    extents, last = program.extents, program.outer - 1
+    if last < 1 or extents[last] >= _FEW or prod(program.row) > _SHORT:
+        return program
+    most = max(range(last + 1), key=lambda k: extents[k])
+
+    def moved(axes: tuple[int, ...]) -> tuple[int, ...]:
+        return (*axes[:most], *axes[most + 1 : last + 1], axes[most], *axes[last + 1 :])
+
+    def turned(s: Any) -> Any:
+        strides = getattr(s, "strides", None)
+        return s._replace(strides=moved(strides)) if strides else s
+
+    passes = [Pass(*(tuple(map(turned, part)) for part in each)) for each in program.passes]
+    arrays = tuple(map(turned, program.arrays))
+    return program._replace(extents=moved(extents), arrays=arrays, passes=tuple(passes))
 
 
 _FEW = 8  # rows below which it does not pay to vectorise across them
@@ -277,7 +299,8 @@ class Loops(ABC):
                 g = self.gathers.index(s)
                 index = self.index(self.program.arrays[s.array].strides, each)
                 c, found = value_type(self._type(s)), reducer(s.row, self._type(s))
-                element = f"{self.once(found)}({c})({found.element.replace('x', self.name(s.of))})"
+                element = f"({c})({found.element.replace('x', self.name(s.of))})"
+                element = f"{self.once(found) if each else ''}{element}"
                 combined = found.combine(f"w{g}[{index}]", f"g{g}")
                 return f"const {c} g{g} = {element}; w{g}[{index}] = {combined};"
             case Reduce(value, row, of):
@@ -457,8 +480,9 @@ class AlongRows(Loops):
         self.halves: dict[Load | Store, str] = {}  # where the elements of a block are as floats
         super().__init__(program)
         *before, n = program.row or (1,)
-        again = self.reduces or self.gathers  # no output is an input
-        self.overlaps = bool(again) and _STRIP < n <= _BLOCK and n % _STRIP > 0
+        calls = (s.function for s in program.statements() if isinstance(s, Call))
+        long = self.reduces or self.gathers or any(elementary(f.expression.text) for f in calls)
+        self.overlaps = bool(long) and not self.flat and _STRIP < n <= _BLOCK and n % _STRIP > 0
         if self.overlaps:
             self.kept = (*before, -(-n // _STRIP) * _STRIP)
 
@@ -521,13 +545,16 @@ class AlongRows(Loops):
             return self.set(s.value, f"{self.halves[s]}[i - b]")
         if each and isinstance(s, Store) and s in self.halves:
             return f"{self.halves[s]}[i - b] = {self.name(s.of)};"
+        if each and isinstance(s, Store) and self.overlaps and not (self.reduces or self.gathers):
+            before, now = super().statement(s, each).split(" = ")  # may have been an input
+            return f"{before} = i < p ? {before} : {now}"
         return super().statement(s, each)
 
     def _loop(self, elements: Sequence[Statement], first: str, last: str) -> Iterator[str]:
         if self.overlaps:
-            rest = f"{self.program.row[-1] - _STRIP}L"
-            yield f"for (long p = 0; p < {self.kept[-1]}L; p += {_STRIP}) {{"
-            yield f"  const long c = p < {rest} ? p : {rest};"
+            n = f"{self.program.row[-1]}L"
+            yield f"for (long p = 0; p < {n}; p += {_STRIP}) {{"
+            yield f"  const long c = p < {n} - {_STRIP} ? p : {n} - {_STRIP};"
             yield "  MINIML_APART MINIML_ROLLED"
             yield f"  for (long l = 0; l < {_STRIP}; ++l) {{"
             yield "    const long i = c + l;"

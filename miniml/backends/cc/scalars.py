@@ -148,6 +148,12 @@ def in_c(text: str, types: Mapping[str, DType]) -> tuple[str, tuple[str, ...]]:
     return text, tuple(dict.fromkeys((*header("types"), *needed)))
 
 
+def elementary(text: str) -> bool:
+    """True for an expression that calls elementary functions: of many operations for an element."""
+    bodies = (_texts()[name][2] for name in _CALL.findall(text) if name in _texts())
+    return any(not body or elementary(body) for body in bodies)
+
+
 _REAL = (float32, float64)
 _ANY = (bool_, *INTEGERS, *_REAL)
 # The types of A for which a function of `expressions` means something, if not all.
