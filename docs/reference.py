@@ -59,7 +59,7 @@ ALIASES = {
 TASKS = {
     "miniml.core.tensor": "Tensors",
     "miniml.array_api": "Tensors",
-    "miniml.core.dtype": "Dtypes",
+    "miniml.core.abstract": "Dtypes",
     "miniml.core.parameter": "Parameters and randomness",
     "miniml.train": "Training",
     "miniml.nn.container": "Training",

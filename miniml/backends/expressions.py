@@ -21,7 +21,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from ..core.dtype import (
+from ..core.abstract import (
     FLOATS,
     INTEGERS,
     REAL,

@@ -21,8 +21,7 @@ from typing import Any, Literal, NoReturn, TypeVar
 import numpy as np
 
 from ..core import epoch
-from ..core.abstract import PLAIN
-from ..core.dtype import bfloat16, float16, float32
+from ..core.abstract import PLAIN, bfloat16, float16, float32
 from ..core.errors import DeclarationError, DuplicateError
 from ..core.options import features
 from ..core.scope import Scoped

@@ -15,8 +15,17 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from ..core import epoch
-from ..core.abstract import PLAIN
-from ..core.dtype import DType, bfloat16, bool_, float16, float32, holds, is_complex, type_code
+from ..core.abstract import (
+    PLAIN,
+    DType,
+    bfloat16,
+    bool_,
+    float16,
+    float32,
+    holds,
+    is_complex,
+    type_code,
+)
 from ..core.errors import DeclarationError, KernelNotFoundError
 from . import registry
 from .expressions import table as expressions

@@ -19,11 +19,13 @@ import numpy as np
 
 from ..ops.elementwise import Cast
 from . import epoch
-from .abstract import Abstract, Kind, Shape, typed
-from .dtype import (
+from .abstract import (
     COMPLEX,
     FLOATS,
+    Abstract,
     DType,
+    Kind,
+    Shape,
     as_dtype,
     bfloat16,
     float16,
@@ -33,6 +35,7 @@ from .dtype import (
     is_inexact,
     promote,
     scalar_dtype,
+    typed,
 )
 from .errors import (
     NONE,

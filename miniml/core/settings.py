@@ -9,8 +9,7 @@ from typing import Any, Generic, Literal, TypeVar
 
 from numpy.typing import DTypeLike
 
-from .abstract import known, unknown
-from .dtype import DType, as_dtype, bfloat16, float16
+from .abstract import DType, as_dtype, bfloat16, float16, known, unknown
 from .errors import DeviceError, DTypeError, MinimlError
 from .options import CPU, choice, count, features
 from .scope import Block, Scoped

@@ -23,9 +23,8 @@ import optree
 
 from .. import ops
 from ..core import epoch
-from ..core.abstract import typed
+from ..core.abstract import is_complex, is_inexact, typed
 from ..core.bprop import Bprop, bprop_getters
-from ..core.dtype import is_complex, is_inexact
 from ..core.errors import (
     BpropError,
     GradientArgumentError,

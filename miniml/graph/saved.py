@@ -18,9 +18,18 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from ..core.abstract import Abstract
+from ..core.abstract import (
+    ALL,
+    Abstract,
+    DType,
+    bool_,
+    canonical,
+    float64,
+    is_complex,
+    is_float,
+    real_dtype,
+)
 from ..core.access import Access
-from ..core.dtype import ALL, DType, bool_, canonical, float64, is_complex, is_float, real_dtype
 from ..core.errors import CheckpointError, GraphError, MinimlError
 from ..core.files import (
     PathLike,

@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 import numpy as np
 
 from ..core import epoch
-from ..core.abstract import Abstract
-from ..core.dtype import ALL, DType, as_dtype, float32, float64, is_float
+from ..core.abstract import ALL, Abstract, DType, as_dtype, float32, float64, is_float
 from ..core.epoch import Epoch
 from ..core.errors import (
     AttributeRefusedError,

@@ -18,8 +18,7 @@ import numpy as np
 import optree
 
 from ..backends.signature import ArraySpec
-from ..core.abstract import Abstract, listed
-from ..core.dtype import canonical, float32, is_float
+from ..core.abstract import Abstract, canonical, float32, is_float, listed
 from ..core.errors import AttributeRefusedError, DTypeError, ShapeError, layers, name_layer
 from ..core.parameter import Parameter
 from ..core.primitive import Primitive

@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from ..core.abstract import Shape
-from ..core.dtype import (
+from ..core.abstract import (
     DType,
+    Shape,
     bfloat16,
     bool_,
     float16,

@@ -8,8 +8,7 @@ from __future__ import annotations
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-from ..core.abstract import Shape
-from ..core.dtype import INTEGERS, DType, bfloat16, float16, float32, promote
+from ..core.abstract import INTEGERS, DType, Shape, bfloat16, float16, float32, promote
 from ..core.errors import DTypeError, ShapeError
 from ..core.options import choice, flag, integer, number
 from ..core.primitive import Primitive

@@ -19,11 +19,12 @@ from functools import wraps
 from math import prod
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from ..core.abstract import Abstract, Shape
-from ..core.dtype import COMPLEX as _COMPLEX
-from ..core.dtype import (
+from ..core.abstract import COMPLEX as _COMPLEX
+from ..core.abstract import (
     FLOATS,
+    Abstract,
     DType,
+    Shape,
     as_dtype,
     bfloat16,
     bool_,
@@ -33,9 +34,9 @@ from ..core.dtype import (
     type_code,
     uint64,
 )
-from ..core.dtype import SIGNED as _SIGNED_TYPES
-from ..core.dtype import UNSIGNED as _UNSIGNED_TYPES
-from ..core.dtype import promote as common
+from ..core.abstract import SIGNED as _SIGNED_TYPES
+from ..core.abstract import UNSIGNED as _UNSIGNED_TYPES
+from ..core.abstract import promote as common
 from ..core.errors import ArityError, DeclarationError, DTypeError, ShapeError
 from ..core.primitive import Primitive, Promote
 from . import checks

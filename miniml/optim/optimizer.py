@@ -13,9 +13,8 @@ import numpy as np
 
 from .. import ops
 from ..core import epoch
-from ..core.abstract import typed
+from ..core.abstract import DType, float32, float64, is_float, promote, typed, wide
 from ..core.access import Access
-from ..core.dtype import DType, float32, float64, is_float, promote, wide
 from ..core.errors import (
     ArityError,
     AttributeRefusedError,

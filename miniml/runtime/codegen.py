@@ -48,7 +48,7 @@ from ..backends.product import Product, product_of
 from ..backends.registry import kernel
 from ..backends.signature import ArraySpec
 from ..core import epoch
-from ..core.dtype import DType, bool_, float32, float64, int32, int64, uint64
+from ..core.abstract import DType, bool_, float32, float64, int32, int64, uint64
 from ..core.errors import GraphError
 from ..graph.ir import Graph, Node, Var, in_order
 from ..ops.control import Fused

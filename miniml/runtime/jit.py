@@ -27,9 +27,8 @@ from ..backends.cc.native import Texts, in_slots, unwrapping, wrapping
 from ..backends.compiled import lock_of_process
 from ..backends.selection import Target
 from ..core import epoch
-from ..core.abstract import Abstract, Kind, Shape, typed
+from ..core.abstract import Abstract, DType, Kind, Shape, canonical, scalar_dtype, typed
 from ..core.access import inside_section
-from ..core.dtype import DType, canonical, scalar_dtype
 from ..core.epoch import Epoch
 from ..core.errors import (
     ArityError,

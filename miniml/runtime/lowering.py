@@ -4,8 +4,8 @@ Legalization: where no kernel takes a node's dtypes, Cast nodes widen its inputs
 primitives whose hand-written kernels are no faster than their parts, fused. Hoisting of index
 checks: indices are checked once, before kernels in C that cannot fail; the parts of a Split become
 slices; checks of a loop's inputs move from its steps to before the loop. Transposed products: one
-that is transposed and then flattened is stored transposed. Small programs: too small for C.
-LOWERING: the passes in their order. `formats` (with `narrow`) and `fuse` have modules of their own.
+that is transposed and then flattened is stored transposed. LOWERING: the passes in their
+order. `formats` (with `narrow`) and `fuse` have modules of their own.
 """
 
 from __future__ import annotations
@@ -22,11 +22,20 @@ import numpy as np
 from .. import ops
 from ..backends.cpu.index import check
 from ..backends.kernel import CPU, Array, start_of
-from ..backends.registry import NATIVE, kernel
+from ..backends.registry import kernel
 from ..backends.selection import Selection, Target
 from ..backends.signature import ANY, INT, WIDE
-from ..core.abstract import Abstract, Shape
-from ..core.dtype import DType, bfloat16, float16, float32, float64, from_type_code, int32
+from ..core.abstract import (
+    Abstract,
+    DType,
+    Shape,
+    bfloat16,
+    float16,
+    float32,
+    float64,
+    from_type_code,
+    int32,
+)
 from ..core.errors import KernelNotFoundError
 from ..core.primitive import Primitive
 from ..graph.ir import Graph, Node, Var
@@ -43,7 +52,7 @@ from ..ops.shape import Slice
 from .formats import formats, narrow
 from .fuse import fuse, selections
 from .launch import in_c, native, prepare, select
-from .nest import in_parts, kind_of
+from .nest import in_parts
 
 
 def legalize(graph: Graph, target: Target) -> Graph:
@@ -742,35 +751,6 @@ class TurnedMatMul(MatMul):
     def infer_shape(self, x: Shape, y: Shape) -> Shape:
         shape = super().infer_shape(x, y)
         return tuple([shape[a] for a in self.axes])
-
-
-# --- Small programs -------------------------------------------------------------------------------
-
-
-# A C kernel of two such calls takes 50 ms to compile and saves at most 1 of their 3 us: it pays
-# after tens of thousands of calls. Three save 1.4 us, ten 8; what NumPy computes in several passes,
-# or SciPy, saves up to 600.
-CALLS, ELEMENTS = 2, 1024
-WHY = f"too small for kernels in C: at most {CALLS} ufuncs of NumPy on {ELEMENTS} elements"
-
-
-def too_small(graph: Graph, target: Target) -> bool:
-    """True for a program for which NumPy's kernels are about as fast as those in C."""
-    if NATIVE not in target.providers:
-        return False
-    calls = (n for n in graph.nodes if kind_of(n) not in ("view", "window", "created"))
-    if any(v.abstract.size > ELEMENTS and v not in graph.inputs for v in graph.outputs):
-        return False  # of views NumPy would copy it element by element
-    return all(i < CALLS and _small(n, target.without(NATIVE)) for i, n in enumerate(calls))
-
-
-def _small(node: Node, numpy: Target) -> bool:
-    """True for an expression of few elements, computed by a ufunc of NumPy, with vectors."""
-    few = all(v.abstract.size <= ELEMENTS for v in (*node.inputs, *node.outputs))
-    slow = type(node.primitive).by_element
-    few = few and not any(v.abstract.dtype.char in slow for v in node.inputs)
-    body = select(node, numpy).entry.body if few and kind_of(node) == "elements" else None
-    return isinstance(body, np.ufunc) and body is getattr(np, body.__name__, None)
 
 
 # --- Pipeline -------------------------------------------------------------------------------------

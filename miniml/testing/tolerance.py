@@ -37,7 +37,7 @@ from typing import Any, Literal, NamedTuple
 import ml_dtypes
 import numpy as np
 
-from ..core.dtype import DType, bfloat16, float16, float32, float64, is_float
+from ..core.abstract import DType, bfloat16, float16, float32, float64, is_float
 
 Array = np.ndarray[Any, Any]
 Arrays = tuple[Array, ...]

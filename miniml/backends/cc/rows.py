@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from math import prod
 from typing import NamedTuple, TypeGuard
 
-from ...core.dtype import DType, float16, float32, float64, uint64
+from ...core.abstract import DType, float16, float32, float64, uint64
 from ..expressions import (
     Call,
     Gather,

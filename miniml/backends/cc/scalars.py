@@ -15,7 +15,17 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...core.dtype import INTEGERS, DType, bfloat16, bool_, float16, float32, float64, int64, uint8
+from ...core.abstract import (
+    INTEGERS,
+    DType,
+    bfloat16,
+    bool_,
+    float16,
+    float32,
+    float64,
+    int64,
+    uint8,
+)
 from ...core.options import CPU
 from ..expressions import C_TYPES, FUNCTIONS, Expression, computed, unsigned
 from .units import header, template

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ...core.dtype import DType, bfloat16, float32, float64
+from ...core.abstract import DType, bfloat16, float32, float64
 from ..kernel import Array, Kernel, KernelNode, skips
 from ..registry import in_float32, register, register_floats
 from ..signature import ANY, BF16, COMPLEX, INT, LOW, WHOLE, WIDE, same

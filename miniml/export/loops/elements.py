@@ -34,8 +34,7 @@ from ...backends.expressions import (
     unsigned,
 )
 from ...backends.kernel import start_of
-from ...core.abstract import Shape
-from ...core.dtype import DType, float32
+from ...core.abstract import DType, Shape, float32
 from ...graph.ir import Node
 from ...ops.checks import broadcast
 from ...ops.index import TENSOR, analyse

@@ -20,8 +20,17 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from ...core.abstract import PLAIN, Abstract, Shape
-from ...core.dtype import FLOATS, INTEGERS, float32, float64, holds, is_float
+from ...core.abstract import (
+    FLOATS,
+    INTEGERS,
+    PLAIN,
+    Abstract,
+    Shape,
+    float32,
+    float64,
+    holds,
+    is_float,
+)
 from ...core.errors import GraphError
 from ...core.infer import infer
 from ...core.primitive import Primitive

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ... import ops
-from ...core.dtype import as_dtype, bfloat16, float16, float32, float64, int32, int64
+from ...core.abstract import as_dtype, bfloat16, float16, float32, float64, int32, int64
 from ...core.errors import OnnxError
 from ..operators import Ints, Setting, register_composition, register_operator, register_writer
 from ..reader import Node

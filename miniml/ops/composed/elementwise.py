@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import ml_dtypes
 
-from ...core.dtype import bfloat16, float16, float32, float64, is_float, promote
+from ...core.abstract import bfloat16, float16, float32, float64, is_float, promote
 from ...core.errors import ShapeError
 from ...core.options import flag, number
 from ..checks import broadcasts_to, composition, dtype_of, shape_of, strong

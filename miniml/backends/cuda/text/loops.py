@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ....core import epoch
-from ....core.dtype import DType, int64
+from ....core.abstract import DType, int64
 from ... import registry
 from ...expressions import (
     ROWS,
