@@ -140,7 +140,7 @@ GOLDEN = {
 }  # fmt: skip
 # In training they draw; in evaluation they are the identity.
 DROPPING = {"Dropout", "Dropout1d", "Dropout2d", "Dropout3d"}
-BASES = {"Activation", "BatchNorm", "ChannelDropout", "ClassLoss", "InstanceNorm", "Loss"}
+BASES = {*"Activation BatchNorm ChannelDropout ClassLoss FunctionCell InstanceNorm Loss".split()}
 
 
 def turned(layer):
