@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import lru_cache, partial
 from math import prod as product
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -23,7 +23,9 @@ Shape = tuple[int, ...]
 
 
 class Planned(Kernel):
-    """Sum, SumTo or Mean, planned for its shapes."""
+    """Sum, SumTo or Mean, planned for its shapes. anywhere: the same of any memory, as a function."""
+
+    anywhere: ClassVar[Callable[..., Any]]
 
     def prepare(self, node: KernelNode) -> None:
         (shape, dtype, _), out = node.inputs[0], node.outputs[0].shape
@@ -84,7 +86,8 @@ def logsumexp(x: Array, *, axis: Axes, keepdims: bool, out: Array) -> None:
 
 
 for _name, _fn in (("Sum", sum), ("SumTo", sum_to), ("Mean", mean)):
-    register(_name, Planned, *same(1, WIDE))
+    _class = type(_name, (Planned,), {"anywhere": staticmethod(_fn), "__module__": __name__})
+    register(_name, _class, *same(1, WIDE))
     register(_name, in_float32(_fn), *same(1, LOW))
 register("Sum", sum_whole, *WHOLE, *same(1, COMPLEX))
 register("Mean", mean_whole, *same(1, COMPLEX))
