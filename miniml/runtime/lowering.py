@@ -48,7 +48,7 @@ from ..ops.elementwise import Cast
 from ..ops.index import Gather, IndexAdd, PutAlongAxisAdd, Scatter, ScatterAdd, TakeAlongAxis
 from ..ops.linalg import MatMul, parse
 from ..ops.norm import CheckedLabels
-from ..ops.shape import Slice
+from ..ops.shape import Slice, Split
 from .formats import formats, narrow
 from .fuse import fuse, selections
 from .launch import in_c, native, prepare, select
@@ -489,12 +489,12 @@ class AddToRows(ScatterAdd):
     differentiable = False
 
 
-_CHECKED: dict[str, type[Primitive]] = {
-    "Gather": Lookup, "IndexAdd": AddRows, "Scatter": PutRows, "TakeAlongAxis": LookupAlong,
-    "PutAlongAxisAdd": AddAlong, "ScatterAdd": AddToRows,
-}  # fmt: skip
+_CHECKED: dict[type, type[Primitive]] = {
+    checked.__bases__[0]: checked
+    for checked in (Lookup, AddRows, PutRows, LookupAlong, AddAlong, AddToRows)
+}
 _ADDS = (IndexAdd, PutAlongAxisAdd, ScatterAdd)
-_NAMES = {"Split", *_CHECKED}
+_MOVES = {Split, *_CHECKED}
 
 
 # --- Hoisted index checks, and splits as views ----------------------------------------------------
@@ -504,7 +504,7 @@ def movement(graph: Graph, target: Target) -> Graph:
     """The graph with checks of indices hoisted before the kernels in C that look rows up, which
     cannot fail then, and the parts of a Split as slices, which are views; the same graph if no C
     kernels are wanted."""
-    if not in_c(target) or not any(n.primitive.name in _NAMES for n in graph.nodes):
+    if not in_c(target) or not any(type(n.primitive) in _MOVES for n in graph.nodes):
         return graph
     return _Movement(graph, target).rewritten()
 
@@ -529,7 +529,7 @@ class _Movement:
     def rewritten(self) -> Graph:
         """The graph with rewritten nodes."""
         for node in self.graph.nodes:
-            if node.primitive.name == "Split" and self._replaceable(node):
+            if type(node.primitive) is Split and self._replaceable(node):
                 self.nodes += parts(node)
             elif node in self.uses:
                 self._move(node, self.uses[node])
@@ -550,7 +550,7 @@ class _Movement:
         return _Use(root, whole[axis], axis, Window(seen.shape, strides, first // seen.itemsize))
 
     def _replaceable(self, node: Node) -> bool:
-        return node.primitive.name in _NAMES and select(node, self.target).entry.built_in
+        return type(node.primitive) in _MOVES and select(node, self.target).entry.built_in
 
     def _seen(self, var: Var) -> tuple[Var, Array]:
         """The Var that `var` is a view of, and a stand-in for `var`, a view of one for that Var."""
@@ -570,7 +570,7 @@ class _Movement:
         key = use.root, use.extent
         if key not in self.checked:
             self._check(node, use)
-        moved = _CHECKED[node.primitive.name](**node.primitive.attributes)
+        moved = _CHECKED[type(node.primitive)](**node.primitive.attributes)
         inputs, at = [*node.inputs], _indices_at(node)
         inputs[at] = self._view(self.checked[key], inputs[at], use.root)
         self.nodes.append(replace(node, primitive=moved, inputs=tuple(inputs)))
