@@ -15,6 +15,7 @@ from typing import NamedTuple, TypeGuard
 
 from ...core.abstract import DType, float16, float32, float64, uint64
 from ..expressions import (
+    ROWS,
     Call,
     Gather,
     Keep,
@@ -713,7 +714,7 @@ def reducer(row: str, dtype: DType) -> Reducer:
 
 def _accumulator(row: str, dtype: DType) -> DType:
     """The dtype in which a reduction is taken: integers are added and multiplied as unsigned."""
-    return uint64 if row in ("Sum", "Prod") and dtype.kind in "iu" else dtype
+    return uint64 if ROWS[row].adds and dtype.kind in "iu" else dtype
 
 
 # In lanes, so that compilers use vectors: they keep the order of a sum that is written plainly.
