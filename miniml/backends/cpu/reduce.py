@@ -23,7 +23,7 @@ Shape = tuple[int, ...]
 
 
 class Planned(Kernel):
-    """Sum, SumTo or Mean, planned for its shapes. anywhere: the same of any memory, as a function."""
+    """Sum, SumTo or Mean, planned for its shapes. anywhere: the function, of any memory."""
 
     anywhere: ClassVar[Callable[..., Any]]
 
