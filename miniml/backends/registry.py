@@ -20,11 +20,10 @@ from typing import Any, Literal, NoReturn, TypeVar
 
 import numpy as np
 
-from ..core import epoch
 from ..core.abstract import PLAIN, bfloat16, float16, float32
 from ..core.errors import DeclarationError, DuplicateError
 from ..core.options import features
-from ..core.scope import Scoped
+from ..core.scope import Scoped, epoch
 from .expressions import C_FUNCTIONS, C_WORDS, unknown_calls
 from .expressions import table as expressions
 from .kernel import (

@@ -14,7 +14,6 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from ..core import epoch
 from ..core.abstract import (
     PLAIN,
     DType,
@@ -27,6 +26,7 @@ from ..core.abstract import (
     type_code,
 )
 from ..core.errors import DeclarationError, KernelNotFoundError
+from ..core.scope import epoch
 from . import registry
 from .expressions import table as expressions
 from .kernel import Device, KernelEntry

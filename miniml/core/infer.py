@@ -18,7 +18,6 @@ from typing import Any, TypeVar
 import numpy as np
 
 from ..ops.elementwise import Cast
-from . import epoch
 from .abstract import (
     COMPLEX,
     FLOATS,
@@ -57,6 +56,7 @@ from .primitive import (
     named_by,
     primitives,
 )
+from .scope import epoch
 from .settings import current
 from .tensor import Tensor, host_array
 

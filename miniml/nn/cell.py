@@ -17,9 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 
-from ..core import epoch
 from ..core.abstract import ALL, Abstract, DType, as_dtype, float32, float64, is_float
-from ..core.epoch import Epoch
 from ..core.errors import (
     AttributeRefusedError,
     BpropError,
@@ -34,6 +32,7 @@ from ..core.errors import (
 from ..core.hints import Constructed, hide_frames, shown, unknown
 from ..core.parameter import Parameter
 from ..core.primitive import Same, key
+from ..core.scope import Epoch, epoch
 from ..core.settings import current, device_name
 from ..core.tensor import Array, Tensor
 from ..core.trace import Guarded, computes_at_once, current_trace, partition

@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ....core import epoch
 from ....core.abstract import DType, int64
+from ....core.scope import epoch
 from ... import registry
 from ...expressions import (
     ROWS,
