@@ -42,7 +42,8 @@ complex128: DType = np.dtype(np.complex128)
 SIGNED = (int8, int16, int32, int64)
 UNSIGNED = (uint8, uint16, uint32, uint64)
 INTEGERS = SIGNED + UNSIGNED
-FLOATS = (float16, bfloat16, float32, float64)
+HALVES = (float16, bfloat16)
+FLOATS = (*HALVES, float32, float64)
 COMPLEX = (complex64, complex128)
 REAL = (bool_, *INTEGERS, *FLOATS)
 ALL = (*REAL, *COMPLEX)
@@ -116,7 +117,7 @@ def is_float(dtype: DType) -> bool:
 
 def wide(dtype: DType) -> DType:
     """The dtype in which sums and updates of floats are computed: float32 for those of 16 bits."""
-    return float32 if dtype in (float16, bfloat16) else dtype
+    return float32 if dtype in HALVES else dtype
 
 
 def is_complex(dtype: DType) -> bool:

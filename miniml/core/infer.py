@@ -21,13 +21,12 @@ from ..ops.elementwise import Cast
 from .abstract import (
     COMPLEX,
     FLOATS,
+    HALVES,
     Abstract,
     DType,
     Kind,
     Shape,
     as_dtype,
-    bfloat16,
-    float16,
     float32,
     float64,
     is_complex,
@@ -244,9 +243,6 @@ def _to_common_dtype(
 # --- Autocast -------------------------------------------------------------------------------------
 
 
-_NARROW = float16, bfloat16
-
-
 def autocast(
     primitive: Primitive,
     tensors: list[Tensor],
@@ -264,7 +260,7 @@ def autocast(
     to = computed_in(type(primitive), {t.dtype for t in tensors}, low)
     if to is None:
         return tensors
-    change = FLOATS if to == low else _NARROW
+    change = FLOATS if to == low else HALVES
     return [cast(Cast(to), [t])[0] if t.dtype in change and t.dtype != to else t for t in tensors]
 
 
@@ -273,7 +269,7 @@ def computed_in(primitive: type[Primitive], dtypes: Collection[DType], low: DTyp
     if primitive.autocast == "low":
         wide = any(d in (float64, *COMPLEX) for d in dtypes)
         return low if not wide and any(d in FLOATS and d != low for d in dtypes) else None
-    return float32 if primitive.autocast == "wide" and any(d in _NARROW for d in dtypes) else None
+    return float32 if primitive.autocast == "wide" and any(d in HALVES for d in dtypes) else None
 
 
 # --- Abstract evaluation --------------------------------------------------------------------------

@@ -27,14 +27,7 @@ from ..backends.cc.scalars import (
     value_type,
 )
 from ..backends.cc.units import Source, header
-from ..backends.expressions import (
-    C_TYPES,
-    STIRLING,
-    computed,
-    identity,
-    truncation,
-    unsigned,
-)
+from ..backends.expressions import C_TYPES, STIRLING, computed, identity, truncation, unsigned
 from ..backends.kernel import start_of
 from ..core.abstract import DType, Shape, float32
 from ..graph.ir import Node

@@ -22,13 +22,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from ..core.abstract import COMPLEX as _COMPLEX
 from ..core.abstract import (
     FLOATS,
+    HALVES,
     Abstract,
     DType,
     Shape,
     as_dtype,
-    bfloat16,
     bool_,
-    float16,
     int64,
     real_dtype,
     type_code,
@@ -210,7 +209,7 @@ FLOAT, SIGNED, UNSIGNED = (
     "".join(map(type_code, d)) for d in (FLOATS, _SIGNED_TYPES, _UNSIGNED_TYPES)
 )
 INT = SIGNED + UNSIGNED
-LOW = "".join(map(type_code, (float16, bfloat16)))
+LOW = "".join(map(type_code, HALVES))
 NUMBER = INT + FLOAT
 ANY = "?" + NUMBER
 COMPLEX = "".join(map(type_code, _COMPLEX))

@@ -25,17 +25,7 @@ from ..backends.kernel import CPU, Array, start_of
 from ..backends.registry import kernel
 from ..backends.selection import Selection, Target
 from ..backends.signature import ANY, INT, WIDE
-from ..core.abstract import (
-    Abstract,
-    DType,
-    Shape,
-    bfloat16,
-    float16,
-    float32,
-    float64,
-    from_type_code,
-    int32,
-)
+from ..core.abstract import HALVES, Abstract, DType, Shape, float32, float64, from_type_code, int32
 from ..core.errors import KernelNotFoundError
 from ..core.primitive import Primitive
 from ..graph.ir import Graph, Node, Var
@@ -194,7 +184,7 @@ def composition(primitive: Primitive, abstracts: tuple[Abstract, ...], home: str
 
 
 def _wide(x: Any) -> Any:
-    return ops.cast(x, float32) if x.dtype in (float16, bfloat16) else x
+    return ops.cast(x, float32) if x.dtype in HALVES else x
 
 
 def _in(out: Any, dtype: DType) -> Any:
@@ -358,7 +348,7 @@ def _matrices(
 def matmul(self: MatMul, x: Any, y: Any) -> Sequence[Any]:
     """A sum of products, where a matrix of 16 bits is multiplied by one row or column: it is read
     once, as it lies, and not as another one of float32. Nothing for batches and short sums."""
-    if x.dtype not in (float16, bfloat16) or max(x.ndim, y.ndim) > 2:
+    if x.dtype not in HALVES or max(x.ndim, y.ndim) > 2:
         return ()
     row = x.ndim == 1 or x.shape[-1 if self.transpose_x else 0] == 1
     if not (row or y.ndim == 1 or y.shape[0 if self.transpose_y else 1] == 1):

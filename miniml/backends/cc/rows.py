@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from math import prod
 from typing import NamedTuple, TypeGuard
 
-from ...core.abstract import DType, float16, float32, float64, uint64
+from ...core.abstract import HALVES, DType, float16, float32, float64, uint64
 from ..expressions import (
     ROWS,
     Call,
@@ -34,16 +34,7 @@ from ..expressions import (
 )
 from ..signature import ArraySpec
 from .native import Packing
-from .scalars import (
-    HALVES,
-    STORED,
-    ScalarFunction,
-    literal,
-    loaded,
-    scalar_function,
-    stored,
-    value_type,
-)
+from .scalars import STORED, ScalarFunction, literal, loaded, scalar_function, stored, value_type
 from .units import NUMBERS, Source, header
 
 
