@@ -39,7 +39,7 @@ from ..core.trace import Guarded, computes_at_once, current_trace, partition
 from ..grad.transforms import _returned, checked, named, recomputed
 from ..graph.tracing import by_position
 from .state import load
-from .summary import Summary, layer_names, note_layer, summary
+from .summary import Summary, note_layer, summary
 
 
 class Cell(Constructed, Guarded):
@@ -495,10 +495,13 @@ class Entry:
         return Layer(network._entry.names().get(id(self.cell), ""), network)
 
     def names(self) -> dict[int, str]:
-        """The name of each layer inside this cell, by the layer's identity."""
+        """The name of each layer inside this cell, by the layer's identity: the cell's own, if
+        there is none."""
         named_at, names = self._names
         if named_at is not epoch.now:
-            names = layer_names(self.cell)
+            (_, whole), *below = self.cell._walk("", set())
+            names = {id(c): f"layer {path[:-1]} ({type(c).__name__})" for path, c in below}
+            names = names or {id(whole): type(whole).__name__}
             self._names = epoch.now, names
         return names
 
