@@ -444,46 +444,19 @@ def checked_indices(
             check(operation, seen, extent, axis)
 
 
-class Lookup(Gather):
-    """Gather by indices that have been checked."""
-
-    differentiable = False
-
-
-class AddRows(IndexAdd):
-    """IndexAdd along one axis, at indices that have been checked."""
-
-    differentiable = False
-
-
-class PutRows(Scatter):
-    """Scatter to rows, by indices that have been checked."""
-
-    differentiable = False
-
-
-class LookupAlong(TakeAlongAxis):
-    """TakeAlongAxis by indices that have been checked."""
-
-    differentiable = False
-
-
-class AddAlong(PutAlongAxisAdd):
-    """PutAlongAxisAdd at indices that have been checked."""
-
-    differentiable = False
-
-
-class AddToRows(ScatterAdd):
-    """ScatterAdd at indices that have been checked."""
-
-    differentiable = False
+def _unchecked(name: str, checking: type[Primitive]) -> type[Primitive]:
+    """The primitive that takes indices which have been checked."""
+    return type(name, (checking,), {"__module__": __name__, "differentiable": False})
 
 
 _CHECKED: dict[str, type[Primitive]] = {
-    "Gather": Lookup, "IndexAdd": AddRows, "Scatter": PutRows, "TakeAlongAxis": LookupAlong,
-    "PutAlongAxisAdd": AddAlong, "ScatterAdd": AddToRows,
-}  # fmt: skip
+    "Gather": _unchecked("Lookup", Gather),
+    "IndexAdd": _unchecked("AddRows", IndexAdd),
+    "Scatter": _unchecked("PutRows", Scatter),
+    "TakeAlongAxis": _unchecked("LookupAlong", TakeAlongAxis),
+    "PutAlongAxisAdd": _unchecked("AddAlong", PutAlongAxisAdd),
+    "ScatterAdd": _unchecked("AddToRows", ScatterAdd),
+}
 _ADDS = (IndexAdd, PutAlongAxisAdd, ScatterAdd)
 _NAMES = {"Split", *_CHECKED}
 

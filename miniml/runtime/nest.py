@@ -322,11 +322,11 @@ def kind_of(node: Node) -> Member:
     variables = (*node.inputs, *node.outputs)
     if any(is_complex(v.abstract.dtype) for v in variables):
         return ""  # no C is written of them
-    if any(_ragged(v) for v in variables):
+    if any(loop_shape(v) != v.abstract.shape for v in variables):  # a block is not full
         return "elements" if _each_lane(node) else ""
     if facts.view or (name == "Convert" and not _moves(node)):
         return "view"
-    if len(node.outputs) != 1 or any(0 in v.abstract.shape for v in (*node.inputs, *node.outputs)):
+    if len(node.outputs) != 1 or any(0 in v.abstract.shape for v in variables):
         return ""
     if facts.reduces in REDUCTIONS:
         return "reduction"
@@ -340,11 +340,6 @@ def kind_of(node: Node) -> Member:
 def _expressed(node: Node) -> bool:
     name, codes = node.primitive.name, codes_of(node)
     return _has_expression(name, codes, epoch.now.kernels) and not _doubted(name, codes)
-
-
-def _ragged(var: Var) -> bool:
-    """True for images whose last block of channels is not full."""
-    return loop_shape(var) != var.abstract.shape
 
 
 def _each_lane(node: Node) -> bool:

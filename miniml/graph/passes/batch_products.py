@@ -310,7 +310,8 @@ class Stacks:
         if whole is not None:
             return self._view(site, whole, parts)
         makers = [self._maker.get(v) for v in parts]
-        calls = [n for n in makers if n is not None and _gathers_rows(n)]
+        # A scalar index would drop the axis.
+        calls = [n for n in makers if n and n.primitive == Gather(0) and n.inputs[1].abstract.shape]
         if len(calls) == len(parts) and len({n.inputs[0] for n in calls}) == 1:
             indices = self.stacked(site, [n.inputs[1] for n in calls])
             return self.call(site, Gather(0), calls[0].inputs[0], indices)
@@ -350,11 +351,6 @@ class Stacks:
             return self.graph
         nodes = chain.from_iterable([self._instead.get(n, [n]) for n in self.graph.nodes])
         return replace(self.graph, nodes=in_order([*nodes]))
-
-
-def _gathers_rows(node: Node) -> bool:
-    """True for a Gather along axis 0 whose index has an axis: a scalar one drops the axis."""
-    return node.primitive == Gather(0) and len(node.inputs[1].abstract.shape) > 0
 
 
 # --- Lookups before products ----------------------------------------------------------------------
