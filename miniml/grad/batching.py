@@ -59,9 +59,7 @@ Randomness = Literal["different", "same", "error"]
 _RANDOMNESS = ("different", "same", "error")
 
 batch_rules = Getters(
-    "batch_rules",
-    "batch rule",
-    "def get_batch(self): return lambda batched, x: self(x)",
+    "batch_rules", "batch rule", "def get_batch(self): return lambda batched, x: self(x)"
 )
 batches = batch_rules.rule  # of fn(primitive, batched, *inputs)
 

@@ -46,9 +46,7 @@ R = TypeVar("R", bound=Callable[..., Any])
 Tangents = tuple[Any, ...]  # None stands for zeros
 
 jvp_rules = Getters(
-    "jvp_rules",
-    "jvp rule",
-    "def get_jvp(self): return lambda primals, tangents, out: tangents[0]",
+    "jvp_rules", "jvp rule", "def get_jvp(self): return lambda primals, tangents, out: tangents[0]"
 )
 moves_along = jvp_rules.rule  # of fn(primitive, primals, tangents, out)
 # Of calls whose values and tangents are computed together, such as loops: fn(primitive, primals,

@@ -148,7 +148,8 @@ class Nest:
         over = {a for n in self.inner for a in self.reduced[n]}
         if not over:
             count = len(order)
-            alike = [self._treated(a) for a in order]
+            flats = [(gone, self.flat[n.inputs[0]]) for n, gone in self.reduced.items()]
+            alike = [tuple((a in gone, a in flat) for gone, flat in flats) for a in order]
             first = next((i for i in range(count) if len(set(alike[i:])) == 1), count)
             over = self._instead_of(order, order[first:])
         return tuple(a for a in order if a in over)
@@ -164,11 +165,6 @@ class Nest:
         kept = extent([a for a in order if a not in over])
         few = extent([*over]) <= max(_SHORT, kept // _RESULTS)
         return {*over} if few or (extent(row) <= _SHORT and kept >= _RESULTS) else {*row}
-
-    def _treated(self, axis: Axis) -> tuple[tuple[bool, bool], ...]:
-        return tuple(
-            (axis in gone, axis in self.flat[n.inputs[0]]) for n, gone in self.reduced.items()
-        )
 
     def _check(self) -> None:
         row, every = set(self.row), {*self.row, *self.outer}
