@@ -334,9 +334,12 @@ class _Gate:
                 if getsignal(number) == self._keep:  # unless somebody has set another one
                     set_handler(number, handler)
             self._closed = False
-            while self._arrived:
-                handler, number, frame = self._arrived.popleft()
-                handler(number, frame)
+            self._call_those_that_waited()
         except BaseException:
             self.open()
             raise
+
+    def _call_those_that_waited(self) -> None:
+        while self._arrived:
+            handler, number, frame = self._arrived.popleft()
+            handler(number, frame)
