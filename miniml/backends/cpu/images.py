@@ -186,6 +186,8 @@ class Patches:
         images, channels, h, w = shape
         (kh, kw), (sh, sw), (dh, dw) = kernel, stride, dilation
         (top, bottom), (left, right) = padding
+        if min(top, bottom, left, right) < 0:
+            raise ValueError(f"convolution needs padding of at least 0; got {padding}")
         self.oh = (h + top + bottom - dh * (kh - 1) - 1) // sh + 1
         self.ow = (w + left + right - dw * (kw - 1) - 1) // sw + 1
         pitch = max(w + max(left, right), self.ow)
