@@ -25,7 +25,14 @@ from ...backends.cc.scalars import (
     value_type,
 )
 from ...backends.cc.units import header
-from ...backends.expressions import C_TYPES, STIRLING, computed, identity, truncation, unsigned
+from ...backends.expressions import (
+    C_TYPES,
+    STIRLING,
+    computed,
+    identity,
+    truncation,
+    unsigned,
+)
 from ...backends.kernel import start_of
 from ...core.abstract import Shape
 from ...core.dtype import DType, float32
