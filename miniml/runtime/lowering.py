@@ -443,46 +443,13 @@ def checked_indices(
             check(operation, seen, extent, axis)
 
 
-class Lookup(Gather):
-    """Gather by indices that have been checked."""
-
-    differentiable = False
-
-
-class AddRows(IndexAdd):
-    """IndexAdd along one axis, at indices that have been checked."""
-
-    differentiable = False
-
-
-class PutRows(Scatter):
-    """Scatter to rows, by indices that have been checked."""
-
-    differentiable = False
-
-
-class LookupAlong(TakeAlongAxis):
-    """TakeAlongAxis by indices that have been checked."""
-
-    differentiable = False
-
-
-class AddAlong(PutAlongAxisAdd):
-    """PutAlongAxisAdd at indices that have been checked."""
-
-    differentiable = False
-
-
-class AddToRows(ScatterAdd):
-    """ScatterAdd at indices that have been checked."""
-
-    differentiable = False
-
-
-_CHECKED: dict[type, type[Primitive]] = {
-    checked.__bases__[0]: checked
-    for checked in (Lookup, AddRows, PutRows, LookupAlong, AddAlong, AddToRows)
-}
+_CHECKED: dict[type, type[Primitive]] = {  # those that take indices which have been checked
+    checking: type(name, (checking,), {"__module__": __name__, "differentiable": False})
+    for name, checking in {
+        "Lookup": Gather, "AddRows": IndexAdd, "PutRows": Scatter, "LookupAlong": TakeAlongAxis,
+        "AddAlong": PutAlongAxisAdd, "AddToRows": ScatterAdd,
+    }.items()
+}  # fmt: skip
 _ADDS = (IndexAdd, PutAlongAxisAdd, ScatterAdd)
 _MOVES = {Split, *_CHECKED}
 
