@@ -16,23 +16,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...core.dtype import (
-    INTEGERS,
-    DType,
-    bfloat16,
-    bool_,
-    float16,
-    float32,
-    float64,
-    int64,
-    uint8,
-    uint64,
-)
+from ...core.abstract import HALVES, INTEGERS, DType, bool_, float32, float64, int64, uint8, uint64
 from ...core.options import CPU
-from ..expressions import C_TYPES, FUNCTIONS, Expression, computed, ends, unsigned
+from ..expressions import C_TYPES, FUNCTIONS, ROWS, Expression, computed, ends, unsigned
 from .units import header, template
 
-HALVES = (float16, bfloat16)
 # The C types of arrays' elements. GCC 12 vectorises loops that load bytes, but not bools.
 STORED = C_TYPES | dict.fromkeys(HALVES, "uint16_t") | {bool_: C_TYPES[uint8]}
 
@@ -322,8 +310,8 @@ class Reducer(NamedTuple):
 # One choice by two comparisons, joined by `&`: of `||` GCC makes branches. a stays where it is NaN,
 # and b is taken where that is.
 REDUCERS = {
-    "Sum": Reducer("0", "x", "{a} + {b}", counts=True),
-    "Prod": Reducer("1", "x", "{a} * {b}", counts=True),
+    "Sum": Reducer("0", "x", "{a} + {b}"),
+    "Prod": Reducer("1", "x", "{a} * {b}"),
     "Max": Reducer("LOWEST", "x", "(({a} == {a}) & !({b} <= {a})) ? {b} : {a}"),
     "Min": Reducer("HIGHEST", "x", "(({a} == {a}) & !({b} >= {a})) ? {b} : {a}"),
     "Any": Reducer("0", "x != 0", "{a} | {b}"),
@@ -335,12 +323,13 @@ def reducer(row: str, dtype: DType) -> Reducer:
     """The reduction of a row program, of elements of a dtype."""
     low, high = ends(dtype)
     found = REDUCERS[row]
-    return found._replace(identity=found.identity.replace("LOWEST", low).replace("HIGHEST", high))
+    identity = found.identity.replace("LOWEST", low).replace("HIGHEST", high)
+    return found._replace(identity=identity, counts=ROWS[row].adds)
 
 
 def accumulator(row: str, dtype: DType) -> DType:
     """The dtype in which a reduction is taken: integers are added and multiplied as unsigned."""
-    return uint64 if row in ("Sum", "Prod") and dtype.kind in "iu" else dtype
+    return uint64 if ROWS[row].adds and dtype.kind in "iu" else dtype
 
 
 # In lanes, so that compilers use vectors: they keep the order of a sum that is written plainly.
