@@ -444,7 +444,7 @@ class Loops(ABC):
         return _index([*self.names(True)[self.program.outer : -1], last], steps)
 
     def once(self, found: Reducer) -> str:
-        """What stands before an element that is reduced, where some are computed twice."""
+        """The text before an element that is reduced, where some are computed twice."""
         return ""
 
 
@@ -770,8 +770,8 @@ def _moves(s: Statement) -> TypeGuard[Load | Store]:
 
 
 def _apart(program: RowProgram) -> dict[Load | Store, str]:
-    """What reads or writes elements of short rows that are apart from those of their neighbours, as
-    if of value 0: arrays where they lie beside them. Processors gather 8 bytes as fast, once."""
+    """Reads and writes, as if of value 0, of elements of short rows that are apart from those of
+    their neighbours: arrays where they lie beside them. Processors gather 8 bytes as fast, once."""
     if prod(program.row) > _SHORT:
         return {}
     moves = Counter(_place(s) for p in program.passes for s in p.elements if _moves(s))

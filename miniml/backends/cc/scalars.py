@@ -299,7 +299,7 @@ class Reducer(NamedTuple):
     counts: bool = False
 
     def once(self, before: str) -> str:
-        """What stands before an element that counts for nothing where it was taken before."""
+        """The text before an element that counts for nothing where it was taken before."""
         return f"{before} ? {self.identity} : " * self.counts
 
     def combine(self, a: str, b: str) -> str:
