@@ -21,6 +21,7 @@ import numpy as np
 
 from .. import ops
 from ..backends.cpu.index import check
+from ..backends.cpu.linalg import order
 from ..backends.kernel import CPU, Array, start_of
 from ..backends.registry import NATIVE, kernel
 from ..backends.selection import Selection, Target
@@ -283,44 +284,49 @@ def _numbers(labels: Any, classes: int) -> Any:
 
 
 def einsum(self: Any, *operands: Any) -> Sequence[Any]:
-    """Of one operand a transposed sum, of two a product of matrices or of elements. Nothing for
-    more operands, diagonals, axes that broadcast, numbers other than floats, and no change."""
-    equation = parse(self.equation, tuple([x.shape for x in operands]))
-    result, terms = equation.output, equation.operands
-    extents = [tuple([equation.extents[c] for c in term]) for term in terms]
+    """Of one operand a transposed sum; of more, two at a time, products of matrices or of elements.
+    Nothing for diagonals, axes that broadcast, numbers other than floats, and no change."""
+    terms, result, extents = parse(self.equation, tuple([x.shape for x in operands]))
+    left = [*zip(operands, terms, strict=True)]
+    whole = all(x.shape == tuple([extents[c] for c in term]) for x, term in left)
     plain = all(len({*term}) == len(term) for term in terms) and terms != (result,)
-    real = all(x.dtype in (float32, float64) for x in operands)
-    if len(terms) > 2 or not plain or not real or extents != [x.shape for x in operands]:
+    if not (whole and plain and all(x.dtype in (float32, float64) for x in operands)):
         return ()
-    summed = [
-        _summed(x, term, result + "".join(terms[:k] + terms[k + 1 :]))
-        for k, (x, term) in enumerate(zip(operands, terms, strict=True))
-    ]
-    if len(summed) == 1:
-        ((x, labels),) = summed
-        return (_permuted(x, labels, result),)
-    (x, a), (y, b) = summed
-    inner = [c for c in a if c in b and c not in result]
+    for takes in order([*terms], result, extents):
+        taken = [left.pop(i) for i in takes][::-1]
+        left.append(_contracted(taken, "".join((result, *(t for _, t in left))), extents))
+    return (_permuted(*left[0], result),)
+
+
+def _contracted(
+    operands: Sequence[tuple[Any, str]], read: str, extents: Mapping[str, int]
+) -> tuple[Any, str]:
+    """The product of one or two operands, summed over the labels that are not read, and its
+    labels."""
+    every = "".join((read, *(t for _, t in operands)))
+    (x, a), *others = [_summed(*operand, every) for operand in operands]
+    if not others:
+        return x, a
+    ((y, b),) = others
+    inner = [c for c in a if c in b and c not in read]
     left, right = [c for c in a if c not in b], [c for c in b if c not in a]
     if not inner or not (left or right):
-        every = result + "".join(inner)
-        made = _spread(x, a, every) * _spread(y, b, every)
-        axes = tuple(range(len(result), len(every)))
-        return (ops.sum(made, axes) if axes else made,)
-    batch = [c for c in a if c in b and c in result]
+        labels = "".join(c for c in dict.fromkeys(read) if c in a + b)
+        made = _spread(x, a, labels + "".join(inner)) * _spread(y, b, labels + "".join(inner))
+        axes = tuple(range(len(labels), made.ndim))
+        return ops.sum(made, axes) if axes else made, labels
+    batch = [c for c in a if c in b and c in read]
     x, turned_x = _matrices(x, a, batch, left, inner)
     y, turned_y = _matrices(y, b, batch, inner, right)
-    made = ops.matmul(x, y, turned_x, turned_y)
     labels = "".join((*batch, *left, *right))
-    return (
-        _permuted(ops.reshape(made, tuple([equation.extents[c] for c in labels])), labels, result),
-    )
+    made = ops.matmul(x, y, turned_x, turned_y)
+    return ops.reshape(made, tuple([extents[c] for c in labels])), labels
 
 
-def _summed(x: Any, labels: str, read: str) -> tuple[Any, str]:
-    """An operand without the labels that nothing else reads, and its other labels."""
-    gone = tuple(i for i, c in enumerate(labels) if c not in read)
-    return (ops.sum(x, gone) if gone else x), "".join(c for c in labels if c in read)
+def _summed(x: Any, labels: str, every: str) -> tuple[Any, str]:
+    """An operand without the labels that occur nowhere else, and its other labels."""
+    gone = tuple(i for i, c in enumerate(labels) if every.count(c) == 1)
+    return (ops.sum(x, gone) if gone else x), "".join(c for c in labels if every.count(c) > 1)
 
 
 def _permuted(x: Any, labels: str, order: str) -> Any:
@@ -444,45 +450,19 @@ def checked_indices(
             check(operation, seen, extent, axis)
 
 
-class Lookup(Gather):
-    """Gather by indices that have been checked."""
-
-    differentiable = False
-
-
-class AddRows(IndexAdd):
-    """IndexAdd along one axis, at indices that have been checked."""
-
-    differentiable = False
+def _unchecked(name: str, of: type[Primitive]) -> type[Primitive]:
+    """The primitive `of` by indices that have been checked."""
+    says = f"{of.__name__} by indices that have been checked."
+    facts = {"__doc__": says, "__module__": __name__, "differentiable": False}
+    return type(name, (of,), facts)
 
 
-class PutRows(Scatter):
-    """Scatter to rows, by indices that have been checked."""
-
-    differentiable = False
-
-
-class LookupAlong(TakeAlongAxis):
-    """TakeAlongAxis by indices that have been checked."""
-
-    differentiable = False
-
-
-class AddAlong(PutAlongAxisAdd):
-    """PutAlongAxisAdd at indices that have been checked."""
-
-    differentiable = False
-
-
-class AddToRows(ScatterAdd):
-    """ScatterAdd at indices that have been checked."""
-
-    differentiable = False
-
-
-_CHECKED: dict[str, type[Primitive]] = {
-    "Gather": Lookup, "IndexAdd": AddRows, "Scatter": PutRows, "TakeAlongAxis": LookupAlong,
-    "PutAlongAxisAdd": AddAlong, "ScatterAdd": AddToRows,
+_CHECKED = {
+    of.__name__: _unchecked(name, of)
+    for name, of in (
+        ("Lookup", Gather), ("AddRows", IndexAdd), ("PutRows", Scatter), ("AddToRows", ScatterAdd),
+        ("LookupAlong", TakeAlongAxis), ("AddAlong", PutAlongAxisAdd),
+    )
 }  # fmt: skip
 _ADDS = (IndexAdd, PutAlongAxisAdd, ScatterAdd)
 _NAMES = {"Split", *_CHECKED}
