@@ -1,4 +1,4 @@
-"""Sorting, the greatest elements, running sums and extrema, and their indices in C, along one axis.
+"""Sorting, searching, running sums and extrema, and indices of extrema in C, along one axis.
 
 Sorting first, by radix of keys in the order of the elements, then what goes along an axis once. All
 give the bits of NumPy's kernels, but for logarithms of sums of exponentials.
@@ -19,7 +19,7 @@ from .native import NativeKernel
 from .scalars import STORED, in_c, register_bytes
 from .units import defined, header, template
 
-_TEXT, _EXTREMA = map(template, ("text/order.c", "text/extrema.c"))
+_TEXT, _EXTREMA, _SEARCH = (template(f"text/{n}.c") for n in ("order", "extrema", "search"))
 _MOST = 8  # parts of a kernel, each with room of its own
 _LANES = 64  # elements, or rows, side by side
 _FEW = 64  # elements that are sorted by insertion, and not by counts of digits
@@ -92,6 +92,23 @@ def _key(dtype: DType, backwards: bool) -> str:
         f" const {c} key = size == 0 ? {top} : sign ? ({c})~*x : *x | {top};"
         f" return ({c}){turned}(size > {infinite} ? ({c})-1 : key);"
     )
+
+
+class Search(NativeKernel):
+    """The number of elements of a sorted row that are less, or not greater, than each value."""
+
+    def prepare(self, node: KernelNode) -> None:
+        super().prepare(node)
+        x, values = node.inputs
+        n, rows, count = x.shape[-1], prod(x.shape[:-1]), prod(values.shape)
+        names = {
+            "T": STORED[x.dtype], "I": "int32_t" if rows * n < 2**31 else "int64_t", "N": f"{n}L",
+            "ROWS": rows, "EACH": count // max(rows, 1), "COUNT": f"{count}L", "LANES": 32,
+            "PARTS": _parts(count, n.bit_length()),
+            "COMES": "(x < v) | ((v != v) & (x == x))" if node.attrs["side"] == "left"
+            else "(x <= v) | (v != v)",
+        }  # fmt: skip
+        self.source = defined(names, _SEARCH)
 
 
 # --- Along an axis --------------------------------------------------------------------------------
@@ -283,6 +300,7 @@ for _kernel, _names, _signatures in (
     (Running, "CumMax CumMin", same(1, _wide)),
     (Running, "LogCumSumExp", same(1, WIDE)),
     (Extremum, "ArgMax ArgMin", same(1, _wide, "l")),
+    (Search, "SearchSorted", [f"{c}{c}->l" for c in _wide]),
 ):
     for _name in _names.split():
         kernel(_name, "cpu", *_signatures, provider="cc", total=True)(_kernel)
