@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from math import prod
 from typing import NamedTuple, TypeGuard
 
-from ...core.dtype import DType, float16, float32, float64, uint64
+from ...core.dtype import DType, bool_, float16, float32, float64, uint8, uint64
 from ..expressions import (
     Call,
     Gather,
@@ -712,7 +712,9 @@ def reducer(row: str, dtype: DType) -> Reducer:
 
 
 def _accumulator(row: str, dtype: DType) -> DType:
-    """The dtype in which a reduction is taken: integers are added and multiplied as unsigned."""
+    """The dtype in which a reduction is taken: integers are added and multiplied as unsigned, and
+    loops over bools would be no vector code."""
+    dtype = uint8 if dtype == bool_ else dtype
     return uint64 if row in ("Sum", "Prod") and dtype.kind in "iu" else dtype
 
 
