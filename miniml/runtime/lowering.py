@@ -38,7 +38,7 @@ from ..graph.tracing import trace_graph
 from ..ops.control import Scan
 from ..ops.elementwise import Cast
 from ..ops.index import Gather, IndexAdd, PutAlongAxisAdd, Scatter, ScatterAdd, TakeAlongAxis
-from ..ops.linalg import MatMul, parse
+from ..ops.linalg import Equation, MatMul, parse
 from ..ops.norm import CheckedLabels
 from ..ops.shape import Slice
 from .formats import formats, narrow
@@ -286,7 +286,8 @@ def _numbers(labels: Any, classes: int) -> Any:
 def einsum(self: Any, *operands: Any) -> Sequence[Any]:
     """Of one operand a transposed sum; of more, two at a time, products of matrices or of elements.
     Nothing for diagonals, axes that broadcast, numbers other than floats, and no change."""
-    terms, result, extents = parse(self.equation, tuple([x.shape for x in operands]))
+    equation = parse(self.equation, tuple([x.shape for x in operands]))
+    terms, result, extents = equation
     left = [*zip(operands, terms, strict=True)]
     whole = all(x.shape == tuple([extents[c] for c in term]) for x, term in left)
     plain = all(len({*term}) == len(term) for term in terms) and terms != (result,)
@@ -294,24 +295,28 @@ def einsum(self: Any, *operands: Any) -> Sequence[Any]:
         return ()
     for takes in order([*terms], result, extents):
         taken = [left.pop(i) for i in takes][::-1]
-        left.append(_contracted(taken, "".join((result, *(t for _, t in left))), extents))
+        left.append(_contracted(equation, operands, taken, "".join(t for _, t in left)))
     return (_permuted(*left[0], result),)
 
 
 def _contracted(
-    operands: Sequence[tuple[Any, str]], read: str, extents: Mapping[str, int]
+    equation: Equation, given: Sequence[Any], taken: Sequence[tuple[Any, str]], rest: str
 ) -> tuple[Any, str]:
-    """The product of one or two operands, summed over the labels that are not read, and its
-    labels."""
-    every = "".join((read, *(t for _, t in operands)))
-    (x, a), *others = [_summed(*operand, every) for operand in operands]
+    """The product of one or two operands, summed over the labels that neither the output nor the
+    rest has, and its labels. It is one of elements also where a matrix that is multiplied by a
+    vector is such a product, which shares its loops then, and not one of those that are given."""
+    read = equation.output + rest
+    every = "".join((read, *(labels for _, labels in taken)))
+    (x, a), *others = [_summed(*operand, every) for operand in taken]
     if not others:
         return x, a
     ((y, b),) = others
     inner = [c for c in a if c in b and c not in read]
     left, right = [c for c in a if c not in b], [c for c in b if c not in a]
-    if not inner or not (left or right):
-        labels = "".join(c for c in dict.fromkeys(read) if c in a + b)
+    known = any((x if left else y) is v for v in given)
+    if not inner or not (left or right) or not (known or (left and right)):
+        ordered = dict.fromkeys(("" if rest else read) + a + b)
+        labels = "".join(c for c in ordered if c in read)
         made = _spread(x, a, labels + "".join(inner)) * _spread(y, b, labels + "".join(inner))
         axes = tuple(range(len(labels), made.ndim))
         return ops.sum(made, axes) if axes else made, labels
@@ -320,7 +325,7 @@ def _contracted(
     y, turned_y = _matrices(y, b, batch, inner, right)
     labels = "".join((*batch, *left, *right))
     made = ops.matmul(x, y, turned_x, turned_y)
-    return ops.reshape(made, tuple([extents[c] for c in labels])), labels
+    return ops.reshape(made, tuple([equation.extents[c] for c in labels])), labels
 
 
 def _summed(x: Any, labels: str, every: str) -> tuple[Any, str]:

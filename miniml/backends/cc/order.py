@@ -58,23 +58,13 @@ class Sort(NativeKernel):
         counts = max(-(-size // digit) << digit, _CHOSEN) // 2 if n > _FEW else 0
         part = 2 * (n + 1) * (2 if size == 64 else 1) + counts
         self.words = self.parts * part
-        self.source = defined(
-            {
-                "T": f"uint{size}_t",
-                "BITS": size,
-                "N": f"{n}L",
-                "STEP": f"{step}L",
-                "TAKEN": f"{self.taken}L",
-                "ROWS": f"{rows}L",
-                "PARTS": f"{self.parts}L",
-                "PART": f"{part}L",
-                "FEW": f"{_FEW}L",
-                "DIGIT": digit,
-                "KEY": _key(x.dtype, node.attrs.get("descending", node.attrs.get("largest"))),
-            },
-            _TEXT,
-            header("types"),
-        )
+        key = _key(x.dtype, node.attrs.get("descending", node.attrs.get("largest")))
+        names = {
+            "T": f"uint{size}_t", "BITS": size, "N": f"{n}L", "STEP": f"{step}L",
+            "TAKEN": f"{self.taken}L", "ROWS": f"{rows}L", "PARTS": f"{self.parts}L",
+            "PART": f"{part}L", "FEW": f"{_FEW}L", "DIGIT": digit, "KEY": key,
+        }  # fmt: skip
+        self.source = defined(names, _TEXT, header("types"))
 
     def workspace(self) -> tuple[ArraySpec, ...]:
         return (ArraySpec((self.words,), uint64),)
