@@ -303,7 +303,9 @@ def register_spec(spec: OpSpec, redefined: bool = False) -> None:
     epoch.bump("kernels")
     specs[spec.name] = spec
     if redefined:
-        _drop_misfits(spec)
+        for entry in [e for e in _entries(spec.name) if not _fits_spec(e, spec)]:
+            table[entry.name, entry.device].remove(entry)
+            expressions.pop((entry.name, str(entry.signature)), None)
         return
     try:
         for entry in _entries(spec.name):
@@ -317,12 +319,6 @@ def register_spec(spec: OpSpec, redefined: bool = False) -> None:
 
 def _entries(name: str) -> list[KernelEntry]:
     return [e for device in ("cpu", "cuda") for e in table.get((name, device), ())]
-
-
-def _drop_misfits(spec: OpSpec) -> None:
-    for entry in [e for e in _entries(spec.name) if not _fits_spec(e, spec)]:
-        table[entry.name, entry.device].remove(entry)
-        expressions.pop((entry.name, str(entry.signature)), None)
 
 
 def _fits_spec(entry: KernelEntry, spec: OpSpec) -> bool:

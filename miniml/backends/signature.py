@@ -102,12 +102,11 @@ class Signature:
     def __str__(self) -> str:
         ins = "".join(map(_spelling, self.inputs)) + "*" * self.repeats_input
         spelt = f"{ins}->{''.join(map(_spelling, self.outputs))}{'*' * self.repeats_output}"
-        return f"{spelt} {self._formats_spelt()}" if self.arranged else spelt
-
-    def _formats_spelt(self) -> str:
+        if not self.arranged:
+            return spelt
         every = self.arrangement(len(self.inputs), len(self.outputs))
-        ins, outs = (",".join(f or PLAIN for f in formats) for formats in every)
-        return f"{ins}->{outs}"
+        takes, gives = (",".join(f or PLAIN for f in formats) for formats in every)
+        return f"{spelt} {takes}->{gives}"
 
 
 def _expand(entries: tuple[T, ...], repeats: bool, count: int) -> tuple[T, ...]:

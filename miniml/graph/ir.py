@@ -81,10 +81,6 @@ class Node:
         inputs, outputs = self.inputs, self.outputs
         return tuple([v.abstract for v in inputs]), tuple([v.abstract for v in outputs])
 
-    def rule_inputs(self) -> tuple[Any, ...]:
-        """Inputs in the order of the primitive's rules: Abstracts, with const values in place."""
-        return interleave(self.primitive, [v.abstract for v in self.inputs], dict(self.consts))
-
     def subgraphs(self) -> Iterator[tuple[str, Graph]]:
         """The graphs among the attributes, also inside tuples, labelled: `branches[1]`."""
         for name, value in self.primitive.attributes.items():
@@ -596,7 +592,8 @@ def _why_undefined(graph: Graph, node: Node, var: Var, names: Names) -> str:
 
 
 def _check_types(node: Node, names: Names) -> None:
-    inferred = infer(node.primitive, node.rule_inputs())
+    given = interleave(node.primitive, [v.abstract for v in node.inputs], dict(node.consts))
+    inferred = infer(node.primitive, given)
     if len(inferred) != len(node.outputs):
         raise GraphError(f"it has {len(node.outputs)} outputs; inference gives {len(inferred)}")
     for var, expected in zip(node.outputs, inferred, strict=True):

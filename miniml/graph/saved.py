@@ -149,7 +149,9 @@ class Content:
             names[v]: self._array(_host(v.abstract.value), prefix + names[v])
             for v in graph.constants
         }
-        outs = unique(graph.output_names or _default_outputs(len(graph.outputs)))
+        count = len(graph.outputs)
+        default = ["out"] if count == 1 else [f"out.{i}" for i in range(count)]
+        outs = unique(graph.output_names or default)
         return {
             "name": graph.name,
             "inputs": {names[v]: _typed(v) for v in graph.inputs},
@@ -236,7 +238,9 @@ def _named(graph: Graph) -> dict[Var, str]:
     preferred: list[tuple[Var, str]] = list(zip(graph.inputs, _inputs(graph), strict=True))
     preferred += [(v, p.name) for p, v in graph.state]
     preferred += [(v, _constant(v)) for v in graph.constants]
-    preferred += [(v, _snake(n.primitive.name)) for n in graph.nodes for v in n.outputs]
+    for node in graph.nodes:
+        spelt = re.sub("(?<=[a-z])(?=[A-Z])", "_", node.primitive.name).lower()
+        preferred += [(v, spelt) for v in node.outputs]
     chosen = unique(name for _, name in preferred)
     return {var: name for (var, _), name in zip(preferred, chosen, strict=True)}
 
@@ -250,14 +254,6 @@ def _constant(var: Var) -> str:
     value = var.abstract.value
     assert value is not None
     return f"{value.dtype.name}({value[()]!s})" if value.shape == () else "constant"
-
-
-def _snake(name: str) -> str:
-    return re.sub("(?<=[a-z])(?=[A-Z])", "_", name).lower()
-
-
-def _default_outputs(count: int) -> Sequence[str]:
-    return ["out"] if count == 1 else [f"out.{i}" for i in range(count)]
 
 
 def _typed(var: Var) -> str:

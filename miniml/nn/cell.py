@@ -620,7 +620,8 @@ def _held(network: Any) -> Iterator[tuple[str, Any, str, Parameter]]:
 
 def move(network: Any, target: object) -> None:
     """Replace the parameters that are not on the device, or the floats of another dtype."""
-    device = None if _is_dtype(target) else device_name(str(target))
+    of_dtype = not isinstance(target, str) or target in {dtype.name for dtype in ALL}
+    device = None if of_dtype else device_name(str(target))
     dtype = None if device else _float_dtype(target)
     moved: dict[int, Parameter] = {}
     for cell in network.cells():
@@ -631,11 +632,6 @@ def move(network: Any, target: object) -> None:
                     where = device or old.device
                     moved[id(old)] = Parameter(data, old.name, old.requires_grad, where)
                 setattr(cell, name, moved[id(old)])
-
-
-def _is_dtype(target: object) -> bool:
-    """False for the name of a device, or an unknown one."""
-    return not isinstance(target, str) or target in {dtype.name for dtype in ALL}
 
 
 def _differs(old: Parameter, device: str | None, dtype: DType | None) -> bool:

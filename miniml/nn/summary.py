@@ -67,7 +67,8 @@ def _arguments(examples: Sequence[Any]) -> Partition:
         raise ShapeError(f"summary got {got}; give a shape as one tuple, ({got}), or an array")
     given: Any = list(examples)  # a tuple of shapes is not a shape
     leaves, spec = optree.tree_flatten(given, is_leaf=_is_type)
-    typed = spec.unflatten([_Typed(_abstract(x)) if _is_tensor_like(x) else x for x in leaves])
+    known = [_Typed(_abstract(x)) if _is_type(x) or is_traced(x) else x for x in leaves]
+    typed = spec.unflatten(known)
     found = partition(typed, lambda leaf: isinstance(leaf, _Typed))
     for position in found.positions:
         found.leaves[position] = found.leaves[position].abstract
@@ -84,10 +85,6 @@ class _Typed:
 def _is_type(x: Any) -> bool:
     """True for an ArraySpec and for a shape: trees for optree, leaves here."""
     return isinstance(x, ArraySpec) or (type(x) is tuple and all(type(n) is int for n in x))
-
-
-def _is_tensor_like(x: Any) -> bool:
-    return _is_type(x) or is_traced(x)
 
 
 def _abstract(x: Any) -> Abstract:

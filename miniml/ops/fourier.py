@@ -150,6 +150,7 @@ class _Whole(_Transform, abstract=True):
 
     axes: tuple[int, ...]
     norm: str = "backward"
+    dtypes = "FD"
 
     def infer_shape(self, x: Shape) -> Shape:
         self.check(x, self.axes)
@@ -165,16 +166,12 @@ class _Whole(_Transform, abstract=True):
 class FFT(_Whole):
     """y[k] = sum over j of x[j] exp(-2 pi i j k / n), along each of `axes`."""
 
-    dtypes = "FD"
-
     def compute(self, x: Any, *, axes: tuple[int, ...], norm: str, out: Any) -> None:
         np.fft.fftn(x, axes=axes, norm=_norm(norm), out=out)
 
 
 class IFFT(_Whole):
     """y[k] = 1/n times the sum over j of x[j] exp(2 pi i j k / n), along each of `axes`."""
-
-    dtypes = "FD"
 
     def compute(self, x: Any, *, axes: tuple[int, ...], norm: str, out: Any) -> None:
         np.fft.ifftn(x, axes=axes, norm=_norm(norm), out=out)

@@ -38,15 +38,7 @@ from ..core.options import flag, number, probability
 from ..core.primitive import Primitive
 from ..core.trace import Stream, current_trace
 from . import reduce
-from .checks import (
-    as_shape,
-    composition,
-    dtype_of,
-    extents,
-    needs_number,
-    normal_axis,
-    shape_of,
-)
+from .checks import as_shape, composition, dtype_of, extents, needs_number, normal_axis, shape_of
 from .composed.elementwise import as_float
 from .control import known_truth
 from .create import arange

@@ -108,14 +108,10 @@ class Optimizer(Constructed, Guarded):
         if "step" in self._state:
             state["step"] = ops.add(self._state["step"], 1)
         if self._schedule:
-            state["lr"] = self._scheduled_rate(ops.cast(self._state["step"], float64))
+            rate, own = self._schedule(ops.cast(self._state["step"], float64)), self._lr
+            known = isinstance(rate, Tensor)
+            state["lr"] = in_dtype(rate, own.dtype) if known else ops.full_like(own, rate)
         return state
-
-    def _scheduled_rate(self, step: Any) -> Tensor:
-        rate = self._schedule(step)  # type: ignore[misc]
-        if isinstance(rate, Tensor):
-            return in_dtype(rate, self._lr.dtype)
-        return ops.full_like(self._lr, rate)
 
     def _decayed(self, w: Tensor, g: Tensor, lr: Tensor) -> tuple[Tensor, Tensor]:
         if not self.weight_decay:

@@ -244,11 +244,7 @@ class LossScale(Cell):
     """
 
     def __init__(
-        self,
-        scale: float = 2.0**15,
-        dynamic: bool = True,
-        every: int = 2000,
-        factor: float = 2.0,
+        self, scale: float = 2.0**15, dynamic: bool = True, every: int = 2000, factor: float = 2.0
     ):
         self.dynamic = flag("LossScale", "dynamic", dynamic)
         start = number("LossScale", "scale", scale, 1 if dynamic else 2.0**-126, _MOST)

@@ -505,10 +505,7 @@ class FusedC(NativeKernel):
 
 @lru_cache(maxsize=1024)
 def _made(
-    body: Graph,
-    strides: tuple[tuple[int, ...] | None, ...],
-    masked: tuple[str, ...],
-    version: int,
+    body: Graph, strides: tuple[tuple[int, ...] | None, ...], masked: tuple[str, ...], version: int
 ) -> tuple[RowProgram, Printed, tuple[int, ...]]:
     """The row program of a body, its C, and the inputs that it may overwrite, memoized."""
     anchor = anchor_of(body.nodes)

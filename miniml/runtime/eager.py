@@ -97,7 +97,8 @@ class EagerTrace(Trace):
         tensors, consts = arguments(primitive, args, self.bind)
         for t in tensors:
             if isinstance(t, TracedTensor):
-                _refuse_traced(primitive, t)
+                live(t)
+                raise GraphError(f"{primitive.name} got a traced tensor outside its trace")
         device = common_device(primitive.name, tensors)
         if primitive._infers_value:
             known = known_value(primitive, tensors, consts)
@@ -224,11 +225,6 @@ def _kind_of(value: Any) -> object:
     if isinstance(value, Tensor):
         return value._kind
     return type(value) if type(value) in Weak else None
-
-
-def _refuse_traced(primitive: Primitive, tensor: TracedTensor) -> None:
-    live(tensor)
-    raise GraphError(f"{primitive.name} got a traced tensor outside its trace")
 
 
 def _run_dynamic(

@@ -455,20 +455,19 @@ def checked_indices(
             check(operation, seen, extent, axis)
 
 
-def _unchecked(name: str, of: type[Primitive]) -> type[Primitive]:
-    """The primitive `of` by indices that have been checked."""
-    says = f"{of.__name__} by indices that have been checked."
-    facts = {"__doc__": says, "__module__": __name__, "differentiable": False}
-    return type(name, (of,), facts)
+def _unchecked(name: str, checking: type[Primitive]) -> type[Primitive]:
+    """The primitive that takes indices which have been checked."""
+    return type(name, (checking,), {"__module__": __name__, "differentiable": False})
 
 
-_CHECKED = {
-    of.__name__: _unchecked(name, of)
-    for name, of in (
-        ("Lookup", Gather), ("AddRows", IndexAdd), ("PutRows", Scatter), ("AddToRows", ScatterAdd),
-        ("LookupAlong", TakeAlongAxis), ("AddAlong", PutAlongAxisAdd),
-    )
-}  # fmt: skip
+_CHECKED: dict[str, type[Primitive]] = {
+    "Gather": _unchecked("Lookup", Gather),
+    "IndexAdd": _unchecked("AddRows", IndexAdd),
+    "Scatter": _unchecked("PutRows", Scatter),
+    "TakeAlongAxis": _unchecked("LookupAlong", TakeAlongAxis),
+    "PutAlongAxisAdd": _unchecked("AddAlong", PutAlongAxisAdd),
+    "ScatterAdd": _unchecked("AddToRows", ScatterAdd),
+}
 _ADDS = (IndexAdd, PutAlongAxisAdd, ScatterAdd)
 _NAMES = {"Split", *_CHECKED}
 

@@ -361,7 +361,9 @@ class Program:
                 watcher.program_ran(executable.marks)
             return result
         except Exception as error:
-            self._point_at_nodes(error, executable)
+            for node in executable.executor.nodes_of(error):
+                note_kernel(error, self.prepared[node])
+                point_at(error, node.where)
             raise
         finally:
             idle.append(executable)
@@ -371,12 +373,6 @@ class Program:
         buffers = self.arranged(True)[1] if values else self.buffers
         given = self.settings, self.filled, self.checks, self._copies
         return observed(buffers, self.device, *given, values)
-
-    def _point_at_nodes(self, error: Exception, executable: Executable) -> None:
-        """Point at the user's lines of the nodes that were running."""
-        for node in executable.executor.nodes_of(error):
-            note_kernel(error, self.prepared[node])
-            point_at(error, node.where)
 
 
 @cache

@@ -222,7 +222,8 @@ class TrainStep:
         ranks, of which `moved` parameters are given theirs."""
         tree: Any = aux
         values, spec = optree.tree_flatten(tree)
-        numbers = [i for i, value in enumerate(values) if _is_number(value)]
+        tensors = [(i, value) for i, value in enumerate(values) if isinstance(value, Tensor)]
+        numbers = [i for i, value in tensors if value.shape == () and is_float(value.dtype)]
         own = [loss, *(values[i] for i in numbers), *moved]
         weighted = own if weight == 1.0 else [x * weight for x in own]
         means = self.ranks.averaged([*weighted, *gradients], weight)  # type: ignore[union-attr]
@@ -293,10 +294,6 @@ class OwnStep(TrainStep):
 def _now(parameter: Parameter) -> Any:
     """The value of a parameter inside the step; the same object until it is assigned."""
     return current_trace().stand_in(parameter)
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, Tensor) and value.shape == () and is_float(value.dtype)
 
 
 def _name(fn: Any) -> str:

@@ -501,14 +501,11 @@ def tile_of_blocks(rows: int, outputs: int, v: Vectors, each: bool = False) -> t
     outputs with those that fill the last block. each: of outputs that read one channel."""
     padded = -(-outputs // BLOCK) * BLOCK
     every = range(1, padded // v.width + 1)
-    widths = (n for n in every if padded % (n * v.width) == 0 and _fits_blocks(n * v.width))
+    widths = (n for n in every if padded % (n * v.width) == 0)
+    widths = (n for n in widths if 0 in (n * v.width % BLOCK, BLOCK % (n * v.width)))
     if each:
         rows, widths = min(rows, MOST_PIXELS), (n for n in widths if n * v.width <= BLOCK)
     return (*_cheapest(rows, padded // v.width, v.registers, widths), padded)
-
-
-def _fits_blocks(channels: int) -> bool:
-    return channels % BLOCK == 0 or BLOCK % channels == 0
 
 
 def tile(rows: int, columns: int, registers: int, exact: bool = False) -> tuple[int, int]:

@@ -13,15 +13,7 @@ from ...core.dtype import is_inexact
 from ...core.primitive import Primitive
 from ...ops.checks import normal_axis
 from ...ops.shape import filled_shape, sliced_shape
-from ..batching import (
-    Batched,
-    all_in_front,
-    batch_rules,
-    batches,
-    behind,
-    padded,
-    shifted,
-)
+from ..batching import Batched, all_in_front, batch_rules, batches, behind, padded, shifted
 from ..forward import moved_or_zeros, moves_along
 from .reduce import inverse
 

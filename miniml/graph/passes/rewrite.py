@@ -213,7 +213,9 @@ def share(graph: Graph) -> Graph:
     rewriter = Rewriter(graph)
     seen: dict[object, tuple[Var, ...]] = {}
     for var in graph.constants:
-        first = seen.setdefault(_constant_key(var), (var,))
+        value = var.abstract
+        same = value.key() if value.nbytes <= SMALL else id(value.value)
+        first = seen.setdefault(same, (var,))
         if first != (var,):
             rewriter.replace((var,), first)
     for node in graph.nodes:
@@ -226,10 +228,6 @@ def share(graph: Graph) -> Graph:
         else:
             rewriter.replace(node.outputs, first)
     return rewriter.finish()
-
-
-def _constant_key(var: Var) -> object:
-    return var.abstract.key() if var.abstract.nbytes <= SMALL else id(var.abstract.value)
 
 
 # --- Checks of passes -----------------------------------------------------------------------------

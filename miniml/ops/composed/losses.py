@@ -106,11 +106,7 @@ def bce(probs: Any, target: Any, reduction: str = "mean", weight: Any = None) ->
 
 @composition
 def bce_with_logits(
-    logits: Any,
-    target: Any,
-    reduction: str = "mean",
-    weight: Any = None,
-    pos_weight: Any = None,
+    logits: Any, target: Any, reduction: str = "mean", weight: Any = None, pos_weight: Any = None
 ) -> Tensor:
     """target softplus(-logits) + (1 - target) softplus(logits), which is bce(sigmoid(logits),
     target).

@@ -305,10 +305,7 @@ def entries(call: Call) -> list[KernelEntry]:
 
 
 def simulated(
-    entry: KernelEntry,
-    call: Call,
-    arrays: Arrays | None = None,
-    schedule: str = "forward",
+    entry: KernelEntry, call: Call, arrays: Arrays | None = None, schedule: str = "forward"
 ) -> Run:
     """Launch a kernel on a call's inputs (or other arrays of the same shapes), in any strides.
 

@@ -226,10 +226,7 @@ def _like(dtypes: Dtypes, surveys: dict[Dtypes, Any]) -> Dtypes:
 
 
 def _shapes(
-    choices: Choices,
-    primitive: Primitive,
-    patterns: Patterns,
-    dtypes: Dtypes,
+    choices: Choices, primitive: Primitive, patterns: Patterns, dtypes: Dtypes
 ) -> Shapes | None:
     """Shapes of a pattern that the rules accept; None if eight attempts find none. In the last four
     some extents are those of the pattern: the rules may ask for them."""

@@ -92,11 +92,7 @@ extern "C" __global__ void round_all(const S* found, E* out, long long n) {
   MINIML_FOR(i, n) out[i] = store<E>(found[i]);
 }
 """
-_COMBINED = {
-    "mul": "a * b",
-    "min": "a != a || a < b ? a : b",
-    "max": "a != a || a > b ? a : b",
-}
+_COMBINED = {"mul": "a * b", "min": "a != a || a < b ? a : b", "max": "a != a || a > b ? a : b"}
 PUT = r"""
 extern "C" __global__ void claim(
     INDICES, unsigned long long* owner, Layout<K + 2> where, Axes axes, long long n) {
