@@ -15,9 +15,9 @@ import numpy as np
 
 from .. import ops
 from ..backends import dlpack
-from ..core.abstract import Shape
-from ..core.dtype import (
+from ..core.abstract import (
     UNSIGNED,
+    Shape,
     as_dtype,
     bool_,
     float32,

@@ -11,8 +11,17 @@ from functools import cache
 from math import prod
 from typing import NamedTuple, TypeVar
 
-from ..core.abstract import PLAIN, known, stored, unknown
-from ..core.dtype import DType, as_dtype, bfloat16, from_type_code, type_code
+from ..core.abstract import (
+    PLAIN,
+    DType,
+    as_dtype,
+    bfloat16,
+    from_type_code,
+    known,
+    stored,
+    type_code,
+    unknown,
+)
 from ..core.errors import DeclarationError, DTypeError
 
 

@@ -18,8 +18,18 @@ from ..backends import dlpack
 from ..backends.kernel import once
 from ..backends.machine import get_device
 from . import hints
-from .abstract import Abstract, Kind
-from .dtype import DType, as_dtype, bfloat16, canonical, complex64, float32, int64, is_complex
+from .abstract import (
+    Abstract,
+    DType,
+    Kind,
+    as_dtype,
+    bfloat16,
+    canonical,
+    complex64,
+    float32,
+    int64,
+    is_complex,
+)
 from .errors import NONE, DeviceError, DTypeError, ImmutableError, ShapeError, UnsizedError
 from .hints import unknown
 from .settings import current, device_name

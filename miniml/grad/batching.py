@@ -21,9 +21,8 @@ import numpy as np
 import optree
 
 from .. import ops
-from ..core.abstract import Abstract, Shape, typed
+from ..core.abstract import Abstract, DType, Shape, typed
 from ..core.bprop import Getters
-from ..core.dtype import DType
 from ..core.errors import (
     BatchError,
     GraphError,

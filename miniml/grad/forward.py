@@ -15,8 +15,8 @@ from typing import Any, TypeVar
 import optree
 
 from .. import ops
+from ..core.abstract import is_inexact
 from ..core.bprop import Getters, bprop_getters
-from ..core.dtype import is_inexact
 from ..core.errors import GradientArgumentError, Location, pinned, point_at, user_location
 from ..core.infer import arguments, interleave, written
 from ..core.parameter import Parameter

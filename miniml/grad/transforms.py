@@ -20,8 +20,7 @@ import numpy as np
 import optree
 
 from .. import ops
-from ..core.abstract import Kind, typed
-from ..core.dtype import is_complex, is_float, is_inexact
+from ..core.abstract import Kind, is_complex, is_float, is_inexact, typed
 from ..core.errors import (
     BpropError,
     DeclarationError,

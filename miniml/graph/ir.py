@@ -23,8 +23,7 @@ from typing import Any
 import numpy as np
 import optree
 
-from ..core.abstract import Abstract, typed
-from ..core.dtype import scalar_dtype
+from ..core.abstract import Abstract, scalar_dtype, typed
 from ..core.errors import GraphError, Location, MinimlError, point_at
 from ..core.infer import infer, interleave
 from ..core.parameter import Parameter, Reading

@@ -18,9 +18,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from ..core.abstract import Abstract
+from ..core.abstract import ALL, Abstract, DType, bool_, canonical, is_complex, is_float, real_dtype
 from ..core.access import Access
-from ..core.dtype import ALL, DType, bool_, canonical, float64, is_complex, is_float, real_dtype
 from ..core.errors import CheckpointError, GraphError, MinimlError
 from ..core.files import (
     PathLike,
@@ -683,7 +682,7 @@ def array_of(shown: Any, abstract: Abstract) -> np.ndarray[Any, Any]:
 def _element(value: Any, dtype: DType) -> Any:
     if is_complex(dtype):
         if isinstance(value, (list, tuple)) and len(value) == 2:
-            return complex(*[_element(part, float64) for part in value])
+            return complex(*[_element(part, real_dtype(dtype)) for part in value])
         fits = False
     elif is_float(dtype):
         value = _ODD.get(value, value) if isinstance(value, str) else value

@@ -20,8 +20,7 @@ import numpy as np
 import optree
 
 from .. import ops
-from ..core.abstract import Abstract, listed, typed
-from ..core.dtype import DType, canonical
+from ..core.abstract import Abstract, DType, canonical, listed, typed
 from ..core.errors import (
     DeclarationError,
     DeviceError,

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ..core.dtype import is_float
+from ..core.abstract import is_float
 from ..core.errors import CheckpointError, MinimlError
 from ..core.files import short
 from ..core.parameter import Generator, Parameter, write_all

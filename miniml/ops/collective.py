@@ -15,8 +15,7 @@ from __future__ import annotations
 from itertools import chain
 from typing import Literal
 
-from ..core.abstract import Shape
-from ..core.dtype import DType, bool_, is_complex, is_inexact
+from ..core.abstract import DType, Shape, bool_, is_complex, is_inexact
 from ..core.errors import AttributeRefusedError, DTypeError, ShapeError
 from ..core.options import choice, count
 from ..core.primitive import Primitive

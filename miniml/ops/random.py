@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from ..core.abstract import Shape
-from ..core.dtype import (
+from ..core.abstract import (
     FLOATS,
     INTEGERS,
     DType,
+    Shape,
     as_dtype,
     float32,
     float64,

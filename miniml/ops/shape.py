@@ -7,8 +7,7 @@ from functools import lru_cache
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-from ..core.abstract import Shape, known, unknown
-from ..core.dtype import DType, bool_
+from ..core.abstract import DType, Shape, bool_, known, unknown
 from ..core.errors import ArityError, AttributeRefusedError, DTypeError, ShapeError
 from ..core.options import count
 from ..core.primitive import Primitive, freeze

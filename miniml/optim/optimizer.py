@@ -12,10 +12,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from .. import ops
-from ..core import epoch
-from ..core.abstract import typed
+from ..core.abstract import DType, float32, float64, is_float, promote, typed, wide
 from ..core.access import Access
-from ..core.dtype import DType, float32, float64, is_float, promote, wide
 from ..core.errors import (
     ArityError,
     AttributeRefusedError,
@@ -30,6 +28,7 @@ from ..core.errors import (
 from ..core.hints import Constructed, hides_frames, unknown
 from ..core.options import flag, number
 from ..core.parameter import Parameter
+from ..core.scope import epoch
 from ..core.tensor import Tensor
 from ..core.trace import Guarded, current_trace, is_tracing
 from ..nn import Cell

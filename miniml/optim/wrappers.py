@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from .. import ops
+from ..core.abstract import wide
 from ..core.access import Access
-from ..core.dtype import wide
 from ..core.errors import GradientArgumentError, GraphError, Layer, MinimlError, layers
 from ..core.options import count, flag, integer, number
 from ..core.parameter import Parameter, UndoLog, publish

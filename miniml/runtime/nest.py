@@ -18,10 +18,9 @@ from ..backends.kernel import KernelNode
 from ..backends.product import dense_strides
 from ..backends.selection import Target
 from ..backends.signature import ArraySpec, parse
-from ..core import epoch
-from ..core.abstract import FORMATS, moves
-from ..core.dtype import DType, is_complex, type_code
+from ..core.abstract import FORMATS, DType, is_complex, moves, type_code
 from ..core.errors import PerformanceWarning, warn_user
+from ..core.scope import epoch
 from ..graph.ir import Graph, Node, Var
 from ..ops.checks import normal_axes
 

@@ -14,8 +14,8 @@ import numpy as np
 
 from ..backends.group import Group
 from ..backends.machine import get_device
+from ..core.abstract import DType, bool_, canonical, float64, int64
 from ..core.access import Access, uninterrupted
-from ..core.dtype import DType, bool_, canonical, float64, int64
 from ..core.errors import CheckpointError, DTypeError
 from ..core.files import PathLike, Spec, encoded, opened, readable, short, writable, write
 from ..core.parameter import Parameter, UndoLog, default_generator, write_all

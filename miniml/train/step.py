@@ -12,9 +12,8 @@ import optree
 
 from .. import ops
 from ..backends.group import Group, of_several
-from ..core.abstract import typed
+from ..core.abstract import is_float, typed
 from ..core.access import Access
-from ..core.dtype import is_float
 from ..core.errors import (
     ArityError,
     GradientArgumentError,

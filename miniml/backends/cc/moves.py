@@ -85,10 +85,8 @@ class Move(NativeKernel, ABC):
 
     def prepare(self, node: KernelNode) -> None:
         super().prepare(node)
-        lines = self.lines(node, *node.outputs)
-        self.source = Source(
-            "\n".join(["void KERNEL(char *const *at) {", NUMBERS, *lines, "}", ""])
-        )
+        body = NUMBERS, *self.lines(node, *node.outputs)
+        self.source = Source("\n".join(("void KERNEL(char *const *at) {", *body, "}", "")))
 
     @abstractmethod
     def lines(self, node: KernelNode, out: ArraySpec) -> Iterator[str]:
@@ -316,7 +314,8 @@ class Convert(NativeKernel):
             "STEP": pixels * (channels if batch else 1), "BACK": int(back),
         }  # fmt: skip
         v = Vectors("float" if x.dtype.itemsize == 4 else "double", register_bytes(node.masked))
-        text = enumerators(numbers) + run_by(prod(other.stored) > _SPLIT) + v.written(_SQUARES)
+        text = enumerators(numbers, "PARTS") + run_by(prod(other.stored) > _SPLIT)
+        text += v.written(_SQUARES)
         self.source = Source(text, (v.prelude, v.text("planes.c")))
 
 
@@ -335,8 +334,8 @@ for _names, _kernel, _taken, _codes in (
     ("AddToRows", AddToRows, INT + WIDE, "{0}{1}{0}->{0}"),
     ("PutRows", PutRows, ANY, "{0}{0}{1}->{0}"),
 ):
+    _every = [_codes.format(c, i) for c in _taken for i in "il"]
     for _name in _names.split():
-        _every = [_codes.format(c, i) for c in _taken for i in "il"]
         kernel(_name, "cpu", *_every, provider="cc", total=True)(_kernel)
 for _c in (*SCALARS, "l"):
     kernel("Convert", "cpu", *_between(_c), provider="cc", total=True)(Convert)

@@ -10,7 +10,7 @@ from math import prod
 
 import numpy as np
 
-from ...core.dtype import DType, bool_, is_float, uint8, uint64
+from ...core.abstract import DType, bool_, is_float, uint8, uint64
 from ..expressions import ends, unsigned
 from ..kernel import KernelNode
 from ..registry import kernel
@@ -58,11 +58,11 @@ class Sort(NativeKernel):
         counts = max(-(-size // digit) << digit, _CHOSEN) // 2 if n > _FEW else 0
         part = 2 * (n + 1) * (2 if size == 64 else 1) + counts
         self.words = self.parts * part
-        key = _key(x.dtype, node.attrs.get("descending", node.attrs.get("largest")))
         names = {
             "T": f"uint{size}_t", "BITS": size, "N": f"{n}L", "STEP": f"{step}L",
             "TAKEN": f"{self.taken}L", "ROWS": f"{rows}L", "PARTS": f"{self.parts}L",
-            "PART": f"{part}L", "FEW": f"{_FEW}L", "DIGIT": digit, "KEY": key,
+            "PART": f"{part}L", "FEW": f"{_FEW}L", "DIGIT": digit,
+            "KEY": _key(x.dtype, node.attrs.get("descending", node.attrs.get("largest"))),
         }  # fmt: skip
         self.source = defined(names, _TEXT, header("types"))
 
@@ -159,32 +159,20 @@ class Running(NativeKernel):
         vectors = step == 1 and n >= _LANES and node.name in _BETTER_THAN
         combined, shared = in_c(combined, {})
         width = register_bytes(node.masked) // x.dtype.itemsize
-        self.source = defined(
-            {
-                "T": STORED[x.dtype],
-                "A": STORED[unsigned(out.dtype) if node.name in _WRAPPING else x.dtype],
-                "O": STORED[out.dtype],
-                "OUTER": f"{outer}L",
-                "N": f"{n}L",
-                "STEP": f"{step}L",
-                "SIDE": min(outer, 5) if step == 1 else 1,
-                "LANES": _LANES if vectors else min(step, _LANES),
-                "PARTS": f"{_parts(outer, n * step)}L",
-                "FIRST": first,
-                "NOTHING": nothing,
-                "REVERSE": int(node.attrs.get("reverse", False)),
-                "EXCLUSIVE": int(node.attrs.get("exclusive", False)),
-                "I": f"int{8 * x.dtype.itemsize}_t",
-                "BYTES": width * x.dtype.itemsize,
-                "WIDTH": width,
-                "ROUNDS": _rounds(width),
-                "LAST": ", ".join([str(width - 1)] * width),
-                "BETTER": _BETTER_THAN.get(node.name, "0"),
-                "COMBINED": combined,
-            },
-            _EXTREMA if vectors else _RUNNING,
-            shared,
-        )
+        names = {
+            "T": STORED[x.dtype], "O": STORED[out.dtype], "I": f"int{8 * x.dtype.itemsize}_t",
+            "A": STORED[unsigned(out.dtype) if node.name in _WRAPPING else x.dtype],
+            "OUTER": f"{outer}L", "N": f"{n}L", "STEP": f"{step}L",
+            "SIDE": min(outer, 5) if step == 1 else 1,
+            "LANES": _LANES if vectors else min(step, _LANES),
+            "PARTS": f"{_parts(outer, n * step)}L", "FIRST": first, "NOTHING": nothing,
+            "REVERSE": int(node.attrs.get("reverse", False)),
+            "EXCLUSIVE": int(node.attrs.get("exclusive", False)),
+            "BYTES": width * x.dtype.itemsize, "WIDTH": width, "ROUNDS": _rounds(width),
+            "LAST": ", ".join([str(width - 1)] * width),
+            "BETTER": _BETTER_THAN.get(node.name, "0"), "COMBINED": combined,
+        }  # fmt: skip
+        self.source = defined(names, _EXTREMA if vectors else _RUNNING, shared)
 
 
 def _rounds(width: int) -> str:
@@ -267,20 +255,14 @@ class Extremum(NativeKernel):
         (x,), (outer, n, step) = node.inputs, _axis(node)
         lanes = 16 if n < 8 * _LANES else _LANES
         along = step == 1 and n >= lanes
-        self.source = defined(
-            {
-                "T": STORED[x.dtype],
-                "I": f"int{8 * max(x.dtype.itemsize, 4)}_t",
-                "OUTER": f"{outer}L",
-                "N": f"{n}L",
-                "STEP": f"{step}L",
-                "LANES": lanes if along else min(step, _LANES),
-                "PARTS": f"{_parts(outer, n * step)}L",
-                "THAN": ">" if node.name == "ArgMax" else "<",
-            },
-            _BETTER + (_ALONG if along else _ACROSS) + _WHOLE,
-            header("types"),
-        )
+        names = {
+            "T": STORED[x.dtype], "I": f"int{8 * max(x.dtype.itemsize, 4)}_t",
+            "OUTER": f"{outer}L", "N": f"{n}L", "STEP": f"{step}L",
+            "LANES": lanes if along else min(step, _LANES),
+            "PARTS": f"{_parts(outer, n * step)}L", "THAN": ">" if node.name == "ArgMax" else "<",
+        }  # fmt: skip
+        rows = _ALONG if along else _ACROSS
+        self.source = defined(names, _BETTER + rows + _WHOLE, header("types"))
 
 
 _wide = f"?{INT}{WIDE}"  # floats of 16 bits are cast to float32, by vector code

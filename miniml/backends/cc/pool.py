@@ -141,7 +141,7 @@ class Pooling(NativeKernel):
         super().prepare(node)
         body, image, windows, _ = KERNELS[node.name]
         arrays = (*node.inputs, *node.outputs)
-        text = enumerators(geometry(node.attrs, arrays[image], arrays[windows]))
+        text = enumerators(geometry(node.attrs, arrays[image], arrays[windows]), "PLANES", "PARTS")
         text += run_by(prod(arrays[image].shape) > SPLIT)
         v = vectors(arrays[image].dtype, node.masked)
         self.source = Source(

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from ...core.dtype import float32
+from ...core.abstract import float32
 from ..kernel import Array, Arrays, Kernel, KernelNode
 from ..product import openblas, spelt_out
 from ..registry import in_float32, register

@@ -6,8 +6,8 @@ from math import inf, prod
 from typing import Any
 
 from ... import ops
+from ...core.abstract import float32
 from ...core.bprop import rule
-from ...core.dtype import float32
 from ...ops.checks import normal_axes, normal_axis, reduced_shape
 from ...ops.reduce import extremum_indices
 from ..batching import Batched, all_in_front, batch_rules, batches, behind, shifted

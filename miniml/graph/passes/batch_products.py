@@ -19,8 +19,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...core.abstract import Abstract, Shape
-from ...core.dtype import float32, float64
+from ...core.abstract import Abstract, Shape, float32, float64
 from ...core.infer import infer
 from ...core.primitive import Primitive
 from ...ops.create import Full

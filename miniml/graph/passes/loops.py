@@ -12,8 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ...core.abstract import Abstract
-from ...core.dtype import bool_
+from ...core.abstract import Abstract, bool_
 from ...core.infer import infer
 from ...core.primitive import Primitive
 from ...ops.control import Cond, Scan, WhileLoop

@@ -11,11 +11,11 @@ import inspect
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, NoReturn
 
-from ...core import epoch
 from ...core.abstract import Abstract, typed
 from ...core.errors import DeclarationError, DuplicateError, GraphError, point_at
 from ...core.infer import constant, interleave
 from ...core.primitive import Primitive, key, primitives, show
+from ...core.scope import epoch
 from ...core.tensor import Operators, Tensor
 from ...core.trace import Trace, use_trace
 from ..ir import Graph, Var

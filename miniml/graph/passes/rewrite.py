@@ -15,8 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from ...core.abstract import Abstract, listed
-from ...core.dtype import canonical
+from ...core.abstract import Abstract, canonical, listed
 from ...core.errors import GraphError, Location
 from ...core.infer import infer, interleave
 from ...core.primitive import Primitive, key

@@ -20,8 +20,7 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from ...core.abstract import PLAIN, Abstract, Shape
-from ...core.dtype import FLOATS, INTEGERS, float32, float64, holds, is_float
+from ...core.abstract import INTEGERS, PLAIN, Abstract, Shape, float32, float64, holds, is_float
 from ...core.errors import GraphError
 from ...core.infer import infer
 from ...core.primitive import Primitive
@@ -310,7 +309,7 @@ def _cast_of_cast(site: Site, cast: Cast, x: Var) -> Proposal:
     if inner is None or not holds(x.abstract.dtype, inner.inputs[0].abstract.dtype):
         return None
     # Float-to-integer casts out of range are up to the kernel, so keep the same kernel.
-    same = cast.dtype not in INTEGERS or x.abstract.dtype not in FLOATS
+    same = cast.dtype not in INTEGERS or not is_float(x.abstract.dtype)
     return (cast, inner.inputs[0]) if same else None
 
 
@@ -415,8 +414,8 @@ def _backwards(site: Site, flip: Flip, x: Var) -> Proposal:
 
 
 def _of_all_elements(site: Site, grad: SliceGrad, x: Var) -> Proposal:
-    same = x.abstract.shape == site.shape
-    return (Slice(grad.begin, grad.end, grad.strides), x) if same else None
+    taken = Slice(grad.begin, grad.end, grad.strides)
+    return (taken, x) if x.abstract.shape == site.shape else None
 
 
 def _matrix_product(site: Site, einsum: Einsum, *operands: Var) -> Proposal:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from ...core.dtype import DType, float16, float32, float64, int64, is_float, promote
+from ...core.abstract import DType, float16, float32, float64, int64, is_float, promote
 from ...core.errors import AttributeRefusedError, DTypeError, ShapeError
 from ...core.options import choice, flag, integer, number, probability
 from ..checks import (

@@ -18,8 +18,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from ...core.abstract import Shape
-from ...core.dtype import DType, as_dtype, bool_, float32, float64, int64, is_float, promote
+from ...core.abstract import (
+    DType,
+    Shape,
+    as_dtype,
+    bool_,
+    float32,
+    float64,
+    int64,
+    is_float,
+    promote,
+)
 from ...core.errors import DTypeError, ShapeError, ValueRefusedError
 from ...core.options import choice, flag, number
 from ...core.primitive import freeze

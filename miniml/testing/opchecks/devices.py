@@ -27,7 +27,7 @@ from ...backends.group import Group
 from ...backends.kernel import KernelEntry, KernelNode
 from ...backends.machine import get_device
 from ...backends.selection import Target
-from ...core.dtype import float64, is_float
+from ...core.abstract import float64, is_float
 from ...core.errors import CompileError, DeviceError, KernelFaultError, MinimlError
 from ...core.primitive import Primitive
 from ...core.tensor import Tensor

@@ -20,8 +20,7 @@ import numpy as np
 
 from ...backends import registry
 from ...backends.kernel import KernelEntry
-from ...core.abstract import Shape
-from ...core.dtype import DType, float32, float64, is_complex, is_float
+from ...core.abstract import DType, Shape, float32, float64, is_complex, is_float
 from ...core.primitive import Primitive
 from ..calls import (
     ON_CPU,

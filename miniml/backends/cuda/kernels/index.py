@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ....core.dtype import DType, from_type_code, int32, int64, uint64
+from ....core.abstract import DType, from_type_code, int32, int64, uint64
 from ....core.errors import OutOfRangeError
 from ...expressions import accumulation, identity
 from ...kernel import Kernel, KernelNode, Launch
