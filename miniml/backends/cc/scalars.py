@@ -328,8 +328,10 @@ def reducer(row: str, dtype: DType) -> Reducer:
 
 
 def accumulator(row: str, dtype: DType) -> DType:
-    """The dtype in which a reduction is taken: integers are added and multiplied as unsigned."""
-    return uint64 if ROWS[row].adds and dtype.kind in "iu" else dtype
+    """The dtype in which a reduction is taken: integers are added and multiplied as unsigned, and
+    loops over bools would be no vector code."""
+    kept = uint8 if dtype == bool_ else dtype
+    return uint64 if ROWS[row].adds and dtype.kind in "iu" else kept
 
 
 # In lanes, so that compilers use vectors: they keep the order of a sum that is written plainly.
