@@ -93,9 +93,11 @@ _SHORT = 16  # elements of a row that would not fill a vector
 
 def _across_rows(program: RowProgram) -> bool:
     """True where vectors run across rows."""
-    gathers = any(isinstance(s, Gather) for p in program.passes for s in p.elements)
-    if gathers or not program.outer or not program.row:
+    if not program.outer or not program.row:
         return False
+    gathers = [s for p in program.passes for s in p.elements if isinstance(s, Gather)]
+    if not all(program.arrays[s.array].strides[program.outer - 1] for s in gathers):
+        return False  # rows side by side would add to one number
     if not program.reduces:
         return False
     streams = {program.along(s) for s in program.statements() if isinstance(s, (Load, Store))}
@@ -304,8 +306,7 @@ class Loops(ABC):
                 return f"const {c} g{g} = {element}; w{g}[{index}] = {combined};"
             case Reduce(value, row, of):
                 element = REDUCERS[row].element.replace("x", self.name(of))
-                element = f"{self.once(self.reducer(s))}({self.lane_type(s)})({element})"
-                return self.reduced(s, element)
+                return self.reduced(s, f"({self.lane_type(s)})({element})")
             case Keep(of):
                 return f"k{of}[{self.kept_at()}] = {self.name(of)};"
             case Recall(value):
@@ -444,7 +445,7 @@ class Loops(ABC):
         return _index([*self.names(True)[self.program.outer : -1], last], steps)
 
     def once(self, found: Reducer) -> str:
-        """The text before an element that is reduced, where some are computed twice."""
+        """The text before an element that is gathered, where some are computed twice."""
         return ""
 
 
@@ -531,7 +532,9 @@ class AlongRows(Loops):
         return f"a{s.array} + b + {s.offset if isinstance(s, Load) else 0}L + {index}"
 
     def reduced(self, s: Reduce, element: str) -> str:
-        return f"t{s.value}[p + l] = {element};" if self.overlaps else super().reduced(s, element)
+        if not self.overlaps:
+            return super().reduced(s, element)
+        return f"t{s.value}[p + l] = {self.once(self.reducer(s))}{element};"
 
     def kept_at(self, last: str = "i") -> str:
         return super().kept_at("(p + l)" if self.overlaps else last)
@@ -759,6 +762,9 @@ class AcrossRows(Loops):
 
     def kept_at(self, last: str = "i") -> str:
         return f"{super().kept_at(last)} + l"
+
+    def once(self, found: Reducer) -> str:
+        return found.once(f"c + l < strip * {self.lanes}L")
 
 
 def _each_lane(statement: str, lanes: int) -> str:

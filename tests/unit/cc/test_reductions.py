@@ -336,3 +336,26 @@ def test_rows_of_all_lengths_are_those_of_float64(dtype):
             for one, other in zip(ours, theirs, strict=True):
                 one, other = one.astype("float64").asnumpy(), other.asnumpy()
                 np.testing.assert_allclose(one, other, digits, digits, err_msg=str(x.shape))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_what_short_rows_share_gets_the_gradients_of_all(dtype):
+    """Strips of lanes of which the last begins before the first row that remains; 7 rows are few,
+    and lie behind the others."""
+
+    def fn(xs, shared):
+        def loss(x, y):
+            return ops.sum(ops.square(ops.logsumexp(y - x, -1)))
+
+        return [grad(loss, (0, 1))(x, y) for x, y in zip(xs, shared, strict=True)]
+
+    shapes = [(3, 100, 5), (3, 40, 10), (2, 2, 130, 3), (40, 7, 5)]
+    xs = [RNG.standard_normal(shape).astype(dtype) for shape in shapes]
+    shared = [RNG.standard_normal(shape[1:]).astype(dtype) for shape in shapes]
+    with ml.context(providers=("cc",)):
+        found = ml.jit(fn)(xs, shared)
+    wide = [[ml.Tensor(x.astype(np.float64)) for x in arrays] for arrays in (xs, shared)]
+    for shape, ours, theirs in zip(shapes, found, fn(*wide), strict=True):
+        for one, other in zip(ours, theirs, strict=True):
+            one, digits = one.asnumpy(), 1e-5 if dtype == "float32" else 1e-13
+            np.testing.assert_allclose(one, other.asnumpy(), digits, digits, err_msg=str(shape))
