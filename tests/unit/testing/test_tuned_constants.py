@@ -57,12 +57,24 @@ def natural(name, draw, seeds=(0,), **options):
     return True
 
 
+def eliminated(matrix, b):
+    """The solution of matrix @ x = b with one rounding for each operation, in the order written
+    here: LAPACK's differs with the processor, which at this condition is 1e-10 to 1e-8 of it."""
+    rows = np.column_stack([matrix, b])
+    for i in range(len(rows)):
+        rows[i + 1 :] -= rows[i + 1 :, i, None] / rows[i, i] * rows[i]
+    for i in reversed(range(len(rows))):
+        rows[i, -1] /= rows[i, i]
+        rows[:i, -1] -= rows[:i, i] * rows[i, -1]
+    return rows[:, -1]
+
+
 def solved():
     """Solutions with a matrix and with its transpose, of condition 1e10."""
     return all(
         not gradcheck_vjp(
-            lambda b: np.linalg.solve(HILBERT, b),
-            lambda b, dout: np.linalg.solve(HILBERT.T, dout),
+            lambda b: eliminated(HILBERT, b),
+            lambda b, dout: eliminated(HILBERT.T, dout),
             np.random.default_rng(seed).normal(size=8), raise_error=False, seed=seed,
         ).wrong
         for seed in range(3)
