@@ -55,9 +55,6 @@ static MINIML_ONCE void KERNEL_take(
 static MINIML_INLINE void KERNEL_unit(char *const *at, long batch, long block, long group) {
   KERNEL_NUMBERS(at)
   KERNEL_ROOM(room, KERNEL_BLOCK + KERNEL_PANEL + KERNEL_COPY, 0);
-#ifndef KERNEL_VARIES
-  static
-#endif
   const REAL_product product = {
     .m = KERNEL_M, .n = KERNEL_N, .k = KERNEL_K, .x_row = KERNEL_X_ROW, .x_column = KERNEL_X_COLUMN,
     .y_row = KERNEL_Y_ROW, .y_column = KERNEL_Y_COLUMN, .blocks = KERNEL_BLOCKS,
