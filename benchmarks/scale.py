@@ -30,7 +30,7 @@ import miniml as ml
 from benchmarks.measure import machine
 from miniml import distributed, nn, ops, optim
 from miniml.cli import demo
-from miniml.distributed.simulation import Network, Workload, simulate
+from miniml.cli.scale import Network, Workload, simulate
 
 BATCH, WIDTH = 256, 512
 SIZES = 4_096, 65_536, 1_048_576, 4_194_304

@@ -59,7 +59,7 @@ ALIASES = {
 TASKS = {
     "miniml.core.tensor": "Tensors",
     "miniml.array_api": "Tensors",
-    "miniml.core.dtype": "Dtypes",
+    "miniml.core.abstract": "Dtypes",
     "miniml.core.parameter": "Parameters and randomness",
     "miniml.train": "Training",
     "miniml.nn.container": "Training",
@@ -87,7 +87,7 @@ TITLES = {
     "miniml.nn.cell": "Cell",
     "miniml.nn.container": "Containers",
     "miniml.nn.linear": "Linear layers and embeddings",
-    "miniml.nn.activation": "Activations",
+    "miniml.nn.layer": "Activations",
     "miniml.nn.images": "Images",
     "miniml.nn.norm": "Normalization and dropout",
     "miniml.nn.recurrent": "Recurrent layers",
@@ -465,7 +465,7 @@ def sections(entry: Entry) -> str:
 def elementwise(entry: Entry) -> bool:
     """True for an operation, or a layer that is one, whose example is elementwise calls alone."""
     row = rows().get(snake(entry.name))
-    layer = entry.home == "miniml.nn.activation"
+    layer = entry.home == "miniml.nn.layer"
     if row is None or not row.example or not (layer or entry.module == "miniml.ops"):
         return False
     return _elementwise(row.name)
@@ -483,7 +483,7 @@ def _elementwise(name: str) -> bool:
 
 
 # Families of formulas out of the literature: modules, and sections of the table of operations.
-FAMILIES = ("miniml.nn.activation", "miniml.nn.init", "miniml.nn.loss", "miniml.nn.norm",
+FAMILIES = ("miniml.nn.layer", "miniml.nn.init", "miniml.nn.loss", "miniml.nn.norm",
     "miniml.optim.optimizer", "miniml.optim.schedules")  # fmt: skip
 SECTIONS = {"Activations and special functions", "Losses", "Norms and softmax"}
 CITED = r"Source: |\b[A-Z][\w ,.&'-]*? \(?(1[6-9]|20)\d\d\b|\b[Aa]s (in )?(PyTorch|NumPy|IEEE)|DLMF"

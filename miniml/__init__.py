@@ -15,21 +15,21 @@ from .backends.signature import ArraySpec as ArraySpec
 from .backends.signature import KernelAttr as KernelAttr
 from .core import errors as errors
 from .core import hints
-from .core.dtype import bfloat16 as bfloat16
-from .core.dtype import bool_ as bool_
-from .core.dtype import complex64 as complex64
-from .core.dtype import complex128 as complex128
-from .core.dtype import float16 as float16
-from .core.dtype import float32 as float32
-from .core.dtype import float64 as float64
-from .core.dtype import int8 as int8
-from .core.dtype import int16 as int16
-from .core.dtype import int32 as int32
-from .core.dtype import int64 as int64
-from .core.dtype import uint8 as uint8
-from .core.dtype import uint16 as uint16
-from .core.dtype import uint32 as uint32
-from .core.dtype import uint64 as uint64
+from .core.abstract import bfloat16 as bfloat16
+from .core.abstract import bool_ as bool_
+from .core.abstract import complex64 as complex64
+from .core.abstract import complex128 as complex128
+from .core.abstract import float16 as float16
+from .core.abstract import float32 as float32
+from .core.abstract import float64 as float64
+from .core.abstract import int8 as int8
+from .core.abstract import int16 as int16
+from .core.abstract import int32 as int32
+from .core.abstract import int64 as int64
+from .core.abstract import uint8 as uint8
+from .core.abstract import uint16 as uint16
+from .core.abstract import uint32 as uint32
+from .core.abstract import uint64 as uint64
 from .core.infer import infer_rule as infer_rule
 from .core.parameter import Generator as Generator
 from .core.parameter import Parameter as Parameter
@@ -65,8 +65,9 @@ from .runtime.observe import profile as profile
 __version__ = "0.2.0"
 
 # Modules of the core that stood here before: programs import from these paths.
-for _name in ("abstract", "dtype", "errors", "infer", "parameter", "primitive", "tensor"):
-    globals()[_name] = importlib.import_module(f"{__name__}.core.{_name}")
+_STOOD = ("abstract", "errors", "infer", "parameter", "primitive", "tensor")
+for _name, _home in {**dict(zip(_STOOD, _STOOD, strict=True)), "dtype": "abstract"}.items():
+    globals()[_name] = importlib.import_module(f"{__name__}.core.{_home}")
     sys.modules[f"{__name__}.{_name}"] = globals()[_name]
 
 _install_eager(_EagerTrace())

@@ -12,21 +12,21 @@ import sys
 from types import ModuleType
 
 from .. import ops
-from ..core.dtype import bfloat16 as bfloat16
-from ..core.dtype import bool_
-from ..core.dtype import complex64 as complex64
-from ..core.dtype import complex128 as complex128
-from ..core.dtype import float16 as float16
-from ..core.dtype import float32 as float32
-from ..core.dtype import float64 as float64
-from ..core.dtype import int8 as int8
-from ..core.dtype import int16 as int16
-from ..core.dtype import int32 as int32
-from ..core.dtype import int64 as int64
-from ..core.dtype import uint8 as uint8
-from ..core.dtype import uint16 as uint16
-from ..core.dtype import uint32 as uint32
-from ..core.dtype import uint64 as uint64
+from ..core.abstract import bfloat16 as bfloat16
+from ..core.abstract import bool_
+from ..core.abstract import complex64 as complex64
+from ..core.abstract import complex128 as complex128
+from ..core.abstract import float16 as float16
+from ..core.abstract import float32 as float32
+from ..core.abstract import float64 as float64
+from ..core.abstract import int8 as int8
+from ..core.abstract import int16 as int16
+from ..core.abstract import int32 as int32
+from ..core.abstract import int64 as int64
+from ..core.abstract import uint8 as uint8
+from ..core.abstract import uint16 as uint16
+from ..core.abstract import uint32 as uint32
+from ..core.abstract import uint64 as uint64
 from ..core.errors import ValueRefusedError
 from . import fft as fft
 from . import linalg as linalg

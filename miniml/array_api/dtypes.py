@@ -13,7 +13,7 @@ import numpy as np
 
 from .. import ops
 from ..backends.machine import get_device
-from ..core.dtype import (
+from ..core.abstract import (
     ALL,
     COMPLEX,
     FLOATS,

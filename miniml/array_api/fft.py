@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from .. import ops
-from ..core.dtype import float32
+from ..core.abstract import float32
 from ..core.options import choice
 from ..core.tensor import Tensor
 from .functions import on

@@ -15,9 +15,9 @@ import numpy as np
 
 from .. import ops
 from ..backends import dlpack
-from ..core.abstract import Shape
-from ..core.dtype import (
+from ..core.abstract import (
     UNSIGNED,
+    Shape,
     as_dtype,
     bool_,
     float32,
@@ -405,12 +405,7 @@ def tensordot(x1: Tensor, x2: Tensor, /, *, axes: Any = 2) -> Tensor:
 
 
 def asarray(
-    obj: Any,
-    /,
-    *,
-    dtype: object = None,
-    device: str | None = None,
-    copy: bool | None = None,
+    obj: Any, /, *, dtype: object = None, device: str | None = None, copy: bool | None = None
 ) -> Tensor:
     """The Tensor of a tensor, a number, nested lists, or of another library's array.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from .. import ops
-from ..core.dtype import real_dtype
+from ..core.abstract import real_dtype
 from ..core.options import choice
 from ..core.tensor import Tensor
 from ..ops import cholesky as _cholesky

@@ -431,7 +431,9 @@ class Cache:
     def _folders(self) -> Iterator[Path]:
         """The candidate folders, best first, with links resolved; they need not exist."""
         chosen = os.environ.get("MINIML_CACHE")
-        yield self._below(_absolute(chosen) if chosen else _of_user())
+        user = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+        # Relative for a user who has no home.
+        yield self._below(_absolute(chosen) if chosen else os.path.join(user, "miniml"))
         yield from map(self._below, _temporary_folders())
 
     def _below(self, folder: str) -> Path:
@@ -465,12 +467,6 @@ def _absolute(folder: str) -> str:
         return os.path.abspath(folder)
     except OSError:
         return folder
-
-
-def _of_user() -> str:
-    """The folder in the user's own cache; relative for a user who has no home."""
-    user = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    return os.path.join(user, "miniml")
 
 
 @cache
@@ -531,7 +527,8 @@ def is_whole(path: Path) -> bool:
     end = len(content) - len(_MARK) - _DIGEST
     if end < 0 or content[end:] != _trailer(path.name, content[:end]):
         return False
-    _count_as_read(path, status)
+    with suppress(OSError):  # root's, or on a disk that cannot be written
+        os.utime(path, ns=(time.time_ns(), status.st_mtime_ns))
     return True
 
 
@@ -539,11 +536,6 @@ def _opener(path: str, flags: int) -> int:
     """Open without following links or waiting for the writer of a pipe."""
     more = ("O_NONBLOCK", "O_NOFOLLOW", "O_BINARY")  # as the platform has them
     return os.open(path, flags | sum(getattr(os, flag, 0) for flag in more))
-
-
-def _count_as_read(path: Path, status: os.stat_result) -> None:
-    with suppress(OSError):  # root's, or on a disk that cannot be written
-        os.utime(path, ns=(time.time_ns(), status.st_mtime_ns))
 
 
 def content_of(path: Path) -> bytes:

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ..core.dtype import bfloat16, canonical
+from ..core.abstract import bfloat16, canonical
 from ..core.errors import DeviceError, DTypeError, MinimlError, ValueRefusedError
 from .machine import get_device
 

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from ..core.dtype import (
+from ..core.abstract import (
     FLOATS,
     INTEGERS,
     REAL,
@@ -265,6 +265,19 @@ class Row(NamedTuple):
     finish: str
     value: str = "C"
     other: str = "int"
+
+    @property
+    def adds(self) -> bool:
+        """True for sums and products, whose accumulators need more than one element does."""
+        return self.value == "S"
+
+    def result(self, dtype: DType) -> DType:
+        """The dtype of the result, of elements of `dtype`, before it is cast to the output's."""
+        if not self.adds:
+            return bool_ if self.value == "int" else dtype
+        if dtype.kind in "iub":
+            return uint64 if dtype.kind == "u" else int64
+        return computed(dtype)
 
 
 _ARG = "0x7fffffffffffffffLL"

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from ..core.dtype import DType, float32
+from ..core.abstract import DType, float32
 from ..core.errors import DistributedError, MinimlError
 from ..core.options import integer
 from .kernel import Array

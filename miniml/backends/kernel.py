@@ -19,8 +19,7 @@ from weakref import finalize
 
 import numpy as np
 
-from ..core.abstract import PLAIN
-from ..core.dtype import DType
+from ..core.abstract import PLAIN, DType
 from ..core.errors import CaptureError, DeclarationError
 from .expressions import Expression as Expression
 from .signature import ArraySpec, Signature

@@ -20,12 +20,10 @@ from typing import Any, Literal, NoReturn, TypeVar
 
 import numpy as np
 
-from ..core import epoch
-from ..core.abstract import PLAIN
-from ..core.dtype import bfloat16, float16, float32
+from ..core.abstract import HALVES, PLAIN, float32
 from ..core.errors import DeclarationError, DuplicateError
 from ..core.options import features
-from ..core.scope import Scoped
+from ..core.scope import Scoped, epoch
 from .expressions import C_FUNCTIONS, C_WORDS, unknown_calls
 from .expressions import table as expressions
 from .kernel import (
@@ -303,7 +301,9 @@ def register_spec(spec: OpSpec, redefined: bool = False) -> None:
     epoch.bump("kernels")
     specs[spec.name] = spec
     if redefined:
-        _drop_misfits(spec)
+        for entry in [e for e in _entries(spec.name) if not _fits_spec(e, spec)]:
+            table[entry.name, entry.device].remove(entry)
+            expressions.pop((entry.name, str(entry.signature)), None)
         return
     try:
         for entry in _entries(spec.name):
@@ -317,12 +317,6 @@ def register_spec(spec: OpSpec, redefined: bool = False) -> None:
 
 def _entries(name: str) -> list[KernelEntry]:
     return [e for device in ("cpu", "cuda") for e in table.get((name, device), ())]
-
-
-def _drop_misfits(spec: OpSpec) -> None:
-    for entry in [e for e in _entries(spec.name) if not _fits_spec(e, spec)]:
-        table[entry.name, entry.device].remove(entry)
-        expressions.pop((entry.name, str(entry.signature)), None)
 
 
 def _fits_spec(entry: KernelEntry, spec: OpSpec) -> bool:
@@ -394,11 +388,10 @@ def in_float32(fn: Callable[..., Any]) -> Callable[..., Any]:
 
     @wraps(fn)
     def widened(*inputs: Array, out: Array | tuple[Array | None, ...], **attrs: Any) -> None:
-        wide = [a.astype(float32) if a.dtype in (float16, bfloat16) else a for a in inputs]
+        wide = [a.astype(float32) if a.dtype in HALVES else a for a in inputs]
         outs = out if isinstance(out, tuple) else (out,)
         scratch = tuple(
-            o if o is None or o.dtype not in (float16, bfloat16) else np.empty(o.shape, float32)
-            for o in outs
+            o if o is None or o.dtype not in HALVES else np.empty(o.shape, float32) for o in outs
         )
         fn(*wide, **attrs, out=scratch if isinstance(out, tuple) else scratch[0])
         for target, computed in zip(outs, scratch, strict=True):

@@ -14,16 +14,14 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from ..core import epoch
-from ..core.abstract import PLAIN
-from ..core.dtype import DType, bfloat16, bool_, float16, float32, holds, is_complex, type_code
+from ..core.abstract import HALVES, PLAIN, DType, bool_, float32, holds, is_complex, type_code
 from ..core.errors import DeclarationError, KernelNotFoundError
+from ..core.scope import epoch
 from . import registry
 from .expressions import table as expressions
 from .kernel import Device, KernelEntry
 
 _dtype, _format = attrgetter("dtype"), attrgetter("format")
-_HALVES = frozenset((float16, bfloat16))
 
 
 class Typed(Protocol):
@@ -187,14 +185,14 @@ def _selected(
 def _in_float32(
     target: Target, name: str, takes: DTypes, gives: DTypes, formats: Arranged, version: int
 ) -> Selection | None:
-    if not _HALVES.intersection(takes) or target.providers[:1] != (registry.NATIVE,):
+    if set(HALVES).isdisjoint(takes) or target.providers[:1] != (registry.NATIVE,):
         return None
     exact = _best(target.request(name, takes, gives, formats))
     if exact is not None and not (
         exact.entry.built_in and exact.entry.provider == registry.BUILTIN
     ):
         return None
-    wide = [tuple(float32 if d in _HALVES else d for d in dtypes) for dtypes in (takes, gives)]
+    wide = [tuple(float32 if d in HALVES else d for d in dtypes) for dtypes in (takes, gives)]
     found = _best(target.request(name, wide[0], wide[1], formats))
     if found is None or found.entry.provider != registry.NATIVE:
         return None

@@ -11,8 +11,17 @@ from functools import cache
 from math import prod
 from typing import NamedTuple, TypeVar
 
-from ..core.abstract import PLAIN, known, stored, unknown
-from ..core.dtype import DType, as_dtype, bfloat16, from_type_code, type_code
+from ..core.abstract import (
+    PLAIN,
+    DType,
+    as_dtype,
+    bfloat16,
+    from_type_code,
+    known,
+    stored,
+    type_code,
+    unknown,
+)
 from ..core.errors import DeclarationError, DTypeError
 
 
@@ -102,12 +111,11 @@ class Signature:
     def __str__(self) -> str:
         ins = "".join(map(_spelling, self.inputs)) + "*" * self.repeats_input
         spelt = f"{ins}->{''.join(map(_spelling, self.outputs))}{'*' * self.repeats_output}"
-        return f"{spelt} {self._formats_spelt()}" if self.arranged else spelt
-
-    def _formats_spelt(self) -> str:
+        if not self.arranged:
+            return spelt
         every = self.arrangement(len(self.inputs), len(self.outputs))
-        ins, outs = (",".join(f or PLAIN for f in formats) for formats in every)
-        return f"{ins}->{outs}"
+        takes, gives = (",".join(f or PLAIN for f in formats) for formats in every)
+        return f"{spelt} {takes}->{gives}"
 
 
 def _expand(entries: tuple[T, ...], repeats: bool, count: int) -> tuple[T, ...]:

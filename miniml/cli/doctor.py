@@ -35,7 +35,7 @@ from ..backends.cuda.sim.unit import CACHE, TOOLS
 from ..backends.cuda.text.source import unit
 from ..backends.kernel import KernelEntry, RawSource, cpu_threads
 from ..backends.signature import ArraySpec
-from ..core.dtype import ALL
+from ..core.abstract import ALL
 from ..core.errors import CompileError, MinimlError
 from . import imported, near, whole
 

@@ -1,19 +1,233 @@
-"""Abstract values: shape, dtype and perhaps the value, known before an array exists.
+"""Types of values, known before an array exists: dtypes, abstract values and memory formats.
 
-Then the memory formats: the orders in which images (N, C, H, W) may lie in memory.
+First the dtypes by name, and the lattice in which they are promoted; then abstract values, which
+have a shape, a dtype and perhaps the value; last the memory formats, the orders in which images
+(N, C, H, W) may lie in memory.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import cache, reduce
 from math import prod
 from typing import Any, ClassVar, NamedTuple
 
+import ml_dtypes
 import numpy as np
 
-from .dtype import DType, canonical, is_inexact
-from .errors import ShapeError
+from .errors import DTypeError, ShapeError
+
+# --- Dtypes ---------------------------------------------------------------------------------------
+
+
+DType = np.dtype[Any]
+
+bool_: DType = np.dtype(np.bool_)
+int8: DType = np.dtype(np.int8)
+int16: DType = np.dtype(np.int16)
+int32: DType = np.dtype(np.int32)
+int64: DType = np.dtype(np.int64)
+uint8: DType = np.dtype(np.uint8)
+uint16: DType = np.dtype(np.uint16)
+uint32: DType = np.dtype(np.uint32)
+uint64: DType = np.dtype(np.uint64)
+float16: DType = np.dtype(np.float16)
+bfloat16: DType = np.dtype(ml_dtypes.bfloat16)
+float32: DType = np.dtype(np.float32)
+float64: DType = np.dtype(np.float64)
+complex64: DType = np.dtype(np.complex64)
+complex128: DType = np.dtype(np.complex128)
+
+SIGNED = (int8, int16, int32, int64)
+UNSIGNED = (uint8, uint16, uint32, uint64)
+INTEGERS = SIGNED + UNSIGNED
+HALVES = (float16, bfloat16)
+FLOATS = (*HALVES, float32, float64)
+COMPLEX = (complex64, complex128)
+REAL = (bool_, *INTEGERS, *FLOATS)
+ALL = (*REAL, *COMPLEX)
+_FLOATS = frozenset(FLOATS)
+_INEXACT = frozenset((*FLOATS, *COMPLEX))
+
+# NumPy's type codes; bfloat16 has the one ml_dtypes gave it. 'l' and 'q' are both int64 here.
+_BY_CODE = {c: np.dtype(c) for c in "?bhilqBHILQefdFD"} | {bfloat16.char: bfloat16}
+_SCALARS: dict[type, DType] = {bool: bool_, int: int64, float: float32, complex: complex64}
+_NAMES = {d.name: d for d in ALL}
+# Python's types by name are those types: NumPy's "float" is float64, and here float is float32.
+_SPELLINGS = _NAMES | {kind.__name__: d for kind, d in _SCALARS.items()}
+
+
+def from_type_code(type_code: str) -> DType:
+    """The dtype of one NumPy type code, as signatures spell it."""
+    try:
+        return _BY_CODE[type_code]
+    except KeyError:
+        raise DTypeError(
+            f"type code {type_code!r} is unknown; known are {' '.join(_BY_CODE)}"
+        ) from None
+
+
+def type_code(dtype: DType) -> str:
+    """The type code of a dtype, one spelling each ('l' for int64)."""
+    return dtype.char if dtype is not int64 else "l"
+
+
+def as_dtype(spec: object) -> DType:
+    """The miniml dtype of a NumPy dtype, scalar type, Python type or name.
+
+    bool, int, float and complex, as types and as names, mean bool, int64, float32 and complex64.
+    Raises DTypeError for anything that miniml does not compute with: strings, objects, dates, long
+    doubles.
+
+    >>> as_dtype("bfloat16"), as_dtype(float), as_dtype("float")
+    (dtype(bfloat16), dtype('float32'), dtype('float32'))
+    """
+    if isinstance(spec, np.dtype):
+        return canonical(spec)
+    if isinstance(spec, type) and spec in _SCALARS:
+        return _SCALARS[spec]
+    if isinstance(spec, str) and spec in _SPELLINGS:
+        return _SPELLINGS[spec]
+    try:
+        if spec is None:  # NumPy's default, float64, is not miniml's
+            raise TypeError
+        dtype = np.dtype(spec)  # type: ignore[call-overload]
+    except TypeError:
+        shape = "; a shape is one tuple, as in (2, 3)" if isinstance(spec, int) else ""
+        raise DTypeError(
+            f"dtype {spec!r} is unknown; use one of {', '.join(_NAMES)}{shape}"
+        ) from None
+    return canonical(dtype)
+
+
+@cache
+def canonical(dtype: DType) -> DType:
+    """The one dtype object that stands for `dtype` in every table (byte order, l and q unified)."""
+    found = _NAMES.get(dtype.name)
+    if found is None:
+        raise DTypeError(f"dtype {dtype} is not supported; use one of {', '.join(_NAMES)}")
+    return found
+
+
+def is_float(dtype: DType) -> bool:
+    """True for the floats, which are real numbers."""
+    return dtype in _FLOATS
+
+
+def wide(dtype: DType) -> DType:
+    """The dtype in which sums and updates of floats are computed: float32 for those of 16 bits."""
+    return float32 if dtype in HALVES else dtype
+
+
+def is_complex(dtype: DType) -> bool:
+    """True for complex64 and complex128."""
+    return dtype in COMPLEX
+
+
+def is_inexact(dtype: DType) -> bool:
+    """True for the dtypes that carry gradients: floats and complex numbers."""
+    return dtype in _INEXACT
+
+
+def real_dtype(dtype: DType) -> DType:
+    """The float dtype of the real and imaginary parts of a complex one; another one itself.
+
+    >>> real_dtype(complex64), real_dtype(float64)
+    (dtype('float32'), dtype('float64'))
+    """
+    return {complex64: float32, complex128: float64}.get(dtype, dtype)
+
+
+def complex_dtype(dtype: DType) -> DType:
+    """The complex dtype whose parts hold numbers of this one: complex128 for float64 and
+    complex128, complex64 for others, as integers are cast to float32."""
+    return complex128 if dtype in (float64, complex128) else complex64
+
+
+@cache
+def holds(wide: DType, narrow: DType) -> bool:
+    """True when every value of dtype `narrow` is one of dtype `wide`.
+
+    False is 0 and True is 1. A float holds the integers whose binary digits it has all of, a
+    complex number what its parts hold.
+
+    >>> holds(bfloat16, uint8), holds(float64, int64), holds(float16, bfloat16)
+    (True, False, False)
+    """
+    if narrow in (wide, bool_):
+        return True
+    if is_complex(wide):
+        return holds(real_dtype(wide), real_dtype(narrow))
+    if not is_float(wide) or is_complex(narrow):
+        return not is_inexact(narrow) and bool(np.can_cast(narrow, wide, "safe"))
+    if is_float(narrow):
+        return narrow.itemsize < wide.itemsize
+    digits = 8 * narrow.itemsize - (narrow in SIGNED)
+    return digits <= int(ml_dtypes.finfo(wide).nmant) + 1  # type: ignore[no-untyped-call]
+
+
+def scalar_dtype(value: object, beside: tuple[DType, ...] = ()) -> DType:
+    """The dtype a weak Python scalar takes beside tensors of the given dtypes.
+
+    A scalar has only a class (bool < int < float < complex). It takes the promoted dtype of the
+    tensors when that is of its class or a higher one, and the default dtype of its own class
+    otherwise; a complex one beside float64 is complex128.
+
+    >>> scalar_dtype(2.0, (float16,)), scalar_dtype(2.0, (int32,)), scalar_dtype(2, (bool_,))
+    (dtype('float16'), dtype('float32'), dtype('int64'))
+    >>> scalar_dtype(2j, (float64,)), scalar_dtype(2j, (int64,))
+    (dtype('complex128'), dtype('complex64'))
+    """
+    own = next((d for kind, d in _SCALARS.items() if isinstance(value, kind)), float32)
+    if not beside:
+        return own
+    joined = promote(*beside)
+    if _rank(joined) >= _rank(own):
+        return joined
+    return complex_dtype(joined) if is_complex(own) else own
+
+
+def _rank(dtype: DType) -> int:
+    if is_inexact(dtype):
+        return 3 if is_complex(dtype) else 2
+    return 0 if dtype == bool_ else 1
+
+
+@cache
+def promote(*dtypes: DType) -> DType:
+    """The least dtype above all of `dtypes` in miniml's lattice.
+
+    bool < integers < floats < complex. Integers promote as in NumPy; an integer beside a float
+    takes the float's dtype, as in PyTorch and JAX; float16 and bfloat16, neither of which holds the
+    other, meet in float32; complex128 is above float64 and complex64, and complex64 above all
+    others. uint64 beside a signed integer has no integer above it and is refused.
+
+    >>> promote(bfloat16, float16), promote(int64, float16), promote(uint8, int8)
+    (dtype('float32'), dtype('float16'), dtype('int16'))
+    """
+    if any(map(is_complex, dtypes)):
+        return complex128 if complex128 in map(complex_dtype, dtypes) else complex64
+    floats = [d for d in dtypes if is_float(d)]
+    if floats:
+        return reduce(_join_floats, floats)
+    joined = reduce(np.promote_types, dtypes)
+    if joined.kind == "f":
+        names = ", ".join(sorted({d.name for d in dtypes}))
+        raise DTypeError(f"{names} have no common integer dtype; cast one of them first")
+    return canonical(joined)
+
+
+def _join_floats(a: DType, b: DType) -> DType:
+    if a == b:
+        return a
+    if {a, b} == {float16, bfloat16}:
+        return float32
+    return a if a.itemsize > b.itemsize else b
+
+
+# --- Abstract values ------------------------------------------------------------------------------
+
 
 Shape = tuple[int, ...]
 

@@ -11,9 +11,9 @@ from difflib import get_close_matches
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
-from . import epoch
 from .errors import BpropNotFoundError, DeclarationError, DuplicateError
 from .primitive import Primitive, definition_checks, primitives
+from .scope import epoch
 
 Bprop = Callable[..., tuple[Any, ...]]
 Getter = Callable[[Any], Bprop]

@@ -69,16 +69,13 @@ def _draft(target: Path, mode: int | None) -> Iterator[tuple[Path, BinaryIO]]:
     draft = target.with_name(f"{_prefix(target)}{os.urandom(_RANDOM).hex()}{DRAFT}")
     try:
         with open(draft, "wb", opener=lambda path, _: _create_locked(path)) as file:
-            _set_mode(file.fileno(), target, mode)
+            with suppress(FileNotFoundError, AttributeError):  # Windows has none before Python 3.13
+                kept = stat.S_IMODE(target.stat().st_mode) if mode is None else mode
+                os.fchmod(file.fileno(), kept)
             yield draft, file
     except BaseException:
         draft.unlink(missing_ok=True)
         raise
-
-
-def _set_mode(descriptor: int, target: Path, mode: int | None) -> None:
-    with suppress(FileNotFoundError, AttributeError):  # Windows has none before Python 3.13
-        os.fchmod(descriptor, stat.S_IMODE(target.stat().st_mode) if mode is None else mode)
 
 
 def _create_locked(draft: str) -> int:

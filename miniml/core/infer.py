@@ -18,21 +18,22 @@ from typing import Any, TypeVar
 import numpy as np
 
 from ..ops.elementwise import Cast
-from . import epoch
-from .abstract import Abstract, Kind, Shape, typed
-from .dtype import (
+from .abstract import (
     COMPLEX,
     FLOATS,
+    HALVES,
+    Abstract,
     DType,
+    Kind,
+    Shape,
     as_dtype,
-    bfloat16,
-    float16,
     float32,
     float64,
     is_complex,
     is_inexact,
     promote,
     scalar_dtype,
+    typed,
 )
 from .errors import (
     NONE,
@@ -54,6 +55,7 @@ from .primitive import (
     named_by,
     primitives,
 )
+from .scope import epoch
 from .settings import current
 from .tensor import Tensor, host_array
 
@@ -241,9 +243,6 @@ def _to_common_dtype(
 # --- Autocast -------------------------------------------------------------------------------------
 
 
-_NARROW = float16, bfloat16
-
-
 def autocast(
     primitive: Primitive,
     tensors: list[Tensor],
@@ -261,7 +260,7 @@ def autocast(
     to = computed_in(type(primitive), {t.dtype for t in tensors}, low)
     if to is None:
         return tensors
-    change = FLOATS if to == low else _NARROW
+    change = FLOATS if to == low else HALVES
     return [cast(Cast(to), [t])[0] if t.dtype in change and t.dtype != to else t for t in tensors]
 
 
@@ -270,7 +269,7 @@ def computed_in(primitive: type[Primitive], dtypes: Collection[DType], low: DTyp
     if primitive.autocast == "low":
         wide = any(d in (float64, *COMPLEX) for d in dtypes)
         return low if not wide and any(d in FLOATS and d != low for d in dtypes) else None
-    return float32 if primitive.autocast == "wide" and any(d in _NARROW for d in dtypes) else None
+    return float32 if primitive.autocast == "wide" and any(d in HALVES for d in dtypes) else None
 
 
 # --- Abstract evaluation --------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from .dtype import bfloat16
+from .abstract import bfloat16
 from .errors import AttributeRefusedError, DeviceError, ValueRefusedError
 
 _MOST = 2**63 - 1  # what extents, axes and the like may be at all

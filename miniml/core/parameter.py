@@ -19,9 +19,8 @@ import numpy as np
 
 from ..backends.machine import get_device
 from . import hints
-from .abstract import Kind
+from .abstract import Kind, uint64
 from .access import Access, at_once
-from .dtype import uint64
 from .errors import DTypeError, GraphError, ShapeError
 from .options import integer
 from .scope import Block, Scoped

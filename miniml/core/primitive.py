@@ -32,8 +32,7 @@ from weakref import WeakValueDictionary
 import numpy as np
 
 from ..backends.registry import FLOAT, OpSpec, register_row, register_spec
-from .abstract import Abstract
-from .dtype import ALL, canonical
+from .abstract import ALL, Abstract, canonical
 from .errors import (
     ArityError,
     AttributeRefusedError,

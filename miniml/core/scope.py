@@ -1,4 +1,8 @@
-"""Values in force for exactly one `with` block of a thread or task."""
+"""State on which compiled code depends: values in force for a block, and the epoch of changes.
+
+A value is in force for exactly one `with` block of a thread or task. The epoch is replaced when
+kernels, gradients, passes or cells change: what was compiled before may be stale then.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +10,10 @@ import weakref
 from collections.abc import Callable
 from contextlib import ContextDecorator
 from contextvars import ContextVar
+from itertools import count
 from threading import get_ident
 from types import MethodType
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
 T = TypeVar("T")
 
@@ -94,3 +99,39 @@ class Block(ContextDecorator, Generic[T]):
 
     def _recreate_cm(self) -> Block[T]:
         return Block(self.scoped, self.make)
+
+
+# --- The epoch ------------------------------------------------------------------------------------
+
+
+class Epoch(NamedTuple):
+    """The ticks at which something of each kind last changed."""
+
+    kernels: int = 0
+    bprops: int = 0
+    passes: int = 0
+    cells: int = 0
+
+
+class _Changes:
+    """Registrations and changed cells. now: the epoch, replaced after each change: a holder of the
+    current one has missed nothing."""
+
+    def __init__(self) -> None:
+        self.now = Epoch()
+        self._latest = self.now._asdict()
+        self._ticks = count(1)
+
+    def tick(self) -> int:
+        """A number that is larger than all before: one call into C, so threads get different
+        ones."""
+        return next(self._ticks)
+
+    def bump(self, kind: Literal["kernels", "bprops", "passes", "cells"]) -> None:
+        """Note a change: what was compiled before may be stale now."""
+        self._latest[kind] = self.tick()
+        while self.now != (latest := Epoch(**self._latest)):  # racing threads: the last sees all
+            self.now = latest
+
+
+epoch = _Changes()

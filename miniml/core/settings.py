@@ -9,8 +9,7 @@ from typing import Any, Generic, Literal, TypeVar
 
 from numpy.typing import DTypeLike
 
-from .abstract import known, unknown
-from .dtype import DType, as_dtype, bfloat16, float16
+from .abstract import HALVES, DType, as_dtype, known, unknown
 from .errors import DeviceError, DTypeError, MinimlError
 from .options import CPU, choice, count, features
 from .scope import Block, Scoped
@@ -260,7 +259,7 @@ def _narrow(dtype: Any) -> DType | None:
     """The dtype of `autocast`; None for False. DTypeError for another."""
     try:
         narrow = None if dtype is False else as_dtype(dtype)
-        if narrow is None or narrow in (float16, bfloat16):
+        if narrow is None or narrow in HALVES:
             return narrow
         dtype = narrow.name
     except DTypeError:

@@ -18,8 +18,18 @@ from ..backends import dlpack
 from ..backends.kernel import once
 from ..backends.machine import get_device
 from . import hints
-from .abstract import Abstract, Kind
-from .dtype import DType, as_dtype, bfloat16, canonical, complex64, float32, int64, is_complex
+from .abstract import (
+    Abstract,
+    DType,
+    Kind,
+    as_dtype,
+    bfloat16,
+    canonical,
+    complex64,
+    float32,
+    int64,
+    is_complex,
+)
 from .errors import NONE, DeviceError, DTypeError, ImmutableError, ShapeError, UnsizedError
 from .hints import unknown
 from .settings import current, device_name
@@ -473,16 +483,12 @@ def _from_python(data: Any) -> Array:
         raise ShapeError(f"Tensor needs rows of equal length; {error}") from None
     if array.dtype.kind not in "biufcV":
         raise DTypeError(f"Tensor refuses {type(data).__name__} {data!r}; give numbers or arrays")
-    first = _first_leaf(data)
+    first = data
+    while isinstance(first, (list, tuple)) and first:
+        first = first[0]
     if array.dtype.kind in "fc" and not isinstance(first, (np.generic, np.ndarray)):
         return array.astype(complex64 if array.dtype.kind == "c" else float32)
     return array.astype(int64) if array.dtype.kind == "i" and isinstance(first, int) else array
-
-
-def _first_leaf(data: Any) -> Any:
-    while isinstance(data, (list, tuple)) and data:
-        data = data[0]
-    return data
 
 
 def common_device(name: str, tensors: list[Tensor]) -> str:

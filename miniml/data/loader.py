@@ -102,7 +102,9 @@ class DataLoader(Constructed):
             [optree.tree_map(_as_rows, s, is_leaf=_is_leaf, none_is_leaf=True) for s in sources]
         )
         self.rows = _rows(self.sources)
-        self.of_tuples = len(self.sources) == 1 and _gives_tuples(self.sources[0])
+        one = self.sources[0] if len(self.sources) == 1 else {}
+        of_items = not isinstance(one, (np.ndarray, tuple, dict))
+        self.of_tuples = of_items and isinstance(one[0], tuple)  # its samples, of fields
         self.size = integer(f"DataLoader of {self.rows} rows", "size", size, 1, self.rows)
         self.seed = None if seed is None else integer("DataLoader", "seed", seed, 0, math.inf)
         self.drop_last = flag("DataLoader", "drop_last", drop_last)
@@ -224,18 +226,15 @@ class Making:
     mix: Transform | None
 
     def __call__(self, given: list[Any], rows: Array, epoch: int, number: int) -> tuple[Any, ...]:
-        batch = self._collated(self._items(given, rows))
+        pairs = zip(given, self.datasets, strict=True)
+        items = [part if d is None else [d[int(row)] for row in rows] for part, d in pairs]
+        batch = self._collated(items)
         if self.transform is None and self.mix is None:
             return batch
         draw = np.random.default_rng((self.seed, epoch, number))
         if self.transform is not None:
             batch = (self.transform(batch[0], draw), *batch[1:])
         return batch if self.mix is None else _batch("mix", self.mix(batch, draw))
-
-    def _items(self, given: list[Any], rows: Array) -> list[Any]:
-        """The rows of each leaf: an array, or a list of the items of a dataset."""
-        pairs = zip(given, self.datasets, strict=True)
-        return [part if d is None else [d[int(row)] for row in rows] for part, d in pairs]
 
     def _collated(self, leaves: list[Any]) -> tuple[Any, ...]:
         if self.collate is not None:
@@ -324,11 +323,6 @@ def _as_rows(source: Any) -> Any:
             "fit as it is"
         )
     return source
-
-
-def _gives_tuples(source: Any) -> bool:
-    """True for a sequence whose samples are tuples of fields."""
-    return not isinstance(source, (np.ndarray, tuple, dict)) and isinstance(source[0], tuple)
 
 
 def _rows(sources: Any) -> int:

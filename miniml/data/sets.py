@@ -482,10 +482,8 @@ def _erased(
     n, _, height, width = _checked("random_erase", images).shape
     _check_held("random_erase", images, value)
     chosen = draw.random(n) < p
-    share, shape = (
-        draw.uniform(*area, n),
-        np.exp(draw.uniform(math.log(ratio[0]), math.log(ratio[1]), n)),
-    )
+    share = draw.uniform(*area, n)
+    shape = np.exp(draw.uniform(math.log(ratio[0]), math.log(ratio[1]), n))
     rows = np.clip(np.rint(np.sqrt(share * shape * height * width)), 1, height)
     columns = np.clip(np.rint(np.sqrt(share / shape * height * width)), 1, width)
     inside = _boxes(rows, columns, height, width, draw) & chosen[:, None, None]

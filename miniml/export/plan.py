@@ -39,6 +39,7 @@ from ..runtime.memory import (
     rounded,
 )
 from ..runtime.program import Program
+from . import linalg as linalg  # its loops are registered
 from .loops import check_of, loop_of
 
 # --- Plain data -----------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .. import ops
-from ..core.dtype import float32, float64, int8, int32
+from ..core.abstract import float32, float64, int8, int32
 from ..core.errors import ExportError
 from ..core.parameter import Parameter
 from ..core.tensor import Array, Tensor

@@ -19,8 +19,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ..backends.cc.units import DECLARATIONS, KERNEL, Source
-from ..core.abstract import Abstract
-from ..core.dtype import DType, float32, float64
+from ..core.abstract import Abstract, DType, float32, float64
 from ..core.errors import ExportError
 from ..core.parameter import Parameter
 from ..core.tensor import Array

@@ -21,9 +21,8 @@ import numpy as np
 import optree
 
 from .. import ops
-from ..core.abstract import Abstract, Shape, typed
+from ..core.abstract import Abstract, DType, Shape, typed
 from ..core.bprop import Getters
-from ..core.dtype import DType
 from ..core.errors import (
     BatchError,
     GraphError,
@@ -59,9 +58,7 @@ Randomness = Literal["different", "same", "error"]
 _RANDOMNESS = ("different", "same", "error")
 
 batch_rules = Getters(
-    "batch_rules",
-    "batch rule",
-    "def get_batch(self): return lambda batched, x: self(x)",
+    "batch_rules", "batch rule", "def get_batch(self): return lambda batched, x: self(x)"
 )
 batches = batch_rules.rule  # of fn(primitive, batched, *inputs)
 
@@ -170,8 +167,9 @@ class _Spread:
     def _leaves(self, who: str, what: str, tree: Any) -> list[Any]:
         try:
             spread = optree.tree_broadcast_prefix(
-                self.axes, tree, none_is_leaf=True, is_leaf=_is_axis
-            )
+                self.axes, tree, none_is_leaf=True,
+                is_leaf=lambda axis: axis is None or isinstance(axis, (int, np.integer)),
+            )  # fmt: skip
         except ValueError as error:
             raise ShapeError(
                 f"{who}={self.given!r}, whose structure is no beginning of that of the {what}: "
@@ -188,10 +186,6 @@ def _taken(name: str, leaves: Sequence[Any], spread: tuple[list[Any], list[str]]
     return [
         _checked(name, leaf, axis, where) for leaf, axis, where in zip(leaves, *spread, strict=True)
     ]
-
-
-def _is_axis(leaf: Any) -> bool:
-    return leaf is None or isinstance(leaf, (int, np.integer))
 
 
 def _checked(name: str, leaf: Any, axis: Any, where: str) -> _Taken:

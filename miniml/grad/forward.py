@@ -15,8 +15,8 @@ from typing import Any, TypeVar
 import optree
 
 from .. import ops
+from ..core.abstract import is_inexact
 from ..core.bprop import Getters, bprop_getters
-from ..core.dtype import is_inexact
 from ..core.errors import GradientArgumentError, Location, pinned, point_at, user_location
 from ..core.infer import arguments, interleave, written
 from ..core.parameter import Parameter
@@ -46,9 +46,7 @@ R = TypeVar("R", bound=Callable[..., Any])
 Tangents = tuple[Any, ...]  # None stands for zeros
 
 jvp_rules = Getters(
-    "jvp_rules",
-    "jvp rule",
-    "def get_jvp(self): return lambda primals, tangents, out: tangents[0]",
+    "jvp_rules", "jvp rule", "def get_jvp(self): return lambda primals, tangents, out: tangents[0]"
 )
 moves_along = jvp_rules.rule  # of fn(primitive, primals, tangents, out)
 # Of calls whose values and tangents are computed together, such as loops: fn(primitive, primals,
@@ -66,7 +64,8 @@ def along(
     for argnum, tangent in enumerate(tangents):
         leaves, spec = float_leaves(fn, primals, argnum)
         moving = flattened(spec, tangent, what)
-        duals = [trace.dual(trace.parent_of(x), tensor_like(x, t)) for x, t in zip(leaves, moving)]
+        known = [trace.parent.stand_in(x) if isinstance(x, Parameter) else x for x in leaves]
+        duals = map(trace.dual, known, map(tensor_like, leaves, moving))
         given.append(spec.unflatten(duals))
     try:
         with use_trace(trace):
@@ -170,10 +169,6 @@ class DualTrace(ForwardingTrace):
             value = self.stand_in(value)
         return (value.value, value.tangent) if self.owns(value) else (value, None)
 
-    def parent_of(self, value: Any) -> Any:
-        """A leaf of an argument as a value of the parent."""
-        return self.parent.stand_in(value) if isinstance(value, Parameter) else value
-
     def known(self, value: Any) -> Any:
         """The value in the parent."""
         return value.value if self.owns(value) else value
@@ -198,7 +193,8 @@ class DualTrace(ForwardingTrace):
             return self.parent.bind(primitive, list(map(self.known, given)))
         tensors, consts = arguments(primitive, given, self.bind)
         values = interleave(primitive, list(map(self.known, tensors)), consts)
-        tangents = interleave(primitive, list(map(_tangent, tensors)), dict.fromkeys(consts))
+        moving = [t.tangent if type(t) is DualTensor else None for t in tensors]
+        tangents = interleave(primitive, moving, dict.fromkeys(consts))
         with use_trace(self.parent):
             if type(primitive) in joint:
                 outs, moved = joint[type(primitive)](primitive, values, tangents)
@@ -229,10 +225,6 @@ class DualTrace(ForwardingTrace):
 
     def call_recomputed(self, name: str, fn: Function, pull: Function, args: Sequence[Any]) -> Any:
         return fn(*args)
-
-
-def _tangent(value: Any) -> Any:
-    return value.tangent if type(value) is DualTensor else None
 
 
 def of_duals(graph: Graph, pairs: Sequence[tuple[Any, Any]]) -> tuple[list[Any], list[Any]]:
@@ -348,7 +340,8 @@ def transposed(
 
     def pull(*douts: Any) -> list[Any]:
         found = backward([call], {outputs[i]: d for i, d in zip(floats, douts, strict=True)})
-        return [_or_zeros(found.get(inputs[i]), given[i]) for i in moving]  # type: ignore[arg-type]
+        by_input = [(found.get(inputs[i]), given[i]) for i in moving]  # type: ignore[arg-type]
+        return [ops.zeros_like(x) if gradient is None else gradient for gradient, x in by_input]
 
     # It is linear, so any point would do; at 0 a gradient that does not exist would not be NaN.
     with context(check_nan=False):  # what it gives there is not used
@@ -356,10 +349,6 @@ def transposed(
     moved, _ = back.pull([tangents[i] for i in moving])
     by_output = dict(zip(floats, moved, strict=True))
     return tuple([by_output.get(i) for i in range(len(outs))])
-
-
-def _or_zeros(gradient: Any, x: Tensor) -> Any:
-    return ops.zeros_like(x) if gradient is None else gradient
 
 
 def jointly(primitive: type[Primitive]) -> Callable[[R], R]:

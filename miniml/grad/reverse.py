@@ -22,10 +22,8 @@ import numpy as np
 import optree
 
 from .. import ops
-from ..core import epoch
-from ..core.abstract import typed
+from ..core.abstract import is_complex, is_inexact, typed
 from ..core.bprop import Bprop, bprop_getters
-from ..core.dtype import is_complex, is_inexact
 from ..core.errors import (
     BpropError,
     GradientArgumentError,
@@ -40,6 +38,7 @@ from ..core.infer import interleave
 from ..core.parameter import Parameter
 from ..core.primitive import Primitive
 from ..core.primitive import key as attribute_key
+from ..core.scope import epoch
 from ..core.settings import context, current
 from ..core.tensor import Tensor
 from ..core.trace import Keyed, computes_at_once, current_trace, eager_trace

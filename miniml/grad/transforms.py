@@ -20,8 +20,7 @@ import numpy as np
 import optree
 
 from .. import ops
-from ..core.abstract import Kind, typed
-from ..core.dtype import is_complex, is_float, is_inexact
+from ..core.abstract import Kind, is_complex, is_float, is_inexact, typed
 from ..core.errors import (
     BpropError,
     DeclarationError,
@@ -70,13 +69,8 @@ def grad(
     >>> grad(lambda x: ops.sum(x * x))(np.array([1.0, 2.0]))
     Tensor([2., 4.], shape=(2,), dtype=float64)
     """
-    part = _with_aux if has_aux else itemgetter(1)
+    part = (lambda both: (both[1], both[0][1])) if has_aux else itemgetter(1)
     return _value_and_grad("grad", fn, argnums, has_aux, weights, holomorphic, part)
-
-
-def _with_aux(both: tuple[Any, Any]) -> tuple[Any, Any]:
-    (_, aux), gradients = both
-    return gradients, aux
 
 
 def value_and_grad(

@@ -23,8 +23,7 @@ from typing import Any
 import numpy as np
 import optree
 
-from ..core.abstract import Abstract, typed
-from ..core.dtype import scalar_dtype
+from ..core.abstract import Abstract, scalar_dtype, typed
 from ..core.errors import GraphError, Location, MinimlError, point_at
 from ..core.infer import infer, interleave
 from ..core.parameter import Parameter, Reading
@@ -80,10 +79,6 @@ class Node:
         """The abstracts of the inputs and of the outputs."""
         inputs, outputs = self.inputs, self.outputs
         return tuple([v.abstract for v in inputs]), tuple([v.abstract for v in outputs])
-
-    def rule_inputs(self) -> tuple[Any, ...]:
-        """Inputs in the order of the primitive's rules: Abstracts, with const values in place."""
-        return interleave(self.primitive, [v.abstract for v in self.inputs], dict(self.consts))
 
     def subgraphs(self) -> Iterator[tuple[str, Graph]]:
         """The graphs among the attributes, also inside tuples, labelled: `branches[1]`."""
@@ -596,7 +591,8 @@ def _why_undefined(graph: Graph, node: Node, var: Var, names: Names) -> str:
 
 
 def _check_types(node: Node, names: Names) -> None:
-    inferred = infer(node.primitive, node.rule_inputs())
+    given = interleave(node.primitive, [v.abstract for v in node.inputs], dict(node.consts))
+    inferred = infer(node.primitive, given)
     if len(inferred) != len(node.outputs):
         raise GraphError(f"it has {len(node.outputs)} outputs; inference gives {len(inferred)}")
     for var, expected in zip(node.outputs, inferred, strict=True):

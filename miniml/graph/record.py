@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from operator import attrgetter
@@ -436,14 +436,9 @@ def replay(
         if node in writes:
             inputs[0] = writes[node]
         values = interleave(node.primitive, inputs, dict(node.consts))
-        with _in_layer(node):
+        layer = node.where.layer if node.where else ""
+        with layers.use(partial(Layer, layer)) if layer else nullcontext():
             made = None if instead is None else instead.get(node)
             outputs = trace.bind(node.primitive, values) if made is None else (made(*inputs),)
         env.update(zip(node.outputs, outputs, strict=True))
     return tuple(env[v] for v in graph.outputs)
-
-
-def _in_layer(node: Node) -> AbstractContextManager[object]:
-    """In the block, calls are attributed to the layer of the node's call."""
-    layer = node.where.layer if node.where else ""
-    return layers.use(lambda: Layer(layer)) if layer else nullcontext()

@@ -18,9 +18,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from ..core.abstract import Abstract
+from ..core.abstract import ALL, Abstract, DType, bool_, canonical, is_complex, is_float, real_dtype
 from ..core.access import Access
-from ..core.dtype import ALL, DType, bool_, canonical, float64, is_complex, is_float, real_dtype
 from ..core.errors import CheckpointError, GraphError, MinimlError
 from ..core.files import (
     PathLike,
@@ -149,7 +148,9 @@ class Content:
             names[v]: self._array(_host(v.abstract.value), prefix + names[v])
             for v in graph.constants
         }
-        outs = unique(graph.output_names or _default_outputs(len(graph.outputs)))
+        count = len(graph.outputs)
+        default = ["out"] if count == 1 else [f"out.{i}" for i in range(count)]
+        outs = unique(graph.output_names or default)
         return {
             "name": graph.name,
             "inputs": {names[v]: _typed(v) for v in graph.inputs},
@@ -236,7 +237,9 @@ def _named(graph: Graph) -> dict[Var, str]:
     preferred: list[tuple[Var, str]] = list(zip(graph.inputs, _inputs(graph), strict=True))
     preferred += [(v, p.name) for p, v in graph.state]
     preferred += [(v, _constant(v)) for v in graph.constants]
-    preferred += [(v, _snake(n.primitive.name)) for n in graph.nodes for v in n.outputs]
+    for node in graph.nodes:
+        spelt = re.sub("(?<=[a-z])(?=[A-Z])", "_", node.primitive.name).lower()
+        preferred += [(v, spelt) for v in node.outputs]
     chosen = unique(name for _, name in preferred)
     return {var: name for (var, _), name in zip(preferred, chosen, strict=True)}
 
@@ -250,14 +253,6 @@ def _constant(var: Var) -> str:
     value = var.abstract.value
     assert value is not None
     return f"{value.dtype.name}({value[()]!s})" if value.shape == () else "constant"
-
-
-def _snake(name: str) -> str:
-    return re.sub("(?<=[a-z])(?=[A-Z])", "_", name).lower()
-
-
-def _default_outputs(count: int) -> Sequence[str]:
-    return ["out"] if count == 1 else [f"out.{i}" for i in range(count)]
 
 
 def _typed(var: Var) -> str:
@@ -687,7 +682,7 @@ def array_of(shown: Any, abstract: Abstract) -> np.ndarray[Any, Any]:
 def _element(value: Any, dtype: DType) -> Any:
     if is_complex(dtype):
         if isinstance(value, (list, tuple)) and len(value) == 2:
-            return complex(*[_element(part, float64) for part in value])
+            return complex(*[_element(part, real_dtype(dtype)) for part in value])
         fits = False
     elif is_float(dtype):
         value = _ODD.get(value, value) if isinstance(value, str) else value

@@ -20,8 +20,7 @@ import numpy as np
 import optree
 
 from .. import ops
-from ..core.abstract import Abstract, listed, typed
-from ..core.dtype import DType, canonical
+from ..core.abstract import Abstract, DType, canonical, listed, typed
 from ..core.errors import (
     DeclarationError,
     DeviceError,
@@ -84,11 +83,7 @@ def trace(fn: Function, *example_args: Any, **named: Any) -> Graph:
 
 
 def trace_call(
-    fn: Function,
-    rebuild: Rebuild,
-    abstracts: Sequence[Abstract],
-    device: str,
-    placed: bool = True,
+    fn: Function, rebuild: Rebuild, abstracts: Sequence[Abstract], device: str, placed: bool = True
 ) -> tuple[Graph, Rebuild, GraphTrace]:
     """Trace fn on inputs of these types, which `rebuild` puts into (args, named).
 
@@ -564,9 +559,7 @@ class SubstitutingTrace(ForwardingTrace):
     """
 
     def __init__(
-        self,
-        tensors: Mapping[int, Any],
-        assigns: Callable[[Parameter], GraphError] | None = None,
+        self, tensors: Mapping[int, Any], assigns: Callable[[Parameter], GraphError] | None = None
     ):
         super().__init__(current_trace())
         self.tensors, self.assigns = dict(tensors), assigns
@@ -636,7 +629,9 @@ def record_call(trace: Any, name: str, fn: Function, bprop: Function, args: Sequ
     own = as_constant(trace, fn), as_constant(trace, bprop)
     with use_trace(trace.parent):
         values = map_tree(trace.known, given.filled(given.taken()))
-        out = map_tree(_as_result(trace), trace.parent.call_with_bprop(name, *own, values))
+        known = map_tree(trace.known, trace.parent.call_with_bprop(name, *own, values))
+        numbers = np.ndarray, np.generic, float
+        out = map_tree(lambda leaf: Tensor(leaf) if isinstance(leaf, numbers) else leaf, known)
     if not any(map(trace.records, given.leaves)):
         return out
     result = partition(out, is_result, none_is_leaf=True)
@@ -659,14 +654,6 @@ def _read(trace: Any) -> Callable[[Any], Any]:
         return stands if trace.records(stands) else leaf
 
     return read
-
-
-def _as_result(trace: Any) -> Callable[[Any], Any]:
-    def result(leaf: Any) -> Any:
-        value = trace.known(leaf)
-        return Tensor(value) if isinstance(value, (np.ndarray, np.generic, float)) else value
-
-    return result
 
 
 def as_constant(trace: Any, fn: Function) -> Function:

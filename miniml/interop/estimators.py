@@ -12,7 +12,7 @@ from typing import Any, Self
 import numpy as np
 
 from .. import data, nn, optim
-from ..core.dtype import float64
+from ..core.abstract import float64
 from ..core.parameter import default_generator
 from ..nn.cell import Cell
 from ..train import Model

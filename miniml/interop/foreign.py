@@ -17,8 +17,7 @@ import numpy as np
 
 from .. import ops
 from ..backends.registry import kernel
-from ..core.abstract import Abstract, Kind
-from ..core.dtype import canonical, is_float
+from ..core.abstract import Abstract, Kind, canonical, is_float
 from ..core.errors import MinimlError, ShapeError
 from ..core.parameter import Parameter
 from ..core.primitive import Primitive, primitives

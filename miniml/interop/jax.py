@@ -12,8 +12,7 @@ import numpy as np
 import optree
 
 from .. import ops
-from ..core.abstract import Abstract
-from ..core.dtype import canonical, is_float
+from ..core.abstract import Abstract, canonical, is_float
 from ..core.errors import DTypeError, GraphError, MinimlError
 from ..core.infer import constant, infer, interleave
 from ..core.primitive import Primitive

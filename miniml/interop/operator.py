@@ -19,8 +19,7 @@ import numpy as np
 import optree
 
 from .. import ops
-from ..core.abstract import Abstract
-from ..core.dtype import float32, is_float
+from ..core.abstract import Abstract, float32, is_float
 from ..core.errors import DTypeError, GraphError, Layer, MinimlError, layers
 from ..core.infer import as_they_are, interleave
 from ..core.parameter import Parameter, default_generator

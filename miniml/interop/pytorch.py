@@ -18,8 +18,7 @@ import numpy as np
 
 from ..backends import dlpack
 from ..backends.machine import get_device
-from ..core.abstract import Abstract
-from ..core.dtype import bfloat16, is_float
+from ..core.abstract import Abstract, bfloat16, is_float
 from ..core.errors import ArityError, DTypeError, MinimlError
 from ..core.hints import hide_frames
 from ..core.infer import constant, infer, interleave

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import optree
 
-from ..core.dtype import is_float
+from ..core.abstract import is_float
 from ..core.errors import GradientArgumentError, ShapeError
 from ..core.parameter import Parameter
 from ..core.tensor import Array, Tensor

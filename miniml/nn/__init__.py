@@ -4,11 +4,11 @@ import typing
 
 from ..core import hints
 from . import init as init
-from .activation import *  # noqa: F403
 from .attention import *  # noqa: F403
 from .cell import Cell as Cell
 from .container import *  # noqa: F403
 from .images import *  # noqa: F403
+from .layer import *  # noqa: F403
 from .linear import *  # noqa: F403
 from .loss import *  # noqa: F403
 from .norm import *  # noqa: F403

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from .. import ops
-from ..core.dtype import bool_, int64, is_float
+from ..core.abstract import bool_, int64, is_float
 from ..core.errors import AttributeRefusedError, DTypeError, ShapeError, ValueRefusedError
 from ..core.options import choice, count, counts, flag, integer, number
 from ..graph.tracing import as_tensor

@@ -17,10 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 
-from ..core import epoch
-from ..core.abstract import Abstract
-from ..core.dtype import ALL, DType, as_dtype, float32, float64, is_float
-from ..core.epoch import Epoch
+from ..core.abstract import ALL, Abstract, DType, as_dtype, float32, float64, is_float
 from ..core.errors import (
     AttributeRefusedError,
     BpropError,
@@ -35,13 +32,14 @@ from ..core.errors import (
 from ..core.hints import Constructed, hide_frames, shown, unknown
 from ..core.parameter import Parameter
 from ..core.primitive import Same, key
+from ..core.scope import Epoch, epoch
 from ..core.settings import current, device_name
 from ..core.tensor import Array, Tensor
 from ..core.trace import Guarded, computes_at_once, current_trace, partition
 from ..grad.transforms import _returned, checked, named, recomputed
 from ..graph.tracing import by_position
 from .state import load
-from .summary import Summary, layer_names, note_layer, summary
+from .summary import Summary, note_layer, summary
 
 
 class Cell(Constructed, Guarded):
@@ -497,10 +495,13 @@ class Entry:
         return Layer(network._entry.names().get(id(self.cell), ""), network)
 
     def names(self) -> dict[int, str]:
-        """The name of each layer inside this cell, by the layer's identity."""
+        """The name of each layer inside this cell, by the layer's identity: the cell's own, if
+        there is none."""
         named_at, names = self._names
         if named_at is not epoch.now:
-            names = layer_names(self.cell)
+            (_, whole), *below = self.cell._walk("", set())
+            names = {id(c): f"layer {path[:-1]} ({type(c).__name__})" for path, c in below}
+            names = names or {id(whole): type(whole).__name__}
             self._names = epoch.now, names
         return names
 
@@ -620,7 +621,8 @@ def _held(network: Any) -> Iterator[tuple[str, Any, str, Parameter]]:
 
 def move(network: Any, target: object) -> None:
     """Replace the parameters that are not on the device, or the floats of another dtype."""
-    device = None if _is_dtype(target) else device_name(str(target))
+    of_dtype = not isinstance(target, str) or target in {dtype.name for dtype in ALL}
+    device = None if of_dtype else device_name(str(target))
     dtype = None if device else _float_dtype(target)
     moved: dict[int, Parameter] = {}
     for cell in network.cells():
@@ -631,11 +633,6 @@ def move(network: Any, target: object) -> None:
                     where = device or old.device
                     moved[id(old)] = Parameter(data, old.name, old.requires_grad, where)
                 setattr(cell, name, moved[id(old)])
-
-
-def _is_dtype(target: object) -> bool:
-    """False for the name of a device, or an unknown one."""
-    return not isinstance(target, str) or target in {dtype.name for dtype in ALL}
 
 
 def _differs(old: Parameter, device: str | None, dtype: DType | None) -> bool:

@@ -10,8 +10,7 @@ from typing import Annotated, Any, Literal
 import numpy as np
 
 from .. import ops
-from ..core.abstract import typed
-from ..core.dtype import is_float
+from ..core.abstract import is_float, typed
 from ..core.errors import AttributeRefusedError, ShapeError, ValueRefusedError
 from ..core.options import number, probability
 from ..core.parameter import Parameter

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from .. import ops
 from ..backends.group import Group, of_several
-from ..core.dtype import float32
+from ..core.abstract import float32
 from ..core.errors import ValueRefusedError
 from ..core.options import count, counts, flag, number, probability
 from ..graph.tracing import as_tensor

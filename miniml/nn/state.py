@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ..core.dtype import is_float
+from ..core.abstract import is_float
 from ..core.errors import CheckpointError, MinimlError
 from ..core.files import short
 from ..core.parameter import Generator, Parameter, write_all
@@ -18,10 +18,7 @@ COUNTER = "num_batches_tracked"  # of PyTorch's batch norm, for averages without
 
 
 def load(
-    who: str,
-    cell: Any,
-    state: object,
-    transposed: Callable[[str], bool] = lambda name: False,
+    who: str, cell: Any, state: object, transposed: Callable[[str], bool] = lambda name: False
 ) -> None:
     """Give the parameters of `cell` the values that the entries of their names have.
 
@@ -52,7 +49,9 @@ def load(
         elif array is not None:
             array = array.T if transposed(name) else array
             values.append((parameter, array.astype(parameter.dtype, order="C")))
-        problems += _clashes(found, given)
+        other = [n for n in found[1:] if not np.array_equal(given[n], given[found[0]])]
+        same = "which is the same parameter here"
+        problems += [f"{n} differs from {found[0]}, {same}" for n in other]
     known = {path for paths in names.values() for path in paths}
     problems += [f"{short(n)} is unexpected" for n in given if not _known(n, known)]
     if problems:
@@ -61,15 +60,6 @@ def load(
             "loaded" + _beginning(given, known)
         )
     write_all(who, values)
-
-
-def _clashes(names: list[str], given: Mapping[str, Array]) -> list[str]:
-    """Entries of one parameter that differ."""
-    return [
-        f"{n} differs from {names[0]}, which is the same parameter here"
-        for n in names[1:]
-        if not np.array_equal(given[n], given[names[0]])
-    ]
 
 
 def paths(

@@ -18,8 +18,7 @@ import numpy as np
 import optree
 
 from ..backends.signature import ArraySpec
-from ..core.abstract import Abstract, listed
-from ..core.dtype import canonical, float32, is_float
+from ..core.abstract import Abstract, canonical, float32, is_float, listed
 from ..core.errors import AttributeRefusedError, DTypeError, ShapeError, layers, name_layer
 from ..core.parameter import Parameter
 from ..core.primitive import Primitive
@@ -37,7 +36,7 @@ def summary(net: Any, examples: Sequence[Any]) -> Summary:
         if not any(hasattr(example, "__array__") for example in examples):
             error.add_note(_INTEGERS)
         raise
-    names, seen = layer_names(net), set[int]()
+    names, seen = net._entry.names(), set[int]()
     cells = {id(cell): (prefix[:-1], cell) for prefix, cell in net._walk("", set())}
     flops_of = {key: noted.flops.pop(name, 0) for key, name in names.items()}
     flops_of[id(net)] = flops_of.get(id(net), 0) + sum(noted.flops.values())  # those in no layer
@@ -67,7 +66,8 @@ def _arguments(examples: Sequence[Any]) -> Partition:
         raise ShapeError(f"summary got {got}; give a shape as one tuple, ({got}), or an array")
     given: Any = list(examples)  # a tuple of shapes is not a shape
     leaves, spec = optree.tree_flatten(given, is_leaf=_is_type)
-    typed = spec.unflatten([_Typed(_abstract(x)) if _is_tensor_like(x) else x for x in leaves])
+    known = [_Typed(_abstract(x)) if _is_type(x) or is_traced(x) else x for x in leaves]
+    typed = spec.unflatten(known)
     found = partition(typed, lambda leaf: isinstance(leaf, _Typed))
     for position in found.positions:
         found.leaves[position] = found.leaves[position].abstract
@@ -84,10 +84,6 @@ class _Typed:
 def _is_type(x: Any) -> bool:
     """True for an ArraySpec and for a shape: trees for optree, leaves here."""
     return isinstance(x, ArraySpec) or (type(x) is tuple and all(type(n) is int for n in x))
-
-
-def _is_tensor_like(x: Any) -> bool:
-    return _is_type(x) or is_traced(x)
 
 
 def _abstract(x: Any) -> Abstract:
@@ -381,12 +377,5 @@ _TOO_DEEP = (
 
 def layer_of(cell: Any, network: Any) -> str:
     """The name of a layer of a network; "" for a cell that is not in it."""
-    return layer_names(network).get(id(cell), "")
-
-
-def layer_names(network: Any) -> dict[int, str]:
-    """The name of each layer of a network, by identity: the network alone, if it has none."""
-    (_, whole), *below = network._walk("", set())
-    if not below:
-        return {id(whole): type(whole).__name__}
-    return {id(cell): f"layer {path[:-1]} ({type(cell).__name__})" for path, cell in below}
+    name: str = network._entry.names().get(id(cell), "")
+    return name

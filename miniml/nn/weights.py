@@ -16,8 +16,7 @@ from typing import Any
 import numpy as np
 
 from .. import ops
-from ..core.abstract import typed
-from ..core.dtype import is_float
+from ..core.abstract import is_float, typed
 from ..core.errors import AttributeRefusedError, CheckpointError, GraphError, ShapeError
 from ..core.files import PathLike, opened, readable, short
 from ..core.options import count, number

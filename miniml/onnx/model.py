@@ -16,8 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from ..core.abstract import Abstract, Shape, typed
-from ..core.dtype import scalar_dtype
+from ..core.abstract import Abstract, Shape, scalar_dtype, typed
 from ..core.errors import OnnxError, legible
 from ..core.files import short
 from .operators import Constant, Operator, find, known, rows

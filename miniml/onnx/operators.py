@@ -16,7 +16,7 @@ from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
 import numpy as np
 
 from ..backends.expressions import table
-from ..core.dtype import DType
+from ..core.abstract import DType
 from ..core.errors import DeclarationError, DuplicateError, OnnxError
 from ..core.primitive import Primitive, attribute_parameters, resolved
 from ..grad.formula import formula

@@ -13,8 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ..core.abstract import Abstract
-from ..core.dtype import bool_, canonical, int32, uint64
+from ..core.abstract import Abstract, bool_, canonical, int32, uint64
 from ..core.errors import MinimlError, OnnxError, point_at
 from ..core.parameter import Parameter
 from ..core.settings import current

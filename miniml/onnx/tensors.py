@@ -14,9 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from ..core.abstract import Shape
-from ..core.dtype import (
+from ..core.abstract import (
+    HALVES,
     DType,
+    Shape,
     bfloat16,
     bool_,
     float16,
@@ -78,7 +79,7 @@ def array_of(proto: Any, folder: Path | None = None) -> np.ndarray[Any, Any]:
         return np.frombuffer(proto.raw_data, dtype).reshape(shape)
     values = getattr(proto, field)
     _expect(what, "elements", len(values), prod(shape))
-    if dtype in (float16, bfloat16):
+    if dtype in HALVES:
         return np.array(values, np.int32).astype(np.uint16).view(dtype).reshape(shape)
     return np.array(values).astype(dtype).reshape(shape)
 

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from ..core.dtype import bool_, canonical
+from ..core.abstract import bool_, canonical
 from ..core.errors import MinimlError, OnnxError, OnnxWarning, warn_user
 from ..core.files import writable, write
 from ..graph.ir import Graph, flatten_arguments

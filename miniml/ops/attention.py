@@ -15,8 +15,19 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..core.abstract import Abstract, Shape
-from ..core.dtype import FLOATS, DType, as_dtype, bool_, float32, float64, is_float, promote, uint64
+from ..core.abstract import (
+    FLOATS,
+    Abstract,
+    DType,
+    Shape,
+    as_dtype,
+    bool_,
+    float32,
+    float64,
+    is_float,
+    promote,
+    uint64,
+)
 from ..core.errors import DTypeError, ShapeError
 from ..core.options import flag, integer, number, probability
 from ..core.primitive import Primitive

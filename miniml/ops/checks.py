@@ -15,9 +15,17 @@ from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 
-from ..core.abstract import Shape
+from ..core.abstract import (
+    FLOATS,
+    INTEGERS,
+    DType,
+    Shape,
+    bool_,
+    canonical,
+    is_complex,
+    scalar_dtype,
+)
 from ..core.abstract import broadcast as broadcast
-from ..core.dtype import FLOATS, INTEGERS, DType, bool_, canonical, is_complex, scalar_dtype
 from ..core.errors import NONE, AttributeRefusedError, DTypeError, ShapeError
 from ..core.options import brief
 from ..core.primitive import freeze

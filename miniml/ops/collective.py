@@ -15,8 +15,7 @@ from __future__ import annotations
 from itertools import chain
 from typing import Literal
 
-from ..core.abstract import Shape
-from ..core.dtype import DType, bool_, is_complex, is_inexact
+from ..core.abstract import DType, Shape, bool_, is_complex, is_inexact
 from ..core.errors import AttributeRefusedError, DTypeError, ShapeError
 from ..core.options import choice, count
 from ..core.primitive import Primitive
@@ -79,10 +78,7 @@ class AllReduce(_Collective):
         return _reduced(self.name, self.op, x)
 
 
-class Reduce(_Collective):
-    """The sum of x over the ranks on rank `root`, zeros on the others: the transpose of
-    Broadcast."""
-
+class _Rooted(_Collective, abstract=True):
     batch = "leading"
     linear = ("x",)
     root: int = 0
@@ -92,25 +88,21 @@ class Reduce(_Collective):
     def infer_shape(self, x: Shape) -> Shape:
         self._ranks("root", self.root, self.size)
         return x
+
+
+class Reduce(_Rooted):
+    """The sum of x over the ranks on rank `root`, zeros on the others: the transpose of
+    Broadcast."""
 
     def infer_dtype(self, x: DType) -> DType:
         return _reduced(self.name, "sum", x)
 
 
-class Broadcast(_Collective):
+class Broadcast(_Rooted):
     """The x of rank `root`, on every rank."""
 
-    batch = "leading"
-    linear = ("x",)
     rounds = False
     flops = moves
-    root: int = 0
-    group: str = ALONE
-    size: int = 1
-
-    def infer_shape(self, x: Shape) -> Shape:
-        self._ranks("root", self.root, self.size)
-        return x
 
 
 class AllGather(_Collective):

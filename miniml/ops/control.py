@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 import optree
 
-from ..core.abstract import Abstract, Shape
-from ..core.dtype import FLOATS, DType, bool_, canonical, float32, is_complex
+from ..core.abstract import FLOATS, Abstract, DType, Shape, bool_, canonical, float32, is_complex
 from ..core.errors import (
     DTypeError,
     GraphError,

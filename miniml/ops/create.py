@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..core.abstract import Shape
-from ..core.dtype import INTEGERS, DType, as_dtype, bool_, float32
+from ..core.abstract import INTEGERS, DType, Shape, as_dtype, bool_, float32
 from ..core.errors import DTypeError, ShapeError
 from ..core.primitive import Primitive
 from . import rules

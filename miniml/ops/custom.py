@@ -21,9 +21,8 @@ import numpy as np
 from ..backends.expressions import C_WORDS, WORDS, unknown_calls
 from ..backends.registry import elementwise_kernel, kernel, redefinition
 from ..backends.signature import Signature, parse
-from ..core.abstract import Abstract, Shape
+from ..core.abstract import Abstract, Shape, as_dtype, canonical
 from ..core.bprop import bprop_getters
-from ..core.dtype import as_dtype, canonical
 from ..core.errors import (
     AttributeRefusedError,
     DeclarationError,

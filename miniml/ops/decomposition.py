@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..core.abstract import Shape
-from ..core.dtype import float32, float64, is_float
+from ..core.abstract import Shape, float32, float64, is_float
 from ..core.errors import DTypeError, ValueRefusedError
 from ..core.options import flag, integer, number
 from ..core.primitive import Primitive

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..core.dtype import INTEGERS, DType, as_dtype, bool_, complex_dtype, is_complex, real_dtype
+from ..core.abstract import INTEGERS, DType, as_dtype, bool_, complex_dtype, is_complex, real_dtype
 from ..core.errors import AttributeRefusedError, DTypeError, ShapeError
 from ..core.options import brief, integer
 from ..core.primitive import Primitive
@@ -707,26 +707,23 @@ class Complex(Binary):
 
     def bprop(self, x: Any, y: Any, out: Any, dout: Any) -> Any: return _real(dout), -_imag(dout)
 
-class Real(Unary):
-    """The real parts of complex numbers."""
+class Part(Unary, abstract=True):
+    """One of the two real tensors that complex numbers are made of."""
     linear, takes_complex = ("x",), True
     flops = moves
     dtypes = "F->f", "D->d"
     infer_dtype = rules.part
 
+class Real(Part):
+    """The real parts of complex numbers."""
     @staticmethod
     def compute(x: Any, *, out: Any) -> None:
         out[...] = x.real
 
     def bprop(self, x: Any, out: Any, dout: Any) -> Any: return (cast(dout, x.dtype),)
 
-class Imag(Unary):
+class Imag(Part):
     """The imaginary parts of complex numbers."""
-    linear, takes_complex = ("x",), True
-    flops = moves
-    dtypes = "F->f", "D->d"
-    infer_dtype = rules.part
-
     @staticmethod
     def compute(x: Any, *, out: Any) -> None:
         out[...] = x.imag

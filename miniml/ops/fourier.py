@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..core.abstract import Shape
-from ..core.dtype import DType, as_dtype, complex_dtype, is_complex, real_dtype
+from ..core.abstract import DType, Shape, as_dtype, complex_dtype, is_complex, real_dtype
 from ..core.errors import DTypeError, ShapeError
 from ..core.options import choice, integer, number
 from ..core.primitive import Primitive, freeze
@@ -150,6 +149,7 @@ class _Whole(_Transform, abstract=True):
 
     axes: tuple[int, ...]
     norm: str = "backward"
+    dtypes = "FD"
 
     def infer_shape(self, x: Shape) -> Shape:
         self.check(x, self.axes)
@@ -165,16 +165,12 @@ class _Whole(_Transform, abstract=True):
 class FFT(_Whole):
     """y[k] = sum over j of x[j] exp(-2 pi i j k / n), along each of `axes`."""
 
-    dtypes = "FD"
-
     def compute(self, x: Any, *, axes: tuple[int, ...], norm: str, out: Any) -> None:
         np.fft.fftn(x, axes=axes, norm=_norm(norm), out=out)
 
 
 class IFFT(_Whole):
     """y[k] = 1/n times the sum over j of x[j] exp(2 pi i j k / n), along each of `axes`."""
-
-    dtypes = "FD"
 
     def compute(self, x: Any, *, axes: tuple[int, ...], norm: str, out: Any) -> None:
         np.fft.ifftn(x, axes=axes, norm=_norm(norm), out=out)

@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from ..core.abstract import Abstract, Shape
-from ..core.dtype import DType, float32, float64, int64, is_float
+from ..core.abstract import Abstract, DType, Shape, float32, float64, int64, is_float
 from ..core.errors import AttributeRefusedError, DTypeError, ShapeError, ValueRefusedError
 from ..core.options import choice, flag, integers, number
 from ..core.primitive import Primitive, freeze

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from ..core.abstract import Shape, typed
-from ..core.dtype import INTEGERS, DType, int32, int64, promote, scalar_dtype
+from ..core.abstract import INTEGERS, DType, Shape, int32, int64, promote, scalar_dtype, typed
 from ..core.errors import DTypeError, OutOfRangeError, ShapeError, TracedValueError
 from ..core.options import choice
 from ..core.primitive import Primitive

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ..core.dtype import DType, bool_
+from ..core.abstract import DType, bool_
 from ..core.errors import DTypeError
 from ..core.primitive import Primitive
 from . import rules

@@ -8,8 +8,7 @@ from __future__ import annotations
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-from ..core.abstract import Shape
-from ..core.dtype import INTEGERS, DType, bfloat16, float16, float32, promote
+from ..core.abstract import HALVES, INTEGERS, DType, Shape, float32, promote
 from ..core.errors import DTypeError, ShapeError
 from ..core.options import choice, flag, integer, number
 from ..core.primitive import Primitive
@@ -237,7 +236,7 @@ def _normal(groups: Any, eps: float) -> Tensor:
 
 def _wide(name: str, x: Any) -> Any:
     """x, in float32 if it has floats of 16 bits; DTypeError unless it has floats."""
-    return cast(x, float32) if needs_float(name, dtype_of(x)) in (float16, bfloat16) else x
+    return cast(x, float32) if needs_float(name, dtype_of(x)) in HALVES else x
 
 
 def _in(x: Tensor, dtype: DType) -> Tensor:

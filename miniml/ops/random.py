@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from ..core.abstract import Shape
-from ..core.dtype import (
+from ..core.abstract import (
     FLOATS,
     INTEGERS,
     DType,
+    Shape,
     as_dtype,
     float32,
     float64,
@@ -38,15 +38,7 @@ from ..core.options import flag, number, probability
 from ..core.primitive import Primitive
 from ..core.trace import Stream, current_trace
 from . import reduce
-from .checks import (
-    as_shape,
-    composition,
-    dtype_of,
-    extents,
-    needs_number,
-    normal_axis,
-    shape_of,
-)
+from .checks import as_shape, composition, dtype_of, extents, needs_number, normal_axis, shape_of
 from .composed.elementwise import as_float
 from .control import known_truth
 from .create import arange

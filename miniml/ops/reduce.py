@@ -12,8 +12,7 @@ from math import prod as product
 from typing import TYPE_CHECKING
 from typing import Any as Value  # Any is a primitive here
 
-from ..core.abstract import Shape
-from ..core.dtype import DType, bool_, float64, int64
+from ..core.abstract import DType, Shape, bool_, float64, int64
 from ..core.errors import AttributeRefusedError, ShapeError
 from ..core.options import choice, number
 from ..core.primitive import Primitive, freeze

@@ -19,23 +19,23 @@ from functools import wraps
 from math import prod
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from ..core.abstract import Abstract, Shape
-from ..core.dtype import COMPLEX as _COMPLEX
-from ..core.dtype import (
+from ..core.abstract import COMPLEX as _COMPLEX
+from ..core.abstract import (
     FLOATS,
+    HALVES,
+    Abstract,
     DType,
+    Shape,
     as_dtype,
-    bfloat16,
     bool_,
-    float16,
     int64,
     real_dtype,
     type_code,
     uint64,
 )
-from ..core.dtype import SIGNED as _SIGNED_TYPES
-from ..core.dtype import UNSIGNED as _UNSIGNED_TYPES
-from ..core.dtype import promote as common
+from ..core.abstract import SIGNED as _SIGNED_TYPES
+from ..core.abstract import UNSIGNED as _UNSIGNED_TYPES
+from ..core.abstract import promote as common
 from ..core.errors import ArityError, DeclarationError, DTypeError, ShapeError
 from ..core.primitive import Primitive, Promote
 from . import checks
@@ -209,7 +209,7 @@ FLOAT, SIGNED, UNSIGNED = (
     "".join(map(type_code, d)) for d in (FLOATS, _SIGNED_TYPES, _UNSIGNED_TYPES)
 )
 INT = SIGNED + UNSIGNED
-LOW = "".join(map(type_code, (float16, bfloat16)))
+LOW = "".join(map(type_code, HALVES))
 NUMBER = INT + FLOAT
 ANY = "?" + NUMBER
 COMPLEX = "".join(map(type_code, _COMPLEX))

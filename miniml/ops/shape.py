@@ -7,8 +7,7 @@ from functools import lru_cache
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-from ..core.abstract import Shape, known, unknown
-from ..core.dtype import DType, bool_
+from ..core.abstract import DType, Shape, bool_, known, unknown
 from ..core.errors import ArityError, AttributeRefusedError, DTypeError, ShapeError
 from ..core.options import count
 from ..core.primitive import Primitive, freeze
@@ -376,7 +375,9 @@ class Split(Move):
     def sizes(self, extent: int) -> tuple[int, ...]:
         """The parts' extents along the axis; ShapeError where they do not make up `extent`."""
         if not isinstance(self.sections, int):
-            if _are_lengths(self.sections) and sum(self.sections) == extent:
+            given: Any = self.sections
+            known = isinstance(given, tuple) and all(isinstance(n, int) and n >= 0 for n in given)
+            if known and sum(self.sections) == extent:
                 return self.sections
             raise ShapeError(
                 f"Split cannot cut extent {extent} into parts of {self.sections}; they must be "
@@ -388,10 +389,6 @@ class Split(Move):
                 "that divides it, or a tuple of extents"
             )
         return (extent // self.sections,) * self.sections
-
-
-def _are_lengths(sections: Any) -> bool:
-    return isinstance(sections, tuple) and all(isinstance(n, int) and n >= 0 for n in sections)
 
 
 class Slice(Move):

@@ -22,8 +22,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from ..core.abstract import Shape
-from ..core.dtype import DType, as_dtype
+from ..core.abstract import DType, Shape, as_dtype
 from ..core.errors import (
     AttributeRefusedError,
     ConstInputError,

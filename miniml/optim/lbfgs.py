@@ -9,7 +9,7 @@ import ml_dtypes
 import numpy as np
 
 from .. import ops
-from ..core.dtype import promote
+from ..core.abstract import promote
 from ..core.errors import MinimlError
 from ..core.options import count
 from ..core.parameter import Parameter

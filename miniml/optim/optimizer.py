@@ -12,10 +12,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from .. import ops
-from ..core import epoch
-from ..core.abstract import typed
+from ..core.abstract import DType, float32, float64, is_float, promote, typed, wide
 from ..core.access import Access
-from ..core.dtype import DType, float32, float64, is_float, promote, wide
 from ..core.errors import (
     ArityError,
     AttributeRefusedError,
@@ -30,6 +28,7 @@ from ..core.errors import (
 from ..core.hints import Constructed, hides_frames, unknown
 from ..core.options import flag, number
 from ..core.parameter import Parameter
+from ..core.scope import epoch
 from ..core.tensor import Tensor
 from ..core.trace import Guarded, current_trace, is_tracing
 from ..nn import Cell
@@ -108,14 +107,10 @@ class Optimizer(Constructed, Guarded):
         if "step" in self._state:
             state["step"] = ops.add(self._state["step"], 1)
         if self._schedule:
-            state["lr"] = self._scheduled_rate(ops.cast(self._state["step"], float64))
+            rate, own = self._schedule(ops.cast(self._state["step"], float64)), self._lr
+            known = isinstance(rate, Tensor)
+            state["lr"] = in_dtype(rate, own.dtype) if known else ops.full_like(own, rate)
         return state
-
-    def _scheduled_rate(self, step: Any) -> Tensor:
-        rate = self._schedule(step)  # type: ignore[misc]
-        if isinstance(rate, Tensor):
-            return in_dtype(rate, self._lr.dtype)
-        return ops.full_like(self._lr, rate)
 
     def _decayed(self, w: Tensor, g: Tensor, lr: Tensor) -> tuple[Tensor, Tensor]:
         if not self.weight_decay:

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from .. import ops
-from ..core.dtype import float64
+from ..core.abstract import float64
 from ..core.errors import MinimlError, ValueRefusedError
 from ..core.hints import hides_frames
 from ..core.options import count, number

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from .. import ops
+from ..core.abstract import wide
 from ..core.access import Access
-from ..core.dtype import wide
 from ..core.errors import GradientArgumentError, GraphError, Layer, MinimlError, layers
 from ..core.options import count, flag, integer, number
 from ..core.parameter import Parameter, UndoLog, publish
@@ -244,11 +244,7 @@ class LossScale(Cell):
     """
 
     def __init__(
-        self,
-        scale: float = 2.0**15,
-        dynamic: bool = True,
-        every: int = 2000,
-        factor: float = 2.0,
+        self, scale: float = 2.0**15, dynamic: bool = True, every: int = 2000, factor: float = 2.0
     ):
         self.dynamic = flag("LossScale", "dynamic", dynamic)
         start = number("LossScale", "scale", scale, 1 if dynamic else 2.0**-126, _MOST)

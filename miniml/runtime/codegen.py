@@ -24,6 +24,7 @@ from ..backends.cc.product import epilogue, packing, prefers_blas, product_text
 from ..backends.cc.rows import Printed, printed
 from ..backends.cc.scalars import vectors
 from ..backends.expressions import (
+    ROWS,
     Array,
     Call,
     Gather,
@@ -47,9 +48,9 @@ from ..backends.kernel import Kernel, KernelNode
 from ..backends.product import Product, product_of
 from ..backends.registry import kernel
 from ..backends.signature import ArraySpec
-from ..core import epoch
-from ..core.dtype import DType, bool_, float32, float64, int32, int64, uint64
+from ..core.abstract import DType, float32, float64, int32
 from ..core.errors import GraphError
+from ..core.scope import epoch
 from ..graph.ir import Graph, Node, Var, in_order
 from ..ops.control import Fused
 from .nest import (
@@ -210,7 +211,7 @@ class _Builder:
         value, row, mean = self.value[var], REDUCTIONS[reduces], reduces == "mean"
         gone, given = set(self.nest.reduced[node]), out.abstract.dtype
         count = prod([var.abstract.shape[a] for a in reduced_axes(node)]) if mean else 1
-        wide = summed(row, self.types[value])
+        wide = ROWS[row].result(self.types[value])
         if gone.intersection(self.nest.row) or not gone:
             value = self._over_row(row, value, wide) if gone else value
         if gone.intersection(self.nest.outer):
@@ -375,23 +376,12 @@ def _runs(order: Compound, outer: int, strides: Sequence[tuple[int, ...]]) -> li
     return groups
 
 
-def summed(row: str, dtype: DType) -> DType:
-    """The dtype of a reduction's result before it is cast to that of the output."""
-    if row in ("Any", "All"):
-        return bool_
-    if row in ("Max", "Min"):
-        return dtype
-    if dtype.kind in "iub":
-        return uint64 if dtype.kind == "u" else int64
-    return computed(dtype)
-
-
 # --- Anchors --------------------------------------------------------------------------------------
 
 _ROW_MAJOR: Layout = MappingProxyType({})
 
 # The last axes of an anchor's output in memory, by its format: they are one row of its epilogue.
-ROWS: dict[str, dict[str | None, int]] = {
+ANCHORS: dict[str, dict[str | None, int]] = {
     "MatMul": {None: 1},
     "ByteMatMul": {None: 1},
     "Conv2D": {None: 2, "CHWN": 3, "NC16HW": 1},
@@ -406,7 +396,7 @@ def anchor_of(nodes: Sequence[Node]) -> Node | None:
 
 def _row(node: Node) -> int:
     """Number of axes that form a row of the epilogue; 0 for a node that is no anchor."""
-    return ROWS.get(node.primitive.name, {}).get(node.outputs[0].abstract.format, 0)
+    return ANCHORS.get(node.primitive.name, {}).get(node.outputs[0].abstract.format, 0)
 
 
 def anchors(node: Node) -> bool:
@@ -505,10 +495,7 @@ class FusedC(NativeKernel):
 
 @lru_cache(maxsize=1024)
 def _made(
-    body: Graph,
-    strides: tuple[tuple[int, ...] | None, ...],
-    masked: tuple[str, ...],
-    version: int,
+    body: Graph, strides: tuple[tuple[int, ...] | None, ...], masked: tuple[str, ...], version: int
 ) -> tuple[RowProgram, Printed, tuple[int, ...]]:
     """The row program of a body, its C, and the inputs that it may overwrite, memoized."""
     anchor = anchor_of(body.nodes)

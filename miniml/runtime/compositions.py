@@ -12,8 +12,7 @@ from itertools import compress
 from operator import itemgetter
 from typing import Any, NamedTuple
 
-from ..core.abstract import Abstract, Kind, Shape
-from ..core.dtype import DType
+from ..core.abstract import Abstract, DType, Kind, Shape
 from ..core.infer import interleave
 from ..core.parameter import Parameter, Reading, default_generator
 from ..core.primitive import Primitive

@@ -18,7 +18,6 @@ import numpy as np
 
 from ..backends.kernel import Array, refuse_returned
 from ..backends.machine import get_device
-from ..core import epoch
 from ..core.abstract import Abstract, Kind
 from ..core.access import claim
 from ..core.errors import DeclarationError, GraphError, point_at, user_location
@@ -27,6 +26,7 @@ from ..core.infer import Weak, arguments, infer, interleave, refuse_complex, wea
 from ..core.parameter import Parameter, Reading, default_generator, publish, read, write_all
 from ..core.primitive import Primitive
 from ..core.primitive import key as attribute_key
+from ..core.scope import epoch
 from ..core.settings import GRAPH_MODE, Plans, current, unwatched
 from ..core.tensor import Tensor, common_device
 from ..core.trace import Keyed, Trace, eager_trace, is_tracing, use_trace
@@ -97,7 +97,8 @@ class EagerTrace(Trace):
         tensors, consts = arguments(primitive, args, self.bind)
         for t in tensors:
             if isinstance(t, TracedTensor):
-                _refuse_traced(primitive, t)
+                live(t)
+                raise GraphError(f"{primitive.name} got a traced tensor outside its trace")
         device = common_device(primitive.name, tensors)
         if primitive._infers_value:
             known = known_value(primitive, tensors, consts)
@@ -224,11 +225,6 @@ def _kind_of(value: Any) -> object:
     if isinstance(value, Tensor):
         return value._kind
     return type(value) if type(value) in Weak else None
-
-
-def _refuse_traced(primitive: Primitive, tensor: TracedTensor) -> None:
-    live(tensor)
-    raise GraphError(f"{primitive.name} got a traced tensor outside its trace")
 
 
 def _run_dynamic(

@@ -68,7 +68,8 @@ def write(
     targets = [f"y{i}" for i in range(len(filled))]
     made = [f"out{i}" for i in range(count - len(filled))]
     received = _received(steps, [*targets, *made], memory)
-    native = whole or copies or has_native((*steps.compute, *steps.publish))
+    launches = [s for s in (*steps.compute, *steps.publish) if isinstance(s, KernelLaunch)]
+    native = whole or copies or any(launch.kernel.native is not None for launch in launches)
     natives = Natives(memory, inputs or (), received, whole) if native else None
     parts, publish = joined(steps, [*targets, *made], natives)
     runs = [part for part in (*parts, *publish) if isinstance(part, RunOfCalls)]
@@ -742,11 +743,6 @@ def _called_back(
 def _is_bounded(node: Node, kernel: BoundKernel) -> bool:
     """True for a copy of integers that C makes where they are in bounds."""
     return node.primitive.bounds is not None and kernel.entry.built_in
-
-
-def has_native(steps: Sequence[Step]) -> bool:
-    """True if a step is a native kernel."""
-    return any(isinstance(s, KernelLaunch) and s.kernel.native is not None for s in steps)
 
 
 def joined(

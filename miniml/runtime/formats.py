@@ -19,8 +19,20 @@ from ..backends.cc.quads import quads_of
 from ..backends.kernel import Array, Formats, Kernel, KernelEntry, KernelNode
 from ..backends.selection import Target, follows
 from ..backends.signature import ArraySpec
-from ..core.abstract import FORMATS, PLAIN, Abstract, Shape, known, moves, unknown
-from ..core.dtype import DType, float64, int8, int32, uint8
+from ..core.abstract import (
+    FORMATS,
+    PLAIN,
+    Abstract,
+    DType,
+    Shape,
+    float64,
+    int8,
+    int32,
+    known,
+    moves,
+    uint8,
+    unknown,
+)
 from ..core.errors import DeclarationError, Location
 from ..core.primitive import Primitive
 from ..graph.ir import Graph, Node, Var

@@ -297,12 +297,10 @@ class Grouping:
 
     def _plain_shape(self, node: Node) -> tuple[int, ...] | None:
         """The shape of an elementwise node that reads no views."""
-        if self.kinds[node] != "elements" or any(self._absorbed(v) for v in node.inputs):
+        makers = [self.maker[v] for v in node.inputs if v in self.maker]
+        if self.kinds[node] != "elements" or any(map(self._free, makers)):
             return None
         return loop_shape(node.outputs[0])
-
-    def _absorbed(self, var: Var) -> bool:
-        return var in self.maker and self._free(self.maker[var])
 
     def _joined(self, first: Group, second: Group) -> Group | None:
         """The two groups as one, `second` reading `first`; None if they must stay apart."""

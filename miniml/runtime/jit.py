@@ -26,11 +26,8 @@ import optree
 from ..backends.cc.native import Texts, in_slots, unwrapping, wrapping
 from ..backends.compiled import lock_of_process
 from ..backends.selection import Target
-from ..core import epoch
-from ..core.abstract import Abstract, Kind, Shape, typed
+from ..core.abstract import Abstract, DType, Kind, Shape, canonical, scalar_dtype, typed
 from ..core.access import inside_section
-from ..core.dtype import DType, canonical, scalar_dtype
-from ..core.epoch import Epoch
 from ..core.errors import (
     ArityError,
     DTypeError,
@@ -40,6 +37,7 @@ from ..core.errors import (
     warn_user,
 )
 from ..core.hints import hide_frames
+from ..core.scope import Epoch, epoch
 from ..core.settings import Settings, current
 from ..core.tensor import Tensor, common_device
 from ..core.trace import Guarded, in_trace, is_tracing

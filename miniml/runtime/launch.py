@@ -40,8 +40,7 @@ from ..backends.machine import get_device
 from ..backends.registry import NATIVE, specs
 from ..backends.selection import Selection, Target
 from ..backends.signature import ArraySpec
-from ..core.abstract import Abstract, listed
-from ..core.dtype import DType
+from ..core.abstract import Abstract, DType, listed
 from ..core.errors import DeclarationError, InUseError, MinimlError, point_at
 from ..core.primitive import Primitive, key
 from ..core.settings import current, masking

@@ -4,8 +4,8 @@ Legalization: where no kernel takes a node's dtypes, Cast nodes widen its inputs
 primitives whose hand-written kernels are no faster than their parts, fused. Hoisting of index
 checks: indices are checked once, before kernels in C that cannot fail; the parts of a Split become
 slices; checks of a loop's inputs move from its steps to before the loop. Transposed products: one
-that is transposed and then flattened is stored transposed. Small programs: too small for C.
-LOWERING: the passes in their order. `formats` (with `narrow`) and `fuse` have modules of their own.
+that is transposed and then flattened is stored transposed. LOWERING: the passes in their
+order. `formats` (with `narrow`) and `fuse` have modules of their own.
 """
 
 from __future__ import annotations
@@ -22,11 +22,10 @@ import numpy as np
 from .. import ops
 from ..backends.cpu.index import check
 from ..backends.kernel import CPU, Array, start_of
-from ..backends.registry import NATIVE, kernel
+from ..backends.registry import kernel
 from ..backends.selection import Selection, Target
 from ..backends.signature import ANY, INT, WIDE
-from ..core.abstract import Abstract, Shape
-from ..core.dtype import DType, bfloat16, float16, float32, float64, from_type_code, int32
+from ..core.abstract import HALVES, Abstract, DType, Shape, float32, float64, from_type_code, int32
 from ..core.errors import KernelNotFoundError
 from ..core.primitive import Primitive
 from ..graph.ir import Graph, Node, Var
@@ -39,11 +38,11 @@ from ..ops.elementwise import Cast
 from ..ops.index import Gather, IndexAdd, PutAlongAxisAdd, Scatter, ScatterAdd, TakeAlongAxis
 from ..ops.linalg import MatMul, parse
 from ..ops.norm import CheckedLabels
-from ..ops.shape import Slice
+from ..ops.shape import Slice, Split
 from .formats import formats, narrow
 from .fuse import fuse, selections
 from .launch import in_c, native, prepare, select
-from .nest import in_parts, kind_of
+from .nest import in_parts
 
 
 def legalize(graph: Graph, target: Target) -> Graph:
@@ -185,7 +184,7 @@ def composition(primitive: Primitive, abstracts: tuple[Abstract, ...], home: str
 
 
 def _wide(x: Any) -> Any:
-    return ops.cast(x, float32) if x.dtype in (float16, bfloat16) else x
+    return ops.cast(x, float32) if x.dtype in HALVES else x
 
 
 def _in(out: Any, dtype: DType) -> Any:
@@ -349,7 +348,7 @@ def _matrices(
 def matmul(self: MatMul, x: Any, y: Any) -> Sequence[Any]:
     """A sum of products, where a matrix of 16 bits is multiplied by one row or column: it is read
     once, as it lies, and not as another one of float32. Nothing for batches and short sums."""
-    if x.dtype not in (float16, bfloat16) or max(x.ndim, y.ndim) > 2:
+    if x.dtype not in HALVES or max(x.ndim, y.ndim) > 2:
         return ()
     row = x.ndim == 1 or x.shape[-1 if self.transpose_x else 0] == 1
     if not (row or y.ndim == 1 or y.shape[0 if self.transpose_y else 1] == 1):
@@ -444,48 +443,15 @@ def checked_indices(
             check(operation, seen, extent, axis)
 
 
-class Lookup(Gather):
-    """Gather by indices that have been checked."""
-
-    differentiable = False
-
-
-class AddRows(IndexAdd):
-    """IndexAdd along one axis, at indices that have been checked."""
-
-    differentiable = False
-
-
-class PutRows(Scatter):
-    """Scatter to rows, by indices that have been checked."""
-
-    differentiable = False
-
-
-class LookupAlong(TakeAlongAxis):
-    """TakeAlongAxis by indices that have been checked."""
-
-    differentiable = False
-
-
-class AddAlong(PutAlongAxisAdd):
-    """PutAlongAxisAdd at indices that have been checked."""
-
-    differentiable = False
-
-
-class AddToRows(ScatterAdd):
-    """ScatterAdd at indices that have been checked."""
-
-    differentiable = False
-
-
-_CHECKED: dict[str, type[Primitive]] = {
-    "Gather": Lookup, "IndexAdd": AddRows, "Scatter": PutRows, "TakeAlongAxis": LookupAlong,
-    "PutAlongAxisAdd": AddAlong, "ScatterAdd": AddToRows,
+_CHECKED: dict[type, type[Primitive]] = {  # those that take indices which have been checked
+    checking: type(name, (checking,), {"__module__": __name__, "differentiable": False})
+    for name, checking in {
+        "Lookup": Gather, "AddRows": IndexAdd, "PutRows": Scatter, "LookupAlong": TakeAlongAxis,
+        "AddAlong": PutAlongAxisAdd, "AddToRows": ScatterAdd,
+    }.items()
 }  # fmt: skip
 _ADDS = (IndexAdd, PutAlongAxisAdd, ScatterAdd)
-_NAMES = {"Split", *_CHECKED}
+_MOVES = {Split, *_CHECKED}
 
 
 # --- Hoisted index checks, and splits as views ----------------------------------------------------
@@ -495,7 +461,7 @@ def movement(graph: Graph, target: Target) -> Graph:
     """The graph with checks of indices hoisted before the kernels in C that look rows up, which
     cannot fail then, and the parts of a Split as slices, which are views; the same graph if no C
     kernels are wanted."""
-    if not in_c(target) or not any(n.primitive.name in _NAMES for n in graph.nodes):
+    if not in_c(target) or not any(type(n.primitive) in _MOVES for n in graph.nodes):
         return graph
     return _Movement(graph, target).rewritten()
 
@@ -520,7 +486,7 @@ class _Movement:
     def rewritten(self) -> Graph:
         """The graph with rewritten nodes."""
         for node in self.graph.nodes:
-            if node.primitive.name == "Split" and self._replaceable(node):
+            if type(node.primitive) is Split and self._replaceable(node):
                 self.nodes += parts(node)
             elif node in self.uses:
                 self._move(node, self.uses[node])
@@ -541,7 +507,7 @@ class _Movement:
         return _Use(root, whole[axis], axis, Window(seen.shape, strides, first // seen.itemsize))
 
     def _replaceable(self, node: Node) -> bool:
-        return node.primitive.name in _NAMES and select(node, self.target).entry.built_in
+        return type(node.primitive) in _MOVES and select(node, self.target).entry.built_in
 
     def _seen(self, var: Var) -> tuple[Var, Array]:
         """The Var that `var` is a view of, and a stand-in for `var`, a view of one for that Var."""
@@ -561,7 +527,7 @@ class _Movement:
         key = use.root, use.extent
         if key not in self.checked:
             self._check(node, use)
-        moved = _CHECKED[node.primitive.name](**node.primitive.attributes)
+        moved = _CHECKED[type(node.primitive)](**node.primitive.attributes)
         inputs, at = [*node.inputs], _indices_at(node)
         inputs[at] = self._view(self.checked[key], inputs[at], use.root)
         self.nodes.append(replace(node, primitive=moved, inputs=tuple(inputs)))
@@ -742,35 +708,6 @@ class TurnedMatMul(MatMul):
     def infer_shape(self, x: Shape, y: Shape) -> Shape:
         shape = super().infer_shape(x, y)
         return tuple([shape[a] for a in self.axes])
-
-
-# --- Small programs -------------------------------------------------------------------------------
-
-
-# A C kernel of two such calls takes 50 ms to compile and saves at most 1 of their 3 us: it pays
-# after tens of thousands of calls. Three save 1.4 us, ten 8; what NumPy computes in several passes,
-# or SciPy, saves up to 600.
-CALLS, ELEMENTS = 2, 1024
-WHY = f"too small for kernels in C: at most {CALLS} ufuncs of NumPy on {ELEMENTS} elements"
-
-
-def too_small(graph: Graph, target: Target) -> bool:
-    """True for a program for which NumPy's kernels are about as fast as those in C."""
-    if NATIVE not in target.providers:
-        return False
-    calls = (n for n in graph.nodes if kind_of(n) not in ("view", "window", "created"))
-    if any(v.abstract.size > ELEMENTS and v not in graph.inputs for v in graph.outputs):
-        return False  # of views NumPy would copy it element by element
-    return all(i < CALLS and _small(n, target.without(NATIVE)) for i, n in enumerate(calls))
-
-
-def _small(node: Node, numpy: Target) -> bool:
-    """True for an expression of few elements, computed by a ufunc of NumPy, with vectors."""
-    few = all(v.abstract.size <= ELEMENTS for v in (*node.inputs, *node.outputs))
-    slow = type(node.primitive).by_element
-    few = few and not any(v.abstract.dtype.char in slow for v in node.inputs)
-    body = select(node, numpy).entry.body if few and kind_of(node) == "elements" else None
-    return isinstance(body, np.ufunc) and body is getattr(np, body.__name__, None)
 
 
 # --- Pipeline -------------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ import numpy as np
 
 from ..backends.kernel import Device, once
 from ..backends.signature import ArraySpec
-from ..core.dtype import DType
+from ..core.abstract import DType
 from ..core.parameter import Parameter
 from ..graph.ir import Graph, Node, Var, only_for_state, versions
 from .launch import BoundKernel
@@ -85,7 +85,9 @@ def assign_buffers(
     for step, node in enumerate(order.order):
         _assign(buffers, node, step, reads, targets, reuse)
     _stage(buffers)
-    arena = _arena(buffers)
+    scratch = [allocation for found in buffers.workspaces.values() for allocation, _ in found]
+    every = dict.fromkeys((*buffers.allocation.values(), *scratch))
+    arena = [allocation for allocation in every if allocation.kind == "arena"]
     buffers.plan = plan([Lifetime(a.nbytes, a.start, a.end) for a in arena])
     buffers.offsets = dict(zip(arena, buffers.plan.offsets, strict=True))
     for block in buffers.allocation.values():
@@ -280,12 +282,6 @@ def _stage(buffers: BufferAssignment) -> None:
 
 def _in_arena(shape: tuple[int, ...], dtype: DType, step: int) -> Allocation:
     return Allocation("arena", prod(shape) * dtype.itemsize, None, step, step)
-
-
-def _arena(buffers: BufferAssignment) -> list[Allocation]:
-    scratch = [allocation for found in buffers.workspaces.values() for allocation, _ in found]
-    every = dict.fromkeys((*buffers.allocation.values(), *scratch))
-    return [allocation for allocation in every if allocation.kind == "arena"]
 
 
 # --- Donation -------------------------------------------------------------------------------------

@@ -18,10 +18,9 @@ from ..backends.kernel import KernelNode
 from ..backends.product import dense_strides
 from ..backends.selection import Target
 from ..backends.signature import ArraySpec, parse
-from ..core import epoch
-from ..core.abstract import FORMATS, moves
-from ..core.dtype import DType, is_complex, type_code
+from ..core.abstract import FORMATS, DType, is_complex, moves, type_code
 from ..core.errors import PerformanceWarning, warn_user
+from ..core.scope import epoch
 from ..graph.ir import Graph, Node, Var
 from ..ops.checks import normal_axes
 
@@ -148,7 +147,8 @@ class Nest:
         over = {a for n in self.inner for a in self.reduced[n]}
         if not over:
             count = len(order)
-            alike = [self._treated(a) for a in order]
+            flats = [(gone, self.flat[n.inputs[0]]) for n, gone in self.reduced.items()]
+            alike = [tuple((a in gone, a in flat) for gone, flat in flats) for a in order]
             first = next((i for i in range(count) if len(set(alike[i:])) == 1), count)
             over = self._instead_of(order, order[first:])
         return tuple(a for a in order if a in over)
@@ -164,11 +164,6 @@ class Nest:
         kept = extent([a for a in order if a not in over])
         few = extent([*over]) <= max(_SHORT, kept // _RESULTS)
         return {*over} if few or (extent(row) <= _SHORT and kept >= _RESULTS) else {*row}
-
-    def _treated(self, axis: Axis) -> tuple[tuple[bool, bool], ...]:
-        return tuple(
-            (axis in gone, axis in self.flat[n.inputs[0]]) for n, gone in self.reduced.items()
-        )
 
     def _check(self) -> None:
         row, every = set(self.row), {*self.row, *self.outer}
@@ -322,11 +317,11 @@ def kind_of(node: Node) -> Member:
     variables = (*node.inputs, *node.outputs)
     if any(is_complex(v.abstract.dtype) for v in variables):
         return ""  # no C is written of them
-    if any(_ragged(v) for v in variables):
+    if any(loop_shape(v) != v.abstract.shape for v in variables):  # a block is not full
         return "elements" if _each_lane(node) else ""
     if facts.view or (name == "Convert" and not _moves(node)):
         return "view"
-    if len(node.outputs) != 1 or any(0 in v.abstract.shape for v in (*node.inputs, *node.outputs)):
+    if len(node.outputs) != 1 or any(0 in v.abstract.shape for v in variables):
         return ""
     if facts.reduces in REDUCTIONS:
         return "reduction"
@@ -340,11 +335,6 @@ def kind_of(node: Node) -> Member:
 def _expressed(node: Node) -> bool:
     name, codes = node.primitive.name, codes_of(node)
     return _has_expression(name, codes, epoch.now.kernels) and not _doubted(name, codes)
-
-
-def _ragged(var: Var) -> bool:
-    """True for images whose last block of channels is not full."""
-    return loop_shape(var) != var.abstract.shape
 
 
 def _each_lane(node: Node) -> bool:

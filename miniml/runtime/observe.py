@@ -139,12 +139,7 @@ def _showing(when: str, device: Device, by: Sequence[Any]) -> LookAt:
     return show
 
 
-def watching_call(
-    primitive: Primitive,
-    device: str,
-    by: Sequence[Any],
-    run: Plan,
-) -> Plan:
+def watching_call(primitive: Primitive, device: str, by: Sequence[Any], run: Plan) -> Plan:
     """A call plan that these watchers see, for tensors of the same kinds each time."""
     seeing = [w for w in by if w.sees_values]
     timing = [w for w in by if w.calls is not None]

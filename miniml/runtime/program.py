@@ -1,8 +1,8 @@
 """Compiled programs: kernel selection, buffer assignment and execution of a graph.
 
-Background compilation: a thread makes a program in C while one of NumPy's kernels runs. Layouts:
-the strides of views of the program's memory, which kernels in C read without a copy. CUDA graphs:
-an executor that captures launches once and replays them with one call.
+Small programs: too small for C. Background compilation: a thread makes a program in C while one of
+NumPy's kernels runs. Layouts: the strides of views of the program's memory, which kernels in C read
+without a copy. CUDA graphs: an executor that captures launches once and replays them with one call.
 """
 
 from __future__ import annotations
@@ -49,8 +49,9 @@ from .launch import (
     note_kernel,
     prepare,
     program_target,
+    select,
 )
-from .lowering import WHY, lower, too_small
+from .lowering import lower
 from .memory import (
     BufferAssignment,
     Copy,
@@ -69,6 +70,7 @@ from .memory import (
     schedule,
     steps,
 )
+from .nest import kind_of
 from .observe import finding_nan, observed
 
 _LOG = 1000  # characters of a compiler's log in a warning
@@ -361,7 +363,9 @@ class Program:
                 watcher.program_ran(executable.marks)
             return result
         except Exception as error:
-            self._point_at_nodes(error, executable)
+            for node in executable.executor.nodes_of(error):
+                note_kernel(error, self.prepared[node])
+                point_at(error, node.where)
             raise
         finally:
             idle.append(executable)
@@ -371,12 +375,6 @@ class Program:
         buffers = self.arranged(True)[1] if values else self.buffers
         given = self.settings, self.filled, self.checks, self._copies
         return observed(buffers, self.device, *given, values)
-
-    def _point_at_nodes(self, error: Exception, executable: Executable) -> None:
-        """Point at the user's lines of the nodes that were running."""
-        for node in executable.executor.nodes_of(error):
-            note_kernel(error, self.prepared[node])
-            point_at(error, node.where)
 
 
 @cache
@@ -388,6 +386,35 @@ def warn_refused(group: str, log: str) -> None:
             f"does not compile: {log[:_LOG]}"
         )
     )
+
+
+# --- Small programs -------------------------------------------------------------------------------
+
+
+# A C kernel of two such calls takes 50 ms to compile and saves at most 1 of their 3 us: it pays
+# after tens of thousands of calls. Three save 1.4 us, ten 8; what NumPy computes in several passes,
+# or SciPy, saves up to 600.
+CALLS, ELEMENTS = 2, 1024
+WHY = f"too small for kernels in C: at most {CALLS} ufuncs of NumPy on {ELEMENTS} elements"
+
+
+def too_small(graph: Graph, target: Target) -> bool:
+    """True for a program for which NumPy's kernels are about as fast as those in C."""
+    if NATIVE not in target.providers:
+        return False
+    calls = (n for n in graph.nodes if kind_of(n) not in ("view", "window", "created"))
+    if any(v.abstract.size > ELEMENTS and v not in graph.inputs for v in graph.outputs):
+        return False  # of views NumPy would copy it element by element
+    return all(i < CALLS and _small(n, target.without(NATIVE)) for i, n in enumerate(calls))
+
+
+def _small(node: Node, numpy: Target) -> bool:
+    """True for an expression of few elements, computed by a ufunc of NumPy, with vectors."""
+    few = all(v.abstract.size <= ELEMENTS for v in (*node.inputs, *node.outputs))
+    slow = type(node.primitive).by_element
+    few = few and not any(v.abstract.dtype.char in slow for v in node.inputs)
+    body = select(node, numpy).entry.body if few and kind_of(node) == "elements" else None
+    return isinstance(body, np.ufunc) and body is getattr(np, body.__name__, None)
 
 
 # --- Background compilation -----------------------------------------------------------------------

@@ -29,8 +29,17 @@ from ..backends.machine import get_device
 from ..backends.registry import BUILTIN, NATIVE
 from ..backends.selection import Target
 from ..backends.signature import ArraySpec
-from ..core.abstract import PLAIN, Abstract, Shape, typed
-from ..core.dtype import REAL, DType, float64, from_type_code, is_float
+from ..core.abstract import (
+    PLAIN,
+    REAL,
+    Abstract,
+    DType,
+    Shape,
+    float64,
+    from_type_code,
+    is_float,
+    typed,
+)
 from ..core.errors import MinimlError, OutOfRangeError, ShapeError
 from ..core.infer import arguments, infer, interleave
 from ..core.primitive import Primitive

@@ -37,7 +37,7 @@ from typing import Any, Literal, NamedTuple
 import ml_dtypes
 import numpy as np
 
-from ..core.dtype import DType, bfloat16, float16, float32, float64, is_float
+from ..core.abstract import HALVES, DType, float16, float32, float64, is_float
 
 Array = np.ndarray[Any, Any]
 Arrays = tuple[Array, ...]
@@ -73,7 +73,7 @@ def tolerance(dtype: DType, terms: int = 1, steps: int = STEPS) -> float:
     True
     """
     u = unit_roundoff(dtype)
-    u_sum = unit_roundoff(float32) if dtype in (float16, bfloat16) else u
+    u_sum = unit_roundoff(float32) if dtype in HALVES else u
     return steps * u + min(terms - 1, _LAMBDA * sqrt(terms)) * u_sum
 
 

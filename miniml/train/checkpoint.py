@@ -14,8 +14,8 @@ import numpy as np
 
 from ..backends.group import Group
 from ..backends.machine import get_device
+from ..core.abstract import DType, bool_, canonical, float64, int64
 from ..core.access import Access, uninterrupted
-from ..core.dtype import DType, bool_, canonical, float64, int64
 from ..core.errors import CheckpointError, DTypeError
 from ..core.files import PathLike, Spec, encoded, opened, readable, short, writable, write
 from ..core.parameter import Parameter, UndoLog, default_generator, write_all
@@ -107,7 +107,9 @@ def _few(names: Collection[str]) -> str:
 
 def _apply(obj: Any, entries: Mapping[str, Any], arrays: Mapping[str, Array]) -> None:
     """Publish all values at once: signals wait until the dict has its entries, too."""
-    keys = _keys_of(obj)
+    parts = (Cell, Optimizer)
+    own = obj.items() if isinstance(obj, Mapping) else ()
+    keys = {str(key): key for key, value in own if not isinstance(value, parts)}
     parameters = [(v, arrays[n]) for n, v in entries.items() if isinstance(v, Parameter)]
     others = {n: _like(v, arrays[n]) for n, v in entries.items() if not isinstance(v, Parameter)}
     if others and not isinstance(obj, MutableMapping):
@@ -186,13 +188,6 @@ def _check_name(name: str, taken: Mapping[str, Any]) -> None:
         raise CheckpointError(f"safetensors keeps the name {name!r} for itself; rename the key")
     if not name.isascii() and any("\ud800" <= c <= "\udfff" for c in name):
         raise CheckpointError(f"the name {short(name)!r} is not valid Unicode; rename the key")
-
-
-def _keys_of(obj: Any) -> dict[str, Any]:
-    """The keys of a dict by the names of their entries, those of cells and optimizers left out."""
-    if not isinstance(obj, Mapping):
-        return {}
-    return {str(k): k for k, v in obj.items() if not isinstance(v, (Cell, Optimizer))}
 
 
 def _spec_of(value: Any) -> Spec | None:

@@ -130,11 +130,7 @@ class Learner(Constructed):
 
     @hides_frames
     def evaluate(
-        self,
-        data: Any,
-        *labels: Any,
-        batch_size: int | None = None,
-        sample_weight: Any = None,
+        self, data: Any, *labels: Any, batch_size: int | None = None, sample_weight: Any = None
     ) -> Row:
         """The loss and the metrics of all rows, with the network in evaluation mode.
 

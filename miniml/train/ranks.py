@@ -19,7 +19,7 @@ import optree
 
 from .. import ops
 from ..backends.group import Group, in_order, ranks_named
-from ..core.dtype import DType, wide
+from ..core.abstract import DType, wide
 from ..core.errors import DistributedError, NonFiniteError
 from ..core.parameter import Parameter
 from ..core.tensor import Array, Tensor

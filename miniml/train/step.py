@@ -12,9 +12,8 @@ import optree
 
 from .. import ops
 from ..backends.group import Group, of_several
-from ..core.abstract import typed
+from ..core.abstract import is_float, typed
 from ..core.access import Access
-from ..core.dtype import is_float
 from ..core.errors import (
     ArityError,
     GradientArgumentError,
@@ -222,7 +221,8 @@ class TrainStep:
         ranks, of which `moved` parameters are given theirs."""
         tree: Any = aux
         values, spec = optree.tree_flatten(tree)
-        numbers = [i for i, value in enumerate(values) if _is_number(value)]
+        tensors = [(i, value) for i, value in enumerate(values) if isinstance(value, Tensor)]
+        numbers = [i for i, value in tensors if value.shape == () and is_float(value.dtype)]
         own = [loss, *(values[i] for i in numbers), *moved]
         weighted = own if weight == 1.0 else [x * weight for x in own]
         means = self.ranks.averaged([*weighted, *gradients], weight)  # type: ignore[union-attr]
@@ -293,10 +293,6 @@ class OwnStep(TrainStep):
 def _now(parameter: Parameter) -> Any:
     """The value of a parameter inside the step; the same object until it is assigned."""
     return current_trace().stand_in(parameter)
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, Tensor) and value.shape == () and is_float(value.dtype)
 
 
 def _name(fn: Any) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from .. import ops
-from ..core.dtype import is_float
+from ..core.abstract import is_float
 from ..core.errors import AttributeRefusedError, MinimlError, ShapeError, ValueRefusedError
 from ..core.options import brief
 from ..core.tensor import Array, Tensor

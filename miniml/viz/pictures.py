@@ -32,7 +32,8 @@ from ..graph.passes import PIPELINE, pipeline, run_stage
 from ..graph.passes.rewrite import everywhere
 from ..nn import Cell
 from ..runtime.launch import program_target
-from ..runtime.lowering import LOWERING, WHY, too_small
+from ..runtime.lowering import LOWERING
+from ..runtime.program import WHY, too_small
 from .page import Box, Drawing, Sheet, counted, drawing_of, graph_of, write_page
 
 Named = dict[str, Array]

@@ -6,7 +6,7 @@ import pytest
 
 import miniml as ml
 from miniml.backends import machine as devices
-from miniml.core import epoch
+from miniml.core.scope import epoch
 from tests.conftest import HAS_CXX
 from tests.device.emucupy import double
 

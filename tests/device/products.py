@@ -8,7 +8,7 @@ from miniml.backends import registry
 from miniml.backends.kernel import KernelNode
 from miniml.backends.machine import get_device
 from miniml.backends.selection import Target
-from miniml.core.dtype import is_float
+from miniml.core.abstract import is_float
 from miniml.testing.tolerance import mismatch, unit_roundoff
 from tests.opinfo.draws import numbers
 from tests.opinfo.linalg import matmul, turned

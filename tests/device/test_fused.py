@@ -9,7 +9,7 @@ import miniml as ml
 from miniml import ops
 from miniml.backends.cuda.sim.memory import SCHEDULES, using
 from miniml.backends.cuda.text import loops as cuda_rows
-from miniml.core import epoch
+from miniml.core.scope import epoch
 from miniml.errors import CompileError, PerformanceWarning
 from miniml.runtime.jit import Jit
 from tests.unit.cc.programs import function, inputs_for, with_gradient

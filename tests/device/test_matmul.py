@@ -13,8 +13,8 @@ from miniml.backends.cuda.sim.memory import using
 from miniml.backends.kernel import CPU
 from miniml.backends.machine import get_device
 from miniml.backends.selection import Target
-from miniml.core import epoch
-from miniml.core.dtype import REAL
+from miniml.core.abstract import REAL
+from miniml.core.scope import epoch
 from miniml.errors import ShapeError
 from tests.device.conftest import DEVICES
 from tests.device.emucupy import double

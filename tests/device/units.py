@@ -22,7 +22,7 @@ from miniml.backends.cuda.device import FEATURES, Cuda
 from miniml.backends.cuda.driver import Simulator
 from miniml.backends.kernel import Expression, KernelEntry, KernelNode, RawSource
 from miniml.backends.selection import Target
-from miniml.core.dtype import FLOATS, DType
+from miniml.core.abstract import FLOATS, DType
 from miniml.core.primitive import primitives
 from miniml.errors import MinimlError
 from miniml.runtime.control import Composed

@@ -9,8 +9,7 @@ from collections.abc import Iterable
 
 from miniml import Primitive, float32, ops
 from miniml.backends import registry
-from miniml.core.abstract import Abstract
-from miniml.core.dtype import ALL, COMPLEX, DType, is_inexact, promote
+from miniml.core.abstract import ALL, COMPLEX, Abstract, DType, is_inexact, promote
 from miniml.core.infer import infer, interleave
 from miniml.core.primitive import primitives
 from miniml.errors import DTypeError

@@ -9,7 +9,7 @@ import numpy as np
 
 import miniml as ml
 from miniml import bfloat16, float16, float32, float64, int8, uint64
-from miniml.core.dtype import DType, is_float
+from miniml.core.abstract import DType, is_float
 from miniml.testing import OpInfo
 from miniml.testing.calls import Call, as_tuple, calls, dtypes_of, reference
 from miniml.testing.tolerance import mismatch, spread_of

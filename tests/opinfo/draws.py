@@ -3,7 +3,7 @@
 import numpy as np
 
 from miniml import bool_
-from miniml.core.dtype import is_float
+from miniml.core.abstract import is_float
 
 ROWS = ()
 

@@ -9,7 +9,7 @@ from scipy import special
 from scipy.special import erfinv, expit, ndtr
 
 from miniml import ops
-from miniml.core.dtype import INTEGERS, REAL, is_float, type_code
+from miniml.core.abstract import INTEGERS, REAL, is_float, type_code
 from miniml.errors import AttributeRefusedError, DTypeError, ShapeError, ValueRefusedError
 from miniml.testing import OpInfo, Refusal, Sample
 

@@ -6,7 +6,7 @@ opcheck draws real numbers; tests/unit/ops/test_complex.py checks these rows.
 import numpy as np
 
 from miniml import ops
-from miniml.core.dtype import is_complex
+from miniml.core.abstract import is_complex
 from miniml.errors import DTypeError, ShapeError, ValueRefusedError
 from miniml.testing import OpInfo, Refusal, Sample
 

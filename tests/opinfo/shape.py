@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from miniml import ops
-from miniml.core.dtype import is_float
+from miniml.core.abstract import is_float
 from miniml.errors import (
     ArityError,
     AttributeRefusedError,

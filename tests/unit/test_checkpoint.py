@@ -13,7 +13,7 @@ import safetensors.numpy
 
 import miniml as ml
 from miniml import bfloat16, complex128, nn, optim
-from miniml.core.dtype import ALL
+from miniml.core.abstract import ALL
 from miniml.errors import CheckpointError
 from miniml.train import load_checkpoint, save_checkpoint
 

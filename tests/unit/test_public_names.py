@@ -49,12 +49,12 @@ def test_names_with_an_underscore_need_a_line_of_their_own(listed):
 def test_imports_are_rewritten_line_by_line():
     text = (
         "import numpy as np\n\n"
-        "from miniml.core.dtype import (\n    float32 as f,\n    is_float,\n)\n"
+        "from miniml.core.abstract import (\n    float32 as f,\n    is_float,\n)\n"
         "def f():\n    from miniml.core.errors import ShapeError\n"
     )
     assert rewritten(text) == (
         "import numpy as np\n\n"
-        "from miniml import float32 as f\nfrom miniml.core.dtype import is_float\n"
+        "from miniml import float32 as f\nfrom miniml.core.abstract import is_float\n"
         "def f():\n    from miniml.errors import ShapeError\n"
     )
     assert rewritten(rewritten(text)) == rewritten(text)

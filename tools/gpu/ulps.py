@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from miniml.backends.machine import get_device
-from miniml.core.dtype import DType, float32, is_float
+from miniml.core.abstract import DType, float32, is_float
 from miniml.testing import OpInfo
 from miniml.testing.calls import calls, dtypes_of
 from tests.frame.calls import rng_of

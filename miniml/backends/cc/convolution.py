@@ -212,7 +212,8 @@ def correlated(
         "WORK": "KERNEL_streamed" if numbers["CHUNK"] < channels else "KERNEL_part",
     }
     body = re.sub("|".join(parts), lambda found: parts[found[0]], v.text("correlate.c"))
-    text = enumerators(numbers) + run_by(split) + body
+    varying = "IMAGES", "ENTRIES", "SLICES", "CUTS", "KEPT"
+    text = enumerators(numbers, *varying) + run_by(split) + body
     packed = numbers["CHUNK"] * taps * rows + numbers["KEPT"]
     return text, start + groups * bands * packed, copied
 
@@ -307,7 +308,8 @@ def weight_grad(node: KernelNode, v: Vectors) -> Written:
     valid = (-(k < (output[1] - 1) % v.width + 1) for k in range(v.width))
     start = rounded(x.size + v.width)
     text = "".join([
-        enumerators(numbers), run_by(split), x.text("X", 0, 0), d.text("D", 1, start),
+        enumerators(numbers, "OUTER", "X_ENTRIES", "D_ENTRIES"), run_by(split),
+        x.text("X", 0, 0), d.text("D", 1, start),
         table("long KERNEL_offset", [(x.offset(r, q),) for r, q, _ in windows.phases[0].taps]),
         f"static const REAL_mask KERNEL_last = {{{', '.join(map(str, valid))}}};\n",
         v.text("weight_grad.c"),
@@ -348,7 +350,7 @@ def weight_grad_in_blocks(node: KernelNode, windows: Windows, v: Vectors) -> Wri
     }  # fmt: skip
     offsets = [(x.offset(r, q),) for r, q, _ in windows.phases[0].taps]
     text = "".join([
-        enumerators(numbers), run_by(split), x.text("X", 0, 0), READS[each],
+        enumerators(numbers, "IMAGES", "ENTRIES"), run_by(split), x.text("X", 0, 0), READS[each],
         table("long KERNEL_offset", offsets), v.text("weight_grad_block.c"),
     ])  # fmt: skip
     return text, x.size, 0
@@ -501,14 +503,11 @@ def tile_of_blocks(rows: int, outputs: int, v: Vectors, each: bool = False) -> t
     outputs with those that fill the last block. each: of outputs that read one channel."""
     padded = -(-outputs // BLOCK) * BLOCK
     every = range(1, padded // v.width + 1)
-    widths = (n for n in every if padded % (n * v.width) == 0 and _fits_blocks(n * v.width))
+    widths = (n for n in every if padded % (n * v.width) == 0)
+    widths = (n for n in widths if 0 in (n * v.width % BLOCK, BLOCK % (n * v.width)))
     if each:
         rows, widths = min(rows, MOST_PIXELS), (n for n in widths if n * v.width <= BLOCK)
     return (*_cheapest(rows, padded // v.width, v.registers, widths), padded)
-
-
-def _fits_blocks(channels: int) -> bool:
-    return channels % BLOCK == 0 or BLOCK % channels == 0
 
 
 def tile(rows: int, columns: int, registers: int, exact: bool = False) -> tuple[int, int]:

@@ -338,7 +338,8 @@ class Convert(NativeKernel):
             "STEP": pixels * (channels if batch else 1), "BACK": int(back),
         }  # fmt: skip
         v = Vectors("float" if x.dtype.itemsize == 4 else "double", register_bytes(node.masked))
-        text = enumerators(numbers) + run_by(prod(other.stored) > _SPLIT) + v.written(_SQUARES)
+        text = enumerators(numbers, "PARTS") + run_by(prod(other.stored) > _SPLIT)
+        text += v.written(_SQUARES)
         self.source = Source(text, (v.prelude, v.text("planes.c")))
 
 

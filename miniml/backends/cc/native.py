@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 
-from ...core.dtype import DType
+from ...core.abstract import DType
 from ...core.errors import CompileError, DeviceError
 from ...core.scope import Block, Scoped
 from ..kernel import Array, Arrays, Kernel

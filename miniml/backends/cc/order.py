@@ -10,7 +10,7 @@ from math import prod
 
 import numpy as np
 
-from ...core.dtype import DType, bool_, is_float, uint8, uint64
+from ...core.abstract import DType, bool_, is_float, uint8, uint64
 from ..expressions import ends, unsigned
 from ..kernel import KernelNode
 from ..registry import kernel

@@ -141,7 +141,7 @@ class Pooling(NativeKernel):
         super().prepare(node)
         body, image, windows, _ = KERNELS[node.name]
         arrays = (*node.inputs, *node.outputs)
-        text = enumerators(geometry(node.attrs, arrays[image], arrays[windows]))
+        text = enumerators(geometry(node.attrs, arrays[image], arrays[windows]), "PLANES", "PARTS")
         text += run_by(prod(arrays[image].shape) > SPLIT)
         v = vectors(arrays[image].dtype, node.masked)
         self.source = Source(
@@ -167,8 +167,5 @@ def geometry(attrs: Any, image: Any, windows: Any) -> dict[str, int]:
 
 for _name, (*_, _signature) in KERNELS.items():
     _plain = [parse(_signature.format(c)) for c in SCALARS]
-    _every: list[Spec] = [
-        *_plain,
-        *(image_attr(_name, s, f) for s in _plain for f in OTHERS),
-    ]
+    _every: list[Spec] = [*_plain, *(image_attr(_name, s, f) for s in _plain for f in OTHERS)]
     kernel(_name, "cpu", *_every, provider="cc", total=True)(Pooling)

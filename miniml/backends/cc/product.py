@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ...core.dtype import DType, bool_, float64, int32
+from ...core.abstract import DType, bool_, float64, int32
 from ..expressions import C_TYPES, Load, Reduce, RowProgram, Statement
 from ..kernel import Array, Arrays, KernelNode
 from ..product import Axis, Product, broadcast_steps, dense_strides, merged, product_of, steps_of

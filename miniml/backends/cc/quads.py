@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from ...core.dtype import DType, int8
+from ...core.abstract import DType, int8
 from ..kernel import Array, KernelNode
 from ..registry import kernel
 from ..signature import ArraySpec

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ...core.dtype import float64
+from ...core.abstract import float64
 from ..expressions import C_TYPES
 from ..kernel import Array, KernelNode
 from ..registry import kernel

@@ -13,8 +13,9 @@ from collections.abc import Callable, Iterator, Sequence
 from math import prod
 from typing import NamedTuple, TypeGuard
 
-from ...core.dtype import DType, float16, float32, float64, uint64
+from ...core.abstract import HALVES, DType, float16, float32, float64, uint64
 from ..expressions import (
+    ROWS,
     Call,
     Gather,
     Keep,
@@ -33,16 +34,7 @@ from ..expressions import (
 )
 from ..signature import ArraySpec
 from .native import Packing
-from .scalars import (
-    HALVES,
-    STORED,
-    ScalarFunction,
-    literal,
-    loaded,
-    scalar_function,
-    stored,
-    value_type,
-)
+from .scalars import STORED, ScalarFunction, literal, loaded, scalar_function, stored, value_type
 from .units import NUMBERS, Source, header
 
 
@@ -706,7 +698,7 @@ def reducer(row: str, dtype: DType) -> Reducer:
 
 def _accumulator(row: str, dtype: DType) -> DType:
     """The dtype in which a reduction is taken: integers are added and multiplied as unsigned."""
-    return uint64 if row in ("Sum", "Prod") and dtype.kind in "iu" else dtype
+    return uint64 if ROWS[row].adds and dtype.kind in "iu" else dtype
 
 
 # In lanes, so that compilers use vectors: they keep the order of a sum that is written plainly.

@@ -15,12 +15,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...core.dtype import INTEGERS, DType, bfloat16, bool_, float16, float32, float64, int64, uint8
+from ...core.abstract import HALVES, INTEGERS, DType, bool_, float32, float64, int64, uint8
 from ...core.options import CPU
 from ..expressions import C_TYPES, FUNCTIONS, Expression, computed, unsigned
 from .units import header, template
 
-HALVES = (float16, bfloat16)
 # The C types of arrays' elements. GCC 12 vectorises loops that load bytes, but not bools.
 STORED = C_TYPES | dict.fromkeys(HALVES, "uint16_t") | {bool_: C_TYPES[uint8]}
 

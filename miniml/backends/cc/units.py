@@ -271,16 +271,13 @@ class Source(NamedTuple):
         return self.constant.replace(KERNEL, self.name)
 
 
-# What changes with the number of images: counts, and where workspaces have their second part.
-_VARYING = {*"IMAGES PLANES PARTS CUTS SLICES ENTRIES X_ENTRIES D_ENTRIES OUTER KEPT".split()}
-
-
-def enumerators(numbers: Mapping[str, int]) -> str:
-    """The numbers as constants of C; those that change with the number of images as macros, which
-    may be variables."""
-    fixed = ", ".join(f"KERNEL_{k} = {n}" for k, n in numbers.items() if k not in _VARYING)
-    varying = (f"#define KERNEL_{k} {n}L\n" for k, n in numbers.items() if k in _VARYING)
-    return f"enum {{ {fixed} }};\n{''.join(varying)}"
+def enumerators(numbers: Mapping[str, int], *varying: str) -> str:
+    """The numbers as constants of C; those named in `varying`, which change with the number of
+    images (counts, and where workspaces have their second part), as macros: they may be variables.
+    """
+    fixed = ", ".join(f"KERNEL_{k} = {n}" for k, n in numbers.items() if k not in varying)
+    macros = (f"#define KERNEL_{k} {n}L\n" for k, n in numbers.items() if k in varying)
+    return f"enum {{ {fixed} }};\n{''.join(macros)}"
 
 
 def run_by(split: bool) -> str:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 
 from ..group import found
@@ -30,40 +33,26 @@ def barrier(x: Array, after: Array) -> Array:
 # --- Collectives ----------------------------------------------------------------------------------
 
 _NUMBERS = INT + FLOAT + COMPLEX
+# The method of a group that does what a primitive says, and the dtypes that it takes.
+_METHODS = {
+    "AllReduce": ("all_reduce", _NUMBERS),
+    "Reduce": ("reduce", _NUMBERS),
+    "ReduceScatter": ("reduce_scatter", _NUMBERS),
+    "Broadcast": ("broadcast", HELD),
+    "AllGather": ("all_gather", HELD),
+    "AllToAll": ("all_to_all", HELD),
+    "SendRecv": ("send_recv", HELD),
+}
 
 
-@kernel("AllReduce", "cpu", *same(1, _NUMBERS))
-def all_reduce(x: Array, *, op: str, group: str, size: int, out: Array) -> None:
-    found("AllReduce", group, size).all_reduce(np.ascontiguousarray(x), out, op)
+def _collective(name: str, method: str) -> Callable[..., None]:
+    def launch(x: Array, *, group: str, size: int, out: Array, **options: Any) -> None:
+        """options: the operation, the root or the pairs."""
+        of_ranks = getattr(found(name, group, size), method)
+        of_ranks(np.ascontiguousarray(x), out, *options.values())
+
+    return launch
 
 
-@kernel("Reduce", "cpu", *same(1, _NUMBERS))
-def reduce(x: Array, *, root: int, group: str, size: int, out: Array) -> None:
-    found("Reduce", group, size).reduce(np.ascontiguousarray(x), out, root)
-
-
-@kernel("ReduceScatter", "cpu", *same(1, _NUMBERS))
-def reduce_scatter(x: Array, *, group: str, size: int, out: Array) -> None:
-    found("ReduceScatter", group, size).reduce_scatter(np.ascontiguousarray(x), out)
-
-
-@kernel("Broadcast", "cpu", *same(1, HELD))
-def broadcast(x: Array, *, root: int, group: str, size: int, out: Array) -> None:
-    found("Broadcast", group, size).broadcast(np.ascontiguousarray(x), out, root)
-
-
-@kernel("AllGather", "cpu", *same(1, HELD))
-def all_gather(x: Array, *, group: str, size: int, out: Array) -> None:
-    found("AllGather", group, size).all_gather(np.ascontiguousarray(x), out)
-
-
-@kernel("AllToAll", "cpu", *same(1, HELD))
-def all_to_all(x: Array, *, group: str, size: int, out: Array) -> None:
-    found("AllToAll", group, size).all_to_all(np.ascontiguousarray(x), out)
-
-
-@kernel("SendRecv", "cpu", *same(1, HELD))
-def send_recv(
-    x: Array, *, pairs: tuple[tuple[int, int], ...], group: str, size: int, out: Array
-) -> None:
-    found("SendRecv", group, size).send_recv(np.ascontiguousarray(x), out, pairs)
+for _name, (_method, _codes) in _METHODS.items():
+    kernel(_name, "cpu", *same(1, _codes))(_collective(_name, _method))

@@ -13,7 +13,7 @@ from functools import partial
 
 import numpy as np
 
-from ...core.dtype import float32, float64, from_type_code
+from ...core.abstract import float32, float64, from_type_code
 from ...core.errors import DTypeError
 from ..kernel import Array, Kernel, KernelNode
 from ..registry import in_float32, register, register_floats

@@ -27,7 +27,6 @@ from ..registry import (
     table,
 )
 from ..signature import ANY, FLOAT, ArraySpec, parse, same
-from . import reduce
 
 _CONVOLUTIONS = "Conv2D", "Conv2DInputGrad", "Conv2DWeightGrad"
 _POOLINGS = "MaxPool2D", "MaxPool2DGrad", "MaxPool2DGather", "AvgPool2D", "AvgPool2DGrad"
@@ -133,16 +132,14 @@ def _converted(
     convert(x, out, source, target, channels)
 
 
-# Kernels that are classes read row-major memory; these functions any.
-FUNCTIONS: dict[str, Any] = {"Sum": reduce.sum, "SumTo": reduce.sum_to, "Mean": reduce.mean}
-
-
 def arrange(entry: KernelEntry) -> Iterator[KernelEntry]:
-    """The kernels in other formats of one of row-major images, a user's as well."""
+    """The kernels in other formats of one of row-major images, a user's as well. Kernels that are
+    classes read row-major memory, unless they say a function for any."""
     own = entry.provider == BUILTIN and entry.device == "cpu" and entry.view is None
     if not own or entry.signature.arranged or str(entry.signature)[0] not in FLOAT:
         return
-    plain: Any = FUNCTIONS.get(entry.name) if isinstance(entry.body, type) else entry.body
+    by_class = isinstance(entry.body, type)
+    plain: Any = getattr(entry.body, "anywhere", None) if by_class else entry.body
     if plain is not None:
         body = type(f"{entry.name}Arranged", (Arranged,), {"plain": staticmethod(plain)})
         for format in OTHERS:

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from ...core.dtype import float32
+from ...core.abstract import float32
 from ..kernel import Array, Arrays, Kernel, KernelNode
 from ..product import openblas, spelt_out
 from ..registry import in_float32, register
@@ -258,7 +258,8 @@ def _contracted(ready: Ready, x: str, y: str, result: str, extents: Extents) -> 
     columns = "".join(c for c in result if c in y and c not in x)
     inner = "".join(c for c in x if c in y and c not in result)
     if result == batch + columns + rows and rows and columns:  # the product of the transposes
-        return _swapped(_contracted((ready[1], ready[0]), y, x, result, extents))
+        swapped = _contracted(ready[::-1], y, x, result, extents)
+        return lambda operands, out: swapped(operands[::-1], out)
     x_order = [x.index(c) for c in batch + rows + inner]
     y_order = [y.index(c) for c in batch + inner + columns]
     extent = {part: prod(extents[c] for c in part) for part in (rows, columns, inner)}
@@ -281,10 +282,6 @@ def _contracted(ready: Ready, x: str, y: str, result: str, extents: Extents) -> 
             out[...] = product.reshape(shape).transpose(order)
 
     return run
-
-
-def _swapped(run: Run) -> Run:
-    return lambda operands, out: run(operands[::-1], out)
 
 
 def _reducer(term: str, kept: str) -> Callable[[Array], Array]:

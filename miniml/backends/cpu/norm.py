@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...core.dtype import DType, int64, uint8, uint16, uint32, uint64
+from ...core.abstract import DType, int64, uint8, uint16, uint32, uint64
 from ...core.errors import OutOfRangeError, ValueRefusedError
 from ..kernel import Array, skips
 from ..registry import kernel, register_floats

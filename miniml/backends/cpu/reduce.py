@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import lru_cache, partial
 from math import prod as product
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
-from ...core.dtype import DType, bfloat16, float32, float64
+from ...core.abstract import DType, bfloat16, float32, float64
 from ..kernel import Array, Kernel, KernelNode, skips
 from ..registry import in_float32, register, register_floats
 from ..signature import ANY, BF16, COMPLEX, INT, LOW, WHOLE, WIDE, same
@@ -23,7 +23,9 @@ Shape = tuple[int, ...]
 
 
 class Planned(Kernel):
-    """Sum, SumTo or Mean, planned for its shapes."""
+    """Sum, SumTo or Mean, planned for its shapes. anywhere: the function, of any memory."""
+
+    anywhere: ClassVar[Callable[..., Any]]
 
     def prepare(self, node: KernelNode) -> None:
         (shape, dtype, _), out = node.inputs[0], node.outputs[0].shape
@@ -84,7 +86,8 @@ def logsumexp(x: Array, *, axis: Axes, keepdims: bool, out: Array) -> None:
 
 
 for _name, _fn in (("Sum", sum), ("SumTo", sum_to), ("Mean", mean)):
-    register(_name, Planned, *same(1, WIDE))
+    _class = type(_name, (Planned,), {"anywhere": staticmethod(_fn), "__module__": __name__})
+    register(_name, _class, *same(1, WIDE))
     register(_name, in_float32(_fn), *same(1, LOW))
 register("Sum", sum_whole, *WHOLE, *same(1, COMPLEX))
 register("Mean", mean_whole, *same(1, COMPLEX))

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
-from ...core.dtype import DType, bfloat16
+from ...core.abstract import DType, bfloat16
 from ..product import Shape, dense_strides
 
 _HELD_ONCE = 2  # references, one of which is getrefcount's own

@@ -16,7 +16,7 @@ from weakref import WeakSet
 
 import numpy as np
 
-from ...core.dtype import DType, bfloat16, canonical, float16
+from ...core.abstract import DType, bfloat16, canonical, float16
 from ...core.errors import CompileError, DeclarationError, DTypeError
 from ..kernel import Expression, Kernel, KernelEntry, KernelNode, Launch, RawSource
 from ..product import Shape

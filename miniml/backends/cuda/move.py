@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ...core.dtype import DType
+from ...core.abstract import DType
 from ..product import Axis
 from .array import DeviceArray
 from .text.source import collapsed, layout, packs, spread, starts_of, unit

@@ -6,8 +6,8 @@ import math
 from typing import Any
 
 from ... import ops
+from ...core.abstract import bool_
 from ...core.bprop import rule
-from ...core.dtype import bool_
 from ..batching import Batched, all_in_front, batches, in_front, looped, padded
 from ..reverse import needed, used
 

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 import optree
 
 from ... import ops
+from ...core.abstract import is_inexact
 from ...core.bprop import Bprop, bprop_getters, rule
-from ...core.dtype import is_inexact
 from ...core.errors import BpropError, BpropNotFoundError
 from ...core.settings import current
 from ...core.tensor import Tensor

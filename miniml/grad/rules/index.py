@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from ... import ops
+from ...core.abstract import float32
 from ...core.bprop import Bprop, bprop_getters, rule
-from ...core.dtype import float32
 from ...ops.checks import broadcast, normal_axis
 from ...ops.index import TENSOR, analyse, index_by
 from ..batching import Batched, aligned, batches, behind, in_front, looped, padded

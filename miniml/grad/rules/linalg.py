@@ -25,8 +25,8 @@ from typing import Any
 import numpy as np
 
 from ... import ops
+from ...core.abstract import real_dtype
 from ...core.bprop import rule
-from ...core.dtype import real_dtype
 from ...ops.linalg import Equation, parse
 from ..batching import Batched, aligned, all_in_front, batches
 from ..forward import moves_along

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from ... import ops
+from ...core.abstract import float64
 from ...core.bprop import rule
-from ...core.dtype import float64
 from ..batching import Batched, batches, in_front, looped
 from ..forward import moves_along
 

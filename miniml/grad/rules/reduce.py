@@ -6,8 +6,8 @@ from math import inf, prod
 from typing import Any
 
 from ... import ops
+from ...core.abstract import float32
 from ...core.bprop import rule
-from ...core.dtype import float32
 from ...ops.checks import normal_axes, normal_axis, reduced_shape
 from ...ops.reduce import extremum_indices
 from ..batching import Batched, all_in_front, batch_rules, batches, behind, shifted
@@ -115,19 +115,13 @@ def cum_sum_bprop(self: ops.CumSum, x: Any, out: Any, dout: Any) -> tuple[Any]:
 def cum_prod_bprop(self: ops.CumProd, x: Any, out: Any, dout: Any) -> tuple[Any]:
     """The product of the elements before each one times s_i = dout_i + x_(i+1) s_(i+1), the share
     of the elements behind it. Never out / x: that fails where an element is 0."""
-    n = x.shape[self.axis]
-    if n == 0:
+    if x.shape[self.axis] == 0:
         return (dout,)
-    wide = x if x.dtype.itemsize > 2 else ops.cast(x, float32)
-    rows, given = (ops.moveaxis(v, self.axis, -1) for v in (wide, ops.cast(dout, wide.dtype)))
-    if self.reverse:
-        rows, given = ops.flip(rows, -1), ops.flip(given, -1)
+    rows, given = _ordered(self, x, dout)
     if self.exclusive:
         given = ops.concat((given[..., 1:], ops.zeros_like(given[..., :1])), -1)
     behind = recurrence(ops.roll(rows, -1, -1), given)
-    slope = ops.cumprod(rows, -1, exclusive=True) * behind
-    slope = ops.flip(slope, -1) if self.reverse else slope
-    return (ops.cast(ops.moveaxis(slope, -1, self.axis), x.dtype),)
+    return (_restored(self, x, ops.cumprod(rows, -1, exclusive=True) * behind),)
 
 
 @rule(ops.LogCumSumExp)
@@ -136,18 +130,26 @@ def log_cum_sum_exp_bprop(self: ops.LogCumSumExp, x: Any, out: Any, dout: Any) -
     elements behind: no factor is above 1. Where all so far is -inf, both are 0."""
     if x.shape[self.axis] == 0:
         return (dout,)
-    wide = x if x.dtype.itemsize > 2 else ops.cast(x, float32)
-    rows, given = (ops.moveaxis(v, self.axis, -1) for v in (wide, ops.cast(dout, wide.dtype)))
-    if self.reverse:
-        rows, given = ops.flip(rows, -1), ops.flip(given, -1)
+    rows, given = _ordered(self, x, dout)
     sums = ops.logcumsumexp(rows, -1)
     finite = ops.select(ops.equal(sums, -inf), 0, sums)
     # Of the last one nothing is behind; a factor there could overflow.
     factors = ops.exp(sums[..., :-1] - finite[..., 1:])
     factors = ops.concat((factors, ops.zeros_like(finite[..., :1])), -1)
-    slope = ops.exp(rows - finite) * recurrence(factors, given)
+    return (_restored(self, x, ops.exp(rows - finite) * recurrence(factors, given)),)
+
+
+def _ordered(self: Any, x: Any, dout: Any) -> list[Any]:
+    """x and dout in float32 at least, along the last axis, in the order of accumulation."""
+    wide = x if x.dtype.itemsize > 2 else ops.cast(x, float32)
+    rows = [ops.moveaxis(v, self.axis, -1) for v in (wide, ops.cast(dout, wide.dtype))]
+    return [ops.flip(v, -1) for v in rows] if self.reverse else rows
+
+
+def _restored(self: Any, x: Any, slope: Any) -> Any:
+    """The slope as x is: what `_ordered` did, undone."""
     slope = ops.flip(slope, -1) if self.reverse else slope
-    return (ops.cast(ops.moveaxis(slope, -1, self.axis), x.dtype),)
+    return ops.cast(ops.moveaxis(slope, -1, self.axis), x.dtype)
 
 
 def recurrence(factors: Any, terms: Any) -> Any:

@@ -7,21 +7,12 @@ from typing import Any
 import numpy as np
 
 from ... import ops
-from ...core.abstract import PLAIN
+from ...core.abstract import PLAIN, is_inexact
 from ...core.bprop import Bprop, bprop_getters, rule
-from ...core.dtype import is_inexact
 from ...core.primitive import Primitive
 from ...ops.checks import normal_axis
 from ...ops.shape import filled_shape, sliced_shape
-from ..batching import (
-    Batched,
-    all_in_front,
-    batch_rules,
-    batches,
-    behind,
-    padded,
-    shifted,
-)
+from ..batching import Batched, all_in_front, batch_rules, batches, behind, padded, shifted
 from ..forward import moved_or_zeros, moves_along
 from .reduce import inverse
 

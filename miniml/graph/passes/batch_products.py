@@ -19,8 +19,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...core.abstract import Abstract, Shape
-from ...core.dtype import float32, float64
+from ...core.abstract import Abstract, Shape, float32, float64
 from ...core.infer import infer
 from ...core.primitive import Primitive
 from ...ops.create import Full
@@ -75,12 +74,10 @@ class Sum(NamedTuple):
 
 def _sums(stacks: Stacks) -> Iterator[Sum]:
     """The sums with terms that one call can add up."""
-    adds = {n for n in stacks.graph.nodes if _adds_alike(n)}
-    inner = {a for n in adds for v in n.inputs if (a := stacks.only_read(v)) in adds}
-    for root in (n for n in stacks.graph.nodes if n in adds and n not in inner):
+    for root, leaves in _additions(stacks.graph, stacks.only_read):
         groups: dict[object, list[Node]] = {}
         rest: list[Var] = []
-        for var in _leaves(stacks.only_read, root, inner):
+        for var in leaves:
             term = stacks.only_read(var)
             kind = None if term is None else _kind(term)
             groups.setdefault(kind, []).append(term) if term and kind else rest.append(var)
@@ -95,21 +92,24 @@ def _sums(stacks: Stacks) -> Iterator[Sum]:
             yield Sum(root, tuple(rest), tuple(terms))
 
 
-def _adds_alike(node: Node) -> bool:
-    shapes = [v.abstract.shape for v in (*node.inputs, *node.outputs)]
-    return isinstance(node.primitive, Add) and shapes[0] == shapes[1] == shapes[2]
-
-
-def _leaves(maker: Callable[[Var], Node | None], root: Node, inner: set[Node]) -> Iterator[Var]:
-    """The terms of a tree of additions. maker: gives the node that a term is an output of."""
-    left = [*reversed(root.inputs)]
-    while left:
-        var = left.pop()
-        node = maker(var)
-        if node is not None and node in inner:
-            left += reversed(node.inputs)
-        else:
-            yield var
+def _additions(
+    graph: Graph, only_read: Callable[[Var], Node | None]
+) -> Iterator[tuple[Node, list[Var]]]:
+    """The roots of trees of additions of one shape, each with its terms in order. only_read: gives
+    the node that makes a Var which is used once."""
+    adds = {n for n in graph.nodes if isinstance(n.primitive, Add)}
+    adds = {n for n in adds if len({v.abstract.shape for v in (*n.inputs, *n.outputs)}) == 1}
+    inner = {a for n in adds for v in n.inputs if (a := only_read(v)) in adds}
+    for root in (n for n in graph.nodes if n in adds and n not in inner):
+        left, leaves = [*reversed(root.inputs)], []
+        while left:
+            var = left.pop()
+            node = only_read(var)
+            if node is not None and node in inner:
+                left += reversed(node.inputs)
+            else:
+                leaves.append(var)
+        yield root, leaves
 
 
 def _kind(node: Node) -> object:
@@ -122,25 +122,11 @@ def _kind(node: Node) -> object:
     return node.primitive, *dtypes, *[s[1:] for s in shapes]
 
 
-def _product_sums(attributes: Mapping[str, Any], x: Shape, y: Shape) -> bool:
-    turned = attributes["transpose_x"], attributes["transpose_y"]
-    return turned == (True, False) and len(x) == len(y) == 2
-
-
-def _sum_to_sums(attributes: Mapping[str, Any], x: Shape) -> bool:
-    shape = attributes["shape"]
-    return len(shape) < len(x) or (len(x) > 0 and shape[0] == 1)
-
-
-def _index_add_sums(attributes: Mapping[str, Any], x: Shape, *indices: Shape) -> bool:
-    by_rows = attributes["axes"] == (0,) and attributes["at"] == 0
-    return by_rows and len(indices[0]) > 0
-
-
+# True for a call that sums over the rows of its inputs, by its attributes and their shapes.
 _SUM_OVER_ROWS: dict[type[Primitive], Callable[..., bool]] = {
-    MatMul: _product_sums,
-    SumTo: _sum_to_sums,
-    IndexAdd: _index_add_sums,
+    MatMul: lambda of, x, y: of["transpose_x"] > of["transpose_y"] and len(x) == len(y) == 2,
+    SumTo: lambda of, x: len(of["shape"]) < len(x) or (len(x) > 0 and of["shape"][0] == 1),
+    IndexAdd: lambda of, x, *i: (of["axes"], of["at"]) == ((0,), 0) and len(i[0]) > 0,
 }
 
 
@@ -310,7 +296,8 @@ class Stacks:
         if whole is not None:
             return self._view(site, whole, parts)
         makers = [self._maker.get(v) for v in parts]
-        calls = [n for n in makers if n is not None and _gathers_rows(n)]
+        # A scalar index would drop the axis.
+        calls = [n for n in makers if n and n.primitive == Gather(0) and n.inputs[1].abstract.shape]
         if len(calls) == len(parts) and len({n.inputs[0] for n in calls}) == 1:
             indices = self.stacked(site, [n.inputs[1] for n in calls])
             return self.call(site, Gather(0), calls[0].inputs[0], indices)
@@ -350,11 +337,6 @@ class Stacks:
             return self.graph
         nodes = chain.from_iterable([self._instead.get(n, [n]) for n in self.graph.nodes])
         return replace(self.graph, nodes=in_order([*nodes]))
-
-
-def _gathers_rows(node: Node) -> bool:
-    """True for a Gather along axis 0 whose index has an axis: a scalar one drops the axis."""
-    return node.primitive == Gather(0) and len(node.inputs[1].abstract.shape) > 0
 
 
 # --- Lookups before products ----------------------------------------------------------------------
@@ -555,10 +537,7 @@ class SumOfParts(NamedTuple):
 
 def _sums_of_parts(graph: Graph) -> Iterator[SumOfParts]:
     makers, uses = graph.makers(), graph.uses()
-    adds = {n for n in graph.nodes if _adds_alike(n)}
-    inner = {n for a in adds for v in a.inputs if uses[v] == 1 and (n := makers.get(v)) in adds}
-    for root in (n for n in graph.nodes if n in adds and n not in inner):
-        leaves = [*_leaves(makers.get, root, inner)]
+    for root, leaves in _additions(graph, lambda v: makers.get(v) if uses[v] == 1 else None):
         found = {v: p for v in leaves if uses[v] == 1 and (p := _part(makers.get(v)))}
         found = {v: _without_sign(p, makers.get(p.value), uses) for v, p in found.items()}
         parts = _along_one_axis([*found.values()])

@@ -12,8 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ...core.abstract import Abstract
-from ...core.dtype import bool_
+from ...core.abstract import Abstract, bool_
 from ...core.infer import infer
 from ...core.primitive import Primitive
 from ...ops.control import Cond, Scan, WhileLoop
@@ -129,7 +128,8 @@ def _ending(graph: Graph) -> Graph:
 def _until(node: Node, graph: Graph, read: Collection[Var]) -> Node:
     """The scan as a while loop of at most as many steps, or as it is."""
     loop = Loop(node)
-    flags = [c for c in loop.carried if c.last not in read and _is_true(c.first, graph)]
+    true = [v for v in graph.constants if v.abstract.dtype == bool_ and np.all(v.abstract.value)]
+    flags = [c for c in loop.carried if c.last not in read and c.first in true]
     if loop.scanned or loop.rows or not flags:
         return node
     values = [c for c in loop.carried if c is not flags[0]]
@@ -147,12 +147,6 @@ def _until(node: Node, graph: Graph, read: Collection[Var]) -> Node:
     until = WhileLoop(test, body, takes[0], takes[1], loop.scan.length)
     inputs = *(c.first for c in values), *loop.captured.values()
     return replace(node, primitive=until, inputs=inputs, outputs=tuple([c.last for c in values]))
-
-
-def _is_true(var: Var, graph: Graph) -> bool:
-    """True for a constant bool that holds."""
-    value = var.abstract.value
-    return var in graph.constants and var.abstract.dtype == bool_ and bool(np.all(value))
 
 
 def _test(loop: Loop, flag: Carried) -> Graph | None:

@@ -11,11 +11,11 @@ import inspect
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, NoReturn
 
-from ...core import epoch
 from ...core.abstract import Abstract, typed
 from ...core.errors import DeclarationError, DuplicateError, GraphError, point_at
 from ...core.infer import constant, interleave
 from ...core.primitive import Primitive, key, primitives, show
+from ...core.scope import epoch
 from ...core.tensor import Operators, Tensor
 from ...core.trace import Trace, use_trace
 from ..ir import Graph, Var
@@ -202,16 +202,12 @@ def _register(
         raise DuplicateError(f"there is a pass {name!r} already; use another name{instead}")
     if position is not None:
         _schedule(name, position, pairs)
-    entry = Pass(name, fn if pairs else _without_target(fn))
+    entry = Pass(name, fn if pairs else lambda graph, *target: fn(graph))
     _registered[name] = UserPass(entry, author, pairs)
     for at, names in _scheduled.items():
         if name in names and at != position:
             names.remove(name)
     epoch.bump("passes")
-
-
-def _without_target(fn: Callable[..., Graph]) -> Callable[..., Graph]:
-    return lambda graph, *target: fn(graph)
 
 
 def _schedule(name: str, position: str, pairs: bool) -> None:
@@ -302,7 +298,7 @@ def rule(
             raise DeclarationError(f"a rule got {fn!r} for its {what}, which is a function")
     root, names, says = pattern_of(pattern, name)
     make = _by_name(says, replacement, names)
-    holds = _by_name(says, where or _always, [*names, "out"])
+    holds = _by_name(says, where or (lambda: True), [*names, "out"])
 
     def propose(site: Site, primitive: Primitive, *inputs: Var) -> Proposal:
         out = site.node.outputs[0].abstract
@@ -317,10 +313,6 @@ def rule(
         return None
 
     return Rule(says, (root.kind,), propose)
-
-
-def _always() -> bool:
-    return True
 
 
 def _by_name(says: str, fn: Callable[..., Any], names: list[str]) -> Callable[[Bound], Any]:

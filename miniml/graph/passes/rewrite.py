@@ -15,8 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from ...core.abstract import Abstract, listed
-from ...core.dtype import canonical
+from ...core.abstract import Abstract, canonical, listed
 from ...core.errors import GraphError, Location
 from ...core.infer import infer, interleave
 from ...core.primitive import Primitive, key
@@ -213,7 +212,9 @@ def share(graph: Graph) -> Graph:
     rewriter = Rewriter(graph)
     seen: dict[object, tuple[Var, ...]] = {}
     for var in graph.constants:
-        first = seen.setdefault(_constant_key(var), (var,))
+        value = var.abstract
+        same = value.key() if value.nbytes <= SMALL else id(value.value)
+        first = seen.setdefault(same, (var,))
         if first != (var,):
             rewriter.replace((var,), first)
     for node in graph.nodes:
@@ -226,10 +227,6 @@ def share(graph: Graph) -> Graph:
         else:
             rewriter.replace(node.outputs, first)
     return rewriter.finish()
-
-
-def _constant_key(var: Var) -> object:
-    return var.abstract.key() if var.abstract.nbytes <= SMALL else id(var.abstract.value)
 
 
 # --- Checks of passes -----------------------------------------------------------------------------

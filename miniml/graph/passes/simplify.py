@@ -20,8 +20,7 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from ...core.abstract import PLAIN, Abstract, Shape
-from ...core.dtype import FLOATS, INTEGERS, float32, float64, holds, is_float
+from ...core.abstract import INTEGERS, PLAIN, Abstract, Shape, float32, float64, holds, is_float
 from ...core.errors import GraphError
 from ...core.infer import infer
 from ...core.primitive import Primitive
@@ -255,16 +254,12 @@ def _x_if_y_is(number: Number) -> Callable[..., Proposal]:
     return lambda site, primitive, x, y: x if site.is_all(y, number) else None
 
 
-def _y_if_x_is(number: Number) -> Callable[..., Proposal]:
-    return lambda site, primitive, x, y: y if site.is_all(x, number) else None
-
-
 def _x_if_y_adds_nothing(site: Site, primitive: Primitive, x: Var, y: Var) -> Proposal:
     return x if site.is_all(y, -0.0 if is_float(y.abstract.dtype) else 0) else None
 
 
-def _y_if_x_adds_nothing(site: Site, primitive: Primitive, x: Var, y: Var) -> Proposal:
-    return _x_if_y_adds_nothing(site, primitive, y, x)
+def _swapped(rule: Callable[..., Proposal]) -> Callable[..., Proposal]:
+    return lambda site, primitive, x, y: rule(site, primitive, y, x)
 
 
 def _x_if_exponent_is(number: Number) -> Callable[..., Proposal]:
@@ -288,9 +283,20 @@ def _then(call: Primitive, rule: Callable[..., Proposal]) -> Callable[..., Propo
     return propose
 
 
-def _negated_twice(site: Site, neg: Neg, x: Var) -> Proposal:
-    inner = site.made_by(x, Neg)
-    return None if inner is None else inner.inputs[0]
+def _reshaped(site: Site, reshape: Primitive, x: Var) -> Proposal:
+    return Reshape(site.shape), x
+
+
+def _twice(
+    kind: Kind, rule: Callable[..., Proposal] = lambda site, outer, x: (outer, x)
+) -> Callable[..., Proposal]:
+    """The rule for a call of what another one of that kind gives: x is the input of the inner."""
+
+    def propose(site: Site, outer: Primitive, x: Var) -> Proposal:
+        inner = site.made_by(x, kind)
+        return None if inner is None else rule(site, outer, inner.inputs[0])
+
+    return propose
 
 
 def _chosen(cond: bool) -> Callable[..., Proposal]:
@@ -302,13 +308,8 @@ def _cast_of_cast(site: Site, cast: Cast, x: Var) -> Proposal:
     if inner is None or not holds(x.abstract.dtype, inner.inputs[0].abstract.dtype):
         return None
     # Float-to-integer casts out of range are up to the kernel, so keep the same kernel.
-    same = cast.dtype not in INTEGERS or x.abstract.dtype not in FLOATS
+    same = cast.dtype not in INTEGERS or not is_float(x.abstract.dtype)
     return (cast, inner.inputs[0]) if same else None
-
-
-def _reshape_of_reshape(site: Site, reshape: Primitive, x: Var) -> Proposal:
-    inner = site.made_by(x, _RESHAPES)
-    return None if inner is None else (Reshape(site.shape), inner.inputs[0])
 
 
 def _convert_of_convert(site: Site, convert: Convert, x: Var) -> Proposal:
@@ -316,11 +317,6 @@ def _convert_of_convert(site: Site, convert: Convert, x: Var) -> Proposal:
     if inner is not None:
         return (convert, inner.inputs[0])
     return x if convert.format == (x.abstract.format or PLAIN) else None
-
-
-def _broadcast_of_broadcast(site: Site, broadcast: BroadcastTo, x: Var) -> Proposal:
-    inner = site.made_by(x, BroadcastTo)
-    return None if inner is None else (broadcast, inner.inputs[0])
 
 
 def _repeated_twice(site: Site, reshape: Primitive, x: Var) -> Proposal:
@@ -445,24 +441,24 @@ _ARITHMETIC = (Add, Sub, Mul, Div, Maximum, Minimum)
 _REDUCTIONS: tuple[Kind, ...] = (("reduces", "prod"), ("reduces", "max"), ("reduces", "min"))
 RULES = (
     Rule("x + -0.0 is x, for integers x + 0", (Add,), _x_if_y_adds_nothing),
-    Rule("-0.0 + x is x, for integers 0 + x", (Add,), _y_if_x_adds_nothing),
+    Rule("-0.0 + x is x, for integers 0 + x", (Add,), _swapped(_x_if_y_adds_nothing)),
     Rule("x - 0 is x", (Sub,), _x_if_y_is(0)),
     Rule("x * 1 is x", (Mul,), _x_if_y_is(1)),
-    Rule("1 * x is x", (Mul,), _y_if_x_is(1)),
+    Rule("1 * x is x", (Mul,), _swapped(_x_if_y_is(1))),
     Rule("x * -1 is -x", (Mul,), _then(Neg(), _x_if_y_is(-1))),
-    Rule("-1 * x is -x", (Mul,), _then(Neg(), _y_if_x_is(-1))),
+    Rule("-1 * x is -x", (Mul,), _then(Neg(), _swapped(_x_if_y_is(-1)))),
     Rule("x / 1 is x", (Div,), _x_if_y_is(1)),
     Rule("x ** 1 is x", (Pow,), _x_if_exponent_is(1)),
     Rule("x ** 2 is the square of x", (Pow,), _then(Square(), _x_if_exponent_is(2))),
     Rule("x ** 0.5 is the root of x", (Pow,), _wide(_then(Sqrt(), _x_if_exponent_is(0.5)))),
     Rule("x ** -1 is 1 / x", (Pow,), _wide(_then(Reciprocal(), _x_if_exponent_is(-1)))),
-    Rule("-(-x) is x", (Neg,), _negated_twice),
+    Rule("-(-x) is x", (Neg,), _twice(Neg, _itself)),
     Rule("a cast to its own dtype", (Cast,), _itself),
     Rule("a cast of a lossless cast", (Cast,), _cast_of_cast),
     Rule("a reshape or broadcast to the same shape", (_RESHAPES, _BROADCASTS), _itself),
-    Rule("a reshape of a reshape", (_RESHAPES,), _reshape_of_reshape),
+    Rule("a reshape of a reshape", (_RESHAPES,), _twice(_RESHAPES, _reshaped)),
     Rule("a conversion of a conversion, or to its own format", (Convert,), _convert_of_convert),
-    Rule("a broadcast of a broadcast", (BroadcastTo,), _broadcast_of_broadcast),
+    Rule("a broadcast of a broadcast", (BroadcastTo,), _twice(BroadcastTo)),
     Rule("a repetition of a repetition", (_RESHAPES,), _repeated_twice),
     Rule("a transpose that keeps the order of axes", (Transpose,), _in_order),
     Rule("a transpose of a transpose", (Transpose,), _transpose_of_transpose),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ... import ops
-from ...core.dtype import bool_, float32, int64
+from ...core.abstract import bool_, float32, int64
 from ...core.errors import OnnxError
 from ..operators import register_composition, register_operator
 from ..tensors import counted, dtype_of, extent

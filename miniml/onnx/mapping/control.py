@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 
 from ... import ops
-from ...core.abstract import Abstract
-from ...core.dtype import bool_, int64
+from ...core.abstract import Abstract, bool_, int64
 from ...core.errors import MinimlError, OnnxError
 from ...core.tensor import Tensor
 from ..operators import Floats, Ints, Strings, Subgraph, register_operator, register_writer

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from ... import ops
-from ...core.dtype import UNSIGNED, as_dtype, float32, float64, is_float
+from ...core.abstract import UNSIGNED, as_dtype, float32, float64, is_float
 from ...core.errors import OnnxError
 from ..operators import (
     Floats,

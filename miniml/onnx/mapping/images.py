@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ... import ops
-from ...core.dtype import as_dtype, float32, float64, int32, is_float
+from ...core.abstract import as_dtype, float32, float64, int32, is_float
 from ...core.errors import OnnxError
 from ...ops.composed.convolution import (
     average,

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ... import ops
-from ...core.dtype import as_dtype, bool_, float32, int64, is_float
+from ...core.abstract import as_dtype, bool_, float32, int64, is_float
 from ...core.errors import OnnxError
 from ...ops.images import blended, weighted
 from ..operators import Constant, Floats, Ints, Literal, Setting, register_operator, register_writer

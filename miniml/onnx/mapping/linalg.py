@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ... import ops
-from ...core.dtype import float32, int32
+from ...core.abstract import float32, int32
 from ...core.errors import OnnxError
 from ..operators import (
     Constant,

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ... import ops
-from ...core.dtype import as_dtype, bfloat16, float16, float32, float64, int32, int64
+from ...core.abstract import HALVES, as_dtype, float32, float64, int32, int64
 from ...core.errors import OnnxError
 from ..operators import Ints, Setting, register_composition, register_operator, register_writer
 from ..reader import Node
@@ -18,7 +18,7 @@ from .shape import flatten
 
 def wide(x: Any) -> Any:
     """x in its compute dtype: float32 for 16-bit floats."""
-    return ops.cast(x, float32) if as_dtype(x.dtype) in (float16, bfloat16) else x
+    return ops.cast(x, float32) if as_dtype(x.dtype) in HALVES else x
 
 
 def hardmax_along(x: Any, axis: int) -> Any:

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from ... import ops
-from ...core.dtype import float32
+from ...core.abstract import float32
 from ...core.errors import OnnxError
 from ..operators import Floats, Ints, Setting, Strings, register_operator
 from ..tensors import extent

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from ... import ops
-from ...core.dtype import as_dtype, bool_
+from ...core.abstract import as_dtype, bool_
 from ...core.errors import OnnxError
 from ..operators import Constant, Ints, register_operator, register_writer
 from ..tensors import checked_shape, code_of, dtype_of, number

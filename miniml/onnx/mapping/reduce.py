@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ... import ops
-from ...core.dtype import as_dtype, bool_, int32, is_float
+from ...core.abstract import as_dtype, bool_, int32, is_float
 from ..operators import Constant, Ints, register_composition, register_operator, register_writer
 from ..tensors import code_of, extent, ints, number
 

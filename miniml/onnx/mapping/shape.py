@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ... import ops
-from ...core.dtype import as_dtype
+from ...core.abstract import as_dtype
 from ...core.errors import OnnxError
 from ..operators import Constant, Floats, Ints, Literal, Strings, register_operator, register_writer
 from ..reader import Node

@@ -15,8 +15,7 @@ from math import prod
 from types import FunctionType, MethodType
 from typing import TYPE_CHECKING, Any, Concatenate, NamedTuple, ParamSpec
 
-from ...core.abstract import Shape
-from ...core.dtype import float32, promote
+from ...core.abstract import Shape, float32, promote
 from ...core.errors import ShapeError
 from ...core.options import flag, integer, number
 from ...core.primitive import freeze

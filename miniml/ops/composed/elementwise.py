@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import ml_dtypes
 
-from ...core.dtype import bfloat16, float16, float32, float64, is_float, promote
+from ...core.abstract import HALVES, float16, float32, float64, is_float, promote
 from ...core.errors import ShapeError
 from ...core.options import flag, number
 from ..checks import broadcasts_to, composition, dtype_of, shape_of, strong
@@ -181,7 +181,7 @@ def isclose(
     rtol, atol = (number("isclose", n, v, low=0) for n, v in (("rtol", rtol), ("atol", atol)))
     given = strong(x, y)
     joined = promote(*map(dtype_of, given))
-    wide = float32 if joined in (float16, bfloat16) else joined if is_float(joined) else float64
+    wide = float32 if joined in HALVES else joined if is_float(joined) else float64
     x, y = (cast(v, wide) for v in given)
     near = less_equal(abs(sub(x, y)), add(mul(abs(y), rtol), atol))
     close = logical_or(logical_and(near, isfinite(y)), equal(x, y))
@@ -393,9 +393,9 @@ def as_float(x: Any) -> Any:
 
 def widened(x: Any) -> Any:
     """x, in float32 if it has floats of 16 bits."""
-    return cast(x, float32) if dtype_of(x) in (float16, bfloat16) else x
+    return cast(x, float32) if dtype_of(x) in HALVES else x
 
 
 def narrowed(x: Any, out: Tensor) -> Tensor:
     """A result that was computed from `widened(x)`, in x's own dtype."""
-    return cast(out, dtype_of(x)) if dtype_of(x) in (float16, bfloat16) else out
+    return cast(out, dtype_of(x)) if dtype_of(x) in HALVES else out

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import optree
 
-from ...core.dtype import INTEGERS, int64
+from ...core.abstract import INTEGERS, int64
 from ...core.errors import (
     AttributeRefusedError,
     DTypeError,

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from ...core.dtype import DType, float16, float32, float64, int64, is_float, promote
+from ...core.abstract import DType, float16, float32, float64, int64, is_float, promote
 from ...core.errors import AttributeRefusedError, DTypeError, ShapeError
 from ...core.options import choice, flag, integer, number, probability
 from ..checks import (
@@ -106,11 +106,7 @@ def bce(probs: Any, target: Any, reduction: str = "mean", weight: Any = None) ->
 
 @composition
 def bce_with_logits(
-    logits: Any,
-    target: Any,
-    reduction: str = "mean",
-    weight: Any = None,
-    pos_weight: Any = None,
+    logits: Any, target: Any, reduction: str = "mean", weight: Any = None, pos_weight: Any = None
 ) -> Tensor:
     """target softplus(-logits) + (1 - target) softplus(logits), which is bce(sigmoid(logits),
     target).

@@ -18,8 +18,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from ...core.abstract import Shape
-from ...core.dtype import DType, as_dtype, bool_, float32, float64, int64, is_float, promote
+from ...core.abstract import (
+    DType,
+    Shape,
+    as_dtype,
+    bool_,
+    float32,
+    float64,
+    int64,
+    is_float,
+    promote,
+)
 from ...core.errors import DTypeError, ShapeError, ValueRefusedError
 from ...core.options import choice, flag, number
 from ...core.primitive import freeze
@@ -569,9 +578,8 @@ def _sound(who: str, name: str, value: Any) -> Any:
     low, excluded = _RANGES[name]
     if isinstance(value, (bool, int, float)) and not isinstance(value, np.generic):
         least = -math.inf if low is None else low
-        return (
-            number(who, name, value, above=least) if excluded else number(who, name, value, least)
-        )
+        bound = {"above" if excluded else "low": least}
+        return number(who, name, value, **bound)
     if isinstance(value, np.generic) or not hasattr(value, "dtype"):
         value = np.asarray(as_array(value), dtype_of(value))
     if dtype_of(value) == bool_:

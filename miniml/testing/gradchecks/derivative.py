@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from ...core.dtype import is_float, is_inexact, real_dtype
+from ...core.abstract import is_float, is_inexact, real_dtype
 from ...core.errors import MinimlError
 from ...core.primitive import Primitive
 from ...core.tensor import Tensor

@@ -14,7 +14,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from ...core.dtype import DType, float64
+from ...core.abstract import DType, float64
 from ..calls import lay
 from ..report import UNKNOWN, WRONG, Agreement, GradFinding, GradReport, Numbers
 from ..tolerance import (

@@ -18,8 +18,7 @@ import numpy as np
 import optree
 
 from ... import ops
-from ...core.abstract import typed
-from ...core.dtype import DType, complex128, float64, is_complex, is_float, is_inexact
+from ...core.abstract import DType, complex128, float64, is_complex, is_float, is_inexact, typed
 from ...core.errors import BpropError, GradientArgumentError, MinimlError
 from ...core.parameter import Parameter, default_generator, logged
 from ...core.primitive import Primitive

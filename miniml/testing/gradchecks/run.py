@@ -18,7 +18,7 @@ import numpy as np
 import optree
 
 from ...backends.group import Group, of_several
-from ...core.dtype import float64
+from ...core.abstract import float64
 from ...core.errors import (
     DistributedError,
     DTypeError,

@@ -26,7 +26,7 @@ from functools import partial
 import ml_dtypes
 import numpy as np
 
-from ...core.dtype import float64
+from ...core.abstract import float64
 from ..report import CORRECT, UNKNOWN, WRONG, Agreement, GradFinding, GradReport, Numbers, Verdict
 from ..tolerance import Array, limits_of
 from .derivative import FIRST

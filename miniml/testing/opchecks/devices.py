@@ -27,7 +27,7 @@ from ...backends.group import Group
 from ...backends.kernel import KernelEntry, KernelNode
 from ...backends.machine import get_device
 from ...backends.selection import Target
-from ...core.dtype import float64, is_float
+from ...core.abstract import float64, is_float
 from ...core.errors import CompileError, DeviceError, KernelFaultError, MinimlError
 from ...core.primitive import Primitive
 from ...core.tensor import Tensor
@@ -305,10 +305,7 @@ def entries(call: Call) -> list[KernelEntry]:
 
 
 def simulated(
-    entry: KernelEntry,
-    call: Call,
-    arrays: Arrays | None = None,
-    schedule: str = "forward",
+    entry: KernelEntry, call: Call, arrays: Arrays | None = None, schedule: str = "forward"
 ) -> Run:
     """Launch a kernel on a call's inputs (or other arrays of the same shapes), in any strides.
 

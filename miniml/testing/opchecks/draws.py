@@ -20,8 +20,7 @@ import numpy as np
 
 from ...backends import registry
 from ...backends.kernel import KernelEntry
-from ...core.abstract import Shape
-from ...core.dtype import DType, float32, float64, is_complex, is_float
+from ...core.abstract import DType, Shape, float32, float64, is_complex, is_float
 from ...core.primitive import Primitive
 from ..calls import (
     ON_CPU,
@@ -226,10 +225,7 @@ def _like(dtypes: Dtypes, surveys: dict[Dtypes, Any]) -> Dtypes:
 
 
 def _shapes(
-    choices: Choices,
-    primitive: Primitive,
-    patterns: Patterns,
-    dtypes: Dtypes,
+    choices: Choices, primitive: Primitive, patterns: Patterns, dtypes: Dtypes
 ) -> Shapes | None:
     """Shapes of a pattern that the rules accept; None if eight attempts find none. In the last four
     some extents are those of the pattern: the rules may ask for them."""

@@ -14,9 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from ...core.abstract import Abstract, typed
+from ...core.abstract import Abstract, DType, float64, is_float, typed
 from ...core.bprop import bprop_getters
-from ...core.dtype import DType, float64, is_float
 from ...core.errors import BpropNotFoundError, MinimlError, OutOfRangeError
 from ...core.tensor import Tensor
 from ...grad.transforms import vjp

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from ...backends.kernel import Kernel, KernelEntry
-from ...core.dtype import float64, is_float
+from ...core.abstract import float64, is_float
 from ...core.errors import MinimlError
 from ..calls import (
     Array,

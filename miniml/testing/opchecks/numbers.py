@@ -13,7 +13,7 @@ from functools import partial
 import numpy as np
 
 from ...backends.kernel import KernelEntry
-from ...core.dtype import float64, is_float
+from ...core.abstract import float64, is_float
 from ..calls import Array, Arrays, Call, launch, launched
 from ..gradchecks.derivative import Line
 from ..gradchecks.probe import removable_jump

@@ -24,7 +24,7 @@ from ...backends.expressions import Expression, table
 from ...backends.machine import get_device
 from ...backends.registry import BUILTIN, NATIVE
 from ...backends.selection import Target
-from ...core.dtype import bool_, float64, is_float, type_code, uint64
+from ...core.abstract import bool_, float64, is_float, type_code, uint64
 from ...core.errors import CompileError, DeviceError, MinimlError
 from ...core.scope import Block
 from ...core.settings import context

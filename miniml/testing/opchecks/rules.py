@@ -18,8 +18,7 @@ from typing import Any, Literal, get_args, get_origin
 import numpy as np
 
 from ...backends import registry
-from ...core.abstract import Abstract, typed
-from ...core.dtype import from_type_code
+from ...core.abstract import Abstract, from_type_code, typed
 from ...core.errors import DeclarationError, DTypeError, KernelNotFoundError, MinimlError
 from ...core.primitive import Primitive, key
 from ..calls import (

@@ -20,8 +20,8 @@ import numpy as np
 
 from ...backends import registry
 from ...backends.cc.units import absence
+from ...core.abstract import float64, int64, is_float
 from ...core.bprop import bprop_getters
-from ...core.dtype import float64, int64, is_float
 from ...core.errors import ArityError, DeclarationError, MinimlError
 from ...core.primitive import Primitive
 from ...runtime.launch import in_c, program_target

@@ -19,8 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from ...core.abstract import Abstract, Shape
-from ...core.dtype import DType, bool_, float16, is_float
+from ...core.abstract import Abstract, DType, Shape, bool_, float16, is_float
 from ...core.errors import MinimlError
 from ...core.infer import infer
 from ...core.primitive import EMPTY, Primitive, key

@@ -25,8 +25,7 @@ import numpy as np
 
 from ...backends import kernel, registry
 from ...backends.kernel import KernelEntry
-from ...core.abstract import Abstract
-from ...core.dtype import DType, bool_, float64, int64, is_float
+from ...core.abstract import Abstract, DType, bool_, float64, int64, is_float
 from ...core.errors import MinimlError
 from ...core.infer import infer_value
 from ...core.tensor import Tensor

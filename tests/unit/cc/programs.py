@@ -11,7 +11,7 @@ import miniml as ml
 from miniml import ArraySpec, ops
 from miniml.backends.cc import units
 from miniml.backends.cc.native import NativeKernel
-from miniml.core.dtype import is_float
+from miniml.core.abstract import is_float
 from miniml.runtime.program import Program
 
 UNARY: tuple[Callable[[Any], Any], ...] = (

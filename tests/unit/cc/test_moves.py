@@ -22,7 +22,7 @@ from miniml.backends.cc.moves import (
 from miniml.backends.cc.native import Call as NativeCall
 from miniml.backends.cpu import index
 from miniml.backends.cpu import shape as join
-from miniml.core import epoch
+from miniml.core.scope import epoch
 from miniml.errors import OutOfRangeError
 from miniml.grad import grad
 from miniml.runtime.executor import Natives, RunOfCalls

@@ -6,8 +6,8 @@ import miniml as ml
 import miniml.backends.cuda.kernels  # once: what a test registers is gone after it
 from miniml.backends import registry
 from miniml.backends.expressions import table as expressions
-from miniml.core import epoch
 from miniml.core.primitive import primitives
+from miniml.core.scope import epoch
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from miniml.backends.expressions import (
     table,
     unsigned,
 )
-from miniml.core.dtype import ALL
+from miniml.core.abstract import ALL
 from miniml.errors import DeclarationError
 
 LIBRARY = [key for key, expression in table.items() if expression.unit]

@@ -9,7 +9,7 @@ import pytest
 from miniml import kernel
 from miniml.backends import registry
 from miniml.backends.kernel import refuse_rebinding
-from miniml.core import epoch
+from miniml.core.scope import epoch
 from miniml.errors import DeclarationError
 
 # What a kernel of x and out may say, and the line of it that rebinds out.

@@ -8,7 +8,7 @@ import pytest
 
 import miniml as ml
 from miniml import Primitive, kernel, nn, ops, optim
-from miniml.core import epoch
+from miniml.core.scope import epoch
 from miniml.grad import GradOperation, grad, hvp, jacobian, jvp, value_and_grad, vjp
 from miniml.runtime.eager import EagerTrace
 

@@ -9,12 +9,12 @@ import pytest
 
 import miniml as ml
 from miniml import KernelAttr, ops
-from miniml.core.abstract import Abstract
-from miniml.core.dtype import (
+from miniml.core.abstract import (
     ALL,
     COMPLEX,
     FLOATS,
     INTEGERS,
+    Abstract,
     as_dtype,
     from_type_code,
     holds,

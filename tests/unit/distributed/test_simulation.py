@@ -5,7 +5,7 @@ import xml.etree.ElementTree as ET
 import pytest
 
 from miniml.cli import main
-from miniml.distributed.simulation import (
+from miniml.cli.scale import (
     NETWORKS,
     Network,
     Workload,

@@ -11,7 +11,7 @@ from scipy import special
 import miniml as ml
 from miniml import distributed, ops
 from miniml.errors import ExportError
-from miniml.export.loops.elements import quantile
+from miniml.export.loops import quantile
 from tests.frame.native import needs_compiler
 from tests.unit.export.test_export_c import (
     FLAGS,

@@ -14,7 +14,7 @@ import pytest
 
 import miniml as ml
 from miniml import ops
-from miniml.core.dtype import is_float
+from miniml.core.abstract import is_float
 from miniml.errors import MinimlError
 from miniml.grad import grad, jvp, vjp
 

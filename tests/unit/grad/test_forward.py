@@ -7,7 +7,7 @@ import pytest
 
 import miniml as ml
 from miniml import Primitive, float64, kernel, nn, ops
-from miniml.core.dtype import is_float
+from miniml.core.abstract import is_float
 from miniml.errors import (
     BpropNotFoundError,
     DeclarationError,

@@ -7,7 +7,7 @@ import pytest
 
 import miniml as ml
 from miniml import Primitive, kernel, nn, ops
-from miniml.core.dtype import from_type_code
+from miniml.core.abstract import from_type_code
 from miniml.errors import (
     BatchError,
     DeclarationError,

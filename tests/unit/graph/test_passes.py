@@ -9,7 +9,7 @@ import pytest
 
 import miniml as ml
 from miniml import Primitive, ops
-from miniml.core.dtype import FLOATS
+from miniml.core.abstract import FLOATS
 from miniml.graph.ir import Graph, verify
 from miniml.graph.passes import PIPELINE, run_passes
 from miniml.graph.passes.rewrite import everywhere, fold, prune, share

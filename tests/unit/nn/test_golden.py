@@ -15,7 +15,7 @@ from scipy import special
 import miniml as ml
 from miniml import nn, ops
 from miniml.grad import grad
-from miniml.nn import activation, loss, norm
+from miniml.nn import layer, loss, norm
 
 
 def fill(shape, k):
@@ -140,7 +140,7 @@ GOLDEN = {
 }  # fmt: skip
 # In training they draw; in evaluation they are the identity.
 DROPPING = {"Dropout", "Dropout1d", "Dropout2d", "Dropout3d"}
-BASES = {"Activation", "BatchNorm", "ChannelDropout", "ClassLoss", "InstanceNorm", "Loss"}
+BASES = {*"Activation BatchNorm ChannelDropout ClassLoss FunctionCell InstanceNorm Loss".split()}
 
 
 def turned(layer):
@@ -180,7 +180,7 @@ def test_output_and_gradients(text):
     np.testing.assert_allclose(total, slopes, 1e-6)
 
 
-@pytest.mark.parametrize("module", [activation, loss, norm])
+@pytest.mark.parametrize("module", [layer, loss, norm])
 def test_no_layer_is_left_out(module):
     cells = {
         name

@@ -9,7 +9,7 @@ import pytest
 
 import miniml as ml
 from miniml import Primitive, kernel, ops, optim
-from miniml.core.dtype import complex_dtype, real_dtype
+from miniml.core.abstract import complex_dtype, real_dtype
 from miniml.errors import CheckpointError, DeclarationError, DTypeError, MinimlError
 from miniml.testing import opcheck
 from miniml.testing.calls import calls, dtypes_of

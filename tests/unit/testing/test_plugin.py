@@ -48,7 +48,7 @@ def test_the_budget_is_passed_on(tmp_path):
 def test_what_cannot_be_found_is_said(tmp_path):
     missing = pytest_on("--miniml-opcheck", "nowhere.py", cwd=tmp_path)
     assert "nowhere.py: there is no such file" in missing.stdout + missing.stderr
-    without = pytest_on("--miniml-opcheck", "miniml.core.dtype", cwd=tmp_path)
+    without = pytest_on("--miniml-opcheck", "miniml.core.abstract", cwd=tmp_path)
     assert "it defines no primitive" in without.stdout + without.stderr
     absent = pytest_on("--miniml-opcheck", "no_such.primitives", cwd=tmp_path)
     assert "there is no module no_such where Python looks" in absent.stdout

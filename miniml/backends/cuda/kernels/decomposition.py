@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ....core.dtype import int64
+from ....core.abstract import int64
 from ...kernel import Kernel, KernelNode, Launch
 from ...registry import kernel
 from ...signature import WIDE, ArraySpec

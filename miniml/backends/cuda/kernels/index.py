@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ....core.dtype import DType, from_type_code, int32, int64, uint64
+from ....core.abstract import DType, from_type_code, int32, int64, uint64
 from ....core.errors import OutOfRangeError
 from ...expressions import accumulation, identity
 from ...kernel import Kernel, KernelNode, Launch
@@ -92,11 +92,7 @@ extern "C" __global__ void round_all(const S* found, E* out, long long n) {
   MINIML_FOR(i, n) out[i] = store<E>(found[i]);
 }
 """
-_COMBINED = {
-    "mul": "a * b",
-    "min": "a != a || a < b ? a : b",
-    "max": "a != a || a > b ? a : b",
-}
+_COMBINED = {"mul": "a * b", "min": "a != a || a < b ? a : b", "max": "a != a || a > b ? a : b"}
 PUT = r"""
 extern "C" __global__ void claim(
     INDICES, unsigned long long* owner, Layout<K + 2> where, Axes axes, long long n) {

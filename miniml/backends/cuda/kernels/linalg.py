@@ -12,7 +12,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from ....core.dtype import DType
+from ....core.abstract import DType
 from ....core.errors import ShapeError
 from ...expressions import accumulation
 from ...kernel import Kernel, KernelNode

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from ....core.dtype import DType, int32, int64, uint8, uint32, uint64
+from ....core.abstract import DType, int32, int64, uint8, uint32, uint64
 from ...expressions import ROWS, Row, accumulation, computed, ends
 from ...kernel import Kernel, KernelNode, Launch
 from ...product import Axis, dense_strides

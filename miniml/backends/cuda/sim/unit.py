@@ -179,10 +179,7 @@ def kernels(code: str, passed: Sequence[str] = ()) -> list[tuple[str, str]]:
     if "__global__" not in code:
         return []
     include = [f"-I{INCLUDE}"]
-    plain = TOOLS.run(
-        ["-E", "-P", "-x", "c++", *_COMMON_NAMES, *passed, *include, "-"],
-        code,
-    )
+    plain = TOOLS.run(["-E", "-P", "-x", "c++", *_COMMON_NAMES, *passed, *include, "-"], code)
     found = []
     for match in _KERNEL.finditer(plain):
         # The GPU's driver knows other kernels only by mangled names.

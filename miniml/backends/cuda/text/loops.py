@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ....core import epoch
-from ....core.dtype import DType, int64
+from ....core.abstract import DType, int64
+from ....core.scope import epoch
 from ... import registry
 from ...expressions import (
     ROWS,
@@ -194,9 +194,8 @@ class Text:
 
     def _stored(self, gather: Gather) -> DType:
         """The dtype of partial results."""
-        return (
-            accumulation(gather.dtype) if gather.row in ("Sum", "Prod") else computed(gather.dtype)
-        )
+        adds = ROWS[gather.row].adds
+        return accumulation(gather.dtype) if adds else computed(gather.dtype)
 
     def number(self, key: object, value: Any, dtype: DType = int64) -> str:
         """The name of a number that the kernel gets as an argument."""

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ....core.dtype import DType, bfloat16, float16
+from ....core.abstract import DType, bfloat16, float16
 from ....core.errors import LaunchError, ShapeError
 from ... import expressions
 from ...expressions import Row, accumulation, computed, ends

@@ -1,8 +1,10 @@
-"""C of elements: those of their index, of index tensors and along an axis, and random numbers.
+"""C of operations that Python computes: plain loops, which serve an exported program alone.
 
 First how loops are registered by the name of an operation, and what their texts are written with;
-then the families, those of collectives, which copy, among them. Random numbers are drawn one after
-the other, each from the words of its own block, by the recipes of `backends.cpu.random`.
+inputs are in row-major order. Then the families, those of collectives, which copy, among them; sums
+of products and matrices have `linalg`. Random numbers are drawn one after the other, each from the
+words of its own block, by the recipes of `backends.cpu.random`. Last the checks of inputs: each
+copies them and returns 1 if it refuses, where Python raises an error.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ...backends.cc.scalars import (
+from ..backends.cc.scalars import (
     STORED,
     converted,
     in_c,
@@ -24,22 +26,14 @@ from ...backends.cc.scalars import (
     stored,
     value_type,
 )
-from ...backends.cc.units import header
-from ...backends.expressions import (
-    C_TYPES,
-    STIRLING,
-    computed,
-    identity,
-    truncation,
-    unsigned,
-)
-from ...backends.kernel import start_of
-from ...core.abstract import Shape
-from ...core.dtype import DType, float32
-from ...graph.ir import Node
-from ...ops.checks import broadcast
-from ...ops.index import TENSOR, analyse
-from ...runtime.nest import scalar_of
+from ..backends.cc.units import Source, header
+from ..backends.expressions import C_TYPES, STIRLING, computed, identity, truncation, unsigned
+from ..backends.kernel import start_of
+from ..core.abstract import DType, Shape, float32
+from ..graph.ir import Node
+from ..ops.checks import broadcast
+from ..ops.index import TENSOR, analyse
+from ..runtime.nest import scalar_of
 
 
 class Loop(NamedTuple):
@@ -67,6 +61,13 @@ def loop(*names: str) -> Callable[[Writer], Writer]:
         return writer
 
     return register
+
+
+def loop_of(node: Node) -> Loop | None:
+    """The C of a node; None where there is none for its dtypes."""
+    writer = loops.get(node.primitive.name)
+    made = None if writer is None else writer(node)
+    return Loop(made) if isinstance(made, str) else made
 
 
 # --- Loops over all elements of an array ----------------------------------------------------------
@@ -538,3 +539,73 @@ static double miniml_poisson(uint64_t key, uint64_t counter, double lam) {{
 }}
 """
     return (_BLOCK, "#include <math.h>\n", *shared, *more, *logs, *exps, text)
+
+
+# --- Checks ---------------------------------------------------------------------------------------
+
+
+_CHECKS: dict[str, Callable[[Node], str]] = {}
+
+
+def check_of(node: Node) -> Source | None:
+    """The C of a node that checks its input; None for any other. It defines
+    `int KERNEL(char *const *at)`."""
+    made = _CHECKS.get(node.primitive.name)
+    if made is None:
+        return None
+    given = node.inputs[0].abstract
+    if given.dtype != computed(given.dtype):  # floats of 16 bits are integers in C
+        return None
+    count, c = prod(given.shape), STORED[given.dtype]
+    return Source(
+        _TEXT.replace("TYPE", c).replace("COUNT", f"{count}L").replace("REFUSED", made(node))
+    )
+
+
+_TEXT = """\
+int KERNEL(char *const *at) {
+  const TYPE *given = (const TYPE *)at[0];
+  TYPE *out = (TYPE *)at[1];
+  int refused = 0;
+  for (long i = 0; i < COUNT; ++i) {
+    const TYPE x = given[i];
+    refused |= REFUSED;
+    out[i] = x;
+  }
+  return refused;
+}
+"""
+
+
+def _check(name: str) -> Callable[[Callable[[Node], str]], Callable[[Node], str]]:
+    """Register the condition, of an element x, under which an operation refuses its input."""
+
+    def register(made: Callable[[Node], str]) -> Callable[[Node], str]:
+        _CHECKS[name] = made
+        return made
+
+    return register
+
+
+@_check("CheckedLabels")
+def _labels(node: Node) -> str:
+    attrs = node.attrs
+    outside = _outside(node, 0, attrs["classes"])
+    return outside if attrs["ignored"] is None else f"(x != {attrs['ignored']}) & ({outside})"
+
+
+@_check("CheckedIndices")
+def _indices(node: Node) -> str:
+    extent = node.attrs["extent"]
+    return _outside(node, -extent, extent)
+
+
+@_check("CheckedProbabilities")
+def _probabilities(node: Node) -> str:
+    return "(x < 0) | (x > 1)"
+
+
+def _outside(node: Node, low: int, past: int) -> str:
+    if node.inputs[0].abstract.dtype.kind == "u":
+        return f"x >= {past}u"
+    return f"(x < {low}) | (x >= {past})"

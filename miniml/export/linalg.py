@@ -16,14 +16,13 @@ from math import prod
 from pathlib import Path
 from typing import NamedTuple
 
-from ...backends.cc.scalars import STORED, loaded, stored, value_type
-from ...backends.cc.units import header
-from ...backends.cpu.linalg import order
-from ...core.abstract import FORMATS, PLAIN, Abstract
-from ...core.dtype import DType, bool_, float64
-from ...graph.ir import Node
-from ...ops.linalg import parse
-from .elements import Loop, loop, nest, offset, pointers, strides, sum_type
+from ..backends.cc.scalars import STORED, loaded, stored, value_type
+from ..backends.cc.units import header
+from ..backends.cpu.linalg import order
+from ..core.abstract import FORMATS, PLAIN, Abstract, DType, bool_, float64
+from ..graph.ir import Node
+from ..ops.linalg import parse
+from .loops import Loop, loop, nest, offset, pointers, strides, sum_type
 
 
 class _Operand(NamedTuple):
