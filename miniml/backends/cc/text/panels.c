@@ -20,34 +20,38 @@ static MINIML_ONCE MINIML_PLAIN void REAL_pack(
 }
 
 /* The panels of some width: their vectors and columns; the lines at the end of y that are packed;
-   the tiles into which the rows are cut, evenly, the rows of the lower ones, and both functions. */
+   the tiles into which the rows are cut, evenly, and the rows of the lower ones. */
 typedef struct {
   long width, count, unread, tiles, low;
-  REAL_tiler *lower, *higher;
 } REAL_cut;
 /* What a kernel gives: sizes and steps; the blocks of rows, the panels of a group, how many panels
    are wide, of all, and the lines that are taken at a time; the rows of a block and the columns of
-   its lines, for which there is room, and the elements of its sums and of a packed panel. The
-   function takes `rows` rows of sums, `pitch` apart, from row i and column j on. */
+   its lines, for which there is room, and the elements of its sums and of a packed panel. */
 typedef struct {
   long m, n, k, x_row, x_column, y_row, y_column;
   long blocks, group, full, panels, lines, height, across, block, panel;
   int packed, copies;
   REAL_cut wide, narrow;
+} REAL_product;
+/* And its functions, apart, as their addresses are no constants of a file: the lower and the higher
+   tiles of wide and narrow panels; what packs y; and what takes `rows` rows of sums, `pitch` apart,
+   from row i and column j on. */
+typedef struct {
+  REAL_tiler *wide[2], *narrow[2];
   void (*pack)(
       const REAL *y, long row, long column, const REAL *end, long depth, long count, REAL *panel,
       long line);
   void (*take)(
       char *const *at, long batch, long i, long rows, long j, long count, const REAL *sums,
       long pitch);
-} REAL_product;
+} REAL_functions;
 
 /* The panel of y that begins at column `first`, for the rows of a block, of which there may be a
    copy, and the lines from q on. The sums of these rows are kept between calls; after the last lines
    the kernel takes them. */
 static MINIML_ONCE MINIML_PLAIN void REAL_panel(
-    const REAL_product *p, const REAL_cut *cut, char *const *at, long batch, long block, long first,
-    long q, const REAL *x, const REAL *copy, const REAL *y, REAL *sums, REAL *packed) {
+    const REAL_product *p, const REAL_functions *f, const REAL_cut *cut, REAL_tiler *const *tilers,
+    char *const *at, long batch, long block, long first, long q, const REAL *x, const REAL *copy, const REAL *y, REAL *sums, REAL *packed) {
   const long begin = block * cut->tiles / p->blocks, end = (block + 1) * cut->tiles / p->blocks;
   long i = begin * p->m / cut->tiles;
   const long row = p->x_row, column = copy ? p->height : p->x_column;
@@ -59,20 +63,20 @@ static MINIML_ONCE MINIML_PLAIN void REAL_panel(
   const long readable = p->k - cut->unread - q;
   const long read = !cut->unread || readable > depth ? depth : readable < 0 ? 0 : readable;
   if (read < depth)
-    p->pack(y + read * line, p->y_row, p->y_column, y_end, depth - read, cut->count, packed,
+    f->pack(y + read * line, p->y_row, p->y_column, y_end, depth - read, cut->count, packed,
             cut->width * REAL_tile_lanes);
   for (long t = begin, rows; t < end; ++t, i += rows, x += rows * row, sums += rows * p->across) {
     rows = (t + 1) * p->m / cut->tiles - i;
-    (rows == cut->low ? cut->lower : cut->higher)(
+    tilers[rows > cut->low](
         depth, x, row, column, y, line, read, packed, sums, p->across, q > 0);
-    if (q + p->lines >= p->k) p->take(at, batch, i, rows, first, cut->count, sums, p->across);
+    if (q + p->lines >= p->k) f->take(at, batch, i, rows, first, cut->count, sums, p->across);
   }
 }
 
 /* A block of rows times a group of panels. */
 static MINIML_ONCE MINIML_PLAIN void REAL_unit(
-    const REAL_product *p, char *const *at, long batch, long block, long group, const REAL *x,
-    const REAL *y, REAL *room) {
+    const REAL_product *p, const REAL_functions *f, char *const *at, long batch, long block,
+    long group, const REAL *x, const REAL *y, REAL *room) {
   const long last = (group + 1) * p->group < p->panels ? (group + 1) * p->group : p->panels;
   REAL *const packed = room + p->block, *const copy = packed + p->panel;
   for (long q = 0; !q || q < p->k; q += p->lines) {
@@ -86,8 +90,8 @@ static MINIML_ONCE MINIML_PLAIN void REAL_unit(
     REAL *sums = room;
     for (long panel = group * p->group; panel < last; ++panel, sums += p->height * p->across) {
       const int wide = panel < p->full;
-      REAL_panel(p, wide ? &p->wide : &p->narrow, at, batch, block, panel * p->wide.count, q, x,
-                 wide && p->copies ? copy : 0, y, sums, packed);
+      REAL_panel(p, f, wide ? &p->wide : &p->narrow, wide ? f->wide : f->narrow, at, batch, block,
+                 panel * p->wide.count, q, x, wide && p->copies ? copy : 0, y, sums, packed);
     }
   }
 }

@@ -13,8 +13,9 @@
 #define KERNEL_TILE(rows, width) REAL_tilers[(width) - 1][(rows) - 1]
 #endif
 #define KERNEL_CUT(width, count) \
-  {width, count, KERNEL_UNREAD(width, count), KERNEL_TILES(width), KERNEL_LOW(width), \
-   KERNEL_TILE(KERNEL_LOW(width), width), \
+  {width, count, KERNEL_UNREAD(width, count), KERNEL_TILES(width), KERNEL_LOW(width)}
+#define KERNEL_TILERS(width) \
+  {KERNEL_TILE(KERNEL_LOW(width), width), \
    KERNEL_TILE(KERNEL_LOW(width) + (KERNEL_M % KERNEL_TILES(width) != 0), width)}
 #define KERNEL_DEPTH (KERNEL_K < KERNEL_LINES ? KERNEL_K : KERNEL_LINES)
 /* Rows of a block, of which those of an uneven cut have up to a tile more, and columns of a line of
@@ -55,20 +56,28 @@ static MINIML_ONCE void KERNEL_take(
 static MINIML_INLINE void KERNEL_unit(char *const *at, long batch, long block, long group) {
   KERNEL_NUMBERS(at)
   KERNEL_ROOM(room, KERNEL_BLOCK + KERNEL_PANEL + KERNEL_COPY, 0);
+#ifndef KERNEL_VARIES
+  static
+#endif
   const REAL_product product = {
     .m = KERNEL_M, .n = KERNEL_N, .k = KERNEL_K, .x_row = KERNEL_X_ROW, .x_column = KERNEL_X_COLUMN,
     .y_row = KERNEL_Y_ROW, .y_column = KERNEL_Y_COLUMN, .blocks = KERNEL_BLOCKS,
     .group = KERNEL_GROUP, .full = KERNEL_FULL, .panels = KERNEL_PANELS, .lines = KERNEL_LINES,
     .height = KERNEL_HEIGHT, .across = KERNEL_ACROSS, .block = KERNEL_BLOCK, .panel = KERNEL_PANEL,
-    .packed = KERNEL_PACKED, .copies = KERNEL_COPY > 0, .pack = KERNEL_PACK,
-    .take = KERNEL_take,
-#if KERNEL_FULL || !KERNEL_N
+    .packed = KERNEL_PACKED, .copies = KERNEL_COPY > 0,
     .wide = KERNEL_CUT(KERNEL_WIDEST, KERNEL_COLUMNS),
+    .narrow = KERNEL_CUT(KERNEL_NARROW + !KERNEL_REST, KERNEL_REST),
+  };
+  const REAL_functions functions = {
+#if KERNEL_FULL || !KERNEL_N
+    .wide = KERNEL_TILERS(KERNEL_WIDEST),
 #endif
 #if KERNEL_REST || !KERNEL_N
-    .narrow = KERNEL_CUT(KERNEL_NARROW + !KERNEL_REST, KERNEL_REST),
+    .narrow = KERNEL_TILERS(KERNEL_NARROW + !KERNEL_REST),
 #endif
+    .pack = KERNEL_PACK, .take = KERNEL_take,
   };
-  REAL_unit(&product, at, batch, block, group, (const REAL *)at[KERNEL_X] + KERNEL_X_START,
+  REAL_unit(&product, &functions, at, batch, block, group,
+            (const REAL *)at[KERNEL_X] + KERNEL_X_START,
             (const REAL *)at[KERNEL_Y] + KERNEL_Y_START, room);
 }
