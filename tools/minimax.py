@@ -103,6 +103,8 @@ def rows():
            lambda x: abs(x**3 / mp.log1p(x)), f)  # fmt: skip
     yield ("log2", lambda x: (mp.log1p(x) - x) / mp.log(2) / x**2, 8, -third, third,
            lambda x: abs(x**2 * mp.log(2) / mp.log1p(x)), f)  # fmt: skip
+    yield ("log10 of float32", lambda x: mp.log1p(x) / mp.log(10) / x, 11, -third, third,
+           lambda x: abs(x * mp.log(10) / mp.log1p(x)), d)  # fmt: skip
     most = mp.mpf("0.02945")  # of s^2, s = (m - 1) / (m + 1)
     series = squared(lambda s: 2 * (mp.atanh(s) - s) / s**3)
     yield "log", series, 6, TINY, most, lambda z: z / 2, d
@@ -132,6 +134,8 @@ def rows():
     arc = squared(lambda x: (mp.atan(x) - x) / x**3)
     for name, degree in (("atan of float32", 5), ("atan", 12)):
         yield (name, arc, degree, TINY, eighth_tan**2, squared(lambda x: x**3 / mp.atan(x)), d)
+    yield ("asin of float32", squared(lambda x: (mp.asin(x) - x) / x**3), 6, TINY, mp.mpf(1) / 4,
+           squared(lambda x: x**3 / mp.asin(x)), d)  # fmt: skip
     for name, degree in (("sinh of float32", 3), ("sinh", 7)):
         yield (name, squared(lambda x: (mp.sinh(x) - x) / x**3), degree, TINY, 1,
                squared(lambda x: x**3 / mp.sinh(x)), d)  # fmt: skip

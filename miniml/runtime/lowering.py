@@ -21,6 +21,7 @@ import numpy as np
 
 from .. import ops
 from ..backends.cpu.index import check
+from ..backends.cpu.linalg import order
 from ..backends.kernel import CPU, Array, start_of
 from ..backends.registry import kernel
 from ..backends.selection import Selection, Target
@@ -36,7 +37,7 @@ from ..graph.tracing import trace_graph
 from ..ops.control import Scan
 from ..ops.elementwise import Cast
 from ..ops.index import Gather, IndexAdd, PutAlongAxisAdd, Scatter, ScatterAdd, TakeAlongAxis
-from ..ops.linalg import MatMul, parse
+from ..ops.linalg import Equation, MatMul, parse
 from ..ops.norm import CheckedLabels
 from ..ops.shape import Slice, Split
 from .formats import formats, narrow
@@ -170,7 +171,6 @@ def _of(node: Node, home: str) -> Graph | None:
 def composition(primitive: Primitive, abstracts: tuple[Abstract, ...], home: str) -> Graph | None:
     """The composition as a graph; each of its outputs is made by a node. None where the primitive
     stays whole."""
-
     made = _of_device(home)[primitive.name]
 
     def composed(*inputs: Any) -> Sequence[Any]:
@@ -282,44 +282,54 @@ def _numbers(labels: Any, classes: int) -> Any:
 
 
 def einsum(self: Any, *operands: Any) -> Sequence[Any]:
-    """Of one operand a transposed sum, of two a product of matrices or of elements. Nothing for
-    more operands, diagonals, axes that broadcast, numbers other than floats, and no change."""
+    """Of one operand a transposed sum; of more, two at a time, products of matrices or of elements.
+    Nothing for diagonals, axes that broadcast, numbers other than floats, and no change."""
     equation = parse(self.equation, tuple([x.shape for x in operands]))
-    result, terms = equation.output, equation.operands
-    extents = [tuple([equation.extents[c] for c in term]) for term in terms]
+    terms, result, extents = equation
+    left = [*zip(operands, terms, strict=True)]
+    whole = all(x.shape == tuple([extents[c] for c in term]) for x, term in left)
     plain = all(len({*term}) == len(term) for term in terms) and terms != (result,)
-    real = all(x.dtype in (float32, float64) for x in operands)
-    if len(terms) > 2 or not plain or not real or extents != [x.shape for x in operands]:
+    if not (whole and plain and all(x.dtype in (float32, float64) for x in operands)):
         return ()
-    summed = [
-        _summed(x, term, result + "".join(terms[:k] + terms[k + 1 :]))
-        for k, (x, term) in enumerate(zip(operands, terms, strict=True))
-    ]
-    if len(summed) == 1:
-        ((x, labels),) = summed
-        return (_permuted(x, labels, result),)
-    (x, a), (y, b) = summed
-    inner = [c for c in a if c in b and c not in result]
+    for takes in order([*terms], result, extents):
+        taken = [left.pop(i) for i in takes][::-1]
+        left.append(_contracted(equation, operands, taken, "".join(t for _, t in left)))
+    return (_permuted(*left[0], result),)
+
+
+def _contracted(
+    equation: Equation, given: Sequence[Any], taken: Sequence[tuple[Any, str]], rest: str
+) -> tuple[Any, str]:
+    """The product of one or two operands, summed over the labels that neither the output nor the
+    rest has, and its labels. It is one of elements also where a matrix that is multiplied by a
+    vector is such a product, which shares its loops then, and not one of those that are given."""
+    read = equation.output + rest
+    every = "".join((read, *(labels for _, labels in taken)))
+    (x, a), *others = [_summed(*operand, every) for operand in taken]
+    if not others:
+        return x, a
+    ((y, b),) = others
+    inner = [c for c in a if c in b and c not in read]
     left, right = [c for c in a if c not in b], [c for c in b if c not in a]
-    if not inner or not (left or right):
-        every = result + "".join(inner)
-        made = _spread(x, a, every) * _spread(y, b, every)
-        axes = tuple(range(len(result), len(every)))
-        return (ops.sum(made, axes) if axes else made,)
-    batch = [c for c in a if c in b and c in result]
+    known = any((x if left else y) is v for v in given)
+    if not inner or not (left or right) or not (known or (left and right)):
+        ordered = dict.fromkeys(("" if rest else read) + a + b)
+        labels = "".join(c for c in ordered if c in read)
+        made = _spread(x, a, labels + "".join(inner)) * _spread(y, b, labels + "".join(inner))
+        axes = tuple(range(len(labels), made.ndim))
+        return ops.sum(made, axes) if axes else made, labels
+    batch = [c for c in a if c in b and c in read]
     x, turned_x = _matrices(x, a, batch, left, inner)
     y, turned_y = _matrices(y, b, batch, inner, right)
-    made = ops.matmul(x, y, turned_x, turned_y)
     labels = "".join((*batch, *left, *right))
-    return (
-        _permuted(ops.reshape(made, tuple([equation.extents[c] for c in labels])), labels, result),
-    )
+    made = ops.matmul(x, y, turned_x, turned_y)
+    return ops.reshape(made, tuple([equation.extents[c] for c in labels])), labels
 
 
-def _summed(x: Any, labels: str, read: str) -> tuple[Any, str]:
-    """An operand without the labels that nothing else reads, and its other labels."""
-    gone = tuple(i for i, c in enumerate(labels) if c not in read)
-    return (ops.sum(x, gone) if gone else x), "".join(c for c in labels if c in read)
+def _summed(x: Any, labels: str, every: str) -> tuple[Any, str]:
+    """An operand without the labels that occur nowhere else, and its other labels."""
+    gone = tuple(i for i, c in enumerate(labels) if every.count(c) == 1)
+    return (ops.sum(x, gone) if gone else x), "".join(c for c in labels if every.count(c) > 1)
 
 
 def _permuted(x: Any, labels: str, order: str) -> Any:

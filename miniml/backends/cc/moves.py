@@ -85,10 +85,8 @@ class Move(NativeKernel, ABC):
 
     def prepare(self, node: KernelNode) -> None:
         super().prepare(node)
-        lines = self.lines(node, *node.outputs)
-        self.source = Source(
-            "\n".join(["void KERNEL(char *const *at) {", NUMBERS, *lines, "}", ""])
-        )
+        body = NUMBERS, *self.lines(node, *node.outputs)
+        self.source = Source("\n".join(("void KERNEL(char *const *at) {", *body, "}", "")))
 
     @abstractmethod
     def lines(self, node: KernelNode, out: ArraySpec) -> Iterator[str]:
@@ -167,26 +165,14 @@ def _named(whole: ArraySpec, steps: Shape, indices: Shape, axis: int, at: int) -
 
 
 class Lookup(Move):
-    """The indexed rows of an array, all of which are inside."""
+    """The indexed rows of an array, or one element for each index along an axis; all are inside."""
 
     def lines(self, node: KernelNode, out: ArraySpec) -> Iterator[str]:
-        (x, indices), (own, along) = node.inputs, steps_of(node)
-        axis = node.attrs["axis"] % len(x.shape)
-        named = _named(x, own, along, axis, axis)
-        arrays = [
-            Moved("x", _unsigned(x), 0, named.whole),
-            Moved("n", f"int{8 * indices.dtype.itemsize}_t", 1, named.indices),
-            Moved("out", _unsigned(out), 2, dense_strides(out.shape, 1)),
-        ]
-        yield from loops(out.shape, arrays, f"out[{{out}}] = x[{{x}} + {named.row}];")
-
-
-class LookupAlong(Move):
-    """One element for each index along an axis, all of which are inside."""
-
-    def lines(self, node: KernelNode, out: ArraySpec) -> Iterator[str]:
-        (x, indices), (own, along) = node.inputs, steps_of(node)
-        named = _along(x, own, indices, along, node.attrs["axis"], out.shape)
+        (x, indices), (own, along), axis = node.inputs, steps_of(node), node.attrs["axis"]
+        if node.name == "Lookup":
+            named = _named(x, own, along, axis % len(x.shape), axis % len(x.shape))
+        else:
+            named = _along(x, own, indices, along, axis, out.shape)
         arrays = [
             Moved("x", _unsigned(x), 0, named.whole),
             Moved("n", f"int{8 * indices.dtype.itemsize}_t", 1, named.indices),
@@ -207,26 +193,19 @@ def _along(
     return _Named(over_whole, broadcast_steps(indices.shape, shape, along), row)
 
 
-class AddRows(Move):
-    """Zeros, to whose indexed rows updates are added in their order."""
+class Add(Move):
+    """Zeros, to whose indexed rows, or elements with the indices along an axis, updates are added
+    in their order."""
 
     def lines(self, node: KernelNode, out: ArraySpec) -> Iterator[str]:
-        (updates, indices), (own, along) = node.inputs, steps_of(node)
-        (axis,), steps = node.attrs["axes"], dense_strides(out.shape, 1)
-        named = _named(out, steps, along, axis % len(steps), node.attrs["at"])
+        (updates, indices), (own, along), attrs = node.inputs, steps_of(node), node.attrs
+        steps = dense_strides(out.shape, 1)
+        if node.name == "AddRows":
+            named = _named(out, steps, along, attrs["axes"][0] % len(steps), attrs["at"])
+        else:
+            named = _along(out, steps, indices, along, attrs["axis"], updates.shape)
         yield from loops(out.shape, [Moved("out", _added(out), 2, steps)], "out[{out}] = 0;")
         yield from _adding(updates.shape, (0, own), (1, indices), (2, out), named)
-
-
-class AddAlong(Move):
-    """Zeros, to whose elements with the indices along an axis updates are added in their order."""
-
-    def lines(self, node: KernelNode, out: ArraySpec) -> Iterator[str]:
-        (updates, indices), (own, along) = node.inputs, steps_of(node)
-        shape, steps = updates.shape, dense_strides(out.shape, 1)
-        named = _along(out, steps, indices, along, node.attrs["axis"], shape)
-        yield from loops(out.shape, [Moved("out", _added(out), 2, steps)], "out[{out}] = 0;")
-        yield from _adding(shape, (0, own), (1, indices), (2, out), named)
 
 
 class AddToRows(Move):
@@ -234,11 +213,8 @@ class AddToRows(Move):
 
     def lines(self, node: KernelNode, out: ArraySpec) -> Iterator[str]:
         (_, indices, updates), (own, along, given) = node.inputs, steps_of(node)
-        axis, steps, c = (
-            node.attrs["axis"] % len(out.shape),
-            dense_strides(out.shape, 1),
-            _added(out),
-        )
+        steps, c = dense_strides(out.shape, 1), _added(out)
+        axis = node.attrs["axis"] % len(steps)
         named = _named(out, steps, along, axis, axis)
         rows = (*out.shape[:axis], *indices.shape, *out.shape[axis + 1 :])
         given = broadcast_steps(updates.shape, rows, given)
@@ -349,19 +325,17 @@ def _between(code: str) -> list[KernelAttr]:
     return [KernelAttr().add_input_attr(dtype, x).add_output_attr(dtype, out) for x, out in pairs]
 
 
-NAMED = "il"
 kernel("Concat", "cpu", *[f"{c}*->{c}" for c in ANY], provider="cc", total=True)(Concat)
 for _name in ("Pad", "SliceGrad"):
     kernel(_name, "cpu", *[f"{c}->{c}" for c in ANY], provider="cc", total=True)(Place)
-_codes = [f"{c}{i}->{c}" for c in ANY for i in NAMED]
-kernel("Lookup", "cpu", *_codes, provider="cc", total=True)(Lookup)
-kernel("LookupAlong", "cpu", *_codes, provider="cc", total=True)(LookupAlong)
-_codes = [f"{c}{i}->{c}" for c in INT + WIDE for i in NAMED]
-kernel("AddRows", "cpu", *_codes, provider="cc", total=True)(AddRows)
-kernel("AddAlong", "cpu", *_codes, provider="cc", total=True)(AddAlong)
-_codes = [f"{c}{i}{c}->{c}" for c in INT + WIDE for i in NAMED]
-kernel("AddToRows", "cpu", *_codes, provider="cc", total=True)(AddToRows)
-_codes = [f"{c}{c}{i}->{c}" for c in ANY for i in NAMED]
-kernel("PutRows", "cpu", *_codes, provider="cc", total=True)(PutRows)
+for _names, _kernel, _taken, _codes in (
+    ("Lookup LookupAlong", Lookup, ANY, "{0}{1}->{0}"),
+    ("AddRows AddAlong", Add, INT + WIDE, "{0}{1}->{0}"),
+    ("AddToRows", AddToRows, INT + WIDE, "{0}{1}{0}->{0}"),
+    ("PutRows", PutRows, ANY, "{0}{0}{1}->{0}"),
+):
+    _every = [_codes.format(c, i) for c in _taken for i in "il"]
+    for _name in _names.split():
+        kernel(_name, "cpu", *_every, provider="cc", total=True)(_kernel)
 for _c in (*SCALARS, "l"):
     kernel("Convert", "cpu", *_between(_c), provider="cc", total=True)(Convert)

@@ -1,4 +1,4 @@
-"""Sorting, the greatest elements, running sums and extrema, and their indices in C, along one axis.
+"""Sorting, searching, running sums and extrema, and indices of extrema in C, along one axis.
 
 Sorting first, by radix of keys in the order of the elements, then what goes along an axis once. All
 give the bits of NumPy's kernels, but for logarithms of sums of exponentials.
@@ -19,7 +19,7 @@ from .native import NativeKernel
 from .scalars import STORED, in_c, register_bytes
 from .units import defined, header, template
 
-_TEXT, _EXTREMA = map(template, ("text/order.c", "text/extrema.c"))
+_TEXT, _EXTREMA, _SEARCH = (template(f"text/{n}.c") for n in ("order", "extrema", "search"))
 _MOST = 8  # parts of a kernel, each with room of its own
 _LANES = 64  # elements, or rows, side by side
 _FEW = 64  # elements that are sorted by insertion, and not by counts of digits
@@ -58,23 +58,13 @@ class Sort(NativeKernel):
         counts = max(-(-size // digit) << digit, _CHOSEN) // 2 if n > _FEW else 0
         part = 2 * (n + 1) * (2 if size == 64 else 1) + counts
         self.words = self.parts * part
-        self.source = defined(
-            {
-                "T": f"uint{size}_t",
-                "BITS": size,
-                "N": f"{n}L",
-                "STEP": f"{step}L",
-                "TAKEN": f"{self.taken}L",
-                "ROWS": f"{rows}L",
-                "PARTS": f"{self.parts}L",
-                "PART": f"{part}L",
-                "FEW": f"{_FEW}L",
-                "DIGIT": digit,
-                "KEY": _key(x.dtype, node.attrs.get("descending", node.attrs.get("largest"))),
-            },
-            _TEXT,
-            header("types"),
-        )
+        names = {
+            "T": f"uint{size}_t", "BITS": size, "N": f"{n}L", "STEP": f"{step}L",
+            "TAKEN": f"{self.taken}L", "ROWS": f"{rows}L", "PARTS": f"{self.parts}L",
+            "PART": f"{part}L", "FEW": f"{_FEW}L", "DIGIT": digit,
+            "KEY": _key(x.dtype, node.attrs.get("descending", node.attrs.get("largest"))),
+        }  # fmt: skip
+        self.source = defined(names, _TEXT, header("types"))
 
     def workspace(self) -> tuple[ArraySpec, ...]:
         return (ArraySpec((self.words,), uint64),)
@@ -92,6 +82,23 @@ def _key(dtype: DType, backwards: bool) -> str:
         f" const {c} key = size == 0 ? {top} : sign ? ({c})~*x : *x | {top};"
         f" return ({c}){turned}(size > {infinite} ? ({c})-1 : key);"
     )
+
+
+class Search(NativeKernel):
+    """The number of elements of a sorted row that are less, or not greater, than each value."""
+
+    def prepare(self, node: KernelNode) -> None:
+        super().prepare(node)
+        x, values = node.inputs
+        n, rows, count = x.shape[-1], prod(x.shape[:-1]), prod(values.shape)
+        names = {
+            "T": STORED[x.dtype], "I": "int32_t" if rows * n < 2**31 else "int64_t", "N": f"{n}L",
+            "ROWS": rows, "EACH": count // max(rows, 1), "COUNT": f"{count}L", "LANES": 32,
+            "PARTS": _parts(count, n.bit_length()),
+            "COMES": "(x < v) | ((v != v) & (x == x))" if node.attrs["side"] == "left"
+            else "(x <= v) | (v != v)",
+        }  # fmt: skip
+        self.source = defined(names, _SEARCH)
 
 
 # --- Along an axis --------------------------------------------------------------------------------
@@ -152,32 +159,20 @@ class Running(NativeKernel):
         vectors = step == 1 and n >= _LANES and node.name in _BETTER_THAN
         combined, shared = in_c(combined, {})
         width = register_bytes(node.masked) // x.dtype.itemsize
-        self.source = defined(
-            {
-                "T": STORED[x.dtype],
-                "A": STORED[unsigned(out.dtype) if node.name in _WRAPPING else x.dtype],
-                "O": STORED[out.dtype],
-                "OUTER": f"{outer}L",
-                "N": f"{n}L",
-                "STEP": f"{step}L",
-                "SIDE": min(outer, 5) if step == 1 else 1,
-                "LANES": _LANES if vectors else min(step, _LANES),
-                "PARTS": f"{_parts(outer, n * step)}L",
-                "FIRST": first,
-                "NOTHING": nothing,
-                "REVERSE": int(node.attrs.get("reverse", False)),
-                "EXCLUSIVE": int(node.attrs.get("exclusive", False)),
-                "I": f"int{8 * x.dtype.itemsize}_t",
-                "BYTES": width * x.dtype.itemsize,
-                "WIDTH": width,
-                "ROUNDS": _rounds(width),
-                "LAST": ", ".join([str(width - 1)] * width),
-                "BETTER": _BETTER_THAN.get(node.name, "0"),
-                "COMBINED": combined,
-            },
-            _EXTREMA if vectors else _RUNNING,
-            shared,
-        )
+        names = {
+            "T": STORED[x.dtype], "O": STORED[out.dtype], "I": f"int{8 * x.dtype.itemsize}_t",
+            "A": STORED[unsigned(out.dtype) if node.name in _WRAPPING else x.dtype],
+            "OUTER": f"{outer}L", "N": f"{n}L", "STEP": f"{step}L",
+            "SIDE": min(outer, 5) if step == 1 else 1,
+            "LANES": _LANES if vectors else min(step, _LANES),
+            "PARTS": f"{_parts(outer, n * step)}L", "FIRST": first, "NOTHING": nothing,
+            "REVERSE": int(node.attrs.get("reverse", False)),
+            "EXCLUSIVE": int(node.attrs.get("exclusive", False)),
+            "BYTES": width * x.dtype.itemsize, "WIDTH": width, "ROUNDS": _rounds(width),
+            "LAST": ", ".join([str(width - 1)] * width),
+            "BETTER": _BETTER_THAN.get(node.name, "0"), "COMBINED": combined,
+        }  # fmt: skip
+        self.source = defined(names, _EXTREMA if vectors else _RUNNING, shared)
 
 
 def _rounds(width: int) -> str:
@@ -260,20 +255,14 @@ class Extremum(NativeKernel):
         (x,), (outer, n, step) = node.inputs, _axis(node)
         lanes = 16 if n < 8 * _LANES else _LANES
         along = step == 1 and n >= lanes
-        self.source = defined(
-            {
-                "T": STORED[x.dtype],
-                "I": f"int{8 * max(x.dtype.itemsize, 4)}_t",
-                "OUTER": f"{outer}L",
-                "N": f"{n}L",
-                "STEP": f"{step}L",
-                "LANES": lanes if along else min(step, _LANES),
-                "PARTS": f"{_parts(outer, n * step)}L",
-                "THAN": ">" if node.name == "ArgMax" else "<",
-            },
-            _BETTER + (_ALONG if along else _ACROSS) + _WHOLE,
-            header("types"),
-        )
+        names = {
+            "T": STORED[x.dtype], "I": f"int{8 * max(x.dtype.itemsize, 4)}_t",
+            "OUTER": f"{outer}L", "N": f"{n}L", "STEP": f"{step}L",
+            "LANES": lanes if along else min(step, _LANES),
+            "PARTS": f"{_parts(outer, n * step)}L", "THAN": ">" if node.name == "ArgMax" else "<",
+        }  # fmt: skip
+        rows = _ALONG if along else _ACROSS
+        self.source = defined(names, _BETTER + rows + _WHOLE, header("types"))
 
 
 _wide = f"?{INT}{WIDE}"  # floats of 16 bits are cast to float32, by vector code
@@ -283,6 +272,7 @@ for _kernel, _names, _signatures in (
     (Running, "CumMax CumMin", same(1, _wide)),
     (Running, "LogCumSumExp", same(1, WIDE)),
     (Extremum, "ArgMax ArgMin", same(1, _wide, "l")),
+    (Search, "SearchSorted", [f"{c}{c}->l" for c in _wide]),
 ):
     for _name in _names.split():
         kernel(_name, "cpu", *_signatures, provider="cc", total=True)(_kernel)

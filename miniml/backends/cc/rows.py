@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from math import prod
 from typing import NamedTuple, TypeGuard
 
-from ...core.abstract import HALVES, DType, float16, float32, float64, uint64
+from ...core.abstract import HALVES, DType, bool_, float16, float32, float64, uint8, uint64
 from ..expressions import (
     ROWS,
     Call,
@@ -697,8 +697,10 @@ def reducer(row: str, dtype: DType) -> Reducer:
 
 
 def _accumulator(row: str, dtype: DType) -> DType:
-    """The dtype in which a reduction is taken: integers are added and multiplied as unsigned."""
-    return uint64 if ROWS[row].adds and dtype.kind in "iu" else dtype
+    """The dtype in which a reduction is taken: integers are added and multiplied as unsigned, and
+    loops over bools would be no vector code."""
+    kept = uint8 if dtype == bool_ else dtype
+    return uint64 if ROWS[row].adds and dtype.kind in "iu" else kept
 
 
 # In lanes, so that compilers use vectors: they keep the order of a sum that is written plainly.

@@ -517,13 +517,14 @@ def slices(graph: Graph) -> Graph:
 
 
 class Part(NamedTuple):
-    """A value that stands from `begin` to `end` along `axis`, and in whole along the others; or, if
-    `negated`, what has the other sign."""
+    """A value that stands from `begin` to `end` along `axis` of an array of `shape`, and in whole
+    along the others; or, if `negated`, what has the other sign."""
 
     axis: int
     begin: int
     end: int
     value: Var
+    shape: Shape
     negated: bool = False
 
 
@@ -547,16 +548,23 @@ def _sums_of_parts(graph: Graph) -> Iterator[SumOfParts]:
 
 
 def _part(node: Node | None) -> Part | None:
-    """The part that a SliceGrad places, if it is whole along all axes but one."""
+    """The part that a SliceGrad places, if it is whole along all axes but one. Of that it may take
+    each n-th element: a part along the second of two axes in its place."""
     grad = None if node is None else node.primitive
-    if not isinstance(grad, SliceGrad) or node is None or any(s != 1 for s in grad.strides):
+    if not isinstance(grad, SliceGrad) or node is None:
         return None
-    extents = [*zip(grad.begin, grad.end, grad.shape, strict=True)]
-    cut = [i for i, (begin, end, extent) in enumerate(extents) if (begin, end) != (0, extent)]
+    (value,), whole = node.inputs, grad.shape
+    runs = [*zip(grad.begin, grad.end, grad.strides, strict=True)]
+    cut = [i for i, (run, extent) in enumerate(zip(runs, whole)) if run != (0, extent, 1)]
     if len(cut) != 1:
         return None
-    begin, end, _ = extents[cut[0]]
-    return Part(cut[0], begin, end, node.inputs[0]) if begin < end else None
+    axis, (begin, end, step) = cut[0], runs[cut[0]]
+    if step == 1:
+        return Part(axis, begin, end, value, whole) if begin < end else None
+    count = value.abstract.shape[axis]
+    if not 0 <= begin < step or count * step != whole[axis]:
+        return None
+    return Part(axis + 1, begin, begin + 1, value, (*whole[:axis], count, step, *whole[axis + 1 :]))
 
 
 def _without_sign(part: Part, maker: Node | None, uses: Mapping[Var, int]) -> Part:
@@ -568,9 +576,9 @@ def _without_sign(part: Part, maker: Node | None, uses: Mapping[Var, int]) -> Pa
 
 def _along_one_axis(parts: Sequence[Part]) -> list[Part]:
     """Parts along the axis of most of them."""
-    axes = [part.axis for part in parts]
-    axis = max(axes, key=axes.count, default=0)
-    return [part for part in parts if part.axis == axis]
+    axes = [(part.axis, part.shape) for part in parts]
+    most = max(axes, key=axes.count, default=None)
+    return [part for part, axis in zip(parts, axes, strict=True) if axis == most]
 
 
 def _intervals(parts: Sequence[Part]) -> list[tuple[int, int, Sequence[Part]]]:
@@ -585,12 +593,11 @@ def _intervals(parts: Sequence[Part]) -> list[tuple[int, int, Sequence[Part]]]:
 def _concatenate(rewriter: Rewriter, found: SumOfParts) -> None:
     """Write a sum as a Concat, to which the other terms are added."""
     root, where = found.root, found.root.where
-    of, axis = root.outputs[0].abstract, found.parts[0].axis
-    extent = of.shape[axis]
+    of, axis, whole = root.outputs[0].abstract, found.parts[0].axis, found.parts[0].shape
     covered = _intervals(found.parts)
     pieces: list[Var] = []
-    for begin, end, parts in ((0, covered[0][0], ()), *covered, (covered[-1][1], extent, ())):
-        shape = (*of.shape[:axis], end - begin, *of.shape[axis + 1 :])
+    for begin, end, parts in ((0, covered[0][0], ()), *covered, (covered[-1][1], whole[axis], ())):
+        shape = (*whole[:axis], end - begin, *whole[axis + 1 :])
         terms = [(_cut(rewriter, part, begin, shape, where), part.negated) for part in parts]
         if begin < end:
             pieces.append(
@@ -599,6 +606,7 @@ def _concatenate(rewriter: Rewriter, found: SumOfParts) -> None:
                 else rewriter.new(Full(shape, 0, of.dtype), (), where)
             )
     total = rewriter.new(Concat(axis), tuple(pieces), where)
+    total = total if whole == of.shape else rewriter.new(Reshape(of.shape), (total,), where)
     for term in found.rest:
         total = rewriter.new(Add(), (rewriter.now(term), total), where)
     rewriter.replace(root.outputs, (total,))
@@ -620,7 +628,9 @@ def _signed_sum(rewriter: Rewriter, terms: Sequence[tuple[Var, bool]], where: An
 def _cut(rewriter: Rewriter, part: Part, begin: int, shape: Shape, where: Any) -> Var:
     """The values that a part places in the interval of this shape that begins there."""
     value, axis = rewriter.now(part.value), part.axis
-    whole = value.abstract.shape
+    whole = (*part.shape[:axis], part.end - part.begin, *part.shape[axis + 1 :])
+    if value.abstract.shape != whole:
+        value = rewriter.new(Reshape(whole), (value,), where)
     if whole == shape:
         return value
     first = tuple([begin - part.begin if a == axis else 0 for a in range(len(shape))])

@@ -24,6 +24,7 @@ from ...core.abstract import INTEGERS, PLAIN, Abstract, Shape, float32, float64,
 from ...core.errors import GraphError
 from ...core.infer import infer
 from ...core.primitive import Primitive
+from ...ops.checks import normal_axes
 from ...ops.create import Full
 from ...ops.elementwise import (
     Add,
@@ -42,7 +43,7 @@ from ...ops.elementwise import (
 from ...ops.images import Conv2D
 from ...ops.linalg import Einsum, MatMul, parse
 from ...ops.logic import Select
-from ...ops.shape import BroadcastTo, Convert, Reshape, Transpose
+from ...ops.shape import BroadcastTo, Convert, Flip, Reshape, Slice, SliceGrad, Transpose
 from ..ir import Graph, Node, Var
 from .rewrite import SMALL, Rewriter
 
@@ -406,6 +407,17 @@ def _transpose_of_product(site: Site, transpose: Transpose, x: Var) -> Proposal:
     return MatMul(not turned_y, not turned_x), *reversed(node.inputs)
 
 
+def _backwards(site: Site, flip: Flip, x: Var) -> Proposal:
+    axes = normal_axes("Flip", flip.axis, len(site.shape))
+    taken = [(n - 1, -1, -1) if a in axes else (0, n, 1) for a, n in enumerate(site.shape)]
+    return (Slice(*zip(*taken, strict=True)), x) if prod(site.shape) and taken else None
+
+
+def _of_all_elements(site: Site, grad: SliceGrad, x: Var) -> Proposal:
+    taken = Slice(grad.begin, grad.end, grad.strides)
+    return (taken, x) if x.abstract.shape == site.shape else None
+
+
 def _matrix_product(site: Site, einsum: Einsum, *operands: Var) -> Proposal:
     shapes = tuple([v.abstract.shape for v in operands])
     equation = parse(einsum.equation, shapes)
@@ -462,6 +474,8 @@ RULES = (
     Rule("a repetition of a repetition", (_RESHAPES,), _repeated_twice),
     Rule("a transpose that keeps the order of axes", (Transpose,), _in_order),
     Rule("a transpose of a transpose", (Transpose,), _transpose_of_transpose),
+    Rule("a flip is a slice that runs backwards, which loops read in place", (Flip,), _backwards),
+    Rule("a slice of all elements is its own transpose", (SliceGrad,), _of_all_elements),
     Rule("a product of a transpose", (MatMul,), _product_of_transpose),
     Rule("an Einstein sum that is a product of matrices", (Einsum,), _matrix_product),
     Rule("a transpose of a product", (Transpose,), _transpose_of_product),

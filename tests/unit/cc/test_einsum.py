@@ -16,8 +16,10 @@ SEPARATED = [
     "bij,bjk->ibk", "ibj,jkb->bki", "bcij,bcjk->bcik", "bcij,cbkj->bick", "ijk,jkl->il",
     "ijk,kjl->li", "ij,k->kij", "ij,j->i",
     "i,i->", "i,i->i", "bij,ij->b", "ijk,l->", "ij,jk->", "ij,->ji",
+    "ij,jk,k->i", "ij,i,j->ij", "ij,jk,kl->il", "bi,icj,bj->bc", "i,j,k->kij", ",i,ij->j",
+    "lk,bij,jl,bk->ib",
 ]  # fmt: skip
-WHOLE = ["ii->i", "ij,jk,k->i", "ij->ij", "iij,j->i"]
+WHOLE = ["ii->i", "ij->ij", "iij,j->i"]
 
 
 def operands(equation, dtype):

@@ -10,12 +10,10 @@ import miniml as ml
 from miniml import ArraySpec, kernel, ops
 from miniml.backends import registry
 from miniml.backends.cc.moves import (
-    AddAlong,
-    AddRows,
+    Add,
     AddToRows,
     Concat,
     Lookup,
-    LookupAlong,
     Place,
     PutRows,
 )
@@ -95,17 +93,17 @@ def test_rows_looked_up_added_and_put_in_order():
             cases.append(case(Lookup, "Lookup", [x, indices], shape, axis=axis))
             updates = numbers(*shape, dtype=dtype)
             attrs = {"axes": (axis,), "at": axis, "shape": x.shape}
-            cases.append(case(AddRows, "AddRows", [updates, indices], x.shape, **attrs))
+            cases.append(case(Add, "AddRows", [updates, indices], x.shape, **attrs))
         moved = numbers(4, 6, 2, 3, dtype=dtype)
         attrs = {"axes": (1,), "at": 2, "shape": x.shape}
-        cases.append(case(AddRows, "AddRows", [moved, indices], x.shape, **attrs))
+        cases.append(case(Add, "AddRows", [moved, indices], x.shape, **attrs))
         for value in (x[0, 0, 0], numbers(3, 5, 6, dtype=dtype, seed=1)):
             given = [x, np.asarray(value), indices]
             cases.append(case(PutRows, "PutRows", given, x.shape, index=("tensor",)))
     none = np.zeros((0, 2), "l")
     cases.append(case(Lookup, "Lookup", [numbers(3, 2), none], (0, 2, 2), axis=0))
     attrs = {"axes": (0,), "at": 0, "shape": (3, 2)}
-    cases.append(case(AddRows, "AddRows", [np.zeros((0, 2, 2), "f"), none], (3, 2), **attrs))
+    cases.append(case(Add, "AddRows", [np.zeros((0, 2, 2), "f"), none], (3, 2), **attrs))
     same_as_numpy(cases)
 
 
@@ -124,13 +122,13 @@ def test_elements_looked_up_and_added_along_an_axis():
         ):
             shape = [*np.broadcast_shapes(np.delete(x.shape, axis), np.delete(given.shape, axis))]
             shape.insert(axis % 3, given.shape[axis])
-            cases.append(case(LookupAlong, "LookupAlong", [x, given], tuple(shape), axis=axis))
+            cases.append(case(Lookup, "LookupAlong", [x, given], tuple(shape), axis=axis))
             updates, out = numbers(*shape, dtype=dtype), shape.copy()
             out[axis] = 4
             attrs = {"axis": axis, "extent": 4}
-            cases.append(case(AddAlong, "AddAlong", [updates, given], tuple(out), **attrs))
+            cases.append(case(Add, "AddAlong", [updates, given], tuple(out), **attrs))
         one = numbers(1, 6, dtype=dtype)
-        cases.append(case(LookupAlong, "LookupAlong", [one, indices[0]], (5, 6), axis=1))
+        cases.append(case(Lookup, "LookupAlong", [one, indices[0]], (5, 6), axis=1))
     same_as_numpy(cases)
 
 

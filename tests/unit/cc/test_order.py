@@ -1,4 +1,4 @@
-"""Sorting, greatest elements, running results and indices of extrema in C: NumPy's bits."""
+"""Sorting, searching, running results and indices of extrema in C: NumPy's bits."""
 
 import numpy as np
 import pytest
@@ -154,3 +154,14 @@ def test_elements_in_order_and_backwards():
     same_bits(
         lambda x, y: (*ops.topk(x, 30), *ops.topk(y, 30), *ops.topk(x, 900)), x, x[::-1].copy()
     )
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(
+    ("rows", "n", "m"), [((), 7, 100), ((), 300, 5), ((), 0, 9), ((3, 2), 33, 17), ((4,), 1, 1)]
+)
+def test_searching(rows, n, m, dtype):
+    x, values = numbers(dtype, (*rows, n + 1))[..., :n], numbers(dtype, (*rows, m))
+    x = np.sort(wide(x)).astype(dtype)  # NumPy does not sort bfloat16 with NaN
+    fn = lambda x, v: tuple([ops.searchsorted(x, v, side) for side in ("left", "right")])  # noqa: E731
+    same_bits(fn, x, np.concatenate([values, x], -1))

@@ -225,6 +225,14 @@ SIMPLE = {
     "reshape there and back": (
         lambda x: ops.reshape(ops.squeeze(ops.expand_dims(x, 0), 0), (2, 3)), X, "return %0",
     ),
+    "flip": (
+        lambda x: ops.flip(x, -1), X,
+        "Slice(begin=(0, 2), end=(2, -1), strides=(1, -1), dropped=()) %0",
+    ),
+    "gradient of what runs backwards": (
+        ops.SliceGrad((2, 3), (1, 0), (-1, 3), (-1, 1)), X,
+        "Slice(begin=(1, 0), end=(-1, 3), strides=(-1, 1), dropped=()) %0",
+    ),
     "transpose by nothing": (lambda x: ops.transpose(x, (0, 1)), X, "return %0"),
     "transpose there and back": (lambda x: ops.transpose(ops.transpose(x)), X, "return %0"),
     "transpose of transpose": (

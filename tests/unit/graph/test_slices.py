@@ -110,3 +110,40 @@ def test_the_nodes_of_an_unrolled_loop_grow_with_its_steps_and_so_does_its_memor
     names = [n.primitive.name for n in run_passes(sizes[1]).nodes]
     assert names.count("Concat") == 1
     assert "SliceGrad" not in names
+
+
+STEPS = [(2, (0, 1)), (3, (2, 0)), (4, (1, 1, 2)), (12, (3, 7))]  # and the first of each part
+
+
+@pytest.mark.parametrize("shape", [(6, 12), (2, 12, 3), (5, 1, 12), (1, 12)])
+@pytest.mark.parametrize(("step", "firsts"), STEPS)
+def test_parts_of_each_nth_element_are_one_concatenation(shape, step, firsts):
+    rng, axis = np.random.default_rng(2), shape.index(12)
+    x, *weights = (rng.normal(size=shape) for _ in range(1 + len(firsts)))
+    index = [(*[slice(None)] * axis, slice(first, None, step)) for first in firsts]
+
+    def fn(x):
+        return sum(ops.sum(ops.exp(x[at]) * w[at]) for at, w in zip(index, weights, strict=True))
+
+    expected = np.zeros(shape)
+    for at, w in zip(index, weights, strict=True):
+        expected[at] += np.exp(x[at]) * w[at]
+    np.testing.assert_allclose(ml.jit(grad(fn))(x).asnumpy(), expected, 1e-12)
+    names = kinds(grad(fn), x)
+    assert names.count("Concat") == 1
+    assert "SliceGrad" not in names
+
+
+@pytest.mark.parametrize("shape", [(3, 4), (1, 5), (2, 3, 4), (0, 3), ()])
+def test_a_flip_and_what_runs_backwards_are_read_where_they_lie(shape):
+    x = np.random.default_rng(3).normal(size=shape)
+    for axis in (None, (), *[(a,) for a in range(x.ndim)]):
+        index = tuple([slice(None, None, -1 if axis is None or a in axis else 1)
+                       for a in range(x.ndim)])  # fmt: skip
+        fn = ml.jit(grad(lambda x: ops.sum(ops.exp(ops.flip(x, axis)) * x)))  # noqa: B023
+        sliced = ml.jit(grad(lambda x: ops.sum(ops.exp(x[index]) * x)))  # noqa: B023
+        expected = np.exp(x[index]) + np.exp(x) * x[index]
+        for run in (fn, sliced):
+            np.testing.assert_allclose(run(x).asnumpy(), expected, 1e-12)
+    names = kinds(grad(lambda x: ops.sum(ops.exp(ops.flip(x)) * x[..., ::-1])), x) if x.ndim else []
+    assert x.size == 0 or not {"Flip", "SliceGrad"} & {*names}

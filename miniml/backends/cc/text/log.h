@@ -1,6 +1,5 @@
 /* log, log2, log1p of x = m 2^e: e log(2) and a polynomial of f = m - 1. */
 #include "bits.h"
-#include "rough.h"
 
 /* log(1 + f) + e log(2), f in [-1/3, 1/3]: f - f^2 / 2 + f^3 q(f), to 2^-27 of itself. */
 static inline float miniml_log_sum32(float f, float e) {
@@ -93,8 +92,23 @@ static inline double miniml_log2_float64(double x) {
   return miniml_log_end64(x, sum + (lost + rest));
 }
 
+/* log10(1 + f) = f p(f), to 2^-33 of itself. */
 static inline float miniml_log10_float32(float x) {
-  return (float)(miniml_rough_log2(x) * 0x1.34413509f79ffp-2);
+  float e;
+  const double f = miniml_mantissa32(x, &e) - 1;
+  double p = -0x1.98e98dc95d4ddp-5;
+  p = miniml_madd64(p, f, 0x1.b237cbdfdb810p-5);
+  p = miniml_madd64(p, f, -0x1.53337650488ebp-5);
+  p = miniml_madd64(p, f, 0x1.7c930b8e4cd38p-5);
+  p = miniml_madd64(p, f, -0x1.bdd9ba42ae682p-5);
+  p = miniml_madd64(p, f, 0x1.fd1fb9e15de77p-5);
+  p = miniml_madd64(p, f, -0x1.2875b6fb9ea55p-4);
+  p = miniml_madd64(p, f, 0x1.63c32e666fd8ep-4);
+  p = miniml_madd64(p, f, -0x1.bcb7c2358130fp-4);
+  p = miniml_madd64(p, f, 0x1.287a79e2940c6p-3);
+  p = miniml_madd64(p, f, -0x1.bcb7b149ec2cap-3);
+  p = miniml_madd64(p, f, 0x1.bcb7b151b2e50p-2);
+  return miniml_log_end32(x, (float)miniml_madd64(f, p, (double)e * 0x1.34413509f79ffp-2));
 }
 /* e log10(2) and log(m) log10(e), each factor in two parts, so that integers come out exactly. */
 static inline double miniml_log10_float64(double x) {
