@@ -1,21 +1,20 @@
 """Code generation in C for row programs: loops that compilers vectorise, split over threads.
 
 Loops are the code around the rows and the statements in them; they are vectorised along the row, or
-across rows where these are short. At the end, reductions: how partial results and whole blocks of
-elements are combined.
+across rows where these are short.
 """
 
 from __future__ import annotations
 
 import hashlib
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from math import prod
-from typing import NamedTuple, TypeGuard
+from typing import Any, NamedTuple, TypeGuard
 
-from ...core.abstract import HALVES, DType, bool_, float16, float32, float64, uint8, uint64
+from ...core.abstract import HALVES, DType, float16, float32, float64
 from ..expressions import (
-    ROWS,
     Call,
     Gather,
     Keep,
@@ -30,11 +29,24 @@ from ..expressions import (
     Store,
     Value,
     computed,
-    ends,
 )
 from ..signature import ArraySpec
 from .native import Packing
-from .scalars import STORED, ScalarFunction, literal, loaded, scalar_function, stored, value_type
+from .scalars import (
+    REDUCERS,
+    STORED,
+    Reducer,
+    ScalarFunction,
+    accumulator,
+    block,
+    elementary,
+    literal,
+    loaded,
+    reducer,
+    scalar_function,
+    stored,
+    value_type,
+)
 from .units import NUMBERS, Source, header
 
 
@@ -51,7 +63,28 @@ class Printed(NamedTuple):
 
 def printed(program: RowProgram) -> Printed:
     """The kernel of a row program: its arrays are the inputs, the outputs and the workspace."""
+    program = _many_last(program)
     return (AcrossRows if _across_rows(program) else AlongRows)(program).printed()
+
+
+def _many_last(program: RowProgram) -> RowProgram:
+    """A program of short rows whose last outer axis, along which these lie side by side, is the one
+    that has most of them."""
+    extents, last = program.extents, program.outer - 1
+    if last < 1 or extents[last] >= _FEW or prod(program.row) > _SHORT:
+        return program
+    most = max(range(last + 1), key=lambda k: extents[k])
+
+    def moved(axes: tuple[int, ...]) -> tuple[int, ...]:
+        return (*axes[:most], *axes[most + 1 : last + 1], axes[most], *axes[last + 1 :])
+
+    def turned(s: Any) -> Any:
+        strides = getattr(s, "strides", None)
+        return s._replace(strides=moved(strides)) if strides else s
+
+    passes = [Pass(*(tuple(map(turned, part)) for part in each)) for each in program.passes]
+    arrays = tuple(map(turned, program.arrays))
+    return program._replace(extents=moved(extents), arrays=arrays, passes=tuple(passes))
 
 
 _FEW = 8  # rows below which it does not pay to vectorise across them
@@ -96,6 +129,7 @@ _BLOCK = 512  # elements whose sum is taken in lanes; block sums are added in a 
 _PART = 200_000  # statements of elements in a part: some 50 us, below which threads do not pay
 _PARTS = 64
 _GATHERED = 1024  # rows added one after another in float32, so that their sum stays accurate
+_STRIP = 16  # elements that are whole vectors of all types and processors
 _ROLLED = 16  # iterations up to which GCC unrolls a loop before it looks for vectors
 _LOOP = """\
 /* GCC would compute beforehand what follows from a choice of constants, in branches, for which a
@@ -118,6 +152,7 @@ class Loops(ABC):
 
     def __init__(self, program: RowProgram):
         self.program = program
+        self.kept = program.row  # the extents of arrays of a row's elements
         self.rows = prod(program.extents[: program.outer])
         self.gathers = program.gathers
         self.reduces = program.reduces
@@ -195,7 +230,7 @@ class Loops(ABC):
 
     def _kept(self, s: Keep) -> Iterator[str]:
         """The elements of a row."""
-        count = prod(self.program.row) * self.lanes
+        count = prod(self.kept) * self.lanes
         return self.array(value_type(self.program.types[s.of]), f"k{s.of}", count)
 
     def array(self, c: str, name: str, count: int) -> Iterator[str]:
@@ -240,8 +275,7 @@ class Loops(ABC):
         """A statement, for each element or once for a row."""
         match s:
             case Load(value, array):
-                index = f"{self.index(self.program.along(s), each)} + {s.offset}L"
-                element = f"a{array}[{index.removesuffix(' + 0L')}]"
+                element = self.element(s, each)
                 return self.set(value, loaded(self.program.arrays[array].dtype, element))
             case Literal(value, number):
                 return self.set(value, literal(number))
@@ -251,34 +285,35 @@ class Loops(ABC):
                 called = self._function(function, value not in self.unread)
                 return self.set(value, f"{called}({', '.join([*given, index])})")
             case Store(array, of):
-                known = self.program.arrays[array]
-                number = stored(known.dtype, self.name(of))
-                return f"a{array}[{self.index(known.strides, each)}] = {number};"
+                number = stored(self.program.arrays[array].dtype, self.name(of))
+                return f"{self.element(s, each)} = {number};"
             case Gather():
                 g = self.gathers.index(s)
                 index = self.index(self.program.arrays[s.array].strides, each)
                 c, found = value_type(self._type(s)), reducer(s.row, self._type(s))
                 element = f"({c})({found.element.replace('x', self.name(s.of))})"
+                element = f"{self.once(found) if each else ''}{element}"
                 combined = found.combine(f"w{g}[{index}]", f"g{g}")
                 return f"const {c} g{g} = {element}; w{g}[{index}] = {combined};"
             case Reduce(value, row, of):
                 element = REDUCERS[row].element.replace("x", self.name(of))
-                return self.reduced(s, f"({self.lane_type(s)})({element})")
+                element = f"{self.once(self.reducer(s))}({self.lane_type(s)})({element})"
+                return self.reduced(s, element)
             case Keep(of):
                 return f"k{of}[{self.kept_at()}] = {self.name(of)};"
             case Recall(value):
                 return self.set(value, f"k{value}[{self.kept_at()}]")
         raise AssertionError(s)
 
+    def element(self, s: Load | Store, each: bool) -> str:
+        """The element of an array, of the step or of its row."""
+        offset = s.offset if isinstance(s, Load) else 0
+        index = f"{self.index(self.program.along(s), each)} + {offset}L"
+        return f"a{s.array}[{index.removesuffix(' + 0L')}]"
+
     def index(self, strides: Sequence[int], each: bool) -> str:
         """The element of an array with these strides."""
-        names = self.names(each)
-        terms = [
-            name if stride == 1 else f"{name} * {stride}L"
-            for name, stride in zip(names, strides, strict=False)
-            if stride and name != "0"
-        ]
-        return " + ".join(terms) or "0"
+        return _index(self.names(each), strides)
 
     def _function(self, scalar: Scalar, rounded: bool) -> str:
         """The name of a function; what only stores read is rounded to 16 bits by these alone."""
@@ -306,11 +341,11 @@ class Loops(ABC):
 
     def lane_type(self, s: Reduce) -> str:
         """The type in which single elements are reduced."""
-        return value_type(_accumulator(s.row, self.program.types[s.value]))
+        return value_type(accumulator(s.row, self.program.types[s.value]))
 
     def block(self, s: Reduce, size: int) -> str:
         """The function that reduces a block of at most `size` elements."""
-        name, text = block(s.row, _accumulator(s.row, self.program.types[s.value]), size)
+        name, text = block(s.row, accumulator(s.row, self.program.types[s.value]), size)
         self.shared[text] = None
         return name
 
@@ -321,7 +356,7 @@ class Loops(ABC):
 
     def _type(self, gather: Gather) -> DType:
         """The dtype in which a gather adds: wider for a single number, which costs nothing."""
-        wide = _accumulator(gather.row, gather.dtype)
+        wide = accumulator(gather.row, gather.dtype)
         return float64 if wide == float32 and self.program.size(gather) == 1 else wide
 
     def _finish(self) -> Iterator[str]:
@@ -396,11 +431,23 @@ class Loops(ABC):
         names = [f"o{k}" if self.rows > 1 else "0" for k in range(outer)]
         return names + ([*(f"i{k}" for k in range(row - 1)), "i"][:row] if each else [])
 
-    def kept_at(self) -> str:
-        """The index of a kept element."""
-        row, lanes = self.program.row, self.lanes
-        steps = [prod(row[k + 1 :]) * lanes for k in range(len(row))]
-        return self.index([0] * self.program.outer + steps, True)
+    def kept_at(self, last: str = "i") -> str:
+        """The index of a kept element; last: along the last axis."""
+        steps = [prod(self.kept[k + 1 :]) * self.lanes for k in range(len(self.kept))]
+        return _index([*self.names(True)[self.program.outer : -1], last], steps)
+
+    def once(self, found: Reducer) -> str:
+        """The text before an element that is reduced, where some are computed twice."""
+        return ""
+
+
+def _index(names: Sequence[str], strides: Sequence[int]) -> str:
+    terms = [
+        name if stride == 1 else f"{name} * {stride}L"
+        for name, stride in zip(names, strides, strict=False)
+        if stride and name != "0"
+    ]
+    return " + ".join(terms) or "0"
 
 
 def _read(s: Statement) -> tuple[Value, ...]:
@@ -416,12 +463,20 @@ def _read(s: Statement) -> tuple[Value, ...]:
 class AlongRows(Loops):
     """Row after row, with vectors along each.
 
-    Runs of float16 are converted by blocks, for which processors have instructions.
+    Runs of float16 are converted by blocks, for which processors have instructions. Of a row that
+    is no whole number of vectors, the last one begins before the first element that remains, so
+    that no element is computed alone.
     """
 
     def __init__(self, program: RowProgram):
         self.halves: dict[Load | Store, str] = {}  # where the elements of a block are as floats
         super().__init__(program)
+        *before, n = program.row or (1,)
+        calls = (s.function for s in program.statements() if isinstance(s, Call))
+        long = self.reduces or self.gathers or any(elementary(f.expression.text) for f in calls)
+        self.overlaps = bool(long) and not self.flat and _STRIP < n <= _BLOCK and n % _STRIP > 0
+        if self.overlaps:
+            self.kept = (*before, -(-n // _STRIP) * _STRIP)
 
     def steps(self) -> int:
         return self.rows
@@ -468,18 +523,38 @@ class AlongRows(Loops):
         index = self.index((*self.program.along(s)[:-1], 0), True)
         return f"a{s.array} + b + {s.offset if isinstance(s, Load) else 0}L + {index}"
 
+    def reduced(self, s: Reduce, element: str) -> str:
+        return f"t{s.value}[p + l] = {element};" if self.overlaps else super().reduced(s, element)
+
+    def kept_at(self, last: str = "i") -> str:
+        return super().kept_at("(p + l)" if self.overlaps else last)
+
+    def once(self, found: Reducer) -> str:
+        return found.once("i < p") if self.overlaps else ""
+
     def statement(self, s: Statement, each: bool) -> str:
         if each and isinstance(s, Load) and s in self.halves:
             return self.set(s.value, f"{self.halves[s]}[i - b]")
         if each and isinstance(s, Store) and s in self.halves:
             return f"{self.halves[s]}[i - b] = {self.name(s.of)};"
+        if each and isinstance(s, Store) and self.overlaps and not (self.reduces or self.gathers):
+            before, now = super().statement(s, each).split(" = ")  # may have been an input
+            return f"{before} = i < p ? {before} : {now}"
         return super().statement(s, each)
 
     def _loop(self, elements: Sequence[Statement], first: str, last: str) -> Iterator[str]:
-        yield "MINIML_APART" if last in {"1L", "2L"} else "MINIML_APART MINIML_ROLLED"
-        yield f"for (long i = {first}; i < {last}; ++i) {{"
-        yield from (f"  {self.statement(s, True)}" for s in elements)
-        yield "}"
+        if self.overlaps:
+            n = f"{self.program.row[-1]}L"
+            yield f"for (long p = 0; p < {n}; p += {_STRIP}) {{"
+            yield f"  const long c = p < {n} - {_STRIP} ? p : {n} - {_STRIP};"
+            yield "  MINIML_APART MINIML_ROLLED"
+            yield f"  for (long l = 0; l < {_STRIP}; ++l) {{"
+            yield "    const long i = c + l;"
+        else:
+            yield "MINIML_APART" if last in {"1L", "2L"} else "MINIML_APART MINIML_ROLLED"
+            yield f"for (long i = {first}; i < {last}; ++i) {{"
+        yield from (f"    {self.statement(s, True)}" for s in elements)
+        yield "}" * (1 + self.overlaps)
 
     def _blocks(
         self, elements: Sequence[Statement], reduces: Sequence[Reduce], n: int
@@ -494,14 +569,16 @@ class AlongRows(Loops):
         yield f"for (long b = 0; b < {n}L; b += {size}L) {{"
         short = f"{n}L - b < {size}L ? {n}L - b : {size}L"
         yield f"  const long m = {f'{size}L' if whole else short};"
+        made = self.kept[-1] if self.overlaps else size
         for s in reduces:
             if s not in in_memory:
-                yield from self.array(self.lane_type(s), f"t{s.value}", size)
+                yield from self.array(self.lane_type(s), f"t{s.value}", made)
         if not all(isinstance(s, Load) for s in rest):
             yield from (f"  {line}" for line in self._between(rest, size))
         for s in reduces:
             name, at = f"s{s.value}", in_memory.get(s, f"t{s.value}")
-            yield f"  const {self.total(s)} b{s.value} = {self.block(s, size)}({at}, m);"
+            count = f"{made}L" if self.overlaps and s not in in_memory else "m"
+            yield f"  const {self.total(s)} b{s.value} = {self.block(s, size)}({at}, {count});"
             yield f"  {name} = {self.reducer(s).combine(name, f'b{s.value}')};"
         yield "}"
 
@@ -532,6 +609,7 @@ class AcrossRows(Loops):
         self.last = program.extents[program.outer - 1]
         self.lanes = _lanes_of(program)
         self.by_row = _row_values(program)
+        self.apart = _apart(program)
         self.beside = self._beside(program)
         super().__init__(program)
 
@@ -556,6 +634,35 @@ class AcrossRows(Loops):
         yield f"const long c = {begin} < {rest} ? {begin} : {rest};"
         for value in sorted(self.by_row):
             yield f"{value_type(self.program.types[value])} v{value}[{self.lanes * self.beside}L];"
+        for s, name in self.apart.items():
+            count = prod(self.program.row) * self.lanes
+            yield from self.array(STORED[self.program.arrays[s.array].dtype], name, count)
+        yield from self._moved(Load)
+
+    def body(self) -> Iterator[str]:
+        yield from super().body()
+        yield from self._moved(Store)
+
+    def _moved(self, kind: type[Load | Store]) -> Iterator[str]:
+        """The elements of each row that are apart from those of its neighbours are moved to where
+        they lie beside them before the passes, or from there after them."""
+        row = self.program.row
+        names = [*(f"i{k}" for k in range(len(row) - 1)), "i"]
+        for s, name in self.apart.items():
+            if isinstance(s, kind):
+                yield f"for (long l = 0; l < {self.lanes}L; ++l)"
+                for i, n in zip(names, row, strict=True):
+                    yield f"  for (long {i} = 0; {i} < {n}L; ++{i})"
+                beside, far = f"{name}[{self.kept_at()}]", self.element(s, True)
+                yield f"    {beside} = {far};" if kind is Load else f"    {far} = {beside};"
+
+    def statement(self, s: Statement, each: bool) -> str:
+        if each and isinstance(s, (Load, Store)) and (name := self.apart.get(_place(s))):
+            dtype, beside = self.program.arrays[s.array].dtype, f"{name}[{self.kept_at()}]"
+            if isinstance(s, Load):
+                return self.set(s.value, loaded(dtype, beside))
+            return f"{beside} = {stored(dtype, self.name(s.of))};"
+        return super().statement(s, each)
 
     def _each(self, part: Pass) -> Iterator[str]:
         read = {v for s in part.elements for v in _read(s)}
@@ -643,8 +750,8 @@ class AcrossRows(Loops):
         names[self.program.outer - 1] = "(c + l)"
         return names
 
-    def kept_at(self) -> str:
-        return f"{super().kept_at()} + l"
+    def kept_at(self, last: str = "i") -> str:
+        return f"{super().kept_at(last)} + l"
 
 
 def _each_lane(statement: str, lanes: int) -> str:
@@ -655,104 +762,23 @@ def _moves(s: Statement) -> TypeGuard[Load | Store]:
     return isinstance(s, (Load, Store))
 
 
+def _apart(program: RowProgram) -> dict[Load | Store, str]:
+    """Reads and writes, as if of value 0, of elements of short rows that are apart from those of
+    their neighbours: arrays where they lie beside them. Processors gather 8 bytes as fast, once."""
+    if prod(program.row) > _SHORT:
+        return {}
+    moves = Counter(_place(s) for p in program.passes for s in p.elements if _moves(s))
+    often = [s for s, n in moves.items() if n > 1 or program.arrays[s.array].dtype.itemsize < 8]
+    apart = [s for s in often if program.along(s)[program.outer - 1] not in (0, 1)]
+    return {s: f"x{k}" for k, s in enumerate(apart)}
+
+
+def _place(s: Load | Store) -> Load | Store:
+    return s._replace(value=0) if isinstance(s, Load) else s._replace(of=0)
+
+
 def _row_values(program: RowProgram) -> frozenset[int]:
     """The values of rows as a whole."""
     found = [s for s in program.statements() if isinstance(s, Reduce)]
     rows = [s for p in program.passes for s in p.row if isinstance(s, (Load, Call, Literal))]
     return frozenset(s.value for s in (*found, *rows))
-
-
-# --- Reductions -----------------------------------------------------------------------------------
-
-
-class Reducer(NamedTuple):
-    """A reduction in C, of which x is the element; LOWEST and HIGHEST are the ends of its dtype."""
-
-    identity: str
-    element: str
-    combination: str
-
-    def combine(self, a: str, b: str) -> str:
-        """The combination of two partial results."""
-        return self.combination.format(a=a, b=b)
-
-
-# One choice by two comparisons, joined by `&`: of `||` GCC makes branches. a stays where it is NaN,
-# and b is taken where that is.
-REDUCERS = {
-    "Sum": Reducer("0", "x", "{a} + {b}"),
-    "Prod": Reducer("1", "x", "{a} * {b}"),
-    "Max": Reducer("LOWEST", "x", "(({a} == {a}) & !({b} <= {a})) ? {b} : {a}"),
-    "Min": Reducer("HIGHEST", "x", "(({a} == {a}) & !({b} >= {a})) ? {b} : {a}"),
-    "Any": Reducer("0", "x != 0", "{a} | {b}"),
-    "All": Reducer("1", "x != 0", "{a} & {b}"),
-}
-
-
-def reducer(row: str, dtype: DType) -> Reducer:
-    """The reduction of a row program, of elements of a dtype."""
-    low, high = ends(dtype)
-    found = REDUCERS[row]
-    return found._replace(identity=found.identity.replace("LOWEST", low).replace("HIGHEST", high))
-
-
-def _accumulator(row: str, dtype: DType) -> DType:
-    """The dtype in which a reduction is taken: integers are added and multiplied as unsigned, and
-    loops over bools would be no vector code."""
-    kept = uint8 if dtype == bool_ else dtype
-    return uint64 if ROWS[row].adds and dtype.kind in "iu" else kept
-
-
-# In lanes, so that compilers use vectors: they keep the order of a sum that is written plainly.
-_BLOCK_TEXT = """\
-static MINIML_INLINE TYPE NAME(const TYPE *x, long n) {
-  TYPE KEPT;
-  long i = 0;
-  for (int l = 0; l < LANES; ++l) BEGIN;
-PAIRS  for (; i + LANES <= n; i += LANES)
-    for (int l = 0; l < LANES; ++l) ONE;
-  for (int l = 0; i + l < n; ++l) ONE;
-TREE  return WHOLE;
-}
-"""
-# Two floats at once: a product waits once for both, and an extremum takes one comparison a number,
-# which passes over NaN, and one for both, whether there is a NaN.
-_PAIRS = """\
-  for (; i + 2 * LANES <= n; i += 2 * LANES)
-    for (int l = 0; l < LANES; ++l) {
-      const TYPE y = x[i + l], z = x[i + LANES + l];
-      BOTH;
-    }
-"""
-
-
-def block(row: str, dtype: DType, size: int) -> tuple[str, str]:
-    """The function that reduces a block of at most `size` elements: its name and its text."""
-    c, found = value_type(dtype), reducer(row, dtype)
-    pairs = row != "Sum" and c in ("float", "double")
-    lanes = min(16 if row == "Sum" or pairs else 32, 1 << max(size - 1, 0).bit_length())
-    kept, begin, whole = "lane[LANES]", "lane[l] = IDENTITY", "lane[0]"
-    one = step = f"lane[l] = {found.combine('lane[l]', '{0}')}"
-    both = one.format("(y * z)")
-    if pairs and row != "Prod":  # to add -0 changes nothing
-        kept, begin, whole = f"{kept}, nan[LANES]", f"{begin}, nan[l] = -0.0f", f"{whole} + nan[0]"
-        choose = f"lane[l] = {{0}} {'>' if row == 'Max' else '<'} lane[l] ? {{0}} : lane[l]"
-        step, nan = f"{choose}, nan[l] += nan[l + HALF]", "nan[l] = {} ? NAN : nan[l]"
-        one = f"{choose}, {nan.format('{0} != {0}')}"
-        both = f"{choose.format('y')}, {choose.format('z')}, "
-        both += nan.format("__builtin_isunordered(y, z)")
-    # Written out: of a loop over its steps GCC makes no vectors.
-    step = step.format("lane[l + HALF]")
-    loop = f"MINIML_ROLLED\n  for (int l = 0; l < HALF; ++l) {step};\n"
-    halves = [str(lanes >> k) for k in range(1, lanes.bit_length())]
-    tree = "".join(loop.replace("HALF", half) for half in halves)
-    name = f"miniml_block{lanes}_{row.lower()}_{dtype.name}"
-    words = {
-        "PAIRS": _PAIRS * pairs, "BOTH": both, "ONE": one.format("x[i + l]"), "TREE": tree,
-        "KEPT": kept, "BEGIN": begin, "WHOLE": whole, "LANES": str(lanes), "NAME": name,
-        "IDENTITY": found.identity, "TYPE": c,
-    }  # fmt: skip
-    text = _BLOCK_TEXT
-    for word, meaning in words.items():
-        text = text.replace(word, meaning)
-    return name, text

@@ -2,8 +2,9 @@
 
 First the C function of an expression, and values of each dtype; then the overloads that it may
 call: `miniml_NAME(x, ...)` is a macro that picks `miniml_NAME_DTYPE` by the type of its arguments,
-for C's mathematics and the functions of `expressions`; then vectors of one scalar type,
-as wide as the registers of this machine.
+for C's mathematics and the functions of `expressions`; then vectors of one scalar type, as wide as
+the registers of this machine; and reductions: how two partial results and whole blocks of elements
+are combined.
 """
 
 from __future__ import annotations
@@ -15,9 +16,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...core.abstract import HALVES, INTEGERS, DType, bool_, float32, float64, int64, uint8
+from ...core.abstract import HALVES, INTEGERS, DType, bool_, float32, float64, int64, uint8, uint64
 from ...core.options import CPU
-from ..expressions import C_TYPES, FUNCTIONS, Expression, computed, unsigned
+from ..expressions import C_TYPES, FUNCTIONS, ROWS, Expression, computed, ends, unsigned
 from .units import header, template
 
 # The C types of arrays' elements. GCC 12 vectorises loops that load bytes, but not bools.
@@ -133,6 +134,12 @@ def in_c(text: str, types: Mapping[str, DType]) -> tuple[str, tuple[str, ...]]:
         text = re.sub(rf"(?<![\w.]){name}\b", C_TYPES[dtype], text)
     needed = (part for name in called for part in definition(name))
     return text, tuple(dict.fromkeys((*header("types"), *needed)))
+
+
+def elementary(text: str) -> bool:
+    """True for an expression that calls elementary functions: of many operations for an element."""
+    bodies = (_texts()[name][2] for name in _CALL.findall(text) if name in _texts())
+    return any(not body or elementary(body) for body in bodies)
 
 
 _REAL = (float32, float64)
@@ -275,3 +282,120 @@ def register_bytes(masked: tuple[str, ...] = ()) -> int:
     """Bytes of a vector register, without the masked features of the CPU."""
     wide = (b for f, b in (("avx512f", 64), ("avx", 32)) if CPU.get(f) and f not in masked)
     return next(wide, 16)
+
+
+# --- Reductions -----------------------------------------------------------------------------------
+
+
+class Reducer(NamedTuple):
+    """A reduction in C, of which x is the element; LOWEST and HIGHEST are the ends of its dtype.
+
+    counts: an element that is taken twice changes the result.
+    """
+
+    identity: str
+    element: str
+    combination: str
+    counts: bool = False
+
+    def once(self, before: str) -> str:
+        """The text before an element that counts for nothing where it was taken before."""
+        return f"{before} ? {self.identity} : " * self.counts
+
+    def combine(self, a: str, b: str) -> str:
+        """The combination of two partial results."""
+        return self.combination.format(a=a, b=b)
+
+
+# One choice by two comparisons, joined by `&`: of `||` GCC makes branches. a stays where it is NaN,
+# and b is taken where that is.
+REDUCERS = {
+    "Sum": Reducer("0", "x", "{a} + {b}"),
+    "Prod": Reducer("1", "x", "{a} * {b}"),
+    "Max": Reducer("LOWEST", "x", "(({a} == {a}) & !({b} <= {a})) ? {b} : {a}"),
+    "Min": Reducer("HIGHEST", "x", "(({a} == {a}) & !({b} >= {a})) ? {b} : {a}"),
+    "Any": Reducer("0", "x != 0", "{a} | {b}"),
+    "All": Reducer("1", "x != 0", "{a} & {b}"),
+}
+
+
+def reducer(row: str, dtype: DType) -> Reducer:
+    """The reduction of a row program, of elements of a dtype."""
+    low, high = ends(dtype)
+    found = REDUCERS[row]
+    identity = found.identity.replace("LOWEST", low).replace("HIGHEST", high)
+    return found._replace(identity=identity, counts=ROWS[row].adds)
+
+
+def accumulator(row: str, dtype: DType) -> DType:
+    """The dtype in which a reduction is taken: integers are added and multiplied as unsigned, and
+    loops over bools would be no vector code."""
+    kept = uint8 if dtype == bool_ else dtype
+    return uint64 if ROWS[row].adds and dtype.kind in "iu" else kept
+
+
+# In lanes, so that compilers use vectors: they keep the order of a sum that is written plainly.
+_BLOCK_TEXT = """\
+static MINIML_INLINE TYPE NAME(const TYPE *x, long n) {
+  TYPE KEPT;
+  long i = 0;
+  for (int l = 0; l < LANES; ++l) BEGIN;
+PAIRS  for (; i + LANES <= n; i += LANES)
+MINIML_ROLLED
+    for (int l = 0; l < LANES; ++l) ONE;
+  if (i < n && n > LANES) {
+    const long last = n - LANES;
+MINIML_ROLLED
+    for (int l = 0; l < LANES; ++l) {
+      const TYPE rest = ONCEx[last + l];
+      REST;
+    }
+    i = n;
+  }
+  for (int l = 0; i + l < n; ++l) ONE;
+TREE  return WHOLE;
+}
+"""
+# Two floats at once: a product waits once for both, and an extremum takes one comparison a number,
+# which passes over NaN, and one for both, whether there is a NaN.
+_PAIRS = """\
+  for (; i + 2 * LANES <= n; i += 2 * LANES)
+MINIML_ROLLED
+    for (int l = 0; l < LANES; ++l) {
+      const TYPE y = x[i + l], z = x[i + LANES + l];
+      BOTH;
+    }
+"""
+
+
+def block(row: str, dtype: DType, size: int) -> tuple[str, str]:
+    """The function that reduces a block of at most `size` elements: its name and its text."""
+    c, found = value_type(dtype), reducer(row, dtype)
+    pairs = row != "Sum" and c in ("float", "double")
+    lanes = min(16 if row == "Sum" or pairs else 32, 1 << max(size - 1, 0).bit_length())
+    kept, begin, whole = "lane[LANES]", "lane[l] = IDENTITY", "lane[0]"
+    one = step = f"lane[l] = {found.combine('lane[l]', '{0}')}"
+    both = one.format("(y * z)")
+    if pairs and row != "Prod":  # to add -0 changes nothing
+        kept, begin, whole = f"{kept}, nan[LANES]", f"{begin}, nan[l] = -0.0f", f"{whole} + nan[0]"
+        choose = f"lane[l] = {{0}} {'>' if row == 'Max' else '<'} lane[l] ? {{0}} : lane[l]"
+        step, nan = f"{choose}, nan[l] += nan[l + HALF]", "nan[l] = {} ? NAN : nan[l]"
+        one = f"{choose}, {nan.format('{0} != {0}')}"
+        both = f"{choose.format('y')}, {choose.format('z')}, "
+        both += nan.format("__builtin_isunordered(y, z)")
+    # Written out: of a loop over its steps GCC makes no vectors.
+    step = step.format("lane[l + HALF]")
+    loop = f"MINIML_ROLLED\n  for (int l = 0; l < HALF; ++l) {step};\n"
+    halves = [str(lanes >> k) for k in range(1, lanes.bit_length())]
+    tree = "".join(loop.replace("HALF", half) for half in halves)
+    name = f"miniml_block{lanes}_{row.lower()}_{dtype.name}"
+    words = {
+        "PAIRS": _PAIRS * pairs, "BOTH": both, "ONE": one.format("x[i + l]"), "TREE": tree,
+        "REST": one.format("rest"), "ONCE": found.once("last + l < i"),
+        "KEPT": kept, "BEGIN": begin, "WHOLE": whole, "LANES": str(lanes), "NAME": name,
+        "IDENTITY": found.identity, "TYPE": c,
+    }  # fmt: skip
+    text = _BLOCK_TEXT
+    for word, meaning in words.items():
+        text = text.replace(word, meaning)
+    return name, text

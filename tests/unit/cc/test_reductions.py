@@ -7,6 +7,7 @@ import pytest
 
 import miniml as ml
 from miniml import ops
+from miniml.grad import grad
 from miniml.runtime.jit import Jit
 from tests.frame.native import needs_compiler
 
@@ -281,3 +282,57 @@ def test_long_products_are_as_exact_as_their_roundings():
         out = ml.jit(lambda x: ops.prod(x, -1))(x).asnumpy()
     assert out[1] == 0
     np.testing.assert_allclose(out[::2], x.astype(np.float64).prod(-1)[::2], rtol=20001 * 2.0**-24)
+
+
+# One element of each row stands out, each in another place: one that is left out, or taken twice,
+# shows in its row.
+OUTSTANDING = {
+    "Sum": (lambda x: ops.sum(x, 1), 1, lambda n: n + 4.0),
+    "Prod": (lambda x: ops.prod(x, 1), 1, lambda n: 5.0),
+    "Max": (lambda x: ops.max(x, 1), 1, lambda n: 5.0),
+    "Min": (lambda x: ops.min(x, 1), 9, lambda n: 5.0),
+    "Any": (lambda x: ops.any(x - 1 > 3, 1), 1, lambda n: 1.0),
+    "All": (lambda x: ops.all(x - 5 < 1, 1), 1, lambda n: 1.0),
+    "sum of computed ones": (lambda x: ops.sum(x * x, 1), 1, lambda n: n + 24.0),
+    "sum of kept ones": (lambda x: ops.sum(ops.softmax(x, 1), 1), 1, lambda n: 1.0),
+}
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16"])
+@pytest.mark.parametrize("name", OUTSTANDING)
+def test_each_element_of_a_row_counts_once(name, dtype):
+    fn, rest, expected = OUTSTANDING[name]
+    lengths = (2, 7, 15, 17, 23, 31, 33, 100)
+    rows = [np.where(np.eye(n), 5, rest).astype(dtype) for n in lengths]
+    with ml.context(providers=("cc",)):
+        found = ml.jit(lambda rows: [ops.cast(fn(x), "float64") for x in rows])(rows)
+    for n, out in zip(lengths, found, strict=True):
+        np.testing.assert_allclose(out.asnumpy(), expected(n), rtol=2e-3, err_msg=f"{n} elements")
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16"])
+def test_rows_of_all_lengths_are_those_of_float64(dtype):
+    """Means, extrema, softmax and its gradient, which keep elements and write some for each, with
+    NaN and inf among them; 5 rows are few, and those of 19 are also read with strides."""
+    lengths = (1, 9, 16, 17, 30)
+
+    def fn(xs):
+        def weighed(x):
+            return ops.sum(ops.softmax(x, -1) * ops.cast(np.arange(x.shape[-1]) % 3, x.dtype))
+
+        return [(ops.softmax(x, -1), ops.max(x, -1), ops.var(x, -1), grad(weighed)(x)) for x in xs]
+
+    for count in (5, 19):
+        xs = [RNG.standard_normal((count, 2, n)).astype(np.float32) for n in lengths]
+        for x in xs[1:]:
+            x[1, 1, -1], x[2, 0, 0] = np.nan, -np.inf
+        xs = [ml.Tensor(x).astype(dtype) for x in xs]
+        xs += [ops.transpose(x, (1, 0, 2)) for x in xs[1::2]]
+        with ml.context(providers=("cc",)):
+            found = ml.jit(fn)(xs)
+        expected = fn([ml.Tensor(x.astype("float64").asnumpy()) for x in xs])
+        digits = {"float64": 1e-12, "float32": 1e-5, "float16": 4e-3, "bfloat16": 4e-2}[dtype]
+        for x, ours, theirs in zip(xs, found, expected, strict=True):
+            for one, other in zip(ours, theirs, strict=True):
+                one, other = one.astype("float64").asnumpy(), other.asnumpy()
+                np.testing.assert_allclose(one, other, digits, digits, err_msg=str(x.shape))
