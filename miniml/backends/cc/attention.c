@@ -53,7 +53,7 @@ static void KERNEL_turn(
     const REAL *from, long row, long column, long count, long depth, REAL *to, long lanes) {
   if (count < lanes) memset(to, 0, depth * lanes * sizeof(REAL));
   if (column == 1 && row >= depth)
-    REAL_pack_turned(from, row, from + (count - 1) * row + depth, depth, count, to, lanes);
+    REAL_pack_turned(from, 1, row, from + (count - 1) * row + depth, depth, count, to, lanes);
   else
     for (long c = 0; c < depth; ++c)
       for (long i = 0; i < count; ++i) to[c * lanes + i] = from[i * row + c * column];
@@ -63,7 +63,7 @@ static void KERNEL_turn(
 static void KERNEL_store(KERNEL_block own, const REAL *from, long depth, REAL *room, REAL *to) {
   KERNEL_NUMBERS(own.at)
   const long line = KERNEL_PADDED(depth);
-  REAL_pack_turned(from, KERNEL_LANES, from + depth * KERNEL_LANES, own.rows, depth, room, line);
+  REAL_pack_turned(from, 1, KERNEL_LANES, from + depth * KERNEL_LANES, own.rows, depth, room, line);
   for (long i = 0; i < own.rows; ++i) memcpy(to + i * depth, room + i * line, depth * sizeof(REAL));
 }
 

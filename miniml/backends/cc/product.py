@@ -28,8 +28,8 @@ from .rows import Loops
 from .scalars import STORED
 from .units import NUMBERS, Source, defined, header, run_by, template
 
-_NAMES = "vectors quads tiles panels product pack dots lines blas split factors stacks".split()
-VECTORS, QUADS, TILES, PANELS, PRODUCT, PACK, DOTS, LINES, BLAS, SPLIT, _FORM, _STACKS = (
+_NAMES = "vectors quads tiles panels cut product pack dots lines blas split factors stacks".split()
+VECTORS, QUADS, TILES, PANELS, CUT, PRODUCT, PACK, DOTS, LINES, BLAS, SPLIT, _FORM, _STACKS = (
     template(f"text/{name}.c") for name in _NAMES
 )
 DEPTH = 128  # lines of y that are packed at a time: with 64 columns of float32, 32 KB of L1
@@ -75,15 +75,16 @@ def product_text(
         "PACKED": str(int(packed)),
     }
     emit = _BY_COLUMN if swapped else _BY_ROW
-    body = (DOTS,) if _dots(computed) and not (packed or quads) else (PANELS, PRODUCT)
+    body = (DOTS,) if _dots(computed) and not (packed or quads) else (CUT, PRODUCT)
     lines = _by_lines(computed) and not (blas or packed)
-    ending = (PANELS, LINES) if lines else (*body, BLAS * blas, SPLIT)
+    ending = (CUT, LINES) if lines else (*body, BLAS * blas, SPLIT)
     text = "\n".join((_defines(constants), epilogue, *(_in(dtype, t) for t in (emit, *ending))))
     room, wide = (
         0 if DOTS in body and not lines else _room(computed, dtype, packed, lines, vectors)
         for vectors in (_NARROW, _WIDE)
     )
-    made = Source(text, (*_tiles(dtype), *shared), room=room, wide=wide)
+    panels = (_in(dtype, PANELS),) * (PRODUCT in ending)
+    made = Source(text, (*_tiles(dtype), *panels, *shared), room=room, wide=wide)
     return made._replace(text=made.constant) if lines else made  # their arrays are of fixed sizes
 
 
@@ -119,12 +120,12 @@ def pack_text(product: Product, dtype: DType) -> Source:
     with this y of any number of rows."""
     p = product._replace(m=2)
     constants = _constants(p, (0, 0)) | {"OUT": "1", "PACKED": "1"}
-    text = _defines(constants) + _in(dtype, PANELS + PACK)
-    return Source(text, _tiles(dtype))
+    text = _defines(constants) + _in(dtype, CUT + PACK)
+    return Source(text, (*_tiles(dtype), _in(dtype, PANELS)))
 
 
 def _tiles(dtype: DType) -> tuple[str, ...]:
-    return (VECTORS, *(QUADS,) * (dtype == int32), _in(dtype, TILES))
+    return (VECTORS, *header("apart"), *(QUADS,) * (dtype == int32), _in(dtype, TILES))
 
 
 def packing(
@@ -182,6 +183,7 @@ static inline void KERNEL_epilogue(
     char *const *at, long batch, long i, long j, long count, const REAL *restrict sums) {{
 {NUMBERS}
   REAL *restrict out = (REAL *)at[{at}];
+  MINIML_ROLLED
   for (long c = 0; c < count; ++c) out[{index}] {"+=" if accumulate else "="} sums[c];
 }}
 """,

@@ -141,13 +141,6 @@ _LOOP = """\
 #else
 #define MINIML_STRAIGHT
 #endif
-/* GCC unrolls a loop of at most 16 iterations inside of another before it looks for vectors, and
-   then finds none where there are choices. */
-#if defined(__clang__)
-#define MINIML_ROLLED
-#else
-#define MINIML_ROLLED _Pragma("GCC unroll 1")
-#endif
 """
 
 

@@ -8,7 +8,7 @@ typedef REAL REAL_tile_loose
 #endif
 
 /* One line of y, times each row of x, in the sums of a tile. */
-static MINIML_INLINE MINIML_FMA void REAL_tile_line(
+static MINIML_INLINE MINIML_PLAIN_FMA void REAL_tile_line(
     const int rows, const int width, const REAL *x, long row, const REAL *y,
     REAL_tile_vector (*sum)[8]) {
   MINIML_CONTRACT
@@ -26,7 +26,7 @@ static MINIML_INLINE MINIML_FMA void REAL_tile_line(
    apart, those from `read` on in `rest`, without gaps; those of the sums lie `pitch` apart. Where
    there are few sums, lines are added to several of each, as a multiplication and addition takes
    four cycles, of which each may begin two. */
-static MINIML_INLINE MINIML_FMA void REAL_tile(
+static MINIML_INLINE MINIML_PLAIN_FMA void REAL_tile(
     const int rows, const int width, long depth, const REAL *x, long row, long column,
     const REAL *y, long line, long read, const REAL *rest, REAL *sums, long pitch, int continued) {
   MINIML_CONTRACT
@@ -62,7 +62,7 @@ static MINIML_INLINE MINIML_FMA void REAL_tile(
   T(1, 3) T(2, 3) T(3, 3) T(4, 3) T(5, 3) T(6, 3) T(7, 3) T(8, 3) \
   T(1, 4) T(2, 4) T(3, 4) T(4, 4) T(5, 4) T(6, 4) T(1, 5) T(1, 6) T(1, 7) T(1, 8)
 #define REAL_SIZE(R, W) \
-  static MINIML_ONCE MINIML_FMA void REAL_tile_##R##_##W( \
+  static MINIML_ONCE MINIML_PLAIN_FMA void REAL_tile_##R##_##W( \
       long depth, const REAL *x, long row, long column, const REAL *y, long line, long read, \
       const REAL *rest, REAL *sums, long pitch, int continued) { \
     REAL_tile(R, W, depth, x, row, column, y, line, read, rest, sums, pitch, continued); \
@@ -93,7 +93,8 @@ static MINIML_INLINE void REAL_tile_turn(REAL_tile_vector *rows) {
    of lanes. By squares of vectors, of which the last overlaps the one above. A square may read
    beyond its own lines, but not beyond `end`, where the memory of y ends. */
 static MINIML_ONCE MINIML_PLAIN void REAL_pack_turned(
-    const REAL *y, long step, const REAL *end, long depth, long count, REAL *panel, long line) {
+    const REAL *y, long row, long step, const REAL *end, long depth, long count, REAL *panel,
+    long line) {
   const long full = depth < REAL_tile_lanes ? depth : REAL_tile_lanes;
   for (long c = 0; c < count; c += REAL_tile_lanes, y += REAL_tile_lanes * step) {
     const long rows = count - c < REAL_tile_lanes ? count - c : REAL_tile_lanes;

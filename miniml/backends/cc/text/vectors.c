@@ -39,9 +39,11 @@
 #endif
 #if defined(__clang__)
 #define MINIML_FMA __attribute__((min_vector_width(MINIML_VECTOR * 8)))
+#define MINIML_PLAIN_FMA MINIML_FMA
 #define MINIML_CONTRACT _Pragma("clang fp contract(fast)")
 #else
 #define MINIML_FMA __attribute__((optimize("fp-contract=fast")))
+#define MINIML_PLAIN_FMA __attribute__((optimize("O2", "fp-contract=fast"))) /* not both: one counts */
 #define MINIML_CONTRACT
 #endif
 
