@@ -27,8 +27,8 @@ import numpy as np
 
 import miniml as ml
 from miniml import Parameter, distributed, nn, ops, optim
+from miniml.cli.scale import NETWORKS, Workload, pays_until, remedies, sweep
 from miniml.data import load_digits
-from miniml.distributed.simulation import NETWORKS, Workload, pays_until, remedies, sweep
 from miniml.grad import grad, stop_gradient
 from miniml.testing import gradcheck
 

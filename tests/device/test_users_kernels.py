@@ -9,6 +9,7 @@ import pytest
 import miniml as ml
 from miniml import ArraySpec, Kernel, Launch, Primitive, elementwise_kernel, kernel, raw_kernel
 from miniml.backends.cuda import driver
+from miniml.core.scope import epoch
 from miniml.errors import (
     CompileError,
     DeclarationError,
@@ -203,7 +204,7 @@ class TestUsersKernels:
         before = SmoothedKernel.second
         SmoothedKernel.second = before.replace("-= x[threadIdx.x]", "-= x[threadIdx.x + 3]")
         try:
-            ml.core.epoch.bump("kernels")
+            epoch.bump("kernels")
             with (
                 ml.context(device_target="cuda-sim"),
                 pytest.raises(KernelFaultError, match=r"difference\.cu:4: read of 4 bytes"),
@@ -211,7 +212,7 @@ class TestUsersKernels:
                 Smoothed()(ml.Tensor(np.arange(7, dtype=np.float32)))
         finally:
             SmoothedKernel.second = before
-            ml.core.epoch.bump("kernels")
+            epoch.bump("kernels")
 
     @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
     def test_a_wider_kernel_serves_a_narrow_dtype(self, on_device, dtype):
