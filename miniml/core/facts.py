@@ -52,7 +52,8 @@ class Facts:
     the distribution of the outputs, not of their numbers, which jump, as of draws by rejection:
     differences do not show them. refuses: True where a kernel raises for some values of its inputs,
     as for an index outside an axis: under `vmap` a branch with such a call is computed only for the
-    examples that take it. bounds: of a copy of integers that refuses those outside a range, a
+    examples that take it. ordered: inputs whose rows, along the last axis, are sorted: `opcheck`
+    calls it with no others. bounds: of a copy of integers that refuses those outside a range, a
     property of the instance: the least integer, the end, and one that is taken besides, or None; C
     then looks for them, and calls the kernel if there is one. autocast: where a context asks for 16
     bits, "low" computes in them, "wide" in float32, and None as the inputs come. takes_complex:
@@ -74,6 +75,7 @@ class Facts:
     rounds: ClassVar[bool | None] = None
     implicit: ClassVar[bool] = False
     refuses: ClassVar[bool] = False
+    ordered: ClassVar[tuple[str, ...]] = ()
     bounds: ClassVar[Any] = None
     autocast: ClassVar[Literal["low", "wide"] | None] = None
     takes_complex: ClassVar[bool] = False
@@ -139,6 +141,7 @@ def check_facts(cls: Any, tensors: tuple[str, ...] | None) -> None:
         refuse("view", "its order is the attribute axes, which it lacks: axes: tuple[int, ...]")
     _check_names(cls, "images", (*(tensors or ()), *outputs), "inputs and outputs")
     _check_names(cls, "linear", tensors or (), "inputs")
+    _check_names(cls, "ordered", tensors or (), "inputs")
     for group in map(str.split, cls.linear):
         if not group or len(set(group)) < len(group):
             refuse("linear", "each entry names inputs in which it is linear at once, each one once")
@@ -160,7 +163,7 @@ def _check_names(cls: Any, fact: str, known: tuple[str, ...], of: str) -> None:
 
 def stated(cls: type[Facts]) -> list[str]:
     """The facts of a class in words, where it says another than most do."""
-    said = {name: getattr(cls, name) for name in (*_CHOICES, "linear", "images", "by_element")}
+    said = {n: getattr(cls, n) for n in (*_CHOICES, "linear", "images", "ordered", "by_element")}
     return [
         f"{name}: {', '.join(value) if isinstance(value, tuple) else value}"
         for name, value in said.items()

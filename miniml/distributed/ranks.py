@@ -432,6 +432,8 @@ class MpiGroup(Group):
             if error is None:
                 print(f"rank {self.rank}: {different}", file=sys.stderr, flush=True)
         if self._broken:  # MPI would wait for the others, who may never come
+            if error is not None and not isinstance(error, DistributedError):
+                time.sleep(1)  # the others say what they waited for, and end all
             self._comm.Abort(1)
 
 

@@ -513,6 +513,7 @@ class SearchSorted(Primitive):
     side: str = "left"
     promote = True
     differentiable = False
+    ordered = ("x",)
     infer_dtype = rules.always(int64)
 
     def infer_shape(self, x: Shape, values: Shape) -> Shape:

@@ -120,6 +120,14 @@ class Call:
     kind: str = ""
     layouts: tuple[tuple[str, ...], ...] = ()
 
+    def __post_init__(self) -> None:
+        cls = type(self.primitive)
+        if cls.ordered:
+            names = [name for name in cls._inputs or () if name not in cls.const_inputs]
+            rows = {i for i, a in enumerate(self.arrays) if a.ndim and names[i] in cls.ordered}
+            arrays = (np.sort(a, -1) if i in rows else a for i, a in enumerate(self.arrays))
+            object.__setattr__(self, "arrays", tuple(arrays))
+
     @property
     def sample(self) -> bool:
         """True for a sample of an OpInfo, False for a drawn call."""

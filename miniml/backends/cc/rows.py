@@ -93,13 +93,11 @@ _SHORT = 16  # elements of a row that would not fill a vector
 
 def _across_rows(program: RowProgram) -> bool:
     """True where vectors run across rows."""
-    if not program.outer or not program.row:
+    if not (program.outer and program.row and program.reduces):
         return False
     gathers = [s for p in program.passes for s in p.elements if isinstance(s, Gather)]
     if not all(program.arrays[s.array].strides[program.outer - 1] for s in gathers):
         return False  # rows side by side would add to one number
-    if not program.reduces:
-        return False
     streams = {program.along(s) for s in program.statements() if isinstance(s, (Load, Store))}
     wide = [strides for strides in streams if any(strides[program.outer :])]
     # What all rows share stays in the cache, wherever there are arrays with elements for each row.

@@ -18,7 +18,7 @@ from miniml.errors import DeclarationError
 from miniml.graph.passes import run_passes
 from miniml.runtime.program import Program
 from miniml.testing import opcheck
-from miniml.testing.calls import calls, dtypes_of
+from miniml.testing.calls import Call, calls, dtypes_of
 from miniml.testing.gradchecks.derivative import Perturbation, Rounding
 from tests.frame.native import needs_compiler
 from tests.opinfo import ROWS
@@ -389,3 +389,22 @@ def test_names_of_ones_own_and_attributes_are_not_taken_for_others():
     attributes = {"__annotations__": {"jvp": float}, "jvp": 2.0}  # annotated, so an attribute
     with defined("FactOwn", fact_own, shape, **own, **attributes) as cls:
         assert np.array_equal(cls()(X), 2 * X)
+
+
+def test_ordered_inputs_are_sorted_wherever_a_check_makes_a_call():
+    row, values = np.array([3.0, np.nan, 1.0]), np.array([2.0, 1.0])
+    call = Call(ops.SearchSorted(), (row, values))
+    for made in (call, call.on((row[::-1], values))):
+        np.testing.assert_array_equal(made.arrays[0], [1.0, 3.0, np.nan])
+        np.testing.assert_array_equal(made.arrays[1], values)
+    assert row[0] == 3.0
+
+
+def test_ordered_inputs_have_names_of_inputs():
+    with pytest.raises(DeclarationError, match=r"ordered = .*names of inputs: x"):
+
+        class Ranks(ml.Primitive):
+            ordered = ("y",)
+
+            def infer_shape(self, x):
+                return x
