@@ -678,7 +678,7 @@ class RowProgram(NamedTuple):
         """The extents of a row."""
         return self.extents[self.outer :]
 
-    def along(self, s: Load | Store) -> tuple[int, ...]:
+    def along(self, s: Load | Store | Gather) -> tuple[int, ...]:
         """The strides with which a statement reads or writes its array."""
         own = s.strides if isinstance(s, Load) else None
         return self.arrays[s.array].strides if own is None else own

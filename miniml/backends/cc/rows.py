@@ -619,7 +619,8 @@ class AcrossRows(Loops):
         if self.last % self.lanes or self.lanes > _ROLLED:
             return 1
         steps = [s.strides for s in program.statements() if isinstance(s, Call) and s.strides]
-        steps += [program.along(s) for p in program.passes for s in p.elements if _moves(s)]
+        elements = [s for p in program.passes for s in p.elements]
+        steps += [program.along(s) for s in elements if isinstance(s, (Load, Store, Gather))]
         if any(s[-1] != self.lanes * s[program.outer - 1] for s in steps):
             return 1
         return max(min(_LANES[0] // self.lanes, program.row[-1] // 4), 1)
