@@ -539,8 +539,9 @@ class AlongRows(Loops):
         if each and isinstance(s, Store) and s in self.halves:
             return f"{self.halves[s]}[i - b] = {self.name(s.of)};"
         if each and isinstance(s, Store) and self.overlaps and not (self.reduces or self.gathers):
-            before, now = super().statement(s, each).split(" = ")  # may have been an input
-            return f"{before} = i < p ? {before} : {now}"
+            element = self.element(s, each)  # may have been an input
+            number = stored(self.program.arrays[s.array].dtype, self.name(s.of))
+            return f"{element} = i < p ? {element} : {number};"
         return super().statement(s, each)
 
     def _loop(self, elements: Sequence[Statement], first: str, last: str) -> Iterator[str]:

@@ -359,3 +359,21 @@ def test_what_short_rows_share_gets_the_gradients_of_all(dtype):
         for one, other in zip(ours, theirs, strict=True):
             one, digits = one.asnumpy(), 1e-5 if dtype == "float32" else 1e-13
             np.testing.assert_allclose(one, other.asnumpy(), digits, digits, err_msg=str(shape))
+
+
+@pytest.mark.parametrize("n", [17, 30, 47, 100])
+def test_elements_that_are_overwritten_are_read_once(n):
+    """The loop between two sorts writes where it reads: its last vector begins among what it has
+    written already."""
+    x, bias = (
+        RNG.standard_normal((9, n)).astype(np.float32),
+        np.linspace(-1, 1, n, dtype=np.float32),
+    )
+
+    def fn(x, bias):
+        return ops.sort(ops.exp(ops.sort(x, 1) + bias), 1)
+
+    with ml.context(providers=("cc",)):
+        found = ml.jit(fn)(x, bias).asnumpy()
+    expected = np.sort(np.exp(np.sort(x.astype(np.float64), 1) + bias), 1)
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
