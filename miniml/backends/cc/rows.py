@@ -471,9 +471,8 @@ class AlongRows(Loops):
         self.halves: dict[Load | Store, str] = {}  # where the elements of a block are as floats
         super().__init__(program)
         *before, n = program.row or (1,)
-        calls = (s.function for s in program.statements() if isinstance(s, Call))
-        long = self.reduces or self.gathers or any(elementary(f.expression.text) for f in calls)
-        self.overlaps = bool(long) and not self.flat and _STRIP < n <= _BLOCK and n % _STRIP > 0
+        long = bool(self.reduces or self.gathers or _dear(program))
+        self.overlaps = long and not self.flat and _STRIP < n <= _BLOCK and n % _STRIP > 0
         if self.overlaps:
             self.kept = (*before, -(-n // _STRIP) * _STRIP)
 
@@ -523,9 +522,8 @@ class AlongRows(Loops):
         return f"a{s.array} + b + {s.offset if isinstance(s, Load) else 0}L + {index}"
 
     def reduced(self, s: Reduce, element: str) -> str:
-        if not self.overlaps:
-            return super().reduced(s, element)
-        return f"t{s.value}[p + l] = {self.once(self.reducer(s))}{element};"
+        at = "p + l" if self.overlaps else "i - b"
+        return f"t{s.value}[{at}] = {self.once(self.reducer(s))}{element};"
 
     def kept_at(self, last: str = "i") -> str:
         return super().kept_at("(p + l)" if self.overlaps else last)
@@ -764,19 +762,27 @@ def _each_lane(statement: str, lanes: int) -> str:
     return f"for (long l = 0; l < {lanes}L; ++l) {statement}"
 
 
-def _moves(s: Statement) -> TypeGuard[Load | Store]:
-    return isinstance(s, (Load, Store))
-
-
 def _apart(program: RowProgram) -> dict[Load | Store, str]:
     """Reads and writes, as if of value 0, of elements of short rows that are apart from those of
-    their neighbours: arrays where they lie beside them. Processors gather 8 bytes as fast, once."""
+    their neighbours: arrays where they lie beside them. What is read once, compilers gather as
+    fast, but by 16 elements, or 4 bytes for elementary functions."""
     if prod(program.row) > _SHORT:
         return {}
-    moves = Counter(_place(s) for p in program.passes for s in p.elements if _moves(s))
-    often = [s for s, n in moves.items() if n > 1 or program.arrays[s.array].dtype.itemsize < 8]
-    apart = [s for s in often if program.along(s)[program.outer - 1] not in (0, 1)]
-    return {s: f"x{k}" for k, s in enumerate(apart)}
+    dear, elements = _dear(program), (s for p in program.passes for s in p.elements)
+    moves = Counter(_place(s) for s in elements if isinstance(s, (Load, Store)))
+
+    def moved(s: Load | Store) -> bool:
+        step, nbytes = program.along(s)[program.outer - 1], program.arrays[s.array].dtype.itemsize
+        often = moves[s] > 1 or step % _STRIP == 0 or (dear and nbytes < 8)
+        return often and step not in (0, 1)
+
+    return {s: f"x{k}" for k, s in enumerate(filter(moved, moves))}
+
+
+def _dear(program: RowProgram) -> bool:
+    """True where elementary functions are computed: many operations for an element."""
+    calls = (s.function for s in program.statements() if isinstance(s, Call))
+    return any(elementary(f.expression.text) for f in calls)
 
 
 def _place(s: Load | Store) -> Load | Store:
