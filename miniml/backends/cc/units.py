@@ -516,13 +516,12 @@ def executor() -> ExecutorInC:
 @cache
 def source() -> Source:
     """The C of the services and the executor."""
-    texts = map(template, ("text/services.c", "text/native.c"))
-    return quickly("\n".join(texts), "Og")  # its work is calls
+    return quickly("\n".join(map(template, ("text/services.c", "text/native.c"))))
 
 
-def quickly(text: str, level: str = "O1") -> Source:
+def quickly(text: str) -> Source:
     """A kernel that gcc compiles in less than half the time of -O3, since its loops are as fast."""
-    begin = f'#pragma GCC push_options\n#pragma GCC optimize ("{level}")\n'
+    begin = '#pragma GCC push_options\n#pragma GCC optimize ("O1")\n'
     return Source(f"{begin}{text}\n#pragma GCC pop_options\n")
 
 
