@@ -51,7 +51,8 @@ typedef struct {
    the kernel takes them. */
 static MINIML_ONCE MINIML_PLAIN void REAL_panel(
     const REAL_product *p, const REAL_functions *f, const REAL_cut *cut, REAL_tiler *const *tilers,
-    char *const *at, long batch, long block, long first, long q, const REAL *x, const REAL *copy, const REAL *y, REAL *sums, REAL *packed) {
+    char *const *at, long batch, long block, long first, long q, const REAL *x, const REAL *copy,
+    const REAL *y, REAL *sums, REAL *packed) {
   const long begin = block * cut->tiles / p->blocks, end = (block + 1) * cut->tiles / p->blocks;
   long i = begin * p->m / cut->tiles;
   const long row = p->x_row, column = copy ? p->height : p->x_column;
