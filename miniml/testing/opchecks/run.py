@@ -677,7 +677,10 @@ def _reached(function: FunctionType) -> Iterator[tuple[str, Any]]:
 def _mark(value: Any) -> object:
     if isinstance(value, (dict, set, list)):
         entries = value.values() if isinstance(value, dict) else value
-        return len(value), tuple(map(id, entries)) if len(value) <= _LARGEST else ()
+        if len(value) > _LARGEST:
+            return len(value)
+        # Compared by their ids, which nothing else gets while a mark holds the entries.
+        return tuple(map(id, entries)), tuple(entries)
     if isinstance(value, np.ndarray):
         return value.tobytes() if value.size <= _LARGEST else value.shape
     return value if isinstance(value, (int, float)) else None

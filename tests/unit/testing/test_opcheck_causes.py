@@ -29,6 +29,21 @@ def every(period):
     return counts
 
 
+def in_one_place(x, *, alpha, out):
+    n = int(KEPT.pop("n", 0.0)) + 1  # the number before is freed, and the next one takes its place
+    KEPT["n"] = float(n)
+    snake(x, alpha=alpha, out=out)
+    if n % 2 == 0:
+        out *= 1.001
+
+
+def test_a_number_is_named_that_takes_the_place_of_the_one_before():
+    KEPT["n"] = float(0)  # no constant, which would stay
+    with plant(fn=in_one_place) as primitive:
+        report = opcheck(primitive, checks=["repeat"], raise_error=False)
+    assert any("KEPT of" in note for note in report.notes)
+
+
 def unwritten(x, *, alpha, out):
     snake(x.reshape(-1)[1:], alpha=alpha, out=out.reshape(-1)[1:])
 
