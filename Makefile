@@ -119,13 +119,17 @@ rates: $(STAMP) ## How often the checkers are right, over fresh seeds (up to an 
 	@echo "==> Rates of detection and of false alarms"
 	@$(TEST_ENV) MINIML_RATES=1 $(PY) $(PYTEST) -m rates --timeout 3600 -o faulthandler_timeout=7200 tests $(ARGS)
 
-# What C++ compilers and NumPy judge alone, which are the same under every Python.
+# What compilers and NumPy judge alone, which are the same under every Python.
 SAME_EVERYWHERE := $(addprefix --ignore tests/, device/test_nvrtc.py device/test_kernels.py device/test_schedules.py \
 	device/test_elementwise.py device/test_norms.py device/test_convolution.py device/test_reductions.py \
 	device/test_scans.py device/test_sorting.py device/test_matmul.py device/sim/test_corpus.py \
 	device/sim/test_kernels.py device/sim/test_idioms.py device/sim/test_users.py \
-	unit/ops/test_gradient_ranges.py unit/backends/test_cpu_pool.py unit/backends/test_cpu_window.py \
-	faults/test_corpus.py faults/test_natural.py)
+	device/test_as_gpu.py unit/ops/test_gradient_ranges.py unit/ops/test_tails.py kinds/test_kinds.py \
+	faults/test_corpus.py faults/test_natural.py faults/test_rights_opcheck.py \
+	$(addprefix unit/backends/test_, cpu_pool.py cpu_window.py cpu_products.py cc_elementary.py cc_scalars.py) \
+	$(addprefix unit/cc/test_, attention.py compositions.py convolve.py decomposition.py einsum.py fuzz.py halves.py \
+	masked.py moves.py narrow.py neighbours.py order.py pool.py product.py reductions.py scan_checks.py selections.py \
+	sizes.py straight.py))
 
 # An interpreter counts as present if it runs; pyenv's are found too when they are not the selected ones.
 .PHONY: test-on-3.12 test-on-3.13

@@ -16,6 +16,9 @@ for _name in ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(_name, "1")
 os.environ.pop("OMP_NUM_THREADS", None)
 os.environ["MPLBACKEND"] = "Agg"
+# Hundreds of processes import miniml, which takes twice as long from source.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 import hypothesis
 import numpy as np
@@ -118,10 +121,13 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.hookimpl(tryfirst=True)  # before `-m` chooses
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Deep tests and rates leave the list unless asked for, tests on a GPU where there is none;
-    those that do more in a deep run, as Hypothesis does, are marked."""
+    those of Hypothesis, which do more in a deep run, are marked.
+
+    Deep ones come first: they take long, and at the end no process is left with one."""
     for item in items:
-        if item.get_closest_marker("hypothesis") or hasattr(getattr(item, "module", None), "DEEP"):
+        if item.get_closest_marker("hypothesis"):
             item.add_marker("larger")
+    items.sort(key=lambda item: item.get_closest_marker("deep") is None)
     asked_for = {"deep": DEEP, "rates": RATES, "gpu": GPUS > 0}
     unwanted = [marker for marker, expected in asked_for.items() if not expected]
     left_out = {item for item in items if any(map(item.get_closest_marker, unwanted))}

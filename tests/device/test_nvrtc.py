@@ -26,7 +26,6 @@ SOURCES = Path(cuda.__file__).parent
 ALWAYS = 90
 DEEP = pytest.mark.deep
 FAST = ("--option=--use_fast_math",)
-SOME = 3  # texts of a primitive that are compiled for each architecture but the daily one
 
 
 @pytest.fixture(autouse=True)
@@ -51,13 +50,13 @@ def complaints(texts, architecture):
     return found
 
 
-def sample(name, some):
-    """At most `some` texts of a primitive, evenly spread; of expressions, which differ in dtypes
-    alone, the middle one: it holds the other primitives with these dtypes too."""
+def sample(name):
+    """One text of a primitive; of expressions, which differ in dtypes alone, the middle one: it
+    holds the other primitives with these dtypes too."""
     texts = list(units(name).items())
     if texts and all(isinstance(entry.body, Expression) for _, entry in texts):
         return dict(texts[len(texts) // 2 :][:1])
-    return dict(texts[:: -(-len(texts) // some) or 1])
+    return dict(texts[:1])
 
 
 # The architectures of a primitive follow one another, so a process finds its texts once.
@@ -71,7 +70,7 @@ def sample(name, some):
 def test_kernels_of_every_primitive_compile(name, architecture):
     """One of every second primitive a day; the next test has all for one architecture, and
     `make nvrtc` those for every one."""
-    found = complaints(sample(name, 1 if architecture == ALWAYS else SOME), architecture)
+    found = complaints(sample(name), architecture)
     assert not found, "\n".join(found)
 
 

@@ -18,6 +18,7 @@ MODES = {
 }
 
 
+@pytest.mark.larger
 @pytest.mark.parametrize("seed", range(40 if DEEP else 2))
 @pytest.mark.parametrize("mode", MODES)
 def test_gradients_and_state_are_those_of_the_pure_function(device, mode, seed):
@@ -31,6 +32,7 @@ def test_gradients_and_state_are_those_of_the_pure_function(device, mode, seed):
     found.compare(expected, 1e-8, 1e-9)
 
 
+@pytest.mark.larger
 @pytest.mark.parametrize("seed", range(200 if DEEP else 8))
 @pytest.mark.parametrize("graphs", ["off", "on"])
 def test_compiled_programs_that_pass_values_among_parameters(device, graphs, seed):

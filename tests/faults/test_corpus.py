@@ -66,6 +66,7 @@ def test_a_correct_row_passes_at_other_points(row, seed):
     passes(row, check(row, seed))
 
 
+@pytest.mark.larger
 @each(CORRECT)
 def test_a_correct_primitive_passes(row):
     report = judging.check_planted(row, budget=SECONDS)

@@ -23,10 +23,9 @@ def test_a_right_primitive_is_not_called_faulty(row):
 
 
 @pytest.mark.deep
-@pytest.mark.parametrize("seed", [0, 1, 2])
 @pytest.mark.parametrize("row", RIGHTS, ids=lambda row: row.name)
-def test_no_right_primitive_is_called_faulty(row, seed):
-    report = judging.check_planted(row, seed=seed)
+def test_no_right_primitive_is_called_faulty(row):
+    report = judging.check_planted(row, seed=RIGHTS.index(row) % 3)
     assert report.ok, str(report)
 
 

@@ -194,6 +194,7 @@ DAILY = [
 ]
 
 
+@pytest.mark.larger
 def test_every_expression_is_that_of_numpy():
     found = list(failures(cases(LIBRARY if DEEP else DAILY)))
     assert not found, found[0]

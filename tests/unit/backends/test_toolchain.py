@@ -136,6 +136,7 @@ def test_an_interrupt_ends_the_compilers_and_their_children(fake, tmp_path):
     assert left(tmp_path) == []
 
 
+@pytest.mark.larger
 @pytest.mark.timeout(600)
 def test_an_interrupt_at_any_moment_ends_the_compilers(fake, tmp_path):
     draw, before = np.random.default_rng(0), children()

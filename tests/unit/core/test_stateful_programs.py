@@ -32,6 +32,7 @@ def drawn(seed):
     return draw(rng), start(rng), seed % (PARAMETERS + 1), 1 + seed // 4 % 2
 
 
+@pytest.mark.larger
 @pytest.mark.filterwarnings("ignore:Output seems independent")
 @pytest.mark.parametrize("seed", SEEDS)
 def test_gradients_and_state_are_those_of_the_pure_function(seed):
@@ -43,6 +44,7 @@ def test_gradients_and_state_are_those_of_the_pure_function(seed):
             with_parameters(block, given, weights, order, mode, calls=2).compare(expected)
 
 
+@pytest.mark.larger
 @pytest.mark.parametrize("seed", range(2000 if DEEP else 40))
 def test_compiled_programs_that_pass_values_among_parameters(seed):
     rng = np.random.default_rng(seed)
@@ -75,6 +77,7 @@ def by_a_step(params, x):
 WRITERS = (by_assign, by_set_data, by_an_optimizer, by_a_compiled_update, by_a_step)
 
 
+@pytest.mark.larger
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_pull_back_is_of_the_values_that_the_function_saw(seed):
     block, given, _, _ = drawn(seed)
@@ -93,6 +96,7 @@ def test_a_pull_back_is_of_the_values_that_the_function_saw(seed):
     assert not any(np.array_equal(p.asnumpy(), a) for p, a in zip(params, after, strict=True))
 
 
+@pytest.mark.larger
 @pytest.mark.parametrize("seed", SEEDS)
 def test_steps_of_training_leave_what_the_pure_function_says(seed):
     block, given, _, _ = drawn(seed)

@@ -388,6 +388,7 @@ def test_many_bodies_of_bodies_are_counted_before_they_are_walked(path):
 MUTATED, HARMED = (5000, 10_000) if DEEP else (60, 300)
 
 
+@pytest.mark.larger
 def test_any_byte_that_is_changed_is_noticed(path):
     """Either the result is the same, or we refuse; no more memory than the file is worth."""
     ml.save_graph(bodies, path, X)
@@ -435,6 +436,7 @@ def parts(value, path=()):
         yield from parts(inner, (*path, name))
 
 
+@pytest.mark.larger
 def test_files_made_to_harm_are_refused_by_us(path):
     """What is signed correctly, and says anything: it is loaded and can be printed, or refused."""
     ml.save_graph(bodies, path, X)

@@ -398,6 +398,7 @@ def mutated(data, draw):
     return bytes(data)
 
 
+@pytest.mark.larger
 @pytest.mark.parametrize("seed", range(4))
 def test_any_bytes_are_a_graph_or_a_sentence(seed, tmp_path):
     draw, whole, path = random.Random(seed), small(), tmp_path / "model.onnx"

@@ -214,12 +214,14 @@ def checked(name, xs, slopes, dtype):
 DTYPES = (np.float16, np.float32, np.float64)
 
 
+@pytest.mark.larger
 @pytest.mark.parametrize("name", UNARY)
 def test_slopes_of_one_float_over_the_whole_range(name):
     found = [checked(name, (all_of(d),), UNARY[name], d)[name] for d in DTYPES]
     assert any(found) == (name in LISTED), f"{found} faults; the list says otherwise"
 
 
+@pytest.mark.larger
 @pytest.mark.parametrize("name", BINARY)
 def test_slopes_of_two_floats_over_the_whole_range(name):
     found = [checked(name, pairs_of(d), BINARY[name], d) for d in DTYPES]
@@ -239,6 +241,7 @@ def test_every_elementwise_rule_is_held_to_a_closed_form():
     assert set(missing) == MOVING
 
 
+@pytest.mark.larger
 @pytest.mark.parametrize("name", ["sigmoid", "tanh"])
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_saturated_slopes_are_off_by_the_rounding_of_one_at_most(name, dtype):

@@ -137,6 +137,7 @@ def results(request):
     ]
 
 
+@pytest.mark.larger
 @pytest.mark.parametrize("at", range(len(CALLS)), ids=[f"{p.name}{a or ''}" for p, a in CALLS])
 def test_eager_and_compiled_are_within_four_units(at, results):
     primitive, attrs = CALLS[at]

@@ -53,6 +53,7 @@ def raced(calls):
     return results
 
 
+@pytest.mark.larger
 @pytest.mark.parametrize("seed", range(RACES))
 def test_threads_that_race_a_first_call_share_one_compilation(seed):
     """Of each kind of arguments; those whose turn it is when it fails raise, others try again."""

@@ -58,6 +58,7 @@ def overwritten(draw: np.random.Generator, content: bytearray, at: int) -> None:
     content[at:end] = draw.integers(256, size=end - at).astype(np.uint8).tobytes()
 
 
+@pytest.mark.larger
 @pytest.mark.parametrize("damage", [flipped, changed, swapped, overwritten])
 @pytest.mark.parametrize("options", [{}, {"only": "*"}, {"strict": False}, {"only": "n*"}])
 def test_no_damaged_file_is_loaded_as_something_else(options, damage, tmp_path):

@@ -116,6 +116,7 @@ def test_ctrl_c_saves_and_the_next_call_goes_on(method, at, tmp_path, whole):
     compare(path, fit(path)[-1], whole)
 
 
+@pytest.mark.larger
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # in a finalizer
 def test_a_handler_that_raises_at_any_moment_loses_nothing(tmp_path, whole):
     path, moments, raised = tmp_path / "run.safetensors", np.random.default_rng(0), 0
@@ -318,6 +319,7 @@ def start(path, epochs, prefetch=0):
     return subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
 
 
+@pytest.mark.larger
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("seed", [0, *(pytest.param(s, marks=pytest.mark.deep) for s in (1, 2, 3))])
 def test_a_fit_that_is_killed_ends_in_the_same_bits(seed, tmp_path):

@@ -79,6 +79,7 @@ def moments(monkeypatch):
         yield made
 
 
+@pytest.mark.larger
 @pytest.mark.timeout(1000)
 @pytest.mark.parametrize("kind", [plain, wrapped, scaled])
 @pytest.mark.parametrize("every", [1, 2, 1000])

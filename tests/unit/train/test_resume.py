@@ -60,6 +60,7 @@ def kill_at_random(path, epochs: int, moments: np.random.Generator) -> None:
     assert process.returncode == -signal.SIGKILL
 
 
+@pytest.mark.larger
 @pytest.mark.timeout(900)
 def test_a_run_that_is_killed_goes_on_bit_by_bit(tmp_path):
     """Adam, Dropout, BatchNorm, the order of batches; no draft is left."""
