@@ -168,6 +168,13 @@ def test_every_module_says_what_it_is():
         assert docstring.split("\n\n")[0].rstrip()[-1] in ".:!?", f"{path}: that sentence ends"
 
 
+def test_what_draws_more_in_a_deep_run_is_marked():
+    """`make test-deep` would leave it out."""
+    for path in (ROOT / "tests").rglob("test_*.py"):
+        text = path.read_text("utf-8")
+        assert " if DEEP else " not in text or "@pytest.mark.larger" in text, path
+
+
 def test_a_docstring_opens_with_a_verb_or_a_noun():
     definitions = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Module
     opens = [
