@@ -21,8 +21,7 @@ from typing import Any, Literal, NoReturn, TypeVar
 import numpy as np
 
 from ..core.abstract import HALVES, PLAIN, float32
-from ..core.errors import DeclarationError, DuplicateError
-from ..core.options import features
+from ..core.errors import DeclarationError, DuplicateError, features
 from ..core.scope import Scoped, epoch
 from .expressions import C_FUNCTIONS, C_WORDS, unknown_calls
 from .expressions import table as expressions

@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar
 import numpy as np
 
 from .abstract import typed
-from .errors import ArityError, Location, MinimlError, RetiredWarning, is_own, warn_user
-from .options import brief
+from .errors import ArityError, MinimlError, RetiredWarning, brief, warn_user
+from .scope import Location, is_own
 from .settings import current
 
 F = TypeVar("F", bound=Callable[..., Any])

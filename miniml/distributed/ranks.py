@@ -39,8 +39,7 @@ from ..backends.group import (
 from ..backends.kernel import Array
 from ..backends.machine import get_device
 from ..core.abstract import is_float
-from ..core.errors import DeviceError, DistributedError, DTypeError
-from ..core.options import choice, count, number
+from ..core.errors import DeviceError, DistributedError, DTypeError, choice, count, number
 from ..core.tensor import Tensor
 
 _WORLD = "world"

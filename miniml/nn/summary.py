@@ -19,9 +19,10 @@ import optree
 
 from ..backends.signature import ArraySpec
 from ..core.abstract import Abstract, canonical, float32, is_float, listed
-from ..core.errors import AttributeRefusedError, DTypeError, ShapeError, layers, name_layer
+from ..core.errors import AttributeRefusedError, DTypeError, ShapeError, name_layer
 from ..core.parameter import Parameter
 from ..core.primitive import Primitive
+from ..core.scope import layers
 from ..core.settings import current, unwatched
 from ..core.trace import Partition, current_trace, partition, use_trace
 from ..graph.ir import Graph, Node, Var, is_result, is_traced

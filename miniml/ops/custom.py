@@ -29,9 +29,9 @@ from ..core.errors import (
     DTypeError,
     DuplicateError,
     ShapeError,
-    user_location,
 )
 from ..core.primitive import SELF, Primitive, PrimitiveWithCheck, primitives
+from ..core.scope import user_location
 from .checks import as_shape, function
 
 if TYPE_CHECKING:

@@ -19,16 +19,15 @@ from ..core.errors import (
     AttributeRefusedError,
     DTypeError,
     GradientArgumentError,
-    Layer,
     MinimlError,
     ShapeError,
     ValueRefusedError,
-    layers,
+    flag,
+    number,
 )
 from ..core.hints import Constructed, hides_frames, unknown
-from ..core.options import flag, number
 from ..core.parameter import Parameter
-from ..core.scope import epoch
+from ..core.scope import Layer, epoch, layers
 from ..core.tensor import Tensor
 from ..core.trace import Guarded, current_trace, is_tracing
 from ..nn import Cell

@@ -33,8 +33,9 @@ from ..core.abstract import (
     uint8,
     unknown,
 )
-from ..core.errors import DeclarationError, Location
+from ..core.errors import DeclarationError
 from ..core.primitive import Primitive
+from ..core.scope import Location
 from ..graph.ir import Graph, Node, Var
 from ..graph.passes.rewrite import prune
 from ..graph.tracing import trace_graph

@@ -13,7 +13,7 @@ from miniml.backends.cuda.device import FEATURES
 from miniml.backends.machine import get_device
 from miniml.backends.selection import Target
 from miniml.backends.signature import parse
-from miniml.core.options import CPU, GPU
+from miniml.core.errors import CPU, GPU
 from miniml.core.settings import masking
 from miniml.errors import DeviceError, KernelNotFoundError
 from tests.unit.core.kernels import constant, primitive
