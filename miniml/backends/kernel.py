@@ -19,10 +19,9 @@ from weakref import finalize
 
 import numpy as np
 
-from ..core.abstract import PLAIN, DType
+from ..core.abstract import PLAIN, ArraySpec, DType, Signature
 from ..core.errors import CaptureError, DeclarationError
 from .expressions import Expression as Expression
-from .signature import ArraySpec, Signature
 
 Array = np.ndarray[Any, Any]
 Arrays = tuple[Array, ...]

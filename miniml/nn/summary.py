@@ -17,8 +17,7 @@ from typing import Any
 import numpy as np
 import optree
 
-from ..backends.signature import ArraySpec
-from ..core.abstract import Abstract, canonical, float32, is_float, listed
+from ..core.abstract import Abstract, ArraySpec, canonical, float32, is_float, listed
 from ..core.errors import AttributeRefusedError, DTypeError, ShapeError, name_layer
 from ..core.parameter import Parameter
 from ..core.primitive import Primitive

@@ -20,8 +20,8 @@ import numpy as np
 
 from ..backends.expressions import C_WORDS, WORDS, unknown_calls
 from ..backends.registry import elementwise_kernel, kernel, redefinition
-from ..backends.signature import Signature, parse
-from ..core.abstract import Abstract, Shape, as_dtype, canonical
+from ..backends.signature import parse
+from ..core.abstract import Abstract, Shape, Signature, as_dtype, canonical
 from ..core.bprop import bprop_getters
 from ..core.errors import (
     AttributeRefusedError,

@@ -47,8 +47,7 @@ from ..backends.expressions import (
 from ..backends.kernel import Kernel, KernelNode
 from ..backends.product import Product, product_of
 from ..backends.registry import kernel
-from ..backends.signature import ArraySpec
-from ..core.abstract import DType, float32, float64, int32
+from ..core.abstract import ArraySpec, DType, float32, float64, int32
 from ..core.errors import GraphError
 from ..core.scope import epoch
 from ..graph.ir import Graph, Node, Var, in_order

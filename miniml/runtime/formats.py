@@ -18,11 +18,11 @@ from .. import ops
 from ..backends.cc.quads import quads_of
 from ..backends.kernel import Array, Formats, Kernel, KernelEntry, KernelNode
 from ..backends.selection import Target, follows
-from ..backends.signature import ArraySpec
 from ..core.abstract import (
     FORMATS,
     PLAIN,
     Abstract,
+    ArraySpec,
     DType,
     Shape,
     float64,

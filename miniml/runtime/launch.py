@@ -39,8 +39,7 @@ from ..backends.kernel import (
 from ..backends.machine import get_device
 from ..backends.registry import NATIVE, specs
 from ..backends.selection import Selection, Target
-from ..backends.signature import ArraySpec
-from ..core.abstract import Abstract, DType, listed
+from ..core.abstract import Abstract, ArraySpec, DType, listed
 from ..core.errors import DeclarationError, InUseError, MinimlError, point_at
 from ..core.primitive import Primitive, key
 from ..core.settings import current, masking

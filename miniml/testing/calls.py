@@ -28,11 +28,11 @@ from ..backends.kernel import Kernel, KernelEntry, KernelNode, taken
 from ..backends.machine import get_device
 from ..backends.registry import BUILTIN, NATIVE
 from ..backends.selection import Target
-from ..backends.signature import ArraySpec
 from ..core.abstract import (
     PLAIN,
     REAL,
     Abstract,
+    ArraySpec,
     DType,
     Shape,
     float64,

@@ -16,12 +16,11 @@ from weakref import WeakSet
 
 import numpy as np
 
-from ...core.abstract import DType, bfloat16, canonical, float16
+from ...core.abstract import ArraySpec, DType, bfloat16, canonical, float16
 from ...core.errors import CompileError, DeclarationError, DTypeError
 from ..kernel import Expression, Kernel, KernelEntry, KernelNode, Launch, RawSource
 from ..product import Shape
 from ..selection import Target
-from ..signature import ArraySpec
 from . import kernels as kernels  # registers the library's kernels
 from .array import DeviceArray
 from .driver import Driver, Simulator, gpu
