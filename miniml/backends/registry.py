@@ -20,7 +20,8 @@ from typing import Any, Literal, NoReturn, TypeVar
 
 import numpy as np
 
-from ..core.abstract import HALVES, PLAIN, Signature, float32
+from ..core.abstract import HALVES, PLAIN, KernelAttr, Signature, float32
+from ..core.abstract import parse as parse
 from ..core.errors import DeclarationError, DuplicateError, features
 from ..core.scope import Scoped, epoch
 from .expressions import C_FUNCTIONS, C_WORDS, unknown_calls
@@ -41,9 +42,8 @@ from .kernel import (
 from .kernel import Expression as Expression
 from .kernel import OpSpec as OpSpec
 from .signature import FLOAT as FLOAT
-from .signature import HELD, WIDE, KernelAttr, same
+from .signature import HELD, WIDE, same
 from .signature import LOW as LOW
-from .signature import parse as parse
 
 BUILTIN = "miniml"
 NATIVE = "cc"  # the provider of C that is compiled at run time

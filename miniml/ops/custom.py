@@ -20,8 +20,7 @@ import numpy as np
 
 from ..backends.expressions import C_WORDS, WORDS, unknown_calls
 from ..backends.registry import elementwise_kernel, kernel, redefinition
-from ..backends.signature import parse
-from ..core.abstract import Abstract, Shape, Signature, as_dtype, canonical
+from ..core.abstract import Abstract, Shape, Signature, as_dtype, canonical, parse
 from ..core.bprop import bprop_getters
 from ..core.errors import (
     AttributeRefusedError,

@@ -17,8 +17,7 @@ from ..backends.expressions import Scalar, table
 from ..backends.kernel import KernelNode
 from ..backends.product import dense_strides
 from ..backends.selection import Target
-from ..backends.signature import parse
-from ..core.abstract import FORMATS, ArraySpec, DType, is_complex, moves, type_code
+from ..core.abstract import FORMATS, ArraySpec, DType, is_complex, moves, parse, type_code
 from ..core.errors import PerformanceWarning, warn_user
 from ..core.scope import epoch
 from ..graph.ir import Graph, Node, Var

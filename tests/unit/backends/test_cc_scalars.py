@@ -23,8 +23,8 @@ from miniml.backends.expressions import (
 )
 from miniml.backends.kernel import KernelNode
 from miniml.backends.machine import get_device
+from miniml.backends.registry import parse
 from miniml.backends.selection import Target
-from miniml.backends.signature import parse
 from tests.conftest import DEEP, HAS_CC
 
 from .loops import loop
