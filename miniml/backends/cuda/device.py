@@ -24,11 +24,10 @@ from ..selection import Target
 from . import kernels as kernels  # registers the library's kernels
 from .array import DeviceArray
 from .driver import Driver, Simulator, gpu
-from .move import fill, move
 from .sim.memory import Fault, current, error, recorded, refuse_recording
 from .text import loops
 from .text.loops import Elementwise
-from .text.source import MAX_BLOCK, MAX_GRID, MAX_THREADS, STATIC_SHARED, Compiler, unit
+from .text.source import MAX_BLOCK, MAX_GRID, MAX_THREADS, STATIC_SHARED, Compiler, fill, move, unit
 
 HostArray = np.ndarray[Any, Any]
 

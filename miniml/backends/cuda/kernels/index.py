@@ -20,8 +20,7 @@ from ...product import Shape, broadcast_steps, dense_strides
 from ...registry import kernel, raw_kernel
 from ...signature import ANY, FLOAT, INT
 from ..array import DeviceArray
-from ..move import carrier, fill, move
-from ..text.source import layout, merged, spread, unit
+from ..text.source import carrier, fill, layout, merged, move, spread, unit
 
 # --- Addresses ------------------------------------------------------------------------------------
 
