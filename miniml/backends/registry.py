@@ -529,19 +529,6 @@ def _note_edit(entry: KernelEntry, before: KernelEntry | None) -> None:
         replaced[key] = half
 
 
-def doubt(name: str, signature: str) -> str:
-    """The reason to doubt that the C expression of a primitive computes what its NumPy kernel does;
-    "" if there is none."""
-    half = replaced.get((name, signature)) if replaced else None
-    if half is None or believed.get():
-        return ""
-    other: Half = "NumPy kernel" if half == "C expression" else "C expression"
-    return (
-        f"the {half} {signature} of {name} was replaced, and its {other} was not, so one may be "
-        f"out of date: nothing is fused with {name} until you register the {other} again"
-    )
-
-
 def _same_body(a: Any, b: Any) -> bool:
     """True for equal texts, and for functions of equal code that see equal values."""
     if not (hasattr(a, "__code__") and hasattr(b, "__code__")):

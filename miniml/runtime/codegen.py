@@ -17,7 +17,6 @@ from typing import Any
 
 import numpy as np
 
-from ..backends import registry
 from ..backends.cc.convolution import convolution, source
 from ..backends.cc.native import NativeKernel
 from ..backends.cc.product import epilogue, packing, prefers_blas, product_text
@@ -60,6 +59,7 @@ from .nest import (
     body_of,
     cast,
     codes_of,
+    doubt,
     extent,
     kind_of,
     literal,
@@ -624,9 +624,7 @@ def _lacking(node: Node) -> str:
     codes = codes_of(node)
     given = [c for n, c in table if n == primitive]
     if codes in given:
-        return (
-            registry.doubt(primitive, codes) or "there is nothing to compute, or its format differs"
-        )
+        return doubt(primitive, codes) or "there is nothing to compute, or its format differs"
     if given:
         return f"its expression is for {', '.join(given)}; register it for {codes}, too"
     if node.outputs[0].abstract.shape == _broadcast(shapes):

@@ -367,10 +367,23 @@ def _has_expression(name: str, codes: str, version: int) -> bool:
 
 def _doubted(name: str, codes: str) -> bool:
     """True, with a warning, if the expression may differ from the NumPy kernel."""
-    doubt = registry.doubt(name, codes)
-    if doubt:
-        _warn(doubt, epoch.now.kernels)
-    return bool(doubt)
+    reason = doubt(name, codes)
+    if reason:
+        _warn(reason, epoch.now.kernels)
+    return bool(reason)
+
+
+def doubt(name: str, signature: str) -> str:
+    """The reason to doubt that the C expression of a primitive computes what its NumPy kernel does;
+    "" if there is none."""
+    half = registry.replaced.get((name, signature)) if registry.replaced else None
+    if half is None or registry.believed.get():
+        return ""
+    other = "NumPy kernel" if half == "C expression" else "C expression"
+    return (
+        f"the {half} {signature} of {name} was replaced, and its {other} was not, so one may be "
+        f"out of date: nothing is fused with {name} until you register the {other} again"
+    )
 
 
 @lru_cache(maxsize=64)
