@@ -475,8 +475,8 @@ class Device(Protocol):
     def contiguous(self, array: Any) -> Any:
         """The array, or a copy of it in row-major order."""
 
-    def converted(self, array: Any, dtype: DType) -> Any:
-        """The array, or a copy of it in another dtype."""
+    def converted(self, array: Any, dtype: DType, target: Any) -> Any:
+        """The array, or a copy of it in another dtype, by the kernel that the target selects."""
 
     def kernel(self, entry: KernelEntry) -> Kernel | None:
         """A registered kernel as a Kernel object; None for a function that is called directly."""
@@ -538,7 +538,7 @@ class CPU:
     def contiguous(self, array: Array) -> Array:
         return np.ascontiguousarray(array)
 
-    def converted(self, array: Array, dtype: DType) -> Array:
+    def converted(self, array: Array, dtype: DType, target: Any) -> Array:
         return array.astype(dtype, copy=False)
 
     def kernel(self, entry: KernelEntry) -> Kernel | None:

@@ -17,7 +17,7 @@ from weakref import ref
 
 import numpy as np
 
-from ..backends.machine import get_device
+from ..backends.selection import get_device
 from . import hints
 from .abstract import Kind, uint64
 from .access import Access, at_once

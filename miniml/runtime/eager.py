@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from ..backends.kernel import Array, refuse_returned
-from ..backends.machine import get_device
+from ..backends.selection import get_device
 from ..core.abstract import Abstract, Kind
 from ..core.access import claim
 from ..core.errors import DeclarationError, GraphError, point_at

@@ -30,7 +30,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..backends.kernel import Array, Device
-from ..backends.machine import get_device
+from ..backends.selection import get_device
 from ..core.abstract import typed
 from ..core.errors import DeclarationError, NonFiniteError
 from ..core.files import write_file

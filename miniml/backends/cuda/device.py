@@ -20,7 +20,6 @@ from ...core.abstract import ArraySpec, DType, bfloat16, canonical, float16
 from ...core.errors import CompileError, DeclarationError, DTypeError
 from ..kernel import Expression, Kernel, KernelEntry, KernelNode, Launch, RawSource
 from ..product import Shape
-from ..selection import Target
 from . import kernels as kernels  # registers the library's kernels
 from .array import DeviceArray
 from .driver import Driver, Simulator, gpu
@@ -151,12 +150,11 @@ class Cuda:
             return
         move(source, target)
 
-    def converted(self, array: DeviceArray, dtype: DType) -> DeviceArray:
+    def converted(self, array: DeviceArray, dtype: DType, target: Any) -> DeviceArray:
         if array.dtype == dtype:
             return array
         made = self.empty(array.shape, dtype)
         if made.size:
-            target = Target(self)
             source, cast = ((ArraySpec(a.shape, a.dtype),) for a in (array, made))
             run: Any = self.kernel(target.select("Cast", source, cast).entry)
             run.prepare(KernelNode("Cast", source, cast, {"dtype": dtype}, target))
