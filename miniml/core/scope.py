@@ -213,11 +213,6 @@ class _Own(dict[str, bool]):
 own_files = _Own()
 
 
-def is_own(frame: FrameType) -> bool:
-    """True for frames of miniml itself and of the libraries that call back into it."""
-    return own_files[frame.f_code.co_filename]
-
-
 class Pin:
     """The place to which calls are attributed: a gradient's calls to its forward call."""
 
