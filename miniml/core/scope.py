@@ -1,4 +1,4 @@
-"""What surrounds a call: values in force for a block, the user's line, and the epoch of changes.
+"""Surroundings of a call: values in force for a block, the user's line, and the epoch of changes.
 
 A value is in force for exactly one `with` block of a thread or task. The user's line is the first
 frame outside miniml, shown with a caret under the call, or the line that is pinned while code runs
