@@ -191,7 +191,8 @@ def _choice(name: str, parameters: Sequence[str], by: str, types: Sequence[DType
 # Functions of float32 and float64 by header and parameters, of which n is an int.
 _REALS = (
     ("exp", "x", "exp exp2 expm1"), ("log", "x", "log log2 log10 log1p"), ("tanh", "x", "tanh"),
-    ("erf", "x", "erf erfc normcdf"), ("erfinv", "x", "erfinv"), ("circular", "x", "sin cos tan"),
+    ("erf", "x", "erf erfc normcdf"), ("erfinv", "x", "erfinv"), ("sin", "x", "sin"),
+    ("cos", "x", "cos"), ("tan", "x", "tan"),
     ("arc", "x", "atan asin acos"), ("arc", "xy", "atan2"), ("fmod", "xy", "fmod"),
     ("hyperbolic", "x", "sinh cosh asinh acosh atanh"), ("pow", "xy", "pow"), ("pow", "x", "cbrt"),
     ("hardware", "x", "sqrt rsqrt fabs floor ceil rint round trunc"),
