@@ -13,7 +13,7 @@ TINY = mp.mpf(10) ** -12  # stands for 0, where quotients are 0 / 0
 
 
 def nodes(low, high, n, bend=1):
-    """Points as Chebyshev's, a little to one side so that none is 0; bend > 1: more of them below."""
+    """Points as Chebyshev's, a little to one side so that none is 0; bend > 1: more below."""
     turns = (-mp.cos(mp.pi * (i + mp.mpf("0.45")) / n) for i in range(n))
     return [low + (high - low) * ((1 + t + (1 - t * t) / 270) / 2) ** bend for t in turns]
 

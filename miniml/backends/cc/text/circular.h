@@ -218,7 +218,7 @@ static inline float miniml_half_turns32(double x, double n, uint64_t odd) {
   s = __builtin_fma(s, z, -0x1.a017d9a468b56p-13);
   s = __builtin_fma(s, z, 0x1.11110c4a107b1p-7);
   s = __builtin_fma(s, z, -0x1.5555554769b4ep-3);
-  return (float)miniml_real64(miniml_bits64(__builtin_fma(r * z, s, r)) ^ odd << 63);
+  return (float)miniml_real64(miniml_bits64(r * __builtin_fma(z, s, 1)) ^ odd << 63);
 }
 /* The number of quarter turns, in the last bits, and what is left in radians, *r + *low. pi / 2 is in three
    parts: less n times the first, x has so few digits left that nothing is rounded. */
