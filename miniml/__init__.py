@@ -11,10 +11,10 @@ from .backends.registry import elementwise_kernel as elementwise_kernel
 from .backends.registry import kernel as kernel
 from .backends.registry import raw_kernel as raw_kernel
 from .backends.registry import view_kernel as view_kernel
-from .backends.signature import ArraySpec as ArraySpec
-from .backends.signature import KernelAttr as KernelAttr
 from .core import errors as errors
 from .core import hints
+from .core.abstract import ArraySpec as ArraySpec
+from .core.abstract import KernelAttr as KernelAttr
 from .core.abstract import bfloat16 as bfloat16
 from .core.abstract import bool_ as bool_
 from .core.abstract import complex64 as complex64

@@ -47,7 +47,7 @@ def steps(device: str) -> list[Step]:
 def absent(device: str) -> str:
     """Why the device cannot be used, in a sentence; "" when it can."""
     try:
-        from miniml.backends.machine import get_device  # noqa: PLC0415 - a package may be missing
+        from miniml.backends.selection import get_device  # noqa: PLC0415 - a package may be missing
         from miniml.core.errors import DeviceError  # noqa: PLC0415
     except ImportError as error:
         return f"miniml does not start here: {error}; pip install {error.name or 'what is missing'}"

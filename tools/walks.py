@@ -35,7 +35,7 @@ step = ml.train_step(net, nn.CrossEntropyLoss(), optim.SGD(net.trainable_params(
 """
 TENSORS = "x, y = ml.Tensor([1.0, 2.0]), ml.Tensor([3.0, 4.0])"
 LOSS = TENSORS + "\ndef loss(x): return ops.sum(ops.tanh(x))"
-LAZY = "ml.backends.machine.get_device('cuda-sim')"  # modules run as they are imported: no walk
+LAZY = "ml.backends.selection.get_device('cuda-sim')"  # modules run as they are imported: no walk
 WALKS = (
     Walk("x + y, first call", TENSORS, "x + y"),
     Walk("x + y, second call", TENSORS + "\nx + y", "x + y"),

@@ -10,7 +10,7 @@ import numpy as np
 
 import miniml as ml
 from miniml import Primitive, elementwise_kernel, ops
-from miniml.backends.machine import get_device
+from miniml.backends.selection import get_device
 
 Call = Callable[[], object]
 

@@ -12,7 +12,7 @@ import ml_dtypes
 import numpy as np
 
 from .. import ops
-from ..backends.machine import get_device
+from ..backends.selection import get_device
 from ..core.abstract import (
     ALL,
     COMPLEX,

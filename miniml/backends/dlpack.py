@@ -15,7 +15,7 @@ import numpy as np
 
 from ..core.abstract import bfloat16, canonical
 from ..core.errors import DeviceError, DTypeError, MinimlError, ValueRefusedError
-from .machine import get_device
+from .selection import get_device
 
 Array = np.ndarray[Any, Any]
 

@@ -25,7 +25,9 @@ from ..core.abstract import (
     FLOATS,
     INTEGERS,
     REAL,
+    ArraySpec,
     DType,
+    Signature,
     bool_,
     float32,
     float64,
@@ -40,7 +42,7 @@ from ..core.abstract import (
     uint32,
     uint64,
 )
-from .signature import ANY, FLOAT, NUMBER, ArraySpec, Signature
+from .signature import ANY, FLOAT, NUMBER
 
 WORDS = re.compile(r"(?<![\w.])[A-Za-z_]\w*")
 

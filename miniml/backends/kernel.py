@@ -19,10 +19,9 @@ from weakref import finalize
 
 import numpy as np
 
-from ..core.abstract import PLAIN, DType
+from ..core.abstract import PLAIN, ArraySpec, DType, Signature
 from ..core.errors import CaptureError, DeclarationError
 from .expressions import Expression as Expression
-from .signature import ArraySpec, Signature
 
 Array = np.ndarray[Any, Any]
 Arrays = tuple[Array, ...]
@@ -476,8 +475,8 @@ class Device(Protocol):
     def contiguous(self, array: Any) -> Any:
         """The array, or a copy of it in row-major order."""
 
-    def converted(self, array: Any, dtype: DType) -> Any:
-        """The array, or a copy of it in another dtype."""
+    def converted(self, array: Any, dtype: DType, target: Any) -> Any:
+        """The array, or a copy of it in another dtype, by the kernel that the target selects."""
 
     def kernel(self, entry: KernelEntry) -> Kernel | None:
         """A registered kernel as a Kernel object; None for a function that is called directly."""
@@ -539,7 +538,7 @@ class CPU:
     def contiguous(self, array: Array) -> Array:
         return np.ascontiguousarray(array)
 
-    def converted(self, array: Array, dtype: DType) -> Array:
+    def converted(self, array: Array, dtype: DType, target: Any) -> Array:
         return array.astype(dtype, copy=False)
 
     def kernel(self, entry: KernelEntry) -> Kernel | None:

@@ -20,9 +20,9 @@ from typing import Any, Literal, NoReturn, TypeVar
 
 import numpy as np
 
-from ..core.abstract import HALVES, PLAIN, float32
-from ..core.errors import DeclarationError, DuplicateError
-from ..core.options import features
+from ..core.abstract import HALVES, PLAIN, KernelAttr, Signature, float32
+from ..core.abstract import parse as parse
+from ..core.errors import DeclarationError, DuplicateError, features
 from ..core.scope import Scoped, epoch
 from .expressions import C_FUNCTIONS, C_WORDS, unknown_calls
 from .expressions import table as expressions
@@ -42,9 +42,8 @@ from .kernel import (
 from .kernel import Expression as Expression
 from .kernel import OpSpec as OpSpec
 from .signature import FLOAT as FLOAT
-from .signature import HELD, WIDE, KernelAttr, Signature, same
+from .signature import HELD, WIDE, same
 from .signature import LOW as LOW
-from .signature import parse as parse
 
 BUILTIN = "miniml"
 NATIVE = "cc"  # the provider of C that is compiled at run time
@@ -528,19 +527,6 @@ def _note_edit(entry: KernelEntry, before: KernelEntry | None) -> None:
         del replaced[key]
     elif before is not None and not _same_body(before.body, entry.body):
         replaced[key] = half
-
-
-def doubt(name: str, signature: str) -> str:
-    """The reason to doubt that the C expression of a primitive computes what its NumPy kernel does;
-    "" if there is none."""
-    half = replaced.get((name, signature)) if replaced else None
-    if half is None or believed.get():
-        return ""
-    other: Half = "NumPy kernel" if half == "C expression" else "C expression"
-    return (
-        f"the {half} {signature} of {name} was replaced, and its {other} was not, so one may be "
-        f"out of date: nothing is fused with {name} until you register the {other} again"
-    )
 
 
 def _same_body(a: Any, b: Any) -> bool:

@@ -1,27 +1,48 @@
 """Kernel selection: the target, a device and settings, picks the registered kernel of a call.
 
-First the target, its selection and what it reports where no kernel fits; then requests, which rank
-the registered kernels for a call and name the reason why each of the others was not chosen.
+First the devices of this machine, by name: CUDA is imported when one of its devices is first
+requested. Then the target, its selection and what it reports where no kernel fits; and requests,
+which rank the registered kernels for a call and name the reason why each of the others was not
+chosen.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from difflib import get_close_matches
-from functools import lru_cache
+from functools import cache, lru_cache
+from importlib import import_module
 from operator import attrgetter
 from typing import NamedTuple, Protocol
 
 import numpy as np
 
 from ..core.abstract import HALVES, PLAIN, DType, bool_, float32, holds, is_complex, type_code
-from ..core.errors import DeclarationError, KernelNotFoundError
+from ..core.errors import DeclarationError, DeviceError, KernelNotFoundError
 from ..core.scope import epoch
 from . import registry
 from .expressions import table as expressions
-from .kernel import Device, KernelEntry
+from .kernel import CPU, Device, KernelEntry
 
 _dtype, _format = attrgetter("dtype"), attrgetter("format")
+_CPU = CPU()
+
+
+def get_device(name: str, sim: str = "check") -> Device:
+    """The device of that canonical name; DeviceError, with advice, if it is absent.
+
+    sim: the mode of the simulator of "cuda-sim", "check" or "fast".
+    """
+    return _CPU if name == "cpu" else _cuda(name, sim if name == "cuda-sim" else "")
+
+
+@cache
+def _cuda(name: str, sim: str) -> Device:
+    try:
+        device: Device = import_module(".cuda.device", __package__).load(name, sim)
+    except ImportError as error:
+        raise DeviceError(f"device {name!r} is not available: {error}") from error
+    return device
 
 
 class Typed(Protocol):

@@ -21,7 +21,7 @@ import numpy as np
 import threadpoolctl
 
 from .. import distributed, nn, optim, train
-from ..backends.machine import get_device
+from ..backends.selection import get_device
 from ..core import settings
 from ..core.errors import MinimlError
 from ..core.parameter import manual_seed

@@ -34,8 +34,7 @@ from ..backends.cuda.device import raw_text
 from ..backends.cuda.sim.unit import CACHE, TOOLS
 from ..backends.cuda.text.source import unit
 from ..backends.kernel import KernelEntry, RawSource, cpu_threads
-from ..backends.signature import ArraySpec
-from ..core.abstract import ALL
+from ..core.abstract import ALL, ArraySpec
 from ..core.errors import CompileError, MinimlError
 from . import imported, near, whole
 

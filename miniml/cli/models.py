@@ -18,8 +18,7 @@ from typing import Any
 import numpy as np
 
 from .. import onnx
-from ..backends.signature import ArraySpec
-from ..core.abstract import as_dtype, float32
+from ..core.abstract import ArraySpec, as_dtype, float32
 from ..core.errors import MinimlError
 from ..core.tensor import Array
 from ..export.exporter import exported

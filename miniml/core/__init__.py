@@ -1,6 +1,6 @@
 """The core: values, calls and the settings under which they run.
 
-Low to high: `scope`; `abstract`, `errors`, `options`; `settings`, `hints`, `access`, `files`;
+Low to high: `scope`; `abstract`, `errors`; `settings`, `hints`, `access`, `files`;
 `trace`, `primitive`, `bprop`; then, above the operations, `tensor`, `parameter`, `infer`. Here
 stand the families of operations, whose modules have the same names on all floors.
 """

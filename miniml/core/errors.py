@@ -1,25 +1,26 @@
-"""Errors and warnings, one class for each way of refusing, and the user's line they point at.
+"""Errors and warnings, one class for each way of refusing, and the checks that refuse options.
 
-First the classes; then the location: the first frame outside miniml, shown with a caret under the
-call, or the line that is pinned while code runs that was written elsewhere.
+First the classes; then the note by which an error points at the user's own line. Then checks of
+options: numbers, flags and words. Each gives the plain Python value, or refuses it. A value of a
+wrong type is an AttributeRefusedError, which is a TypeError; one of the right type and out of range
+a ValueRefusedError, which is a ValueError. Both read "<who> got <name>=<value>; expected <what>". A
+bool is no number; NumPy's numbers are, and become Python's. At the end the names of the features of
+machines, with what each of them needs.
 """
 
 from __future__ import annotations
 
-import contextlib
-import functools
-import linecache
-import os
-import sys
+import math
+import reprlib
 import warnings
+from collections.abc import Iterable, Sequence
 from contextvars import ContextVar
-from itertools import islice
-from types import CodeType, FrameType
-from typing import Any, NamedTuple
+from typing import Any, NoReturn
 
-import optree
+import ml_dtypes
+import numpy as np
 
-from .scope import Block, Scoped
+from .scope import Location, user_location
 
 # --- Errors and warnings --------------------------------------------------------------------------
 
@@ -228,182 +229,7 @@ def warn_user(warning: MinimlWarning) -> None:
     warnings.warn_explicit(warning, None, file, line)
 
 
-# --- The user's line ------------------------------------------------------------------------------
-
-
-_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
-_OWN = (_PACKAGE, "<frozen", "<miniml ")
-_LIBRARIES = (
-    os.path.dirname(optree.__file__) + os.sep,
-    contextlib.contextmanager.__code__.co_filename,
-    functools.wraps.__code__.co_filename,
-)
-
-
-class Location:
-    """One call in the user's source, an instruction of a code object: cheap to take, its line is
-    found only when somebody asks.
-
-    called: the primitive or cell that was called there, whatever passes put in its place; "" where
-    that is not known. layer: while a network is traced, what made the call, such as "layer 0.dense
-    (Dense)"; else "". gradient: True for calls that belong to the gradient of that call, whose name
-    is `forward`.
-    """
-
-    __slots__ = ("called", "code", "forward", "gradient", "lasti", "layer")
-
-    def __init__(
-        self,
-        code: CodeType,
-        lasti: int,
-        called: str = "",
-        layer: str = "",
-        gradient: bool = False,
-        forward: str = "",
-    ):
-        self.code, self.lasti, self.called = code, lasti, called
-        self.layer, self.gradient, self.forward = layer, gradient, forward
-
-    @property
-    def line(self) -> int:
-        """Its number in the file."""
-        return self._position()[0] or self.code.co_firstlineno
-
-    def _position(self) -> tuple[int | None, int | None, int | None, int | None]:
-        nowhere = None, None, None, None
-        return next(islice(self.code.co_positions(), self.lasti // 2, None), nowhere)
-
-    @property
-    def file(self) -> str:
-        """Its file; a cell of a notebook as the notebook counts it, as in "In[3]"."""
-        shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
-        named = getattr(getattr(shell, "compile", None), "format_code_name", lambda name: None)
-        cell = named(self.code.co_filename)
-        return str(cell[1]) if cell else self.code.co_filename
-
-    @property
-    def text(self) -> str:
-        """The call itself, as it is written; "" where that is not known or several lines."""
-        first, last, start, stop = self._position()
-        if first is None or first != last:
-            return ""
-        return linecache.getline(self.code.co_filename, first).encode()[start:stop].decode()
-
-    def __str__(self) -> str:
-        return f"{self.file}:{self.line}"
-
-    def __reduce__(self) -> str | tuple[object, ...]:
-        return _unpickled, (str(self),)
-
-    def render(self) -> str:
-        """The line as Python's own tracebacks show it, with carets under the call."""
-        text = linecache.getline(self.code.co_filename, self.line).rstrip("\n")
-        head = f'  File "{self.file}", line {self.line}, in {self.code.co_name}'
-        if not text.strip():
-            return head
-        indent = len(text) - len(text.lstrip())
-        shown = f"{head}\n    {text.strip()}"
-        first, last, start, stop = self._position()
-        if first != self.line or start is None or stop is None:
-            return shown
-        stop = stop if last == first else len(text)
-        return f"{shown}\n    {' ' * (start - indent)}{'^' * max(1, stop - start)}"
-
-
-def _unpickled(text: str) -> None:
-    """Locations are dropped by pickling, since code objects cannot be pickled."""
-    return
-
-
-def is_own_file(name: str) -> bool:
-    """True for miniml's own code, including compiled programs."""
-    return name.startswith(_OWN)
-
-
-class _Own(dict[str, bool]):
-    """By name of a file: True for miniml's own and those of libraries that call back into it."""
-
-    def __missing__(self, file: str) -> bool:
-        own = self[file] = is_own_file(file) or file.startswith(_LIBRARIES)
-        return own
-
-
-own_files = _Own()
-
-
-def is_own(frame: FrameType) -> bool:
-    """True for frames of miniml itself and of the libraries that call back into it."""
-    return own_files[frame.f_code.co_filename]
-
-
-class Pin:
-    """The place to which calls are attributed: a gradient's calls to its forward call."""
-
-    __slots__ = ("where", "outer")
-    where: Location | None
-
-    def __init__(self) -> None:
-        around = _pinned.get()
-        self.where = self.outer = None if around is None else around.where
-
-    def move(self, where: Location | None) -> None:
-        """From now on at `where`; as around the block where that is None."""
-        self.where = where or self.outer
-
-
-_pinned: Scoped[Pin] = Scoped("miniml_location")
-pin_block = _pinned.variable.get  # fast where nothing is pinned
-
-
-def pinned() -> Block[Pin]:
-    """Inside the block, every call is attributed to the place that its Pin says."""
-    return _pinned.use(Pin)
-
-
-class Layer(NamedTuple):
-    """The layer of a traced call: a readable name, and the network in which it has that name."""
-
-    name: str
-    network: Any = None
-
-
-layers: Scoped[Layer] = Scoped("miniml_layer")
-layer_block = layers.variable.get
-
-
-# The code object and instruction of a call, its layer, and whether it belongs to its gradient.
-Place = tuple[CodeType | None, int, str, bool]
-NOWHERE: Place = None, 0, "", False
-
-
-def user_place(passed: int = 0) -> Place:
-    """The place of a call, without the names of a Location; `passed` as for `user_location`."""
-    if pin_block() is not None and (at := _pin()) is not None:
-        return at.code, at.lasti, at.layer, True
-    frame: FrameType | None = sys._getframe(1 + passed)
-    while frame is not None and own_files[frame.f_code.co_filename]:
-        frame = frame.f_back
-    if frame is None:
-        return NOWHERE
-    layer = layers.get() if layer_block() is not None else None
-    return frame.f_code, frame.f_lasti, layer.name if layer else "", False
-
-
-def user_location(called: str = "", passed: int = 0) -> Location | None:
-    """The innermost frame that is not miniml's own, or the pinned place; None if there is none.
-
-    called: the name of what is called there. passed: how many frames from the caller's outwards
-    are known to be miniml's; each that is looked at costs as much as the Location.
-    """
-    code, lasti, layer, gradient = user_place(passed + 1)
-    at = _pin() if gradient else None
-    forward = "" if at is None else at.called or at.forward
-    return None if code is None else Location(code, lasti, called, layer, gradient, forward)
-
-
-def _pin() -> Location | None:
-    pin = _pinned.get() if pin_block() is not None else None
-    return None if pin is None else pin.where
+# --- Notes of errors ------------------------------------------------------------------------------
 
 
 def point_at(error: BaseException, where: Location | None) -> None:
@@ -439,3 +265,152 @@ def name_layer(error: BaseException, layer: str) -> None:
     notes, old = getattr(error, "__notes__", []), getattr(error, "_miniml_layer", "")
     error.__notes__ = [f"in {layer}", *(n for n in notes if n != f"in {old}")]
     error._miniml_layer = layer  # type: ignore[attr-defined]
+
+
+# --- Options --------------------------------------------------------------------------------------
+
+
+_MOST = 2**63 - 1  # what extents, axes and the like may be at all
+_REALS = (int, float, np.integer, np.floating, ml_dtypes.bfloat16)
+_PLAIN = {int}
+_NUMERALS = "no", "one", "two", "three"
+
+
+def integer(who: str, name: str, value: Any, low: float = -math.inf, high: float = _MOST) -> int:
+    """The value as an int from `low` to `high`, by default the largest of 64 bits."""
+    most = math.inf if high == _MOST else high
+    if not _is_int(value):
+        _refuse(AttributeRefusedError, who, name, value, "an int", low, most)
+    if not low <= value <= high:
+        what = "an int of 64 bits" if high == _MOST and value > high else "an int"
+        _refuse(ValueRefusedError, who, name, value, what, low, most)
+    return int(value)
+
+
+def count(who: str, name: str, value: Any, least: int = 1) -> int:
+    """The value as an int of at least `least`."""
+    return integer(who, name, value, least)
+
+
+def counts(who: str, **values: Any) -> list[int]:
+    """The values as ints of at least 1."""
+    return [integer(who, name, value, 1) for name, value in values.items()]
+
+
+def integers(who: str, name: str, value: Any, n: int, low: int) -> tuple[int, ...]:
+    """The value, a tuple of n ints of at least `low`."""
+    known = isinstance(value, tuple) and _PLAIN.issuperset(map(type, value))
+    if not known:
+        known = isinstance(value, tuple) and all(map(_is_int, value))
+        value = tuple(map(int, value)) if known else value
+    if not known or len(value) != n or min(value) < low or max(value) > _MOST:
+        kind = ValueRefusedError if known else AttributeRefusedError
+        wide = " of 64 bits" * (known and max(value, default=0) > _MOST)
+        _refuse(kind, who, name, value, f"{_NUMERALS[n]} int{'s' * (n > 1)}{wide}", low)
+    return value  # type: ignore[no-any-return]
+
+
+def _is_int(value: Any) -> bool:
+    return type(value) is int or (isinstance(value, (int, np.integer)) and type(value) is not bool)
+
+
+def number(
+    who: str,
+    name: str,
+    value: Any,
+    low: float = -math.inf,
+    high: float = math.inf,
+    above: float = -math.inf,
+    below: float = math.inf,
+) -> float:
+    """The value as a finite float from `low` to `high`, and between `above` and `below`."""
+    if isinstance(value, bool) or not isinstance(value, _REALS):
+        _refuse(AttributeRefusedError, who, name, value, "a number", low, high, above, below)
+    try:
+        found = float(value)
+    except OverflowError:  # an int of more than 308 digits
+        found = math.inf
+    if not (low <= found <= high and above < found < below):
+        what = "a number" if math.isfinite(found) else "a finite number"
+        _refuse(ValueRefusedError, who, name, value, what, low, high, above, below)
+    return found
+
+
+def probability(who: str, name: str, value: Any) -> float:
+    """The value as a float from 0 to 1."""
+    return number(who, name, value, 0, 1)
+
+
+def flag(who: str, name: str, value: Any) -> bool:
+    """The value as a bool."""
+    if not isinstance(value, (bool, np.bool_)):
+        _refuse(AttributeRefusedError, who, name, value, "True or False")
+    return bool(value)
+
+
+def choice(who: str, name: str, value: Any, known: Sequence[str], hint: str = "") -> str:
+    """The value, one of the words `known`."""
+    if not isinstance(value, str) or value not in known:
+        kind = ValueRefusedError if isinstance(value, str) else AttributeRefusedError
+        _refuse(kind, who, name, value, f"one of {', '.join(map(repr, known))}{hint}")
+    return value
+
+
+class _Brief(reprlib.Repr):
+    def repr_int(self, x: int, level: int) -> str:
+        digits = int(abs(x).bit_length() * 0.30103) + 1  # Python prints no more than 4,300
+        return repr(x) if digits <= self.maxlong else f"an int of about {digits} digits"
+
+
+brief = _Brief().repr  # a short text of any value, for errors
+
+
+def _refuse(
+    kind: type[AttributeRefusedError] | type[ValueRefusedError],
+    who: str,
+    name: str,
+    value: Any,
+    what: str,
+    low: float = -math.inf,
+    high: float = math.inf,
+    above: float = -math.inf,
+    below: float = math.inf,
+) -> NoReturn:
+    """Raise the error: `what` was expected, within those of the bounds that are finite."""
+    if math.isfinite(low) and math.isfinite(high):
+        what += f" from {_shown(low)} to {_shown(high)}"
+        low = high = math.inf
+    signs = (">=", low), ("<=", high), (">", above), ("<", below)
+    bounds = " and".join(f" {sign} {_shown(b)}" for sign, b in signs if math.isfinite(b))
+    raise kind(f"{who} got {name}={brief(value)}; expected {what}{bounds}")
+
+
+def _shown(bound: float) -> str:
+    return str(bound) if isinstance(bound, int) else f"{bound:g}"
+
+
+# --- Features of machines -------------------------------------------------------------------------
+
+
+_PRESENT: dict[str, bool] = np._core._multiarray_umath.__cpu_features__  # type: ignore[attr-defined]
+CPU = {name.lower(): present for name, present in _PRESENT.items()}  # True where present
+GPU = ("cublas", "wmma", "wmma_bfloat16")
+KNOWN = {"cpu": tuple(CPU), "cuda": GPU}  # by the device under which kernels are registered
+
+
+def features(names: str | Iterable[object], device: str = "") -> tuple[str, ...]:
+    """The names in lower case, as kernels of that device ("" for any) may require them.
+
+    DeviceError lists the known names for one that is unknown: spelt wrongly, it would count as
+    absent everywhere.
+    """
+    known = KNOWN.get(device, (*CPU, *GPU))
+    given = (names,) if isinstance(names, str) else names
+    found = tuple(n.lower() if isinstance(n, str) else n for n in given)
+    for name in found:
+        if name not in known:
+            raise DeviceError(
+                f"feature {name!r} is unknown{f' on {device}' if device else ''}; known are "
+                f"{', '.join(known)}"
+            )
+    return found  # type: ignore[return-value]

@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar
 import numpy as np
 
 from .abstract import typed
-from .errors import ArityError, Location, MinimlError, RetiredWarning, is_own, warn_user
-from .options import brief
+from .errors import ArityError, MinimlError, RetiredWarning, brief, warn_user
+from .scope import Location, own_files
 from .settings import current
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -399,7 +399,7 @@ def _without_own(trace: TracebackType | None, all_of_them: bool) -> TracebackTyp
     frame."""
     kept: TracebackType | None = None
     for step in reversed(_steps(trace)):
-        if not is_own(step.tb_frame):
+        if not own_files[step.tb_frame.f_code.co_filename]:
             all_of_them = True
         elif all_of_them:
             continue

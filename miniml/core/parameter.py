@@ -17,12 +17,11 @@ from weakref import ref
 
 import numpy as np
 
-from ..backends.machine import get_device
+from ..backends.selection import get_device
 from . import hints
 from .abstract import Kind, uint64
 from .access import Access, at_once
-from .errors import DTypeError, GraphError, ShapeError
-from .options import integer
+from .errors import DTypeError, GraphError, ShapeError, integer
 from .scope import Block, Scoped
 from .settings import current
 from .tensor import Array, Tensor, host_array

@@ -10,8 +10,7 @@ from typing import Any, Generic, Literal, TypeVar
 from numpy.typing import DTypeLike
 
 from .abstract import HALVES, DType, as_dtype, known, unknown
-from .errors import DeviceError, DTypeError, MinimlError
-from .options import CPU, choice, count, features
+from .errors import CPU, DeviceError, DTypeError, MinimlError, choice, count, features
 from .scope import Block, Scoped
 
 GRAPH_MODE = 0

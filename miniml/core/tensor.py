@@ -16,7 +16,7 @@ import numpy as np
 from .. import ops
 from ..backends import dlpack
 from ..backends.kernel import once
-from ..backends.machine import get_device
+from ..backends.selection import get_device
 from . import hints
 from .abstract import (
     Abstract,

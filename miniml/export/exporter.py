@@ -19,9 +19,8 @@ import numpy as np
 
 from ..backends.cc import units
 from ..core.access import Access
-from ..core.errors import ExportError, MinimlError
+from ..core.errors import CPU, ExportError, MinimlError
 from ..core.files import write_file
-from ..core.options import CPU
 from ..core.parameter import Parameter
 from ..core.settings import context, current
 from ..graph.ir import Graph

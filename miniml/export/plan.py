@@ -142,7 +142,7 @@ def plan(program: Program, place: Callable[[Parameter], str], prefix: str) -> Pl
     vector = register_bytes(program.target.masked)
     common = _Common(prefix, place, rounded(buffers.plan.size), vector)
     graph = program.graph
-    shared = _array_of_bytes(common.size)
+    shared = np.empty(common.size, np.uint8)
     arena = Region("arena", "a", shared)
     inputs = [Region("input", f"(char *)in{i}", _like(v)) for i, v in enumerate(graph.inputs)]
     outputs = [Region("output", f"(char *)out{i}", _like(v)) for i, v in enumerate(graph.outputs)]
@@ -177,10 +177,6 @@ def _read(steps: Sequence[Planned]) -> Iterator[Region]:
 
 def _like(var: Var) -> Array:
     return np.empty(var.abstract.shape, var.abstract.dtype)
-
-
-def _array_of_bytes(count: int) -> Array:
-    return np.empty(count, np.uint8)
 
 
 @dataclass(slots=True)

@@ -138,7 +138,7 @@ def source(plan: Plan, about: About, include: str) -> str:
         "" if plan.scratch is None else _ROOM % plan.vector,
         *shared,
         *(defined(region, name_of(region), "a constant") for region in plan.constants),
-        *(_first_values(plan, about) if about.holds else _weights(plan)),
+        *(first_values(plan, about.name, about.file is None) if about.holds else _weights(plan)),
         *(_definition(run, name) for name, run in runs.items()),
         *_whole(plan, about, named),
     ]
@@ -214,10 +214,6 @@ def _rooms(run: Run) -> str:
     """The macros by which a kernel takes its room from its last operand."""
     at, size = len(run.operands) - 1, run.source.room
     return f"#define {KERNEL}_ROOM_AT {at}\n#define {KERNEL}_ROOM_BYTES {size}\n"
-
-
-def _first_values(plan: Plan, about: About) -> Iterator[str]:
-    return first_values(plan, about.name, about.file is None)
 
 
 def _weights(plan: Plan) -> Iterator[str]:

@@ -28,14 +28,15 @@ from ..core.errors import (
     GraphError,
     ShapeError,
     TracedValueError,
+    choice,
+    count,
     point_at,
-    user_location,
 )
 from ..core.hints import hide_frames
 from ..core.infer import arguments, infer, interleave, written
-from ..core.options import choice, count
 from ..core.parameter import Parameter
 from ..core.primitive import Primitive, PrimitiveWithCheck
+from ..core.scope import user_location
 from ..core.tensor import Tensor
 from ..core.trace import Trace, current_trace, partition, use_trace
 from ..graph.ir import Graph, Var, is_result

@@ -17,10 +17,11 @@ import optree
 from .. import ops
 from ..core.abstract import is_inexact
 from ..core.bprop import Getters, bprop_getters
-from ..core.errors import GradientArgumentError, Location, pinned, point_at, user_location
+from ..core.errors import GradientArgumentError, point_at
 from ..core.infer import arguments, interleave, written
 from ..core.parameter import Parameter
 from ..core.primitive import Primitive
+from ..core.scope import Location, pinned, user_location
 from ..core.settings import context
 from ..core.tensor import Tensor
 from ..core.trace import Trace, current_trace, partition, use_trace

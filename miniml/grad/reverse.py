@@ -24,21 +24,13 @@ import optree
 from .. import ops
 from ..core.abstract import is_complex, is_inexact, typed
 from ..core.bprop import Bprop, bprop_getters
-from ..core.errors import (
-    BpropError,
-    GradientArgumentError,
-    Location,
-    ShapeError,
-    is_own_file,
-    pinned,
-    point_at,
-)
+from ..core.errors import BpropError, GradientArgumentError, ShapeError, point_at
 from ..core.hints import hide_frames
 from ..core.infer import interleave
 from ..core.parameter import Parameter
 from ..core.primitive import Primitive
 from ..core.primitive import key as attribute_key
-from ..core.scope import epoch
+from ..core.scope import Location, epoch, is_own_file, pinned
 from ..core.settings import context, current
 from ..core.tensor import Tensor
 from ..core.trace import Keyed, computes_at_once, current_trace, eager_trace

@@ -24,10 +24,11 @@ import numpy as np
 import optree
 
 from ..core.abstract import Abstract, scalar_dtype, typed
-from ..core.errors import GraphError, Location, MinimlError, point_at
+from ..core.errors import GraphError, MinimlError, point_at
 from ..core.infer import infer, interleave
 from ..core.parameter import Parameter, Reading
 from ..core.primitive import Primitive, Same, key, show
+from ..core.scope import Location
 from ..core.tensor import Array, Tensor, host_array
 from ..core.trace import Guarded, partition
 

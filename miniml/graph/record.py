@@ -14,10 +14,11 @@ from functools import partial
 from operator import attrgetter
 from typing import Any
 
-from ..core.errors import GraphError, Layer, Location, layers, user_location
+from ..core.errors import GraphError
 from ..core.infer import arguments, as_they_are, interleave, written
 from ..core.parameter import Parameter
 from ..core.primitive import Primitive
+from ..core.scope import Layer, Location, layers, user_location
 from ..core.settings import context, current
 from ..core.tensor import Tensor
 from ..core.trace import Trace, current_trace, partition, use_trace

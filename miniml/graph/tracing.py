@@ -29,11 +29,11 @@ from ..core.errors import (
     TracedValueError,
     TraceEndedError,
     point_at,
-    user_location,
 )
 from ..core.infer import arguments, infer, infer_value, interleave, written
 from ..core.parameter import Generator, Parameter, default_generator
 from ..core.primitive import Primitive
+from ..core.scope import user_location
 from ..core.settings import context, current
 from ..core.tensor import Tensor, common_device, two_devices
 from ..core.trace import Partition, Trace, current_trace, partition, use_trace

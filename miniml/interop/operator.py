@@ -20,10 +20,11 @@ import optree
 
 from .. import ops
 from ..core.abstract import Abstract, float32, is_float
-from ..core.errors import DTypeError, GraphError, Layer, MinimlError, layers
+from ..core.errors import DTypeError, GraphError, MinimlError
 from ..core.infer import as_they_are, interleave
 from ..core.parameter import Parameter, default_generator
 from ..core.primitive import Primitive
+from ..core.scope import Layer, layers
 from ..core.tensor import Array, Tensor
 from ..core.trace import current_trace, use_trace
 from ..grad.batching import vmap

@@ -17,7 +17,7 @@ from weakref import WeakValueDictionary
 import numpy as np
 
 from ..backends import dlpack
-from ..backends.machine import get_device
+from ..backends.selection import get_device
 from ..core.abstract import Abstract, bfloat16, is_float
 from ..core.errors import ArityError, DTypeError, MinimlError
 from ..core.hints import hide_frames

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import optree
 
-from ..backends.machine import get_device
+from ..backends.selection import get_device
 from ..core.abstract import Abstract
 from ..core.errors import DTypeError, GraphError, MinimlError
 from ..core.tensor import Array, Tensor

@@ -23,16 +23,14 @@ from ..core.errors import (
     BpropError,
     DeclarationError,
     DTypeError,
-    Layer,
     MinimlError,
     PerformanceWarning,
-    layers,
     warn_user,
 )
 from ..core.hints import Constructed, hide_frames, shown, unknown
 from ..core.parameter import Parameter
 from ..core.primitive import Same, key
-from ..core.scope import Epoch, epoch
+from ..core.scope import Epoch, Layer, epoch, layers
 from ..core.settings import current, device_name
 from ..core.tensor import Array, Tensor
 from ..core.trace import Guarded, computes_at_once, current_trace, partition

@@ -17,11 +17,11 @@ from typing import Any
 import numpy as np
 import optree
 
-from ..backends.signature import ArraySpec
-from ..core.abstract import Abstract, canonical, float32, is_float, listed
-from ..core.errors import AttributeRefusedError, DTypeError, ShapeError, layers, name_layer
+from ..core.abstract import Abstract, ArraySpec, canonical, float32, is_float, listed
+from ..core.errors import AttributeRefusedError, DTypeError, ShapeError, name_layer
 from ..core.parameter import Parameter
 from ..core.primitive import Primitive
+from ..core.scope import layers
 from ..core.settings import current, unwatched
 from ..core.trace import Partition, current_trace, partition, use_trace
 from ..graph.ir import Graph, Node, Var, is_result, is_traced

@@ -20,9 +20,10 @@ import numpy as np
 from .. import ops
 from ..backends import registry
 from ..core.abstract import Abstract
-from ..core.errors import Layer, OnnxError, OnnxWarning, layers, legible, warn_user
+from ..core.errors import OnnxError, OnnxWarning, legible, warn_user
 from ..core.files import short
 from ..core.parameter import Parameter
+from ..core.scope import Layer, layers
 from ..core.settings import PYNATIVE_MODE, context, current
 from ..core.tensor import Tensor
 from ..core.trace import eager_trace, use_trace

@@ -20,8 +20,7 @@ import numpy as np
 
 from ..backends.expressions import C_WORDS, WORDS, unknown_calls
 from ..backends.registry import elementwise_kernel, kernel, redefinition
-from ..backends.signature import Signature, parse
-from ..core.abstract import Abstract, Shape, as_dtype, canonical
+from ..core.abstract import Abstract, Shape, Signature, as_dtype, canonical, parse
 from ..core.bprop import bprop_getters
 from ..core.errors import (
     AttributeRefusedError,
@@ -29,9 +28,9 @@ from ..core.errors import (
     DTypeError,
     DuplicateError,
     ShapeError,
-    user_location,
 )
 from ..core.primitive import SELF, Primitive, PrimitiveWithCheck, primitives
+from ..core.scope import user_location
 from .checks import as_shape, function
 
 if TYPE_CHECKING:

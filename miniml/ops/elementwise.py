@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..core.abstract import INTEGERS, DType, as_dtype, bool_, complex_dtype, is_complex, real_dtype
-from ..core.errors import AttributeRefusedError, DTypeError, ShapeError
-from ..core.options import brief, integer
+from ..core.errors import AttributeRefusedError, DTypeError, ShapeError, brief, integer
 from ..core.primitive import Primitive
 from . import rules
 from .checks import needs_complex, needs_number

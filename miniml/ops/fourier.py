@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..core.abstract import DType, Shape, as_dtype, complex_dtype, is_complex, real_dtype
-from ..core.errors import DTypeError, ShapeError
-from ..core.options import choice, integer, number
+from ..core.errors import DTypeError, ShapeError, choice, integer, number
 from ..core.primitive import Primitive, freeze
 from .checks import (
     composition,

@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from ..core.abstract import INTEGERS, DType, Shape, int32, int64, promote, scalar_dtype, typed
-from ..core.errors import DTypeError, OutOfRangeError, ShapeError, TracedValueError
-from ..core.options import choice
+from ..core.errors import DTypeError, OutOfRangeError, ShapeError, TracedValueError, choice
 from ..core.primitive import Primitive
 from .checks import (
     as_array,

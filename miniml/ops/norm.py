@@ -9,8 +9,7 @@ from math import prod
 from typing import TYPE_CHECKING, Any
 
 from ..core.abstract import HALVES, INTEGERS, DType, Shape, float32, promote
-from ..core.errors import DTypeError, ShapeError
-from ..core.options import choice, flag, integer, number
+from ..core.errors import DTypeError, ShapeError, choice, flag, integer, number
 from ..core.primitive import Primitive
 from . import rules
 from .checks import composition, dtype_of, needs_float, shape_of

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING
 from typing import Any as Value  # Any is a primitive here
 
 from ..core.abstract import DType, Shape, bool_, float64, int64
-from ..core.errors import AttributeRefusedError, ShapeError
-from ..core.options import choice, number
+from ..core.errors import AttributeRefusedError, ShapeError, choice, number
 from ..core.primitive import Primitive, freeze
 from . import elementwise, rules
 from .checks import Axes, composition, dtype_of, normal_axes, normal_axis, reduced_shape, shape_of

@@ -8,8 +8,7 @@ from math import prod
 from typing import TYPE_CHECKING, Any
 
 from ..core.abstract import DType, Shape, bool_, known, unknown
-from ..core.errors import ArityError, AttributeRefusedError, DTypeError, ShapeError
-from ..core.options import count
+from ..core.errors import ArityError, AttributeRefusedError, DTypeError, ShapeError, count
 from ..core.primitive import Primitive, freeze
 from . import rules
 from .checks import (

@@ -19,16 +19,15 @@ from ..core.errors import (
     AttributeRefusedError,
     DTypeError,
     GradientArgumentError,
-    Layer,
     MinimlError,
     ShapeError,
     ValueRefusedError,
-    layers,
+    flag,
+    number,
 )
 from ..core.hints import Constructed, hides_frames, unknown
-from ..core.options import flag, number
 from ..core.parameter import Parameter
-from ..core.scope import epoch
+from ..core.scope import Layer, epoch, layers
 from ..core.tensor import Tensor
 from ..core.trace import Guarded, current_trace, is_tracing
 from ..nn import Cell
@@ -258,6 +257,11 @@ def in_dtype(value: Tensor, dtype: DType) -> Tensor:
     return value if value.dtype == dtype else ops.cast(value, dtype)
 
 
+def running(decay: float, old: Tensor, new: Tensor) -> Tensor:
+    """The running mean after one more value."""
+    return ops.add(ops.mul(decay, old), ops.mul(1.0 - decay, new))
+
+
 # --- SGD ------------------------------------------------------------------------------------------
 
 
@@ -461,9 +465,8 @@ class Adamax(Moments):
 
     def rule(self, w: Tensor, g: Tensor, lr: Tensor, scalars: Several, old: Several) -> Ruled:
         """The rule, with the rate of `scalars`."""
-        b1, b2 = self.betas
-        m = ops.add(ops.mul(b1, old[0]), ops.mul(1.0 - b1, g))
-        u = ops.maximum(ops.mul(b2, old[1]), ops.add(ops.abs(g), self.eps))
+        m = running(self.betas[0], old[0], g)
+        u = ops.maximum(ops.mul(self.betas[1], old[1]), ops.add(ops.abs(g), self.eps))
         return ops.sub(w, ops.mul(scalars[0], ops.div(m, u))), (m, u)
 
 
@@ -502,9 +505,7 @@ class RAdam(Moments):
 
 def moments(betas: tuple[float, float], g: Tensor, old: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
     """The running means of g and of g^2."""
-    b1, b2 = betas
-    m = ops.add(ops.mul(b1, old[0]), ops.mul(1.0 - b1, g))
-    return m, ops.add(ops.mul(b2, old[1]), ops.mul(1.0 - b2, ops.mul(g, g)))
+    return running(betas[0], old[0], g), running(betas[1], old[1], ops.mul(g, g))
 
 
 # --- RMSprop and Adagrad: scaled by the size of past gradients ------------------------------------
@@ -542,17 +543,14 @@ class RMSprop(Optimizer):
     def rule(self, w: Tensor, g: Tensor, lr: Tensor, scalars: Several, old: Several) -> Ruled:
         """The rule, with the slots in use."""
         state = dict(zip(self._kinds, old, strict=True))
-        v = state["square_mean"] = self._mean(state["square_mean"], ops.mul(g, g))
+        v = state["square_mean"] = running(self.alpha, state["square_mean"], ops.mul(g, g))
         if "mean" in state:
-            m = state["mean"] = self._mean(state["mean"], g)
+            m = state["mean"] = running(self.alpha, state["mean"], g)
             v = ops.maximum(ops.sub(v, ops.mul(m, m)), 0.0)  # rounding can make it negative
         step = ops.div(g, ops.add(ops.sqrt(v), self.eps))
         if "velocity" in state:
             step = state["velocity"] = ops.add(ops.mul(self.momentum, state["velocity"]), step)
         return ops.sub(w, ops.mul(lr, step)), tuple(state.values())
-
-    def _mean(self, old: Tensor, new: Tensor) -> Tensor:
-        return ops.add(ops.mul(self.alpha, old), ops.mul(1.0 - self.alpha, new))
 
 
 class Adagrad(Optimizer):
@@ -605,11 +603,10 @@ class Adadelta(Optimizer):
 
     def rule(self, w: Tensor, g: Tensor, lr: Tensor, scalars: Several, old: Several) -> Ruled:
         """w - lr * d, v and u."""
-        v = ops.add(ops.mul(self.rho, old[0]), ops.mul(1.0 - self.rho, ops.mul(g, g)))
+        v = running(self.rho, old[0], ops.mul(g, g))
         ratio = ops.div(ops.add(old[1], self.eps), ops.add(v, self.eps))
         d = ops.mul(ops.sqrt(ratio), g)
-        u = ops.add(ops.mul(self.rho, old[1]), ops.mul(1.0 - self.rho, ops.mul(d, d)))
-        return ops.sub(w, ops.mul(lr, d)), (v, u)
+        return ops.sub(w, ops.mul(lr, d)), (v, running(self.rho, old[1], ops.mul(d, d)))
 
 
 class Lion(Optimizer):
@@ -635,7 +632,7 @@ class Lion(Optimizer):
 
     def rule(self, w: Tensor, g: Tensor, lr: Tensor, scalars: Several, old: Several) -> Ruled:
         """The update by the sign, and the new mean; weight decay is done before."""
-        ahead, m = (ops.add(ops.mul(b, old[0]), ops.mul(1.0 - b, g)) for b in self.betas)
+        ahead, m = (running(b, old[0], g) for b in self.betas)
         return ops.sub(w, ops.mul(lr, ops.sign(ahead))), (m,)
 
 

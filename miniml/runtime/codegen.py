@@ -17,7 +17,6 @@ from typing import Any
 
 import numpy as np
 
-from ..backends import registry
 from ..backends.cc.convolution import convolution, source
 from ..backends.cc.native import NativeKernel
 from ..backends.cc.product import epilogue, packing, prefers_blas, product_text
@@ -47,8 +46,7 @@ from ..backends.expressions import (
 from ..backends.kernel import Kernel, KernelNode
 from ..backends.product import Product, product_of
 from ..backends.registry import kernel
-from ..backends.signature import ArraySpec
-from ..core.abstract import DType, float32, float64, int32
+from ..core.abstract import ArraySpec, DType, float32, float64, int32
 from ..core.errors import GraphError
 from ..core.scope import epoch
 from ..graph.ir import Graph, Node, Var, in_order
@@ -61,6 +59,7 @@ from .nest import (
     body_of,
     cast,
     codes_of,
+    doubt,
     extent,
     kind_of,
     literal,
@@ -625,9 +624,7 @@ def _lacking(node: Node) -> str:
     codes = codes_of(node)
     given = [c for n, c in table if n == primitive]
     if codes in given:
-        return (
-            registry.doubt(primitive, codes) or "there is nothing to compute, or its format differs"
-        )
+        return doubt(primitive, codes) or "there is nothing to compute, or its format differs"
     if given:
         return f"its expression is for {', '.join(given)}; register it for {codes}, too"
     if node.outputs[0].abstract.shape == _broadcast(shapes):

@@ -26,8 +26,8 @@ from ..backends.cc.native import (
 from ..backends.kernel import Array, Arrays, Device, Kernel, KernelNode
 from ..backends.registry import NATIVE, kernel
 from ..backends.selection import Target
-from ..backends.signature import FLOAT, INT, ArraySpec
-from ..core.abstract import Abstract
+from ..backends.signature import FLOAT, INT
+from ..core.abstract import Abstract, ArraySpec
 from ..core.errors import CompileError, GraphError, note_step
 from ..core.primitive import primitives
 from ..core.settings import current

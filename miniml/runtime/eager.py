@@ -17,16 +17,16 @@ from typing import Any, TypeVar
 import numpy as np
 
 from ..backends.kernel import Array, refuse_returned
-from ..backends.machine import get_device
+from ..backends.selection import get_device
 from ..core.abstract import Abstract, Kind
 from ..core.access import claim
-from ..core.errors import DeclarationError, GraphError, point_at, user_location
+from ..core.errors import DeclarationError, GraphError, point_at
 from ..core.hints import hide_frames
 from ..core.infer import Weak, arguments, infer, interleave, refuse_complex, weak_tensor, written
 from ..core.parameter import Parameter, Reading, default_generator, publish, read, write_all
 from ..core.primitive import Primitive
 from ..core.primitive import key as attribute_key
-from ..core.scope import epoch
+from ..core.scope import epoch, user_location
 from ..core.settings import GRAPH_MODE, Plans, current, unwatched
 from ..core.tensor import Tensor, common_device
 from ..core.trace import Keyed, Trace, eager_trace, is_tracing, use_trace

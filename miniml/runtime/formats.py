@@ -18,11 +18,11 @@ from .. import ops
 from ..backends.cc.quads import quads_of
 from ..backends.kernel import Array, Formats, Kernel, KernelEntry, KernelNode
 from ..backends.selection import Target, follows
-from ..backends.signature import ArraySpec
 from ..core.abstract import (
     FORMATS,
     PLAIN,
     Abstract,
+    ArraySpec,
     DType,
     Shape,
     float64,
@@ -33,8 +33,9 @@ from ..core.abstract import (
     uint8,
     unknown,
 )
-from ..core.errors import DeclarationError, Location
+from ..core.errors import DeclarationError
 from ..core.primitive import Primitive
+from ..core.scope import Location
 from ..graph.ir import Graph, Node, Var
 from ..graph.passes.rewrite import prune
 from ..graph.tracing import trace_graph

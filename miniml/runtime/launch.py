@@ -36,11 +36,9 @@ from ..backends.kernel import (
     refuse_returned,
     taken,
 )
-from ..backends.machine import get_device
 from ..backends.registry import NATIVE, specs
-from ..backends.selection import Selection, Target
-from ..backends.signature import ArraySpec
-from ..core.abstract import Abstract, DType, listed
+from ..backends.selection import Selection, Target, get_device
+from ..core.abstract import Abstract, ArraySpec, DType, listed
 from ..core.errors import DeclarationError, InUseError, MinimlError, point_at
 from ..core.primitive import Primitive, key
 from ..core.settings import current, masking
@@ -130,14 +128,15 @@ class BoundKernel:
         are widened where the kernel needs that, and outputs cast back to those of the rule."""
         if self.entry.view is not None:
             return (self.function(*inputs),)
-        cast, device = self.selection.cast, self.device
+        cast, device, target = self.selection.cast, self.device, self.node.target
         if cast is not None:
-            inputs = tuple([device.converted(a, cast) for a in inputs])
+            inputs = tuple([device.converted(a, cast, target) for a in inputs])
         outputs = tuple(map(device.empty, self.shapes, self.dtypes))
         if not self.empty:
             self.into(inputs, outputs)
         if cast is not None:
-            outputs = tuple([device.converted(a, o.dtype) for a, o in zip(outputs, self.outputs)])
+            pairs = zip(outputs, self.outputs, strict=True)
+            outputs = tuple([device.converted(a, o.dtype, target) for a, o in pairs])
         return outputs
 
     @property

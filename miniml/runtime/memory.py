@@ -18,8 +18,7 @@ from typing import Any, Literal, NamedTuple, TypeVar
 import numpy as np
 
 from ..backends.kernel import Device, once
-from ..backends.signature import ArraySpec
-from ..core.abstract import DType
+from ..core.abstract import ArraySpec, DType
 from ..core.parameter import Parameter
 from ..graph.ir import Graph, Node, Var, only_for_state, versions
 from .launch import BoundKernel

@@ -17,8 +17,7 @@ from ..backends.expressions import Scalar, table
 from ..backends.kernel import KernelNode
 from ..backends.product import dense_strides
 from ..backends.selection import Target
-from ..backends.signature import ArraySpec, parse
-from ..core.abstract import FORMATS, DType, is_complex, moves, type_code
+from ..core.abstract import FORMATS, ArraySpec, DType, is_complex, moves, parse, type_code
 from ..core.errors import PerformanceWarning, warn_user
 from ..core.scope import epoch
 from ..graph.ir import Graph, Node, Var
@@ -368,10 +367,23 @@ def _has_expression(name: str, codes: str, version: int) -> bool:
 
 def _doubted(name: str, codes: str) -> bool:
     """True, with a warning, if the expression may differ from the NumPy kernel."""
-    doubt = registry.doubt(name, codes)
-    if doubt:
-        _warn(doubt, epoch.now.kernels)
-    return bool(doubt)
+    reason = doubt(name, codes)
+    if reason:
+        _warn(reason, epoch.now.kernels)
+    return bool(reason)
+
+
+def doubt(name: str, signature: str) -> str:
+    """The reason to doubt that the C expression of a primitive computes what its NumPy kernel does;
+    "" if there is none."""
+    half = registry.replaced.get((name, signature)) if registry.replaced else None
+    if half is None or registry.believed.get():
+        return ""
+    other = "NumPy kernel" if half == "C expression" else "C expression"
+    return (
+        f"the {half} {signature} of {name} was replaced, and its {other} was not, so one may be "
+        f"out of date: nothing is fused with {name} until you register the {other} again"
+    )
 
 
 @lru_cache(maxsize=64)

@@ -30,22 +30,21 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..backends.kernel import Array, Device
-from ..backends.machine import get_device
+from ..backends.selection import get_device
 from ..core.abstract import typed
-from ..core.errors import (
+from ..core.errors import DeclarationError, NonFiniteError
+from ..core.files import write_file
+from ..core.primitive import Primitive
+from ..core.scope import (
     NOWHERE,
-    DeclarationError,
+    Block,
     Location,
-    NonFiniteError,
     layer_block,
     own_files,
     pin_block,
     user_location,
     user_place,
 )
-from ..core.files import write_file
-from ..core.primitive import Primitive
-from ..core.scope import Block
 from ..core.settings import Settings, Watching, context, unwatched
 from ..core.tensor import Tensor
 from ..graph.ir import Node, Var

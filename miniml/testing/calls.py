@@ -25,14 +25,13 @@ import numpy as np
 from ..backends import registry
 from ..backends.cpu.formats import convert
 from ..backends.kernel import Kernel, KernelEntry, KernelNode, taken
-from ..backends.machine import get_device
 from ..backends.registry import BUILTIN, NATIVE
-from ..backends.selection import Target
-from ..backends.signature import ArraySpec
+from ..backends.selection import Target, get_device
 from ..core.abstract import (
     PLAIN,
     REAL,
     Abstract,
+    ArraySpec,
     DType,
     Shape,
     float64,

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from ..backends.group import Group
-from ..backends.machine import get_device
+from ..backends.selection import get_device
 from ..core.abstract import DType, bool_, canonical, float64, int64
 from ..core.access import Access, uninterrupted
 from ..core.errors import CheckpointError, DTypeError

@@ -17,7 +17,7 @@ import numpy as np
 import optree
 
 from ..backends.group import Group, Self, of_several
-from ..core import options
+from ..core import errors
 from ..core.access import uninterrupted
 from ..core.errors import (
     CheckpointError,
@@ -25,10 +25,10 @@ from ..core.errors import (
     OutOfRangeError,
     ShapeError,
     ValueRefusedError,
+    brief,
 )
 from ..core.files import PathLike, short
 from ..core.hints import Constructed, hides_frames, renamed
-from ..core.options import brief
 from ..core.parameter import Parameter
 from ..core.tensor import Array, Tensor
 from ..data import DataLoader
@@ -193,7 +193,7 @@ class Learner(Constructed):
         inputs: Any = optree.tree_map(_array, x, is_leaf=lambda node: isinstance(node, list))
         rows = _rows_of_inputs(inputs)
         first, end = self.ranks.part_of(rows)
-        count = max(min(options.count("predict", "batch_size", batch_size), end - first), 1)
+        count = max(min(errors.count("predict", "batch_size", batch_size), end - first), 1)
         outs: list[Any] = []
         with evaluating(self.net):
             for start in range(first, max(end, first + 1), count):
@@ -517,7 +517,7 @@ def in_batches(
             f"{who} got a {type(data).__name__} and {len(labels)} more; a series of batches has "
             "the labels in it, and what is beside them goes by keywords, as epochs=3"
         )
-    size = options.count(who, "batch_size", default if batch_size is None else batch_size)
+    size = errors.count(who, "batch_size", default if batch_size is None else batch_size)
     sources = data if type(data) is tuple and not labels else (data, *labels)
     try:
         loader = DataLoader(*sources, size=1, seed=seed)

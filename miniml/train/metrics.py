@@ -12,8 +12,15 @@ from typing import Any
 
 import numpy as np
 
-from ..core.errors import DTypeError, OutOfRangeError, ShapeError, ValueRefusedError
-from ..core.options import choice, count, integer
+from ..core.errors import (
+    DTypeError,
+    OutOfRangeError,
+    ShapeError,
+    ValueRefusedError,
+    choice,
+    count,
+    integer,
+)
 from ..core.tensor import Array
 
 Counter = Callable[..., Array]  # of outputs, labels and, where they are weighted, weights

@@ -5,7 +5,7 @@ import sys
 import pytest
 
 import miniml as ml
-from miniml.backends import machine as devices
+from miniml.backends import selection as devices
 from miniml.core.scope import epoch
 from tests.conftest import HAS_CXX
 from tests.device.emucupy import double

@@ -6,8 +6,7 @@ import pytest
 from miniml import ArraySpec, bool_
 from miniml.backends import registry
 from miniml.backends.kernel import KernelNode
-from miniml.backends.machine import get_device
-from miniml.backends.selection import Target
+from miniml.backends.selection import Target, get_device
 from miniml.core.abstract import is_float
 from miniml.testing.tolerance import mismatch, unit_roundoff
 from tests.opinfo.draws import numbers

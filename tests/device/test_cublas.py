@@ -10,7 +10,7 @@ from miniml.backends.cuda.kernels import linalg
 from miniml.backends.cuda.kernels.linalg import CuBLAS, EinsumKernel
 from miniml.backends.cuda.sim.memory import using
 from miniml.backends.kernel import KernelNode
-from miniml.backends.machine import get_device
+from miniml.backends.selection import get_device
 from miniml.errors import ShapeError
 from miniml.testing.tolerance import mismatch, unit_roundoff
 from tests.device.gemm import EXACT, Library, with_cublas

@@ -9,7 +9,7 @@ import pytest
 
 import miniml as ml
 from miniml import Launch, ops
-from miniml.backends import machine as devices
+from miniml.backends import selection as devices
 from miniml.backends.cuda import driver
 from miniml.backends.cuda.driver import CublasLibrary
 from miniml.errors import (

@@ -13,7 +13,7 @@ from miniml import Kernel, Launch, kernel, nn, ops, optim
 from miniml.backends.cuda.sim import memory as sim_settings
 from miniml.backends.cuda.sim import module
 from miniml.backends.cuda.sim.module import SimKernel
-from miniml.backends.machine import get_device
+from miniml.backends.selection import get_device
 from miniml.errors import CaptureError, KernelFaultError, MinimlError
 from miniml.ops import Unary
 from tests.device.test_programs import numbers

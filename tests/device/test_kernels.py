@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from miniml.backends import registry
-from miniml.backends.machine import get_device
+from miniml.backends.selection import get_device
 from tests.frame.calls import rng_of
 from tests.frame.completeness import library
 from tests.frame.device import check_device, check_device_layouts, chosen

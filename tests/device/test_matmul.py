@@ -11,8 +11,7 @@ from miniml.backends.cuda.kernels import linalg
 from miniml.backends.cuda.kernels.linalg import CuBLAS, RegisterTiles, TensorCoreTiles
 from miniml.backends.cuda.sim.memory import using
 from miniml.backends.kernel import CPU
-from miniml.backends.machine import get_device
-from miniml.backends.selection import Target
+from miniml.backends.selection import Target, get_device
 from miniml.core.abstract import REAL
 from miniml.core.scope import epoch
 from miniml.errors import ShapeError

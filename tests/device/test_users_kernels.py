@@ -233,7 +233,7 @@ class TestUsersKernels:
 
     def test_attributes_are_arguments_not_text(self, on_device):
         x = ml.Tensor([1.0])
-        compiler = ml.backends.machine.get_device(on_device).compiler
+        compiler = ml.backends.selection.get_device(on_device).compiler
         Swish2(0.1)(x)
         before = len(compiler._functions)
         Swish2(0.2)(x)

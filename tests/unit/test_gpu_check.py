@@ -90,7 +90,7 @@ class TestCommand:
         assert ran.stderr.count("\n") == 1
 
     def test_a_missing_package_is_named(self, monkeypatch):
-        monkeypatch.setitem(sys.modules, "miniml.backends.machine", None)
+        monkeypatch.setitem(sys.modules, "miniml.backends.selection", None)
         assert "miniml does not start here" in gpu_check.absent("cuda-sim")
 
     @needs_a_compiler

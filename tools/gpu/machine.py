@@ -15,7 +15,7 @@ import numpy as np
 
 import miniml as ml
 from miniml import ops
-from miniml.backends.machine import get_device
+from miniml.backends.selection import get_device
 from tools.gpu.step import arguments
 
 PACKAGES = (

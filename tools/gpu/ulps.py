@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from miniml.backends.machine import get_device
+from miniml.backends.selection import get_device
 from miniml.core.abstract import DType, float32, is_float
 from miniml.testing import OpInfo
 from miniml.testing.calls import calls, dtypes_of

@@ -13,10 +13,9 @@ from itertools import groupby, product
 from math import ceil, prod
 from typing import Any, NamedTuple
 
-from ...core.abstract import PLAIN
+from ...core.abstract import PLAIN, ArraySpec, parse
 from ..kernel import Formats, KernelNode
 from ..registry import Spec, image_attr, image_formats, kernel
-from ..signature import ArraySpec, parse
 from .native import NativeKernel
 from .scalars import SCALARS, Vectors, vectors
 from .units import NUMBERS, Source, enumerators, run_by

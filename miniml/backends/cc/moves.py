@@ -12,11 +12,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ...core.abstract import OTHERS
+from ...core.abstract import OTHERS, ArraySpec, KernelAttr
 from ..kernel import KernelNode
 from ..product import Axis, Shape, broadcast_steps, dense_strides, merged, steps_of
 from ..registry import kernel
-from ..signature import ANY, INT, WIDE, ArraySpec, KernelAttr
+from ..signature import ANY, INT, WIDE
 from .native import NativeKernel
 from .scalars import SCALARS, Vectors, register_bytes
 from .units import NUMBERS, Source, enumerators, run_by

@@ -10,11 +10,11 @@ from math import prod
 
 import numpy as np
 
-from ...core.abstract import DType, bool_, is_float, uint8, uint64
+from ...core.abstract import ArraySpec, DType, bool_, is_float, uint8, uint64
 from ..expressions import ends, unsigned
 from ..kernel import KernelNode
 from ..registry import kernel
-from ..signature import ANY, INT, WHOLE, WIDE, ArraySpec, same
+from ..signature import ANY, INT, WHOLE, WIDE, same
 from .native import NativeKernel
 from .scalars import STORED, in_c, register_bytes
 from .units import defined, header, template

@@ -5,10 +5,9 @@ from __future__ import annotations
 from math import prod
 from typing import Any
 
-from ...core.abstract import OTHERS, PLAIN, stored
+from ...core.abstract import OTHERS, PLAIN, parse, stored
 from ..kernel import Formats, KernelNode
 from ..registry import Spec, image_attr, image_format, image_formats, kernel
-from ..signature import parse
 from .convolution import PARTS
 from .native import NativeKernel
 from .scalars import SCALARS, vectors

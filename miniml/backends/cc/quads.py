@@ -15,10 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from ...core.abstract import DType, int8
+from ...core.abstract import ArraySpec, DType, int8
 from ..kernel import Array, KernelNode
 from ..registry import kernel
-from ..signature import ArraySpec
 from .convolution import NOTHING, convolution
 from .native import NativeKernel
 from .product import QUADS, VECTORS, ProductKernel

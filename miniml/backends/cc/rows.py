@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from math import prod
 from typing import Any, NamedTuple, TypeGuard
 
-from ...core.abstract import HALVES, DType, float16, float32, float64
+from ...core.abstract import HALVES, ArraySpec, DType, float16, float32, float64
 from ..expressions import (
     Call,
     Gather,
@@ -30,7 +30,6 @@ from ..expressions import (
     Value,
     computed,
 )
-from ..signature import ArraySpec
 from .native import Packing
 from .scalars import (
     REDUCERS,

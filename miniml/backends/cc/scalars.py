@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...core.abstract import HALVES, INTEGERS, DType, bool_, float32, float64, int64, uint8, uint64
-from ...core.options import CPU
+from ...core.errors import CPU
 from ..expressions import C_TYPES, FUNCTIONS, ROWS, Expression, computed, ends, unsigned
 from .units import header, template
 

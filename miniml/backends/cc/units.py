@@ -24,8 +24,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...core.errors import CompileError, DeviceError, MinimlError, PerformanceWarning, warn_user
-from ...core.options import CPU
+from ...core.errors import (
+    CPU,
+    CompileError,
+    DeviceError,
+    MinimlError,
+    PerformanceWarning,
+    warn_user,
+)
 from ...core.scope import Block, Scoped
 from ..compiled import BESIDE, Cache, Job, Toolchain, digest, lock_of_process
 from ..kernel import cpu_threads, cpus

@@ -14,11 +14,11 @@ from typing import Any
 
 import numpy as np
 
-from ...core.abstract import float32
+from ...core.abstract import ArraySpec, float32
 from ..kernel import Array, Arrays, Kernel, KernelNode
 from ..product import openblas, spelt_out
 from ..registry import in_float32, register
-from ..signature import COMPLEX, INT, LOW, WIDE, ArraySpec, same
+from ..signature import COMPLEX, INT, LOW, WIDE, same
 
 Shape = tuple[int, ...]
 Extents = dict[str, int]

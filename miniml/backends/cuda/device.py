@@ -16,20 +16,17 @@ from weakref import WeakSet
 
 import numpy as np
 
-from ...core.abstract import DType, bfloat16, canonical, float16
+from ...core.abstract import ArraySpec, DType, bfloat16, canonical, float16
 from ...core.errors import CompileError, DeclarationError, DTypeError
 from ..kernel import Expression, Kernel, KernelEntry, KernelNode, Launch, RawSource
 from ..product import Shape
-from ..selection import Target
-from ..signature import ArraySpec
 from . import kernels as kernels  # registers the library's kernels
 from .array import DeviceArray
 from .driver import Driver, Simulator, gpu
-from .move import fill, move
 from .sim.memory import Fault, current, error, recorded, refuse_recording
 from .text import loops
 from .text.loops import Elementwise
-from .text.source import MAX_BLOCK, MAX_GRID, MAX_THREADS, STATIC_SHARED, Compiler, unit
+from .text.source import MAX_BLOCK, MAX_GRID, MAX_THREADS, STATIC_SHARED, Compiler, fill, move, unit
 
 HostArray = np.ndarray[Any, Any]
 
@@ -153,12 +150,11 @@ class Cuda:
             return
         move(source, target)
 
-    def converted(self, array: DeviceArray, dtype: DType) -> DeviceArray:
+    def converted(self, array: DeviceArray, dtype: DType, target: Any) -> DeviceArray:
         if array.dtype == dtype:
             return array
         made = self.empty(array.shape, dtype)
         if made.size:
-            target = Target(self)
             source, cast = ((ArraySpec(a.shape, a.dtype),) for a in (array, made))
             run: Any = self.kernel(target.select("Cast", source, cast).entry)
             run.prepare(KernelNode("Cast", source, cast, {"dtype": dtype}, target))

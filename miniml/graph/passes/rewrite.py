@@ -16,9 +16,10 @@ from typing import Any
 import numpy as np
 
 from ...core.abstract import Abstract, canonical, listed
-from ...core.errors import GraphError, Location
+from ...core.errors import GraphError
 from ...core.infer import infer, interleave
 from ...core.primitive import Primitive, key
+from ...core.scope import Location
 from ...core.settings import context, unwatched
 from ...core.tensor import Tensor
 from ...core.trace import eager_trace

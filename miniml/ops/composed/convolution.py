@@ -16,8 +16,7 @@ from types import FunctionType, MethodType
 from typing import TYPE_CHECKING, Any, Concatenate, NamedTuple, ParamSpec
 
 from ...core.abstract import Shape, float32, promote
-from ...core.errors import ShapeError
-from ...core.options import flag, integer, number
+from ...core.errors import ShapeError, flag, integer, number
 from ...core.primitive import freeze
 from ..checks import composition, dtype_of, needs_float, shape_of
 from ..elementwise import abs, add, cast, mul, pow

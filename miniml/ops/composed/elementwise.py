@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 import ml_dtypes
 
 from ...core.abstract import HALVES, float16, float32, float64, is_float, promote
-from ...core.errors import ShapeError
-from ...core.options import flag, number
+from ...core.errors import ShapeError, flag, number
 from ..checks import broadcasts_to, composition, dtype_of, shape_of, strong
 from ..elementwise import (
     abs,

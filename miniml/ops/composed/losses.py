@@ -14,8 +14,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from ...core.abstract import DType, float16, float32, float64, int64, is_float, promote
-from ...core.errors import AttributeRefusedError, DTypeError, ShapeError
-from ...core.options import choice, flag, integer, number, probability
+from ...core.errors import (
+    AttributeRefusedError,
+    DTypeError,
+    ShapeError,
+    choice,
+    flag,
+    integer,
+    number,
+    probability,
+)
 from ..checks import (
     broadcast,
     check_beside,

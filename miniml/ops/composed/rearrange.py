@@ -11,8 +11,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...core.abstract import Shape, bool_, float32, is_float
-from ...core.errors import AttributeRefusedError, DTypeError, OutOfRangeError, ShapeError
-from ...core.options import choice, count, integer
+from ...core.errors import (
+    AttributeRefusedError,
+    DTypeError,
+    OutOfRangeError,
+    ShapeError,
+    choice,
+    count,
+    integer,
+)
 from ...core.primitive import freeze
 from .. import reduce
 from ..checks import (

@@ -25,8 +25,7 @@ from ...backends.cuda.array import DeviceArray
 from ...backends.cuda.sim import memory as settings
 from ...backends.group import Group
 from ...backends.kernel import KernelEntry, KernelNode
-from ...backends.machine import get_device
-from ...backends.selection import Target
+from ...backends.selection import Target, get_device
 from ...core.abstract import float64, is_float
 from ...core.errors import CompileError, DeviceError, KernelFaultError, MinimlError
 from ...core.primitive import Primitive

@@ -21,9 +21,8 @@ from ...backends import registry
 from ...backends.cc import units
 from ...backends.cc.units import Source, available
 from ...backends.expressions import Expression, table
-from ...backends.machine import get_device
 from ...backends.registry import BUILTIN, NATIVE
-from ...backends.selection import Target
+from ...backends.selection import Target, get_device
 from ...core.abstract import bool_, float64, is_float, type_code, uint64
 from ...core.errors import CompileError, DeviceError, MinimlError
 from ...core.scope import Block

@@ -22,9 +22,8 @@ from miniml.backends.expressions import (
     table,
 )
 from miniml.backends.kernel import KernelNode
-from miniml.backends.machine import get_device
-from miniml.backends.selection import Target
-from miniml.backends.signature import parse
+from miniml.backends.registry import parse
+from miniml.backends.selection import Target, get_device
 from tests.conftest import DEEP, HAS_CC
 
 from .loops import loop

@@ -6,8 +6,7 @@ import pytest
 import miniml as ml
 from miniml import ops
 from miniml.backends.cc.native import NativeKernel
-from miniml.backends.machine import get_device
-from miniml.backends.selection import Target
+from miniml.backends.selection import Target, get_device
 from miniml.graph.passes import run_passes
 from miniml.runtime import fuse
 from miniml.runtime.launch import prepare

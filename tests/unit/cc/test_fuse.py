@@ -9,8 +9,7 @@ import pytest
 import miniml as ml
 from miniml import Primitive, elementwise_kernel, kernel, nn, ops, optim
 from miniml.backends.cc.units import run
-from miniml.backends.machine import get_device
-from miniml.backends.selection import Target
+from miniml.backends.selection import Target, get_device
 from miniml.core.abstract import Abstract
 from miniml.errors import GraphError, OutOfRangeError
 from miniml.graph.ir import Node, Var, verify

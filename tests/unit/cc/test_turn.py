@@ -5,8 +5,7 @@ import pytest
 
 import miniml as ml
 from miniml import Primitive, ops, view_kernel
-from miniml.backends.machine import get_device
-from miniml.backends.selection import Target
+from miniml.backends.selection import Target, get_device
 from miniml.graph.ir import verify
 from miniml.graph.passes import run_passes
 from miniml.runtime.lowering import turn

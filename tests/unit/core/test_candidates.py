@@ -10,10 +10,9 @@ import miniml as ml
 from miniml import ArraySpec, kernel, ops
 from miniml.backends import registry
 from miniml.backends.cuda.device import FEATURES
-from miniml.backends.machine import get_device
-from miniml.backends.selection import Target
-from miniml.backends.signature import parse
-from miniml.core.options import CPU, GPU
+from miniml.backends.selection import Target, get_device
+from miniml.core.abstract import parse
+from miniml.core.errors import CPU, GPU
 from miniml.core.settings import masking
 from miniml.errors import DeviceError, KernelNotFoundError
 from tests.unit.core.kernels import constant, primitive

@@ -19,7 +19,7 @@ from miniml import (
 )
 from miniml.backends import registry
 from miniml.backends.cc.native import NativeKernel
-from miniml.backends.signature import parse
+from miniml.core.abstract import parse
 from miniml.errors import DeclarationError, DTypeError, DuplicateError
 from miniml.ops import Unary
 from tests.unit.core.kernels import constant, primitive

@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 import miniml as ml
-from miniml import errors, nn, ops
-from miniml.core import parameter
+from miniml import nn, ops
+from miniml.core import parameter, scope
 from miniml.core.access import Access
 from miniml.core.scope import Scoped
 from miniml.core.settings import current
@@ -104,7 +104,7 @@ def assert_nothing_stays():
     assert current_trace() is eager_trace()
     assert current().check_nan is False
     assert parameter._log.get() is None
-    assert errors._pinned.get() is None
+    assert scope._pinned.get() is None
     assert np.geterr() == WARNINGS
 
 

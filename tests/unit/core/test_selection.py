@@ -5,10 +5,9 @@ import pytest
 
 import miniml as ml
 from miniml import ArraySpec, elementwise_kernel, kernel
-from miniml.backends.machine import get_device
-from miniml.backends.selection import Target, widenings
+from miniml.backends.selection import Target, get_device, widenings
 from miniml.core.abstract import ALL, FLOATS, INTEGERS
-from miniml.core.options import CPU
+from miniml.core.errors import CPU
 from miniml.errors import DeclarationError, KernelNotFoundError
 from tests.unit.core.kernels import constant, primitive
 

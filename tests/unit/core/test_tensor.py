@@ -10,7 +10,7 @@ import pytest
 import miniml as ml
 from miniml import ops
 from miniml.backends import kernel
-from miniml.backends import machine as devices
+from miniml.backends import selection as devices
 from miniml.errors import DeviceError, DTypeError, ImmutableError, ShapeError
 
 

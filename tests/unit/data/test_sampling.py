@@ -106,6 +106,8 @@ def test_a_stream_shuffles_in_a_buffer_and_goes_on_anywhere(prefetch):
     plain = Stream(numbers, size=3, drop_last=False, prefetch=prefetch)
     assert [x.tolist() for x, _ in plain] == [[0, 1, 2], [3, 4, 5], [6, 7, 8], [9]]
     assert next(iter(plain))[0].tolist() == [100, 101, 102]  # the next epoch
+    whole = Stream(numbers, size=3, prefetch=prefetch)  # by default without a smaller batch
+    assert [x.tolist() for x, _ in whole] == [[0, 1, 2], [3, 4, 5], [6, 7, 8]]
     stream = Stream(partial(numbers, n=40), size=4, buffer=8, seed=1, prefetch=prefetch)
     batches = [x.tolist() for x, _ in stream.batches(2)]
     assert sorted(joined(batches)) == list(range(200, 240)) != joined(batches)

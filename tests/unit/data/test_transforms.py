@@ -101,6 +101,9 @@ def test_what_does_not_fit_is_refused():
             call()
     with pytest.raises(ValueRefusedError, match="of 3 got length=3; expected an int from 1 to 2"):
         data.next_tokens(np.arange(3), 3)
+    for tokens in (np.ones((2, 3), int), [1]):
+        with pytest.raises(ShapeError, match=r"next_tokens got tokens \(.*; expected \(T,\)"):
+            data.next_tokens(tokens, 1)
     with pytest.raises(ShapeError, match="at least one"):
         data.pad_sequences([])
 

@@ -307,6 +307,10 @@ COUNTS = ml.Parameter(np.zeros(2, np.int32), name="n")
         (lambda: optim.SGD([P], lr=1, nesterov=True), MinimlError, "nesterov=True without"),
         (lambda: optim.Adam([P], betas=(0.9, 1.0)), ValueRefusedError, r"betas\[1\]=1\.0"),
         (lambda: optim.SGD([P], lr=1).update([]), ArityError, "1 parameters; got 0 gradients"),
+        (lambda: optim.SGD([P], lr=1).update(P), GradientArgumentError, "one for each parameter"),
+        (lambda: optim.Optimizer([P], lr=1).update([P]), MinimlError, "Optimizer defines no rule"),
+        (lambda: optim.Adam([P], betas=0.9), AttributeRefusedError, "betas=0.9; expected two num"),
+        (lambda: optim.Adam([P], betas=(0.9,)), ValueRefusedError, r"betas=\(0.9,\); expected two"),
         (
             lambda: optim.SGD([P], lr="1e-3x"),
             AttributeRefusedError,

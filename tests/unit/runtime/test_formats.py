@@ -8,8 +8,7 @@ import pytest
 import miniml as ml
 import miniml.backends.cc
 from miniml import Kernel, Primitive, kernel, ops
-from miniml.backends.machine import get_device
-from miniml.backends.selection import Target
+from miniml.backends.selection import Target, get_device
 from miniml.core.abstract import OTHERS, moves
 from miniml.grad import value_and_grad
 from miniml.graph.passes import run_passes

@@ -5,7 +5,7 @@ import pytest
 
 import miniml as ml
 from miniml import nn, ops, train
-from miniml.errors import ShapeError
+from miniml.errors import MinimlError, ShapeError
 
 KINDS = {
     "array": (lambda a, b: a, lambda x: x),
@@ -149,3 +149,17 @@ def test_predict_refuses_what_has_no_rows(given):
     model = train.Model(Takes(lambda x: x["a"]), nn.CrossEntropyLoss())
     with pytest.raises(ShapeError, match=r"^predict got inputs of shapes \[\(.*equally many rows"):
         model.predict(given)
+
+
+def test_evaluate_refuses_no_batches_and_aux_of_other_names():
+    x, y = np.ones((4, 4), np.float32), np.zeros(4, np.int64)
+    net = nn.Dense(4, 3)
+
+    def loss(out, labels):
+        return ops.mean(out), {f"of {len(labels)}": ops.max(out)}
+
+    with pytest.raises(MinimlError, match="evaluate got no batches"):
+        train.Model(net, nn.CrossEntropyLoss()).evaluate([])
+    model = train.Model(net, loss)
+    with pytest.raises(MinimlError, match="the names of 1 after one with of 3; give the same ones"):
+        model.evaluate((x, y), batch_size=3)

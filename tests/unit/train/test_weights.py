@@ -107,6 +107,18 @@ def test_labels_and_losses_of_other_forms(loss, y):
         np.testing.assert_allclose(a, b, 1e-5, 1e-7)
 
 
+def test_labels_of_each_element_weigh_its_own_loss():
+    """Against the gradient of mean(weight * (x W + b - y)^2) in float64."""
+    y = np.stack([Y, Y[::-1]], 1)
+    one = model(lambda out, labels: (out - ops.cast(labels, ml.float32)) ** 2, outputs=2)
+    w, b = (p.astype(np.float64) for p in held(one))
+    error = 2.0 * OF_CLASSES[y] * (X @ w + b - y) / y.size
+    fit(one, X, y, size=24, epochs=1, class_weight=OF_CLASSES)
+    expected = w - 0.3 * X.T @ error, b - 0.3 * error.sum(0)
+    for found, by_formula in zip(held(one), expected, strict=True):
+        np.testing.assert_allclose(found, by_formula, 1e-5, 1e-7)
+
+
 def test_two_halves_accumulated_are_the_whole_batch():
     whole, halves = model(), model(every=2)
     fit(whole, X, Y, size=8, sample_weight=W, class_weight=CLASSES)

@@ -2,9 +2,9 @@
 and a module per family."""
 
 from ....core import load
+from ....core.abstract import parse
 from ...expressions import table
 from ...registry import kernel
-from ...signature import parse
 
 for (_name, _signature), _body in tuple(table.items()):
     if _body.unit:  # users' expressions are registered one by one

@@ -15,10 +15,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ....core.abstract import int64
+from ....core.abstract import ArraySpec, int64
 from ...kernel import Kernel, KernelNode, Launch
 from ...registry import kernel
-from ...signature import WIDE, ArraySpec
+from ...signature import WIDE
 from ..text.source import BLOCK, unit
 
 # --- Linear systems -------------------------------------------------------------------------------

@@ -12,16 +12,15 @@ from typing import Any
 
 import numpy as np
 
-from ....core.abstract import DType, from_type_code, int32, int64, uint64
+from ....core.abstract import ArraySpec, DType, from_type_code, int32, int64, uint64
 from ....core.errors import OutOfRangeError
 from ...expressions import accumulation, identity
 from ...kernel import Kernel, KernelNode, Launch
 from ...product import Shape, broadcast_steps, dense_strides
 from ...registry import kernel, raw_kernel
-from ...signature import ANY, FLOAT, INT, ArraySpec
+from ...signature import ANY, FLOAT, INT
 from ..array import DeviceArray
-from ..move import carrier, fill, move
-from ..text.source import layout, merged, spread, unit
+from ..text.source import carrier, fill, layout, merged, move, spread, unit
 
 # --- Addresses ------------------------------------------------------------------------------------
 

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from ....core.abstract import DType
+from ....core.abstract import ArraySpec, DType
 from ....core.errors import ShapeError
 from ...expressions import accumulation
 from ...kernel import Kernel, KernelNode
@@ -26,7 +26,7 @@ from ...product import (
     spelt_out,
 )
 from ...registry import kernel
-from ...signature import BF16, FLOAT, INT, ArraySpec, same
+from ...signature import BF16, FLOAT, INT, same
 from ..driver import explained, raise_as
 from ..text.source import bounded, grid_for, layout, unit
 

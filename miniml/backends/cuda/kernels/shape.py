@@ -12,7 +12,7 @@ from ...kernel import Kernel, KernelNode
 from ...registry import kernel, view_kernel
 from ...signature import ANY, FLOAT, pairs, same
 from ..array import DeviceArray
-from ..move import fill, move
+from ..text.source import fill, move
 
 Indices = tuple[int, ...]
 

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ....core.abstract import DType, int64
+from ....core.abstract import ArraySpec, DType, int64
 from ....core.scope import epoch
 from ... import registry
 from ...expressions import (
@@ -39,7 +39,6 @@ from ...expressions import (
     unsigned,
 )
 from ...kernel import Kernel, KernelEntry, KernelNode
-from ...signature import ArraySpec
 from .source import (
     BLOCK,
     C_TYPES,

@@ -2,7 +2,8 @@
 
 Parts: units, a prelude, parameters and a text; compilation to launchable functions, each text once;
 the check of arguments against the parameters in a text; layouts, the addresses of the elements of
-strided arrays; groups of threads that work on one row and combine their results.
+strided arrays; groups of threads that work on one row and combine their results; kernels of strided
+copies and filling.
 """
 
 from __future__ import annotations
@@ -530,3 +531,120 @@ def along(shape: tuple[int, ...], axis: int) -> tuple[int, int, int]:
     """(outer, n, inner): element i of row (o, j) is number (o * n + i) * inner + j."""
     axis %= len(shape)
     return prod(shape[:axis]), shape[axis], prod(shape[axis + 1 :])
+
+
+# --- Strided copies and filling -------------------------------------------------------------------
+# Only bytes matter here, so one text serves all dtypes of one size.
+
+
+_TILE = 32
+_MOVES = r"""
+using namespace miniml;
+extern "C" __global__ void move(
+    const E* x, E* out, Layout<2> where, long long packs, long long n) {
+  long long at[2];
+  MINIML_FOR(p, packs) {
+    locate(where, p * WIDTH, at);
+    *(Pack<E, WIDTH>*)(out + at[1]) = pack_of<WIDTH>(x + at[0], where, 0);
+  }
+  MINIML_FOR_FROM(i, packs * WIDTH, n) {
+    locate(where, i, at);
+    out[at[1]] = x[at[0]];
+  }
+}
+// x has its neighbours along one axis (a), out along another (b): through tiles of shared memory,
+// so that both are read and written by rows of 32. Elements there have 4 bytes at least.
+extern "C" __global__ void turn(const E* x, E* out, Layout<2> where, Turn s) {
+  __shared__ WORD tile[32][33];
+  const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
+  for (long long g = blockIdx.x; g < s.batch * s.tiles_a * s.tiles_b; g += gridDim.x) {
+    const long long row = quotient(g, s.tiles_a), number = quotient(row, s.tiles_b);
+    const long long a = (g - row * s.tiles_a) * 32, b = (row - number * s.tiles_b) * 32;
+    long long at[2];
+    locate(where, number, at);
+    for (int r = warp; r < 32; r += 8)
+      if (a + lane < s.a && b + r < s.b) tile[r][lane] = x[at[0] + a + lane + (b + r) * s.x_step];
+    __syncthreads();
+    for (int r = warp; r < 32; r += 8)
+      if (a + r < s.a && b + lane < s.b)
+        out[at[1] + (a + r) * s.out_step + b + lane] = (E)tile[lane][r];
+    __syncthreads();
+  }
+}
+extern "C" __global__ void fill(E* out, E value, long long packs, long long n) {
+  Pack<E, WIDTH> all;
+  for (int v = 0; v < WIDTH; ++v) all.at[v] = value;
+  MINIML_FOR(p, packs) *(Pack<E, WIDTH>*)(out + p * WIDTH) = all;
+  MINIML_FOR_FROM(i, packs * WIDTH, n) out[i] = value;
+}
+"""
+_TURN = np.dtype([(f, np.int64) for f in "a b x_step out_step tiles_a tiles_b batch".split()])
+
+
+@cache
+def carrier(nbytes: int) -> DType:
+    """The unsigned integers of that size."""
+    return np.dtype(f"u{nbytes}")
+
+
+@cache
+def _moving(nbytes: int) -> str:
+    """The unit for elements of that size."""
+    word = carrier(max(nbytes, 4))
+    return unit(_MOVES, E=carrier(nbytes), WORD=word, WIDTH=16 // nbytes, Turn=_TURN)
+
+
+def move(source: DeviceArray, target: DeviceArray) -> None:
+    """Copy an array into one of its dtype to whose shape it broadcasts; they do not overlap."""
+    if not target.size:
+        return
+    device, nbytes = target.device, target.dtype.itemsize
+    key = (
+        nbytes, source.shape, source.strides, target.shape, target.strides, source.offset % 16,
+        target.offset % 16,
+    )  # fmt: skip
+    planned = device.moves.get(key)
+    if planned is None:
+        if len(device.moves) >= 4096:
+            device.moves.clear()
+        planned = device.moves[key] = _plan(source, target)
+    entry, grid, block, args = planned
+    function = device.compiler.function(_moving(nbytes), entry)
+    bits = carrier(nbytes)
+    function(grid, block, (source.flat.view(bits), target.flat.view(bits), *args))
+
+
+def _plan(source: DeviceArray, target: DeviceArray) -> tuple[str, Any, Any, tuple[Any, ...]]:
+    """The kernel that copies, its grid, block and arguments after the arrays."""
+    axes, both = collapsed((source, target), target.shape, "a copy"), (source, target)
+    turned = next((d for d, (n, s) in enumerate(axes[:-1]) if s[0] == 1 and n >= _TILE // 2), None)
+    last, (x_step, out_step) = axes[-1]
+    if turned is not None and out_step == 1 and x_step > 1 and last >= _TILE // 2:
+        return ("turn", *_turned(axes, turned, both))
+    width = 16 // target.dtype.itemsize
+    count = packs(axes, both, target, width) if out_step == 1 else 0
+    size = target.size
+    where = layout(axes, starts_of(both))
+    return "move", *spread(size, max(width, 4)), (where, np.int64(count), np.int64(size))
+
+
+def _turned(axes: list[Axis], turned: int, both: tuple[DeviceArray, ...]) -> tuple[Any, Any, Any]:
+    """Grid, block and arguments for the tiles of two axes: `turned`, and the last one."""
+    rest = [axis for d, axis in enumerate(axes[:-1]) if d != turned] or [(1, (0, 0))]
+    (a, (_, out_step)), (b, (x_step, _)) = axes[turned], axes[-1]
+    tiles, batch = (-(-a // _TILE), -(-b // _TILE)), prod(n for n, _ in rest)
+    sizes = np.array([(a, b, x_step, out_step, *tiles, batch)], _TURN)
+    blocks = min(prod(tiles) * batch, 1 << 20)
+    return (blocks,), (8 * _TILE,), (layout(rest, starts_of(both)), sizes)
+
+
+def fill(target: DeviceArray, value: Any) -> None:
+    """Overwrite a contiguous array with one number."""
+    if target.size:
+        bits = carrier(target.dtype.itemsize)
+        function = target.device.compiler.function(_moving(bits.itemsize), "fill")
+        size, number = target.size, np.asarray(value).astype(target.dtype).view(bits)[()]
+        width = 16 // bits.itemsize
+        count = 0 if target.offset % 16 else size // width
+        args = (target.flat.view(bits), number, np.int64(count), np.int64(size))
+        function(*spread(size, max(width, 4)), args)
