@@ -12,17 +12,17 @@ mp.dps = 50
 TINY = mp.mpf(10) ** -12  # stands for 0, where quotients are 0 / 0
 
 
-def nodes(low, high, n):
-    """Points as Chebyshev's, a little to one side so that none is 0."""
+def nodes(low, high, n, bend=1):
+    """Points as Chebyshev's, a little to one side so that none is 0; bend > 1: more below."""
     turns = (-mp.cos(mp.pi * (i + mp.mpf("0.45")) / n) for i in range(n))
-    return [(low + high) / 2 + (high - low) / 2 * (t + (1 - t * t) / 270) for t in turns]
+    return [low + (high - low) * ((1 + t + (1 - t * t) / 270) / 2) ** bend for t in turns]
 
 
-def remez(f, powers, low, high, weight):
+def remez(f, powers, low, high, weight, bend):
     """The c with the least largest |weight(x) (sum of c_k x^powers_k - f(x))|, by exchange."""
-    n, grid = len(powers) + 1, nodes(low, high, 400)
+    n, grid = len(powers) + 1, nodes(low, high, 400, bend)
     rows = [(x, f(x), weight(x)) for x in grid]
-    xs = nodes(low, high, n)
+    xs = nodes(low, high, n, bend)
     for _ in range(8):
         a = mp.matrix([[*(x**p for p in powers), (-1) ** i / weight(x)] for i, x in enumerate(xs)])
         c = mp.lu_solve(a, mp.matrix([f(x) for x in xs]))[: n - 1]
@@ -39,7 +39,7 @@ def remez(f, powers, low, high, weight):
     return c
 
 
-def rounded(f, degree, low, high, weight, kind):
+def rounded(f, degree, low, high, weight, kind, bend=1):
     """The best of: the m lowest coefficients rounded one by one, the rest fitted again after each
     and rounded at once."""
     powers, fixed, found = range(degree + 1), [], []
@@ -47,11 +47,11 @@ def rounded(f, degree, low, high, weight, kind):
     for m in range(4):
         done = tuple(fixed)
         left = lambda x, done=done: f(x) - sum(c * x**k for k, c in enumerate(done))  # noqa: E731
-        c = remez(left, powers[m:], low, high, weight)
+        c = remez(left, powers[m:], low, high, weight, bend)
         made = [*fixed, *(mp.mpf(float(kind(float(ck)))) for ck in c)]
         error = max(
             abs(weight(x) * (sum(ck * x**k for k, ck in enumerate(made)) - f(x)))
-            for x in nodes(low, high, 500)
+            for x in nodes(low, high, 500, bend)
         )
         found.append((error, made))
         fixed.append(made[m])
@@ -114,10 +114,12 @@ def rows():
     for kind, degree, end in ((f, 4, 0.625), (d, 10, 0.5625)):
         yield ("tanh", squared(lambda x: (mp.tanh(x) - x) / x**3), degree, TINY, end**2,
                squared(lambda x: x**3 / mp.tanh(x)), kind)  # fmt: skip
-    for kind, degree, end in ((f, 6, 0.9), (d, 11, 0.75)):
+    for kind, degree, end in ((f, 6, 0.9), (d, 12, 1)):
         yield ("erf", squared(lambda x: mp.erf(x) / x - 1), degree, TINY, end**2,
                squared(lambda x: x / mp.erf(x)), kind)  # fmt: skip
-    yield "erf, far", lambda x: -mp.log(mp.erfc(x)), 7, 0.9, 4, lambda x: mp.erfc(x) / mp.erf(x), f
+    for kind, degree, low, high, bend in ((f, 7, 0.9, 4, 1), (d, 18, 0.75, 5.93, 1.5)):
+        yield ("erf, far", lambda x: -mp.log(mp.erfc(x)), degree, low, high,
+               lambda x: mp.erfc(x) / mp.erf(x), kind, bend)  # fmt: skip
     yield "erfc of float32", scaled_erfc(2), 12, -1, mp.mpf(9) / 13, lambda t: 1, d
     yield ("normcdf of float32", scaled_normcdf, 11, -1, mp.mpf("12.75") / mp.mpf("16.25"),
            lambda t: 1 / scaled_normcdf(t), f)  # fmt: skip
@@ -126,22 +128,37 @@ def rows():
     for name, degree in (("sin of float32", 3), ("sin", 5)):
         yield (name, squared(lambda x: (mp.sin(x) - x) / x**3), degree, TINY, eighth,
                squared(lambda x: x**3 / mp.sin(x)), d)  # fmt: skip
+    yield ("sin of float32, up to pi / 2", squared(lambda x: (mp.sin(x) - x) / x**3), 4, TINY,
+           (mp.pi / 2) ** 2, squared(lambda x: x**3 / mp.sin(x)), d)  # fmt: skip
+    yield ("tan of float32", squared(lambda x: (mp.tan(x) - x) / x**3), 7, TINY, eighth,
+           squared(lambda x: x**3 / mp.tan(x)), d)  # fmt: skip
     yield ("cos of float32", squared(lambda x: (mp.cos(x) - 1) / x**2), 3, TINY, eighth,
            squared(lambda x: x**2 / mp.cos(x)), d)  # fmt: skip
     yield ("cos", squared(lambda x: (mp.cos(x) - 1 + x * x / 2) / x**4), 5, TINY, eighth,
            squared(lambda x: x**4 / mp.cos(x)), d)  # fmt: skip
     eighth_tan = mp.tan(mp.pi / 8)
     arc = squared(lambda x: (mp.atan(x) - x) / x**3)
-    for name, degree in (("atan of float32", 5), ("atan", 12)):
-        yield (name, arc, degree, TINY, eighth_tan**2, squared(lambda x: x**3 / mp.atan(x)), d)
-    yield ("asin of float32", squared(lambda x: (mp.asin(x) - x) / x**3), 6, TINY, mp.mpf(1) / 4,
-           squared(lambda x: x**3 / mp.asin(x)), d)  # fmt: skip
+    quarter, over_atan = mp.mpf(1) / 4, squared(lambda x: x**3 / mp.atan(x))
+    for name, degree in (("atan2 of float32", 5), ("atan", 12)):
+        yield name, arc, degree, TINY, eighth_tan**2, over_atan, d
+    yield "atan of float32", arc, 5, TINY, quarter, over_atan, f
+    for name, degree in (("asin of float32", 6), ("asin", 12)):
+        yield (name, squared(lambda x: (mp.asin(x) - x) / x**3), degree, TINY, quarter,
+               squared(lambda x: x**3 / mp.asin(x)), d)  # fmt: skip
     for name, degree in (("sinh of float32", 3), ("sinh", 7)):
         yield (name, squared(lambda x: (mp.sinh(x) - x) / x**3), degree, TINY, 1,
                squared(lambda x: x**3 / mp.sinh(x)), d)  # fmt: skip
     near = lambda w: mp.erfinv(mp.sqrt(1 - mp.mpf(2) ** -w)) / mp.sqrt(1 - mp.mpf(2) ** -w)  # noqa: E731
     yield "erfinv of float32, near", near, 11, TINY, 7, lambda w: 1 / near(w), d
-    yield "erfinv of float32, far", far_erfinv, 11, 2.6, 4.85, lambda s: 1 / far_erfinv(s), d
+    far = squared(far_erfinv)
+    yield "erfinv of float32, far", far, 13, 7, 23.01, lambda w: 1 / far(w), d
+    turn = mp.sqrt(mp.log(2))  # from roots of -log2 to those of -log
+    first = lambda v: near((v + 3.125) / turn**2)  # noqa: E731
+    yield "erfinv, near", first, 21, -3.125 + 1e-9, 3.125, lambda v: 1 / first(v), d
+    for middle, low, high in ((3.25, 2.5, 4), (5, 4, 6.02)):
+        last = lambda v, middle=middle: far_erfinv((v + middle) / turn)  # noqa: E731
+        yield ("erfinv, far", last, 17, low - middle, high - middle,
+               lambda v, last=last: 1 / last(v), d)  # fmt: skip
     gamma = lambda u: mp.loggamma(u + 1.5) / (u * u - 0.25)  # noqa: E731
     yield "lgamma of float32", gamma, 10, -0.5, 0.5, lambda u: 1 / gamma(u), d
     yield ("sin(pi x) of float32", squared(lambda x: mp.sin(mp.pi * x) / x), 5, TINY, 0.25,
@@ -151,5 +168,5 @@ def rows():
 if __name__ == "__main__":
     for name, *row in rows():
         error, coefficients = rounded(*row)
-        print(f"{name}, {row[-1].__name__}: 2^{float(mp.log(error, 2)):.2f}")
+        print(f"{name}, {row[5].__name__}: 2^{float(mp.log(error, 2)):.2f}")
         print("  ", *(float(c).hex() for c in coefficients), flush=True)

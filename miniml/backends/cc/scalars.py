@@ -191,13 +191,13 @@ def _choice(name: str, parameters: Sequence[str], by: str, types: Sequence[DType
 # Functions of float32 and float64 by header and parameters, of which n is an int.
 _REALS = (
     ("exp", "x", "exp exp2 expm1"), ("log", "x", "log log2 log10 log1p"), ("tanh", "x", "tanh"),
-    ("erf", "x", "erf erfc normcdf"), ("erfinv", "x", "erfinv"), ("circular", "x", "sin cos tan"),
-    ("arc", "x", "atan asin acos"), ("arc", "xy", "atan2"), ("fmod", "xy", "fmod"),
+    ("erf", "x", "erf erfc normcdf"), ("erfinv", "x", "erfinv"), ("sin", "x", "sin"),
+    ("cos", "x", "cos"), ("tan", "x", "tan"), ("arc", "x", "atan asin acos"),
+    ("arc", "xy", "atan2"), ("fmod", "xy", "fmod"), ("library", "x", "tgamma"),
     ("hyperbolic", "x", "sinh cosh asinh acosh atanh"), ("pow", "xy", "pow"), ("pow", "x", "cbrt"),
-    ("hardware", "x", "sqrt rsqrt fabs floor ceil rint round trunc"),
+    ("hardware", "x", "sqrt rsqrt fabs floor ceil rint round trunc"), ("gamma", "x", "lgamma"),
     ("hardware", "x", "isnan isinf isfinite signbit"), ("hardware", "xy", "copysign fmin fmax"),
-    ("hardware", "xyz", "fma"), ("library", "xn", "ldexp"),
-    ("library", "xy", "hypot nextafter"), ("library", "x", "tgamma"), ("gamma", "x", "lgamma"),
+    ("hardware", "xyz", "fma"), ("library", "xn", "ldexp"), ("library", "xy", "hypot nextafter"),
 )  # fmt: skip
 # Those of `expressions` that have a text of their own in C, for each type of integers.
 _QUOTIENTS = dict.fromkeys(("int_floor_div", "int_mod"), ("quotient", "xy", ""))

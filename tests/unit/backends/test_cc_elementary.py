@@ -69,7 +69,7 @@ def long_normcdf(x):
 
 ULPS = 2
 # The functions that are made of others, whose errors add up: of float64 and of float32.
-MORE = dict.fromkeys(("asin", "acos", "acosh", "atan2"), 3)
+MORE = dict.fromkeys(("acosh", "atan2"), 3)
 MORE_FLOAT32 = {"normcdf": 3}
 ROOT_PI = np.sqrt(2 * np.arctan2(np.longdouble(1), np.longdouble(0)))
 # The reference in float64 for float32, and in long double for float64.
@@ -171,6 +171,26 @@ def test_the_number_nearest_to_a_multiple_of_half_pi():
     assert values(loop_of("cos", float64), x)[0] == -4.687165924254628e-19
 
 
+@pytest.mark.parametrize("without", [(), ("avx512f",)])
+@pytest.mark.parametrize("dtype", [float32, float64])
+@pytest.mark.parametrize("name", ["sin", "cos", "tan"])
+def test_huge_angles_do_not_change_those_beside_them(name, dtype, without):
+    """Loops of any length, of whose elements some are reduced in more steps than others."""
+    x = np.random.default_rng(4).normal(0, 100, 99).astype(dtype)
+    huge = [2.0**20, -3e7, 1e30, np.inf, np.nan, 0.0, -0.0, 1e-40, -(2.0**20) + 0.25]
+    mixed = np.insert(x, np.arange(5, 95, 10), np.array(huge, dtype))
+    source = loop_of(name, dtype)._replace(without=without)
+    alone = np.array([values(source, v)[0] for v in mixed[:, None]])
+    for size in range(1, mixed.size + 1):
+        got = values(source, mixed[-size:])
+        np.testing.assert_array_equal(got, alone[-size:])
+        np.testing.assert_array_equal(np.signbit(got), np.signbit(alone[-size:]))
+    expected = FLOAT32[name](mixed.astype(np.longdouble))
+    assert ulps(alone, expected) <= ULPS
+    numbers = ~np.isnan(expected)
+    np.testing.assert_array_equal(np.signbit(alone)[numbers], np.signbit(expected)[numbers])
+
+
 @pytest.mark.parametrize(("dtype", "wide"), [(float32, np.float64), (float64, np.longdouble)])
 def test_powers_are_within_two_ulps(dtype, wide):
     rng, n = np.random.default_rng(1), 50000
@@ -269,7 +289,7 @@ def test_logarithms_of_powers_of_ten_are_whole(dtype):
 def test_inverse_of_erf():
     x = np.concatenate([np.linspace(-1, 1, 999), [1 - 2.0**-53, 1e-300, -0.0, np.nan, 2]])
     got, expected = values(loop_of("erfinv", float64), x), special.erfinv(x)
-    np.testing.assert_allclose(got, expected, rtol=1e-14)
+    np.testing.assert_allclose(got, expected, rtol=2e-15)
     assert np.signbit(got[-3])
 
 
@@ -278,6 +298,10 @@ VECTORS = re.compile(
     r"\bv?(?:add|mul|sqrt|round|rndscale|fn?m(?:add|sub)\d*)p[sd]\b|\b(?:f\w+)\s+v\d+\.\d[sd]\b"
 )
 CALLS = re.compile(r"^\s+(?:callq?|jmp|bl)\s+([A-Za-z_]\w*)", re.MULTILINE)
+
+# Functions that have variants for vectors, which loops call, where GCC compiles for x86-64.
+BY_VECTORS = ("sin", "cos", "tan")
+VARIANTS = re.compile(rf"\b(?:_ZGV\w+_)?miniml_(?:{'|'.join(BY_VECTORS)})_float(?:32|64)\b")
 
 
 def tuning():
@@ -324,8 +348,13 @@ def test_compilers_vectorise_them(tmp_path):
         assert CALLS.findall(found[source])
         assert not VECTORS.search(found.pop(source))
     for source, text in found.items():
-        assert VECTORS.search(text), loops[source]
-        assert not CALLS.findall(text), loops[source]
+        calls = CALLS.findall(text)
+        if loops[source][0] in BY_VECTORS:
+            assert "_ZGV" in text if calls else VECTORS.search(text), loops[source]
+            calls = [name for name in calls if not VARIANTS.search(name)]
+        else:
+            assert VECTORS.search(text), loops[source]
+        assert not calls, loops[source]
 
 
 def test_loops_over_remainders_of_float64_call_a_variant_for_vectors(tmp_path):
@@ -349,7 +378,8 @@ def test_no_unit_keeps_a_function_of_one_element(tmp_path, uses):
     ]  # fmt: skip
     texts += [(f"pow(x, T({i}))", dtype) for dtype in (float32, float64) for i in range(uses)]
     text = unit([loop(text, [("x", dtype)], dtype) for text, dtype in texts])
-    kept = {*FUNCTION.findall(assembled(text, tmp_path, "-O1"))}
+    found = FUNCTION.findall(assembled(text, tmp_path, "-O1"))
+    kept = {name for name in found if not VARIANTS.search(name.removesuffix("_rare"))}
     assert kept <= {"miniml_serial", "miniml_start"}
     if kept and uses > 1:  # the assembler knows functions, and would show one that is called
         text = text.replace("inline __attribute__((always_inline))", "inline")

@@ -38,12 +38,12 @@ static inline double miniml_madd64(double x, double y, double z) {
 #endif
 }
 
-/* What rounding has taken from high = x * y. */
-static inline float miniml_product_low32(float x, float y, float high) {
+/* x * y + z, rounded once, where it is a float or nearly. */
+static inline float miniml_fused32(float x, float y, float z) {
 #if defined(__FMA__) || defined(__ARM_FEATURE_FMA)
-  return __builtin_fmaf(x, y, -high);
+  return __builtin_fmaf(x, y, z);
 #else
-  return (float)((double)x * y - high);
+  return (float)((double)x * y + z);
 #endif
 }
 
@@ -60,18 +60,19 @@ static inline float miniml_power32(float shifted) {
 static inline double miniml_power64(double shifted) {
   return miniml_real64((miniml_bits64(shifted) + 1023) << 52);
 }
-/* x * 2^n in two steps, because 2^n may be out of range where the product is not. */
+/* x * 2^n in two steps, because 2^n may be out of range where the product is not. The exponents, made
+   positive, are the halves of n + 254 (2046), rounded down and up. */
 static inline float miniml_scaled32(float x, float n) {
-  const float half = n * 0.5f + MINIML_ROUND32, rest = n - (half - MINIML_ROUND32);
-  return x * miniml_power32(half) * miniml_power32(rest + MINIML_ROUND32);
+  const uint32_t sum = miniml_bits32(n + (MINIML_ROUND32 + 254)), half = sum >> 1 << 23;
+  return x * miniml_real32(half) * miniml_real32((sum << 23) - half);
 }
-/* The same of n in the last bits of MINIML_ROUND32 + n, n in [-191, 63]; 0 where it is -191. */
+/* x * 2^n of n in the last bits of MINIML_ROUND32 + n, n in [-191, 63]; 0 where it is -191. */
 static inline float miniml_shrunk32(float x, float shifted) {
   return x * miniml_power32(shifted + 64) * 0x1p-64f;
 }
 static inline double miniml_scaled64(double x, double n) {
-  const double half = n * 0.5 + MINIML_ROUND64, rest = n - (half - MINIML_ROUND64);
-  return x * miniml_power64(half) * miniml_power64(rest + MINIML_ROUND64);
+  const uint64_t sum = miniml_bits64(n + (MINIML_ROUND64 + 2046)), half = sum >> 1 << 52;
+  return x * miniml_real64(half) * miniml_real64((sum << 52) - half);
 }
 
 /* m of x = m * 2^e, and e, of a positive number: m in [2/3, 4/3). */

@@ -1,5 +1,6 @@
-/* sin, cos, tan of any number: x in quarter turns, less the nearest integer n, is in [-1/2, 1/2]. */
-#include "bits.h"
+/* sin, cos, tan of any number: x in quarter turns, less the nearest integer n, is in [-1/2, 1/2]. Where
+   what is rare is a branch for a vector, numbers below 2^20 are reduced in fewer steps. */
+#include "variants.h"
 
 /* 2/pi times 2^(8 j), modulo 4, in two parts: that of which a float, which is an integer below 2^32
    times 2^(8 j) if j > 0, needs the product. Below 2^31 j is 0 and nothing is left out. */
@@ -49,18 +50,18 @@ static inline float miniml_wave32(double r, uint64_t quarter) {
   const double y = quarter & 1 ? miniml_cosine32(r) : miniml_sine32(r);
   return (float)(quarter & 2 ? -y : y);
 }
-static inline float miniml_sin_float32(float x) {
+static inline float miniml_any_sin32(float x) {
   double r;
   const uint64_t quarter = miniml_quarters32(x, &r);
   const float y = miniml_wave32(r, quarter);
   return miniml_bits32(x) >> 31 ? -y : y;
 }
-static inline float miniml_cos_float32(float x) {
+static inline float miniml_any_cos32(float x) {
   double r;
   const uint64_t quarter = miniml_quarters32(x, &r);
   return miniml_wave32(r, quarter + 1);
 }
-static inline float miniml_tan_float32(float x) {
+static inline float miniml_any_tan32(float x) {
   double r;
   const uint64_t odd = miniml_quarters32(x, &r) & 1;
   const double sine = miniml_sine32(r), cosine = miniml_cosine32(r);
@@ -146,6 +147,10 @@ static inline uint64_t miniml_quarters64(double x, double *r, double *r_low) {
   *r_low = miniml_madd64(turns, 0x1.1a62633145c07p-54, lost) + turns_low * 0x1.921fb54442d18p+0;
   return miniml_bits64(n);
 }
+/* y with its sign changed where that of `other` is set. */
+static inline double miniml_turned64(double y, uint64_t other) {
+  return miniml_real64(miniml_bits64(y) ^ (other & 1ULL << 63));
+}
 /* sin(r): r + r^3 s(r^2) to 2^-57. cos(r): 1 - r^2 / 2 + r^4 c(r^2) to 2^-63. `low` adds to r. */
 static inline double miniml_sine64(double r, double low) {
   const double z = r * r, top = 1 - 0.5 * z;
@@ -157,7 +162,7 @@ static inline double miniml_sine64(double r, double low) {
   s = miniml_madd64(s, z, -0x1.5555555555548p-3);
   return r + miniml_madd64(r * z, s, low * top);
 }
-static inline double miniml_cosine64(double r, double low) {
+static inline double miniml_cosine64(double r, double low, double *lost) {
   const double z = r * r, half = 0.5 * z, top = 1 - half;
   double c = -0x1.8fa8dcbf9f6a5p-37;
   c = miniml_madd64(c, z, 0x1.1ee9e0133e30ap-29);
@@ -165,29 +170,67 @@ static inline double miniml_cosine64(double r, double low) {
   c = miniml_madd64(c, z, 0x1.a01a019c952fap-16);
   c = miniml_madd64(c, z, -0x1.6c16c16c1503ap-10);
   c = miniml_madd64(c, z, 0x1.555555555554bp-5);
-  return top + ((1 - top - half) + miniml_madd64(z * z, c, -r * low));
+  const double rest = (1 - top - half) + miniml_madd64(z * z, c, -r * low), y = top + rest;
+  *lost = top - y + rest;
+  return y;
 }
 static inline double miniml_wave64(double r, double low, uint64_t quarter) {
-  const double y = quarter & 1 ? miniml_cosine64(r, low) : miniml_sine64(r, low);
-  return quarter & 2 ? -y : y;
+  double lost;
+  const double y = quarter & 1 ? miniml_cosine64(r, low, &lost) : miniml_sine64(r, low);
+  return miniml_turned64(y, quarter << 62);
 }
-static inline double miniml_sin_float64(double x) {
+/* tan(r + odd pi / 2), with what rounding has taken from the cosine, which is between 0.7 and 1. */
+static inline double miniml_slope64(double r, double low, uint64_t odd) {
+  double lost;
+  const double sine = miniml_sine64(r, low), cosine = miniml_cosine64(r, low, &lost);
+  const double y = (odd ? cosine : sine) / (odd ? -sine : cosine);
+  return miniml_madd64(y, lost * (odd ? 1.2 : -1.2), y);
+}
+static inline double miniml_any_sin64(double x) {
   double r, low;
   const uint64_t quarter = miniml_quarters64(x, &r, &low);
-  const double y = miniml_wave64(r, low, quarter);
-  const double made = miniml_bits64(x) >> 63 ? -y : y;
+  const double made = miniml_turned64(miniml_wave64(r, low, quarter), miniml_bits64(x));
   return __builtin_fabs(x) < 0x1p-27 ? x : made;
 }
-static inline double miniml_cos_float64(double x) {
+static inline double miniml_any_cos64(double x) {
   double r, low;
   const uint64_t quarter = miniml_quarters64(x, &r, &low);
   return miniml_wave64(r, low, quarter + 1);
 }
-static inline double miniml_tan_float64(double x) {
+static inline double miniml_any_tan64(double x) {
   double r, low;
   const uint64_t odd = miniml_quarters64(x, &r, &low) & 1;
-  const double sine = miniml_sine64(r, low), cosine = miniml_cosine64(r, low);
-  const double y = (odd ? cosine : sine) / (odd ? -sine : cosine);
-  const double made = miniml_bits64(x) >> 63 ? -y : y;
+  const double made = miniml_turned64(miniml_slope64(r, low, odd), miniml_bits64(x));
   return __builtin_fabs(x) < 0x1p-27 ? x : made;
 }
+
+#ifdef MINIML_RARELY
+#define MINIML_CIRCULAR(type, name, bits)                                                     \
+  MINIML_RARELY(type, miniml_##name##_float##bits, miniml_near_##name##bits, miniml_any_##name##bits)
+
+/* x less n times pi, of which the first product is not rounded; sin(r) = r + r^3 s(r^2) to 2^-35 up to
+   pi / 2, and its sign changes with n. */
+static inline float miniml_half_turns32(double x, double n, uint64_t odd) {
+  const double rest = __builtin_fma(n, -0x1.921fb54442d18p+1, x);
+  const double r = __builtin_fma(n, -0x1.1a62633145c07p-53, rest), z = r * r;
+  double s = -0x1.9a68911395775p-26;
+  s = __builtin_fma(s, z, 0x1.7170809a453c6p-19);
+  s = __builtin_fma(s, z, -0x1.a017d9a468b56p-13);
+  s = __builtin_fma(s, z, 0x1.11110c4a107b1p-7);
+  s = __builtin_fma(s, z, -0x1.5555554769b4ep-3);
+  return (float)miniml_real64(miniml_bits64(r * __builtin_fma(z, s, 1)) ^ odd << 63);
+}
+/* The number of quarter turns, in the last bits, and what is left in radians, *r + *low. pi / 2 is in three
+   parts: less n times the first, x has so few digits left that nothing is rounded. */
+static inline uint64_t miniml_near_quarters64(double x, double *r, double *low) {
+  const double shifted = __builtin_fma(x, 0x1.45f306dc9c883p-1, MINIML_ROUND64);
+  const double n = shifted - MINIML_ROUND64, rest = __builtin_fma(n, -0x1.921fb54442d18p+0, x);
+  *r = rest - n * 0x1.1a62633145c07p-54;
+  const double lost = __builtin_fma(n, -0x1.1a62633145c07p-54, rest - *r);
+  *low = __builtin_fma(n, 0x1.f1976b7ed8fbcp-110, lost);
+  return miniml_bits64(shifted);
+}
+#else
+#define MINIML_CIRCULAR(type, name, bits)                                                     \
+  static inline type miniml_##name##_float##bits(type x) { return miniml_any_##name##bits(x); }
+#endif

@@ -69,7 +69,7 @@ static inline float miniml_normcdf_float32(float x) {
   const float half = -0.5f * a, power = a * half;
   const float shifted = miniml_madd32(power, 0x1.715476p+0f, MINIML_ROUND32);
   const float r = miniml_exp_reduced32(power, shifted - MINIML_ROUND32) +
-                  miniml_product_low32(a, half, power);
+                  miniml_fused32(a, half, -power);
   const float q = f * w, q_low = miniml_madd32(q, lost, miniml_madd32(f, w, -q));
   const float y = miniml_shrunk32(q + miniml_madd32(q, miniml_exp_rest32(r), q_low), shifted);
   return x > 0 ? 1 - y : y;
@@ -119,23 +119,45 @@ static inline double miniml_far_erfc(double x, double low) {
 /* x + x p(x^2) near 0, p to 2^-56 of erf(x) / x. */
 static inline double miniml_erf_near64(double x) {
   const double z = x * x;
-  double p = -0x1.05064e6c48367p-30;
-  p = miniml_madd64(p, z, 0x1.ef2f337458844p-27);
-  p = miniml_madd64(p, z, -0x1.5ebf5136ea5b5p-23);
-  p = miniml_madd64(p, z, 0x1.b9dabe85461ap-20);
-  p = miniml_madd64(p, z, -0x1.f4d1d3ede8431p-17);
-  p = miniml_madd64(p, z, 0x1.f9a322f14b0b3p-14);
-  p = miniml_madd64(p, z, -0x1.c02db3ec19826p-11);
-  p = miniml_madd64(p, z, 0x1.565bcd0e2a5dep-8);
-  p = miniml_madd64(p, z, -0x1.b82ce31287c52p-6);
-  p = miniml_madd64(p, z, 0x1.ce2f21a042bc5p-4);
-  p = miniml_madd64(p, z, -0x1.812746b0379e7p-2);
+  double p = 0x1.0579731a59191p-34;
+  p = miniml_madd64(p, z, -0x1.386aaa717088cp-30);
+  p = miniml_madd64(p, z, 0x1.f7a40a4a5e7a3p-27);
+  p = miniml_madd64(p, z, -0x1.5f1d35f3c20bbp-23);
+  p = miniml_madd64(p, z, 0x1.b9def182f1b09p-20);
+  p = miniml_madd64(p, z, -0x1.f4d1df36f03c4p-17);
+  p = miniml_madd64(p, z, 0x1.f9a321a0fa518p-14);
+  p = miniml_madd64(p, z, -0x1.c02db3d8ebbfcp-11);
+  p = miniml_madd64(p, z, 0x1.565bcd0db0254p-8);
+  p = miniml_madd64(p, z, -0x1.b82ce31284998p-6);
+  p = miniml_madd64(p, z, 0x1.ce2f21a042b20p-4);
+  p = miniml_madd64(p, z, -0x1.812746b0379e6p-2);
   p = miniml_madd64(p, z, 0x1.06eba8214db69p-3);
   return miniml_madd64(x, p, x);
 }
+/* As of float32: r to 2^-56 of erf. */
 static inline double miniml_erf_float64(double x) {
-  const double a = __builtin_fabs(x), far = 1 - miniml_far_erfc(a, 0);
-  return a < 0.75 ? miniml_erf_near64(x) : __builtin_copysign(far, x);
+  const double a = __builtin_fabs(x), held = a > 5.93 ? 5.93 : a;
+  double r = -0x1.045e6f2ec71f0p-39;
+  r = miniml_madd64(r, held, 0x1.615a3f7a29b34p-34);
+  r = miniml_madd64(r, held, -0x1.c16dd7255ac89p-30);
+  r = miniml_madd64(r, held, 0x1.63d08f1c136adp-26);
+  r = miniml_madd64(r, held, -0x1.886eddf65291fp-23);
+  r = miniml_madd64(r, held, 0x1.3ef5ebd843925p-20);
+  r = miniml_madd64(r, held, -0x1.889ad8221a3dcp-18);
+  r = miniml_madd64(r, held, 0x1.6ee4ffc20e7eap-16);
+  r = miniml_madd64(r, held, -0x1.f68bb0f91e160p-15);
+  r = miniml_madd64(r, held, 0x1.b105193291ad9p-14);
+  r = miniml_madd64(r, held, -0x1.b9db2af048c4dp-17);
+  r = miniml_madd64(r, held, -0x1.2573f07e834b3p-11);
+  r = miniml_madd64(r, held, 0x1.b805f8fbb4316p-10);
+  r = miniml_madd64(r, held, -0x1.a7f623fe56169p-13);
+  r = miniml_madd64(r, held, -0x1.396cac30bafdap-6);
+  r = miniml_madd64(r, held, 0x1.a4f4b696b3503p-4);
+  r = miniml_madd64(r, held, 0x1.45f30e0ad0d44p-1);
+  r = miniml_madd64(r, held, 0x1.20dd74008a72bp+0);
+  r = miniml_madd64(r, held, 0x1.b8304ff2abf49p-28);
+  const double far = __builtin_copysign(1 - miniml_weight_float64(-r), x);
+  return a < 1 ? miniml_erf_near64(x) : far;
 }
 /* erf(x) < 1/2 where it is taken from 1. */
 static inline double miniml_erfc_float64(double x) {
