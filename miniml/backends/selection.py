@@ -1,9 +1,8 @@
 """Kernel selection: the target, a device and settings, picks the registered kernel of a call.
 
-First the devices of this machine, by name: CUDA is imported when one of its devices is first
-requested. Then the target, its selection and what it reports where no kernel fits; and requests,
-which rank the registered kernels for a call and name the reason why each of the others was not
-chosen.
+First the devices of this machine, of which those of CUDA import it when they are first requested;
+then the target, its selection and what it reports where no kernel fits; then requests, which rank
+the registered kernels for a call and say why each of the others was not chosen.
 """
 
 from __future__ import annotations

@@ -162,8 +162,8 @@ class Learner(Constructed):
             for x, *own in batches:
                 loss, out, beside = evaluated(x, *own)
                 count = rows_of((x, *own))
+                aux = self.added(aux, beside, not rows, count)
                 total, rows = total + float(loss) * count, rows + count
-                aux = self.added(aux, beside, count)
                 self.count(sums, out, own, weighs)
         found = self.ranks.summed("evaluate", {"rows": rows, **self.counted(total, aux, sums)})
         if not found["rows"]:
@@ -245,16 +245,16 @@ class Learner(Constructed):
             found = [of_labels * (found[0].reshape(shape) if found else 1.0)]
         return tuple(found)
 
-    def added(self, sums: Mapping[str, float], aux: Any, count: int = 1) -> dict[str, float]:
+    def added(self, sums: Mapping[str, float], aux: Any, first: bool, count: int = 1) -> Row:
         """The sums of the aux of losses, with that of a batch added `count` times; MinimlError for
-        other names than before."""
+        other names than before, unless it is the first."""
         if type(aux) is dict and not aux and not sums:  # true of most losses
             return {}
         found = _numbers(aux, self._taken)
-        if sums and sums.keys() != found.keys():
+        if not first and sums.keys() != found.keys():
             raise MinimlError(
                 f"the loss returned aux with the names {', '.join(found) or 'of nothing'} after "
-                f"one with {', '.join(sums)}; give the same ones for all batches"
+                f"one with {', '.join(sums) or 'none'}; give the same ones for all batches"
             )
         return {name: sums.get(name, 0.0) + value * count for name, value in found.items()}
 

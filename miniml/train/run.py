@@ -289,8 +289,9 @@ class Run:
         self._check_finite(losses)
         checked = time.perf_counter()
         total, sums, aux = self._total, [one.copy() for one in self._sums], self._aux
-        for loss, (_, out, beside), (_, labels) in zip(losses, results, taken, strict=True):
-            total, aux = total + loss, self.model.added(aux, beside)
+        every = zip(losses, results, taken, strict=True)
+        for done, (loss, (_, out, beside), (_, labels)) in enumerate(every, self.done):
+            total, aux = total + loss, self.model.added(aux, beside, not done)
             self.model.count(sums, out, labels, *self._weighs)
         self._total, self._sums, self._aux = total, sums, aux
         self.done, self.steps = self.done + len(losses), self.steps + len(losses)

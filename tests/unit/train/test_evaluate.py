@@ -151,15 +151,29 @@ def test_predict_refuses_what_has_no_rows(given):
         model.predict(given)
 
 
-def test_evaluate_refuses_no_batches_and_aux_of_other_names():
+def test_evaluate_refuses_no_batches():
+    with pytest.raises(MinimlError, match="evaluate got no batches"):
+        train.Model(nn.Dense(4, 3), nn.CrossEntropyLoss()).evaluate([])
+
+
+@pytest.mark.parametrize("first", [["a"], ["a", "b"], []])
+@pytest.mark.parametrize("second", [["a"], ["b"], []])
+def test_aux_has_the_same_names_for_all_batches(first, second):
     x, y = np.ones((4, 4), np.float32), np.zeros(4, np.int64)
     net = nn.Dense(4, 3)
 
     def loss(out, labels):
-        return ops.mean(out), {f"of {len(labels)}": ops.max(out)}
+        return ops.mean(out), {n: ops.max(out) for n in (first if len(labels) == 3 else second)}
 
-    with pytest.raises(MinimlError, match="evaluate got no batches"):
-        train.Model(net, nn.CrossEntropyLoss()).evaluate([])
-    model = train.Model(net, loss)
-    with pytest.raises(MinimlError, match="the names of 1 after one with of 3; give the same ones"):
-        model.evaluate((x, y), batch_size=3)
+    model = train.Model(net, loss, ml.optim.SGD(net.trainable_params(), lr=0.1))
+    for call in (
+        lambda: model.evaluate((x, y), batch_size=3),
+        lambda: model.fit([(x[:3], y[:3]), (x[3:], y[3:])], epochs=1, show=False),
+    ):
+        if first == second:
+            call()
+            continue
+        with pytest.raises(
+            MinimlError, match=r"returned aux with the names .*; give the same ones"
+        ):
+            call()
