@@ -57,7 +57,7 @@ from .primitive import (
 )
 from .scope import epoch
 from .settings import current
-from .tensor import Tensor, host_array
+from .tensor import Tensor
 
 Weak = (bool, int, float, complex)
 _kind = attrgetter("_kind")
@@ -166,7 +166,7 @@ def _tensors(primitive: Primitive, given: Sequence[Any]) -> list[Tensor]:
     together = primitive._promoted or range(len(found))
     beside = tuple(found[i].dtype for i in together if isinstance(found[i], Tensor))
     weak = [found[i] for i in together if not isinstance(found[i], Tensor)]
-    strongest = max(weak, key=_rank, default=None)
+    strongest = max(weak, key=lambda s: [isinstance(s, w) for w in Weak].index(True), default=None)
     for i, a in enumerate(found):
         if not isinstance(a, Tensor):
             if i in together:
@@ -176,10 +176,6 @@ def _tensors(primitive: Primitive, given: Sequence[Any]) -> list[Tensor]:
             kind = Kind.of(Tensor, (), dtype, device or current().device_target)
             found[i] = weak_tensor(primitive, a, kind)
     return found
-
-
-def _rank(scalar: Any) -> int:
-    return Weak.index(next(w for w in Weak if isinstance(scalar, w)))
 
 
 def weak_tensor(primitive: Primitive, value: Any, kind: Kind) -> Tensor:
@@ -204,27 +200,18 @@ def _to_tensor(primitive: Primitive, value: Any, device: str | None) -> Tensor:
             "Tensor, an array or a number"
         )
     try:
-        return Tensor(host_array(value, None), device=device)
+        return Tensor(value, device=device)
     except (DTypeError, ShapeError) as error:
         raise type(error)(f"{primitive.name}: {error}") from None
-
-
-def _alike(primitive: Primitive, tensors: list[Tensor]) -> bool:
-    """True where all share one dtype that needs no promotion, which is the common case."""
-    dtype = tensors[0].dtype if tensors else float32
-    for t in tensors:
-        if t.dtype is not dtype:
-            return False
-    return primitive.promote != "float" or is_inexact(dtype)
 
 
 def _to_common_dtype(
     primitive: Primitive, tensors: list[Tensor], cast: Callable[[Primitive, list[Any]], Any]
 ) -> list[Tensor]:
     group = primitive._promoted
-    if group is None and _alike(primitive, tensors):
-        return tensors
     dtypes = {t.dtype for t in (tensors if group is None else [tensors[i] for i in group])}
+    if len(dtypes) == 1 and (primitive.promote != "float" or is_inexact(*dtypes)):
+        return tensors  # the common case
     try:
         target = promote(*dtypes) if dtypes else None
     except DTypeError as error:

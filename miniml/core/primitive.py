@@ -188,7 +188,7 @@ class Primitive(Facts):
 
     def __init__(self, *args: Any, **kwargs: Any):
         try:
-            given = None if kwargs else key(args)
+            given = key((args, tuple(kwargs.items()))) if kwargs else key(args)
             made = self._made.get(given)
         except TypeError:  # such as a list, which is frozen to a tuple
             given = made = None
@@ -197,7 +197,7 @@ class Primitive(Facts):
             self.__dict__.update(values, attributes=values, _key=made._key, _hash=made._hash)
             return
         self._finish(bind_fields(type(self), self._fields, args, kwargs))
-        if given is not None and all(map(is_its_key, args)):
+        if given is not None and is_its_key((args, *kwargs.values())):
             self._made[given] = self
             _recent.append(self)
 

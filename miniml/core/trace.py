@@ -29,12 +29,13 @@ class Trace(Protocol):
 
     The defaults here are those of a trace that computes at once.
     differentiates: True where calls are recorded to pass a gradient through them. at_once: False
-    where values are not known when calls are made (of a trace without a parent). parent: the trace
-    that this one passes calls on to; None for the outermost one.
+    where values are not known when calls are made (of a trace without a parent). plans: True in a
+    plan whose kernels check values. parent: the trace that this one passes calls on to, or None.
     """
 
     differentiates: bool = False
     at_once: bool = True
+    plans: bool = False
     parent: Trace | None = None
 
     def bind(self, primitive: Any, args: Sequence[Any]) -> tuple[Any, ...]:

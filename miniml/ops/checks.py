@@ -256,10 +256,7 @@ def composition(function: Callable[P, R]) -> Callable[P, R]:
 
     @wraps(function)
     def follow(*args: P.args, **named: P.kwargs) -> R:
-        device = _device_of((args, *named.values()) if named else args)
-        if device is None or device == current().device_target:
-            return function(*args, **named)
-        with context(device_target=device):
+        with on_device_of((args, *named.values())):
             return function(*args, **named)
 
     @wraps(function)
@@ -270,7 +267,8 @@ def composition(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def on_device_of(x: Any) -> AbstractContextManager[object]:
-    """A context in which new tensors are made on x's device, if x is a tensor."""
+    """A context in which new tensors are made on the device of x, the first tensor in it if x is a
+    tuple."""
     device = _device_of((x,))
     if device is None or device == current().device_target:
         return nullcontext()

@@ -153,6 +153,7 @@ class OneHot(Made):
         return self.dtype
 
 
+@composition
 def full(shape: int | Shape, value: Any, dtype: object = None) -> Tensor:
     """A tensor filled with `value`, by default of the value's own dtype.
 
@@ -167,13 +168,11 @@ def full(shape: int | Shape, value: Any, dtype: object = None) -> Tensor:
     return Full(as_shape(shape, "Full"), fitting("Full", number, kind), kind)()
 
 
-@composition
 def zeros(shape: int | Shape, dtype: object = float) -> Tensor:
     """A tensor of zeros, float32 by default."""
     return full(shape, 0, dtype)
 
 
-@composition
 def ones(shape: int | Shape, dtype: object = float) -> Tensor:
     """A tensor of ones, float32 by default."""
     return full(shape, 1, dtype)
@@ -196,6 +195,7 @@ def ones_like(x: Any, dtype: object = None) -> Tensor:
     return full_like(x, 1, dtype)
 
 
+@composition
 def arange(start: Any, stop: Any = None, step: Any = 1, dtype: object = None) -> Tensor:
     """start, start + step, ... up to `stop`, which is left out; arange(n) is 0, 1, ..., n - 1.
 

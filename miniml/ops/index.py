@@ -22,6 +22,7 @@ from .checks import (
     as_array,
     broadcast,
     broadcasts_to,
+    composition,
     dtype_of,
     needs_number,
     normal_axis,
@@ -303,6 +304,7 @@ def check_equal(name: str, x: DType, values: DType) -> None:
 # --- Functions ------------------------------------------------------------------------------------
 
 
+@composition
 def gather(x: Any, indices: Any, axis: int = 0) -> Tensor:
     """The slices of x along `axis` selected by integer `indices` of any shape.
 
@@ -312,6 +314,7 @@ def gather(x: Any, indices: Any, axis: int = 0) -> Tensor:
     return Gather(axis)(x, as_indices("gather", indices))
 
 
+@composition
 def take_along_axis(x: Any, indices: Any, axis: int = -1) -> Tensor:
     """One element of x per entry of `indices`, which index `axis`; as numpy.take_along_axis.
 
@@ -332,6 +335,7 @@ def nonzero(x: Any) -> Tensor:
     return NonZero()(x)
 
 
+@composition
 def scatter_add(x: Any, indices: Any, updates: Any, axis: int = 0) -> Tensor:
     """A copy of x with updates added to the slices along `axis` selected by integer `indices`.
 
@@ -353,20 +357,29 @@ def getitem(x: Any, index: Any) -> Tensor:
     """
     shape = getattr(x, "shape", ()) or shape_of(x)
     key = index if type(index) is int else _static_key(index)
+    if key is None:
+        return _at(x, index)
     calls = _known.get((key, shape))
     if calls is None:
-        items, tensors = sort_out("getitem", index, shape)
-        basic = analyse("getitem", items, shape)
-        calls = tuple([p.__call__ for p in _basic(basic, shape, bool(tensors))])
-        if key is not None:
-            if len(_known) >= _LIMIT:
-                _known.clear()
-            _known[key, shape] = calls
+        basic = analyse("getitem", sort_out("getitem", index, shape)[0], shape)
+        calls = tuple([p.__call__ for p in _basic(basic, shape, False)])
+        if len(_known) >= _LIMIT:
+            _known.clear()
+        _known[key, shape] = calls
     for call in calls:
         x = call(x)
-    if key is None and tensors:
-        return index_by(x, alike("getitem", tensors), basic.axes, basic.at)
     return x  # type: ignore[no-any-return]
+
+
+@composition
+def _at(x: Any, index: Any) -> Tensor:
+    """x[index] of any index, whose arrays and tensors may be indices or masks."""
+    shape = shape_of(x)
+    items, tensors = sort_out("getitem", index, shape)
+    basic = analyse("getitem", items, shape)
+    for primitive in _basic(basic, shape, bool(tensors)):
+        x = primitive(x)
+    return index_by(x, alike("getitem", tensors), basic.axes, basic.at) if tensors else x
 
 
 _LIMIT = 4096
@@ -406,6 +419,7 @@ def index_by(x: Any, indices: tuple[Any, ...], axes: tuple[int, ...], at: int) -
     return Gather(at)(x, *indices) if axes == (at,) else Index(axes, at)(x, *indices)
 
 
+@composition
 def scatter(x: Any, index: Any, value: Any, mode: str = "set") -> Tensor:
     """A copy of x in which x[index] is value, or combined with it, for any index that `getitem`
     takes.

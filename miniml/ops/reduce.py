@@ -392,12 +392,14 @@ class CumMin(RunningExtremum):
     """
 
 
+@composition
 def cumsum(x: Value, axis: int, reverse: bool = False, exclusive: bool = False) -> Tensor:
     """out_i = x_0 + ... + x_i along `axis`, from the end with `reverse`; x_i is left out with
     `exclusive`."""
     return CumSum(freeze(axis, "CumSum", "axis"), reverse, exclusive)(x)
 
 
+@composition
 def cumprod(x: Value, axis: int, reverse: bool = False, exclusive: bool = False) -> Tensor:
     """out_i = x_0 * ... * x_i along `axis`, from the end with `reverse`; x_i is left out with
     `exclusive`.
@@ -543,6 +545,7 @@ class Unique(Primitive):
         return x, int64, int64, int64
 
 
+@composition
 def sort(x: Value, axis: int = -1, descending: bool = False) -> Tensor:
     """x sorted along `axis`; Sort(axis, descending)(x) gives the indices as well.
 
@@ -551,11 +554,13 @@ def sort(x: Value, axis: int = -1, descending: bool = False) -> Tensor:
     return Sort(axis, descending)(x)[0]
 
 
+@composition
 def argsort(x: Value, axis: int = -1, descending: bool = False) -> Tensor:
     """The int64 indices along `axis` that would sort x; equal elements keep their order."""
     return Sort(axis, descending)(x)[1]
 
 
+@composition
 def topk(x: Value, k: int, axis: int = -1, largest: bool = True) -> tuple[Tensor, Tensor]:
     """(values, indices) of the k largest elements along `axis`, in descending order.
 

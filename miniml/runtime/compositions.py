@@ -26,6 +26,7 @@ from .launch import BoundKernel, ignore_errors, prepare, quietly, target_for
 Composition = Callable[..., Any]
 Plan = Callable[[Sequence[Tensor]], Any]  # from the tensors of a call to its result
 _MOST = 2000  # calls of one plan, which holds a kernel and a line for each
+_FOLDED = 1 << 14  # bytes of a constant that a plan computes once
 
 # --- Tracing --------------------------------------------------------------------------------------
 
@@ -47,11 +48,7 @@ class _Planning(GraphTrace):
         self.has_bprops = True
         return fn(*args)
 
-    def call_recomputed(
-        self, name: str, fn: Composition, pull: Composition, args: Sequence[Any]
-    ) -> Any:
-        self.has_bprops = True
-        return fn(*args)
+    call_recomputed = call_with_bprop  # type: ignore[assignment]  # of another parameter name
 
     def draws_beside_others(self) -> bool:
         """True where a call takes the state of the random stream beside other inputs: it may be
@@ -127,7 +124,7 @@ def calls_of(
     if run is None:
         return None
     constants = list(trace.constants.values())
-    fixed: list[Any] = [Tensor.wrap(v.abstract.value, trace.device) for v in constants]
+    fixed: list[Any] = [Tensor.wrap(made._there(v), trace.device) for v in constants]
     known = {v: i for i, v in enumerate([*trace.inputs, *constants])}
     places = [len(known) + sum(len(n.consts) for n in kept[:i]) for i in range(len(kept))]
     fixed += [value for node in kept for _, value in node.consts]
@@ -175,6 +172,7 @@ def _sequence(
     try:
         device = common_device(getattr(fn, "__name__", "composition"), list(tensors))
         trace = _Planning(device)
+        trace.plans = device == "cpu"  # kernels elsewhere do not look at values
         return _Sequence(trace, tensors, *_traced(trace, fn, args, named, tensors))
     except Exception:  # the call itself will raise it, unless it asks for values
         return None
@@ -238,6 +236,28 @@ class _Sequence:
         pairs = zip(trace.inputs, tensors, strict=True)
         self.changing = {v for v, t in pairs if isinstance(t, changing)}
         self.kept = set(trace.constants.values())
+        trace.nodes = [node for node in trace.nodes if not self._folded(node)]
+
+    def _folded(self, node: Node) -> bool:
+        """True for a small call of constants, whose outputs are constants from now on."""
+        large = any(v.abstract.nbytes > _FOLDED for v in node.outputs)
+        if large or not self.kept.issuperset(node.inputs):
+            return False
+        kernel = self._kernel(node)
+        if not kernel.entry.built_in:
+            return False
+        outs = quietly(kernel.into_fresh, tuple(map(self._there, node.inputs)))
+        for var, out in zip(node.outputs, outs, strict=True):
+            value = self.target.device.to_host(out)
+            var.abstract = Abstract(value.shape, value.dtype, value)
+            self.trace.constants[var] = var
+        self.kept.update(node.outputs)
+        return True
+
+    def _there(self, constant: Var) -> Any:
+        """The array of a constant on the device."""
+        value: Any = constant.abstract.value
+        return self.target.device.from_host(value)
 
     def plan(self) -> Plan | None:
         """The function, None for a composition with a kernel that cannot be planned."""
@@ -248,7 +268,7 @@ class _Sequence:
 
     def _written(self) -> Plan:
         for var in self.trace.constants.values():
-            self.names[var] = self._object("c", var.abstract.value)
+            self.names[var] = self._object("c", self._there(var))
         calls, self.results = self._calls(), set(self.outs)
         self.last = {v: i for i, (node, _) in enumerate(calls) for v in node.inputs}
         draws = self._draw()
@@ -412,17 +432,11 @@ class _Sequence:
                 first[var] = f"r{i}"
                 self.lines.append(f"r{i} = {text}")
         values = [first[v] for v in self.outs]
-        tree = self.result.filled(list(map(_Name, values)))
-        if type(tree) is _Name:
+        rebuild = _rebuild(self.result)
+        if type(rebuild) is itemgetter:
             return values[0]
-        if type(tree) in (list, tuple) and all(type(n) is _Name or n is None for n in tree):
-            return f"[{', '.join(map(str, tree))}]" if type(tree) is list else _listed(tree)
-        filled = self._object("b", self.result.emptied().filled)
-        return f"{filled}([{', '.join(values)}])"
-
-
-class _Name(str):
-    """The name of a tensor in the place that it has in the result."""
+        made = f"[{', '.join(values)}]"
+        return made if rebuild is list else f"{self._object('b', rebuild)}({made})"
 
 
 def _listed(names: Any) -> str:

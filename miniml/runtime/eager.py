@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextvars import copy_context
 from functools import partial
 from operator import attrgetter
-from types import FunctionType, NoneType
+from types import EllipsisType, FunctionType, NoneType
 from typing import Any, TypeVar
 
 import numpy as np
@@ -175,10 +175,7 @@ class EagerTrace(Trace):
         if found is None:
             return None
         key, tensors = (recorded, found[0]), found[1]
-        plans = current().plans
-        if plans.version != epoch.now.kernels:
-            plans = _plans()
-        plan = plans.get(key, 0)
+        plan = _plans().get(key, 0)
         if type(plan) is int:
             plan = self._composed(plan, key, partial(calls_of, fn, args, named, tensors, recorded))
         try:
@@ -256,7 +253,7 @@ def _run_dynamic(
 # --- Keys of compositions -------------------------------------------------------------------------
 
 _PACKAGE = __name__.partition(".")[0] + "."
-_PLAIN = frozenset({NoneType, bool, int, str})
+_PLAIN = frozenset({NoneType, EllipsisType, bool, int, str})
 
 
 def _key_of(
@@ -264,9 +261,6 @@ def _key_of(
 ) -> tuple[object, Sequence[Tensor]] | None:
     """The key of a call, equal for calls that one plan serves, and its tensors in order; None for
     arguments that have to be inspected at each call, such as arrays and functions."""
-    if len(args) == 1 and isinstance(args[0], Tensor) and not named:  # the common case
-        kind = _kind(args[0])
-        return None if kind is None else ((fn, kind), args)
     key: list[object] = [fn]
     tensors: list[Tensor] = []
     fits = _add(args, key, tensors)
@@ -295,9 +289,10 @@ def _add(values: Iterable[Any], key: list[object], tensors: list[Tensor]) -> boo
             key += (of, value.hex())  # 0.0 and -0.0 differ
         elif of is tuple and _PLAIN.issuperset(map(type, value)):  # as a shape
             key += (of, value, *map(type, value))
-        elif of is tuple or of is list:
-            key += (of, len(value))
-            if not _add(value, key, tensors):
+        elif of is tuple or of is list or of is slice:
+            parts = (value.start, value.stop, value.step) if of is slice else value
+            key += (of, len(parts))
+            if not _add(parts, key, tensors):
                 return False
         elif of is Keyed:
             kinds = list(map(_kind, value.tensors))

@@ -391,9 +391,8 @@ def avg_pool2d(
     Sums are taken in the promotion of `x` with float32. Memory: two such sums of a few images.
     """
     image, windows = (x.shape[2], x.shape[3]), (out.shape[2], out.shape[3])
-    sizes = window_sizes(image, windows, kernel_size, stride, padding, count_include_pad)
-    sizes = sizes.astype(np.result_type(x, np.float32))
-    rows, columns = taps(kernel_size, stride, padding, image, windows)
+    at = kernel_size, stride, padding, image, windows
+    sizes, (rows, columns) = averaged(*at, count_include_pad, np.result_type(x, np.float32))
     for part in pieces(x):
         sums = summed(x[part], 2, rows, windows[0], sizes.dtype)
         sums = summed(sums, 3, columns, windows[1], sizes.dtype)
@@ -409,9 +408,8 @@ def avg_pool2d_grad(
     `input_shape` is (H, W). Memory: two sums, as for `avg_pool2d`.
     """
     windows = dout.shape[2], dout.shape[3]
-    sizes = window_sizes(input_shape, windows, kernel_size, stride, padding, count_include_pad)
-    sizes = sizes.astype(np.result_type(dout, np.float32))
-    sides = taps(kernel_size, stride, padding, input_shape, windows)
+    at = kernel_size, stride, padding, input_shape, windows
+    sizes, sides = averaged(*at, count_include_pad, np.result_type(dout, np.float32))
     rows, columns = ([(pixels, at) for at, pixels in side] for side in sides)
     for part in pieces(out):
         sums = summed(dout[part] / sizes, 3, columns, input_shape[1], sizes.dtype)
@@ -430,17 +428,21 @@ def summed(x: Array, axis: int, taps: list[Region], extent: int, dtype: np.dtype
     return sums
 
 
-def window_sizes(
-    image: Pair, windows: Pair, kernel_size: Pair, stride: Pair, padding: Padding, padded: bool
-) -> Array:
-    """Pixels in each window, float64 (OH, OW); with `padded`, KH * KW in all of them."""
+@lru_cache(maxsize=256)
+def averaged(
+    kernel_size: Pair, stride: Pair, padding: Padding, image: Pair, windows: Pair, padded: bool,
+    dtype: np.dtype[Any],
+) -> tuple[Array, list[list[Region]]]:  # fmt: skip
+    """The pixels in each window (OH, OW), or with `padded` KH * KW in all of them, and its taps;
+    made once."""
     sides = []
     for k in (0, 1):
         start = np.arange(windows[k]) * stride[k] - padding[k][0]
         inside = np.minimum(start + kernel_size[k], image[k]) - np.maximum(start, 0)
         sides.append(np.full(windows[k], kernel_size[k]) if padded else inside)
-    sizes: Array = np.multiply.outer(*sides).astype(np.float64)
-    return sizes
+    return np.multiply.outer(*sides).astype(dtype), taps(
+        kernel_size, stride, padding, image, windows
+    )
 
 
 # Indices are int64.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from math import prod
 from typing import Any
 
@@ -22,7 +23,8 @@ def check(name: str, indices: Array, extent: int, axis: int) -> None:
     """OutOfRangeError, which names the index, unless all are inside an axis of this extent."""
     if not indices.size:
         return
-    low, high = indices.min(), indices.max()
+    # On few elements a third of min and max.
+    low, high = indices.item(indices.argmin()), indices.item(indices.argmax())
     if low < -extent or high >= extent:
         bad = high if high >= extent else low
         has = f"indices run from {-extent} to {extent - 1}" if extent else "it has no elements"
@@ -33,7 +35,7 @@ def gather(x: Array, indices: Array, *, axis: int, out: Array) -> None:
     axis %= x.ndim
     check("Gather", indices, x.shape[axis], axis)
     if x.flags.c_contiguous or out.size > x.size:
-        np.take(x, indices, axis=axis, out=out, mode="wrap")  # "raise" would buffer the output
+        x.take(indices, axis, out, "wrap")  # "raise" would buffer the output
     else:  # take would copy all of x first
         out[...] = x[(slice(None),) * axis + (indices,)]
 
@@ -53,11 +55,7 @@ def index_add(
     shape: tuple[int, ...],
     out: Array,
 ) -> None:
-    def add(sums: Array, positions: Array, rows: Array) -> None:
-        sums.fill(0)
-        add_rows(sums, positions, rows)
-
-    combine_at("IndexAdd", updates, indices, axes, at, shape, out, add)
+    combine_at("IndexAdd", updates, indices, axes, at, out, 0, add_rows)
 
 
 def index_reduce(
@@ -69,11 +67,8 @@ def index_reduce(
     mode: str,
     out: Array,
 ) -> None:
-    def reduce(found: Array, positions: Array, rows: Array) -> None:
-        found.fill(identity(mode, out.dtype))
-        reduce_rows(_REDUCTIONS[mode], found, positions, rows)
-
-    combine_at("IndexReduce", updates, indices, axes, at, shape, out, reduce)
+    reduce, first = partial(reduce_rows, _REDUCTIONS[mode]), identity(mode, out.dtype)
+    combine_at("IndexReduce", updates, indices, axes, at, out, first, reduce)
 
 
 def combine_at(
@@ -82,35 +77,36 @@ def combine_at(
     indices: tuple[Array, ...],
     axes: tuple[int, ...],
     at: int,
-    shape: tuple[int, ...],
     out: Array,
+    first: Any,
     combine: Callable[[Array, Array, Array], None],
 ) -> None:
-    """Fill `out` by combine(matrix, positions, rows): of the matrix, whose rows are the positions
-    along `axes`, row positions[i] is combined with rows[i]."""
+    """Fill `out` with `first`, which broadcasts with `axes` in front, and combine(matrix,
+    positions, rows): of the matrix, whose rows are the positions along `axes`, row positions[i] is
+    combined with rows[i]."""
+    shape = out.shape
     for axis, named in zip(axes, indices, strict=True):
         check(name, named, shape[axis], axis)
-    rest = tuple(a for a in range(len(shape)) if a not in axes)
-    inside = tuple(shape[a] for a in axes)
-    width = prod(shape[a] for a in rest)
+    rest = tuple([a for a in range(len(shape)) if a not in axes])
+    inside, outside = tuple([shape[a] for a in axes]), tuple([shape[a] for a in rest])
     positions = flat(indices, inside)
     named_axes = tuple(range(at, at + np.broadcast(*indices).ndim))
-    others = tuple(a for a in range(updates.ndim) if a not in named_axes)
-    rows = updates.transpose(named_axes + others).reshape(len(positions), width)
-    in_order = axes + rest == tuple(range(len(shape)))
-    found = (out if in_order else np.empty(out.shape, out.dtype)).reshape(prod(inside), width)
-    combine(found, positions, rows)
-    if not in_order:
-        outside = tuple(shape[a] for a in rest)
-        out.transpose(axes + rest)[...] = found.reshape(inside + outside)
+    others = tuple([a for a in range(updates.ndim) if a not in named_axes])
+    rows = updates.transpose(named_axes + others).reshape(len(positions), prod(outside))
+    moved = out.transpose(axes + rest)
+    found = moved if moved.flags.c_contiguous else np.empty(moved.shape, out.dtype)
+    found[...] = first
+    combine(found.reshape(prod(inside), prod(outside)), positions, rows)
+    if found is not moved:
+        moved[...] = found
 
 
 def flat(indices: tuple[Array, ...], extents: tuple[int, ...]) -> Array:
     """One row-major position per entry of the indices, broadcast and flattened."""
-    total: Any = np.zeros((), np.int64)
+    total: Any = np.int64(0)
     for named, extent in zip(indices, extents, strict=True):
         total = total * extent + np.where(named < 0, named + extent, named)
-    return np.reshape(total, -1)
+    return total.reshape(-1)  # type: ignore[no-any-return]
 
 
 def add_rows(sums: Array, positions: Array, rows: Array) -> None:
@@ -171,19 +167,11 @@ def put_along_axis_add(
 
 def scatter_add(x: Array, indices: Array, updates: Array, *, axis: int, out: Array) -> None:
     axis %= x.ndim
-    check("ScatterAdd", indices, x.shape[axis], axis)
-    np.copyto(out, x)
     full = (*x.shape[:axis], *indices.shape, *x.shape[axis + 1 :])
-    updates = np.broadcast_to(updates, full)
-    named = tuple(range(axis, axis + indices.ndim))
-    others = tuple(a for a in range(updates.ndim) if a not in named)
-    width = prod(updates.shape[a] for a in others)
-    rows = updates.transpose(named + others).reshape(indices.size, width)
-    moved = np.moveaxis(out, axis, 0)
-    sums = np.ascontiguousarray(moved)
-    add_rows(sums.reshape(len(sums), width), flat((indices,), (x.shape[axis],)), rows)
-    if axis:
-        moved[...] = sums
+    if updates.shape != full:
+        updates = np.broadcast_to(updates, full)
+    first = x.transpose(axis, *range(axis), *range(axis + 1, x.ndim))
+    combine_at("ScatterAdd", updates, (indices,), (axis,), axis, out, first, add_rows)
 
 
 def scatter(x: Array, value: Array, *indices: Array, index: tuple[Any, ...], out: Array) -> None:
@@ -206,18 +194,14 @@ NAMED = "il"
 register("NonZero", nonzero, *[f"{c}->l" for c in ANY])
 register("Gather", gather, *[f"{c}{i}->{c}" for c in HELD for i in NAMED])
 register("Index", index, *[f"{c}{i}*->{c}" for c in HELD for i in NAMED])
-register("IndexAdd", index_add, *[f"{c}{i}*->{c}" for c in INT + WIDE + COMPLEX for i in NAMED])
-register("IndexAdd", in_float32(index_add), *[f"{c}{i}*->{c}" for c in LOW for i in NAMED])
 register("IndexReduce", index_reduce, *[f"{c}{i}*->{c}" for c in INT + WIDE for i in NAMED])
 register("IndexReduce", in_float32(index_reduce), *[f"{c}{i}*->{c}" for c in LOW for i in NAMED])
 register("TakeAlongAxis", take_along_axis, *[f"{c}{i}->{c}" for c in HELD for i in NAMED])
-for _fn, _codes in (
-    (put_along_axis_add, INT + WIDE + COMPLEX),
-    (in_float32(put_along_axis_add), LOW),
+for _name, _fn, _takes in (
+    ("IndexAdd", index_add, "{0}{1}*"),
+    ("PutAlongAxisAdd", put_along_axis_add, "{0}{1}"),
+    ("ScatterAdd", scatter_add, "{0}{1}{0}"),
 ):
-    register("PutAlongAxisAdd", _fn, *[f"{c}{i}->{c}" for c in _codes for i in NAMED])
-register(
-    "ScatterAdd", scatter_add, *[f"{c}{i}{c}->{c}" for c in INT + WIDE + COMPLEX for i in NAMED]
-)
-register("ScatterAdd", in_float32(scatter_add), *[f"{c}{i}{c}->{c}" for c in LOW for i in NAMED])
+    for _body, _codes in ((_fn, INT + WIDE + COMPLEX), (in_float32(_fn), LOW)):
+        register(_name, _body, *[f"{_takes}->{{0}}".format(c, i) for c in _codes for i in NAMED])
 register("Scatter", scatter, *[f"{c}{c}{i}*->{c}" for c in HELD for i in NAMED])

@@ -66,7 +66,7 @@ def prod(x: Array, *, axis: Axes, keepdims: bool, out: Array) -> None:
 
 
 def reducing(fn: Any) -> Any:
-    """The kernel of a reduction of NumPy, such as np.argmax or np.maximum.reduce."""
+    """The kernel of a reduction of NumPy, such as np.ndarray.argmax or np.maximum.reduce."""
 
     def reduce(x: Array, *, axis: Axes, keepdims: bool, out: Array) -> None:
         fn(x, axis=axis, keepdims=keepdims, out=out)
@@ -96,10 +96,10 @@ register_floats("Prod", prod)
 register("Prod", prod, *WHOLE)
 register("Max", reducing(np.maximum.reduce), *same(1, ANY))
 register("Min", reducing(np.minimum.reduce), *same(1, ANY))
-register("ArgMax", reducing(np.argmax), *same(1, ANY, "l"))
-register("ArgMin", reducing(np.argmin), *same(1, ANY, "l"))
-register("Any", reducing(np.any), *same(1, ANY, "?"))
-register("All", reducing(np.all), *same(1, ANY, "?"))
+register("ArgMax", reducing(np.ndarray.argmax), *same(1, ANY, "l"))
+register("ArgMin", reducing(np.ndarray.argmin), *same(1, ANY, "l"))
+register("Any", reducing(partial(np.logical_or.reduce, dtype=bool)), *same(1, ANY, "?"))
+register("All", reducing(partial(np.logical_and.reduce, dtype=bool)), *same(1, ANY, "?"))
 register_floats("LogSumExp", logsumexp)
 
 

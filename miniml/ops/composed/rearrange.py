@@ -21,6 +21,7 @@ from ...core.errors import (
     integer,
 )
 from ...core.primitive import freeze
+from ...core.trace import current_trace
 from .. import reduce
 from ..checks import (
     broadcast,
@@ -466,7 +467,7 @@ def bincount(x: Any, length: int, weights: Any = None) -> Tensor:
             "must be equal"
         )
     negative = less(x, 0)
-    if known_truth("bincount", reduce.any(negative)):
+    if not current_trace().plans and known_truth("bincount", reduce.any(negative)):
         raise OutOfRangeError("bincount got a negative number; it counts those from 0 on")
     bins = select(negative, sub(x, length), x)  # a negative index would count from the end
     counts = zeros(length, dtype_of(given))

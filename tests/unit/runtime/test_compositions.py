@@ -211,11 +211,68 @@ def test_refusals_stay():
 
 
 def test_python_code_that_asks_for_values_asks_at_each_call():
-    counts = ml.Tensor(np.array([0, 2, 2]))
+    for i in range(6):
+        mask = np.arange(x.size).reshape(x.shape) % 3 < i // 2
+        np.testing.assert_array_equal(x[ml.Tensor(mask)].asnumpy(), x.asnumpy()[mask])
+
+
+def test_numbers_in_a_plan_are_looked_at_in_each_call():
+    numbers = ml.Tensor(np.array([0, 2, 2]))
     for _ in range(4):
-        np.testing.assert_array_equal(ops.bincount(counts, 3).asnumpy(), [1, 0, 2])
-    with pytest.raises(OutOfRangeError):
-        ops.bincount(ml.Tensor(np.array([0, -2, 2])), 3)
+        np.testing.assert_array_equal(ops.bincount(numbers, 3).asnumpy(), [1, 0, 2])
+        for part in (slice(0, 1), slice(0, 2), slice(0, 2, 2), slice(0, None), ...):
+            expected = x.asnumpy()[[0, 2, 2], part]
+            np.testing.assert_array_equal(x[numbers, part].asnumpy(), expected)
+    for call in (lambda i: ops.bincount(i, 3), lambda i: x[i, 1:], lambda i: ops.gather(x, i)):
+        with pytest.raises(OutOfRangeError):
+            call(ml.Tensor(np.array([0, -20, 2])))
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda-sim"])
+def test_constants_of_plans_are_on_the_device(device):
+    with ml.context(device_target=device):
+        given = ml.Tensor(x.asnumpy())
+        for _ in range(4):
+            np.testing.assert_array_equal(ops.linspace(0.0, 2.0, 3).asnumpy(), [0, 1, 2])
+            values, indices = ops.cummin(given, 1)
+            np.testing.assert_array_equal(values.asnumpy(), np.minimum.accumulate(x.asnumpy(), 1))
+            picked = ops.take_along_axis(given, indices, 1)
+            np.testing.assert_array_equal(picked.asnumpy(), values.asnumpy())
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda-sim"])
+def test_a_check_of_values_that_a_plan_leaves_to_its_kernels_names_what_is_wrong(device):
+    with ml.context(device_target=device):
+        for _ in range(4):
+            assert ops.categorical(ml.Tensor(np.zeros((2, 3), np.float32))).shape == (2,)
+            assert ops.bincount(ml.Tensor([0, 1]), 3).tolist() == [1, 1, 0]
+        with pytest.raises(OutOfRangeError, match="categorical got a row of logits"):
+            ops.categorical(ml.Tensor(np.full((2, 3), -np.inf, np.float32)))
+        with pytest.raises(OutOfRangeError, match="bincount got a negative number"):
+            ops.bincount(ml.Tensor([0, -1]), 3)
+
+
+def test_arrays_beside_tensors_are_read_anew_in_each_call():
+    array = np.arange(6.0, dtype=np.float32).reshape(2, 3)
+    given = ml.Tensor(array)
+    for i in range(4):
+        other = array + i
+        np.testing.assert_array_equal((given + other).asnumpy(), array + other)
+        np.testing.assert_array_equal(
+            ops.where(other > 3, given, 0.0).asnumpy(), np.where(other > 3, array, 0)
+        )
+        assert (given.astype(ml.float64) + other).dtype == ml.float64
+        assert ops.add(other, 1).dtype == ml.float32
+
+
+def test_what_is_made_of_numbers_alone_is_a_fresh_tensor_each_time():
+    made = [lambda: ops.arange(3), lambda: ops.full((3,), 2.0), lambda: ops.zeros(3)]
+    for call in made:
+        first, *others = [call() for _ in range(5)]
+        data = np.from_dlpack(first)
+        for other in others:
+            assert not np.shares_memory(data, np.from_dlpack(other))
+            np.testing.assert_array_equal(other.asnumpy(), first.asnumpy())
 
 
 def test_numbers_that_compare_equal_are_different_arguments():
