@@ -161,7 +161,7 @@ class Running(NativeKernel):
         width = register_bytes(node.masked) // x.dtype.itemsize
         names = {
             "T": STORED[x.dtype], "O": STORED[out.dtype], "I": f"int{8 * x.dtype.itemsize}_t",
-            "A": STORED[accumulator(_ADDING.get(node.name, "Max"), x.dtype)],
+            "A": STORED[accumulator(_ADDING.get(node.name, "Max"), out.dtype)],
             "OUTER": f"{outer}L", "N": f"{n}L", "STEP": f"{step}L",
             "SIDE": min(outer, 5) if step == 1 else 1,
             "LANES": _LANES if vectors else min(step, _LANES),
