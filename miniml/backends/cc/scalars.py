@@ -328,9 +328,9 @@ def reducer(row: str, dtype: DType) -> Reducer:
 
 
 def accumulator(row: str, dtype: DType) -> DType:
-    """The dtype in which a reduction is taken: integers are added and multiplied as unsigned, and
-    loops over bools would be no vector code."""
-    kept = uint8 if dtype == bool_ else dtype
+    """The dtype in which a reduction is taken: of unsigned integers; float64 for products of
+    float32, which else may overflow on the way; loops over bools would be no vector code."""
+    kept = {bool_: uint8, float32: float64 if row == "Prod" else dtype}.get(dtype, dtype)
     return uint64 if ROWS[row].adds and dtype.kind in "iu" else kept
 
 

@@ -62,7 +62,8 @@ def mean_whole(x: Array, *, axis: Axes, keepdims: bool, out: Array) -> None:
 
 
 def prod(x: Array, *, axis: Axes, keepdims: bool, out: Array) -> None:
-    np.multiply.reduce(x, axis=axis, keepdims=keepdims, out=out, dtype=out.dtype)
+    wide = float64 if out.dtype == float32 else out.dtype
+    np.multiply.reduce(x, axis=axis, keepdims=keepdims, out=out, dtype=wide)
 
 
 def reducing(fn: Any) -> Any:
@@ -221,7 +222,8 @@ def running(
         x, results = np.moveaxis(x, axis, 0), np.moveaxis(results, axis, 0)
         results[:1] = ufunc.identity
         x, results, axis = x[:-1], results[1:], 0
-    ufunc.accumulate(x, axis=axis, out=results, dtype=results.dtype)
+    wide = ufunc is np.multiply and results.dtype == float32
+    ufunc.accumulate(x, axis=axis, out=results, dtype=float64 if wide else results.dtype)
 
 
 for _name, _body in (
