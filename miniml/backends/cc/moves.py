@@ -18,8 +18,8 @@ from ..product import Axis, Shape, broadcast_steps, dense_strides, merged, steps
 from ..registry import kernel
 from ..signature import ANY, INT, WIDE, ArraySpec, KernelAttr
 from .native import NativeKernel
-from .scalars import SCALARS, Vectors, register_bytes
-from .units import NUMBERS, Source, enumerators, run_by
+from .scalars import SCALARS, STORED, Reducer, Vectors, reducer, register_bytes
+from .units import NUMBERS, Source, enumerators, header, run_by
 
 ROW = 4096  # bytes of a row of a Concat that is written at once
 SQUARE = 16  # elements of a line of a piece that is transposed: one or two lines of the cache
@@ -79,14 +79,16 @@ def _unsigned(spec: ArraySpec) -> str:
 
 
 class Move(NativeKernel, ABC):
-    """A kernel of loops that move elements."""
+    """A kernel of loops that move elements. shared: the texts that its own needs before it."""
 
     strided = True
+    shared: tuple[str, ...] = ()
 
     def prepare(self, node: KernelNode) -> None:
         super().prepare(node)
         body = NUMBERS, *self.lines(node, *node.outputs)
-        self.source = Source("\n".join(("void KERNEL(char *const *at) {", *body, "}", "")))
+        text = "\n".join(("void KERNEL(char *const *at) {", *body, "}", ""))
+        self.source = Source(text, self.shared)
 
     @abstractmethod
     def lines(self, node: KernelNode, out: ArraySpec) -> Iterator[str]:
@@ -193,19 +195,23 @@ def _along(
     return _Named(over_whole, broadcast_steps(indices.shape, shape, along), row)
 
 
-class Add(Move):
-    """Zeros, to whose indexed rows, or elements with the indices along an axis, updates are added
-    in their order."""
+class Combine(Move):
+    """An array of one number, with whose indexed rows, or elements with the indices along an axis,
+    updates are combined in their order: zeros, to which they are added, by default."""
+
+    shared = header("types")
 
     def lines(self, node: KernelNode, out: ArraySpec) -> Iterator[str]:
         (updates, indices), (own, along), attrs = node.inputs, steps_of(node), node.attrs
         steps = dense_strides(out.shape, 1)
-        if node.name == "AddRows":
+        if "axes" in attrs:
             named = _named(out, steps, along, attrs["axes"][0] % len(steps), attrs["at"])
         else:
             named = _along(out, steps, indices, along, attrs["axis"], updates.shape)
-        yield from loops(out.shape, [Moved("out", _added(out), 2, steps)], "out[{out}] = 0;")
-        yield from _adding(updates.shape, (0, own), (1, indices), (2, out), named)
+        by = reducer(_MODES[attrs.get("mode", "add")], out.dtype)
+        c, first = _combined(out, by), f"out[{{out}}] = {by.identity};"
+        yield from loops(out.shape, [Moved("out", c, 2, steps)], first)
+        yield from _combining(updates.shape, (0, own), (1, indices), (2, out), named, by)
 
 
 class AddToRows(Move):
@@ -213,37 +219,43 @@ class AddToRows(Move):
 
     def lines(self, node: KernelNode, out: ArraySpec) -> Iterator[str]:
         (_, indices, updates), (own, along, given) = node.inputs, steps_of(node)
-        steps, c = dense_strides(out.shape, 1), _added(out)
+        by = reducer("Sum", out.dtype)
+        steps, c = dense_strides(out.shape, 1), _combined(out, by)
         axis = node.attrs["axis"] % len(steps)
         named = _named(out, steps, along, axis, axis)
         rows = (*out.shape[:axis], *indices.shape, *out.shape[axis + 1 :])
         given = broadcast_steps(updates.shape, rows, given)
         copy = [Moved("x", c, 0, own), Moved("out", c, 3, steps)]
         yield from loops(out.shape, copy, "out[{out}] = x[{x}];")
-        yield from _adding(rows, (2, given), (1, indices), (3, out), named)
+        yield from _combining(rows, (2, given), (1, indices), (3, out), named, by)
 
 
-def _adding(
+def _combining(
     shape: Shape,
     updates: tuple[int, Shape],
     indices: tuple[int, ArraySpec],
     out: tuple[int, ArraySpec],
     named: _Named,
+    by: Reducer,
 ) -> Iterator[str]:
-    """The loops that add updates, which have strides along them, at the named places; each array
-    with its index in `at`."""
-    c = _added(out[1])
+    """The loops that combine updates, which have strides along them, with the named places; each
+    array with its index in `at`."""
+    c = _combined(out[1], by)
     arrays = [
         Moved("x", c, *updates),
         Moved("n", f"int{8 * indices[1].dtype.itemsize}_t", indices[0], named.indices),
         Moved("out", c, out[0], named.whole),
     ]
-    yield from loops(shape, arrays, f"out[{{out}} + {named.row}] += x[{{x}}];")
+    place = f"out[{{out}} + {named.row}]"
+    yield from loops(shape, arrays, f"{place} = {by.combine(place, 'x[{x}]')};")
 
 
-def _added(spec: ArraySpec) -> str:
-    """The C type in which elements are added: integers wrap."""
-    return _FLOATS.get(spec.dtype) or _unsigned(spec)
+_MODES = {"add": "Sum", "mul": "Prod", "max": "Max", "min": "Min"}
+
+
+def _combined(spec: ArraySpec, by: Reducer) -> str:
+    """The C type in which elements are combined: sums and products of integers wrap."""
+    return _unsigned(spec) if by.counts and spec.dtype not in _FLOATS else STORED[spec.dtype]
 
 
 class PutRows(Move):
@@ -330,7 +342,7 @@ for _name in ("Pad", "SliceGrad"):
     kernel(_name, "cpu", *[f"{c}->{c}" for c in ANY], provider="cc", total=True)(Place)
 for _names, _kernel, _taken, _codes in (
     ("Lookup LookupAlong", Lookup, ANY, "{0}{1}->{0}"),
-    ("AddRows AddAlong", Add, INT + WIDE, "{0}{1}->{0}"),
+    ("AddRows AddAlong ReduceRows", Combine, INT + WIDE, "{0}{1}->{0}"),
     ("AddToRows", AddToRows, INT + WIDE, "{0}{1}{0}->{0}"),
     ("PutRows", PutRows, ANY, "{0}{0}{1}->{0}"),
 ):

@@ -16,7 +16,7 @@ from ..kernel import KernelNode
 from ..registry import kernel
 from ..signature import ANY, INT, WHOLE, WIDE, ArraySpec, same
 from .native import NativeKernel
-from .scalars import STORED, in_c, register_bytes
+from .scalars import STORED, accumulator, in_c, register_bytes
 from .units import defined, header, template
 
 _TEXT, _EXTREMA, _SEARCH = (template(f"text/{n}.c") for n in ("order", "extrema", "search"))
@@ -144,7 +144,7 @@ _STEPS = {
     "LogCumSumExp": ("LOWEST", "0", "log_add(a, b)"),
 }
 _BETTER_THAN = {"CumMax": "((b > a) | (b != b))", "CumMin": "((b < a) | (b != b))"}
-_WRAPPING = ("CumSum", "CumProd")  # of integers modulo 2^bits
+_SUMMED = {"CumSum": "Sum", "CumProd": "Prod"}  # of integers modulo 2^bits
 
 
 class Running(NativeKernel):
@@ -161,7 +161,7 @@ class Running(NativeKernel):
         width = register_bytes(node.masked) // x.dtype.itemsize
         names = {
             "T": STORED[x.dtype], "O": STORED[out.dtype], "I": f"int{8 * x.dtype.itemsize}_t",
-            "A": STORED[unsigned(out.dtype) if node.name in _WRAPPING else x.dtype],
+            "A": STORED[_accumulator(node.name, out.dtype)],
             "OUTER": f"{outer}L", "N": f"{n}L", "STEP": f"{step}L",
             "SIDE": min(outer, 5) if step == 1 else 1,
             "LANES": _LANES if vectors else min(step, _LANES),
@@ -173,6 +173,13 @@ class Running(NativeKernel):
             "BETTER": _BETTER_THAN.get(node.name, "0"), "COMBINED": combined,
         }  # fmt: skip
         self.source = defined(names, _EXTREMA if vectors else _RUNNING, shared)
+
+
+def _accumulator(name: str, dtype: DType) -> DType:
+    """The dtype in which results run: products of float32 in float64, as those of rows."""
+    if name not in _SUMMED:
+        return dtype
+    return accumulator(_SUMMED[name], dtype) if is_float(dtype) else unsigned(dtype)
 
 
 def _rounds(width: int) -> str:

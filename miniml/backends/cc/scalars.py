@@ -328,9 +328,10 @@ def reducer(row: str, dtype: DType) -> Reducer:
 
 
 def accumulator(row: str, dtype: DType) -> DType:
-    """The dtype in which a reduction is taken: integers are added and multiplied as unsigned, and
+    """The dtype in which a reduction is taken: integers are added and multiplied as unsigned,
+    float32 is multiplied as float64, which neither overflows on the way nor becomes denormal, and
     loops over bools would be no vector code."""
-    kept = uint8 if dtype == bool_ else dtype
+    kept = {bool_: uint8, float32: float64 if row == "Prod" else dtype}.get(dtype, dtype)
     return uint64 if ROWS[row].adds and dtype.kind in "iu" else kept
 
 

@@ -62,7 +62,12 @@ def mean_whole(x: Array, *, axis: Axes, keepdims: bool, out: Array) -> None:
 
 
 def prod(x: Array, *, axis: Axes, keepdims: bool, out: Array) -> None:
-    np.multiply.reduce(x, axis=axis, keepdims=keepdims, out=out, dtype=out.dtype)
+    np.multiply.reduce(x, axis=axis, keepdims=keepdims, out=out, dtype=multiplied(out.dtype))
+
+
+def multiplied(dtype: DType) -> DType:
+    """The dtype in which products run: float64 for float32, so that none overflows on the way."""
+    return float64 if dtype == float32 else dtype
 
 
 def reducing(fn: Any) -> Any:
@@ -221,7 +226,8 @@ def running(
         x, results = np.moveaxis(x, axis, 0), np.moveaxis(results, axis, 0)
         results[:1] = ufunc.identity
         x, results, axis = x[:-1], results[1:], 0
-    ufunc.accumulate(x, axis=axis, out=results, dtype=results.dtype)
+    dtype = multiplied(results.dtype) if ufunc is np.multiply else results.dtype
+    ufunc.accumulate(x, axis=axis, out=results, dtype=dtype)
 
 
 for _name, _body in (

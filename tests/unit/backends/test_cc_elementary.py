@@ -259,6 +259,21 @@ def test_quotients_of_integers_are_numpys(dtype):
             np.testing.assert_array_equal(got, reference(x, y))
 
 
+@pytest.mark.parametrize("dtype", [np.dtype(c) for c in "bhilBHIL"], ids=str)
+def test_quotients_by_constants_are_numpys(dtype):
+    """Which compilers know: both signs, powers of 2 and their neighbours, the ends, and 0."""
+    ends = np.iinfo(dtype)
+    some = np.array([2**k + d for k in range(ends.bits) for d in (-1, 0, 1)])
+    x = np.unique([v for v in (*some, *-some, ends.min, ends.max) if ends.min <= v <= ends.max])
+    x = x.astype(dtype)
+    for y in (0, 1, 7, 8, 100, ends.max, *((-1, -2, -7, ends.min) if ends.min else ())):
+        for name, reference in (("int_floor_div", np.floor_divide), ("int_mod", np.mod)):
+            text = f"{name}(x, T({y + (y == ends.min)}LL - {int(y == ends.min)}))"
+            got = values(loop(text, [("x", dtype)], dtype), x)
+            with np.errstate(all="ignore"):
+                np.testing.assert_array_equal(got, reference(x, dtype.type(y)), str(y))
+
+
 @pytest.mark.parametrize("dtype", [float32, float64])
 def test_logarithms_of_powers_of_ten_are_whole(dtype):
     n = np.arange(*((-37, 39) if dtype == float32 else (-307, 309)))

@@ -52,6 +52,40 @@ def test_reductions_are_numpys(name):
     np.testing.assert_array_equal(found[4], y)
 
 
+WINDOWS = [
+    ((3, 50), 5, 1, 1),
+    ((3, 50), 5, 1, 2),
+    ((40, 7), 3, 0, 1),
+    ((2, 9, 70), (3, 20), (1, 2), (1, 3)),
+]
+
+
+@pytest.mark.parametrize(("shape", "size", "axis", "step"), WINDOWS)
+def test_windows_are_reduced_where_they_overlap(shape, size, axis, step):
+    """In one loop, which copies none of them; of what a loop has made, too."""
+    x = RNG.standard_normal(shape)
+
+    def fn(x):
+        windows = ops.sliding_window(x, size, axis, step)
+        made = ops.sliding_window(ops.exp(x), size, axis, step)
+        gone = tuple(range(x.ndim, windows.ndim))
+        return ops.sum(windows, gone), ops.max(windows, gone), ops.mean(made, gone), made * 2
+
+    with ml.context(providers=("cc",), verify_passes=True):
+        run = Jit(fn)
+        found = [out.asnumpy() for out in run(ml.Tensor(x))]
+        names = [n.primitive.name for n in run.compiled(ml.Tensor(x)).program.graph.nodes]
+    assert names.count("SlidingWindow") == 2 * np.size(axis) - 2  # views of views are
+    windows = np.lib.stride_tricks.sliding_window_view(x, size, axis)
+    steps = dict(zip(np.atleast_1d(axis), np.atleast_1d(step), strict=True))
+    windows = windows[tuple(slice(None, None, steps.get(a, 1)) for a in range(x.ndim))]
+    gone = tuple(range(x.ndim, windows.ndim))
+    np.testing.assert_allclose(found[0], windows.sum(gone), 1e-12, 1e-12)
+    np.testing.assert_array_equal(found[1], windows.max(gone))
+    np.testing.assert_allclose(found[2], np.exp(windows).mean(gone), 1e-12)
+    np.testing.assert_allclose(found[3], np.exp(windows) * 2, 1e-13)
+
+
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int32, np.int64, np.uint8, np.bool_])
 @pytest.mark.parametrize("name", ["pooling", "few long rows", "short rows", "one number"])
 def test_products_are_numpys(name, dtype):

@@ -21,6 +21,21 @@ def products(x, axis, reverse, exclusive):
     return np.moveaxis(np.stack([p.prod(axis=0) for p in parts]), 0, axis)
 
 
+@pytest.mark.parametrize("providers", [("miniml",), ("cc",)])
+@pytest.mark.parametrize("shape", [(4, 100, 3), (100, 40), (3, 90)])
+def test_products_of_float32_neither_overflow_nor_vanish_on_the_way(shape, providers):
+    """They are those of float64, rounded once."""
+    rng = np.random.default_rng(6)
+    x = (10.0 ** (20 * rng.choice([-1, 1], shape)) * rng.uniform(0.5, 2, shape)).astype(np.float32)
+    x[np.abs(np.cumsum(np.log10(x.astype(float)), 1)) > 250] = 1  # float64 holds all
+    with ml.context(providers=providers), np.errstate(over="ignore"):
+        for axis in (0, 1, -1):
+            for fn, numpys in ((ops.prod, np.prod), (ops.cumprod, np.cumprod)):
+                expected = numpys(x.astype(float), axis).astype(np.float32)
+                got = ml.jit(lambda x, fn=fn, axis=axis: fn(x, axis))(x).asnumpy()
+                np.testing.assert_allclose(got, expected, 2e-7, 2e-45)
+
+
 @pytest.mark.parametrize(("reverse", "exclusive"), ENDS)
 def test_products_and_their_gradients_where_elements_are_0(reverse, exclusive):
     rng = np.random.default_rng(0)

@@ -1,22 +1,27 @@
 /* Quotients of integers towards minus infinity, and what remains, without branches: by 0 both are 0,
-   and the least integer by -1 wraps. Of up to 32 bits they are exact in float64. */
+   and the least integer by -1 wraps. Of up to 16 bits they are exact in float32, of 32 in float64;
+   by a constant compilers multiply. */
 #include "hardware.h"
 
-#define MINIML_QUOTIENT(type, name, unsigned_, least)                                          \
+#define MINIML_QUOTIENT(type, name, unsigned_, least, real, exact)                             \
   static inline type miniml_int_floor_div_##name(type x, type y) {                             \
-    const double q = miniml_floor_float64((double)x / (double)y);                              \
+    if (__builtin_constant_p(y) && y != 0 && y != (type)-1) {                                  \
+      const type q = (type)(x / y);                                                            \
+      return (type)(q - ((x - q * y != 0) & ((x < 0) != (y < 0))));                            \
+    }                                                                                          \
+    const real q = miniml_floor_##exact((real)x / (real)y);                                    \
     return (type)(y == 0 ? 0 : least < 0 && q == -least ? least : q);                          \
   }                                                                                            \
   static inline type miniml_int_mod_##name(type x, type y) {                                   \
     const type q = miniml_int_floor_div_##name(x, y);                                          \
     return (type)(y == 0 ? 0 : (unsigned_)x - (unsigned_)q * (unsigned_)y);                    \
   }
-MINIML_QUOTIENT(int8_t, int8, uint32_t, -0x1p7)
-MINIML_QUOTIENT(int16_t, int16, uint32_t, -0x1p15)
-MINIML_QUOTIENT(int32_t, int32, uint32_t, -0x1p31)
-MINIML_QUOTIENT(uint8_t, uint8, uint32_t, 0.)
-MINIML_QUOTIENT(uint16_t, uint16, uint32_t, 0.)
-MINIML_QUOTIENT(uint32_t, uint32, uint32_t, 0.)
+MINIML_QUOTIENT(int8_t, int8, uint32_t, -0x1p7f, float, float32)
+MINIML_QUOTIENT(int16_t, int16, uint32_t, -0x1p15f, float, float32)
+MINIML_QUOTIENT(int32_t, int32, uint32_t, -0x1p31, double, float64)
+MINIML_QUOTIENT(uint8_t, uint8, uint32_t, 0.f, float, float32)
+MINIML_QUOTIENT(uint16_t, uint16, uint32_t, 0.f, float, float32)
+MINIML_QUOTIENT(uint32_t, uint32, uint32_t, 0., double, float64)
 
 #ifdef __AVX512DQ__
 /* The quotient in float64 is at most 2^11 off, and so is what it leaves of x in multiples of y; its
