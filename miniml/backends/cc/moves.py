@@ -21,7 +21,6 @@ from .native import NativeKernel
 from .scalars import SCALARS, STORED, Reducer, Vectors, reducer, register_bytes
 from .units import NUMBERS, Source, enumerators, header, run_by
 
-ROW = 4096  # bytes of a row of a Concat that is written at once
 SQUARE = 16  # elements of a line of a piece that is transposed: one or two lines of the cache
 _shape = attrgetter("shape")
 _FLOATS = {np.dtype("f"): "float", np.dtype("d"): "double"}
@@ -45,9 +44,23 @@ class Moved(NamedTuple):
 
 def loops(shape: Sequence[int], arrays: Sequence[Moved], statement: str) -> list[str]:
     """The loops over a shape around a statement, in which {x} is the index of x's element."""
-    if 0 in shape:
-        return []
     axes = merged(tuple(shape), [tuple(a.steps) for a in arrays])
+    return [] if 0 in shape else _nested(axes, arrays, statement)
+
+
+def copies(shape: Sequence[int], arrays: Sequence[Moved], x: str = "{x}") -> list[str]:
+    """The loops over a shape that copy the elements of an array to another, runs of them at once.
+    x: the index of the first array's element."""
+    axes = merged(tuple(shape), [tuple(a.steps) for a in arrays])
+    names = [a.name for a in arrays]
+    near = {names[a] for a, step in enumerate(axes[-1][1]) if step} if axes else set()
+    if 0 in shape or near != {"x", "out"} or {*axes[-1][1]} > {0, 1}:
+        return loops(shape, arrays, f"out[{{out}}] = x[{x}];")
+    run = f"memcpy(out + {{out}}, x + {x}, {axes[-1][0]}L * sizeof *out);"
+    return _nested(axes[:-1], arrays, run)
+
+
+def _nested(axes: Sequence[Axis], arrays: Sequence[Moved], statement: str) -> list[str]:
     numbers = {}
     for a, array in enumerate(arrays):
         terms = [f"i{k} * {steps[a]}L" for k, (_, steps) in enumerate(axes) if steps[a]]
@@ -59,6 +72,8 @@ def loops(shape: Sequence[int], arrays: Sequence[Moved], statement: str) -> list
 def _heads(axes: Sequence[Axis]) -> list[str]:
     """The loops in order; those of a transposing copy are tiled by squares."""
     heads = [_head(f"i{k}", "0", f"{extent}L") for k, (extent, _) in enumerate(axes)]
+    if not axes:
+        return heads
     *outer, (_, last) = axes
     near = next((k for k, (_, steps) in enumerate(outer) if steps[0] == 1), None)
     if near is None or len(last) != 2 or last[0] == 1:
@@ -97,26 +112,25 @@ class Move(NativeKernel, ABC):
 
 class Concat(Move):
     """A copy of each input to its block of the output, unless it was computed there. Neighbours of
-    one shape and strides share their loops, so the text does not grow with their number; short rows
-    of all inputs share the loops around them, so that a row of the output is written at once."""
+    one shape and strides share their loops, so the text does not grow with their number; contiguous
+    rows of all inputs share the loops around them, so that a row of the output is written at once.
+    """
 
     def lines(self, node: KernelNode, out: ArraySpec) -> Iterator[str]:
         axis, steps, size = node.attrs["axis"], dense_strides(out.shape, 1), out.dtype.itemsize
         c, at, begin, first = _unsigned(out), len(node.inputs), 0, 0
         given = [*zip(map(_shape, node.inputs), steps_of(node), strict=True)]
-        short = 1 < out.shape[axis] * steps[axis] * size <= ROW and 0 not in out.shape
-        outer = axis if short and all(own[-1] == 1 or s[-1] == 1 for s, own in given) else 0
-        around = [tuple(own[:outer]) for _, own in given]
-        rows = merged(out.shape[:outer], [*around, tuple(steps[:outer])]) if outer else []
-        yield from (f"  {_head(f'r{k}', '0', f'{extent}L')}" for k, (extent, _) in enumerate(rows))
-        yield "  {"
+        rows = out.shape and all(own[-1] == 1 or s[-1] == 1 for s, own in given)
+        outer = axis if rows and 0 not in out.shape else 0
+        rows = _around(out.shape[:outer], [*(own for _, own in given), steps])
+        yield from _heads_of(rows)
         for (shape, own), alike in groupby(given):
             count, each = len([*alike]), shape[axis] * steps[axis]
             x, to = ([by[k] for _, by in rows] for k in (first, -1))
             target = f"({begin}L + k * {each}L{_along_rows(to)})"
             block = Moved("out", c, at, steps[outer:], target)
             part = Moved("x", c, f"{first} + k", own[outer:], f"(0{_along_rows(x)})")
-            copied = loops(shape[outer:], [part, block], "out[{out}] = x[{x}];")
+            copied = copies(shape[outer:], [part, block])
             if copied:
                 yield f"  {_head('k', '0', f'{count}L')}"
                 yield f"  if (at[{first} + k] != at[{at}] + {target} * {size}L)"
@@ -125,12 +139,23 @@ class Concat(Move):
         yield "  }"
 
 
+def _around(shape: Shape, steps: Sequence[Shape]) -> list[Axis]:
+    """The loops around rows of several arrays, over their first axes."""
+    return [*merged(shape, [tuple(own[: len(shape)]) for own in steps])] if shape else []
+
+
+def _heads_of(rows: Sequence[Axis]) -> Iterator[str]:
+    yield from (f"  {_head(f'r{k}', '0', f'{extent}L')}" for k, (extent, _) in enumerate(rows))
+    yield "  {"
+
+
 def _along_rows(steps: Sequence[int]) -> str:
     return "".join(f" + r{k} * {step}L" for k, step in enumerate(steps))
 
 
 class Place(Move):
-    """A copy of the input to a part of the output, which holds one number everywhere else."""
+    """A copy of the input to a part of the output, which holds one number everywhere else; slices
+    that are filled one by one stay in the cache."""
 
     def lines(self, node: KernelNode, out: ArraySpec) -> Iterator[str]:
         (x,), (own,), attrs, c = node.inputs, steps_of(node), node.attrs, _unsigned(out)
@@ -142,9 +167,18 @@ class Place(Move):
         apart = [n * step for n, step in zip(by, steps, strict=True)]
         first = sum(n * step for n, step in zip(begins, steps, strict=True))
         bits = np.array(attrs.get("value", 0), out.dtype).view(f"u{out.dtype.itemsize}")
-        yield from loops(out.shape, [Moved("out", c, 1, steps)], f"out[{{out}}] = {bits}U;")
-        part = [Moved("x", c, 0, own), Moved("out", c, 1, apart, first)]
-        yield from loops(x.shape, part, "out[{out}] = x[{x}];")
+        alike = zip(x.shape, out.shape, begins, by, strict=True)
+        outer = next((k for k, (n, m, b, s) in enumerate(alike) if n != m or b or s != 1), 0)
+        rows = _around(x.shape[:outer], [own, steps])
+        from_x, to = (_along_rows([by_row[k] for _, by_row in rows]) for k in (0, 1))
+        yield from _heads_of(rows)
+        whole = Moved("out", c, 1, steps[outer:], f"(0{to})")
+        yield from loops(out.shape[outer:], [whole], f"out[{{out}}] = {bits}U;")
+        part = Moved("x", c, 0, own[outer:], f"(0{from_x})")
+        yield from copies(
+            x.shape[outer:], [part, Moved("out", c, 1, apart[outer:], f"({first}L{to})")]
+        )
+        yield "  }"
 
 
 class _Named(NamedTuple):
@@ -180,7 +214,7 @@ class Lookup(Move):
             Moved("n", f"int{8 * indices.dtype.itemsize}_t", 1, named.indices),
             Moved("out", _unsigned(out), 2, dense_strides(out.shape, 1)),
         ]
-        yield from loops(out.shape, arrays, f"out[{{out}}] = x[{{x}} + {named.row}];")
+        yield from copies(out.shape, arrays, f"{{x}} + {named.row}")
 
 
 def _along(
@@ -226,7 +260,7 @@ class AddToRows(Move):
         rows = (*out.shape[:axis], *indices.shape, *out.shape[axis + 1 :])
         given = broadcast_steps(updates.shape, rows, given)
         copy = [Moved("x", c, 0, own), Moved("out", c, 3, steps)]
-        yield from loops(out.shape, copy, "out[{out}] = x[{x}];")
+        yield from copies(out.shape, copy)
         yield from _combining(rows, (2, given), (1, indices), (3, out), named, by)
 
 
@@ -272,7 +306,7 @@ class PutRows(Move):
             Moved("out", c, 3, named.whole),
         ]
         copy = [Moved("x", c, 0, own), Moved("out", c, 3, steps)]
-        yield from loops(out.shape, copy, "out[{out}] = x[{x}];")
+        yield from copies(out.shape, copy)
         yield from loops(rows, arrays, f"out[{{out}} + {named.row}] = x[{{x}}];")
 
 

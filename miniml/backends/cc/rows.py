@@ -93,7 +93,9 @@ _SHORT = 16  # elements of a row that would not fill a vector
 
 def _across_rows(program: RowProgram) -> bool:
     """True where vectors run across rows."""
-    if not (program.outer and program.row and program.reduces):
+    if not (program.outer and program.row):
+        return False
+    if not program.reduces and (prod(program.row) > _SHORT or not _dear(program)):
         return False
     gathers = [s for p in program.passes for s in p.elements if isinstance(s, Gather)]
     if not all(program.arrays[s.array].strides[program.outer - 1] for s in gathers):
@@ -612,6 +614,8 @@ class AcrossRows(Loops):
         self.apart = _apart(program)
         self.beside = self._beside(program)
         super().__init__(program)
+        inplace = self.last % self.lanes and not (self.reduces or self.gathers)
+        self.stored = f"strip * {self.lanes}L - c" if inplace else "0"  # the first lane that stores
 
     def _beside(self, program: RowProgram) -> int:
         """The number of elements of a long row that lie beside those of the other, few lanes."""
@@ -651,7 +655,8 @@ class AcrossRows(Loops):
         names = [*(f"i{k}" for k in range(len(row) - 1)), "i"]
         for s, name in self.apart.items():
             if isinstance(s, kind):
-                yield f"for (long l = 0; l < {self.lanes}L; ++l)"
+                begin = self.stored if kind is Store else "0"
+                yield f"for (long l = {begin}; l < {self.lanes}L; ++l)"
                 for i, n in zip(names, row, strict=True):
                     yield f"  for (long {i} = 0; {i} < {n}L; ++{i})"
                 beside, far = f"{name}[{self.kept_at()}]", self.element(s, True)
@@ -663,6 +668,10 @@ class AcrossRows(Loops):
             if isinstance(s, Load):
                 return self.set(s.value, loaded(dtype, beside))
             return f"{beside} = {stored(dtype, self.name(s.of))};"
+        if isinstance(s, Store) and self.stored != "0":  # what was stored may have been an input
+            element, number = self.element(s, each), self.name(s.of)
+            number = stored(self.program.arrays[s.array].dtype, number)
+            return f"{element} = l < {self.stored} ? {element} : {number};"
         return super().statement(s, each)
 
     def _each(self, part: Pass) -> Iterator[str]:

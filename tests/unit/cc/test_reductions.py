@@ -395,12 +395,15 @@ def test_what_short_rows_share_gets_the_gradients_of_all(dtype):
             np.testing.assert_allclose(one, other.asnumpy(), digits, digits, err_msg=str(shape))
 
 
-@pytest.mark.parametrize("n", [17, 30, 47, 100])
-def test_elements_that_are_overwritten_are_read_once(n):
+ROWS = [(9, 17), (9, 30), (9, 47), (9, 100), (9, 8), (70, 5), (1000, 15), (37, 2), (100, 16)]
+
+
+@pytest.mark.parametrize(("rows", "n"), ROWS)
+def test_elements_that_are_overwritten_are_read_once(rows, n):
     """The loop between two sorts writes where it reads: its last vector begins among what it has
     written already."""
     x, bias = (
-        RNG.standard_normal((9, n)).astype(np.float32),
+        RNG.standard_normal((rows, n)).astype(np.float32),
         np.linspace(-1, 1, n, dtype=np.float32),
     )
 
