@@ -234,7 +234,7 @@ class IRFFT(_Transform):
 
 def _scipy_fft() -> Any:
     """SciPy's transforms, of several rows at once in vectors, which NumPy's are not."""
-    from scipy import fft  # noqa: PLC0415 - slow to import
+    from scipy import fft
 
     return fft
 
