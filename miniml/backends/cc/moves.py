@@ -54,7 +54,7 @@ def copies(shape: Sequence[int], arrays: Sequence[Moved], x: str = "{x}") -> lis
     axes = merged(tuple(shape), [tuple(a.steps) for a in arrays])
     names = [a.name for a in arrays]
     near = {names[a] for a, step in enumerate(axes[-1][1]) if step} if axes else set()
-    if 0 in shape or near != {"x", "out"} or {*axes[-1][1]} > {0, 1}:
+    if 0 in shape or near != {"x", "out"} or not {*axes[-1][1]} <= {0, 1}:
         return loops(shape, arrays, f"out[{{out}}] = x[{x}];")
     run = f"memcpy(out + {{out}}, x + {x}, {axes[-1][0]}L * sizeof *out);"
     return _nested(axes[:-1], arrays, run)
@@ -120,8 +120,8 @@ class Concat(Move):
         axis, steps, size = node.attrs["axis"], dense_strides(out.shape, 1), out.dtype.itemsize
         c, at, begin, first = _unsigned(out), len(node.inputs), 0, 0
         given = [*zip(map(_shape, node.inputs), steps_of(node), strict=True)]
-        rows = out.shape and all(own[-1] == 1 or s[-1] == 1 for s, own in given)
-        outer = axis if rows and 0 not in out.shape else 0
+        near = all(own[-1] == 1 or s[-1] == 1 for s, own in given)
+        outer = axis if near and 0 not in out.shape else 0
         rows = _around(out.shape[:outer], [*(own for _, own in given), steps])
         yield from _heads_of(rows)
         for (shape, own), alike in groupby(given):
