@@ -194,6 +194,10 @@ PRECISION = (
     Planted("CancelsInFloat64", curve(
         lambda x: (np.sin(x) + 1e9) - 1e9, lambda x, out, dout: dout * ops.cos(x)),
         "precision", "terms cancel", letters="d"),
+    Planted("SinesOfManyInFloat32", curve(
+        lambda x: np.sin(x.astype(np.float32) if x.size > 512 else x),
+        lambda x, out, dout: dout * ops.cos(x)), "precision of long inputs", r"\[513\].* noise",
+        letters="d"),
     Planted("RootsInFloat32", quiet(lambda x: np.sqrt(np.abs(x).astype(np.float32))), "precision",
         "noise", letters="d"),
 )  # fmt: skip

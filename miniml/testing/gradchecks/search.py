@@ -26,9 +26,9 @@ from functools import partial
 import ml_dtypes
 import numpy as np
 
-from ...core.abstract import float64
+from ...core.abstract import float32, float64
 from ..report import CORRECT, UNKNOWN, WRONG, Agreement, GradFinding, GradReport, Numbers, Verdict
-from ..tolerance import Array, limits_of
+from ..tolerance import Array, limits_of, unit_roundoff
 from .derivative import FIRST
 from .probe import (
     MANY,
@@ -359,9 +359,13 @@ def _factor_text(value: float, subject: Subject, leaf: Leaf) -> str:
 
 
 def _shown(factor: float) -> str:
-    """A factor with enough digits to differ from 1."""
+    """A factor with enough digits to differ from 1; so near to it, it may be a rounded constant."""
     near = abs(factor - 1)
-    return f"{factor:.6g}" if near > EXACT else f"1 {'-' if factor < 1 else '+'} {near:.2g}"
+    if near > EXACT:
+        return f"{factor:.6g}"
+    rounding = unit_roundoff(float32)
+    cause = " (a constant rounded to float32?)" if rounding / 256 < near <= rounding else ""
+    return f"1 {'-' if factor < 1 else '+'} {near:.2g}{cause}"
 
 
 def _changes(leaf: Leaf) -> Iterator[tuple[str, Change]]:

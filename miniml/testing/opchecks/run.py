@@ -453,6 +453,10 @@ REST = (
         lambda c: launched(c) and any(pairs(c)), trusted=True, few=2,
     ),
     Check("precision", precision, 6, _plain, trusted=True, enough=2),
+    Check(
+        "precision of long inputs", precision, 2, lambda c: own_numbers(c) and c.kind == LONGEST,
+        enough=1, after="precision",
+    ),
     Check("bprop", bprop, 24, lambda c: graded(c) and _at_most(c, 64), trusted=True, few=8),
     Check(
         "gradient cotangents", _both(unchanged, related("gradient cotangents")), 16,

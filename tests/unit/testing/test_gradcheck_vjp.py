@@ -67,6 +67,10 @@ KINDS = {
     "factor dout is missing|lacks its factor dout": (np.sin, lambda x, d: np.cos(x)),
     "not linear in dout": (np.sin, lambda x, d: d * d * np.cos(x)),
     "float32": (np.sin, lambda x, d: d * np.cos(x.astype(np.float32))),
+    "(a constant rounded to float32?)": (
+        lambda x: 0.1 * x,
+        lambda x, d: d * float(np.float32(0.1)),
+    ),
     "not finite": (np.sin, lambda x, d: d * np.where(x == x[1, 2], np.nan, np.cos(x))),
     "writes into its cotangent": (np.sin, lambda x, d: np.multiply(d, np.cos(x), out=d)),
     "shape": (np.sin, lambda x, d: d.sum() * np.cos(x[0])),
