@@ -337,7 +337,7 @@ class Rsqrt(WideUnary):
 class Exp(WideUnary):
     """e to the x."""
     takes_complex = True
-    numpy, expression, onnx = {FLOAT + COMPLEX: "exp"}, "exp(x)", ("Exp", 6)
+    numpy, expression, onnx = {FLOAT + "D": "exp"}, "exp(x)", ("Exp", 6)
     def bprop(self, x: Any, out: Any, dout: Any) -> Any: return (dout * out,)
 
 class Expm1(WideUnary):

@@ -117,6 +117,7 @@ class IndexReduce(Primitive):
     Updates equal to the extremum share its gradient equally.
     """
 
+    refuses = True
     flops = per_input(1)
     axes: tuple[int, ...]
     at: int

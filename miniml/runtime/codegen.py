@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from ..backends.cc.convolution import convolution, source
+from ..backends.cc.convolution import convolution, pointwise, source
 from ..backends.cc.native import NativeKernel
 from ..backends.cc.product import epilogue, packing, prefers_blas, product_text
 from ..backends.cc.rows import Printed, printed
@@ -465,6 +465,8 @@ def anchored(
         packed = partial(packing, *parts) if once else None
         return program, Printed(product_text(*parts), (), packed)
     text, shared = epilogue(program, sums, node.inputs[1].shape[0])
+    if pixels := pointwise(node):
+        return program, Printed(product_text(pixels, dtype, text, (y, x), shared), ())
     v, workspace = vectors(dtype, masked), len(body.inputs) + len(body.outputs)
     made_of, size = source(convolution(node, v, text, (x, y, workspace)), v, shared)
     return program, Printed(made_of, (ArraySpec((size,), dtype),))

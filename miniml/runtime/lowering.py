@@ -36,7 +36,15 @@ from ..graph.passes.rewrite import prune
 from ..graph.tracing import trace_graph
 from ..ops.control import Scan
 from ..ops.elementwise import Cast
-from ..ops.index import Gather, IndexAdd, PutAlongAxisAdd, Scatter, ScatterAdd, TakeAlongAxis
+from ..ops.index import (
+    Gather,
+    IndexAdd,
+    IndexReduce,
+    PutAlongAxisAdd,
+    Scatter,
+    ScatterAdd,
+    TakeAlongAxis,
+)
 from ..ops.linalg import Equation, MatMul, parse
 from ..ops.norm import CheckedLabels
 from ..ops.shape import Slice, Split
@@ -457,10 +465,10 @@ _CHECKED: dict[type, type[Primitive]] = {  # those that take indices which have 
     checking: type(name, (checking,), {"__module__": __name__, "differentiable": False})
     for name, checking in {
         "Lookup": Gather, "AddRows": IndexAdd, "PutRows": Scatter, "LookupAlong": TakeAlongAxis,
-        "AddAlong": PutAlongAxisAdd, "AddToRows": ScatterAdd,
+        "AddAlong": PutAlongAxisAdd, "AddToRows": ScatterAdd, "ReduceRows": IndexReduce,
     }.items()
 }  # fmt: skip
-_ADDS = (IndexAdd, PutAlongAxisAdd, ScatterAdd)
+_ADDS = (IndexAdd, IndexReduce, PutAlongAxisAdd, ScatterAdd)
 _MOVES = {Split, *_CHECKED}
 
 
@@ -581,7 +589,7 @@ def _by_rows(node: Node) -> bool:
     primitive, dtype = node.primitive, node.inputs[0].abstract.dtype
     if isinstance(primitive, Scatter) and primitive.index != ("tensor",):
         return False
-    if isinstance(primitive, IndexAdd) and len(node.inputs) != 2:
+    if isinstance(primitive, IndexAdd | IndexReduce) and len(node.inputs) != 2:
         return False
     return dtype in (_ADDED if isinstance(primitive, _ADDS) else _MOVED)
 

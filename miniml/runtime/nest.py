@@ -324,8 +324,8 @@ def kind_of(node: Node) -> Member:
         return ""
     if facts.reduces in REDUCTIONS:
         return "reduction"
-    if name == "Slice":
-        return "" if _whole(node) else "window"
+    if name in ("Slice", "SlidingWindow"):
+        return "" if name == "Slice" and _whole(node) else "window"
     if not _expressed(node):
         return ""
     return "elements" if node.inputs else "created"
@@ -436,10 +436,13 @@ def reduced_axes(node: Node) -> tuple[int, ...]:
 
 
 def window(node: Node, strides: Sequence[int] | None = None) -> tuple[tuple[int, ...], int]:
-    """Strides of a Slice in its input, which has these strides or is in row-major order, and the
-    offset of its first element."""
+    """Strides of a Slice or of sliding windows in its input, which has these strides or is in
+    row-major order, and the offset of its first element."""
     shape, attrs = node.inputs[0].abstract.shape, node.attrs
     apart = dense_strides(shape, 1) if strides is None else strides
+    if node.primitive.name == "SlidingWindow":
+        axis = attrs["axis"] % len(shape)
+        return (*apart[:axis], apart[axis] * attrs["step"], *apart[axis + 1 :], apart[axis]), 0
     first = sum(begin * step for begin, step in zip(attrs["begin"], apart, strict=True))
     steps = [n * step for n, step in zip(attrs["strides"], apart, strict=True)]
     return tuple(s for i, s in enumerate(steps) if i not in attrs["dropped"]), first

@@ -15,10 +15,12 @@ from typing import Any, NamedTuple
 
 from ...core.abstract import PLAIN, ArraySpec, parse
 from ..kernel import Formats, KernelNode
+from ..product import Product
 from ..registry import Spec, image_attr, image_formats, kernel
 from .native import NativeKernel
+from .product import product_text
 from .scalars import SCALARS, Vectors, vectors
-from .units import NUMBERS, Source, enumerators, run_by
+from .units import LINE, NUMBERS, Source, enumerators, run_by
 
 BATCH_INNERMOST, BLOCKS = "CHWN", "NC16HW"  # memory formats
 BLOCK = 16  # channels
@@ -51,10 +53,29 @@ class Convolution(NativeKernel):
             self.source = Source(NOTHING % result.nbytes)
             return
         v = vectors(result.dtype, node.masked)
-        self.source, self.scratch = source(TEXTS[node.name](node, v), v)
+        made = pointwise(node)
+        if made is None:
+            self.source, self.scratch = source(TEXTS[node.name](node, v), v)
+        else:
+            self.source = product_text(made, result.dtype, operands=(1, 0))
 
     def workspace(self) -> tuple[ArraySpec, ...]:
         return (ArraySpec((self.scratch,), self.node.outputs[0].dtype),) if self.scratch else ()
+
+
+def pointwise(node: KernelNode) -> Product | None:
+    """A convolution of row-major images by single pixels, or its gradient in these, as a product of
+    the filters and each image, whose lines are its channels; None for any other."""
+    (x, w), (out,), attrs = node.inputs, node.outputs, node.attrs
+    formats = {spec.format for spec in (x, w, out)}
+    plain = formats == {None} and attrs["stride"] == (1, 1) and attrs["groups"] == 1
+    if node.name == "Conv2DWeightGrad" or not plain or x.shape[2:] != out.shape[2:]:
+        return None
+    if prod(w.shape[2:]) > 1 or x.shape[2] * x.shape[3] < LINE:
+        return None
+    m, k, n = out.shape[1], x.shape[1], prod(x.shape[2:])
+    by = (k, 1) if node.name == "Conv2D" else (1, m)
+    return Product(m, n, k, by, (n, 1), (n, 1), [(x.shape[0], (0, k * n, m * n))])
 
 
 def in_blocks(node: KernelNode) -> bool:
@@ -80,7 +101,6 @@ def filters_of(node: KernelNode) -> ArraySpec:
     return node.outputs[0] if node.name == "Conv2DWeightGrad" else node.inputs[1]
 
 
-LINE = 64  # bytes of a cache line
 MOST = 4096  # images, since kernels of pooling keep one number of each on the stack
 NEAR = 3600  # numbers of a pixel of all images, with the batch innermost
 WORTH = 128  # products in a sum, from which on conversions take less than blocks of channels save

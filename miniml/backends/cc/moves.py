@@ -18,10 +18,9 @@ from ..product import Axis, Shape, broadcast_steps, dense_strides, merged, steps
 from ..registry import kernel
 from ..signature import ANY, INT, WIDE
 from .native import NativeKernel
-from .scalars import SCALARS, Vectors, register_bytes
-from .units import NUMBERS, Source, enumerators, run_by
+from .scalars import SCALARS, STORED, Reducer, Vectors, reducer, register_bytes
+from .units import NUMBERS, Source, enumerators, header, run_by
 
-ROW = 4096  # bytes of a row of a Concat that is written at once
 SQUARE = 16  # elements of a line of a piece that is transposed: one or two lines of the cache
 _shape = attrgetter("shape")
 _FLOATS = {np.dtype("f"): "float", np.dtype("d"): "double"}
@@ -45,9 +44,23 @@ class Moved(NamedTuple):
 
 def loops(shape: Sequence[int], arrays: Sequence[Moved], statement: str) -> list[str]:
     """The loops over a shape around a statement, in which {x} is the index of x's element."""
-    if 0 in shape:
-        return []
     axes = merged(tuple(shape), [tuple(a.steps) for a in arrays])
+    return [] if 0 in shape else _nested(axes, arrays, statement)
+
+
+def copies(shape: Sequence[int], arrays: Sequence[Moved], x: str = "{x}") -> list[str]:
+    """The loops over a shape that copy the elements of an array to another, runs of them at once.
+    x: the index of the first array's element."""
+    axes = merged(tuple(shape), [tuple(a.steps) for a in arrays])
+    names = [a.name for a in arrays]
+    near = {names[a] for a, step in enumerate(axes[-1][1]) if step} if axes else set()
+    if 0 in shape or near != {"x", "out"} or not {*axes[-1][1]} <= {0, 1}:
+        return loops(shape, arrays, f"out[{{out}}] = x[{x}];")
+    run = f"memcpy(out + {{out}}, x + {x}, {axes[-1][0]}L * sizeof *out);"
+    return _nested(axes[:-1], arrays, run)
+
+
+def _nested(axes: Sequence[Axis], arrays: Sequence[Moved], statement: str) -> list[str]:
     numbers = {}
     for a, array in enumerate(arrays):
         terms = [f"i{k} * {steps[a]}L" for k, (_, steps) in enumerate(axes) if steps[a]]
@@ -59,6 +72,8 @@ def loops(shape: Sequence[int], arrays: Sequence[Moved], statement: str) -> list
 def _heads(axes: Sequence[Axis]) -> list[str]:
     """The loops in order; those of a transposing copy are tiled by squares."""
     heads = [_head(f"i{k}", "0", f"{extent}L") for k, (extent, _) in enumerate(axes)]
+    if not axes:
+        return heads
     *outer, (_, last) = axes
     near = next((k for k, (_, steps) in enumerate(outer) if steps[0] == 1), None)
     if near is None or len(last) != 2 or last[0] == 1:
@@ -79,14 +94,16 @@ def _unsigned(spec: ArraySpec) -> str:
 
 
 class Move(NativeKernel, ABC):
-    """A kernel of loops that move elements."""
+    """A kernel of loops that move elements. shared: the texts that its own needs before it."""
 
     strided = True
+    shared: tuple[str, ...] = ()
 
     def prepare(self, node: KernelNode) -> None:
         super().prepare(node)
         body = NUMBERS, *self.lines(node, *node.outputs)
-        self.source = Source("\n".join(("void KERNEL(char *const *at) {", *body, "}", "")))
+        text = "\n".join(("void KERNEL(char *const *at) {", *body, "}", ""))
+        self.source = Source(text, self.shared)
 
     @abstractmethod
     def lines(self, node: KernelNode, out: ArraySpec) -> Iterator[str]:
@@ -95,26 +112,25 @@ class Move(NativeKernel, ABC):
 
 class Concat(Move):
     """A copy of each input to its block of the output, unless it was computed there. Neighbours of
-    one shape and strides share their loops, so the text does not grow with their number; short rows
-    of all inputs share the loops around them, so that a row of the output is written at once."""
+    one shape and strides share their loops, so the text does not grow with their number; contiguous
+    rows of all inputs share the loops around them, so that a row of the output is written at once.
+    """
 
     def lines(self, node: KernelNode, out: ArraySpec) -> Iterator[str]:
         axis, steps, size = node.attrs["axis"], dense_strides(out.shape, 1), out.dtype.itemsize
         c, at, begin, first = _unsigned(out), len(node.inputs), 0, 0
         given = [*zip(map(_shape, node.inputs), steps_of(node), strict=True)]
-        short = 1 < out.shape[axis] * steps[axis] * size <= ROW and 0 not in out.shape
-        outer = axis if short and all(own[-1] == 1 or s[-1] == 1 for s, own in given) else 0
-        around = [tuple(own[:outer]) for _, own in given]
-        rows = merged(out.shape[:outer], [*around, tuple(steps[:outer])]) if outer else []
-        yield from (f"  {_head(f'r{k}', '0', f'{extent}L')}" for k, (extent, _) in enumerate(rows))
-        yield "  {"
+        near = all(own[-1] == 1 or s[-1] == 1 for s, own in given)
+        outer = axis if near and 0 not in out.shape else 0
+        rows = _around(out.shape[:outer], [*(own for _, own in given), steps])
+        yield from _heads_of(rows)
         for (shape, own), alike in groupby(given):
             count, each = len([*alike]), shape[axis] * steps[axis]
             x, to = ([by[k] for _, by in rows] for k in (first, -1))
             target = f"({begin}L + k * {each}L{_along_rows(to)})"
             block = Moved("out", c, at, steps[outer:], target)
             part = Moved("x", c, f"{first} + k", own[outer:], f"(0{_along_rows(x)})")
-            copied = loops(shape[outer:], [part, block], "out[{out}] = x[{x}];")
+            copied = copies(shape[outer:], [part, block])
             if copied:
                 yield f"  {_head('k', '0', f'{count}L')}"
                 yield f"  if (at[{first} + k] != at[{at}] + {target} * {size}L)"
@@ -123,12 +139,23 @@ class Concat(Move):
         yield "  }"
 
 
+def _around(shape: Shape, steps: Sequence[Shape]) -> list[Axis]:
+    """The loops around rows of several arrays, over their first axes."""
+    return [*merged(shape, [tuple(own[: len(shape)]) for own in steps])] if shape else []
+
+
+def _heads_of(rows: Sequence[Axis]) -> Iterator[str]:
+    yield from (f"  {_head(f'r{k}', '0', f'{extent}L')}" for k, (extent, _) in enumerate(rows))
+    yield "  {"
+
+
 def _along_rows(steps: Sequence[int]) -> str:
     return "".join(f" + r{k} * {step}L" for k, step in enumerate(steps))
 
 
 class Place(Move):
-    """A copy of the input to a part of the output, which holds one number everywhere else."""
+    """A copy of the input to a part of the output, which holds one number everywhere else; slices
+    that are filled one by one stay in the cache."""
 
     def lines(self, node: KernelNode, out: ArraySpec) -> Iterator[str]:
         (x,), (own,), attrs, c = node.inputs, steps_of(node), node.attrs, _unsigned(out)
@@ -140,9 +167,18 @@ class Place(Move):
         apart = [n * step for n, step in zip(by, steps, strict=True)]
         first = sum(n * step for n, step in zip(begins, steps, strict=True))
         bits = np.array(attrs.get("value", 0), out.dtype).view(f"u{out.dtype.itemsize}")
-        yield from loops(out.shape, [Moved("out", c, 1, steps)], f"out[{{out}}] = {bits}U;")
-        part = [Moved("x", c, 0, own), Moved("out", c, 1, apart, first)]
-        yield from loops(x.shape, part, "out[{out}] = x[{x}];")
+        alike = zip(x.shape, out.shape, begins, by, strict=True)
+        outer = next((k for k, (n, m, b, s) in enumerate(alike) if n != m or b or s != 1), 0)
+        rows = _around(x.shape[:outer], [own, steps])
+        from_x, to = (_along_rows([by_row[k] for _, by_row in rows]) for k in (0, 1))
+        yield from _heads_of(rows)
+        whole = Moved("out", c, 1, steps[outer:], f"(0{to})")
+        yield from loops(out.shape[outer:], [whole], f"out[{{out}}] = {bits}U;")
+        part = Moved("x", c, 0, own[outer:], f"(0{from_x})")
+        yield from copies(
+            x.shape[outer:], [part, Moved("out", c, 1, apart[outer:], f"({first}L{to})")]
+        )
+        yield "  }"
 
 
 class _Named(NamedTuple):
@@ -178,7 +214,7 @@ class Lookup(Move):
             Moved("n", f"int{8 * indices.dtype.itemsize}_t", 1, named.indices),
             Moved("out", _unsigned(out), 2, dense_strides(out.shape, 1)),
         ]
-        yield from loops(out.shape, arrays, f"out[{{out}}] = x[{{x}} + {named.row}];")
+        yield from copies(out.shape, arrays, f"{{x}} + {named.row}")
 
 
 def _along(
@@ -193,19 +229,23 @@ def _along(
     return _Named(over_whole, broadcast_steps(indices.shape, shape, along), row)
 
 
-class Add(Move):
-    """Zeros, to whose indexed rows, or elements with the indices along an axis, updates are added
-    in their order."""
+class Combine(Move):
+    """An array of one number, with whose indexed rows, or elements with the indices along an axis,
+    updates are combined in their order: zeros, to which they are added, by default."""
+
+    shared = header("types")
 
     def lines(self, node: KernelNode, out: ArraySpec) -> Iterator[str]:
         (updates, indices), (own, along), attrs = node.inputs, steps_of(node), node.attrs
         steps = dense_strides(out.shape, 1)
-        if node.name == "AddRows":
+        if "axes" in attrs:
             named = _named(out, steps, along, attrs["axes"][0] % len(steps), attrs["at"])
         else:
             named = _along(out, steps, indices, along, attrs["axis"], updates.shape)
-        yield from loops(out.shape, [Moved("out", _added(out), 2, steps)], "out[{out}] = 0;")
-        yield from _adding(updates.shape, (0, own), (1, indices), (2, out), named)
+        by = reducer(_MODES[attrs.get("mode", "add")], out.dtype)
+        c, first = _combined(out, by), f"out[{{out}}] = {by.identity};"
+        yield from loops(out.shape, [Moved("out", c, 2, steps)], first)
+        yield from _combining(updates.shape, (0, own), (1, indices), (2, out), named, by)
 
 
 class AddToRows(Move):
@@ -213,37 +253,43 @@ class AddToRows(Move):
 
     def lines(self, node: KernelNode, out: ArraySpec) -> Iterator[str]:
         (_, indices, updates), (own, along, given) = node.inputs, steps_of(node)
-        steps, c = dense_strides(out.shape, 1), _added(out)
+        by = reducer("Sum", out.dtype)
+        steps, c = dense_strides(out.shape, 1), _combined(out, by)
         axis = node.attrs["axis"] % len(steps)
         named = _named(out, steps, along, axis, axis)
         rows = (*out.shape[:axis], *indices.shape, *out.shape[axis + 1 :])
         given = broadcast_steps(updates.shape, rows, given)
         copy = [Moved("x", c, 0, own), Moved("out", c, 3, steps)]
-        yield from loops(out.shape, copy, "out[{out}] = x[{x}];")
-        yield from _adding(rows, (2, given), (1, indices), (3, out), named)
+        yield from copies(out.shape, copy)
+        yield from _combining(rows, (2, given), (1, indices), (3, out), named, by)
 
 
-def _adding(
+def _combining(
     shape: Shape,
     updates: tuple[int, Shape],
     indices: tuple[int, ArraySpec],
     out: tuple[int, ArraySpec],
     named: _Named,
+    by: Reducer,
 ) -> Iterator[str]:
-    """The loops that add updates, which have strides along them, at the named places; each array
-    with its index in `at`."""
-    c = _added(out[1])
+    """The loops that combine updates, which have strides along them, with the named places; each
+    array with its index in `at`."""
+    c = _combined(out[1], by)
     arrays = [
         Moved("x", c, *updates),
         Moved("n", f"int{8 * indices[1].dtype.itemsize}_t", indices[0], named.indices),
         Moved("out", c, out[0], named.whole),
     ]
-    yield from loops(shape, arrays, f"out[{{out}} + {named.row}] += x[{{x}}];")
+    place = f"out[{{out}} + {named.row}]"
+    yield from loops(shape, arrays, f"{place} = {by.combine(place, 'x[{x}]')};")
 
 
-def _added(spec: ArraySpec) -> str:
-    """The C type in which elements are added: integers wrap."""
-    return _FLOATS.get(spec.dtype) or _unsigned(spec)
+_MODES = {"add": "Sum", "mul": "Prod", "max": "Max", "min": "Min"}
+
+
+def _combined(spec: ArraySpec, by: Reducer) -> str:
+    """The C type in which elements are combined: sums and products of integers wrap."""
+    return _unsigned(spec) if by.counts and spec.dtype not in _FLOATS else STORED[spec.dtype]
 
 
 class PutRows(Move):
@@ -260,7 +306,7 @@ class PutRows(Move):
             Moved("out", c, 3, named.whole),
         ]
         copy = [Moved("x", c, 0, own), Moved("out", c, 3, steps)]
-        yield from loops(out.shape, copy, "out[{out}] = x[{x}];")
+        yield from copies(out.shape, copy)
         yield from loops(rows, arrays, f"out[{{out}} + {named.row}] = x[{{x}}];")
 
 
@@ -330,7 +376,7 @@ for _name in ("Pad", "SliceGrad"):
     kernel(_name, "cpu", *[f"{c}->{c}" for c in ANY], provider="cc", total=True)(Place)
 for _names, _kernel, _taken, _codes in (
     ("Lookup LookupAlong", Lookup, ANY, "{0}{1}->{0}"),
-    ("AddRows AddAlong", Add, INT + WIDE, "{0}{1}->{0}"),
+    ("AddRows AddAlong ReduceRows", Combine, INT + WIDE, "{0}{1}->{0}"),
     ("AddToRows", AddToRows, INT + WIDE, "{0}{1}{0}->{0}"),
     ("PutRows", PutRows, ANY, "{0}{0}{1}->{0}"),
 ):

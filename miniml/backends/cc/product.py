@@ -22,11 +22,10 @@ from ..kernel import Array, Arrays, KernelNode
 from ..product import Axis, Product, broadcast_steps, dense_strides, merged, product_of, steps_of
 from ..registry import kernel
 from ..signature import ATTENTION, ATTENTION_GRAD, ATTENTION_MASK_GRAD, WIDE, with_sums
-from .convolution import LINE
 from .native import NativeKernel, Packing
 from .rows import Loops
 from .scalars import STORED
-from .units import NUMBERS, Source, defined, header, run_by, template
+from .units import LINE, NUMBERS, Source, defined, header, run_by, template
 
 _NAMES = "vectors quads tiles panels cut product pack dots lines blas split factors stacks".split()
 VECTORS, QUADS, TILES, PANELS, CUT, PRODUCT, PACK, DOTS, LINES, BLAS, SPLIT, _FORM, _STACKS = (

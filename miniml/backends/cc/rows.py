@@ -92,18 +92,19 @@ _SHORT = 16  # elements of a row that would not fill a vector
 
 def _across_rows(program: RowProgram) -> bool:
     """True where vectors run across rows."""
-    if not (program.outer and program.row and program.reduces):
+    short = prod(program.row) <= _SHORT
+    if not (program.outer and program.row and (program.reduces or (short and _dear(program)))):
         return False
     gathers = [s for p in program.passes for s in p.elements if isinstance(s, Gather)]
     if not all(program.arrays[s.array].strides[program.outer - 1] for s in gathers):
         return False  # rows side by side would add to one number
     streams = {program.along(s) for s in program.statements() if isinstance(s, (Load, Store))}
     wide = [strides for strides in streams if any(strides[program.outer :])]
-    # What all rows share stays in the cache, wherever there are arrays with elements for each row.
+    # What all rows share stays in the cache, where there are arrays with elements for each row.
     wide = [strides for strides in wide if strides[program.outer - 1]] or wide
     near = sum(strides[-1] == 1 for strides in wide)
     beside = sum(strides[program.outer - 1] == 1 for strides in wide)
-    return _lanes_of(program) >= _FEW and (beside > near or prod(program.row) <= _SHORT)
+    return _lanes_of(program) >= _FEW and (beside > near or short)
 
 
 _LANES = (64, 32, 16)  # rows side by side: four vectors of float32, or fewer
@@ -605,12 +606,13 @@ class AcrossRows(Loops):
     """
 
     def __init__(self, program: RowProgram):
-        self.last = program.extents[program.outer - 1]
-        self.lanes = _lanes_of(program)
+        self.last, self.lanes = program.extents[program.outer - 1], _lanes_of(program)
         self.by_row = _row_values(program)
         self.apart = _apart(program)
         self.beside = self._beside(program)
         super().__init__(program)
+        inplace = self.last % self.lanes and not (self.reduces or self.gathers)
+        self.stored = f"strip * {self.lanes}L - c" if inplace else "0"  # the first lane that stores
 
     def _beside(self, program: RowProgram) -> int:
         """The number of elements of a long row that lie beside those of the other, few lanes."""
@@ -646,11 +648,11 @@ class AcrossRows(Loops):
     def _moved(self, kind: type[Load | Store]) -> Iterator[str]:
         """The elements of each row that are apart from those of its neighbours are moved to where
         they lie beside them before the passes, or from there after them."""
-        row = self.program.row
+        row, begin = self.program.row, self.stored if kind is Store else 0
         names = [*(f"i{k}" for k in range(len(row) - 1)), "i"]
         for s, name in self.apart.items():
             if isinstance(s, kind):
-                yield f"for (long l = 0; l < {self.lanes}L; ++l)"
+                yield f"for (long l = {begin}; l < {self.lanes}L; ++l)"
                 for i, n in zip(names, row, strict=True):
                     yield f"  for (long {i} = 0; {i} < {n}L; ++{i})"
                 beside, far = f"{name}[{self.kept_at()}]", self.element(s, True)
@@ -662,6 +664,9 @@ class AcrossRows(Loops):
             if isinstance(s, Load):
                 return self.set(s.value, loaded(dtype, beside))
             return f"{beside} = {stored(dtype, self.name(s.of))};"
+        if isinstance(s, Store) and self.stored != "0":  # what was stored may have been an input
+            kept, dtype = self.element(s, each), self.program.arrays[s.array].dtype
+            return f"{kept} = l < {self.stored} ? {kept} : {stored(dtype, self.name(s.of))};"
         return super().statement(s, each)
 
     def _each(self, part: Pass) -> Iterator[str]:

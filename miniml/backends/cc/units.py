@@ -238,6 +238,7 @@ KERNEL = "KERNEL"  # stands for the kernel's own name in its text
 # sizes: these are declared there, and found through the addresses that it names. Sizes have the
 # suffix L, other numbers have not. `KERNEL_VARIES` is defined where some are variables.
 NUMBERS = "  KERNEL_NUMBERS(at)"
+LINE = 64  # bytes of a cache line
 NUMBERED = re.compile(r"^  KERNEL_NUMBERS\((.*)\)\n", re.MULTILINE)
 
 

@@ -6,7 +6,8 @@ from itertools import product
 import numpy as np
 import pytest
 
-from miniml import ArraySpec
+import miniml as ml
+from miniml import ArraySpec, ops
 from miniml.backends.cc import convolution
 from miniml.backends.cc.convolution import tile
 from miniml.backends.cc.units import load
@@ -40,6 +41,8 @@ CASES = {
     "groups": (2, (5, 5), 4, 6, (3, 3), (1, 1), ONE, (1, 1), 2),
     "depthwise": (16, (6, 6), 3, 6, (3, 3), (2, 2), ONE, (1, 1), 3),
     "pointwise": (3, (4, 3), 3, 2, (1, 1), (1, 1), NO_PAD, (1, 1), 1),
+    "pointwise, a product": (3, (9, 11), 5, 7, (1, 1), (1, 1), NO_PAD, (1, 1), 1),
+    "pointwise, a tall product": (2, (8, 9), 30, 71, (1, 1), (1, 1), NO_PAD, (1, 1), 1),
     "too much padding": (16, (3, 4), 2, 2, (2, 2), (1, 1), ((3, 4), (4, 3)), (1, 1), 1),
     "kernel as large as image": (2, (4, 5), 2, 3, (4, 5), (1, 1), NO_PAD, (1, 1), 1),
     "blocks": (2, (6, 7), 32, 48, (3, 3), (1, 2), ONE, (1, 1), 1),
@@ -60,8 +63,8 @@ IN_BLOCKS = (BLOCKS, None, BLOCKS)
 
 # Of float64, whose text differs only in how many numbers a register holds.
 WIDE = (
-    "many pixels", "odd batch", "batch", "stride of a batch", "depthwise", "groups", "blocks",
-    "blocks by stride",
+    "pointwise, a product", "many pixels", "odd batch", "batch", "stride of a batch", "depthwise",
+    "groups", "blocks", "blocks by stride",
     "blocks that are not full",
 )  # fmt: skip
 
@@ -311,3 +314,17 @@ def test_what_follows_is_computed_on_the_results_of_each_output(case, order, mon
     [(got,)] = results([one("Conv2D", (x, w), dout, windows(case), (order, None, order))])
     sums = rows.conv2d(x, w, **windows(case)) + np.arange(len(w))[:, None, None]
     np.testing.assert_allclose(got, np.maximum(sums, 0), atol=1e-4)
+
+
+def test_pointwise_convolutions_have_their_epilogue():
+    """Of row-major images: a bias of each channel, other images, a number of each row."""
+    x, w = draw((3, 30, 9, 10), 1, "f"), draw((7, 30, 1, 1), 2, "f")
+    b, other, row = draw((7, 1, 1), 3, "f"), draw((3, 7, 9, 10), 4, "f"), draw((9, 1), 5, "f")
+
+    def fn(x, w, b, other, row):
+        return ops.relu(ops.conv2d(x, w) + b) * other + row
+
+    with ml.context(providers=("cc",), verify_passes=True):
+        got = ml.jit(fn)(x, w, b, other, row).asnumpy()
+    wide = np.einsum("nchw,oc->nohw", x.astype(np.float64), w[:, :, 0, 0])
+    np.testing.assert_allclose(got, np.maximum(wide + b, 0) * other + row, 1e-4, 1e-4)

@@ -52,6 +52,40 @@ def test_reductions_are_numpys(name):
     np.testing.assert_array_equal(found[4], y)
 
 
+WINDOWS = [
+    ((3, 50), 5, 1, 1),
+    ((3, 50), 5, 1, 2),
+    ((40, 7), 3, 0, 1),
+    ((2, 9, 70), (3, 20), (1, 2), (1, 3)),
+]
+
+
+@pytest.mark.parametrize(("shape", "size", "axis", "step"), WINDOWS)
+def test_windows_are_reduced_where_they_overlap(shape, size, axis, step):
+    """In one loop, which copies none of them; of what a loop has made, too."""
+    x = RNG.standard_normal(shape)
+
+    def fn(x):
+        windows = ops.sliding_window(x, size, axis, step)
+        made = ops.sliding_window(ops.exp(x), size, axis, step)
+        gone = tuple(range(x.ndim, windows.ndim))
+        return ops.sum(windows, gone), ops.max(windows, gone), ops.mean(made, gone), made * 2
+
+    with ml.context(providers=("cc",), verify_passes=True):
+        run = Jit(fn)
+        found = [out.asnumpy() for out in run(ml.Tensor(x))]
+        names = [n.primitive.name for n in run.compiled(ml.Tensor(x)).program.graph.nodes]
+    assert names.count("SlidingWindow") == 2 * np.size(axis) - 2  # views of views are
+    windows = np.lib.stride_tricks.sliding_window_view(x, size, axis)
+    steps = dict(zip(np.atleast_1d(axis), np.atleast_1d(step), strict=True))
+    windows = windows[tuple(slice(None, None, steps.get(a, 1)) for a in range(x.ndim))]
+    gone = tuple(range(x.ndim, windows.ndim))
+    np.testing.assert_allclose(found[0], windows.sum(gone), 1e-12, 1e-12)
+    np.testing.assert_array_equal(found[1], windows.max(gone))
+    np.testing.assert_allclose(found[2], np.exp(windows).mean(gone), 1e-12)
+    np.testing.assert_allclose(found[3], np.exp(windows) * 2, 1e-13)
+
+
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int32, np.int64, np.uint8, np.bool_])
 @pytest.mark.parametrize("name", ["pooling", "few long rows", "short rows", "one number"])
 def test_products_are_numpys(name, dtype):
@@ -361,12 +395,15 @@ def test_what_short_rows_share_gets_the_gradients_of_all(dtype):
             np.testing.assert_allclose(one, other.asnumpy(), digits, digits, err_msg=str(shape))
 
 
-@pytest.mark.parametrize("n", [17, 30, 47, 100])
-def test_elements_that_are_overwritten_are_read_once(n):
+ROWS = [(9, 17), (9, 30), (9, 47), (9, 100), (9, 8), (70, 5), (1000, 15), (37, 2), (100, 16)]
+
+
+@pytest.mark.parametrize(("rows", "n"), ROWS)
+def test_elements_that_are_overwritten_are_read_once(rows, n):
     """The loop between two sorts writes where it reads: its last vector begins among what it has
     written already."""
     x, bias = (
-        RNG.standard_normal((9, n)).astype(np.float32),
+        RNG.standard_normal((rows, n)).astype(np.float32),
         np.linspace(-1, 1, n, dtype=np.float32),
     )
 

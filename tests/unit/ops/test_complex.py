@@ -179,6 +179,25 @@ def test_nan_and_infinity():
     assert np.isnan(abs(z).asnumpy()).tolist() == [True, False, False]
 
 
+ENDS = np.array([0.0, -0.0, 1.5, 120.0, -120.0, 88.9, -104.0, np.inf, -np.inf, np.nan])
+
+
+@pytest.mark.parametrize("name", ["exp", "sum", "mean along"])
+@pytest.mark.parametrize("dtype", COMPLEX, ids=lambda d: d.__name__)
+@pytest.mark.parametrize("others", [0.0, 3.0])
+def test_parts_that_are_not_finite(name, dtype, others):
+    """The finite part of a sum stays, and exponentials are C's: inf + 0i of inf, 0 of -inf."""
+    here, there, _ = HERE_AND_THERE[name]
+    z = np.empty((ENDS.size, ENDS.size), dtype)
+    z.real, z.imag = ENDS[:, None], ENDS
+    z = np.concatenate([z[..., None], np.full((*z.shape, 2), others)], -1).astype(dtype)
+    z = z if name == "exp" else np.moveaxis(z, -1, 0 if name == "sum" else 1)
+    with np.errstate(all="ignore"):
+        expected, got = there(z), here(ml.Tensor(z)).asnumpy()
+    for one, other in ((got.real, expected.real), (got.imag, expected.imag)):
+        np.testing.assert_allclose(one, other, 8 * np.finfo(dtype).eps, 1e-44)
+
+
 def test_graphs_keep_the_bits_of_eager_calls():
     """x * 1 is not x, where x is infinite: no identity of real numbers is applied."""
     z = np.array([complex(np.inf, 1), complex(-0.0, 0.0)])
