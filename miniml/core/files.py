@@ -91,7 +91,8 @@ def _remove_unless_locked(path: str) -> None:
     with suppress(OSError):  # gone meanwhile, or another user's
         descriptor = os.open(path, os.O_RDWR | _PLAIN | _NO_WAIT)
         try:
-            if _lock(descriptor, "LOCK_EX", "LOCK_NB"):
+            # Removed by another meanwhile, its writer may have made one of the same name.
+            if _lock(descriptor, "LOCK_EX", "LOCK_NB") and os.fstat(descriptor).st_nlink:
                 os.unlink(path)
         finally:
             os.close(descriptor)

@@ -175,9 +175,8 @@ class Place(Move):
         whole = Moved("out", c, 1, steps[outer:], f"(0{to})")
         yield from loops(out.shape[outer:], [whole], f"out[{{out}}] = {bits}U;")
         part = Moved("x", c, 0, own[outer:], f"(0{from_x})")
-        yield from copies(
-            x.shape[outer:], [part, Moved("out", c, 1, apart[outer:], f"({first}L{to})")]
-        )
+        into = Moved("out", c, 1, apart[outer:], f"({first}L{to})")
+        yield from copies(x.shape[outer:], [part, into])
         yield "  }"
 
 

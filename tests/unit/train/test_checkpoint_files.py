@@ -313,6 +313,21 @@ def test_files_of_similar_names_are_not_taken_for_drafts(tmp_path):
     assert sorted(os.listdir(tmp_path)) == sorted([*names, "x"])
 
 
+def test_a_draft_made_anew_while_it_is_looked_at_stays(tmp_path, monkeypatch):
+    """Another process removed the one that was opened, and its writer tried again."""
+    draft, lock = tmp_path / ".x.12345678.tmp", files._lock
+    draft.write_text("removed")
+
+    def late(descriptor, *how):
+        draft.unlink()
+        draft.write_text("anew")
+        return lock(descriptor, *how)
+
+    monkeypatch.setattr(files, "_lock", late)
+    files.remove_drafts(tmp_path / "x")
+    assert draft.read_text() == "anew"
+
+
 def test_threads_that_save_to_one_path_leave_one_whole_file(tmp_path):
     path, errors = tmp_path / "x", []
 
