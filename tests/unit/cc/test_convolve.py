@@ -43,6 +43,10 @@ CASES = {
     "pointwise": (3, (4, 3), 3, 2, (1, 1), (1, 1), NO_PAD, (1, 1), 1),
     "pointwise, a product": (3, (9, 11), 5, 7, (1, 1), (1, 1), NO_PAD, (1, 1), 1),
     "pointwise, a tall product": (2, (8, 9), 30, 71, (1, 1), (1, 1), NO_PAD, (1, 1), 1),
+    "pointwise, groups": (2, (9, 8), 4, 6, (1, 1), (1, 1), NO_PAD, (1, 1), 2),
+    "pointwise, as many windows as pixels": (
+        2, (8, 8), 4, 5, (1, 1), (2, 2), ((4, 4), (4, 4)), (1, 1), 1
+    ),
     "too much padding": (16, (3, 4), 2, 2, (2, 2), (1, 1), ((3, 4), (4, 3)), (1, 1), 1),
     "kernel as large as image": (2, (4, 5), 2, 3, (4, 5), (1, 1), NO_PAD, (1, 1), 1),
     "blocks": (2, (6, 7), 32, 48, (3, 3), (1, 2), ONE, (1, 1), 1),

@@ -333,6 +333,26 @@ def test_a_kernel_registered_later_is_used_at_once():
     np.testing.assert_array_equal(twice_and_one(x).asnumpy(), X * 3 + 1)
 
 
+def test_a_users_kernel_runs_at_each_call_of_constants_too():
+    class CompositionCounted(Primitive):
+        like = "x"
+
+    runs = []
+
+    @kernel("CompositionCounted", "cpu", "f->f")
+    def counted(x, *, out):
+        runs.append(x)
+        np.copyto(out, x + len(runs))
+
+    @composition
+    def counting(x):
+        return ops.add(x, CompositionCounted()(ops.zeros(())))
+
+    results = [counting(x).asnumpy() for _ in range(5)]
+    assert is_planned(lambda: counting(x))
+    np.testing.assert_array_equal(results, [X + np.float32(n) for n in range(1, 6)])
+
+
 def test_traces_and_watchers_see_the_primitives():
     for _ in range(3):
         ops.hard_swish(x)
