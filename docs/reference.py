@@ -55,7 +55,8 @@ ALIASES = {
     "miniml": "ml",
     "miniml.nn.init": "nn.init",
 }  # how pages spell a namespace; others by their last part
-# The task that a module of the house stands for, in the order in which a page has them.
+# The task that a module of the house, or a name in it, stands for, in the order in which a page has
+# them.
 TASKS = {
     "miniml.core.tensor": "Tensors",
     "miniml.array_api": "Tensors",
@@ -76,7 +77,8 @@ TASKS = {
     "miniml.grad.formula": "Primitives of your own",
     "miniml.backends.kernel": "Kernels of your own",
     "miniml.backends.registry": "Kernels of your own",
-    "miniml.backends.signature": "Kernels of your own",
+    "miniml.core.abstract.ArraySpec": "Kernels of your own",
+    "miniml.core.abstract.KernelAttr": "Kernels of your own",
     "miniml.graph.passes": "Passes and rewriting rules",
     "miniml.graph.saved": "Saved graphs",
     "miniml.export": "Export",
@@ -255,9 +257,9 @@ def task(entry: Entry) -> str:
         and entry.kind == "data"
     ):
         return "Dtypes"
-    for module, title in TASKS.items():
-        if entry.module == "miniml" and entry.home.startswith(module):
-            return title
+    places = [p for p in TASKS if f"{entry.home}.{entry.name}".startswith(p)]
+    if places and entry.module == "miniml":
+        return TASKS[max(places, key=len)]
     if title := TITLES.get(entry.home):
         return title
     if entry.home == entry.module or not entry.home.startswith("miniml"):

@@ -73,6 +73,15 @@ def test_a_name_without_an_entry_is_found(pages):
     assert missing(without, "miniml.nn") == {"LSTM"}
 
 
+def test_every_task_of_a_module_has_an_entry():
+    """A name that moves to another module would come under the title of that one."""
+    modules = (*PUBLIC, "miniml.distributed")
+    entries = [e for module in modules for e in reference.entries(module)]
+    places = [f"{e.home}.{e.name}" for e in entries]
+    for key in (*reference.TASKS, *reference.TITLES):
+        assert any(place.startswith(key) for place in places), key
+
+
 def test_an_entry_says_all_that_it_should(pages):
     text = pages["ops-norms-and-softmax"]
     entry = text[text.index("{py:function} log_softmax") :].split("\n```````\n")[0]
