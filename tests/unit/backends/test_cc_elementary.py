@@ -316,7 +316,9 @@ CALLS = re.compile(r"^\s+(?:callq?|jmp|bl)\s+([A-Za-z_]\w*)", re.MULTILINE)
 
 # Functions that have variants for vectors, which loops call, where GCC compiles for x86-64.
 BY_VECTORS = ("sin", "cos", "tan")
-VARIANTS = re.compile(rf"\b(?:_ZGV\w+_)?miniml_(?:{'|'.join(BY_VECTORS)})_float(?:32|64)\b")
+VARIANTS = re.compile(
+    rf"\b(?:_ZGV\w+_|miniml_all_)?miniml_(?:{'|'.join(BY_VECTORS)})_float(?:32|64)\b"
+)
 
 
 def tuning():
