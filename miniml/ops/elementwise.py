@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..core.abstract import INTEGERS, DType, as_dtype, bool_, complex_dtype, is_complex, real_dtype
-from ..core.errors import AttributeRefusedError, DTypeError, ShapeError, brief, integer
+from ..core.errors import CPU, AttributeRefusedError, DTypeError, ShapeError, brief, integer
 from ..core.primitive import Primitive
 from . import rules
 from .checks import needs_complex, needs_number
@@ -309,6 +309,9 @@ def clip(x: Any, min: Any = None, max: Any = None) -> Tensor:
 
 # --- Powers, exponentials and logarithms ----------------------------------------------------------
 
+# NumPy has vectors of most by AVX-512 and on Linux alone; elsewhere each element is a call.
+_CALLED = "" if CPU.get("avx512_skx") and sys.platform == "linux" else "fd"
+
 class Pow(NumberBinary):
     """x to the power y, in the common dtype: integers give integers.
 
@@ -316,7 +319,7 @@ class Pow(NumberBinary):
     powers are refused when it runs: cast x to a float first. The gradient with respect to y is 0
     where x <= 0, where the logarithm does not exist.
     """
-    autocast = "wide"
+    autocast, by_element = "wide", _CALLED
     numpy, expression = {FLOAT: "power"}, {FLOAT: "pow(x, y)", INT: "int_pow(x, y)"}
     def bprop(self, x: Any, y: Any, out: Any, dout: Any) -> Any:
         # x to the 0 is constant in x, but y * x^(y - 1) is 0 * inf where 1 / x is not finite.
@@ -342,12 +345,12 @@ class Exp(WideUnary):
 
 class Expm1(WideUnary):
     """exp(x) - 1, accurate near 0."""
-    numpy, expression = "expm1", "expm1(x)"
+    numpy, expression, by_element = "expm1", "expm1(x)", _CALLED
     def bprop(self, x: Any, out: Any, dout: Any) -> Any: return (dout * exp(x),)
 
 class Exp2(WideUnary):
     """2 to the x."""
-    numpy, expression = "exp2", "exp2(x)"
+    numpy, expression, by_element = "exp2", "exp2(x)", _CALLED
     def bprop(self, x: Any, out: Any, dout: Any) -> Any: return (dout * math.log(2) * out,)
 
 class Log(WideUnary):
@@ -357,17 +360,17 @@ class Log(WideUnary):
 
 class Log1p(WideUnary):
     """log(1 + x), accurate near 0."""
-    numpy, expression = "log1p", "log1p(x)"
+    numpy, expression, by_element = "log1p", "log1p(x)", _CALLED
     def bprop(self, x: Any, out: Any, dout: Any) -> Any: return (dout / (x + 1),)
 
 class Log2(WideUnary):
     """The logarithm to base 2."""
-    numpy, expression = "log2", "log2(x)"
+    numpy, expression, by_element = "log2", "log2(x)", _CALLED
     def bprop(self, x: Any, out: Any, dout: Any) -> Any: return (dout / x * (1 / math.log(2)),)
 
 class Log10(WideUnary):
     """The logarithm to base 10, exact at integer powers of ten."""
-    numpy, expression = "log10", "log10(x)"
+    numpy, expression, by_element = "log10", "log10(x)", _CALLED
     def bprop(self, x: Any, out: Any, dout: Any) -> Any: return (dout * (1 / math.log(10)) / x,)
 
 class LGamma(WideUnary):
@@ -437,41 +440,39 @@ def polygamma(n: int, x: Any) -> Tensor:
 
 class Sin(FloatUnary):
     """sin x, x in radians."""
-    by_element = "d"
-    numpy, expression, onnx = "sin", "sin(x)", ("Sin", 7)
+    numpy, expression, onnx, by_element = "sin", "sin(x)", ("Sin", 7), "d"
     def bprop(self, x: Any, out: Any, dout: Any) -> Any: return (dout * cos(x),)
 
 class Cos(FloatUnary):
     """cos x, x in radians."""
-    by_element = "d"
-    numpy, expression, onnx = "cos", "cos(x)", ("Cos", 7)
+    numpy, expression, onnx, by_element = "cos", "cos(x)", ("Cos", 7), "d"
     def bprop(self, x: Any, out: Any, dout: Any) -> Any: return (-dout * sin(x),)
 
 class Tan(WideUnary):
     """tan x, x in radians."""
-    numpy, expression, onnx = "tan", "tan(x)", ("Tan", 7)
+    numpy, expression, onnx, by_element = "tan", "tan(x)", ("Tan", 7), _CALLED
     def bprop(self, x: Any, out: Any, dout: Any) -> Any: return (dout * out * out + dout,)
 
 class Asin(WideUnary):
     """The angle in [-pi/2, pi/2] whose sine is x; NaN outside [-1, 1]."""
-    numpy, expression, onnx = "arcsin", "asin(x)", ("Asin", 7)
+    numpy, expression, onnx, by_element = "arcsin", "asin(x)", ("Asin", 7), _CALLED
     def bprop(self, x: Any, out: Any, dout: Any) -> Any: return (dout * rsqrt((1 - x) * (1 + x)),)
 
 class Acos(WideUnary):
     """The angle in [0, pi] whose cosine is x; NaN outside [-1, 1]."""
-    numpy, expression, onnx = "arccos", "acos(x)", ("Acos", 7)
+    numpy, expression, onnx, by_element = "arccos", "acos(x)", ("Acos", 7), _CALLED
     def bprop(self, x: Any, out: Any, dout: Any) -> Any: return (-dout * rsqrt((1 - x) * (1 + x)),)
 
 class Atan(FloatUnary):
     """The angle in [-pi/2, pi/2] whose tangent is x."""
-    numpy, expression, onnx = "arctan", "atan(x)", ("Atan", 7)
+    numpy, expression, onnx, by_element = "arctan", "atan(x)", ("Atan", 7), _CALLED
     def bprop(self, x: Any, out: Any, dout: Any) -> Any:
         near, far = _near_and_far(x)
         return (dout * far / (square(near) + square(far)) * far,)
 
 class Atan2(FloatBinary):
     """The angle of the point (y, x) in (-pi, pi]: the arctangent of x / y in its quadrant."""
-    numpy, expression = "arctan2", "atan2(x, y)"
+    numpy, expression, by_element = "arctan2", "atan2(x, y)", _CALLED
     def bprop(self, x: Any, y: Any, out: Any, dout: Any) -> Any:
         # By the ratio of the smaller to the larger: the squares of x and y may leave the range.
         steep = abs(x) > abs(y)
@@ -484,36 +485,35 @@ class Atan2(FloatBinary):
 
 class Sinh(WideUnary):
     """(exp(x) - exp(-x)) / 2."""
-    numpy, expression, onnx = "sinh", "sinh(x)", ("Sinh", 9)
+    numpy, expression, onnx, by_element = "sinh", "sinh(x)", ("Sinh", 9), _CALLED
     def bprop(self, x: Any, out: Any, dout: Any) -> Any: return (dout * cosh(x),)
 
 class Cosh(WideUnary):
     """(exp(x) + exp(-x)) / 2."""
-    numpy, expression, onnx = "cosh", "cosh(x)", ("Cosh", 9)
+    numpy, expression, onnx, by_element = "cosh", "cosh(x)", ("Cosh", 9), _CALLED
     def bprop(self, x: Any, out: Any, dout: Any) -> Any: return (dout * sinh(x),)
 
 class Tanh(FloatUnary):
     """sinh(x) / cosh(x), in [-1, 1]."""
-    numpy, expression, onnx = "tanh", "tanh(x)", ("Tanh", 6)
+    numpy, expression, onnx, by_element = "tanh", "tanh(x)", ("Tanh", 6), _CALLED[1:]
     def bprop(self, x: Any, out: Any, dout: Any) -> Any: return (dout * (1 - square(out)),)
 
 class Asinh(FloatUnary):
     """The inverse of sinh."""
-    numpy, expression, onnx = "arcsinh", "asinh(x)", ("Asinh", 9)
+    numpy, expression, onnx, by_element = "arcsinh", "asinh(x)", ("Asinh", 9), _CALLED
     def bprop(self, x: Any, out: Any, dout: Any) -> Any:
         near, far = _near_and_far(x)
         return (dout * (far * rsqrt(square(near) + square(far))),)
 
 class Acosh(FloatUnary):
     """The inverse of cosh, >= 0; NaN below 1."""
-    by_element = "fd"
-    numpy, expression, onnx = "arccosh", "acosh(x)", ("Acosh", 9)
+    numpy, expression, onnx, by_element = "arccosh", "acosh(x)", ("Acosh", 9), "fd"
     def bprop(self, x: Any, out: Any, dout: Any) -> Any:
         return (dout * rsqrt(x + 1) * rsqrt(x - 1),)
 
 class Atanh(FloatUnary):
     """The inverse of tanh; NaN outside [-1, 1]."""
-    numpy, expression, onnx = "arctanh", "atanh(x)", ("Atanh", 9)
+    numpy, expression, onnx, by_element = "arctanh", "atanh(x)", ("Atanh", 9), _CALLED
     def bprop(self, x: Any, out: Any, dout: Any) -> Any: return (dout / ((1 - x) * (1 + x)),)
 
 

@@ -1,5 +1,6 @@
 """When kernels in C are used, and what happens where they cannot be."""
 
+import sys
 import warnings
 
 import numpy as np
@@ -8,6 +9,7 @@ import pytest
 import miniml as ml
 from miniml import nn, ops, optim
 from miniml.backends.cc import units
+from miniml.core.errors import CPU
 from miniml.errors import CompileError, DeviceError, MinimlError, PerformanceWarning
 from miniml.runtime import launch
 from tests.frame.native import NatPlus, NatTwice, native, needs_compiler
@@ -63,6 +65,13 @@ def test_what_is_too_small_is_not_compiled(fn):
 )
 def test_everything_else_is(fn, x):
     assert "kernels in C: 1, in one call" in str(ml.explain(fn, x))
+
+
+@needs_compiler
+@pytest.mark.parametrize("fn", [ops.sinh, ops.log1p, ops.atan, lambda x: x**0.3])
+def test_what_numpy_has_vectors_of_by_avx512_alone_is_compiled_elsewhere(fn):
+    vectors = CPU.get("avx512_skx") and sys.platform == "linux"
+    assert (SMALL in str(ml.explain(fn, X))) == bool(vectors)
 
 
 @needs_compiler
