@@ -342,9 +342,10 @@ class Loops(ABC):
         """The type in which single elements are reduced."""
         return value_type(accumulator(s.row, self.program.types[s.value]))
 
-    def block(self, s: Reduce, size: int) -> str:
-        """The function that reduces a block of at most `size` elements."""
-        name, text = block(s.row, accumulator(s.row, self.program.types[s.value]), size)
+    def block(self, s: Reduce, size: int, load: Load | None) -> str:
+        """The function that reduces a block of at most `size` elements, or such of an array."""
+        of = STORED[self.program.arrays[load.array].dtype] if load else self.lane_type(s)
+        name, text = block(s.row, accumulator(s.row, self.program.types[s.value]), size, of)
         self.shared[text] = None
         return name
 
@@ -561,7 +562,7 @@ class AlongRows(Loops):
     ) -> Iterator[str]:
         """The elements of a block side by side in memory, then their sums. Products and extrema of
         elements that are there already need no blocks."""
-        in_memory = {s: at for s in reduces if (at := self._in_memory(s, elements))}
+        in_memory = {s: load for s in reduces if (load := self._in_memory(s, elements))}
         rest = [s for s in elements if s not in in_memory]
         moved = any(s.row == "Sum" for s in reduces) or not all(isinstance(s, Load) for s in rest)
         size = min(n, _BLOCK) if moved else n
@@ -569,28 +570,26 @@ class AlongRows(Loops):
         yield f"for (long b = 0; b < {n}L; b += {size}L) {{"
         short = f"{n}L - b < {size}L ? {n}L - b : {size}L"
         yield f"  const long m = {f'{size}L' if whole else short};"
-        made = self.kept[-1] if self.overlaps else size
-        for s in reduces:
-            if s not in in_memory:
-                yield from self.array(self.lane_type(s), f"t{s.value}", made)
+        made, count = (self.kept[-1], f"{self.kept[-1]}L") if self.overlaps else (size, "m")
+        for s in [s for s in reduces if s not in in_memory]:
+            yield from self.array(self.lane_type(s), f"t{s.value}", made)
         if not all(isinstance(s, Load) for s in rest):
             yield from (f"  {line}" for line in self._between(rest, size))
         for s in reduces:
-            name, at = f"s{s.value}", in_memory.get(s, f"t{s.value}")
-            count = f"{made}L" if self.overlaps and s not in in_memory else "m"
-            yield f"  const {self.total(s)} b{s.value} = {self.block(s, size)}({at}, {count});"
+            name, load = f"s{s.value}", in_memory.get(s)
+            at = self._first(load) if load else f"t{s.value}"
+            call = f"{self.block(s, size, load)}({at}, {'m' if load else count})"
+            yield f"  const {self.total(s)} b{s.value} = {call};"
             yield f"  {name} = {self.reducer(s).combine(name, f'b{s.value}')};"
         yield "}"
 
-    def _in_memory(self, s: Reduce, elements: Sequence[Statement]) -> str:
-        """The address of a block's elements if they are reduced as they lie in memory; else ""."""
+    def _in_memory(self, s: Reduce, elements: Sequence[Statement]) -> Load | None:
+        """The load of elements that are reduced as they lie in memory."""
         made = next((e for e in elements if isinstance(e, Load) and e.value == s.of), None)
         if made is None or reducer(s.row, self.program.types[s.of]).element != "x":
-            return ""
-        strides = self.program.along(made)
-        if strides[-1] != 1 or STORED[self.program.arrays[made.array].dtype] != self.lane_type(s):
-            return ""
-        return self._first(made)
+            return None
+        read = self.program.arrays[made.array].dtype not in HALVES
+        return made if read and self.program.along(made)[-1] == 1 else None
 
 
 # --- Vectorised across rows -----------------------------------------------------------------------

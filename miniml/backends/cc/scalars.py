@@ -336,7 +336,7 @@ def accumulator(row: str, dtype: DType) -> DType:
 
 # In lanes, so that compilers use vectors: they keep the order of a sum that is written plainly.
 _BLOCK_TEXT = """\
-static MINIML_INLINE TYPE NAME(const TYPE *x, long n) {
+static MINIML_INLINE TYPE NAME(const STORED *x, long n) {
   TYPE KEPT;
   long i = 0;
   for (int l = 0; l < LANES; ++l) BEGIN;
@@ -368,8 +368,8 @@ MINIML_ROLLED
 """
 
 
-def block(row: str, dtype: DType, size: int) -> tuple[str, str]:
-    """The function that reduces a block of at most `size` elements: its name and its text."""
+def block(row: str, dtype: DType, size: int, of: str) -> tuple[str, str]:
+    """The function that reduces at most `size` elements of the type `of`: its name and its text."""
     c, found = value_type(dtype), reducer(row, dtype)
     pairs = row != "Sum" and c in ("float", "double")
     lanes = min(16 if row == "Sum" or pairs else 32, 1 << max(size - 1, 0).bit_length())
@@ -388,12 +388,12 @@ def block(row: str, dtype: DType, size: int) -> tuple[str, str]:
     loop = f"MINIML_ROLLED\n  for (int l = 0; l < HALF; ++l) {step};\n"
     halves = [str(lanes >> k) for k in range(1, lanes.bit_length())]
     tree = "".join(loop.replace("HALF", half) for half in halves)
-    name = f"miniml_block{lanes}_{row.lower()}_{dtype.name}"
+    name = f"miniml_block{lanes}_{row.lower()}_{dtype.name}_of_{of.replace(' ', '_')}"
     words = {
         "PAIRS": _PAIRS * pairs, "BOTH": both, "ONE": one.format("x[i + l]"), "TREE": tree,
         "REST": one.format("rest"), "ONCE": found.once("last + l < i"),
         "KEPT": kept, "BEGIN": begin, "WHOLE": whole, "LANES": str(lanes), "NAME": name,
-        "IDENTITY": found.identity, "TYPE": c,
+        "IDENTITY": found.identity, "TYPE": c, "STORED": of,
     }  # fmt: skip
     text = _BLOCK_TEXT
     for word, meaning in words.items():

@@ -231,6 +231,21 @@ def test_a_long_rows_exponential_is_taken_once():
     assert len(re.findall(r"= miniml_Exp_", kernel.source.text)) == 1
 
 
+@pytest.mark.parametrize("name", ["sum", "prod", "max"])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int8, np.int32, np.uint16])
+def test_long_rows_are_reduced_where_they_lie(name, dtype):
+    """Without a copy in the type of the total."""
+    x = RNG.uniform(0.5, 1.5, (3, 777)).astype(dtype)
+    with ml.context(providers=("cc",)):
+        compiled = ml.jit(lambda x: getattr(ops, name)(x, -1))
+        (kernel,) = [p.native for p in compiled.compiled(x).program.prepared.values()]
+        out = compiled(x).asnumpy()
+    assert "t1[" not in kernel.source.text
+    assert f"_{name}_" in kernel.source.text
+    wanted = getattr(np, name)(x if dtype != np.float32 else x.astype(float), -1)
+    np.testing.assert_allclose(out, wanted.astype(out.dtype), rtol=1e-5)
+
+
 def of_columns(x):
     """Reductions along axis 1, of which later passes over the column read some."""
     centred = x - ops.mean(x, 1, keepdims=True)
