@@ -48,6 +48,15 @@ def test_a_copy_has_the_bits_of_the_view(code):
         assert copied(view).tobytes() == view.tobytes(), (view.shape, view.strides)
 
 
+@pytest.mark.parametrize("code", ["u1", "u2", "u4", "u8", "c16"])
+def test_rows_of_every_length_are_repeated_and_reversed(code):
+    """Longer ones are copied from what is there, of up to 1024 elements."""
+    x = np.arange(3 * 5000, dtype="u8").astype(code).reshape(3, 5000)
+    for n in (1, 2, 31, 32, 33, 63, 64, 65, 1000, 1024, 1025, 2047, 2049, 4999):
+        for view in (np.broadcast_to(x[:, -1:], (3, n)), x[:, n::-1]):
+            assert copied(view).tobytes() == view.tobytes(), n
+
+
 def test_empty_and_0d_views_are_copied():
     x = np.arange(12.0).reshape(3, 4)
     for view in (x[:0].T, x[1, 2], x[:, :0], np.broadcast_to(x[0, 1], (2, 0, 3))):
