@@ -324,6 +324,9 @@ def take_along_axis(x: Any, indices: Any, axis: int = -1) -> Tensor:
     return TakeAlongAxis(axis)(x, as_indices("take_along_axis", indices))
 
 
+_nonzero = NonZero()
+
+
 def nonzero(x: Any) -> Tensor:
     """The indices of the elements of x that are not 0, in row-major order: int64 (count, rank).
 
@@ -333,7 +336,7 @@ def nonzero(x: Any) -> Tensor:
     >>> nonzero([[0, 5], [7, 0]]).tolist()
     [[0, 1], [1, 0]]
     """
-    return NonZero()(x)
+    return _nonzero(x)
 
 
 @composition

@@ -12,6 +12,9 @@ from itertools import compress
 from operator import itemgetter
 from typing import Any, NamedTuple
 
+import numpy as np
+
+from ..backends.selection import get_device
 from ..core.abstract import Abstract, DType, Kind, Shape
 from ..core.infer import interleave
 from ..core.parameter import Parameter, Reading, default_generator
@@ -35,12 +38,40 @@ class Unplanned(Exception):
     """A composition that has to be run call by call."""
 
 
+class _Array(TracedTensor):
+    """The stand-in for an array: Python code that treats arrays apart from tensors takes it for
+    one, and then asks for its elements, which no plan knows."""
+
+    __slots__ = ()
+
+    __class__ = property(lambda self: np.ndarray)  # what isinstance asks
+
+
+def kind_of_array(array: Any) -> Kind:
+    """The kind of an array; DTypeError for one of which no tensor can be made."""
+    return Kind.of(np.ndarray, array.shape, array.dtype, "cpu")
+
+
+def of_array(kind: Kind, device: str) -> Callable[[Any], Tensor]:
+    """A function from arrays of a kind to tensors: copies, since the caller may write to them."""
+    dtype, copied = kind.abstract.dtype, get_device(device).from_host
+    own = Kind.of(Tensor, kind.abstract.shape, dtype, device)
+    return lambda array: Tensor.of_kind(copied(np.asarray(array, dtype)), own)
+
+
 class _Planning(GraphTrace):
     """The trace of a composition that is to be planned: branches of Python code that ask whether
     calls run at once go as they go eagerly, and nothing but its arguments may be read."""
 
     at_once = True
     has_bprops = False
+
+    def stand_in_for(self, given: Any) -> TracedTensor:
+        """The input that stands for a tensor or an array of a call."""
+        if isinstance(given, Tensor):
+            return self.input(given._abstract)
+        traced = self.input(kind_of_array(given).abstract)
+        return _Array(traced.var, self, self.device)
 
     def call_with_bprop(
         self, name: str, fn: Composition, bprop: Composition, args: Sequence[Any]
@@ -66,12 +97,15 @@ class _Planning(GraphTrace):
 
 
 def plan_of(
-    fn: Composition, args: Sequence[Any], named: Mapping[str, Any], tensors: Sequence[Tensor]
+    fn: Composition, args: Sequence[Any], named: Mapping[str, Any], given: Sequence[Any]
 ) -> Plan | None:
     """The plan of a call with these kinds of arguments, to be run in a context of its own unless it
     is a partial, whose kernels are calm; None where its Python code asks for values, where it
-    writes to a parameter, and where each call has to be seen, by watchers or for NaN."""
-    made = _sequence(fn, args, named, tensors)
+    writes to a parameter, and where each call has to be seen, by watchers or for NaN.
+
+    given: the tensors and arrays among the arguments, in order, as the plan takes them.
+    """
+    made = _sequence(fn, args, named, given)
     return None if made is None else made.plan()
 
 
@@ -164,16 +198,17 @@ def _rebuild(result: Partition) -> Rebuild:
 
 
 def _sequence(
-    fn: Composition, args: Sequence[Any], named: Mapping[str, Any], tensors: Sequence[Tensor]
+    fn: Composition, args: Sequence[Any], named: Mapping[str, Any], given: Sequence[Any]
 ) -> _Sequence | None:
     settings = current()
     if settings.check_nan or settings.watchers:
         return None
     try:
-        device = common_device(getattr(fn, "__name__", "composition"), list(tensors))
+        tensors = [g for g in given if isinstance(g, Tensor)]
+        device = common_device(getattr(fn, "__name__", "composition"), tensors)
         trace = _Planning(device)
         trace.plans = device == "cpu"  # kernels elsewhere do not look at values
-        return _Sequence(trace, tensors, *_traced(trace, fn, args, named, tensors))
+        return _Sequence(trace, given, *_traced(trace, fn, args, named, given))
     except Exception:  # the call itself will raise it, unless it asks for values
         return None
 
@@ -183,14 +218,14 @@ def _traced(
     fn: Composition,
     args: Sequence[Any],
     named: Mapping[str, Any],
-    tensors: Sequence[Tensor],
+    given: Sequence[Any],
 ) -> tuple[Partition, list[Var]]:
     """The result of the composition on traced tensors, and the variables of the tensors in it."""
-    stand_ins = iter([trace.input(t._abstract) for t in tensors])
+    stand_ins = iter([trace.stand_in_for(g) for g in given])
     try:
         with use_trace(trace):
-            given = _replaced((args, named), stand_ins)
-            result = partition(fn(*given[0], **given[1]), is_result)
+            replaced = _replaced((args, named), stand_ins)
+            result = partition(fn(*replaced[0], **replaced[1]), is_result)
             outs = [trace.lift(as_tensor(leaf)).var for leaf in result.taken()]
     finally:
         trace.ended = True
@@ -202,8 +237,8 @@ def _traced(
 
 
 def _replaced(value: Any, stand_ins: Iterable[Any]) -> Any:
-    """The arguments, as the key of a call walks them, with stand-ins for the tensors."""
-    if isinstance(value, Tensor):
+    """The arguments, as the key of a call walks them, with stand-ins for tensors and arrays."""
+    if isinstance(value, (Tensor, np.ndarray)):
         return next(iter(stand_ins))
     if isinstance(value, Keyed):
         return value._replace(value=value.filled([next(iter(stand_ins)) for _ in value.tensors]))
@@ -220,10 +255,8 @@ def _replaced(value: Any, stand_ins: Iterable[Any]) -> Any:
 class _Sequence:
     """The kernels of a traced composition, being written as the source of one function."""
 
-    def __init__(
-        self, trace: _Planning, tensors: Sequence[Tensor], result: Partition, outs: list[Var]
-    ):
-        self.trace, self.tensors, self.result, self.outs = trace, tensors, result, outs
+    def __init__(self, trace: _Planning, given: Sequence[Any], result: Partition, outs: list[Var]):
+        self.trace, self.given, self.result, self.outs = trace, given, result, outs
         self.target = target_for(trace.device)
         self.names: dict[Var, str] = {v: f"a{i}" for i, v in enumerate(trace.inputs)}
         self.objects: dict[str, Any] = {"ignore_errors": ignore_errors, "of_kind": Tensor.of_kind}
@@ -233,7 +266,7 @@ class _Sequence:
         self.results, self.held = set[Var](), set[str]()  # what is returned, and the names of that
         # Memory that a view may not show to the caller: parameters change, constants must not.
         changing = (Parameter, Reading)
-        pairs = zip(trace.inputs, tensors, strict=True)
+        pairs = zip(trace.inputs, given, strict=True)
         self.changing = {v for v, t in pairs if isinstance(t, changing)}
         self.kept = set(trace.constants.values())
         trace.nodes = [node for node in trace.nodes if not self._folded(node)]
@@ -277,10 +310,10 @@ class _Sequence:
             self._release(node, i)
         results = [self._output(v) for v in self.outs]
         rebuilt = self._rebuilt(results)
-        heads = [f"x{i}" for i in range(len(self.tensors))]
+        heads = [f"x{i}" for i in range(len(self.given))]
         unpacked = [f"{', '.join(heads)}, = tensors"] if heads else []
         read = [i for i, v in enumerate(self.trace.inputs) if v in self.last]
-        loaded = [f"a{i} = x{i}._data" for i in read]
+        loaded = [f"a{i} = {self._tensor(i)}._data" for i in read]
         body = [*unpacked, *loaded, *self.lines, f"return {rebuilt}"]
         calm = all(kernel.calm for _, kernel in calls)
         body = [*([] if calm else ["ignore_errors()"]), *(self._drawing(body) if draws else body)]
@@ -288,6 +321,13 @@ class _Sequence:
         exec(compile(source, "<composition>", "exec"), self.objects)
         run: Plan = self.objects["run"]
         return partial(run) if calm else run
+
+    def _tensor(self, i: int) -> str:
+        """The expression of an argument as a tensor."""
+        given = self.given[i]
+        if isinstance(given, Tensor):
+            return f"x{i}"
+        return f"{self._object('m', of_array(kind_of_array(given), self.trace.device))}(x{i})"
 
     def _calls(self) -> list[tuple[Node, BoundKernel]]:
         """The calls and their kernels, without those that nothing reads and that do not raise, such
@@ -418,7 +458,10 @@ class _Sequence:
     def _output(self, var: Var) -> str:
         """The expression of one tensor of the result."""
         if var in self.trace.inputs:
-            return f"x{self.trace.inputs.index(var)}"
+            i = self.trace.inputs.index(var)
+            if not isinstance(self.given[i], Tensor):
+                raise Unplanned("it returns an array as it is")
+            return f"x{i}"
         kind = Kind.of(Tensor, var.abstract.shape, var.abstract.dtype, self.trace.device)
         copied = ".copy()" if var in self.kept else ""
         return f"of_kind({self.names[var]}{copied}, {self._object('k', kind)})"

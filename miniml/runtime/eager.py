@@ -20,7 +20,7 @@ from ..backends.kernel import Array, refuse_returned
 from ..backends.selection import get_device
 from ..core.abstract import Abstract, Kind
 from ..core.access import claim
-from ..core.errors import DeclarationError, GraphError, point_at
+from ..core.errors import DeclarationError, DTypeError, GraphError, point_at
 from ..core.hints import hide_frames
 from ..core.infer import Weak, arguments, infer, interleave, refuse_complex, weak_tensor, written
 from ..core.parameter import Parameter, Reading, default_generator, publish, read, write_all
@@ -32,7 +32,7 @@ from ..core.tensor import Tensor, common_device
 from ..core.trace import Keyed, Trace, eager_trace, is_tracing, use_trace
 from ..graph.tracing import TracedTensor, known_value, live, trace_body
 from ..ops.elementwise import Cast
-from .compositions import Calls, calls_of, plan_of
+from .compositions import Calls, calls_of, kind_of_array, of_array, plan_of
 from .jit import compiled
 from .launch import BoundKernel, ignore_errors, note_kernel, prepare, quietly, target_for
 from .observe import check_finite, watching_call
@@ -49,8 +49,8 @@ class EagerTrace(Trace):
     """A trace that runs every call at once, by its plan: make tensors of arguments, launch, wrap.
 
     A plan is made for a primitive and the kinds of the arguments. A kind is the class, dtype, shape
-    and device of a tensor, or the class of a weak scalar; it is None for an argument that has to be
-    inspected at each call, such as an array.
+    and device of a tensor, that of an array too, or the class of a weak scalar; it is None for an
+    argument that has to be inspected at each call, such as a list.
     """
 
     graph_of = trace_body
@@ -82,14 +82,14 @@ class EagerTrace(Trace):
 
     def _plan(self, primitive: Primitive, args: Sequence[Any], kinds: tuple[Any, ...]) -> Plan:
         """The plan of a call; it is cached if it depends on the kinds of the arguments alone."""
-        by_value = primitive._const or primitive._infers_value or primitive.dynamic_outputs
-        if by_value or None in kinds:
+        if primitive._const or primitive._infers_value or None in kinds:
             return partial(self._run_by_value, primitive)
         tensors, _ = arguments(primitive, args, self.bind)
         run = self._of_tensors(primitive, tensors, {})
         if kinds == tuple(map(_kind, tensors)):
             return run
-        makers = [self._maker(primitive, k, t._kind) for k, t in zip(kinds, tensors, strict=True)]
+        given = zip(kinds, args, tensors, strict=True)
+        makers = [self._maker(primitive, kind, a, t._kind) for kind, a, t in given]
         plan = _plans()[primitive._key, kinds] = _making(makers, run)
         return plan
 
@@ -99,15 +99,11 @@ class EagerTrace(Trace):
             if isinstance(t, TracedTensor):
                 live(t)
                 raise GraphError(f"{primitive.name} got a traced tensor outside its trace")
-        device = common_device(primitive.name, tensors)
+        common_device(primitive.name, tensors)
         if primitive._infers_value:
             known = known_value(primitive, tensors, consts)
             if known is not None:
                 return known
-        if primitive.dynamic_outputs:
-            launch = partial(_run_dynamic, primitive, consts, device)
-            run = _with_effects(primitive, tensors, _launching(launch, device))
-            return _watched(primitive, device, run)(tensors)
         return self._of_tensors(primitive, tensors, consts)(tensors)
 
     def _of_tensors(
@@ -127,13 +123,21 @@ class EagerTrace(Trace):
             _plans()[key] = plan  # fetched again: the rules just run may have registered something
         return plan
 
-    def _maker(self, primitive: Primitive, given: Any, kind: Kind) -> Callable[[Any], Tensor]:
-        """A function from an argument to a tensor of that kind: identity, cast, or weak scalar."""
+    def _maker(
+        self, primitive: Primitive, given: Any, argument: Any, kind: Kind
+    ) -> Callable[[Any], Tensor]:
+        """A function from an argument to a tensor of that kind: identity, a copy of an array, a
+        cast of these, or weak scalar."""
         if given is kind:
             return lambda tensor: tensor
-        if isinstance(given, Kind):
+        if not isinstance(given, Kind):
+            return lambda value: weak_tensor(primitive, value, kind)
+        if isinstance(argument, Tensor):
             return lambda tensor: self.bind(Cast(kind.abstract.dtype), (tensor,))[0]
-        return lambda value: weak_tensor(primitive, value, kind)
+        made = of_array(given, kind.device)
+        if given.abstract.dtype == kind.abstract.dtype:
+            return made
+        return lambda array: self.bind(Cast(kind.abstract.dtype), (made(array),))[0]
 
     def compose(self, fn: Callable[..., Any], args: Sequence[Any], named: Mapping[str, Any]) -> Any:
         """A call of a composition, from the second one with such arguments on by a plan.
@@ -142,7 +146,7 @@ class EagerTrace(Trace):
         that it is about.
         """
         if len(args) == 1 and type(args[0]) is Tensor and not named:  # the common case, unrolled
-            tensors: Sequence[Tensor] = args
+            tensors: Sequence[Any] = args
             key: object = fn, args[0]._kind
         else:
             found = _key_of(fn, args, named)
@@ -172,7 +176,7 @@ class EagerTrace(Trace):
         recorded: tuple[bool, ...],
     ) -> tuple[Calls, Sequence[Tensor]] | None:
         found = _key_of(fn, args, named)
-        if found is None:
+        if found is None or np.ndarray in map(type, found[1]):
             return None
         key, tensors = (recorded, found[0]), found[1]
         plan = _plans().get(key, 0)
@@ -218,36 +222,19 @@ def _plans() -> Plans:
 
 
 def _kind_of(value: Any) -> object:
-    """The kind of an argument: for a weak scalar its class, for others but tensors None."""
+    """The kind of an argument: for a weak scalar its class, for others but tensors and arrays
+    None, and for arrays of which no tensor can be made."""
     if isinstance(value, Tensor):
         return value._kind
-    return type(value) if type(value) in Weak else None
-
-
-def _run_dynamic(
-    primitive: Primitive, consts: dict[str, Any], device: str, arrays: tuple[Array, ...]
-) -> tuple[Array, ...]:
-    """Run a primitive whose output shapes depend on values, which the host has to know: it is
-    computed there, and its kernel returns fresh arrays."""
-    if device != "cpu":
-        arrays = tuple(map(get_device(device).to_host, arrays))
-    inputs = [Abstract(a.shape, a.dtype) for a in arrays]
-    refuse_complex(primitive, inputs)
-    selection = target_for("cpu").select(primitive.name, inputs)
-    if selection.cast is not None:
-        arrays = tuple(a.astype(selection.cast) for a in arrays)
-    body: Any = selection.entry.body
-    result: Any = body(*arrays, **primitive.attributes, **consts)
-    outs = tuple(result) if isinstance(result, (tuple, list)) else (result,)
-    got = [str(getattr(o, "dtype", type(o).__name__)) for o in outs]
-    if not all(isinstance(o, np.ndarray) for o in outs) or not selection.entry.signature.gives(
-        tuple(o.dtype for o in outs)
-    ):
-        raise DeclarationError(
-            f"{primitive.name} kernel {selection.entry.signature} returned {', '.join(got)}; "
-            "return the arrays of its signature"
-        )
-    return outs if device == "cpu" else tuple(map(get_device(device).from_host, outs))
+    of = type(value)
+    if of in Weak:
+        return of
+    if of is not np.ndarray and not isinstance(value, np.generic):
+        return None
+    try:
+        return kind_of_array(value)
+    except DTypeError:
+        return None
 
 
 # --- Keys of compositions -------------------------------------------------------------------------
@@ -258,11 +245,11 @@ _PLAIN = frozenset({NoneType, EllipsisType, bool, int, str})
 
 def _key_of(
     fn: Callable[..., Any], args: Sequence[Any], named: Mapping[str, Any]
-) -> tuple[object, Sequence[Tensor]] | None:
-    """The key of a call, equal for calls that one plan serves, and its tensors in order; None for
-    arguments that have to be inspected at each call, such as arrays and functions."""
+) -> tuple[object, Sequence[Any]] | None:
+    """The key of a call, equal for calls that one plan serves, and its tensors and arrays in order;
+    None for arguments that have to be inspected at each call, such as functions."""
     key: list[object] = [fn]
-    tensors: list[Tensor] = []
+    tensors: list[Any] = []
     fits = _add(args, key, tensors)
     if named:
         for name, value in named.items():
@@ -271,15 +258,15 @@ def _key_of(
     return (tuple(key), tensors) if fits else None
 
 
-def _add(values: Iterable[Any], key: list[object], tensors: list[Tensor]) -> bool:
+def _add(values: Iterable[Any], key: list[object], tensors: list[Any]) -> bool:
     """Add the arguments to a key; False if one of them cannot be part of it."""
     for value in values:
         of = type(value)
         if of in _PLAIN:
             key += (of, value)
-        elif isinstance(value, Tensor):
-            kind = _kind(value)
-            if kind is None:  # a traced one
+        elif of is np.ndarray or isinstance(value, Tensor):
+            kind = _kind_of(value)
+            if kind is None:  # a traced one, or an array of objects
                 return False
             key.append(kind)
             tensors.append(value)
@@ -320,8 +307,10 @@ def _kernel_plan(primitive: Primitive, tensors: list[Tensor], consts: dict[str, 
     """A plan that runs the kernel for tensors of these kinds under the present settings."""
     device = common_device(primitive.name, tensors)
     inputs = tuple(t._abstract for t in tensors)
-    outs = infer(primitive, interleave(primitive, list(inputs), consts))
     attrs = {**primitive.attributes, **consts}
+    if primitive.dynamic_outputs:
+        return _launching(_dynamic(primitive, inputs, attrs, device), device)
+    outs = infer(primitive, interleave(primitive, list(inputs), consts))
     prepared = quietly(prepare, primitive, inputs, outs, attrs, target_for(device))
     kinds = [Kind.of(Tensor, o.shape, o.dtype, device) for o in outs]
     view = prepared.entry.view
@@ -333,6 +322,38 @@ def _kernel_plan(primitive: Primitive, tensors: list[Tensor], consts: dict[str, 
     if prepared.calls_function and prepared.single:
         return _calling(prepared, kinds[0])
     return _launching(prepared.into_fresh, device, kinds)
+
+
+def _dynamic(
+    primitive: Primitive, inputs: tuple[Abstract, ...], attrs: dict[str, Any], device: str
+) -> Launch:
+    """The launch of a primitive whose output shapes depend on values, which the host has to know:
+    it is computed there, and its kernel returns fresh arrays."""
+    refuse_complex(primitive, inputs)
+    selection, there = target_for("cpu").select(primitive.name, inputs), get_device(device)
+    signature, cast = selection.entry.signature, selection.cast
+    body: Any = selection.entry.body
+    right: set[tuple[Any, ...]] = set()  # dtypes of outputs that agree with the signature
+
+    def launch(arrays: tuple[Array, ...]) -> tuple[Array, ...]:
+        if device != "cpu":
+            arrays = tuple(map(there.to_host, arrays))
+        if cast is not None:
+            arrays = tuple(a.astype(cast) for a in arrays)
+        result: Any = body(*arrays, **attrs)
+        outs = tuple(result) if isinstance(result, (tuple, list)) else (result,)
+        got: tuple[Any, ...] = tuple([o.dtype if isinstance(o, np.ndarray) else None for o in outs])
+        if got not in right:
+            if any(dtype is None for dtype in got) or not signature.gives(got):
+                listed = [str(getattr(o, "dtype", type(o).__name__)) for o in outs]
+                raise DeclarationError(
+                    f"{primitive.name} kernel {signature} returned {', '.join(listed)}; "
+                    "return the arrays of its signature"
+                )
+            right.add(got)
+        return outs if device == "cpu" else tuple(map(there.from_host, outs))
+
+    return launch
 
 
 def _launching(launch: Launch, device: str, kinds: Sequence[Kind] = ()) -> Plan:

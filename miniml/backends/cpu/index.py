@@ -187,7 +187,9 @@ def scatter(x: Array, value: Array, *indices: Array, index: tuple[Any, ...], out
 
 
 def nonzero(x: Array) -> Array:
-    return np.argwhere(x)
+    if not x.ndim:
+        return np.empty((int(x != 0), 0), np.int64)
+    return np.array(x.nonzero()).T
 
 
 NAMED = "il"

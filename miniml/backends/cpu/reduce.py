@@ -283,12 +283,17 @@ def searchsorted(x: Array, values: Array, *, side: Any, out: Array) -> None:
 
 
 def unique(x: Array) -> tuple[Array, ...]:
-    narrow = x.dtype == bfloat16  # whose NaN np.unique does not merge
-    values, *others = np.unique(
-        x.astype(float32) if narrow else x, return_index=True, return_inverse=True,
-        return_counts=True,
-    )  # fmt: skip
-    return (values.astype(bfloat16) if narrow else values, *others)
+    flat = x.reshape(-1)
+    order = (flat.astype(float32) if x.dtype == bfloat16 else flat).argsort(kind="stable")
+    ordered, first = flat[order], np.ones(flat.size, bool)
+    if flat.size > 1:  # NaN, the only elements that differ from themselves, come last
+        before = ordered[:-1]
+        np.logical_and(ordered[1:] != before, before == before, out=first[1:])
+    starts = first.nonzero()[0]
+    inverse = np.empty(flat.size, np.int64)
+    inverse[order] = first.cumsum() - 1
+    counts = np.diff(starts, append=flat.size)
+    return ordered[starts], order[starts], inverse.reshape(x.shape), counts
 
 
 register("SearchSorted", searchsorted, *[f"{c}{c}->l" for c in ANY if c != BF16])

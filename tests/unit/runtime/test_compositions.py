@@ -171,6 +171,8 @@ def test_draws_that_a_plan_repeats_would_be_seen(monkeypatch):
 
 
 FEW = {
+    "ops.mse_loss(x, array)": 20,
+    "x[positions]": 22,
     "ops.hard_swish(x)": 10,
     "ops.var(x)": 9,
     "ops.mse_loss(x, y)": 12,
@@ -184,6 +186,7 @@ FEW = {
 @pytest.mark.parametrize(("text", "most"), FEW.items())
 def test_a_planned_composition_passes_few_functions(text, most):
     names, call = {"ops": ops, "x": x, "y": y, "images": images}, compile(text, "<call>", "eval")
+    names |= {"array": X, "positions": np.array([1, 3])}
     names["slope"] = grad(lambda x: ops.sum(ops.sin(x) * x))
     weights = pooled.trainable_params()
     names["trained"] = value_and_grad(lambda x: ops.sum(pooled(x)), None, weights=weights)
@@ -387,6 +390,28 @@ def test_arrays_and_lists_are_inspected_at_each_call():
             ops.roll([k, 2, 3], 1).asnumpy(), np.roll(np.array([k, 2, 3]), 1)
         )
         np.testing.assert_array_equal(ops.tril(np.full((2, 2), k)).asnumpy(), [[k, 0], [k, k]])
+
+
+def test_code_that_takes_arrays_apart_from_tensors_does_so_at_each_call():
+    """Angles of positions in an array are of float64, those of a tensor of float32."""
+    x, positions = ml.Tensor(np.ones((2, 3, 4), np.float32)), np.array([7, 10**6 + 1, 5])
+    angles = positions[:, None] * 10000.0 ** (-np.arange(2) / 2)
+    expected = (np.cos(angles) - np.sin(angles)).astype(np.float32)
+    for _ in range(4):
+        turned = ops.rotary_embedding(x, positions).asnumpy()[:, :, :2]
+        np.testing.assert_allclose(turned, np.stack([expected] * 2), atol=1e-6)
+        given = np.full((2, 2), 3.0)
+        assert ops.masked_select(x[0, 0], np.array([True, False, True, False])).shape == (2,)
+        assert type(composition(lambda a: a)(given)) is np.ndarray
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda-sim"])
+def test_arrays_follow_the_first_tensor(device):
+    there = ml.Tensor(X, device=device)
+    for _ in range(4):
+        for found in (ops.mse_loss(Y, there, reduction="none"), there + Y, there[LABELS // 2]):
+            assert found.device == device
+        np.testing.assert_array_equal(there[LABELS // 2].asnumpy(), X[LABELS // 2])
 
 
 def test_a_function_called_in_many_ways_is_planned_late():

@@ -44,6 +44,48 @@ def test_arrays_of_any_strides_and_none():
             assert np.array_equal(found.asnumpy(), array * array + 1)
 
 
+@pytest.mark.parametrize("dtype", ["bool", "int8", "uint64", "float16", ">f4", "float64"])
+@pytest.mark.parametrize("op", [ops.add, ops.div, ops.matmul])
+def test_an_array_beside_a_tensor_means_the_tensor_of_it(op, dtype):
+    x, array = ml.Tensor(X @ X.T), (X @ X.T).astype(dtype)
+    expected = op(x, ml.Tensor(array)), op(ml.Tensor(array), x)
+    for eager in twice(lambda: (op(x, array), op(array, x))):
+        for found, right in zip(eager, expected, strict=True):
+            assert (found.dtype, found.tolist()) == (right.dtype, right.tolist())
+    scalar = array.dtype.type(1)  # of NumPy: it has its dtype, as arrays have
+    for found in twice(lambda: ops.add(x, scalar)):
+        assert found.dtype == ops.add(x, ml.Tensor(scalar)).dtype
+
+
+def test_what_is_written_into_an_array_later_changes_no_result():
+    x, array = ml.Tensor(X), X.copy()
+    calls = (
+        lambda: x + array, lambda: ops.reshape(array, (3, 2)), lambda: ops.swapaxes(array, 0, 1),
+        lambda: ops.split(array, 3, 1)[0], lambda: array[0] * x, lambda: ops.mse_loss(x, array),
+        lambda: ops.flatten(array),
+    )  # fmt: skip
+    for call in calls:
+        found = [call() for _ in range(4)]
+        expected = found[0].asnumpy()
+        array += 1
+        assert all(np.array_equal(f.asnumpy(), expected) for f in found)
+        assert not np.array_equal(call().asnumpy(), expected)
+
+
+@pytest.mark.parametrize(
+    "array",
+    [X.astype(object), X.astype(str), np.ma.masked_array(X), np.full((2, 3), "2020", "M8[D]")],
+)
+def test_an_array_that_makes_no_tensor_is_refused_each_time(array):
+    x, found = ml.Tensor(X), []
+    for call in (lambda: ops.add(x, array), lambda: ops.mse_loss(x, array)):
+        for _ in range(3):
+            with pytest.raises(DTypeError, match=r"not supported|refuses|got") as caught:
+                call()
+            found.append(str(caught.value))
+    assert len(set(found)) == 2
+
+
 def test_a_parameter_is_read_anew_and_what_views_it_keeps_its_value():
     p = ml.Parameter(X.copy())
     row, total = p[1], p + 1.0
