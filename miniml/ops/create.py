@@ -217,6 +217,7 @@ def _item(name: str, value: Any) -> Any:
     return value.item()
 
 
+@composition
 def linspace(start: float, stop: float, num: int = 50, dtype: object = float) -> Tensor:
     """`num` numbers at equal distances, from `start` to `stop`, both included; float32 by default.
 
@@ -227,11 +228,13 @@ def linspace(start: float, stop: float, num: int = 50, dtype: object = float) ->
     return Linspace(first, last, num, as_dtype(dtype))()
 
 
+@composition
 def eye(n: int, m: int | None = None, dtype: object = float) -> Tensor:
     """Ones on the diagonal of n rows and m (by default n) columns, zeros elsewhere; float32."""
     return Eye(n, n if m is None else m, as_dtype(dtype))()
 
 
+@composition
 def one_hot(indices: Any, depth: int, dtype: object = float32) -> Tensor:
     """`indices` (integers of any shape) as rows of zeros with a one: shape (*indices, depth).
 

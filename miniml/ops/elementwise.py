@@ -21,7 +21,7 @@ from ..core.abstract import INTEGERS, DType, as_dtype, bool_, complex_dtype, is_
 from ..core.errors import CPU, AttributeRefusedError, DTypeError, ShapeError, brief, integer
 from ..core.primitive import Primitive
 from . import rules
-from .checks import needs_complex, needs_number
+from .checks import composition, needs_complex, needs_number
 from .logic import isfinite, logical_and, logical_not, select
 from .rules import (
     ANY,
@@ -668,11 +668,13 @@ sigmoid, softplus, silu = Sigmoid(), Softplus(), SiLU()
 relu, relu_grad = ReLU(), ReLUGrad()
 
 
+@composition
 def leaky_relu(x: Any, slope: float = 0.01) -> Tensor:
     """x where x > 0, slope * x elsewhere (Maas, Hannun, Ng 2013)."""
     return LeakyReLU(slope)(x)
 
 
+@composition
 def elu(x: Any, alpha: float = 1.0) -> Tensor:
     """x where x > 0, alpha * (exp(x) - 1) elsewhere."""
     return ELU(alpha)(x)

@@ -362,6 +362,8 @@ def getitem(x: Any, index: Any) -> Tensor:
     shape = getattr(x, "shape", ()) or shape_of(x)
     key = index if type(index) is int else _static_key(index)
     if key is None:
+        if getattr(index, "dtype", None) == np.bool_ and index.shape and hasattr(x, "_host"):
+            return _by_mask(x, index, shape)
         return _at(x, index)
     calls = _known.get((key, shape))
     if calls is None:
@@ -373,6 +375,16 @@ def getitem(x: Any, index: Any) -> Tensor:
     for call in calls:
         x = call(x)
     return x  # type: ignore[no-any-return]
+
+
+def _by_mask(x: Any, mask: Any, shape: Shape) -> Tensor:
+    """x[mask]: of the positions along the axes that it covers those where it is True."""
+    covered, rest = shape[: len(mask.shape)], shape[len(mask.shape) :]
+    chosen = _known_mask("getitem", mask, covered).reshape(-1).nonzero()[0]
+    return _take(reshape(x, (prod(covered), *rest)) if len(covered) > 1 else x, chosen)
+
+
+_take = Gather(0)
 
 
 @composition
@@ -591,13 +603,17 @@ def _index_tensors(name: str, item: Any, shape: Shape, axis: int) -> list[Any]:
         )
     if array.dtype != np.bool_:
         return [array if array is item or array.size else array.astype(np.int64)]
-    covered = tuple(shape[axis : axis + len(array.shape)])
-    if not array.shape or tuple(array.shape) != covered:
+    return list(np.nonzero(_known_mask(name, array, shape[axis : axis + len(array.shape)])))
+
+
+def _known_mask(name: str, mask: Any, covered: Shape) -> Any:
+    """The mask as an array; ShapeError unless it has the shape of the axes that it covers."""
+    if not mask.shape or tuple(mask.shape) != covered:
         raise ShapeError(
-            f"{name} got a mask of shape {tuple(array.shape)} for axes of shape {covered}; a mask "
+            f"{name} got a mask of shape {tuple(mask.shape)} for axes of shape {covered}; a mask "
             "has the shape of the axes it covers"
         )
-    return list(np.nonzero(known_parts(name, array)))
+    return known_parts(name, mask)
 
 
 def known_parts(name: str, mask: Any) -> Any:

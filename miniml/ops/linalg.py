@@ -126,6 +126,7 @@ def matmul(x: Any, y: Any, transpose_x: bool = False, transpose_y: bool = False)
     return MatMul(transpose_x, transpose_y)(x, y)
 
 
+@composition
 def einsum(equation: str, *operands: Any) -> Tensor:
     """The Einstein sum of operands, in NumPy's notation: einsum("bij,bjk->bik", x, y).
 

@@ -209,11 +209,13 @@ def argmin(x: Value, axis: int | None = None, keepdims: bool = False) -> Tensor:
     return ArgMin(one_axis("ArgMin", axis), keepdims)(x)
 
 
+@composition
 def any(x: Value, axis: Axes = None, keepdims: bool = False) -> Tensor:
     """True where some element of x over `axis` is not zero; False for none at all."""
     return Any(freeze(axis, "Any", "axis"), keepdims)(x)
 
 
+@composition
 def all(x: Value, axis: Axes = None, keepdims: bool = False) -> Tensor:
     """True where no element of x over `axis` is zero; True for none at all."""
     return All(freeze(axis, "All", "axis"), keepdims)(x)
@@ -239,6 +241,7 @@ def one_axis(name: str, axis: object) -> int | None:
     raise ShapeError(f"{name} got axis {axis!r}; it takes one axis, or None for all elements")
 
 
+@composition
 def logsumexp(x: Value, axis: Axes = None, keepdims: bool = False) -> Tensor:
     """log(sum(exp(x))) over `axis`, without overflow."""
     return LogSumExp(freeze(axis, "LogSumExp", "axis"), keepdims)(x)
@@ -571,6 +574,7 @@ def topk(x: Value, k: int, axis: int = -1, largest: bool = True) -> tuple[Tensor
     return values, indices
 
 
+@composition
 def searchsorted(x: Value, values: Value, side: str = "left") -> Tensor:
     """The number of elements of sorted x that are < each of `values`; with side="right" <=.
 
@@ -584,6 +588,9 @@ def searchsorted(x: Value, values: Value, side: str = "left") -> Tensor:
     return SearchSorted(side)(x, values)
 
 
+_unique = Unique()
+
+
 def unique(x: Value) -> Tensor:
     """The distinct elements of x, sorted; `unique_all` also gives their indices and counts.
 
@@ -593,7 +600,7 @@ def unique(x: Value) -> Tensor:
     >>> unique([3, 1, 3]).tolist()
     [1, 3]
     """
-    return Unique()(x)[0]
+    return _unique(x)[0]
 
 
 def unique_all(x: Value) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -603,5 +610,5 @@ def unique_all(x: Value) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     each element's value, x = values[inverse]. counts: of the occurrences of each.
     It runs eagerly only, since shapes depend on values, and no gradient passes. All NaN are one.
     """
-    values, indices, inverse, counts = Unique()(x)
+    values, indices, inverse, counts = _unique(x)
     return values, indices, inverse, counts

@@ -262,6 +262,9 @@ class _Sequence:
         self.objects: dict[str, Any] = {"ignore_errors": ignore_errors, "of_kind": Tensor.of_kind}
         self.lines: list[str] = []
         self.owned: set[str] = set()  # names of arrays that the function allocates, without views
+        # Small arrays that the function allocates, and those of them that a call may fill anew.
+        self.sizes: dict[str, tuple[Shape, DType]] = {}
+        self.free: dict[tuple[Shape, DType], list[str]] = {}
         self.last: dict[Var, int] = {}  # the last call that reads a value
         self.results, self.held = set[Var](), set[str]()  # what is returned, and the names of that
         # Memory that a view may not show to the caller: parameters change, constants must not.
@@ -423,8 +426,14 @@ class _Sequence:
         self.lines.append(f"{called}({', '.join(words)})")
 
     def _empty(self, kernel: BoundKernel, var: Var, shape: Shape, dtype: DType) -> str:
-        """Add the line that allocates an output; its name."""
+        """Add the line that allocates an output, unless a small one is free; its name."""
+        size = shape, dtype
+        if self.free.get(size):
+            name = self.names[var] = self.free[size].pop()
+            return name
         name = self._array(var)
+        if var.abstract.nbytes <= _FOLDED:
+            self.sizes[name] = size
         empty, of = self._object("e", kernel.device.empty), self._object("d", dtype)
         self.lines.append(f"{name} = {empty}({self._object('n', shape)}, {of})")
         return name
@@ -452,8 +461,12 @@ class _Sequence:
         ended = {*node.inputs, *node.outputs}
         names = {self.names[v] for v in ended if v in self.names and self.last.get(v, i) <= i}
         unused = sorted(n for n in names - self.held if n.startswith("t"))
-        if unused:
-            self.lines.append(f"del {', '.join(unused)}")
+        again = [n for n in unused if n in self.sizes and n in self.owned]
+        for name in again:
+            self.free.setdefault(self.sizes[name], []).append(name)
+        rest = [n for n in unused if n not in again]
+        if rest:
+            self.lines.append(f"del {', '.join(rest)}")
 
     def _output(self, var: Var) -> str:
         """The expression of one tensor of the result."""

@@ -202,7 +202,8 @@ def select_of(bits: str) -> Callable[..., None]:
     def select(cond: Array, x: Array, y: Array, *, out: Array) -> None:
         count = out.size
         if count <= _BRANCHED and cond.size == count and y.size in (1, count):
-            out[...] = x  # first, since it may be `out`
+            if x is not out:
+                out[...] = x  # first, since it may share its memory
             np.putmask(out, np.logical_not(cond), y)
             return
         picked, ys = out.view(of_bits), y.view(of_bits)

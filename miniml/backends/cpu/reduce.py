@@ -18,6 +18,7 @@ from ..kernel import Array, Kernel, KernelNode, skips
 from ..registry import in_float32, register, register_floats
 from ..signature import ANY, BF16, COMPLEX, INT, LOW, WHOLE, WIDE, same
 from . import linalg
+from .index import along
 
 Axes = int | tuple[int, ...] | None
 Shape = tuple[int, ...]
@@ -255,14 +256,14 @@ def sort(x: Array, *, axis: int, descending: bool, out: Pair) -> None:
     values, indices = out
     indices[...] = order(x, axis, descending)
     if values is not None:
-        values[...] = np.take_along_axis(x, indices, axis)
+        values[...] = along(x, indices, axis % x.ndim)
 
 
 def topk(x: Array, *, k: int, axis: int, largest: bool, out: Pair) -> None:
     values, indices = out
-    first = (slice(None),) * (axis % x.ndim) + (slice(k),)
-    indices[...] = order(x, axis, largest)[first]
-    values[...] = np.take_along_axis(x, indices, axis)
+    axis %= x.ndim
+    indices[...] = order(x, axis, largest)[(slice(None),) * axis + (slice(k),)]
+    values[...] = along(x, indices, axis)
 
 
 def order(x: Array, axis: int, descending: bool) -> Any:
@@ -270,8 +271,8 @@ def order(x: Array, axis: int, descending: bool) -> Any:
     if not descending:
         return x.argsort(axis=axis, kind="stable")
     # Sorted back to front and read back to front: equal elements keep their order.
-    flipped = np.flip(x, axis).argsort(axis=axis, kind="stable")
-    return np.subtract(x.shape[axis] - 1, np.flip(flipped, axis))
+    back = (slice(None),) * (axis % x.ndim) + (slice(None, None, -1),)
+    return np.subtract(x.shape[axis] - 1, x[back].argsort(axis=axis, kind="stable")[back])
 
 
 def searchsorted(x: Array, values: Array, *, side: Any, out: Array) -> None:
@@ -285,14 +286,15 @@ def searchsorted(x: Array, values: Array, *, side: Any, out: Array) -> None:
 def unique(x: Array) -> tuple[Array, ...]:
     flat = x.reshape(-1)
     order = (flat.astype(float32) if x.dtype == bfloat16 else flat).argsort(kind="stable")
-    ordered, first = flat[order], np.ones(flat.size, bool)
-    if flat.size > 1:  # NaN, the only elements that differ from themselves, come last
-        before = ordered[:-1]
-        np.logical_and(ordered[1:] != before, before == before, out=first[1:])
-    starts = first.nonzero()[0]
-    inverse = np.empty(flat.size, np.int64)
+    ordered, first = flat[order], np.empty(flat.size, bool)
+    first[:1], before = True, ordered[:-1]
+    # NaN, the only elements that differ from themselves, come last.
+    np.logical_and(ordered[1:] != before, before == before, out=first[1:])
+    starts, inverse = first.nonzero()[0], np.empty(flat.size, np.int64)
     inverse[order] = first.cumsum() - 1
-    counts = np.diff(starts, append=flat.size)
+    counts = np.empty(starts.size, np.int64)
+    np.subtract(starts[1:], starts[:-1], out=counts[:-1])
+    counts[-1:] = flat.size - starts[-1:]
     return ordered[starts], order[starts], inverse.reshape(x.shape), counts
 
 
