@@ -39,7 +39,7 @@ def test_a_walk_passes_no_more_files_than_before(walk):
 # Python calls of an eager call whose plan is known: at most, since each takes 50 to 100 ns.
 CALLS = {
     "x + y": 8, "x + 1.0": 17, "x[2]": 9, "x @ y": 9, "x + parameter": 8, "x + array": 19,
-    "ops.nonzero(x)": 14,
+    "ops.nonzero(x)": 14, "x[mask]": 44, "ops.all(x)": 12, "ops.eye(8)": 10,
 }  # fmt: skip
 
 
@@ -48,8 +48,9 @@ def test_a_planned_eager_call_passes_no_more_functions_than_before(text, most):
     x, y = (ml.Tensor(np.full((8, 8), value, np.float32)) for value in (1.0, 2.0))
     array = np.ones((8, 8), np.float32)
     names = {"ops": ml.ops, "x": x, "y": y, "array": array, "parameter": ml.Parameter(array)}
+    names["mask"] = array > 0
     call = compile(text, "<call>", "eval")
-    for _ in range(2):
+    for _ in range(3):
         eval(call, names)
     gc.collect()  # what it would release in the call is none of its functions
     passed = passed_by(call, names)

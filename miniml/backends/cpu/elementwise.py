@@ -148,6 +148,8 @@ def polygamma(x: Array, *, n: int, out: Array) -> None:
     wide = np.asarray(x, np.float64)
     low = wide <= 0
     out[...] = above_zero(np.where(low, 1, wide), n)  # SciPy adds up -x terms below 0
+    if not low.any():
+        return
     x = wide[low]
     down = np.floor(x)
     f, g = (above_zero(fraction, n) for fraction in (x - down, down + 1 - x))
@@ -202,9 +204,13 @@ def select_of(bits: str) -> Callable[..., None]:
     def select(cond: Array, x: Array, y: Array, *, out: Array) -> None:
         count = out.size
         if count <= _BRANCHED and cond.size == count and y.size in (1, count):
-            if x is not out:
-                out[...] = x  # first, since it may share its memory
-            np.putmask(out, np.logical_not(cond), y)
+            # x may share the memory of `out`, but for one that has its own.
+            if out.base is None and x is not out and x.base is not out and x.size in (1, count):
+                out[...] = y
+                np.putmask(out, cond, x)
+            else:
+                out[...] = x
+                np.putmask(out, np.logical_not(cond), y)
             return
         picked, ys = out.view(of_bits), y.view(of_bits)
         np.bitwise_xor(x.view(of_bits), ys, picked)

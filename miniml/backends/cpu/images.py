@@ -26,7 +26,6 @@ from itertools import product
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.lib.stride_tricks import as_strided
 
 from ..kernel import Array, skips
 from ..registry import register, register_floats
@@ -201,16 +200,14 @@ class Patches:
         plane = max(last + 1, (top + h) * pitch)
         self.planes = np.zeros((channels, self.step, plane), dtype)
         over_c, over_n, item = self.planes.strides
-        self.inside = as_strided(
-            self.planes[:, :, top * pitch + left :],
-            (channels, self.step, h, w),
-            (over_c, over_n, pitch * item, item),
+        start, over_h = (top * pitch + left) * item, pitch * item
+        self.inside: Array = np.ndarray(
+            (channels, self.step, h, w), dtype, self.planes, start, (over_c, over_n, over_h, item)
         )
-        self.windows = as_strided(
-            self.planes,
-            (channels, kh, kw, self.step, self.oh, self.width),
-            (over_c, dh * pitch * item, dw * item, over_n, sh * pitch * item, sw * item),
-        )
+        self.windows: Array = np.ndarray(
+            (channels, kh, kw, self.step, self.oh, self.width), dtype, self.planes, 0,
+            (over_c, dh * over_h, dw * item, over_n, sh * over_h, sw * item),
+        )  # fmt: skip
         self.columns = np.empty(self.windows.size, dtype)
 
     def view(self, count: int) -> Array:
@@ -421,10 +418,8 @@ def summed(x: Array, axis: int, taps: list[Region], extent: int, dtype: np.dtype
     those at the first."""
     sums = np.zeros((*x.shape[:axis], extent, *x.shape[axis + 1 :]), dtype)
     for to, at in taps:
-        if axis == 3:
-            sums[..., to] += x[..., at]
-        else:
-            sums[:, :, to] += x[:, :, at]
+        into, added = (sums[..., to], x[..., at]) if axis == 3 else (sums[:, :, to], x[:, :, at])
+        into += added
     return sums
 
 

@@ -19,6 +19,7 @@ from ..kernel import Array, Arrays, Kernel, KernelNode
 from ..product import openblas, spelt_out
 from ..registry import in_float32, register
 from ..signature import COMPLEX, INT, LOW, WIDE, same
+from .index import along
 
 Shape = tuple[int, ...]
 Extents = dict[str, int]
@@ -357,7 +358,8 @@ def slogdet(a: Array) -> Pair:
 def qr(a: Array) -> Pair:
     q, r = np.linalg.qr(finite(a))
     signs = np.where(np.diagonal(r, axis1=-2, axis2=-1) < 0, -1, 1).astype(a.dtype)
-    return q * signs[..., None, :], np.triu(r * signs[..., None])
+    np.multiply(r, signs[..., None], out=r, where=r != 0)  # below the diagonal no zero is negative
+    return q * signs[..., None, :], r
 
 
 def svd(a: Array) -> tuple[Array, Array, Array]:
@@ -383,7 +385,7 @@ def signs_of(vectors: Array) -> Array:
     """1 or -1 for each column: the sign of the first of its largest numbers."""
     sizes = np.abs(vectors)
     first = np.argmax(sizes >= LARGEST * sizes.max(-2, keepdims=True), -2, keepdims=True)
-    chosen = np.take_along_axis(vectors, first, -2)
+    chosen = along(vectors, first, vectors.ndim - 2)
     return np.where(chosen < 0, -1, 1).astype(vectors.dtype)
 
 
