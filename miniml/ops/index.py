@@ -305,6 +305,9 @@ def check_equal(name: str, x: DType, values: DType) -> None:
 # --- Functions ------------------------------------------------------------------------------------
 
 
+_nonzero, _leading = NonZero(), Gather(0)
+
+
 @composition
 def gather(x: Any, indices: Any, axis: int = 0) -> Tensor:
     """The slices of x along `axis` selected by integer `indices` of any shape.
@@ -322,9 +325,6 @@ def take_along_axis(x: Any, indices: Any, axis: int = -1) -> Tensor:
     x and indices have the same rank and broadcast along the other axes.
     """
     return TakeAlongAxis(axis)(x, as_indices("take_along_axis", indices))
-
-
-_nonzero = NonZero()
 
 
 def nonzero(x: Any) -> Tensor:
@@ -381,10 +381,7 @@ def _by_mask(x: Any, mask: Any, shape: Shape) -> Tensor:
     """x[mask]: of the positions along the axes that it covers those where it is True."""
     covered, rest = shape[: len(mask.shape)], shape[len(mask.shape) :]
     chosen = _known_mask("getitem", mask, covered).reshape(-1).nonzero()[0]
-    return _take(reshape(x, (prod(covered), *rest)) if len(covered) > 1 else x, chosen)
-
-
-_take = Gather(0)
+    return _leading(reshape(x, (prod(covered), *rest)) if len(covered) > 1 else x, chosen)
 
 
 @composition

@@ -102,9 +102,7 @@ def plan_of(
     """The plan of a call with these kinds of arguments, to be run in a context of its own unless it
     is a partial, whose kernels are calm; None where its Python code asks for values, where it
     writes to a parameter, and where each call has to be seen, by watchers or for NaN.
-
-    given: the tensors and arrays among the arguments, in order, as the plan takes them.
-    """
+    given: the tensors and arrays among the arguments, in order, as the plan takes them."""
     made = _sequence(fn, args, named, given)
     return None if made is None else made.plan()
 
@@ -460,13 +458,11 @@ class _Sequence:
         self.held.update(self.names[v] for v in node.outputs if v in self.results)
         ended = {*node.inputs, *node.outputs}
         names = {self.names[v] for v in ended if v in self.names and self.last.get(v, i) <= i}
-        unused = sorted(n for n in names - self.held if n.startswith("t"))
-        again = [n for n in unused if n in self.sizes and n in self.owned]
-        for name in again:
-            self.free.setdefault(self.sizes[name], []).append(name)
-        rest = [n for n in unused if n not in again]
-        if rest:
-            self.lines.append(f"del {', '.join(rest)}")
+        for name in sorted(n for n in names - self.held if n.startswith("t")):
+            if name in self.sizes and name in self.owned:
+                self.free.setdefault(self.sizes[name], []).append(name)
+            else:
+                self.lines.append(f"del {name}")
 
     def _output(self, var: Var) -> str:
         """The expression of one tensor of the result."""

@@ -163,15 +163,11 @@ def reduce_rows(ufunc: np.ufunc, found: Array, positions: Array, rows: Array) ->
 
 
 def along(x: Array, indices: Array, axis: int) -> Array:
-    """np.take_along_axis(x, indices, axis) of an axis >= 0, in a quarter of its time on few
-    elements."""
-    if sum(x.shape) > _LONG:
+    """np.take_along_axis(x, indices, axis) of an axis >= 0, in a quarter of its time if small."""
+    if sum(x.shape) > 4096:  # elements of arrays that would be kept
         return np.take_along_axis(x, indices, axis)
     at = numbers(x.shape)
     return x[(*at[:axis], indices, *at[axis + 1 :])]  # type: ignore[no-any-return]
-
-
-_LONG = 4096
 
 
 @lru_cache(maxsize=256)
@@ -222,9 +218,7 @@ def scatter(x: Array, value: Array, *indices: Array, index: tuple[Any, ...], out
 
 
 def nonzero(x: Array) -> Array:
-    if not x.ndim:
-        return np.empty((int(x != 0), 0), np.int64)
-    return np.array(x.nonzero()).T
+    return np.array(x.nonzero()).T if x.ndim else np.empty((int(x != 0), 0), np.int64)
 
 
 NAMED = "il"
