@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -94,6 +95,17 @@ def load_all(programs: Sequence[Program]) -> None:
     """Compile the native kernels of all programs as one unit."""
     natives = [b.native for p in programs for b in p.prepared.values() if b.native is not None]
     units.load([native.source for native in natives if native.source is not None])
+
+
+def in_c(calls: Sequence[tuple[Callable[..., Any], Sequence[Any]]]) -> list[Any]:
+    """The result of each function of its arguments, as one program, whose kernels are one unit."""
+    ends = [*accumulate(len(args) for _, args in calls)]
+
+    def every(*given: Any) -> Any:
+        return [fn(*given[e - len(a) : e]) for (fn, a), e in zip(calls, ends, strict=True)]
+
+    with ml.context(providers=("cc", "miniml")):
+        return ml.jit(every)(*(arg for _, args in calls for arg in args))  # type: ignore[no-any-return]
 
 
 # Dtypes in which every operation below is bit for bit NumPy's.

@@ -121,9 +121,10 @@ def in_blocks(case, name, result):
     )
 
 
-def calls(dtype, orders):
-    """(name, inputs in float64, attributes, Call) of all three for all cases."""
-    for case, order in product(CASES if dtype == "f" else WIDE, orders):
+def calls(dtype, orders, cases=None):
+    """(name, inputs in float64, attributes, Call) of all three for all cases, or for these."""
+    cases = cases or (CASES if dtype == "f" else WIDE)
+    for case, order in product(cases, orders):
         x, w, dout = inputs(case, dtype)
         attrs, formats = windows(case), (order, None, order)
         for name, given, extra, result, order_of in (
@@ -202,7 +203,7 @@ def test_nan_and_infinities_reach_the_sums_that_they_reach_in_the_numpy_kernels(
 @pytest.mark.parametrize("size", [16, 32])
 def test_narrower_registers(size, dtype, monkeypatch):
     monkeypatch.setattr("miniml.backends.cc.scalars.register_bytes", lambda masked: size)
-    agree([*calls(dtype, (None,) if dtype == "f" else (None, BLOCKS))])
+    agree([*calls(dtype, (None,) if dtype == "f" else (BLOCKS,), WIDE)])
 
 
 THREADS = r"""

@@ -1,12 +1,19 @@
 """Loops over float16 and bfloat16: the bits of NumPy's arithmetic, with and without the
 processor's conversions."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 
 import miniml as ml
 from miniml import ops
+from miniml.graph.passes import run_passes
+from miniml.runtime.jit import program_target
+from miniml.runtime.lowering import lower
 from tests.frame.native import needs_compiler
+
+from .programs import in_c
 
 pytestmark = needs_compiler
 RNG = np.random.default_rng(5)
@@ -40,11 +47,13 @@ def test_arithmetic_of_float16_has_numpys_bits(without):
         same_bits(ours, numpys)
 
 
-@pytest.mark.parametrize("n", [1, 7, 8, 9, 17, 511, 513])
-def test_runs_of_any_length_have_numpys_bits(n):
-    x, y = RNG.choice(ALL, (3, n)), RNG.choice(ALL, (3, 1))
-    with ml.context(providers=("cc",)), np.errstate(all="ignore"):
-        same_bits(ml.jit(lambda x, y: x * y + x)(x, y).asnumpy(), x * y + x)
+def test_runs_of_any_length_have_numpys_bits():
+    xs = [RNG.choice(ALL, (3, n)) for n in (1, 7, 8, 9, 17, 511, 513)]
+    y = RNG.choice(ALL, (3, 1))
+    found = in_c([(lambda x, y: x * y + x, (x, y)) for x in xs])
+    with np.errstate(all="ignore"):
+        for x, out in zip(xs, found, strict=True):
+            same_bits(out.asnumpy(), x * y + x)
 
 
 HALVES = [ml.float16, ml.bfloat16]
@@ -112,26 +121,26 @@ VECTORS = {
 }
 
 
-@pytest.mark.parametrize("name", VECTORS)
 @pytest.mark.parametrize("dtype", HALVES, ids=str)
-def test_products_with_one_row_or_column_are_sums_rounded_once(dtype, name):
-    left, right, turned = VECTORS[name]
-    small = min(left, right, key=np.prod)  # all whose numbers are finite, or no result would be
-    x, y = (
-        RNG.normal(size=s).astype(dtype) if s == small else numbers(s, dtype) for s in (left, right)
-    )
-    with ml.context(providers=("cc",)):
-        made = ml.jit(lambda x, y: ops.matmul(x, y, **turned))
-        found = made(x, y)
-        text = str(made.compiled(x, y).program.graph)
-    assert found.dtype == dtype
-    assert ("MatMul" in text) == (name in ("short lines", "outer"))
+def test_products_with_one_row_or_column_are_sums_rounded_once(dtype):
+    calls = []
+    for left, right, turned in VECTORS.values():
+        small = min(left, right, key=np.prod)  # whose numbers are finite, or no result would be
+        drawn = (RNG.normal(size=s).astype(dtype) if s == small else numbers(s, dtype)
+                 for s in (left, right))  # fmt: skip
+        calls.append((partial(ops.matmul, **turned), tuple(drawn)))
+    for name, (fn, (x, y)), out in zip(VECTORS, calls, in_c(calls), strict=True):
+        left, right, turned = VECTORS[name]
+        assert out.dtype == dtype
+        with ml.context(providers=("cc",)):
+            graph = lower(run_passes(ml.trace(fn, x, y)), program_target("cpu"))
+        assert ("MatMul" in str(graph)) == (name in ("short lines", "outer")), name
 
-    def product(x, y):
-        return (x.T if "transpose_x" in turned else x) @ (y.T if "transpose_y" in turned else y)
+        def product(x, y, turned=turned):
+            return (x.T if "transpose_x" in turned else x) @ (y.T if "transpose_y" in turned else y)
 
-    assert found.shape == product(np.ones(left), np.ones(right)).shape
-    rounded_once(found.asnumpy(), product, wide(x), wide(y))
+        assert out.shape == product(np.ones(left), np.ones(right)).shape
+        rounded_once(out.asnumpy(), product, wide(x), wide(y))
 
 
 @pytest.mark.parametrize("dtype", HALVES, ids=str)

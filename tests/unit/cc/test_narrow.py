@@ -18,6 +18,7 @@ from tests.frame.native import needs_compiler
 pytestmark = needs_compiler
 
 I8, U8 = np.dtype(np.int8), np.dtype(np.uint8)
+PAIRS = [*product((I8, U8), (I8, U8))]
 MASKS = {
     "all": (), "AVX2": ("avx512f",), "SSE2": ("avx512f", "avx2", "avx", "fma3", "f16c"),
 }  # fmt: skip
@@ -110,13 +111,13 @@ def by_value(rng, x_dtype, w_dtype):
 
 
 def test_products_are_those_of_int64(masked):
-    rng, dtypes = np.random.default_rng(0), [*product((I8, U8), (I8, U8))]
-    turns = (False, True, True, False)
+    """Of each size two pairs of dtypes, others with each processor."""
+    rng, at = np.random.default_rng(0), list(MASKS).index(masked)
     cases = [
-        by_constant(rng, *size, *pair, turned != bool(i % 2))
-        for i, size in enumerate(SIZES) for pair, turned in zip(dtypes, turns, strict=True)
+        by_constant(rng, *size, *PAIRS[turn % 4], turn // 2 % 2 == 1)
+        for i, size in enumerate(SIZES) for turn in (i + at, i + at + 2)
     ]  # fmt: skip
-    cases += [by_value(rng, *pair) for pair in dtypes]
+    cases += [by_value(rng, *pair) for pair in PAIRS]
     x, w = np.full((2, 40001), 255, U8), np.full((40001, 3), 255, U8)
     cases.append((lambda x: ops.matmul(wide(x), wide(w)), (x,), exact(x, 0, w, 0)))
     assert cases[-1][-1].min() < 0  # beyond int32 they wrap, as NumPy's
@@ -186,9 +187,6 @@ def convolution(rng, case, x_dtype, w_dtype, late):
 
     args = (x, x_zero) if late else (x,)
     return fn, args, convolved(x, int(x_zero), w, w_zero, *attrs)
-
-
-PAIRS = [*product((I8, U8), (I8, U8))]
 
 
 def test_convolutions_are_those_of_int64(masked):

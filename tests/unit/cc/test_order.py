@@ -51,53 +51,75 @@ def same_bits(fn, *arrays, zeros=True):
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize(("shape", "axis"), SHAPES)
-def test_sorting(shape, axis, dtype):
-    n = shape[axis]
-    counts = sorted({0, 1, min(5, n), n // 5, n // 2, n})
+def test_sorting(dtype):
+    """Each count of the greatest or least with every size of elements, for each shape."""
+    turn = DTYPES.index(dtype)
 
-    def fn(x):
-        found = [*ops.Sort(axis, False)(x), *ops.Sort(axis, True)(x)]
-        for k in counts:
-            found += [*ops.TopK(k, axis, True)(x), *ops.TopK(k, axis, False)(x)]
+    def fn(*xs):
+        found = []
+        for i, (x, (shape, axis)) in enumerate(zip(xs, SHAPES, strict=True)):
+            n = shape[axis]
+            found += [*ops.Sort(axis, False)(x), *ops.Sort(axis, True)(x)]
+            for j, k in enumerate(sorted({0, 1, min(5, n), n // 5, n // 2, n})):
+                if (turn // 2 + i + j) % 2:
+                    found += ops.TopK(k, axis, bool((turn + j // 2) % 2))(x)
         return tuple(found)
 
-    same_bits(fn, numbers(dtype, shape))
+    same_bits(fn, *(numbers(dtype, shape) for shape, _ in SHAPES))
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize(("shape", "axis"), SHAPES)
-def test_running_results_and_indices_of_extrema(shape, axis, dtype):
-    def fn(x):
-        found = [f(x, a) for f in (ops.argmax, ops.argmin) for a in (axis, None)]
-        for f in (ops.cumsum, ops.cumprod):
-            found += [f(x, axis, *how) for how in ((False, False), (True, False), (True, True))]
+def test_running_results_and_indices_of_extrema(dtype):
+    """Every way to run with some shape, and every shape with some way."""
+    turn = DTYPES.index(dtype)
+    ways = (False, False), (True, False), (True, True)
+
+    def fn(*xs):
+        found = []
+        for i, (x, (_, axis)) in enumerate(zip(xs, SHAPES, strict=True), turn):
+            whole = (axis, None) if i % 2 else (None, axis)
+            found += [f(x, a) for f, a in zip((ops.argmax, ops.argmin), whole, strict=True)]
+            found += [ops.cumsum(x, axis, *ways[i % 3]), ops.cumprod(x, axis, *ways[(i + 1) % 3])]
         return tuple(found)
 
+    def extrema(*xs):
+        cases = enumerate(zip(xs, SHAPES, strict=True), turn)
+        return tuple((ops.CumMax, ops.CumMin)[i % 2](axis)(x) for i, (x, (_, axis)) in cases)
+
+    given = [numbers(dtype, shape) for shape, _ in SHAPES]
     with np.errstate(all="ignore"):
-        same_bits(fn, numbers(dtype, shape))
-    extrema = lambda x: (ops.CumMax(axis)(x), ops.CumMin(axis)(x))  # noqa: E731
-    same_bits(extrema, numbers(dtype, shape), zeros=False)
+        same_bits(fn, *given)
+    same_bits(extrema, *given, zeros=False)
 
 
-@pytest.mark.parametrize("dtype", FLOATS)
-@pytest.mark.parametrize("reverse", [False, True])
-@pytest.mark.parametrize(("shape", "axis"), SHAPES)
-def test_running_sums_of_exponentials(shape, axis, reverse, dtype):
-    """Near those of float64; nothing so far is -inf, and NaN stays."""
+def before_and_after(shape, axis, dtype):
+    """Nothing so far is -inf, and NaN stays."""
     x = (np.random.default_rng(5).standard_normal(shape) * 8).astype(dtype)
     flat = np.moveaxis(x, axis, -1).reshape(-1, shape[axis])
     flat[0, :2] = -np.inf
     flat[-1, -1] = np.nan
-    x = np.moveaxis(flat.reshape(np.moveaxis(x, axis, -1).shape), -1, axis).copy()
+    return np.moveaxis(flat.reshape(np.moveaxis(x, axis, -1).shape), -1, axis).copy()
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_running_sums_of_exponentials(dtype):
+    """Near those of float64."""
+    cases = [(*case, reverse) for case in SHAPES for reverse in (False, True)]
+    xs = [before_and_after(shape, axis, dtype) for shape, axis, _ in cases]
+
+    def fn(*xs):
+        pairs = zip(xs, cases, strict=True)
+        return tuple(ops.LogCumSumExp(axis, reverse)(x) for x, (_, axis, reverse) in pairs)
+
     with ml.context(providers=("cc",)):
-        got = ml.jit(ops.LogCumSumExp(axis, reverse))(x)
-    there = np.flip(x, axis) if reverse else x
-    with np.errstate(invalid="ignore"):
-        expected = np.logaddexp.accumulate(there.astype(np.float64), axis)
-    expected = np.flip(expected, axis) if reverse else expected
+        found = ml.jit(fn)(*xs)
     atol = {np.float32: 1e-3, np.float64: 1e-10, np.float16: 2e-2, bfloat16: 0.13}[dtype]
-    np.testing.assert_allclose(wide(got.asnumpy()), expected, rtol=0, atol=atol)
+    for got, x, (_, axis, reverse) in zip(found, xs, cases, strict=True):
+        there = np.flip(x, axis) if reverse else x
+        with np.errstate(invalid="ignore"):
+            expected = np.logaddexp.accumulate(there.astype(np.float64), axis)
+        expected = np.flip(expected, axis) if reverse else expected
+        np.testing.assert_allclose(wide(got.asnumpy()), expected, rtol=0, atol=atol)
 
 
 def test_the_first_nan_is_the_extremum_wherever_it_is():
@@ -120,14 +142,17 @@ def test_they_have_the_same_bits_on_two_threads():
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_running_extrema_of_rows_that_rise_fall_and_hold_nan(dtype):
     """Where every element is the best so far, where none is, and where one in a block is."""
+    given = []
     for n in (64, 130, 301):
         rising = np.arange(n)
         some = np.where(rising % 67 == 3, 2 * n + rising, -rising)
         x = np.stack([rising, rising[::-1], some, np.full(n, rising[0])])
         if dtype in FLOATS:
             x = np.concatenate([x, x - np.inf, np.where(rising == n // 2 + 3, np.nan, x)])
-        x = x.astype(dtype)
-        same_bits(lambda x: (ops.CumMax(-1)(x), ops.CumMin(-1)(x)), x, zeros=False)
+        given.append(x.astype(dtype))
+    turns = (ops.CumMax, ops.CumMin) * 2
+    first = DTYPES.index(dtype) % 2
+    same_bits(lambda *xs: tuple(f(-1)(x) for f, x in zip(turns[first:], xs)), *given, zeros=False)
 
 
 @pytest.mark.parametrize("n", [300, 3000])
@@ -157,11 +182,15 @@ def test_elements_in_order_and_backwards():
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize(
-    ("rows", "n", "m"), [((), 7, 100), ((), 300, 5), ((), 0, 9), ((3, 2), 33, 17), ((4,), 1, 1)]
-)
-def test_searching(rows, n, m, dtype):
-    x, values = numbers(dtype, (*rows, n + 1))[..., :n], numbers(dtype, (*rows, m))
-    x = np.sort(wide(x)).astype(dtype)  # NumPy does not sort bfloat16 with NaN
-    fn = lambda x, v: tuple([ops.searchsorted(x, v, side) for side in ("left", "right")])  # noqa: E731
-    same_bits(fn, x, np.concatenate([values, x], -1))
+def test_searching(dtype):
+    given, turn = [], DTYPES.index(dtype)
+    for rows, n, m in (((), 7, 100), ((), 300, 5), ((), 0, 9), ((3, 2), 33, 17), ((4,), 1, 1)):
+        x, values = numbers(dtype, (*rows, n + 1))[..., :n], numbers(dtype, (*rows, m))
+        x = np.sort(wide(x)).astype(dtype)  # NumPy does not sort bfloat16 with NaN
+        given += [x, np.concatenate([values, x], -1)]
+
+    def fn(*given):
+        pairs = enumerate(zip(given[::2], given[1::2], strict=True), turn)
+        return tuple(ops.searchsorted(x, v, ("left", "right")[i % 2]) for i, (x, v) in pairs)
+
+    same_bits(fn, *given)

@@ -29,6 +29,13 @@ CASES = {
     "one pixel": ((2, 1, 1, 1), {"kernel_size": (1, 1), "stride": (1, 1)}),
 }  # fmt: skip
 ORDERS = (None, BATCH_INNERMOST, "NHWC", BLOCKS)
+
+
+def orders(case, dtype):
+    """Those of a case in which it is tried with this dtype; in the others it is with the other."""
+    return ORDERS[([*CASES].index(case) + (dtype == "d")) % 2 :: 2]
+
+
 BOTH = pytest.mark.parametrize("dtype", ["f", "d"])
 
 
@@ -52,7 +59,9 @@ def draw(shape, dtype, seed=1):
 @BOTH
 def test_the_maximum_and_where_it_is(dtype):
     made = [
-        (ties(shape, dtype), attrs, order) for shape, attrs in CASES.values() for order in ORDERS
+        (ties(shape, dtype), attrs, order)
+        for case, (shape, attrs) in CASES.items()
+        for order in orders(case, dtype)
     ]
     expected = [rows.max_pool2d(x.astype(np.float64), **attrs) for x, attrs, _ in made]
     found = results([
@@ -67,10 +76,10 @@ def test_the_maximum_and_where_it_is(dtype):
 @BOTH
 def test_the_gradient_of_the_maximum_goes_to_the_indices_and_back(dtype):
     rng, made = np.random.default_rng(2), []
-    for shape, attrs in CASES.values():
+    for case, (shape, attrs) in CASES.items():
         places = rows.indexed_samples(rng, shape, attrs)
         both = draw(places.shape, dtype), draw(shape, dtype)
-        made += [(*both, places, order) for order in ORDERS]
+        made += [(*both, places, order) for order in orders(case, dtype)]
     calls = []
     for dout, x, places, order in made:
         attrs = {"input_shape": x.shape[2:]}
@@ -101,8 +110,8 @@ def test_indices_outside_of_the_plane_reach_no_memory():
 @BOTH
 def test_the_mean_and_its_gradient(dtype):
     made, calls = [], []
-    for shape, attrs in CASES.values():
-        for order in ORDERS:
+    for case, (shape, attrs) in CASES.items():
+        for order in orders(case, dtype):
             for included in {True, "padding" not in attrs}:
                 whole = {**attrs, "count_include_pad": included}
                 x = draw(shape, dtype)

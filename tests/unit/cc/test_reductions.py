@@ -253,11 +253,13 @@ def of_columns(x):
     return *sums, ops.max(x, 1), ops.min(x, 1), ops.softmax(x[:, :50], 1), centred
 
 
-@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
 @pytest.mark.parametrize("columns", [8, 11, 30, 33])  # of 64 lanes: 8 x 8, 5 x 11, 2 x 30, 1 x 33
 @pytest.mark.parametrize("n", [3, 50, 1030])
-def test_columns_of_several_elements_side_by_side_are_numpys(n, columns, dtype):
-    """Vectors hold elements of all columns, and of several lines where columns are few."""
+def test_columns_of_several_elements_side_by_side_are_numpys(n, columns):
+    """Vectors hold elements of all columns, and of several lines where columns are few. Each dtype
+    is tried with every length and with every number of columns."""
+    turn = (3, 50, 1030).index(n) + (8, 11, 30, 33).index(columns)
+    dtype = (np.float16, np.float32, np.float64)[turn % 3]
     x = RNG.standard_normal((5, n, columns)).astype(dtype)
     with ml.context(providers=("cc",)):
         found = [out.asnumpy() for out in ml.jit(of_columns)(x)]
@@ -305,8 +307,13 @@ def test_sums_over_lines_of_blocks_of_channels_are_exact_to_an_ulp():
     np.testing.assert_allclose(var.asnumpy(), y.var((0, 2, 3)), 2**-22)
 
 
-@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
-@pytest.mark.parametrize("n", [17, 63, 64, 65, 72, 100, 129, 191])
+LAST = [17, 63, 64, 65, 72, 100, 129, 191]
+
+
+@pytest.mark.parametrize(
+    ("n", "dtype"),
+    [*((n, np.float32) for n in LAST), *zip(LAST, (np.float16, np.float64) * 4, strict=True)],
+)
 def test_every_row_counts_once_where_the_last_strip_begins_earlier(n, dtype):
     x = RNG.standard_normal((6, 8, n)).astype(dtype)
     x[1, 2, -1] = np.nan
@@ -351,7 +358,8 @@ OUTSTANDING = {
 @pytest.mark.parametrize("name", OUTSTANDING)
 def test_each_element_of_a_row_counts_once(name, dtype):
     fn, rest, expected = OUTSTANDING[name]
-    lengths = (2, 7, 15, 17, 23, 31, 33, 100)
+    turn = [*OUTSTANDING].index(name) + (dtype == "float64")  # all lengths of each, by two dtypes
+    lengths = (2, 7, 15, 17, 23, 31, 33, 100)[turn % 2 :: 2]
     rows = [np.where(np.eye(n), 5, rest).astype(dtype) for n in lengths]
     with ml.context(providers=("cc",)):
         found = ml.jit(lambda rows: [ops.cast(fn(x), "float64") for x in rows])(rows)
@@ -362,8 +370,9 @@ def test_each_element_of_a_row_counts_once(name, dtype):
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16"])
 def test_rows_of_all_lengths_are_those_of_float64(dtype):
     """Means, extrema, softmax and its gradient, which keep elements and write some for each, with
-    NaN and inf among them; 5 rows are few, and those of 19 are also read with strides."""
-    lengths = (1, 9, 16, 17, 30)
+    NaN and inf among them; 5 rows are few, and those of 19 are also read with strides. Each length
+    with either number of rows, by dtypes in turns."""
+    turn = ("float32", "float16", "float64", "bfloat16").index(dtype)
 
     def fn(xs):
         def weighed(x):
@@ -371,10 +380,12 @@ def test_rows_of_all_lengths_are_those_of_float64(dtype):
 
         return [(ops.softmax(x, -1), ops.max(x, -1), ops.var(x, -1), grad(weighed)(x)) for x in xs]
 
-    for count in (5, 19):
+    for i, count in enumerate((5, 19), turn):
+        lengths = (1, 9, 16, 17, 30)[i % 2 :: 2]
         xs = [RNG.standard_normal((count, 2, n)).astype(np.float32) for n in lengths]
-        for x in xs[1:]:
-            x[1, 1, -1], x[2, 0, 0] = np.nan, -np.inf
+        for x in xs:
+            if x.shape[-1] > 1:
+                x[1, 1, -1], x[2, 0, 0] = np.nan, -np.inf
         xs = [ml.Tensor(x).astype(dtype) for x in xs]
         xs += [ops.transpose(x, (1, 0, 2)) for x in xs[1::2]]
         with ml.context(providers=("cc",)):

@@ -67,9 +67,9 @@ class TestOneText:
     """A text whose numbers are arguments computes what the one with constants does, bit for bit but
     for products, of whose sums compilers unroll ends of known lengths."""
 
-    @pytest.mark.parametrize("dtype", [np.float32, np.float64])
     @pytest.mark.parametrize(
-        ("m", "n", "k"), [(1, 33, 40), (3, 70, 19), (70, 9, 130), (37, 200, 300)]
+        ("m", "n", "k", "dtype"),
+        [(1, 33, 40, "f"), (3, 70, 19, "d"), (70, 9, 130, "d"), (37, 200, 300, "f")],
     )
     def test_products(self, m, n, k, dtype, numbers_vary):
         x, y = rows(m, k, dtype=dtype), rows(k, n, dtype=dtype)
@@ -85,8 +85,9 @@ class TestOneText:
     def test_columns_far_apart_are_copied(self, numbers_vary):
         same(lambda x, y: x.T @ y, (rows(200, 600), rows(200, 300)), numbers_vary, 1)
 
-    @pytest.mark.parametrize("causal", [False, True])
-    @pytest.mark.parametrize(("t", "s"), [(9, 33), (150, 150), (200, 17)])
+    @pytest.mark.parametrize(
+        ("t", "s", "causal"), [(9, 33, True), (150, 150, True), (200, 17, False)]
+    )
     def test_attention(self, t, s, causal, numbers_vary):
         def fn(q, k, v):
             attend = lambda *xs: ops.scaled_dot_product_attention(*xs, is_causal=causal)  # noqa: E731
@@ -95,8 +96,10 @@ class TestOneText:
 
         same(fn, (rows(2, 3, t, 24), rows(2, 3, s, 24), rows(2, 3, s, 24)), numbers_vary)
 
-    @pytest.mark.parametrize(("channels", "groups"), [(3, 1), (16, 1), (16, 16)])
-    @pytest.mark.parametrize("images", [11, 32])  # side by side: pixels or channels; images
+    @pytest.mark.parametrize(
+        ("channels", "groups", "images"),  # side by side: pixels or channels; images
+        [(3, 1, 11), (3, 1, 32), (16, 1, 11), (16, 16, 32)],
+    )
     def test_convolutions_and_pooling(self, channels, groups, images, numbers_vary):
         x, w = rows(images, channels, 13, 12), rows(16, channels // groups, 3, 3)
 
@@ -119,13 +122,13 @@ class TestOneText:
         gradient = ml.grad.grad(lambda x, i: ops.sum(ops.square(ops.gather(x, i, 0))))
         same(gradient, (rows(40, 70), i), numbers_vary)
 
-    @pytest.mark.parametrize("seed", range(6))
+    @pytest.mark.parametrize("seed", range(4))
     def test_chains(self, seed, numbers_vary):
         same(exact(seed), larger(exact_inputs(seed)), numbers_vary)
         same(with_gradient(function(seed, 6)), inputs_for(seed, np.float32), numbers_vary)
 
     @pytest.mark.deep
-    @pytest.mark.parametrize("seed", range(6, 40))
+    @pytest.mark.parametrize("seed", range(4, 40))
     def test_more_chains(self, seed, numbers_vary):
         self.test_chains(seed, numbers_vary)
 
@@ -229,8 +232,14 @@ class TestSharing:
             np.testing.assert_allclose(run(x, y).asnumpy(), expected, 1e-3, 1e-5)
         assert {*texts} == before
 
-    @pytest.mark.parametrize("varies", [(0,), (1,), (2,), (0, 2)])
-    @pytest.mark.parametrize("extents", [(40, 64, 128), (1, 70, 20), (3, 200, 64)])
+    @pytest.mark.parametrize(
+        ("extents", "varies"),
+        [
+            *(((40, 64, 128), varies) for varies in ((0,), (1,), (0, 2))),
+            *(((1, 70, 20), varies) for varies in ((2,), (0, 2))),
+            *(((3, 200, 64), varies) for varies in ((1,), (2,))),
+        ],
+    )
     def test_products_of_which_some_extents_vary(self, extents, varies):
         run = ml.jit(lambda x, y: (x @ y, ops.tanh(x) @ y + 1))
         for more in (0, 9, 17, 33):
