@@ -43,8 +43,8 @@ static void KERNEL_part(void *data, long part) {
 }
 void KERNEL(char *const *at) { miniml.parallel(KERNEL_part, (void *)at, KERNEL_PARTS); }
 """
-# The number in [0, 1) of 53 bits that two words make.
-PAIR = "(double)((uint64_t)w[{1}][l] << 21 | w[{0}][l] >> 11) * 0x1p-53"
+# The number in [0, 1) of 53 bits that two words make, exactly: processors convert vectors of 32 bits.
+PAIR = "((double)w[{1}][l] * 0x1p-32 + (double)(int32_t)(w[{0}][l] >> 11) * 0x1p-53)"
 
 
 class Draw(NativeKernel, ABC):
@@ -101,7 +101,7 @@ class Uniform(Draw):
         if self.per(node) == 2:
             units = [PAIR.format(0, 1), PAIR.format(2, 3)]
         else:
-            units = [f"(float)(w[{i}][l] >> 8) * 0x1p-24f" for i in range(4)]
+            units = [f"(float)(int32_t)(w[{i}][l] >> 8) * 0x1p-24f" for i in range(4)]
         draws = (f"given[0] + given[1] * ({unit})" for unit in units)
         return " ".join(f"made[{i}][l] = fmin({draw}, given[2]);" for i, draw in enumerate(draws))
 
