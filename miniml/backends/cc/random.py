@@ -43,7 +43,7 @@ static void KERNEL_part(void *data, long part) {
 }
 void KERNEL(char *const *at) { miniml.parallel(KERNEL_part, (void *)at, KERNEL_PARTS); }
 """
-# The number in [0, 1) of 53 bits that two words make, exactly: processors convert vectors of 32 bits.
+# The number in [0, 1) of 53 bits of two words, exactly: processors convert vectors of 32 bits.
 PAIR = "((double)w[{1}][l] * 0x1p-32 + (double)(int32_t)(w[{0}][l] >> 11) * 0x1p-53)"
 
 
