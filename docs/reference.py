@@ -240,13 +240,25 @@ def grouped(module: str) -> dict[str, list[Entry]]:
 
 def snake(name: str) -> str:
     """LeakyReLU as leaky_relu, where there is such an operation; the name otherwise."""
-    names = {e.lower().replace("_", ""): e for e in exported("miniml.ops") if e.islower()}
-    return names.get(name.lower(), name)
+    return _spellings()[0].get(name.lower(), name)
 
 
 def camel(name: str) -> str:
     """leaky_relu as LeakyReLU, where there is such a primitive; the name otherwise."""
-    return next((e for e in exported("miniml.ops") if snake(e) == name and e != name), name)
+    return _spellings()[1].get(name, name)
+
+
+@cache
+def _spellings() -> tuple[dict[str, str], dict[str, str]]:
+    """The functions of `ops` by their letters alone, and its first primitive of each function."""
+    names = exported("miniml.ops")
+    functions = {e.lower().replace("_", ""): e for e in names if e.islower()}
+    primitives: dict[str, str] = {}
+    for e in names:
+        function = functions.get(e.lower(), e)
+        if e != function:
+            primitives.setdefault(function, e)
+    return functions, primitives
 
 
 def task(entry: Entry) -> str:
@@ -348,10 +360,19 @@ def place(value: Any) -> tuple[str, int] | None:
     value = type(value) if isinstance(value, Primitive) else inspect.unwrap(value)
     try:
         file = Path(inspect.getsourcefile(value) or "").resolve()
-        line = inspect.getsourcelines(value)[1]
+        inside = file.is_relative_to(ROOT)
+        named = _classes(file) if inside and inspect.isclass(value) else {}
+        line = named.get(value.__qualname__) or inspect.getsourcelines(value)[1]
     except (TypeError, OSError):
         return None
-    return (file.relative_to(ROOT).as_posix(), line) if file.is_relative_to(ROOT) else None
+    return (file.relative_to(ROOT).as_posix(), line) if inside else None
+
+
+@cache
+def _classes(file: Path) -> dict[str, int]:
+    """The lines of a file's classes; `inspect` parses the whole file for each of them."""
+    nodes = [n for n in ast.parse(file.read_text("utf-8")).body if isinstance(n, ast.ClassDef)]
+    return {n.name: min([n.lineno, *(d.lineno for d in n.decorator_list)]) for n in nodes}
 
 
 def listed(kind: type) -> bool:

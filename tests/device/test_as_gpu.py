@@ -5,7 +5,6 @@ import numpy as np
 import pytest
 
 import miniml as ml
-from miniml.backends.cuda.sim.memory import using
 from tests.frame.calls import rng_of
 from tests.frame.device import check_device, chosen
 from tests.opinfo import ROWS
@@ -22,9 +21,9 @@ QUICK = ("Add", "Cast", "Einsum", "IndexAdd", "MatMul", "MaxPool2DGrad", "Scatte
     ids=[row.primitive.name for row in ROWS],
 )
 def test_kernels(row, gpu):
-    with using(mode="fast"):
-        for dtype in chosen(row, False):
-            check_device(row, dtype, rng_of(row.primitive.name, dtype), "cuda")
+    """On the draws of test_kernels.py, whose texts are then compiled already."""
+    for dtype in chosen(row, False):
+        check_device(row, dtype, rng_of(row.primitive.name, dtype), "cuda")
 
 
 def test_bfloat16_goes_to_kernels_as_integers(gpu):
