@@ -96,6 +96,29 @@ def test_the_lock_satisfies_pyproject(file):
     assert not faults, f"run `make lock`: {faults}"
 
 
+def test_python_3_12_has_the_packages_of_3_13():
+    """So what NumPy's version changes is judged on one of them: TESTS_ON_3.12 in the Makefile."""
+    split = {
+        m
+        for file in LOCKS[:2]
+        for m in re.findall(r"python_\w*version\b[^;\\]*", (ROOT / file).read_text("utf-8"))
+    }
+    assert {m.strip() for m in split} == {
+        "python_full_version < '3.12'",
+        "python_full_version >= '3.12'",
+    }
+
+
+def test_what_other_pythons_run_and_leave_out_is_there():
+    """pytest takes an absent file to ignore without a word."""
+    shown = "print:\n\t@echo $(TESTS_ON_3.12) $(TESTS_ON_3.13)\n"
+    make = ["make", "--silent", "--file", "Makefile", "--file", "-", "print"]
+    run = subprocess.run(make, cwd=ROOT, input=shown, capture_output=True, text=True)
+    named = {word for word in run.stdout.split() if word.startswith("tests")}
+    assert len(named) > 80, run.stderr
+    assert [name for name in sorted(named) if not (ROOT / name).exists()] == []
+
+
 @pytest.mark.parametrize(("file", "least"), [(LOCKS[0], 50), (LOCKS[1], 4), (LOCKS[2], 30)])
 def test_every_locked_package_has_hashes_and_no_address(file, least):
     entries = locked(file)
