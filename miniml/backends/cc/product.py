@@ -41,7 +41,7 @@ MOST_SUMS = 2048  # of a part of lines of y: all parts' are on the stack, at mos
 LARGE = 2**29  # multiplications of a product that the BLAS computes: about 800 x 800 x 800
 SLICE = 2**28  # multiplications of one call of the BLAS: 3 ms on one core
 FEWEST = 5  # rows for which y may be packed: fewer stream through it once
-UNPACKED = 64  # rows up to which y is read in place: too few to pay for a copy
+UNPACKED = 64, 28  # rows up to which y is read in place: too few to pay for a copy; see `_unpacked`
 
 
 def product_text(
@@ -103,7 +103,7 @@ def _room(
         lanes = size // dtype.itemsize
         columns = lanes * (8 if p.m == 1 and not packed else sums // 6)
         across = columns if p.n >= columns else -(-p.n // lanes) * lanes
-        in_place = packed or (p.m <= UNPACKED and p.y[1] == 1 and p.y[0] > 0)
+        in_place = packed or (p.m <= _unpacked(p) and p.y[1] == 1 and p.y[0] > 0)
         beyond = 0 if packed else -(p.n % columns) % lanes
         unread = -(-beyond // p.y[0]) if in_place else p.k
         elements = group * height * across + max(1, min(depth, unread) * across)
@@ -205,11 +205,17 @@ def _constants(product: Product, operands: tuple[int, int]) -> dict[str, str]:
         "X": operands[0], "X_ROW": p.x[0], "X_COLUMN": p.x[1],
         "Y": operands[1], "Y_ROW": p.y[0], "Y_COLUMN": p.y[1], "OUT_ROW": p.out[0],
         "SLICES": max(1, p.m * p.n * p.k // SLICE),
-        "GROUP": GROUP if _copies(p) else 1, "LINES": DEPTH, "UNPACKED": UNPACKED,
+        "GROUP": GROUP if _copies(p) else 1, "LINES": DEPTH, "UNPACKED": _unpacked(p),
     }  # fmt: skip
     starts = {f"{name}_START": offset(p.axes, i) for i, name in enumerate(("X", "Y", "OUT"))}
     constants = {name: f"{number}L" for name, number in numbers.items()} | starts
     return constants | ({"COPIES": ""} if _copies(p) else {})
+
+
+def _unpacked(p: Product) -> int:
+    """Rows up to which y is read in place: fewer where each tile would find what another one reads
+    gone from the first cache, since lines 2048 bytes apart have a few places there."""
+    return UNPACKED[p.y[0] % 512 == 0]
 
 
 def prefers_blas(p: Product) -> bool:
