@@ -25,7 +25,7 @@ SHAPES = [
     (0, 3, 4), (3, 0, 4), (3, 4, 0), (1, 1, 1), (1, 1, 100), (1, 10, 8), (1, 65, 33), (1, 256, 64),
     (10, 1, 8), (7, 1, 130), (2, 17, 3), (3, 15, 16), (4, 33, 40), (5, 16, 17), (6, 63, 31),
     (7, 64, 32), (11, 65, 15), (12, 66, 16), (13, 127, 48), (25, 128, 257), (32, 10, 64),
-    (49, 130, 300), (200, 70, 20), (28, 130, 512), (29, 130, 512),
+    (49, 130, 300), (200, 70, 20), (28, 512, 130), (29, 512, 130),
     # Few columns, of whose last lines the vectors would end beyond y; sums in several chains.
     (1, 10, 131), (1, 3, 130), (2, 1, 9), (4, 3, 140), (1, 20, 67), (3, 40, 66), (1, 120, 129),
     (64, 10, 130),
@@ -371,7 +371,7 @@ def test_small_products_are_one_part():
 
 def test_lines_that_share_places_in_the_first_cache_are_packed_for_fewer_rows():
     for n, rows in ((1024, 28), (512, 28), (1000, 64), (256, 64)):
-        assert f"KERNEL_UNPACKED {rows}L" in product_text(dense(64, 128, n), F).text
+        assert f"KERNEL_UNPACKED {rows}L" in product_text(dense(64, n, 128), F).text
 
 
 # Calls of a BLAS are counted, and a plain product stands in for it.
