@@ -1,4 +1,4 @@
-"""Compilers that fail, as scripts in the place of the machine's."""
+"""Compilers that fail, as scripts in the place of the machine's; and those that optimize less."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from miniml.backends import compiled
+from miniml.backends.cc import units
 from miniml.backends.compiled import Toolchain
 
 FAKE_LIBRARY = r"""printf '\177ELF\002\001\001' > "$OUT"; head -c 500 /dev/zero >> "$OUT" """
@@ -25,6 +26,17 @@ def own_folders(folder: Path) -> Iterator[pytest.MonkeyPatch]:
             memory.cache_clear()
         yield patch
     compiled._temporary_folders.cache_clear()
+
+
+@contextmanager
+def optimized(level: str) -> Iterator[None]:
+    """Kernels in C are compiled with -O1, say, in the place of -O3: in two thirds of the time, for
+    many programs of which some are compiled as users' are."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(units, "FLAGS", tuple(level if f == "-O3" else f for f in units.FLAGS))
+        units._key.cache_clear()
+        yield
+    units._key.cache_clear()
 
 
 def put(patch: pytest.MonkeyPatch, tools: Toolchain, folder: Path, content: str | bytes) -> Path:

@@ -7,6 +7,7 @@ import pytest
 import miniml as ml
 from miniml import ops
 from miniml.runtime.jit import Jit
+from tests.frame.compilers import optimized
 from tests.frame.native import needs_compiler
 
 from .networks import trained
@@ -124,12 +125,14 @@ def test_the_number_of_threads_changes_no_bit(seed):
 @pytest.mark.deep
 @pytest.mark.parametrize("start", range(100, 1100, 100))
 def test_many(start):
-    check(range(start, start + 60), function)
-    check(range(start + 60, start + 100), lambda seed: with_gradient(function(seed)))
-    check(range(start, start + 60), exact, exact_inputs, equal)
+    with optimized("-O3" if start % 400 == 100 else "-O1"):
+        check(range(start, start + 60), function)
+        check(range(start + 60, start + 100), lambda seed: with_gradient(function(seed)))
+        check(range(start, start + 60), exact, exact_inputs, equal)
 
 
 @pytest.mark.deep
 @pytest.mark.parametrize("seed", range(100, 200))
 def test_much_training(seed):
-    check_training(seed)
+    with optimized("-O1" if seed % 4 else "-O3"):
+        check_training(seed)

@@ -10,6 +10,7 @@ from miniml.grad import grad
 from miniml.graph.passes import PIPELINE
 from miniml.runtime.jit import Jit
 from miniml.runtime.lowering import LOWERING
+from tests.frame.compilers import optimized
 from tests.frame.native import needs_compiler
 
 from .neighbours import NEIGHBOURS
@@ -86,4 +87,5 @@ def test_a_pass_changes_no_result(name):
 @pytest.mark.parametrize("start", range(100, 200, 25))
 @pytest.mark.parametrize("name", NEIGHBOURS)
 def test_a_pass_changes_no_result_of_many(name, start):
-    assert check(name, range(start, start + 25)) > 0 or name == "prune"
+    with optimized("-O3" if start == 100 else "-O1"):
+        assert check(name, range(start, start + 25)) > 0 or name == "prune"
