@@ -1,6 +1,7 @@
 """What every test run has in common: threads, budgets, seeds, and which skips are honest."""
 
 import ctypes
+import functools
 import gc
 import importlib.metadata
 import inspect
@@ -24,6 +25,7 @@ import hypothesis
 import numpy as np
 import pytest
 import threadpoolctl
+from _pytest.doctest import DoctestModule
 
 DEEP = os.environ.get("MINIML_DEEP", "") not in ("", "0")
 RATES = os.environ.get("MINIML_RATES", "") not in ("", "0")
@@ -55,10 +57,14 @@ def _gpu_count() -> int:
     return count.value
 
 
+@functools.cache
+def _distributions() -> frozenset[str]:
+    return frozenset(d.metadata["Name"] for d in importlib.metadata.distributions())
+
+
 def _installed(*packages: str) -> bool:
     """True where one of these packages is."""
-    found = {d.metadata["Name"] for d in importlib.metadata.distributions()}
-    return not found.isdisjoint(packages)
+    return not _distributions().isdisjoint(packages)
 
 
 GPUS = _gpu_count()
@@ -124,16 +130,18 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     those of Hypothesis, which do more in a deep run, are marked.
 
     Deep ones come first: they take long, and at the end no process is left with one."""
-    for item in items:
-        if item.get_closest_marker("hypothesis"):
-            item.add_marker("larger")
-    items.sort(key=lambda item: item.get_closest_marker("deep") is None)
     asked_for = {"deep": DEEP, "rates": RATES, "gpu": GPUS > 0}
-    unwanted = [marker for marker, expected in asked_for.items() if not expected]
-    left_out = {item for item in items if any(map(item.get_closest_marker, unwanted))}
+    unwanted = {marker for marker, expected in asked_for.items() if not expected}
+    first, then, left_out = list[pytest.Item](), list[pytest.Item](), list[pytest.Item]()
+    for item in items:
+        marks = {mark.name for mark in item.iter_markers()}
+        if "hypothesis" in marks:
+            item.add_marker("larger")
+        left = not unwanted.isdisjoint(marks)
+        (left_out if left else first if "deep" in marks else then).append(item)
     if left_out:
-        config.hook.pytest_deselected(items=list(left_out))
-        items[:] = [item for item in items if item not in left_out]
+        config.hook.pytest_deselected(items=left_out)
+    items[:] = first + then
 
 
 def _refuse_skip(report: pytest.TestReport | pytest.CollectReport) -> None:
@@ -152,6 +160,13 @@ def pytest_runtest_makereport(item, call):
     report = yield
     _refuse_skip(report)
     return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collect_file(file_path, parent):
+    """No doctests of the tests, which have none: to look for them would import each again."""
+    found = yield
+    return [made for made in found if not isinstance(made, DoctestModule)]
 
 
 def pytest_collection_finish() -> None:
