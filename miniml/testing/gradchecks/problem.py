@@ -8,6 +8,7 @@ their gradients must have.
 
 from __future__ import annotations
 
+import ctypes
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -642,12 +643,43 @@ def joined(arrays: Sequence[Array]) -> Array:
 def _same_random_state() -> Iterator[None]:
     """Restore the states of miniml's generator and NumPy's global one after the block, which so
     draws the same numbers each time."""
-    state, legacy = default_generator.state.asnumpy(), np.random.get_state()  # noqa: NPY002
+    state, legacy = default_generator.state.asnumpy(), _Legacy()
     try:
         yield
     finally:
         default_generator.state.set_data(state)
-        np.random.set_state(legacy)  # noqa: NPY002
+        legacy.restore()
+
+
+_MERSENNE = 4 * 625  # bytes of a Mersenne Twister in memory: its words, and how many it has given
+
+
+class _Legacy:
+    """The state of NumPy's global generator, which NumPy gives and takes word by word: slower than
+    most functions. So its memory is compared with that of the state read last."""
+
+    known: tuple[bytes, Any] = b"", None
+
+    def __init__(self) -> None:
+        memory = self._memory()
+        before, state = self.known
+        if not memory or memory != before:
+            state = np.random.get_state(legacy=False)  # noqa: NPY002
+            # A normal number that waits is no part of that memory.
+            _Legacy.known = (b"" if state["has_gauss"] else memory), state
+        self.memory, self.state = memory, state
+
+    def restore(self) -> None:
+        if not self.memory or self.state["has_gauss"] or self.memory != self._memory():
+            np.random.set_state(self.state)  # noqa: NPY002
+
+    @staticmethod
+    def _memory() -> bytes:
+        """The memory of the generator; empty if it is none of NumPy's own kind."""
+        generator = np.random.get_bit_generator()  # type: ignore[attr-defined]
+        if type(generator) is not np.random.MT19937:
+            return b""
+        return ctypes.string_at(generator.ctypes.state_address, _MERSENNE)
 
 
 # --- Leaves and their gradients -------------------------------------------------------------------

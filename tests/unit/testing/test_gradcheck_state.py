@@ -115,3 +115,26 @@ def test_a_cotangent_in_fortran_order_is_given():
 
     report = gradcheck_vjp(lambda x: 2 * x, in_memory_order, drawn((3, 4), 0), raise_error=False)
     assert "Fortran-ordered cotangent" in str(report.wrong[0].diagnosis)
+
+
+@pytest.fixture(params=[np.random.MT19937, np.random.PCG64])
+def legacy(request):
+    """NumPy's global functions, over its own generator and another one."""
+    former = np.random.get_bit_generator()
+    np.random.set_bit_generator(request.param(3))
+    yield np.random.mtrand
+    np.random.set_bit_generator(former)
+
+
+@pytest.mark.parametrize("waits", [False, True], ids=["", "one normal number waits"])
+@pytest.mark.parametrize("draws", ["rand()", "randn()", "randn(3).sum()", "rand(900).sum()"])
+def test_draws_of_numpys_global_functions_are_repeated_and_given_back(legacy, draws, waits):
+    def factor():
+        return 1 + abs(eval(draws, vars(legacy)))
+
+    for _ in range(2):
+        if waits:
+            legacy.randn()
+        before = repr(legacy.get_state(legacy=False))
+        assert gradcheck_vjp(lambda x: x * factor(), lambda x, d: (d * factor(),), np.ones(2)).ok
+        assert repr(legacy.get_state(legacy=False)) == before
