@@ -100,8 +100,63 @@ def words(text: str) -> list[str]:
     return re.sub(r"#(, ?#)*", "#", NUMBER.sub("#", text)).split()
 
 
+# A process that has imported miniml and forks for each program that it is told of: an import takes
+# as long as most sections.
+FORKS = """
+import os, sys
+import miniml
+for line in sys.stdin:
+    path = line.rstrip("\\n")
+    child = os.fork()
+    if child:
+        print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+        continue
+    for number, name in enumerate(("/dev/null", path + ".out", path + ".err")):
+        os.dup2(os.open(name, os.O_RDWR | os.O_CREAT), number)
+    os.chdir(os.path.dirname(path))
+    sys.path[0], sys.argv, here = os.path.dirname(path), [path], globals()
+    with open(path, encoding="utf-8") as file:
+        code = compile(file.read(), path, "exec")
+    for name in ("os", "sys", "miniml", "line", "path", "child", "number", "name", "file"):
+        del here[name]
+    here["__file__"] = code.co_filename
+    exec(code, here)
+    break
+"""
+
+
+@pytest.fixture(scope="module")
+def forks():
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "MPLBACKEND": "Agg"}
+    command = [sys.executable, "-W", "error", "-c", FORKS]
+    with subprocess.Popen(command, stdin=-1, stdout=-1, text=True, env=environment) as process:
+        yield process
+
+
+def run_in(forks, path):
+    """The exit status of a program in a process of its own, and what it prints and complains of."""
+    print(path, file=forks.stdin, flush=True)
+    status = int(forks.stdout.readline())
+    return status, *(Path(f"{path}.{of}").read_text("utf-8") for of in ("out", "err"))
+
+
+def test_a_section_that_fails_or_warns_is_found(forks, tmp_path):
+    for code, status, said in (
+        ("print(1)\nimport sys\nsys.exit(3)", 3, ""),
+        ("import miniml as ml\nx = 1 / 0", 1, "line 2, in <module>"),
+        ("import warnings\nwarnings.warn('old', DeprecationWarning)", 1, "DeprecationWarning: old"),
+        ("assert __name__ == '__main__' and 'os' not in globals()", 0, ""),
+    ):
+        path = tmp_path / f"page_{status}.py"
+        path.write_text(code)
+        found, printed, complaint = run_in(forks, path)
+        assert (found, printed) == (status, "1\n" if status == 3 else ""), complaint
+        assert said in complaint
+        assert bool(said) == bool(complaint)
+
+
 @pytest.mark.parametrize(("document", "section"), SECTIONS)
-def test_section_runs(document, section, tmp_path):
+def test_section_runs(document, section, tmp_path, forks):
     """A process of its own, as users' are: under the default settings, and a section may define
     primitives, whose names are global."""
     blocks = [b for b in BLOCKS[document] if b.section == section and b.not_run is None]
@@ -114,17 +169,11 @@ def test_section_runs(document, section, tmp_path):
             pytest.skip(f"no {package} here")
     path = tmp_path / f"page_{Path(document).stem}.py"  # not onnx.py, which it imports
     path.write_text(script([b for b in blocks if b.language == "python"]))
-    run = subprocess.run(
-        [sys.executable, "-W", "error", str(path)],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "MPLBACKEND": "Agg"},
-        capture_output=True,
-        text=True,
-    )
-    assert run.returncode == 0, f"{document}, section {section!r}:\n{run.stderr}"
+    status, printed, complaint = run_in(forks, path)
+    assert status == 0, f"{document}, section {section!r}:\n{complaint}"
     shown = [word for b in blocks if b.language == "text" for word in words(b.code)]
     if shown:
-        assert words(run.stdout) == shown, f"{document}, section {section!r} prints:\n{run.stdout}"
+        assert words(printed) == shown, f"{document}, section {section!r} prints:\n{printed}"
 
 
 @pytest.mark.parametrize("document", BLOCKS)
