@@ -99,8 +99,6 @@ def test_all_sizes_masks_and_attributes():
         assert right(case, which, made.arrays, run(kernel, made)), (case, NAMES[which])
 
 
-@needs_fences
-@ignores_forks
 def heights(t, s, e, f, causal):
     """The rows of all tiles of the products of a call, counted as attention.c runs them."""
     blocks, keys, found = max(-(-t // 64), 1), max(min(96, s), 1), set()
@@ -130,6 +128,8 @@ def test_tiles_of_all_heights_that_products_have_are_compiled():
             assert Sizes(node).heights == heights(t, s, e, f, causal)
 
 
+@needs_fences
+@ignores_forks
 def test_nothing_around_the_operands_is_read():
     def fits(placed, case, which, made, kernel):
         return right(case, which, made.arrays, run(kernel, made, placed))
