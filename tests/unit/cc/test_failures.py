@@ -171,7 +171,7 @@ def outputs(processes):
 @needs_compiler
 def test_equal_seeds_give_equal_weights_in_every_process(alone):
     """In two that compile at once, and in those that find it done, on one thread or several."""
-    cold = outputs([process(1, 4), process(0, 4)])
-    cached = outputs([process(1, 4), process(2, 4)])
+    cold = outputs([process(1, 2, 4), process(0, 2, 4)])
+    cached = outputs([process(1, 2, 4), process(2, 2, 4)])
     assert len(cold[0].split()) > 10
     assert len({*cold, *cached}) == 1
