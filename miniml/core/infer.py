@@ -155,14 +155,20 @@ def _untensored(primitive: Primitive, name: str, value: Any) -> Any:
         ) from None
 
 
-def _tensors(primitive: Primitive, given: Sequence[Any]) -> list[Tensor]:
+def as_tensors(primitive: Primitive, given: Sequence[Any]) -> list[Any]:
+    """The arguments of a call, with tensors in place of all but weak scalars."""
     device = next((a.device for a in given if isinstance(a, Tensor)), None)
-    found: list[Any] = [
+    return [
         a
         if isinstance(a, (Tensor, *Weak)) and not isinstance(a, np.generic)
         else _to_tensor(primitive, a, device)
         for a in given
     ]
+
+
+def _tensors(primitive: Primitive, given: Sequence[Any]) -> list[Tensor]:
+    found = as_tensors(primitive, given)
+    device = next((a.device for a in found if isinstance(a, Tensor)), None)
     together = primitive._promoted or range(len(found))
     beside = tuple(found[i].dtype for i in together if isinstance(found[i], Tensor))
     weak = [found[i] for i in together if not isinstance(found[i], Tensor)]

@@ -57,11 +57,12 @@ class Trace(Protocol):
         args: Sequence[Any],
         named: Mapping[str, Any],
         recorded: tuple[bool, ...],
-    ) -> tuple[Any, Sequence[Any]] | None:
-        """The calls that a composition makes with these arguments, known from earlier ones, and the
-        values that a record of them holds, computed now; None where a plan does not know them.
+    ) -> tuple[Any, Sequence[Any], Sequence[Any]] | None:
+        """The calls that a composition makes with these arguments, known from earlier ones, the
+        tensors and arrays among these as tensors, and the values that a record of the calls holds,
+        computed now; None where a plan does not know them.
 
-        recorded: of each tensor among the arguments, True for one that a gradient passes to."""
+        recorded: of each tensor or array, True for one that a gradient passes to."""
         return None
 
     def call_with_bprop(

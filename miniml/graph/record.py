@@ -14,8 +14,10 @@ from functools import partial
 from operator import attrgetter
 from typing import Any
 
+import numpy as np
+
 from ..core.errors import GraphError
-from ..core.infer import arguments, as_they_are, interleave, written
+from ..core.infer import arguments, as_tensors, as_they_are, interleave, written
 from ..core.parameter import Parameter
 from ..core.primitive import Primitive
 from ..core.scope import Layer, Location, layers, user_location
@@ -94,6 +96,10 @@ class RecordTrace(ForwardingTrace):
 
     def _converted(self, primitive: Primitive, args: Sequence[Any]) -> tuple[Any, ...]:
         """A call whose arguments become tensors first, or that writes to a parameter."""
+        if np.ndarray in map(type, args) and not (primitive._const or primitive.effect == "state"):
+            args = as_tensors(primitive, args)
+            if as_they_are(primitive, self.split(args)[1]):
+                return self.bind(primitive, args)
         given = [self.stand_in(a) if isinstance(a, Parameter) else a for a in args]
         tensors, consts = arguments(primitive, given, self.bind)
         inputs, values = self.split(tensors)
@@ -143,41 +149,37 @@ class RecordTrace(ForwardingTrace):
     def compose(self, fn: Function, args: Sequence[Any], named: Mapping[str, Any]) -> Any:
         """A composition: the parent may run all its calls at once, and they are recorded then."""
         own: list[Var | None] = []  # of each tensor, in order
-        values: list[Any] = []
-        outer = self._outer(args, own, values)
-        outer_named = dict(zip(named, self._outer(named.values(), own, values))) if named else named
+        outer = self._outer(args, own)
+        outer_named = dict(zip(named, self._outer(named.values(), own))) if named else named
         if not any(own):
             return self.parent.compose(fn, outer, outer_named)
         made = self.parent.calls_of(fn, outer, outer_named, tuple(map(bool, own)))
-        return fn(*args, **named) if made is None else self._keep_all(*made, own, values)
+        return fn(*args, **named) if made is None else self._keep_all(*made, own)
 
-    def _outer(self, args: Iterable[Any], own: list[Var | None], values: list[Any]) -> list[Any]:
-        """Arguments of a composition with values of the parent, which are noted with their Vars."""
+    def _outer(self, args: Iterable[Any], own: list[Var | None]) -> list[Any]:
+        """Arguments of a composition with values of the parent, whose Vars are noted."""
         outer = []
         for value in args:
             if type(value) is TracedTensor and value.trace is self and not self.ended:
                 own.append(value.var)
                 value = value.value
-                values.append(value)
-            elif isinstance(value, Tensor):
+            elif isinstance(value, (Tensor, np.ndarray)):
                 (var,), (value,) = self.split((value,))
                 own.append(var)
-                values.append(value)
             elif isinstance(value, (list, tuple)):  # of any class, such as that of cotangents
-                inner = self._outer(value, own, values)
+                inner = self._outer(value, own)
                 value = inner if isinstance(value, list) else tuple(inner)
             outer.append(value)
         return outer
 
     def _keep_all(
-        self, made: Any, results: Sequence[Any], own: list[Var | None], values: list[Any]
+        self, made: Any, given: Sequence[Any], results: Sequence[Any], own: list[Var | None]
     ) -> Any:
-        """Record the calls of a composition; returns its result. own, values: of its arguments, and
-        extended."""
+        """Record the calls of a composition; returns its result. given, own: its arguments and
+        their Vars."""
         where = user_location(made.name, passed=2) if made.made else None
         own += [None] * (len(made.fixed) + len(results))
-        values += made.fixed
-        values += results
+        values = [*given, *made.fixed, *results]
         for primitive, taking, first, end, abstracts in made.made:
             inputs = [own[i] for i in taking]
             if any(inputs):

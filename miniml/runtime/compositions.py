@@ -96,6 +96,13 @@ class _Planning(GraphTrace):
         raise Unplanned(f"it writes to the parameter {parameter.name}")
 
 
+def as_tensors(given: Sequence[Any]) -> list[Tensor]:
+    """The tensors and arrays of a call as tensors; arrays follow the first tensor."""
+    tensors = [g for g in given if isinstance(g, Tensor)]
+    device = tensors[0].device if tensors else current().device_target
+    return [g if isinstance(g, Tensor) else of_array(kind_of_array(g), device)(g) for g in given]
+
+
 def plan_of(
     fn: Composition, args: Sequence[Any], named: Mapping[str, Any], given: Sequence[Any]
 ) -> Plan | None:
@@ -206,7 +213,9 @@ def _sequence(
         device = common_device(getattr(fn, "__name__", "composition"), tensors)
         trace = _Planning(device)
         trace.plans = device == "cpu"  # kernels elsewhere do not look at values
-        return _Sequence(trace, given, *_traced(trace, fn, args, named, given))
+        sequence = _Sequence(trace, given, *_traced(trace, fn, args, named, given))
+        arrays = {v for v, g in zip(trace.inputs, given) if not isinstance(g, Tensor)}
+        return sequence if arrays.isdisjoint(sequence.outs) else None  # it returns one as it is
     except Exception:  # the call itself will raise it, unless it asks for values
         return None
 
@@ -467,10 +476,7 @@ class _Sequence:
     def _output(self, var: Var) -> str:
         """The expression of one tensor of the result."""
         if var in self.trace.inputs:
-            i = self.trace.inputs.index(var)
-            if not isinstance(self.given[i], Tensor):
-                raise Unplanned("it returns an array as it is")
-            return f"x{i}"
+            return f"x{self.trace.inputs.index(var)}"
         kind = Kind.of(Tensor, var.abstract.shape, var.abstract.dtype, self.trace.device)
         copied = ".copy()" if var in self.kept else ""
         return f"of_kind({self.names[var]}{copied}, {self._object('k', kind)})"

@@ -32,7 +32,7 @@ from ..core.tensor import Tensor, common_device
 from ..core.trace import Keyed, Trace, eager_trace, is_tracing, use_trace
 from ..graph.tracing import TracedTensor, known_value, live, trace_body
 from ..ops.elementwise import Cast
-from .compositions import Calls, calls_of, kind_of_array, of_array, plan_of
+from .compositions import Calls, as_tensors, calls_of, kind_of_array, of_array, plan_of
 from .jit import compiled
 from .launch import BoundKernel, ignore_errors, note_kernel, prepare, quietly, target_for
 from .observe import check_finite, watching_call
@@ -174,16 +174,16 @@ class EagerTrace(Trace):
         args: Sequence[Any],
         named: Mapping[str, Any],
         recorded: tuple[bool, ...],
-    ) -> tuple[Calls, Sequence[Tensor]] | None:
+    ) -> tuple[Calls, Sequence[Tensor], Sequence[Tensor]] | None:
         found = _key_of(fn, args, named)
-        if found is None or np.ndarray in map(type, found[1]):
+        if found is None:
             return None
         key, tensors = (recorded, found[0]), found[1]
         plan = _plans().get(key, 0)
         if type(plan) is int:
             plan = self._composed(plan, key, partial(calls_of, fn, args, named, tensors, recorded))
         try:
-            return plan and (plan, copy_context().run(plan.run, tensors))
+            return plan and (plan, as_tensors(tensors), copy_context().run(plan.run, tensors))
         except Exception:
             return None
 

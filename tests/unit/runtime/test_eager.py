@@ -9,7 +9,7 @@ import miniml as ml
 from benchmarks.eager import CALLS, frames
 from miniml import kernel, ops
 from miniml.errors import DTypeError, NonFiniteError, OutOfRangeError
-from miniml.grad import grad
+from miniml.grad import grad, value_and_grad, vjp
 from miniml.ops import Unary
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3)
@@ -70,6 +70,32 @@ def test_what_is_written_into_an_array_later_changes_no_result():
         array += 1
         assert all(np.array_equal(f.asnumpy(), expected) for f in found)
         assert not np.array_equal(call().asnumpy(), expected)
+
+
+LOSSES = {
+    "add": lambda w, a: w + a,
+    "div, of another dtype": lambda w, a: a.astype(ml.float64) / (w + 1.0),
+    "where": lambda w, a: ops.where(a > 2, w, 0.0),
+    "index": lambda w, a: w[a.astype(ml.int64)[0] % 2],
+    "mse": lambda w, a: ops.mse_loss(w, a, reduction="none"),
+    "concat": lambda w, a: ops.concat([w, a]) * 2.0,
+}
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_a_gradient_beside_an_array_is_that_beside_the_tensor_of_it(name):
+    def loss(a):
+        return lambda w: ops.sum(LOSSES[name](w, a) ** 2)
+
+    w, array = ml.Tensor(X + 0.5), X.copy()
+    expected = value_and_grad(loss(ml.Tensor(array)))(w)
+    for _ in range(4):
+        for found, right in zip(value_and_grad(loss(array))(w), expected, strict=True):
+            assert found.tolist() == right.tolist()
+        _, pull = vjp(loss(array), w)
+        array += 1
+        assert pull(ml.Tensor(1.0, expected[0].dtype))[0].tolist() == expected[1].tolist()
+        array -= 1
 
 
 @pytest.mark.parametrize(
