@@ -183,7 +183,8 @@ class EagerTrace(Trace):
         if type(plan) is int:
             plan = self._composed(plan, key, partial(calls_of, fn, args, named, tensors, recorded))
         try:
-            return plan and (plan, as_tensors(tensors), copy_context().run(plan.run, tensors))
+            given = as_tensors(tensors) if np.ndarray in map(type, tensors) else tensors
+            return plan and (plan, given, copy_context().run(plan.run, tensors))
         except Exception:
             return None
 
@@ -434,6 +435,9 @@ def _viewing(kernel: BoundKernel, kind: Kind) -> Plan:
 
 def _making(makers: Sequence[Callable[[Any], Tensor]], run: Plan) -> Plan:
     """A plan that makes tensors of its arguments first."""
+    if len(makers) == 2:  # the common case, unrolled
+        first, second = makers
+        return lambda args: run((first(args[0]), second(args[1])))
 
     def plan(args: Sequence[Any]) -> tuple[Tensor, ...]:
         return run([make(a) for make, a in zip(makers, args, strict=True)])
