@@ -599,7 +599,7 @@ def _strided(a: Array, order: Sequence[int], steps: Sequence[int], start: int) -
 
 
 _PATIENCE = 4.0  # code that sleeps may take that many times its budget
-_FRESH = 1e-3  # seconds for which a reading is good enough
+_FRESH = 1e-2  # seconds for which a reading is good enough: `os.times` counts in hundredths
 _SCHEDULED = "/proc/thread-self/schedstat"  # Linux: nanoseconds run, nanoseconds waited, slices
 
 
@@ -623,7 +623,7 @@ class Stopwatch:
         self._read, self._elapsed = 0.0, 0.0
 
     def elapsed(self) -> float:
-        """The seconds so far, as of the last millisecond."""
+        """The seconds so far, as of the last hundredth."""
         clock = time.monotonic() - self._clock
         if clock - self._read > _FRESH:  # the system's counters cost more than the clock
             self._read, self._elapsed = clock, self._since(clock)
