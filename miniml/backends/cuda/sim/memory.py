@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 
 from ....core.errors import CaptureError, DeviceMemoryError, KernelFaultError
+from ....core.scope import Block, Scoped
 from ...compiled import lock_of_process
 from .unit import NAME
 
@@ -70,7 +71,7 @@ def _initial() -> SimSettings:
 
 
 _default = _initial()
-_here: ContextVar[SimSettings | None] = ContextVar("miniml_cuda_sim", default=None)
+_here: Scoped[SimSettings] = Scoped("miniml_cuda_sim")
 
 
 def current() -> SimSettings:
@@ -78,15 +79,9 @@ def current() -> SimSettings:
     return _here.get() or _default
 
 
-@contextmanager
-def using(**changes: Any) -> Iterator[SimSettings]:
-    """Change settings inside a `with`, in this context only."""
-    settings = replace(current(), **changes)
-    token = _here.set(settings)
-    try:
-        yield settings
-    finally:
-        _here.reset(token)
+def using(**changes: Any) -> Block[SimSettings]:
+    """Settings changed inside one `with`, in this context only."""
+    return _here.use(lambda: replace(current(), **changes))
 
 
 # --- The stream -----------------------------------------------------------------------------------
