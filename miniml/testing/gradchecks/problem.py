@@ -435,6 +435,7 @@ class Subject:
         self.forward_calls, self.raised, self.settled = 0, "", False
         self.inside: Array | float = 0.0
         self._pull: LongPull | None = None
+        _Legacy.known = b"", None  # since then a number may have been made to wait
         starts = np.cumsum([0, *(a.size for a in point)]).tolist()
         each = zip(map_.names, point, dtypes, starts)
         self.leaves = tuple(Leaf(*name, a.shape, dtype, start) for name, a, dtype, start in each)

@@ -138,3 +138,16 @@ def test_draws_of_numpys_global_functions_are_repeated_and_given_back(legacy, dr
         before = repr(legacy.get_state(legacy=False))
         assert gradcheck_vjp(lambda x: x * factor(), lambda x, d: (d * factor(),), np.ones(2)).ok
         assert repr(legacy.get_state(legacy=False)) == before
+
+
+def test_a_normal_number_that_waits_where_none_did_is_given_back(legacy):
+    """Two numbers or one of the same seed leave the generator's words alike."""
+    for count in (2, 1):
+        np.random.set_bit_generator(type(np.random.get_bit_generator())(3))
+        legacy.randn(count)
+        before = repr(legacy.get_state(legacy=False))
+        report = gradcheck_vjp(
+            lambda x: x * legacy.rand(), lambda x, d: (d * legacy.rand(),), np.ones(2)
+        )
+        assert report.ok
+        assert repr(legacy.get_state(legacy=False)) == before
