@@ -84,7 +84,7 @@ def test_a_pass_changes_no_result(name):
 
 
 @pytest.mark.deep
-@pytest.mark.parametrize("start", range(100, 200, 25))
+@pytest.mark.parametrize("start", range(100, 150, 25))
 @pytest.mark.parametrize("name", NEIGHBOURS)
 def test_a_pass_changes_no_result_of_many(name, start):
     with optimized("-O3" if start == 100 else "-O1"):

@@ -171,9 +171,9 @@ def test_a_tool_changes_nothing(tool):
 
 
 @pytest.mark.deep
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("tool", TOOLS, ids=lambda tool: tool.__name__)
-def test_a_tool_changes_nothing_in_500_programs(tool, seed):
+def test_a_tool_changes_nothing_in_many_programs(tool, seed):
     """Sixteen of each kind by C kernels, and the rest by NumPy's: of the same functions."""
     with optimized("-O1" if seed else "-O3"):
         for draw in DRAWS:
