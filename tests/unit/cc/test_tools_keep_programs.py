@@ -174,7 +174,7 @@ def test_a_tool_changes_nothing(tool):
 @pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("tool", TOOLS, ids=lambda tool: tool.__name__)
 def test_a_tool_changes_nothing_in_many_programs(tool, seed):
-    """Sixteen of each kind by C kernels, and the rest by NumPy's: of the same functions."""
+    """One of fourteen of each kind by C kernels, and the rest by NumPy's: of the same functions."""
     with optimized("-O1" if seed else "-O3"):
         for draw in DRAWS:
             for number in range(14):
