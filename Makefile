@@ -106,11 +106,13 @@ unit: $(CUDA_STAMP) ## Doctests, README code and tests, with small budgets (ARGS
 	@echo "==> Tests, doctests and README code in $(JOBS) processes"
 	@$(TEST_ENV) $(PY) $(PYTEST) --doctest-modules miniml tests $(ARGS)
 
+# Minutes after which a stage of test-deep begins no further test, as in MINUTES_deep=30; without, all are run.
+within = MINIML_MINUTES=$(MINUTES_$(1))
 test-deep: $(CUDA_STAMP) ## What make test leaves out: slow tests, larger budgets, other processors, Python 3.12 and 3.13 where present
 	@echo "==> Deep tests: slow ones, and larger budgets, in $(JOBS) processes"
-	@$(TEST_ENV) MINIML_DEEP=1 $(PY) $(PYTEST) -m "deep or larger" --timeout 1000 tests $(ARGS)
+	@$(TEST_ENV) $(call within,deep) MINIML_DEEP=1 $(PY) $(PYTEST) -m "deep or larger" --timeout 1000 tests $(ARGS)
 	@echo "==> Tests of numbers as other processors compute them, in $(JOBS) processes"
-	@$(TEST_ENV) $(PY) -m tools.other_cpus $(PYTEST) $(ARGS)
+	@$(TEST_ENV) $(call within,cpus) $(PY) -m tools.other_cpus $(PYTEST) $(ARGS)
 	@$(MAKE) docs
 	@for version in 3.12 3.13; do $(MAKE) test-on-$$version; done
 	@echo "==> All of make test-deep passed"
@@ -156,7 +158,7 @@ test-on-3.12 test-on-3.13: test-on-%:
 		$(MAKE) .install-on-$* FOUND=$$found; \
 	fi; \
 	echo "==> Tests, doctests and README code on $$($$found --version)"; \
-	$(TEST_ENV) .venv-$*/bin/python $(PYTEST) --doctest-modules miniml $(TESTS_ON_$*) $(ARGS)
+	$(TEST_ENV) $(call within,$*) .venv-$*/bin/python $(PYTEST) --doctest-modules miniml $(TESTS_ON_$*) $(ARGS)
 
 .PHONY: .install-on-3.12 .install-on-3.13
 .install-on-3.12 .install-on-3.13: .install-on-%:

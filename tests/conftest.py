@@ -5,11 +5,13 @@ import functools
 import gc
 import importlib.metadata
 import inspect
+import math
 import os
 import platform
 import shutil
 import signal
 import sys
+import time
 
 # Before NumPy is imported: the BLAS of each test process computes on one thread, loops in C on what
 # there is, as OMP_NUM_THREADS would say it of both.
@@ -30,6 +32,9 @@ from _pytest.doctest import DoctestModule
 DEEP = os.environ.get("MINIML_DEEP", "") not in ("", "0")
 RATES = os.environ.get("MINIML_RATES", "") not in ("", "0")
 NO_SKIPS = os.environ.get("MINIML_NO_SKIPS", "") not in ("", "0")
+# After so many minutes a process begins no further test: a build server stops at some time.
+MINUTES = float(os.environ.get("MINIML_MINUTES") or "inf")
+BEGUN = time.monotonic()
 
 _COMMON = {"deadline": None, "derandomize": True, "database": None, "print_blob": True}
 hypothesis.settings.register_profile("small", max_examples=20, **_COMMON)
@@ -90,6 +95,7 @@ HAS_MPI = _installed("mpi4py") and os.path.exists(
 
 # How a reason for skipping may begin, and whether it is true of this machine.
 HONEST_SKIPS = {
+    "no time": math.isfinite(MINUTES),
     "no GPU": GPUS == 0,
     "a driver is here": _has_driver(),
     "no C compiler": not HAS_CC,
@@ -153,6 +159,11 @@ def _refuse_skip(report: pytest.TestReport | pytest.CollectReport) -> None:
     if not _is_honest(reason):
         report.outcome = "failed"
         report.longrepr = f"skipped, though this machine could run it: {reason}"
+
+
+def pytest_runtest_setup() -> None:
+    if time.monotonic() - BEGUN > 60 * MINUTES:
+        pytest.skip(f"no time: {MINUTES:g} minutes are over")
 
 
 @pytest.hookimpl(wrapper=True)

@@ -289,17 +289,20 @@ def test_left_out(): pass
 
 @pytest.mark.xfail(reason="known", run=False)
 def test_known_to_fail(): pass
+
+def test_for_which_there_may_be_time(): pass
 """
 
 
 @pytest.mark.parametrize(
-    ("policy", "outcome"),
+    ("policy", "minutes", "outcome"),
     [
-        ("0", "2 skipped, 1 deselected, 1 xfailed in"),
-        ("1", "1 skipped, 1 deselected, 1 xfailed, 1 error"),
+        ("0", "", "1 passed, 2 skipped, 1 deselected, 1 xfailed in"),
+        ("1", "", "1 passed, 1 skipped, 1 deselected, 1 xfailed, 1 error"),
+        ("1", "0", "2 skipped, 1 deselected, 1 xfailed, 1 error"),
     ],
 )
-def test_a_skip_that_does_not_hold_is_a_failure(tmp_path, policy, outcome):
+def test_a_skip_that_does_not_hold_is_a_failure(tmp_path, policy, minutes, outcome):
     shutil.copy(ROOT / "tests" / "conftest.py", tmp_path)
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
     (tmp_path / "test_skips.py").write_text(SKIPS)
@@ -307,7 +310,13 @@ def test_a_skip_that_does_not_hold_is_a_failure(tmp_path, policy, outcome):
     run = subprocess.run(
         [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-p", "no:xdist", tmp_path],
         cwd=tmp_path,
-        env={**environment, "MINIML_NO_SKIPS": policy, "PATH": "", "CXX": ""},
+        env={
+            **environment,
+            "MINIML_NO_SKIPS": policy,
+            "MINIML_MINUTES": minutes,
+            "PATH": "",
+            "CXX": "",
+        },
         capture_output=True,
         text=True,
     )
