@@ -323,6 +323,7 @@ def _found(call: Call, order: int) -> Iterator[tuple[Issue, GradFinding]]:
             f"order {finding.order}, argument {finding.argnum}{'' if finite else ', not finite'}",
             f"{call}: {_sentence(finding)}",
             f"correct the bprop; {gradchecked(call)} says more",
+            named=bool(finding.diagnosis),
         )
         if not finite and abs(finding.numeric) <= finding.error_bar:
             # 0 / 0 where the function is constant, as the spread of one number is

@@ -531,14 +531,16 @@ def _findings(session: Session, primitive: Primitive) -> list[OpFinding]:
 def _shrunk(check: Check, kind: str, issue: Issue, call: Call) -> tuple[Issue, Call]:
     """The issue in its smallest call, and that call; both unchanged if there is no time left.
 
-    A smaller call of another severity does not count: fewer numbers may make a fault a warning.
+    A smaller call of another severity does not count: fewer numbers may make a fault a warning. Nor
+    does one that no longer names the cause: of swapped gradients at 1 and 0 one is as wrong as 0.
     """
     found = issue, issue.call or call
 
     def shows(candidate: Call) -> bool:
         nonlocal found
         alike = (i for i in issues(check, candidate) if i.kind == kind)
-        again = next((i for i in alike if i.severity == issue.severity), None)
+        as_much = (i for i in alike if i.severity == issue.severity and i.named >= found[0].named)
+        again = next(as_much, None)
         if again is not None:
             found = again, candidate
         return again is not None

@@ -44,7 +44,8 @@ class Issue(NamedTuple):
     """An issue that a check finds in a call.
 
     kind: tells the issues of one check apart; it stays while a call is made smaller.
-    call: the call that shows it directly, where that is another one.
+    call: the call that shows it directly, where that is another one. named: the message names the
+    cause, so that no smaller call whose message does not takes its place.
     """
 
     kind: str
@@ -52,6 +53,7 @@ class Issue(NamedTuple):
     advice: str
     severity: Severity = "fault"
     call: Call | None = None
+    named: bool = False
 
 
 class Difference(NamedTuple):
