@@ -197,7 +197,7 @@ PRECISION = (
     Planted("SinesOfManyInFloat32", curve(
         lambda x: np.sin(x.astype(np.float32) if x.size > 512 else x),
         lambda x, out, dout: dout * ops.cos(x)), "precision of long inputs",
-        r"\[5[1-4]\d\].* noise", letters="d"),  # 513 at last, as far as there is time
+        r"\[513\].* noise", letters="d"),
     Planted("RootsInFloat32", quiet(lambda x: np.sqrt(np.abs(x).astype(np.float32))), "precision",
         "noise", letters="d"),
 )  # fmt: skip

@@ -12,6 +12,9 @@ import pytest
 
 from miniml.ops import rules
 from miniml.testing import OpInfo, Sample, opcheck
+from miniml.testing.calls import Call
+from miniml.testing.opchecks import run
+from miniml.testing.opchecks.session import Issue
 from miniml.testing.tolerance import degree
 from tests.faults import snakes
 from tests.faults.planting import plant, snake
@@ -145,3 +148,21 @@ def test_the_example_of_a_program_holds_its_definitions_and_not_its_actions(tmp_
     assert "print('acts')" not in example
     ran = subprocess.run([sys.executable, "-c", example], capture_output=True, text=True)
     assert "writes into input 0" in ran.stderr
+
+
+@pytest.mark.parametrize(("named", "size"), [(True, 4), (False, 1), (False, 0)])
+def test_the_smallest_call_names_the_cause_that_a_larger_one_names(monkeypatch, named, size):
+    """Of swapped gradients at 1 and 0, say, one may be known to be wrong, and no more. Shrinking
+    ends where no call is smaller, though an issue shows in empty arrays."""
+
+    def issues(check, call):
+        n = call.arrays[0].size
+        found = Issue("gradient", f"at {n}", "mend it", named=named and n >= 4)
+        return [found] if n >= min(size, 1) else []
+
+    monkeypatch.setattr(run, "issues", issues)
+    with plant() as snake_:
+        call = Call(snake_, (np.linspace(1, 2, 9),))
+        (first,) = issues(None, call)
+        issue, shown = run._shrunk(None, "gradient", first, call)
+    assert (issue.named, shown.arrays[0].size) == (named, size)
