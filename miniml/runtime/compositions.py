@@ -99,7 +99,7 @@ class _Planning(GraphTrace):
         raise Unplanned(f"it writes to the parameter {parameter.name}")
 
 
-def as_tensors(given: Sequence[Any]) -> list[Tensor]:
+def tensors_of(given: Sequence[Any]) -> list[Tensor]:
     """The tensors and arrays of a call as tensors; arrays follow the first tensor."""
     tensors = [g for g in given if isinstance(g, Tensor)]
     device = tensors[0].device if tensors else current().device_target

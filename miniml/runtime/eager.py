@@ -32,7 +32,7 @@ from ..core.tensor import Tensor, common_device
 from ..core.trace import Keyed, Trace, eager_trace, is_tracing, use_trace
 from ..graph.tracing import TracedTensor, known_value, live, trace_body
 from ..ops.elementwise import Cast
-from .compositions import Calls, as_tensors, calls_of, kind_of_array, of_array, plan_of
+from .compositions import Calls, calls_of, kind_of_array, of_array, plan_of, tensors_of
 from .jit import compiled
 from .launch import BoundKernel, ignore_errors, note_kernel, prepare, quietly, target_for
 from .observe import check_finite, watching_call
@@ -183,7 +183,7 @@ class EagerTrace(Trace):
         if type(plan) is int:
             plan = self._composed(plan, key, partial(calls_of, fn, args, named, tensors, recorded))
         try:
-            given = as_tensors(tensors) if np.ndarray in map(type, tensors) else tensors
+            given = tensors_of(tensors) if np.ndarray in map(type, tensors) else tensors
             return plan and (plan, given, copy_context().run(plan.run, tensors))
         except Exception:
             return None
