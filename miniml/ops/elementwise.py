@@ -298,6 +298,7 @@ neg, abs, sign, square, copysign = Neg(), Abs(), Sign(), Square(), Copysign()
 floor, ceil, round, trunc = Floor(), Ceil(), Round(), Trunc()
 
 
+@composition
 def clip(x: Any, min: Any = None, max: Any = None) -> Tensor:
     """x kept within [min, max]; bounds are numbers, tensors that broadcast with x, or None."""
     bounds = (min, max)
@@ -420,6 +421,7 @@ def pow(x: Any, y: Any) -> Tensor:
     return squared * x if y == 3 else square(squared)
 
 
+@composition
 def polygamma(n: int, x: Any) -> Tensor:
     """(-1)^(n + 1) n! sum of 1 / (x + k)^(n + 1) over k >= 0, the derivative of order n of digamma.
 
@@ -680,6 +682,7 @@ def elu(x: Any, alpha: float = 1.0) -> Tensor:
     return ELU(alpha)(x)
 
 
+@composition
 def gelu(x: Any, approximate: bool | str = False) -> Tensor:
     """x * Phi(x) by the error function, or by its tanh approximation with "tanh" or True.
 

@@ -263,7 +263,10 @@ def _add(values: Iterable[Any], key: list[object], tensors: list[Any]) -> bool:
     """Add the arguments to a key; False if one of them cannot be part of it."""
     for value in values:
         of = type(value)
-        if of in _PLAIN:
+        if of is Tensor:  # the common case, unrolled
+            key.append(value._kind)
+            tensors.append(value)
+        elif of in _PLAIN:
             key += (of, value)
         elif of is np.ndarray or isinstance(value, Tensor):
             kind = _kind_of(value)
@@ -274,7 +277,7 @@ def _add(values: Iterable[Any], key: list[object], tensors: list[Any]) -> bool:
         elif of is float:
             if value != value:
                 return False
-            key += (of, value.hex())  # 0.0 and -0.0 differ
+            key += (of, value or value.hex())  # 0.0 and -0.0 differ
         elif of is tuple and _PLAIN.issuperset(map(type, value)):  # as a shape
             key += (of, value, *map(type, value))
         elif of is tuple or of is list or of is slice:

@@ -15,7 +15,7 @@ import numpy as np
 
 from ...core.abstract import float32, float64, from_type_code
 from ...core.errors import DTypeError
-from ..kernel import Array, Kernel, KernelNode
+from ..kernel import Array, Kernel, KernelNode, scalars
 from ..registry import in_float32, register, register_floats
 from ..signature import ANY, COMPLEX, FLOAT, HELD, INT, LOW, NUMBER, WIDE, same
 
@@ -111,8 +111,7 @@ def exp_of_parts(x: Array, *, out: Array) -> None:
 
 
 def rsqrt(x: Array, *, out: Array) -> None:
-    np.sqrt(x, out=out)
-    np.reciprocal(out, out=out)
+    np.reciprocal(np.sqrt(x, out), out)
 
 
 def lgamma(x: Array, *, out: Array) -> None:
@@ -363,70 +362,58 @@ def erfinv(x: Array, *, out: Array) -> None:
 
 def sigmoid(x: Array, *, out: Array) -> None:
     # exp(-x) overflows to inf below -88 in float32, and 1 / inf is the right 0.
-    np.negative(x, out=out)
-    np.exp(out, out=out)
-    np.add(out, 1, out=out)
-    np.reciprocal(out, out=out)
+    (one,) = scalars(out.dtype, 1)
+    np.reciprocal(np.add(np.exp(np.negative(x, out), out), one, out), out)
 
 
 def softplus(x: Array, *, out: Array) -> None:
     # max(x, 0) + log1p(exp(-|x|)): the exponential never overflows.
-    np.absolute(x, out=out)
-    np.negative(out, out=out)
-    np.exp(out, out=out)
-    np.log1p(out, out=out)
-    np.add(out, np.maximum(x, 0), out=out)
+    np.log1p(np.exp(np.negative(np.absolute(x, out), out), out), out)
+    np.add(out, np.maximum(x, *scalars(out.dtype, 0)), out)
 
 
 def silu(x: Array, *, out: Array) -> None:
-    np.negative(x, out=out)
-    np.exp(out, out=out)
-    np.add(out, 1, out=out)
-    np.divide(np.maximum(x, _LOWEST), out, out=out)
+    one, lowest = scalars(out.dtype, 1, _LOWEST)
+    np.add(np.exp(np.negative(x, out), out), one, out)
+    np.divide(np.maximum(x, lowest), out, out)
 
 
 def elu(x: Array, *, alpha: float, out: Array) -> None:
-    np.expm1(x, out=out)
-    np.multiply(out, alpha, out=out)
-    np.copyto(out, x, where=x > 0)
+    np.multiply(np.expm1(x, out), alpha, out)
+    np.copyto(out, x, where=np.greater(x, *scalars(out.dtype, 0)))
 
 
 def gelu(x: Array, *, approximate: bool, out: Array) -> None:
-    x = np.maximum(x, _LOWEST)
+    x = np.maximum(x, *scalars(out.dtype, _LOWEST))
     if approximate:
         gelu_tanh(x, out=out)
         return
     normal(x, out=out)
-    np.multiply(out, x, out=out)
+    np.multiply(out, x, out)
 
 
 def gelu_tanh(x: Array, *, out: Array) -> None:
     # x * sigmoid(2 u) is x / 2 * (1 + tanh(u)) without the cancellation where tanh is near -1.
-    np.square(x, out=out)
-    np.multiply(out, 0.044715, out=out)
-    np.add(out, 1, out=out)
-    np.multiply(out, x, out=out)
-    np.multiply(out, 2 * math.sqrt(2 / math.pi), out=out)
-    sigmoid(out, out=out)
-    np.multiply(out, x, out=out)
+    one, cubed, twice = scalars(out.dtype, 1, 0.044715, 2 * math.sqrt(2 / math.pi))
+    np.add(np.multiply(np.square(x, out), cubed, out), one, out)
+    sigmoid(np.multiply(np.multiply(out, x, out), twice, out), out=out)
+    np.multiply(out, x, out)
 
 
 def leaky_relu(x: Array, *, slope: float, out: Array) -> None:
     if slope == 0:  # not 0 * inf
         np.maximum(x, 0, out=out)
         return
-    np.multiply(x, slope, out=out)
-    (np.maximum if slope <= 1 else np.minimum)(x, out, out=out)
+    (np.maximum if slope <= 1 else np.minimum)(x, np.multiply(x, slope, out), out=out)
 
 
 def leaky_relu_grad(x: Array, dout: Array, *, slope: float, out: Array) -> None:
-    np.greater(x, 0, out=out, casting="unsafe")
+    np.greater(x, 0, out, casting="unsafe")
     if 0 <= slope <= 1:  # the greater is 1 or slope, exactly
         np.maximum(out, slope, out=out)
     else:
-        np.multiply(out, 1 - slope, out=out)
-        np.add(out, slope, out=out)
-    np.multiply(out, dout, out=out)
+        np.add(np.multiply(out, 1 - slope, out), slope, out)
+    np.multiply(out, dout, out)
 
 
 class ReLUKernel(Kernel):

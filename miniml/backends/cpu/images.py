@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..kernel import Array, skips
+from ..kernel import Array, scalars, skips
 from ..registry import register, register_floats
 from ..signature import FLOAT
 from . import linalg
@@ -389,11 +389,10 @@ def avg_pool2d(
     """
     image, windows = (x.shape[2], x.shape[3]), (out.shape[2], out.shape[3])
     at = kernel_size, stride, padding, image, windows
-    sizes, (rows, columns) = averaged(*at, count_include_pad, np.result_type(x, np.float32))
+    sizes, (rows, columns) = averaged(*at, count_include_pad, x.dtype)
     for part in pieces(x):
-        sums = summed(x[part], 2, rows, windows[0], sizes.dtype)
-        sums = summed(sums, 3, columns, windows[1], sizes.dtype)
-        np.divide(sums, sizes, out=out[part], casting="same_kind")
+        sums = summed(summed(x[part], 2, rows, windows[0]), 3, columns, windows[1])
+        np.divide(sums, sizes, out[part])
 
 
 def avg_pool2d_grad(
@@ -406,38 +405,50 @@ def avg_pool2d_grad(
     """
     windows = dout.shape[2], dout.shape[3]
     at = kernel_size, stride, padding, input_shape, windows
-    sizes, sides = averaged(*at, count_include_pad, np.result_type(dout, np.float32))
-    rows, columns = ([(pixels, at) for at, pixels in side] for side in sides)
+    sizes, (rows, columns) = averaged(*at, count_include_pad, dout.dtype, True)
     for part in pieces(out):
-        sums = summed(dout[part] / sizes, 3, columns, input_shape[1], sizes.dtype)
-        out[part] = summed(sums, 2, rows, input_shape[0], sizes.dtype)
+        sums = summed(dout[part] / sizes, 3, columns, input_shape[1])
+        out[part] = summed(sums, 2, rows, input_shape[0])
 
 
-def summed(x: Array, axis: int, taps: list[Region], extent: int, dtype: np.dtype[Any]) -> Array:
-    """x with another extent of `axis`: of each tap, the elements at the second slice are added to
-    those at the first."""
-    sums = np.zeros((*x.shape[:axis], extent, *x.shape[axis + 1 :]), dtype)
+Region = tuple[Any, Any]
+
+
+def summed(x: Array, axis: int, taps: list[Region], extent: int) -> Array:
+    """x with another extent of `axis`: of each tap, the elements at the second index are added to
+    those at the first, or to all of them, and to 0."""
+    if len(taps) > 1 and taps[0][0] is taps[1][0] is None:  # in half of the passes
+        sums = np.add(x[taps[0][1]], x[taps[1][1]])
+        np.add(sums, scalars(x.dtype, 0)[0], sums)
+        taps = taps[2:]
+    else:
+        sums = np.zeros((*x.shape[:axis], extent, *x.shape[axis + 1 :]), x.dtype)
     for to, at in taps:
-        into, added = (sums[..., to], x[..., at]) if axis == 3 else (sums[:, :, to], x[:, :, at])
-        into += added
+        into = sums if to is None else sums[to]
+        np.add(into, x[at], into)
     return sums
 
 
 @lru_cache(maxsize=256)
 def averaged(
     kernel_size: Pair, stride: Pair, padding: Padding, image: Pair, windows: Pair, padded: bool,
-    dtype: np.dtype[Any],
+    dtype: np.dtype[Any], back: bool = False,
 ) -> tuple[Array, list[list[Region]]]:  # fmt: skip
-    """The pixels in each window (OH, OW), or with `padded` KH * KW in all of them, and its taps;
-    made once."""
-    sides = []
-    for k in (0, 1):
+    """The pixels in each window (OH, OW), or one number if they are as many in all, and its taps,
+    from pixels to windows or `back`; padded: KH * KW in all of them. Made once."""
+    counts: Any = []
+    sides: list[list[Region]] = []
+    for k, side in enumerate(taps(kernel_size, stride, padding, image, windows)):
         start = np.arange(windows[k]) * stride[k] - padding[k][0]
         inside = np.minimum(start + kernel_size[k], image[k]) - np.maximum(start, 0)
-        sides.append(np.full(windows[k], kernel_size[k]) if padded else inside)
-    return np.multiply.outer(*sides).astype(dtype), taps(
-        kernel_size, stride, padding, image, windows
-    )
+        counts.append(np.full(windows[k], kernel_size[k]) if padded else inside)
+        every, rest = slice(0, (image if back else windows)[k]), (slice(None),) * (1 - k)
+        ends = [(at, to) if back else (to, at) for to, at in side]
+        sides.append(
+            [(None if to == every else (..., to, *rest), (..., at, *rest)) for to, at in ends]
+        )
+    sizes = np.multiply.outer(*counts).astype(dtype)
+    return sizes[0, 0, ...] if np.unique(sizes).size == 1 else sizes, sides
 
 
 # Indices are int64.
@@ -448,27 +459,26 @@ register_floats("AvgPool2D", avg_pool2d)
 register_floats("AvgPool2DGrad", avg_pool2d_grad)
 
 
-Region = tuple[slice, slice]
-
-
 def pieces(x: Array) -> Iterator[slice]:
     """Slices of the first axis of `x` that hold about `SCRATCH` bytes each; none if it is empty."""
-    images = x.shape[0]
-    if x.size:
-        step = max(1, images * SCRATCH // x.nbytes)
+    images, size = x.shape[0], x.nbytes
+    if 0 < size <= SCRATCH:  # the common case, unrolled
+        yield slice(None)
+    elif size:
+        step = max(1, images * SCRATCH // size)
         for start in range(0, images, step):
             yield slice(start, start + step)
 
 
 def taps(
     kernel_size: Pair, stride: Pair, padding: Padding, image: Pair, windows: Pair
-) -> list[list[Region]]:
+) -> list[list[tuple[slice, slice]]]:
     """Of each tap of the rows, and of the columns: the windows whose pixel at it lies in the image,
     and those pixels.
 
     Window r has its pixel at r * stride + offset; offset is the tap less the padding.
     """
-    sides: list[list[Region]] = [[], []]
+    sides: list[list[tuple[slice, slice]]] = [[], []]
     for k in (0, 1):
         for offset in range(-padding[k][0], kernel_size[k] - padding[k][0]):
             first = max(0, -(offset // stride[k]))

@@ -9,7 +9,7 @@ import numpy as np
 
 from ...core.abstract import DType, int64, uint8, uint16, uint32, uint64
 from ...core.errors import OutOfRangeError, ValueRefusedError
-from ..kernel import Array, skips
+from ..kernel import Array, scalars, skips
 from ..registry import kernel, register_floats
 from ..signature import FLOAT, INT, same
 from . import linalg
@@ -24,48 +24,41 @@ def softmax(x: Array, *, axis: int, out: Array) -> None:
 
 
 def log_softmax(x: Array, *, axis: int, out: Array) -> None:
-    np.subtract(x, np.maximum.reduce(x, axis=axis, keepdims=True), out=out)
+    np.subtract(x, np.maximum.reduce(x, axis=axis, keepdims=True), out)
     total = np.add.reduce(np.exp(out), axis=axis, keepdims=True)
-    np.subtract(out, np.log(total, out=total), out=out)
+    np.subtract(out, np.log(total, total), out)
 
 
 def layer_norm(x: Array, gamma: Array, beta: Array, *, eps: float, out: Outs) -> None:
     values, mean, rstd = out
     axes = tuple(range(x.ndim - gamma.ndim, x.ndim))
+    (count,) = scalars(mean.dtype, gamma.size)
     np.add.reduce(x, axis=axes, keepdims=True, out=mean)
-    np.divide(mean, gamma.size, out=mean)
-    np.subtract(x, mean, out=values)
+    np.subtract(x, np.divide(mean, count, mean), values)
     rows = values.reshape(mean.size, gamma.size)
-    np.vecdot(rows, rows, out=rstd.reshape(-1))
-    np.divide(rstd, gamma.size, out=rstd)
-    inverse_root(rstd, eps, rstd)
-    np.multiply(values, rstd, out=values)
-    np.multiply(values, gamma, out=values)
-    np.add(values, beta, out=values)
+    np.vecdot(rows, rows, rstd.reshape(-1))
+    inverse_root(np.divide(rstd, count, rstd), eps, rstd)
+    np.multiply(np.multiply(values, rstd, values), gamma, values)
+    np.add(values, beta, values)
 
 
 def batch_norm(x: Array, gamma: Array, beta: Array, *, eps: float, out: Outs) -> None:
     values, mean, var = out
-    count = x.size // gamma.size if gamma.size else 0
+    (count,) = scalars(mean.dtype, x.size // gamma.size if gamma.size else 0)
     rest = (-1, *(1,) * (x.ndim - 2))
     np.add.reduce(x, axis=(0, *range(2, x.ndim)), out=mean)
-    np.divide(mean, count, out=mean)
-    np.subtract(x, mean.reshape(rest), out=values)
+    np.subtract(x, np.divide(mean, count, mean).reshape(rest), values)
     rows = values.reshape(*x.shape[:2], -1 if x.size else 0)
     np.add.reduce(np.vecdot(rows, rows), axis=0, out=var)
-    np.divide(var, count, out=var)
     scale = np.empty(var.shape, var.dtype)
-    inverse_root(var, eps, scale)
-    np.multiply(scale, gamma, out=scale)
-    np.multiply(values, scale.reshape(rest), out=values)
-    np.add(values, beta.reshape(rest), out=values)
+    inverse_root(np.divide(var, count, var), eps, scale)
+    np.multiply(values, np.multiply(scale, gamma, scale).reshape(rest), values)
+    np.add(values, beta.reshape(rest), values)
 
 
 def inverse_root(var: Array, eps: float, out: Array) -> None:
     """1 / sqrt(var + eps)."""
-    np.add(var, eps, out=out)
-    np.sqrt(out, out=out)
-    np.reciprocal(out, out=out)
+    np.reciprocal(np.sqrt(np.add(var, scalars(var.dtype, eps)[0], out), out), out)
 
 
 @skips(1)

@@ -76,11 +76,8 @@ def logsumexp(x: Array, *, axis: Axes, keepdims: bool, out: Array) -> None:
     peak = np.asarray(np.maximum.reduce(x, axis=axis, keepdims=True, initial=-np.inf))
     np.copyto(peak, 0, where=np.isinf(peak))
     terms = np.empty(x.shape, x.dtype)
-    np.subtract(x, peak, out=terms)
-    np.exp(terms, out=terms)
-    sum(terms, axis=axis, keepdims=keepdims, out=out)
-    np.log(out, out=out)
-    np.add(out, peak.reshape(out.shape), out=out)
+    sum(np.exp(np.subtract(x, peak, terms), terms), axis=axis, keepdims=keepdims, out=out)
+    np.add(np.log(out, out), peak.reshape(out.shape), out)
 
 
 for _name, _fn in (("Sum", sum), ("SumTo", sum_to), ("Mean", mean)):
@@ -160,7 +157,7 @@ def averaged(shape: Shape, axes: tuple[int, ...], out_shape: Shape, dtype: DType
 
     def average(x: Array, out: Array) -> None:
         add_up(x, out=out)
-        np.true_divide(out, count, out=out)
+        np.true_divide(out, count, out)
 
     return average
 

@@ -113,6 +113,15 @@ def test_average_pool_and_its_transpose(case, included):
         np.testing.assert_allclose(dx, dexpected, atol=8 * np.finfo(dtype).eps)
 
 
+@pytest.mark.parametrize("size", [(1, 1), (1, 2), (2, 2), (3, 3)])
+def test_the_mean_of_negative_zeros_is_positive(size):
+    x, out = np.full((1, 1, 6, 6), -0.0, np.float32), np.empty((1, 1, 2, 2), np.float32)
+    images.avg_pool2d(
+        x, kernel_size=size, stride=(3, 3), padding=NO_PAD, count_include_pad=True, out=out
+    )
+    assert not np.signbit(out).any()
+
+
 def test_pools_read_any_strides():
     shape, attrs = POOLS["overlap"]
     x = draw(shape, 1)
