@@ -94,7 +94,7 @@ def as_dtype(spec: object) -> DType:
         if spec is None:  # NumPy's default, float64, is not miniml's
             raise TypeError
         dtype = np.dtype(spec)  # type: ignore[call-overload]
-    except TypeError:
+    except (TypeError, ValueError):
         shape = "; a shape is one tuple, as in (2, 3)" if isinstance(spec, int) else ""
         raise DTypeError(
             f"dtype {spec!r} is unknown; use one of {', '.join(_NAMES)}{shape}"

@@ -93,6 +93,10 @@ def trace_call(
     Returns the graph, `rebuild(output values)`, the result of fn with these values for its tensors,
     and the ended trace with its guards.
     """
+    if not callable(fn):
+        raise GraphError(
+            f"tracing got {fn!r} of type {type(fn).__name__}; give a function of tensors"
+        )
     results: list[Partition] = []
 
     def body(*tensors: Tensor) -> list[Any]:

@@ -38,13 +38,13 @@ _INTS = {int}
 
 def shape_of(x: Any) -> Shape:
     """The shape of a tensor (traced ones too), an array, a number or nested sequences of them."""
-    shape = getattr(x, "shape", None)
+    shape = None if isinstance(x, type) else getattr(x, "shape", None)
     return as_array(x).shape if shape is None else tuple(shape)
 
 
 def dtype_of(x: Any) -> DType:
     """The dtype x has as a tensor: that of an array, or the default one of a Python number."""
-    if hasattr(x, "dtype"):
+    if hasattr(x, "dtype") and not isinstance(x, type):
         return canonical(np.dtype(x.dtype))
     array = as_array(x)
     return scalar_dtype(array.flat[0].item()) if array.size else scalar_dtype(0.0)
@@ -73,9 +73,11 @@ def strong(*xs: Any) -> list[Any]:
     beside = tuple(dtype_of(x) for x, w in zip(xs, weak, strict=True) if not w)
     if not beside:
         return list(xs)
-    return [
-        np.asarray(x, scalar_dtype(x, beside)) if w else x for x, w in zip(xs, weak, strict=True)
-    ]
+    return [_held(x, scalar_dtype(x, beside)) if w else x for x, w in zip(xs, weak, strict=True)]
+
+
+def _held(scalar: Number, dtype: DType) -> np.ndarray[Any, Any]:
+    return np.asarray(fitting("ops", scalar, dtype), dtype)
 
 
 def as_shape(shape: Any, name: str) -> Shape:

@@ -5,7 +5,7 @@ Then loss scaling for gradients in float16, and the clipping of gradients.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial, reduce
 from typing import Any
@@ -340,9 +340,10 @@ def clip_by_value(grads: Sequence[Tensor], clip: float) -> tuple[Tensor, ...]:
 
 
 def _check_several(owner: str, grads: object) -> None:
-    """GradientArgumentError for one Tensor, which would be clipped row by row."""
-    if isinstance(grads, Tensor):
-        raise GradientArgumentError(f"{owner} got one Tensor; give a sequence of gradients, as [g]")
+    """GradientArgumentError for one Tensor, which would be clipped row by row, and no sequence."""
+    if isinstance(grads, Tensor) or not isinstance(grads, Collection):
+        got = "one Tensor" if isinstance(grads, Tensor) else type(grads).__name__
+        raise GradientArgumentError(f"{owner} got {got}; give a sequence of gradients, as [g]")
 
 
 def clipping(owner: str, clip: Clip | None) -> Callable[[Sequence[Tensor]], Sequence[Tensor]]:
