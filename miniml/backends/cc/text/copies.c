@@ -13,6 +13,7 @@ typedef struct {
   int64_t n[2], s[2], t;
 } KERNEL_plane;
 typedef void KERNEL_plane_copy(char *restrict to, const char *from, const KERNEL_plane *p);
+#define KERNEL_VECTORS __attribute__((optimize("O3"))) /* GCC makes them here only if told to */
 
 /* Rows of neighbours, rows of one element repeated, reversed rows, any other rows; a plane whose
    elements lie side by side along the outer axis, in squares; and one whose inner axis has two, three
@@ -32,8 +33,7 @@ static void KERNEL_repeat(char *restrict to, const char *from, const KERNEL_plan
     }
   }
 }
-/* By vectors, which GCC makes here only if told to. */
-__attribute__((optimize("O3"))) static void KERNEL_reverse(char *restrict to, const char *from, const KERNEL_plane *p) {
+KERNEL_VECTORS static void KERNEL_reverse(char *restrict to, const char *from, const KERNEL_plane *p) {
   for (int64_t i = 0; i < p->n[1]; ++i) {
     KERNEL_t *restrict x = (KERNEL_t *)(to + i * p->t);
     const KERNEL_t *y = (const KERNEL_t *)(from + i * p->s[1]);
@@ -57,19 +57,19 @@ static void KERNEL_turn(char *restrict to, const char *from, const KERNEL_plane 
         ((KERNEL_t *)(to + i * t))[j] = ((const KERNEL_t *)(from + j * s))[i];
   }
 }
-static void KERNEL_weave2(char *restrict to, const char *from, const KERNEL_plane *p) {
+KERNEL_VECTORS static void KERNEL_weave2(char *restrict to, const char *from, const KERNEL_plane *p) {
   KERNEL_t *restrict x = (KERNEL_t *)to;
   const KERNEL_t *a = (const KERNEL_t *)from, *b = (const KERNEL_t *)(from + p->s[0]);
   for (int64_t i = 0; i < p->n[1]; ++i) x[2 * i] = a[i], x[2 * i + 1] = b[i];
 }
-static void KERNEL_weave3(char *restrict to, const char *from, const KERNEL_plane *p) {
+KERNEL_VECTORS static void KERNEL_weave3(char *restrict to, const char *from, const KERNEL_plane *p) {
   KERNEL_t *restrict x = (KERNEL_t *)to;
   const int64_t s = p->s[0];
   const KERNEL_t *a = (const KERNEL_t *)from, *b = (const KERNEL_t *)(from + s),
                  *c = (const KERNEL_t *)(from + 2 * s);
   for (int64_t i = 0; i < p->n[1]; ++i) x[3 * i] = a[i], x[3 * i + 1] = b[i], x[3 * i + 2] = c[i];
 }
-static void KERNEL_weave4(char *restrict to, const char *from, const KERNEL_plane *p) {
+KERNEL_VECTORS static void KERNEL_weave4(char *restrict to, const char *from, const KERNEL_plane *p) {
   KERNEL_t *restrict x = (KERNEL_t *)to;
   const int64_t s = p->s[0];
   const KERNEL_t *a = (const KERNEL_t *)from, *b = (const KERNEL_t *)(from + s),
