@@ -102,10 +102,9 @@ def interleave(primitive: Primitive, tensors: list[Any], consts: dict[str, Any])
     """Tensors and const values in the order of the primitive's inputs."""
     if not consts:
         return tuple(tensors)
-    const_values = {i: consts[name] for i, name in primitive._const}
+    at = {i: consts[name] for i, name in primitive._const}
     rest = iter(tensors)
-    count = len(tensors) + len(const_values)
-    return tuple(const_values[i] if i in const_values else next(rest) for i in range(count))
+    return tuple([at[i] if i in at else next(rest) for i in range(len(tensors) + len(at))])
 
 
 def written(primitive: Primitive, args: Sequence[Any]) -> Parameter | None:
@@ -175,10 +174,8 @@ def _tensors(primitive: Primitive, given: Sequence[Any]) -> list[Tensor]:
     strongest = max(weak, key=lambda s: [isinstance(s, w) for w in Weak].index(True), default=None)
     for i, a in enumerate(found):
         if not isinstance(a, Tensor):
-            if i in together:
-                dtype = scalar_dtype(a if beside else strongest, beside)
-            else:
-                dtype = scalar_dtype(a)
+            joins = i in together
+            dtype = scalar_dtype(strongest if joins and not beside else a, beside if joins else ())
             kind = Kind.of(Tensor, (), dtype, device or current().device_target)
             found[i] = weak_tensor(primitive, a, kind)
     return found

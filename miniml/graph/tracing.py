@@ -94,9 +94,7 @@ def trace_call(
     and the ended trace with its guards.
     """
     if not callable(fn):
-        raise GraphError(
-            f"tracing got {fn!r} of type {type(fn).__name__}; give a function of tensors"
-        )
+        raise GraphError(f"trace got {fn!r}, of type {type(fn).__name__}; give a function")
     results: list[Partition] = []
 
     def body(*tensors: Tensor) -> list[Any]:

@@ -73,11 +73,10 @@ def strong(*xs: Any) -> list[Any]:
     beside = tuple(dtype_of(x) for x, w in zip(xs, weak, strict=True) if not w)
     if not beside:
         return list(xs)
-    return [_held(x, scalar_dtype(x, beside)) if w else x for x, w in zip(xs, weak, strict=True)]
-
-
-def _held(scalar: Number, dtype: DType) -> np.ndarray[Any, Any]:
-    return np.asarray(fitting("ops", scalar, dtype), dtype)
+    return [
+        np.asarray(fitting("ops", x, d := scalar_dtype(x, beside)), d) if w else x
+        for x, w in zip(xs, weak, strict=True)
+    ]
 
 
 def as_shape(shape: Any, name: str) -> Shape:

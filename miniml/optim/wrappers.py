@@ -342,8 +342,7 @@ def clip_by_value(grads: Sequence[Tensor], clip: float) -> tuple[Tensor, ...]:
 def _check_several(owner: str, grads: object) -> None:
     """GradientArgumentError for one Tensor, which would be clipped row by row, and no sequence."""
     if isinstance(grads, Tensor) or not isinstance(grads, Collection):
-        got = "one Tensor" if isinstance(grads, Tensor) else type(grads).__name__
-        raise GradientArgumentError(f"{owner} got {got}; give a sequence of gradients, as [g]")
+        raise GradientArgumentError(f"{owner} got one {type(grads).__name__}; give several, as [g]")
 
 
 def clipping(owner: str, clip: Clip | None) -> Callable[[Sequence[Tensor]], Sequence[Tensor]]:
