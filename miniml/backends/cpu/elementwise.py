@@ -202,6 +202,9 @@ def select_of(bits: str) -> Callable[..., None]:
 
     def select(cond: Array, x: Array, y: Array, *, out: Array) -> None:
         count = out.size
+        if cond.size == 1:
+            out[...] = x if cond.item() else y
+            return
         if count <= _BRANCHED and cond.size == count and y.size in (1, count):
             # x may share the memory of `out`, but for one that has its own.
             if out.base is None and x is not out and x.base is not out and x.size in (1, count):
@@ -380,7 +383,7 @@ def silu(x: Array, *, out: Array) -> None:
 
 def elu(x: Array, *, alpha: float, out: Array) -> None:
     np.multiply(np.expm1(x, out), alpha, out)
-    np.copyto(out, x, where=np.greater(x, *scalars(out.dtype, 0)))
+    np.putmask(out, np.greater(x, *scalars(out.dtype, 0)), x)
 
 
 def gelu(x: Array, *, approximate: bool, out: Array) -> None:

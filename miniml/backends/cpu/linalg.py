@@ -14,8 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from ...core.abstract import ArraySpec, float32
-from ..kernel import Array, Arrays, Kernel, KernelNode
+from ..kernel import Array, Kernel, KernelNode
 from ..product import openblas, spelt_out
 from ..registry import in_float32, register
 from ..signature import COMPLEX, INT, LOW, WIDE, same
@@ -60,23 +59,17 @@ class ContractionKernel(Kernel):
     """An Einstein sum as products of matrices, planned once per shape."""
 
     def prepare(self, node: KernelNode) -> None:
-        super().prepare(node)
-        self.plan = plan(node.attrs["equation"], tuple(i.shape for i in node.inputs))
-
-    def launch(self, inputs: Arrays, workspace: Arrays, outputs: Arrays, stream: object) -> None:
-        self.plan.run(inputs, outputs[0])
+        run = plan(node.attrs["equation"], tuple(i.shape for i in node.inputs)).run
+        self.call = lambda *inputs, out: run(inputs, out)
 
 
 class EinsumInFloat32(ContractionKernel):
     """An Einstein sum of float16 or bfloat16: operands widened to float32, the result rounded
     once."""
 
-    def workspace(self) -> tuple[ArraySpec, ...]:
-        return (ArraySpec(self.node.outputs[0].shape, float32),)
-
-    def launch(self, inputs: Arrays, workspace: Arrays, outputs: Arrays, stream: object) -> None:
-        self.plan.run(tuple(x.astype(float32) for x in inputs), workspace[0])
-        outputs[0][...] = workspace[0]
+    def prepare(self, node: KernelNode) -> None:
+        super().prepare(node)
+        self.call = in_float32(self.call)
 
 
 register("MatMul", MatMulKernel, *same(2, "?" + INT + WIDE + COMPLEX))
@@ -167,11 +160,12 @@ class ContractionPlan:
     def run(self, inputs: tuple[Array, ...], out: Array) -> None:
         """Each step takes operands off the list and appends its result; the last fills out."""
         operands = [x.squeeze(d) if d else x for x, d in zip(inputs, self.drops, strict=True)]
-        for step in self.steps:
+        *before, last = self.steps
+        for step in before:
             taken = [operands.pop(i) for i in step.takes]
-            last = step is self.steps[-1]
-            operands.append(out if last else np.empty(step.shape, out.dtype))
+            operands.append(np.empty(step.shape, out.dtype))
             step.run(taken, operands[-1])
+        last.run([operands[i] for i in last.takes], out)
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,14 +234,13 @@ def _reduced(term: str, result: str) -> Run:
 
 def _multiplied(ready: Ready, x: str, y: str, result: str) -> Run:
     """An elementwise product, where no label of both operands is summed."""
-    orders = [[t.index(c) for c in result if c in t] for t in (x, y)]
-    spread: list[Any] = [tuple(slice(None) if c in t else None for c in result) for t in (x, y)]
+    o, p = ([t.index(c) for c in result if c in t] for t in (x, y))
+    s, t = (tuple([slice(None) if c in t else None for c in result]) for t in (x, y))
+    first, second = ready
 
     def run(operands: list[Array], out: Array) -> None:
-        a, b = (
-            f(v).transpose(o)[s] for f, v, o, s in zip(ready, operands, orders, spread, strict=True)
-        )
-        np.multiply(a, b, out=out)
+        a, b = operands
+        np.multiply(first(a).transpose(o)[s], second(b).transpose(p)[t], out)
 
     return run
 

@@ -203,11 +203,14 @@ def nan_to_num(x: Any, nan: Any = 0.0, posinf: Any = None, neginf: Any = None) -
     if not is_float(dtype):
         return cast(x, dtype)
     most = float(ml_dtypes.finfo(dtype).max)  # type: ignore[no-untyped-call]
+    if posinf is None and neginf is None:
+        return select(isnan(x), nan, clip(x, -most, most))
     low = select(equal(x, -inf), -most if neginf is None else neginf, x)
     high = select(equal(x, inf), most if posinf is None else posinf, low)
     return select(isnan(x), nan, high)
 
 
+@composition
 def frac(x: Any) -> Tensor:
     """x - trunc(x), the fraction of x, with the sign of x; the gradient is 1.
 
@@ -317,6 +320,8 @@ def celu(x: Any, alpha: float = 1.0) -> Tensor:
     """
     alpha = number("celu", "alpha", alpha, above=0)
     v = as_float(x)
+    if alpha == 1:
+        return elu(v)
     return select(greater(v, 0), v, mul(elu(div(v, alpha)), alpha))
 
 
