@@ -6,7 +6,7 @@ All three of convolution are the same sum over (n, o, c, r, q, i, j), read for o
 
 with x zero outside its plane (cross-correlation), and o and c running inside one group. Attributes
 of all: `stride` (sh, sw), `padding` ((top, bottom), (left, right)), `dilation` (dh, dw), `groups`.
-Products are summed in the promotion of the inputs with float32, so float16 costs no accuracy.
+Both inputs have one dtype of 32 or 64 bits: 16 bits are widened, so float16 costs no accuracy.
 
 Scratch memory is bounded (see `SCRATCH`) and does not grow with the batch: a few images at a time
 are gathered and multiplied while they are in the cache, which also spares the page faults of a
@@ -53,26 +53,22 @@ def conv2d(
     if 0 in (x.size, w.size, out.size):
         out[...] = 0
         return
-    dtype = np.result_type(x, w, np.float32)
     filters = w.reshape(groups, w.shape[0] // groups, -1)
-    if w.shape[2:] == stride == (1, 1) and not np.any(padding):
+    if w.shape[2:] == stride == (1, 1) and not any(map(any, padding)):
         # One tap: the image is its own matrix of windows, and the product lands in `out`.
         pixels = x.reshape(x.shape[0], groups, filters.shape[2], -1)
         result = out.reshape(x.shape[0], groups, filters.shape[1], -1)
-        linalg.matmul(filters, pixels, out=result, dtype=dtype)
+        linalg.matmul(filters, pixels, out=result)
         return
-    filters = filters.astype(dtype)
-    patches = Patches(x.shape, (w.shape[2], w.shape[3]), stride, padding, dilation, dtype)
-    scratch = np.empty(w.shape[0] * patches.step * patches.oh * patches.width, dtype)
+    filters = filters.copy("K")  # BLAS takes no steps backwards
+    patches = Patches(x.shape, w.shape[2:], stride, padding, dilation, x.dtype)
+    scratch = np.empty(w.shape[0] * patches.step * patches.oh * patches.width, x.dtype)
     for start in range(0, x.shape[0], patches.step):
         columns = patches.gather(x[start : start + patches.step])
         images = columns.shape[3]
         product = scratch[: w.shape[0] * images * patches.oh * patches.width]
-        linalg.matmul(
-            filters,
-            columns.reshape(groups, filters.shape[2], -1),
-            out=product.reshape(groups, filters.shape[1], -1),
-        )
+        found = product.reshape(groups, filters.shape[1], -1)
+        linalg.matmul(filters, columns.reshape(groups, filters.shape[2], -1), found)
         rows = product.reshape(w.shape[0], images, patches.oh, patches.width)
         out[start : start + images] = rows[..., : patches.ow].transpose(1, 0, 2, 3)
 
@@ -105,20 +101,17 @@ def conv2d_input_grad(
             dout, rotated, stride=(1, 1), padding=around, dilation=dilation, groups=groups, out=out
         )
         return
-    patches = Patches(
-        out.shape, (kh, kw), stride, padding, dilation, np.result_type(dout, w, np.float32)
-    )
+    patches = Patches(out.shape, (kh, kw), stride, padding, dilation, dout.dtype)
     scatter_windows(patches, dout, w.reshape(groups, outer, -1), out)
 
 
 def scatter_windows(patches: Patches, dout: Array, filters: Array, out: Array) -> None:
     """Add filters^T dout back to the windows: filters (groups, O/groups, C/groups*KH*KW)."""
     groups, outer, inner = filters.shape
-    dtype = patches.columns.dtype
-    transposed = filters.transpose(0, 2, 1).astype(dtype)
+    transposed = filters.transpose(0, 2, 1).copy("K")
     for start in range(0, dout.shape[0], patches.step):
         stop = min(start + patches.step, dout.shape[0])
-        slopes = widened(dout[start:stop], patches.width, dtype).reshape(groups, outer, -1)
+        slopes = widened(dout[start:stop], patches.width).reshape(groups, outer, -1)
         columns = patches.view(stop - start)
         linalg.matmul(transposed, slopes, out=columns.reshape(groups, inner, -1))
         patches.scatter(columns, out[start:stop])
@@ -135,28 +128,24 @@ def conv2d_weight_grad(
     if 0 in (x.size, dout.size, out.size):
         out[...] = 0
         return
-    dtype = np.result_type(x, dout, np.float32)
-    patches = Patches(x.shape, kernel_shape, stride, padding, dilation, dtype)
-    total = np.zeros((groups, out.shape[0] // groups, out[0].size), dtype)
+    patches = Patches(x.shape, kernel_shape, stride, padding, dilation, x.dtype)
+    total = np.zeros((groups, out.shape[0] // groups, out[0].size), x.dtype)
     product = np.empty_like(total)
     for start in range(0, x.shape[0], patches.step):
         stop = start + patches.step
         columns = patches.gather(x[start:stop])
         columns[..., patches.ow :] = 0  # no infinity or NaN there enters a sum
-        slopes = widened(dout[start:stop], patches.width, dtype)
-        linalg.matmul(
-            slopes.reshape(*total.shape[:2], -1),
-            columns.reshape(groups, total.shape[2], -1).transpose(0, 2, 1),
-            out=product,
-        )
-        np.add(total, product, out=total)
+        slopes = widened(dout[start:stop], patches.width).reshape(*total.shape[:2], -1)
+        windows = columns.reshape(groups, total.shape[2], -1).transpose(0, 2, 1)
+        linalg.matmul(slopes, windows, product)
+        np.add(total, product, total)
     out[...] = total.reshape(out.shape)
 
 
-def widened(dout: Array, width: int, dtype: np.dtype[Any]) -> Array:
+def widened(dout: Array, width: int) -> Array:
     """dout (m, O, OH, OW) to (O, m, OH, width), the columns past OW zero."""
     images, channels, oh, ow = dout.shape
-    result = np.empty((channels, images, oh, width), dtype)
+    result = np.empty((channels, images, oh, width), dout.dtype)
     result[..., ow:] = 0
     result[..., :ow] = dout.transpose(1, 0, 2, 3)
     return result
@@ -178,36 +167,14 @@ class Patches:
     Memory: C * step planes, and C*KH*KW * step*OH*width for the columns.
     """
 
-    def __init__(
-        self, shape: tuple[int, ...], kernel: Pair, stride: Pair, padding: Padding, dilation: Pair,
-        dtype: np.dtype[Any],
-    ) -> None:  # fmt: skip
-        images, channels, h, w = shape
-        (kh, kw), (sh, sw), (dh, dw) = kernel, stride, dilation
-        (top, bottom), (left, right) = padding
-        if min(top, bottom, left, right) < 0:
-            raise ValueError(f"convolution needs padding of at least 0; got {padding}")
-        self.oh = (h + top + bottom - dh * (kh - 1) - 1) // sh + 1
-        self.ow = (w + left + right - dw * (kw - 1) - 1) // sw + 1
-        pitch = max(w + max(left, right), self.ow)
-        # A wrapped column costs as much in the product as a real one; up to a quarter of them pays.
-        self.width = pitch if stride == (1, 1) and 4 * pitch <= 5 * self.ow else self.ow
-
-        one = channels * kh * kw * self.oh * self.width * dtype.itemsize
-        parts = max(1, min(images, -(-images * one // SCRATCH)))
-        self.step = -(-images // parts)
-        last = pitch * ((self.oh - 1) * sh + (kh - 1) * dh) + (self.width - 1) * sw + (kw - 1) * dw
-        plane = max(last + 1, (top + h) * pitch)
-        self.planes = np.zeros((channels, self.step, plane), dtype)
-        over_c, over_n, item = self.planes.strides
-        start, over_h = (top * pitch + left) * item, pitch * item
-        self.inside: Array = np.ndarray(
-            (channels, self.step, h, w), dtype, self.planes, start, (over_c, over_n, over_h, item)
-        )
-        self.windows: Array = np.ndarray(
-            (channels, kh, kw, self.step, self.oh, self.width), dtype, self.planes, 0,
-            (over_c, dh * over_h, dw * item, over_n, sh * over_h, sw * item),
-        )  # fmt: skip
+    def __init__(self, *of: Any):
+        """of: the arguments of `layout`, but for the last."""
+        geometry, inside, windows = layout(*of, SCRATCH)
+        self.oh, self.ow, self.width, self.step, plane = geometry
+        dtype = of[-1]
+        self.planes = np.zeros(plane, dtype)
+        self.inside: Array = np.ndarray(inside[0], dtype, self.planes, *inside[1:])
+        self.windows: Array = np.ndarray(windows[0], dtype, self.planes, *windows[1:])
         self.columns = np.empty(self.windows.size, dtype)
 
     def view(self, count: int) -> Array:
@@ -234,6 +201,36 @@ class Patches:
                 tap = self.windows[:, i, j, :count]
                 np.add(tap, columns[:, i, j], out=tap)
         out[...] = self.inside[:, :count].transpose(1, 0, 2, 3)
+
+
+@lru_cache(maxsize=256)
+def layout(
+    shape: tuple[int, ...], kernel: Pair, stride: Pair, padding: Padding, dilation: Pair,
+    dtype: np.dtype[Any], most: int,
+) -> tuple[tuple[Any, ...], ...]:  # fmt: skip
+    """OH, OW, width, step and the shape of the planes of `Patches` of at most so many bytes; then
+    shape, offset and strides in them of the images, and of the windows. Made once."""
+    images, channels, h, w = shape
+    (kh, kw), (sh, sw), (dh, dw) = kernel, stride, dilation
+    (top, bottom), (left, right) = padding
+    if min(top, bottom, left, right) < 0:
+        raise ValueError(f"convolution needs padding of at least 0; got {padding}")
+    oh = (h + top + bottom - dh * (kh - 1) - 1) // sh + 1
+    ow = (w + left + right - dw * (kw - 1) - 1) // sw + 1
+    pitch = max(w + max(left, right), ow)
+    # A wrapped column costs as much in the product as a real one; up to a quarter of them pays.
+    width = pitch if stride == (1, 1) and 4 * pitch <= 5 * ow else ow
+    one = channels * kh * kw * oh * width * dtype.itemsize
+    parts = max(1, min(images, -(-images * one // most)))
+    step = -(-images // parts)
+    last = pitch * ((oh - 1) * sh + (kh - 1) * dh) + (width - 1) * sw + (kw - 1) * dw
+    plane, item = max(last + 1, (top + h) * pitch), dtype.itemsize
+    over_c, over_n, over_h = step * plane * item, plane * item, pitch * item
+    start, strides = (top * pitch + left) * item, (over_c, over_n, over_h, item)
+    taps = (over_c, dh * over_h, dw * item, over_n, sh * over_h, sw * item)
+    inside, windows = (channels, step, h, w), (channels, kh, kw, step, oh, width)
+    geometry = oh, ow, width, step, (channels, step, plane)
+    return geometry, (inside, start, strides), (windows, 0, taps)
 
 
 # --- Pooling --------------------------------------------------------------------------------------
@@ -385,7 +382,7 @@ def avg_pool2d(
     """Means of the windows of x (N, C, H, W): out (N, C, OH, OW); padding counts as zeros, or not.
 
     Rows are summed first, over whole runs of memory, then columns: KH + KW taps instead of KH * KW.
-    Sums are taken in the promotion of `x` with float32. Memory: two such sums of a few images.
+    Memory: two sums of a few images.
     """
     image, windows = (x.shape[2], x.shape[3]), (out.shape[2], out.shape[3])
     at = kernel_size, stride, padding, image, windows

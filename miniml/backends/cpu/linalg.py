@@ -95,10 +95,9 @@ def ask_threads(setting: Callable[[], int]) -> None:
     _threads = setting
 
 
-def matmul(x: Array, y: Array, out: Array, dtype: Any = None) -> None:
-    """np.matmul(x, y, out, dtype=dtype), on one thread."""
-    product = np.matmul if dtype is None else partial(np.matmul, dtype=dtype)
-    limited(out.size * x.shape[-1], product, x, y, out)
+def matmul(x: Array, y: Array, out: Array) -> None:
+    """np.matmul(x, y, out), on one thread."""
+    limited(out.size * x.shape[-1], np.matmul, x, y, out)
 
 
 def dot(x: Array, y: Array, out: Array | None = None) -> Any:

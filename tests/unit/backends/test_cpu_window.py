@@ -7,6 +7,7 @@ import pytest
 from scipy import signal
 
 from miniml.backends.cpu import images as window
+from miniml.backends.registry import in_float32
 
 from ...opinfo import images as rows
 
@@ -62,11 +63,12 @@ def convolution(case, dtype=np.float64):
 
 
 def all_three(x, w, dout, attrs):
+    """As they are registered, for float16 too."""
     out = unwritten(dout.shape, x.dtype)
     dx, dw = unwritten(x.shape, x.dtype), unwritten(w.shape, x.dtype)
-    window.conv2d(x, w, **attrs, out=out)
-    window.conv2d_input_grad(dout, w, input_shape=x.shape[2:], **attrs, out=dx)
-    window.conv2d_weight_grad(x, dout, kernel_shape=w.shape[2:], **attrs, out=dw)
+    in_float32(window.conv2d)(x, w, **attrs, out=out)
+    in_float32(window.conv2d_input_grad)(dout, w, input_shape=x.shape[2:], **attrs, out=dx)
+    in_float32(window.conv2d_weight_grad)(x, dout, kernel_shape=w.shape[2:], **attrs, out=dw)
     return out, dx, dw
 
 
