@@ -29,6 +29,8 @@ from ..core.abstract import (
     DType,
     Signature,
     bool_,
+    complex64,
+    complex128,
     float32,
     float64,
     from_type_code,
@@ -42,7 +44,7 @@ from ..core.abstract import (
     uint32,
     uint64,
 )
-from .signature import ANY, FLOAT, NUMBER
+from .signature import ANY, COMPLEX, FLOAT, HELD, NUMBER
 
 WORDS = re.compile(r"(?<![\w.])[A-Za-z_]\w*")
 
@@ -134,6 +136,7 @@ C_TYPES: dict[DType, str] = {
     bool_: "bool", int8: "signed char", int16: "short", int32: "int", int64: "long long",
     uint8: "unsigned char", uint16: "unsigned short", uint32: "unsigned int",
     uint64: "unsigned long long", float32: "float", float64: "double",
+    complex64: "float _Complex", complex128: "double _Complex",
 }  # fmt: skip
 
 
@@ -187,10 +190,10 @@ for _c in NUMBER:
     _types = tuple((name, computed(from_type_code(_c))) for name in ("low", "high"))
     _CLIP = "nan_min(nan_max(x, low), high)"
     express("Clip", _CLIP, f"{_c}->{_c}", unit="elementwise", types=_types, scalars=bounds)
-for _from in ANY:  # all casts from a dtype are one unit
-    for _to in ANY:
+for _from in HELD:  # all casts from a dtype are one unit
+    for _to in HELD if _from in ANY else COMPLEX:
         # Of bools to floats: GCC 12 makes the choice run ten times as fast as the conversion.
-        _text = "x ? 1.0f : 0.0f" if _from == "?" and _to in FLOAT else "x"
+        _text = "x ? 1.0f : 0.0f" if _from == "?" and _to in FLOAT + COMPLEX else "x"
         table["Cast", f"{_from}->{_to}"] = Expression(_text, f"cast {_from}", types=())
 
 
@@ -513,8 +516,10 @@ C_FUNCTIONS = frozenset(
     nextafter
     """.split()
 ) | {*OWN}
+# Of complex numbers, in C alone: products, quotients and reciprocals are NumPy's.
+_OF_COMPLEX = frozenset("CMPLX creal cimag conj cabs cmul cdiv crecip".split())
 _TYPE_WORDS = frozenset("T U float double int bool char short long unsigned signed".split())
-C_WORDS = C_FUNCTIONS | _TYPE_WORDS | {"true", "false", "NAN", "INFINITY", "M_PI"}
+C_WORDS = C_FUNCTIONS | _OF_COMPLEX | _TYPE_WORDS | {"true", "false", "NAN", "INFINITY", "M_PI"}
 _CALLED = re.compile(r"(?<![\w.])([A-Za-z_]\w*)\s*\(")
 
 

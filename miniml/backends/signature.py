@@ -11,7 +11,7 @@ UNSIGNED = "BHIL"
 INT = SIGNED + UNSIGNED
 NUMBER = INT + FLOAT
 ANY = "?" + NUMBER
-COMPLEX = "FD"  # NumPy's kernels alone compute with these
+COMPLEX = "FD"  # on the CPU alone
 HELD = ANY + COMPLEX  # what a kernel may take that only moves its elements
 WHOLE = [f"{c}->{'L' if c.isupper() else 'l'}" for c in "?" + INT]  # sums have 64 bits
 

@@ -558,7 +558,8 @@ def c_type(dtype: DType) -> str:
         return _TYPES[dtype.char]
     if dtype.itemsize == 2:
         return "uint16_t"
-    raise ExportError(f"export_c has no type in C for {dtype.name}; cast it to float32 first")
+    way = "pass ops.real and ops.imag of it" if dtype.kind == "c" else "cast it to float32 first"
+    raise ExportError(f"export_c has no type in C for {dtype.name}; {way}")
 
 
 WIDTH = 98

@@ -70,6 +70,8 @@ __all__ = [
 ]
 
 
+_PARTS = "F->f", "D->d"  # a float of each complex number
+
 class Cast(Primitive):
     """x in another dtype; anything non-zero is True.
 
@@ -119,14 +121,14 @@ class Add(Binary):
     rounds, linear, takes_complex = True, ("x y",), True
     commutative = True
     numpy = {ANY + COMPLEX: "add"}
-    expression = {FLOAT: "x + y", INT: "T(U(x) + U(y))", "?": "x || y"}
+    expression = {FLOAT + COMPLEX: "x + y", INT: "T(U(x) + U(y))", "?": "x || y"}
     def bprop(self, x: Any, y: Any, out: Any, dout: Any) -> Any: return dout, dout
 
 class Sub(NumberBinary):
     """x - y; bools are refused."""
     rounds, linear, takes_complex = True, ("x y",), True
     numpy = {NUMBER + COMPLEX: "subtract"}
-    expression = {FLOAT: "x - y", INT: "T(U(x) - U(y))"}
+    expression = {FLOAT + COMPLEX: "x - y", INT: "T(U(x) - U(y))"}
     def bprop(self, x: Any, y: Any, out: Any, dout: Any) -> Any: return dout, -dout
 
 class Mul(Binary):
@@ -134,13 +136,14 @@ class Mul(Binary):
     linear, takes_complex = ("x", "y"), True
     commutative = True
     numpy = {ANY + COMPLEX: "multiply"}
-    expression = {FLOAT: "x * y", INT: "T(U(x) * U(y))", "?": "x && y"}
+    expression = {FLOAT: "x * y", COMPLEX: "cmul(x, y)", INT: "T(U(x) * U(y))", "?": "x && y"}
     def bprop(self, x: Any, y: Any, out: Any, dout: Any) -> Any: return dout * y, dout * x
 
 class Div(FloatBinary):
     """x / y, true division: integers are cast to float32 first."""
     linear, takes_complex = ("x",), True
-    numpy, expression = {FLOAT + COMPLEX: "true_divide"}, "x / y"
+    numpy = {FLOAT + COMPLEX: "true_divide"}
+    expression = {FLOAT: "x / y", COMPLEX: "cdiv(x, y)"}
     def bprop(self, x: Any, y: Any, out: Any, dout: Any) -> Any:
         dx = dout / y
         # 1 / y may overflow where x / y^2 does not, such as at x = 0.
@@ -149,7 +152,8 @@ class Div(FloatBinary):
 class Reciprocal(WideUnary):
     """1 / x."""
     takes_complex = True
-    numpy, expression, onnx = {FLOAT + COMPLEX: "reciprocal"}, "T(1) / x", ("Reciprocal", 6)
+    numpy, onnx = {FLOAT + COMPLEX: "reciprocal"}, ("Reciprocal", 6)
+    expression = {FLOAT: "T(1) / x", COMPLEX: "crecip(x)"}
     def bprop(self, x: Any, out: Any, dout: Any) -> Any: return (-(dout * out * out),)
 
 class FloorDiv(NumberBinary):
@@ -189,14 +193,15 @@ class Neg(NumberUnary):
     """-x; bools are refused."""
     linear, takes_complex = ("x",), True
     numpy = {NUMBER + COMPLEX: "negative"}
-    expression, onnx = {FLOAT: "-x", INT: "T(U(0) - U(x))"}, ("Neg", 6)
+    expression, onnx = {FLOAT + COMPLEX: "-x", INT: "T(U(0) - U(x))"}, ("Neg", 6)
     def bprop(self, x: Any, out: Any, dout: Any) -> Any: return (-dout,)
 
 class Abs(Unary):
     """|x|, of complex numbers the float sqrt(real^2 + imag^2); its gradient at 0 is 0."""
     takes_complex = True
-    numpy = {(*ANY, "F->f", "D->d"): "absolute"}
-    expression = {FLOAT: "fabs(x)", SIGNED: "x < 0 ? T(U(0) - U(x)) : x", UNSIGNED + "?": "x"}
+    numpy = {(*ANY, *_PARTS): "absolute"}
+    expression = {FLOAT: "fabs(x)", SIGNED: "x < 0 ? T(U(0) - U(x)) : x", UNSIGNED + "?": "x",
+                  _PARTS: "cabs(x)"}
     onnx = "Abs", 6
     def infer_dtype(self, x: DType) -> DType: return real_dtype(x)
     def bprop(self, x: Any, out: Any, dout: Any) -> Any:
@@ -222,7 +227,7 @@ class Square(NumberUnary):
     """x * x."""
     autocast, takes_complex = "wide", True
     numpy = {NUMBER + COMPLEX: "square"}
-    expression = {FLOAT: "x * x", INT: "T(U(x) * U(x))"}
+    expression = {FLOAT: "x * x", COMPLEX: "cmul(x, x)", INT: "T(U(x) * U(x))"}
     def bprop(self, x: Any, out: Any, dout: Any) -> Any: return (dout * x * 2,)
 
 class Floor(Unary):
@@ -702,6 +707,7 @@ class Complex(Binary):
     """
     linear, promote = ("x y",), "float"
     dtypes = (*(f"{c}{c}->F" for c in LOW + "f"), "dd->D")
+    expression = "CMPLX(x, y)"
 
     def infer_dtype(self, x: DType, y: DType) -> DType: return complex_dtype(x)
 
@@ -715,11 +721,13 @@ class Part(Unary, abstract=True):
     """One of the two real tensors that complex numbers are made of."""
     linear, takes_complex = ("x",), True
     flops = moves
-    dtypes = "F->f", "D->d"
+    dtypes = _PARTS
     infer_dtype = rules.part
 
 class Real(Part):
     """The real parts of complex numbers."""
+    expression = "creal(x)"
+
     @staticmethod
     def compute(x: Any, *, out: Any) -> None:
         out[...] = x.real
@@ -728,6 +736,8 @@ class Real(Part):
 
 class Imag(Part):
     """The imaginary parts of complex numbers."""
+    expression = "cimag(x)"
+
     @staticmethod
     def compute(x: Any, *, out: Any) -> None:
         out[...] = x.imag
@@ -739,7 +749,7 @@ class Conj(Unary):
     """The complex conjugates, re - i im."""
     linear, takes_complex = ("x",), True
     dtypes = "FD"
-    numpy = "conjugate"
+    numpy, expression = "conjugate", "conj(x)"
 
     def infer_dtype(self, x: DType) -> DType: return needs_complex(self.name, x)
     def bprop(self, x: Any, out: Any, dout: Any) -> Any: return (_conj(dout),)

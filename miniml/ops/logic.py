@@ -37,15 +37,17 @@ def _pairs(codes: str) -> tuple[str, ...]:
     """The signatures of comparisons of two tensors of each of these dtypes."""
     return tuple(f"{c}{c}->?" for c in codes)
 
+_COMPARED = _pairs(ANY + COMPLEX)
+
 class Equal(Comparison):
     """x == y; NaN equals nothing."""
     commutative = takes_complex = True
-    numpy, expression = {_pairs(ANY + COMPLEX): "equal"}, "x == y"
+    numpy, expression = {_COMPARED: "equal"}, {_COMPARED: "x == y"}
 
 class NotEqual(Comparison):
     """x != y; NaN differs from everything."""
     commutative = takes_complex = True
-    numpy, expression = {_pairs(ANY + COMPLEX): "not_equal"}, "x != y"
+    numpy, expression = {_COMPARED: "not_equal"}, {_COMPARED: "x != y"}
 
 class Less(Comparison):
     """x < y."""
@@ -101,15 +103,18 @@ class FloatKind(Unary, abstract=True):
 
 class IsNan(FloatKind):
     """True where x is not a number."""
-    numpy, expression, onnx = {_TESTED: "isnan"}, "is_nan(x)", ("IsNaN", 9)
+    numpy, expression, onnx = {_TESTED: "isnan"}, {_TESTED: "x != x"}, ("IsNaN", 9)
 
 class IsInf(FloatKind):
     """True where x is an infinity of either sign."""
-    numpy, expression = {_TESTED: "isinf"}, "is_inf(x)"
+    numpy = {_TESTED: "isinf"}
+    expression = {
+        FloatKind.dtypes: "is_inf(x)", ("F->?", "D->?"): "is_inf(creal(x)) | is_inf(cimag(x))",
+    }
 
 class IsFinite(FloatKind):
     """True where x is neither NaN nor an infinity."""
-    numpy, expression = {_TESTED: "isfinite"}, "x - x == x - x"
+    numpy, expression = {_TESTED: "isfinite"}, {_TESTED: "x - x == x - x"}
 
 class Select(Primitive):
     """x where cond is True, y where it is False; the three broadcast.
@@ -121,7 +126,8 @@ class Select(Primitive):
     elementwise, linear, takes_complex = True, ("x y",), True
     promote = ("x", "y")
     dtypes = tuple(f"?{c}{c}->{c}" for c in ANY)
-    expression, onnx = "cond ? x : y", ("Where", 9)
+    _of_parts = "CMPLX(cond ? creal(x) : creal(y), cond ? cimag(x) : cimag(y))"
+    expression, onnx = {dtypes: "cond ? x : y", ("?FF->F", "?DD->D"): _of_parts}, ("Where", 9)
 
     if TYPE_CHECKING:
         def __call__(self, cond: Any, x: Any, y: Any) -> Tensor: ...

@@ -17,7 +17,7 @@ from ..backends.expressions import Scalar, table
 from ..backends.kernel import KernelNode
 from ..backends.product import dense_strides
 from ..backends.selection import Target
-from ..core.abstract import FORMATS, ArraySpec, DType, is_complex, moves, parse, type_code
+from ..core.abstract import FORMATS, ArraySpec, DType, moves, parse, type_code
 from ..core.errors import PerformanceWarning, warn_user
 from ..core.scope import epoch
 from ..graph.ir import Graph, Node, Var
@@ -314,8 +314,6 @@ def kind_of(node: Node) -> Member:
     """Kind of a node in a loop nest; "" if loops cannot compute it."""
     name, facts = node.primitive.name, type(node.primitive)
     variables = (*node.inputs, *node.outputs)
-    if any(is_complex(v.abstract.dtype) for v in variables):
-        return ""  # no C is written of them
     if any(loop_shape(v) != v.abstract.shape for v in variables):  # a block is not full
         return "elements" if _each_lane(node) else ""
     if facts.view or (name == "Convert" and not _moves(node)):

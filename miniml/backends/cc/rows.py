@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from math import prod
 from typing import Any, NamedTuple, TypeGuard
 
-from ...core.abstract import HALVES, ArraySpec, DType, float16, float32, float64
+from ...core.abstract import HALVES, ArraySpec, DType, float16, is_complex
 from ..expressions import (
     Call,
     Gather,
@@ -27,8 +27,8 @@ from ..expressions import (
     Scalar,
     Statement,
     Store,
-    Value,
     computed,
+    operands,
 )
 from .native import Packing
 from .scalars import (
@@ -39,6 +39,7 @@ from .scalars import (
     accumulator,
     block,
     elementary,
+    in_c,
     literal,
     loaded,
     reducer,
@@ -163,7 +164,7 @@ class Loops(ABC):
         self.shared: dict[str, None] = dict.fromkeys((*header("convert"), *header("apart"), _LOOP))
         self.room = 0  # bytes of its arrays there
         self.functions: dict[tuple[Scalar, bool], ScalarFunction] = {}
-        read = [v for s in program.statements() for v in _read(s) if not isinstance(s, Store)]
+        read = [v for s in program.statements() for v in operands(s) if not isinstance(s, Store)]
         self.unread = {s.of for s in program.statements() if isinstance(s, Store)} - set(read)
 
     def _split(self) -> tuple[int, int]:
@@ -235,7 +236,8 @@ class Loops(ABC):
 
     def array(self, c: str, name: str, count: int) -> Iterator[str]:
         """An array, on the stack or, if large, in the room that an exported kernel is given."""
-        nbytes, alone = count * (4 if c == "float" else 8), f"{c} {name}[{count}L];"
+        nbytes = count * (4 if c == "float" else 16 if "_Complex" in c else 8)
+        alone = f"{c} {name}[{count}L];"
         if nbytes <= _LITTLE:
             yield alone
             return
@@ -351,13 +353,13 @@ class Loops(ABC):
 
     def total(self, s: Reduce) -> str:
         """The type in which the sums of blocks are added: wider, so that long sums stay exact."""
-        wider = {"float": "double", "double": "long double"} if s.row == "Sum" else {}
-        return wider.get(self.lane_type(s), self.lane_type(s))
+        c = self.lane_type(s)
+        wider = c.replace("double", "long double").replace("float", "double")
+        return wider if s.row == "Sum" else c
 
     def _type(self, gather: Gather) -> DType:
         """The dtype in which a gather adds: wider for a single number, which costs nothing."""
-        wide = accumulator(gather.row, gather.dtype)
-        return float64 if wide == float32 and self.program.size(gather) == 1 else wide
+        return accumulator(gather.row, gather.dtype, self.program.size(gather) == 1)
 
     def _finish(self) -> Iterator[str]:
         """Combine the parts of each gathered array, in order."""
@@ -367,6 +369,9 @@ class Loops(ABC):
             array = self.program.arrays[gather.array]
             slot = len(self.program.arrays) + g
             divided = f"w[i] / {gather.over}L" if gather.over != 1 else "w[i]"
+            if gather.over != 1 and is_complex(dtype):
+                divided, needed = in_c(f"cdiv(w[i], ({c}){gather.over})", {})
+                self.shared |= dict.fromkeys(needed)
             number = f"({value_type(gather.dtype)})({divided})"
             yield "  {"
             yield f"    {c} *restrict w = ({c} *)at[{slot}];"
@@ -450,13 +455,6 @@ def _index(names: Sequence[str], strides: Sequence[int]) -> str:
     return " + ".join(terms) or "0"
 
 
-def _read(s: Statement) -> tuple[Value, ...]:
-    """The values that a statement reads."""
-    if isinstance(s, Call):
-        return s.args
-    return () if isinstance(s, (Load, Literal, Recall)) else (s.of,)
-
-
 # --- Vectorised along the row ---------------------------------------------------------------------
 
 
@@ -472,7 +470,9 @@ class AlongRows(Loops):
         self.halves: dict[Load | Store, str] = {}  # where the elements of a block are as floats
         super().__init__(program)
         *before, n = program.row or (1,)
-        long = bool(self.reduces or self.gathers or _dear(program))
+        # A choice between complex numbers is no vector code.
+        adds = (self.reduces or self.gathers) and not any(map(is_complex, program.types))
+        long = bool(adds or _dear(program))
         self.overlaps = long and not self.flat and _STRIP < n <= _BLOCK and n % _STRIP > 0
         if self.overlaps:
             self.kept = (*before, -(-n // _STRIP) * _STRIP)
@@ -669,7 +669,7 @@ class AcrossRows(Loops):
         return super().statement(s, each)
 
     def _each(self, part: Pass) -> Iterator[str]:
-        read = {v for s in part.elements for v in _read(s)}
+        read = {v for s in part.elements for v in operands(s)}
         if self.beside > 1 and (again := sorted(self.by_row & read)):
             yield f"for (long l = 0; l < {self.lanes * (self.beside - 1)}L; ++l) {{"
             yield from (f"  v{v}[l + {self.lanes}L] = v{v}[l];" for v in again)

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ...core.abstract import COMPLEX as _COMPLEX
 from ...core.abstract import HALVES, INTEGERS, DType, bool_, float32, float64, int64, uint8, uint64
 from ...core.errors import CPU
 from ..expressions import C_TYPES, FUNCTIONS, ROWS, Expression, computed, ends, unsigned
@@ -91,6 +92,9 @@ def literal(value: Any) -> str:
         if number == -(2**63):
             return f"({number + 1}LL - 1)"
         return f"{number}{'ULL' if number >= 2**63 else 'LL'}"
+    if value.dtype.kind == "c":
+        re, im = (f"({C_TYPES[x.dtype]}){literal(x)}" for x in (value.real, value.imag))
+        return f"__builtin_complex({re}, {im})"
     if not np.isfinite(value):
         return "NAN" if np.isnan(value) else "-INFINITY" if value < 0 else "INFINITY"
     return f"{float(value).hex()}{'f' if value.dtype == float32 else ''}"
@@ -160,9 +164,9 @@ def definition(name: str) -> tuple[str, ...]:
     """The texts that define `miniml_NAME`."""
     where, parameters, body = _texts()[name]
     if not body:  # all reals decide: of a float and a double both are doubles
-        by = " + ".join(f"({x})" for x in parameters if x != "n")
-        of_which = ("x", INTEGERS) if name in _QUOTIENTS else (by, _REAL)
-        return (*header(where), _choice(name, parameters, *of_which))
+        types = {"quotient": INTEGERS, "complex": _COMPLEX}.get(where, _REAL)
+        by = "x" if where == "quotient" else " + ".join(f"({x})" for x in parameters if x != "n")
+        return (*header(where), _choice(name, parameters, by, types))
     given, types = re.findall(r"A (\w+)", parameters), _TYPES.get(name, _ANY)
     made = [in_c(f"{where} {_NAME}({parameters}) {body}\n", {"A": dtype}) for dtype in types]
     # Those with loops are no vector code, and long.
@@ -198,6 +202,8 @@ _REALS = (
     ("hardware", "x", "sqrt rsqrt fabs floor ceil rint round trunc"), ("gamma", "x", "lgamma"),
     ("hardware", "x", "isnan isinf isfinite signbit"), ("hardware", "xy", "copysign fmin fmax"),
     ("hardware", "xyz", "fma"), ("library", "xn", "ldexp"), ("library", "xy", "hypot nextafter"),
+    ("complex", "x", "creal cimag conj cabs crecip"), ("complex", "xy", "cmul cdiv"),
+    ("hardware", "xy", "CMPLX"),
 )  # fmt: skip
 # Those of `expressions` that have a text of their own in C, for each type of integers.
 _QUOTIENTS = dict.fromkeys(("int_floor_div", "int_mod"), ("quotient", "xy", ""))
@@ -327,16 +333,20 @@ def reducer(row: str, dtype: DType) -> Reducer:
     return found._replace(identity=identity, counts=ROWS[row].adds)
 
 
-def accumulator(row: str, dtype: DType) -> DType:
+def accumulator(row: str, dtype: DType, single: bool = False) -> DType:
     """The dtype in which a reduction is taken: of unsigned integers; float64 for products of
-    float32, which else may overflow on the way; loops over bools would be no vector code."""
-    kept = {bool_: uint8, float32: float64 if row == "Prod" else dtype}.get(dtype, dtype)
+    float32, which else may overflow on the way; loops over bools would be no vector code. single:
+    to a single number, for which a wider one costs nothing."""
+    wider = dict([_REAL, _COMPLEX]) if single or row == "Prod" else {}
+    kept = {bool_: uint8, **wider}.get(dtype, dtype)
     return uint64 if ROWS[row].adds and dtype.kind in "iu" else kept
 
 
 # In lanes, so that compilers use vectors: they keep the order of a sum that is written plainly.
 _BLOCK_TEXT = """\
-static MINIML_INLINE TYPE NAME(const STORED *x, long n) {
+static MINIML_INLINE RESULT NAME(const STORED *z, long m) {
+  const NUMBER *x = (const NUMBER *)z;
+  const long n = PARTS * m;
   TYPE KEPT;
   long i = 0;
   for (int l = 0; l < LANES; ++l) BEGIN;
@@ -369,8 +379,10 @@ MINIML_ROLLED
 
 
 def block(row: str, dtype: DType, size: int, of: str) -> tuple[str, str]:
-    """The function that reduces at most `size` elements of the type `of`: its name and its text."""
-    c, found = value_type(dtype), reducer(row, dtype)
+    """The function that reduces at most `size` elements of the type `of`: its name and its text.
+    Of complex numbers it adds twice as many real ones, in lanes of either part."""
+    result, found, parts = value_type(dtype), reducer(row, dtype), 1 + (dtype in _COMPLEX)
+    c, size = result.removesuffix(" _Complex"), size * parts
     pairs = row != "Sum" and c in ("float", "double")
     lanes = min(16 if row == "Sum" or pairs else 32, 1 << max(size - 1, 0).bit_length())
     kept, begin, whole = "lane[LANES]", "lane[l] = IDENTITY", "lane[0]"
@@ -386,14 +398,16 @@ def block(row: str, dtype: DType, size: int, of: str) -> tuple[str, str]:
     # Written out: of a loop over its steps GCC makes no vectors.
     step = step.format("lane[l + HALF]")
     loop = f"MINIML_ROLLED\n  for (int l = 0; l < HALF; ++l) {step};\n"
-    halves = [str(lanes >> k) for k in range(1, lanes.bit_length())]
+    halves = [str(lanes >> k) for k in range(1, (lanes // parts).bit_length())]
     tree = "".join(loop.replace("HALF", half) for half in halves)
     name = f"miniml_block{lanes}_{row.lower()}_{dtype.name}_of_{of.replace(' ', '_')}"
+    whole = "__builtin_complex(lane[0], lane[1])" if parts == 2 else whole
     words = {
         "PAIRS": _PAIRS * pairs, "BOTH": both, "ONE": one.format("x[i + l]"), "TREE": tree,
         "REST": one.format("rest"), "ONCE": found.once("last + l < i"),
         "KEPT": kept, "BEGIN": begin, "WHOLE": whole, "LANES": str(lanes), "NAME": name,
-        "IDENTITY": found.identity, "TYPE": c, "STORED": of,
+        "IDENTITY": found.identity, "TYPE": c, "STORED": of, "RESULT": result,
+        "NUMBER": c if parts == 2 else of, "PARTS": str(parts),
     }  # fmt: skip
     text = _BLOCK_TEXT
     for word, meaning in words.items():

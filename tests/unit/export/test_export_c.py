@@ -641,7 +641,7 @@ def test_arguments_that_cannot_be_exported(rng, tmp_path):
         ml.export_c(nn.Dense, file, x)
     with pytest.raises(ExportError, match="without elements"):
         ml.export_c(lambda x: x[:0], file, x)
-    with pytest.raises(ExportError, match="complex64"):
+    with pytest.raises(ExportError, match=r"complex64; pass ops\.real and ops\.imag"):
         ml.export_c(lambda x: ops.cast(x, ml.complex64), file, x)
     assert not [*tmp_path.iterdir()]
 

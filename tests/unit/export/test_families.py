@@ -1,4 +1,4 @@
-"""Linear algebra, Einstein sums, searches, draws and collectives in C: plain loops, each against
+"""Linear algebra, Einstein sums, complex numbers, searches, draws and collectives in C, each against
 NumPy, SciPy or what defines its result."""
 
 import ctypes
@@ -113,6 +113,22 @@ def test_einstein_sums_of_three_operands(rng, tmp_path, compiler, dtype):
         np.testing.assert_array_equal(got.astype(np.float64), other.astype(np.float64))
     exact = x.astype("d") @ y.astype("d") @ z.astype("d")
     np.testing.assert_array_equal(outs[0].astype("d"), exact.astype(dtype).astype("d"))
+
+
+def turned(x, y):
+    z = ops.complex(x, y)
+    quotient = z * (2 - 1j) / (z + 3)
+    return ops.abs(quotient), ops.imag(quotient), ops.real(ops.sum(z * quotient, 1))
+
+
+def test_complex_numbers_between_real_ones(rng, tmp_path, compiler):
+    x, y = (rng.standard_normal((7, 41)) for _ in range(2))
+    outs, _ = ran(compiler, turned, tmp_path, x, y)
+    z = x + 1j * y
+    quotient = z * (2 - 1j) / (z + 3)
+    expected = abs(quotient), quotient.imag, (z * quotient).sum(1).real
+    for got, other in zip(outs, expected, strict=True):
+        np.testing.assert_allclose(got, other, rtol=1e-12, atol=1e-12)
 
 
 def searched(row, values, places):

@@ -37,6 +37,9 @@ MINIML_LIBRARY2(copysign)
   static inline type miniml_rsqrt_##name(type x) { return 1 / __builtin_sqrt##s(x); }          \
   static inline type miniml_fmin_##name(type x, type y) { return x < y || y != y ? x : y; }    \
   static inline type miniml_fmax_##name(type x, type y) { return x > y || y != y ? x : y; }    \
+  static inline type _Complex miniml_CMPLX_##name(type x, type y) {                            \
+    return __builtin_complex(x, y);                                                            \
+  }                                                                                            \
   static inline bool miniml_isnan_##name(type x) { return x != x; }                            \
   static inline bool miniml_isinf_##name(type x) { return x == x && x - x != x - x; }          \
   static inline bool miniml_isfinite_##name(type x) { return x - x == x - x; }                 \

@@ -5,9 +5,11 @@ from ....core import load
 from ....core.abstract import parse
 from ...expressions import table
 from ...registry import kernel
+from ...signature import COMPLEX
 
 for (_name, _signature), _body in tuple(table.items()):
-    if _body.unit:  # users' expressions are registered one by one
+    # Users' expressions are registered one by one.
+    if _body.unit and not set(COMPLEX) & set(_signature):
         _inputs, (_out,) = parse(_signature).inputs, parse(_signature).outputs
         # Every element is read before it is written, so `out` may be any input of its dtype.
         _inplace = tuple(i for i, dtype in enumerate(_inputs) if dtype == _out)
