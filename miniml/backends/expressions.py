@@ -625,10 +625,11 @@ class Reduce(NamedTuple):
 
 
 class Store(NamedTuple):
-    """The element of an array is set to `of`."""
+    """The element of an array, or of a part of it that begins at `offset`, is set to `of`."""
 
     array: int
     of: Value
+    offset: int = 0
 
 
 class Gather(NamedTuple):
@@ -727,7 +728,9 @@ def inplace(program: RowProgram) -> tuple[int, ...]:
     if any(isinstance(s, (Reduce, Gather)) for s in program.statements()):
         return ()
     inputs, outputs = program.arrays[: program.inputs], program.arrays[program.inputs :]
-    whole = {o for o in outputs if all(o.strides)}
+    joined = {s.array for s in program.statements() if isinstance(s, Store) and s.offset}
+    written = enumerate(outputs, program.inputs)
+    whole = {o for i, o in written if all(o.strides) and i not in joined}
     loads = (s for s in program.statements() if isinstance(s, Load))
     parts = {s.array for s in loads if s.strides is not None}
     return tuple(i for i, array in enumerate(inputs) if array in whole and i not in parts)
@@ -756,8 +759,8 @@ def shown(s: Statement) -> str:
             return f"v{value} = {number}"
         case Reduce(value, row, of):
             return f"v{value} = {row} v{of}"
-        case Store(array, of):
-            return f"a{array} = v{of}"
+        case Store(array, of, offset):
+            return f"a{array}{f' from {offset}' * bool(offset)} = v{of}"
         case Gather(array, row, of, _, _):
             return f"a{array} {row}= v{of}"
         case Keep(of):

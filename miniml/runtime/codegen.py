@@ -44,7 +44,7 @@ from ..backends.expressions import (
     table,
 )
 from ..backends.kernel import Kernel, KernelNode
-from ..backends.product import Product, product_of
+from ..backends.product import Product, dense_strides, product_of
 from ..backends.registry import kernel
 from ..core.abstract import ArraySpec, DType, float32, float64, int32
 from ..core.errors import GraphError
@@ -135,7 +135,9 @@ class _Builder:
         keeps: bool = False,
         in_outputs: bool = False,
     ):
-        self.graph, self.nest, self.layout = graph, nest, layout
+        self.graph, self.nest = graph, nest
+        self.joins = {n.outputs[0]: n for n in graph.nodes if kind_of(n) == "join"}
+        self.layout = {**layout, **{v: dense_strides(v.abstract.shape, 1) for v in self.joins}}
         self.keeps, self.in_outputs = keeps, in_outputs
         self.types: list[DType] = []
         self.made: list[Statement] = []
@@ -161,11 +163,19 @@ class _Builder:
         for node in self.graph.nodes:
             self._add(node)
         for i, var in enumerate(self.graph.outputs, len(self.graph.inputs)):
-            if var not in self.value:  # gathered already
-                continue
             wide = bool(set(self.nest.row) & set(self.nest.flat[var]))
-            self._sink(Store(i, self.value[var]), self.value[var], wide)
+            for value, offset in self._stored(var):
+                self._sink(Store(i, value, offset), value, wide)
         return self._collapsed(self._passes(), outer)
+
+    def _stored(self, var: Var) -> list[tuple[Value, int]]:
+        """The values that an output takes, with their offsets there; none if it is gathered."""
+        join = self.joins.get(var)
+        if join is None:
+            return [(self.value[var], 0)] if var in self.value else []
+        part, axis = join.inputs[0].abstract.shape, join.attrs["axis"]
+        apart = part[axis] * self.layout[var][axis]
+        return [(self.value[v], k * apart) for k, v in enumerate(join.inputs)]
 
     def _new(self, made: Statement, dtype: DType, each: bool, stage: int, cost: int) -> Value:
         self.made.append(made)
@@ -188,7 +198,7 @@ class _Builder:
             self.value[out] = self._new(load, out.abstract.dtype, self._on_row(out), 0, 1)
         elif kind == "reduction":
             self._reduce(node)
-        else:
+        elif kind != "join":
             args = [self.value[v] for v in node.inputs]
             function = scalar_of(node)
             numbers = self._strides(out) if "index" in function.expression.words else ()
@@ -300,8 +310,9 @@ class _Builder:
         nothing is written before the end of a pass."""
         for stage, each, s in self.sinks:
             if each and isinstance(s, Store) and stage >= number and all(self.strides[s.array]):
-                dtype = self.graph.outputs[s.array - len(self.graph.inputs)].abstract.dtype
-                if dtype == self.types[value] == computed(dtype):
+                var = self.graph.outputs[s.array - len(self.graph.inputs)]
+                dtype = var.abstract.dtype
+                if dtype == self.types[value] == computed(dtype) and var not in self.joins:
                     yield s.array
 
     def _row_values(self, elements: Sequence[Sequence[Statement]]) -> set[Value]:

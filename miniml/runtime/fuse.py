@@ -239,6 +239,9 @@ class Grouping:
             if not self._free(node):
                 self._place(node, node in late)
         self._join_readers()
+        for node in graph.nodes:
+            if self.kinds[node] == "join" and len(self.group[node].nodes) == 1:
+                self.group[node].joins = False  # of values in memory, which its own kernel copies
         readers = graph.readers()
         for node in graph.nodes:
             if anchors(node) and select(node, target).entry.provider == "cc":
@@ -452,7 +455,7 @@ class Group:
 
 def _in_loops(node: Node, kind: Member, target: Target) -> bool:
     """True for a node that loops in C compute: no kernel that ranks higher does."""
-    if kind not in ("elements", "reduction") or node.consts or in_parts(node, target):
+    if kind not in ("elements", "reduction", "join") or node.consts or in_parts(node, target):
         return False
     provider, providers = select(node, target).entry.provider, target.providers
     return provider not in providers or providers.index(provider) >= providers.index("cc")

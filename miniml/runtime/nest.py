@@ -24,6 +24,7 @@ from ..graph.ir import Graph, Node, Var
 from ..ops.checks import normal_axes
 
 _SHORT = 16  # elements of a row that takes as long to begin as to compute
+_PARTS = 8  # that one loop writes side by side
 _RESULTS = 256  # results, for each element that one of them takes, that would be many partial ones
 
 
@@ -51,6 +52,9 @@ class Nest:
         self.made = {n.outputs[0]: n for n in nodes}
         if any(self.kinds[n] == "window" and n.inputs[0] in self.made for n in nodes):
             raise Apart("one reads a slice of the other")
+        joined = {n.outputs[0] for n in nodes if self.kinds[n] == "join"}
+        if any(v in joined for n in nodes for v in n.inputs):
+            raise Apart("one reads what the other joins")
         self.reduced = {n: self._reduced(n) for n in nodes if self.kinds[n] == "reduction"}
         order = self._order()
         self.inner = self._inner()
@@ -82,7 +86,8 @@ class Nest:
 
     def _related(self, node: Node) -> Dims:
         """The axes of a node's output, tied to those of its inputs."""
-        shape, kind = loop_shape(node.outputs[0]), self.kinds[node]
+        kind = self.kinds[node]
+        shape = loop_shape(node.inputs[0] if kind == "join" else node.outputs[0])
         if kind == "window":
             return self._axes.fresh(shape)
         inputs = [self.dims[v] for v in node.inputs]
@@ -93,7 +98,7 @@ class Nest:
         view = type(node.primitive).view
         if view == "transpose":
             return tuple(inputs[0][a] for a in node.attrs["axes"])
-        if kind == "elements" or view == "broadcast":
+        if kind in ("elements", "join") or view == "broadcast":
             return self._broadcast(shape, inputs)
         out = self._axes.fresh(shape)
         if inputs:  # a Reshape or the like
@@ -176,7 +181,8 @@ class Nest:
                 raise Apart(f"{node.primitive.name} over all rows is read by the same rows")
         for var, node in self.made.items():
             axes = set(self.flat[var])
-            if self.kinds[node] == "elements" and axes and axes not in (every, set(self.outer)):
+            each = self.kinds[node] in ("elements", "join")
+            if each and axes and axes not in (every, set(self.outer)):
                 raise Apart(f"{node.primitive.name} has fewer elements than the loops")
 
     def _dependences(self) -> dict[Var, frozenset[Axis]]:
@@ -302,7 +308,7 @@ class Apart(Exception):
 
 # --- Members --------------------------------------------------------------------------------------
 
-Member = Literal["elements", "created", "view", "window", "reduction", ""]
+Member = Literal["elements", "created", "view", "window", "reduction", "join", ""]
 # What primitives reduce to, and the reduction of row programs that computes it.
 REDUCTIONS: dict[str | None, str] = {
     "sum": "Sum", "mean": "Sum", "prod": "Prod", "max": "Max", "min": "Min", "any": "Any",
@@ -324,6 +330,8 @@ def kind_of(node: Node) -> Member:
         return "reduction"
     if name in ("Slice", "SlidingWindow"):
         return "" if name == "Slice" and _whole(node) else "window"
+    if name == "Concat":
+        return "join" if _of_equal_parts(node) else ""
     if not _expressed(node):
         return ""
     return "elements" if node.inputs else "created"
@@ -355,6 +363,15 @@ def _whole(node: Node) -> bool:
     taken = [*zip(attrs["begin"], attrs["end"], attrs["strides"], strict=True)]
     whole = [(0, n, 1) for n in node.inputs[0].abstract.shape]
     return taken[1:] == whole[1:] and taken[:1] != whole[:1] and attrs["strides"][:1] == (1,)
+
+
+def _of_equal_parts(node: Node) -> bool:
+    """True for a Concat of a few parts of one shape that are no blocks of the output: these are
+    computed there, wherever that is."""
+    (out,), axis = node.outputs, node.attrs["axis"] % len(node.outputs[0].abstract.shape)
+    kinds = {(v.abstract.shape, v.abstract.format) for v in node.inputs}
+    equal = len(kinds) == 1 and out.abstract.format is None is node.inputs[0].abstract.format
+    return equal and 1 < len(node.inputs) <= _PARTS and prod(out.abstract.shape[:axis]) > 1
 
 
 @lru_cache(maxsize=4096)

@@ -286,7 +286,7 @@ class Loops(ABC):
                 index = self.index(strides, each) if strides else "0"
                 called = self._function(function, value not in self.unread)
                 return self.set(value, f"{called}({', '.join([*given, index])})")
-            case Store(array, of):
+            case Store(array, of, _):
                 number = stored(self.program.arrays[array].dtype, self.name(of))
                 return f"{self.element(s, each)} = {number};"
             case Gather():
@@ -308,8 +308,7 @@ class Loops(ABC):
 
     def element(self, s: Load | Store, each: bool) -> str:
         """The element of an array, of the step or of its row."""
-        offset = s.offset if isinstance(s, Load) else 0
-        index = f"{self.index(self.program.along(s), each)} + {offset}L"
+        index = f"{self.index(self.program.along(s), each)} + {s.offset}L"
         return f"a{s.array}[{index.removesuffix(' + 0L')}]"
 
     def index(self, strides: Sequence[int], each: bool) -> str:
@@ -520,7 +519,7 @@ class AlongRows(Loops):
     def _first(self, s: Load | Store) -> str:
         """The address of a block's first element."""
         index = self.index((*self.program.along(s)[:-1], 0), True)
-        return f"a{s.array} + b + {s.offset if isinstance(s, Load) else 0}L + {index}"
+        return f"a{s.array} + b + {s.offset}L + {index}"
 
     def reduced(self, s: Reduce, element: str) -> str:
         at = "p + l" if self.overlaps else "i - b"

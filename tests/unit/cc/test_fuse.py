@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from functools import partial
+from itertools import product
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ import pytest
 import miniml as ml
 from miniml import Primitive, elementwise_kernel, kernel, nn, ops, optim
 from miniml.backends.cc.units import run
+from miniml.backends.expressions import inplace
 from miniml.backends.selection import Target, get_device
 from miniml.core.abstract import Abstract
 from miniml.errors import GraphError, OutOfRangeError
@@ -108,6 +110,94 @@ def test_slices_are_read_in_place():
         got = ml.jit(gates)(x).asnumpy()
     expected = np.tanh(x[:, 4:8]) / (1 + np.exp(-x[:, :4])) + x[:, 8:] * x[0, ::3]
     np.testing.assert_allclose(got, expected, rtol=1e-13)
+
+
+def halves(x):
+    return ops.concat([ops.tanh(x[:, :2]) * x[:, 2:], x[:, 2:] - 1.0], 1)
+
+
+@pytest.mark.parametrize(
+    ("fn", "expected"),
+    [
+        (halves, [["Concat", "Mul", "Sub", "Tanh"]]),
+        (lambda x: ops.stack([ops.tanh(x), x * 2.0], 1), [["Concat", "Mul", "Tanh"]]),
+        (lambda x: ops.concat([ops.tanh(x), x * 2.0]), [["Mul", "Tanh"], "Concat"]),  # blocks
+        (lambda x: ops.concat([x, x[::-1]], 1), ["Concat"]),  # of what is in memory
+        (lambda x: ops.concat([ops.exp(x), x[:, :1]], 1), [["Exp"], "Concat"]),
+        (lambda x: ops.exp(halves(x)), [["Concat", "Mul", "Sub", "Tanh"], ["Exp"]]),
+    ],
+)
+def test_equal_parts_are_computed_where_they_are_joined(fn, expected):
+    """But for blocks of the output, which are computed there by any kernel."""
+    views = {"Slice", "ExpandDims", "Flip"}
+    found = [n if isinstance(n, str) else sorted({*n} - views) for n in names(fused(fn, X))]
+    assert [n for n in found if str(n) not in views] == expected
+
+
+PARTS = {  # of a number of one axis, and what is joined
+    "twice": lambda m, x, y, row: [x * y, x * y],
+    "read and made": lambda m, x, y, row: [x, x + row, y],
+    "half": lambda m, x, y, row: [x[..., ::2] * y[..., 1::2], y[..., ::2]],
+    "number": lambda m, x, y, row: [m.full_like(x, 1), m.maximum(x, y), x - x],
+    "means": lambda m, x, y, row: [x - m.max(x, -1, keepdims=True), y],
+    "rows": lambda m, x, y, row: [m.max(x, -1, keepdims=True), m.min(x, -1, keepdims=True)],
+    "many": lambda m, x, y, row: [x + y, x - y, x * y, y, y + y, x + row, y - x, x * row],
+}
+ORDERED = {"number", "means", "rows"}  # complex numbers have no maximum
+
+
+@pytest.mark.parametrize(
+    ("code", "device"),
+    [
+        *product(["f4", "f8", "f2", "i4", "u1", "c8"], ["cpu"]),
+        ("f4", "cuda-sim"),
+        ("f2", "cuda-sim"),
+    ],
+)
+def test_what_is_joined_has_the_bits_of_the_parts(code, device):
+    """Each joined along an axis, and stacked; the extents tell the groups apart."""
+    rng = np.random.default_rng(1)
+    shapes = [(2, 6), (5, 34), (3, 16), (2, 3, 20), (3, 1, 18), (1, 4, 70), (2, 2, 2, 8)]
+    if device == "cpu":
+        shapes += [(40, 6), (3, 130), (17, 2), (1, 300, 22)]
+    given, kinds = [], []
+    for i, shape in enumerate(shapes):
+        known = [p for name, p in PARTS.items() if code != "c8" or name not in ORDERED]
+        parts = known[i % len(known)]
+        axis, stacked = int(rng.integers(1 - len(shape), len(shape))), int(rng.integers(2))
+        kinds.append((parts, axis, stacked))
+        given += [rng.integers(0, 9, s).astype(code) for s in (shape, shape, shape[-1:])]
+
+    def joined(m, *arrays):
+        found = []
+        for i, (parts, axis, stacked) in enumerate(kinds):
+            join = m.stack if stacked else m.concat
+            found.append(join(parts(m, *arrays[3 * i : 3 * i + 3]), axis))
+        return found
+
+    expected = joined(np, *given)
+    with ml.context(providers=("cc",), device_target=device):
+        compiled = ml.jit(partial(joined, ops))
+        got = compiled(*[ml.Tensor(a) for a in given])
+        assert "Concat;" in str(ml.explain(compiled, *[ml.Tensor(a) for a in given]))
+    for out, right in zip(got, expected, strict=True):
+        np.testing.assert_array_equal(out.asnumpy(), right, strict=True)
+
+
+def test_what_is_joined_is_not_overwritten_by_what_passes_keep():
+    """Of rows that are too long for the stack, the exponentials lie in an output meanwhile."""
+    x = np.linspace(-3, 3, 18_000, dtype=np.float32).reshape(2, 9000)
+    with ml.context(providers=("cc",)):
+        got = ml.jit(lambda x: ops.concat([x * 2.0, ops.softmax(x)], 1))(x).asnumpy()
+    e = np.exp(x.astype(np.float64))
+    np.testing.assert_allclose(got, np.concatenate([x * 2, e / e.sum(1, keepdims=True)], 1), 1e-5)
+
+
+def test_what_is_joined_overwrites_no_input():
+    """Not even one whose elements are as far apart, as the left half of a matrix."""
+    (node,) = fused(lambda x: ops.concat([ops.tanh(x), x * 2.0], 1), X).nodes
+    body = node.primitive.body
+    assert inplace(row_program(body, {body.inputs[0]: (8, 1)})) == ()
 
 
 RNG = np.random.default_rng(0)
@@ -422,6 +512,8 @@ RAGGED = {
     "short rows": ((100, 5), weights),
     "columns": ((700, 100), lambda x: weights(x, 0)),
     "rows": ((7, 1030), weights),
+    "joined": ((30, 70), lambda x: ops.concat([ops.tanh(x), x * 2.0, x], 1)),
+    "stacked halves": ((33, 50), lambda x: ops.stack([x[:, ::2], ops.exp(x[:, 1::2])], -1)),
     "elements": ((3, 33_335), lambda x: ops.tanh(x) * 2.0 + ops.exp(x) - x),
     "columns and short rows": ((100, 8), lambda x: (weights(x), ops.sum(x * weights(x), 0))),
     "sums of columns": ((3000, 70), lambda x: ops.sum(ops.exp(x), 0)),

@@ -1,4 +1,4 @@
-"""Linear algebra, Einstein sums, complex numbers, searches, draws and collectives in C, each against
+"""Linear algebra, Einstein sums, complex numbers, searches, draws and collectives in C, each beside
 NumPy, SciPy or what defines its result."""
 
 import ctypes

@@ -246,8 +246,8 @@ class Text:
                 return self.set(value, self.number(("value", value), number, program.types[value]))
             case Call(value, function, args, strides):
                 return self.set(value, self._called(s, function, args, strides, each))
-            case Store(array, of):
-                index = self.index(("array", array), program.arrays[array].strides, each)
+            case Store(array, of, _):
+                index = self.stored_at(s, each)
                 text = f"a{array}[{index}] = store<T{array}>(v{of});"
                 return text if each else f"if ({self.one}{' && r == 0' * (index == '0')}) {text}"
             case Gather():
@@ -268,6 +268,11 @@ class Text:
             return self.index(("array", s.array), self.program.along(s), each)
         index = self.index(("part", s.value), s.strides, each)
         return f"{index} + {self.number(('offset', s.value), s.offset)}"
+
+    def stored_at(self, s: Store, each: bool) -> str:
+        """The element that is stored."""
+        index = self.index(("array", s.array), self.program.along(s), each)
+        return f"{index} + {self.number(('stored', s), s.offset)}" if s.offset else index
 
     def _called(
         self, s: Call, function: Scalar, args: Sequence[int], strides: Sequence[int], each: bool
@@ -373,7 +378,7 @@ class Packed(Text):
         aligned."""
         program, extents = self.program, self.program.extents
         apart = [n for a in self.wide for n in program.arrays[a].strides[:-1]]
-        apart += [s.offset for s in program.statements() if isinstance(s, Load)]
+        apart += [s.offset for s in program.statements() if isinstance(s, (Load, Store))]
         parts = [s.strides for s in program.statements() if isinstance(s, Load) and s.strides]
         apart += [n for strides in parts for n in strides[:-1]]
         whole = len(extents) == 1 or extents[-1] % self.pack == 0
@@ -397,11 +402,10 @@ class Packed(Text):
                 before.append(f"const {whole if near else one};")
                 inside.append(self.set(s.value, f"load(p{s.value}{'.at[v]' * bool(near)})"))
             elif isinstance(s, Store) and each:
-                pack = f"Pack<T{s.array}, {width}>"
-                index = self.index(("array", s.array), self.program.arrays[s.array].strides)
-                before.append(f"{pack} q{s.array};")
-                inside.append(f"q{s.array}.at[v] = store<T{s.array}>(v{s.of});")
-                after.append(f"*({pack}*)(a{s.array} + {index}) = q{s.array};")
+                pack, made = f"Pack<T{s.array}, {width}>", f"q{len(after)}"
+                before.append(f"{pack} {made};")
+                inside.append(f"{made}.at[v] = store<T{s.array}>(v{s.of});")
+                after.append(f"*({pack}*)(a{s.array} + {self.stored_at(s, True)}) = {made};")
             else:
                 inside.append(self.statement(s, each))
         inside = used({f"x{last}": "begin + v", name: "f + v"}, inside)
