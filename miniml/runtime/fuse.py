@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from heapq import heappop, heappush
 from itertools import pairwise
-from math import inf
+from math import inf, prod
 
 import numpy as np
 
@@ -217,6 +217,7 @@ def sorted_topologically(units: Sequence[tuple[int, Node]]) -> Iterator[Node]:
 
 # --- Grouping -------------------------------------------------------------------------------------
 
+_RUN = 32  # elements of a joined row that fill vectors of expensive functions
 LARGEST = 48  # nodes of a group: longer texts compile slowly and spill registers
 ARRAYS = 24  # read and written by one loop: more streams than that are slow
 
@@ -354,7 +355,9 @@ class Grouping:
         if reads and first.shape is not None and first.shape == second.shape:
             return ""  # the loop nest would show the same
         body = self.body(nodes)
-        return "one reads a slice of the other" if self._sliced(body) else self._refusal(body)
+        if self._sliced(body):
+            return "one reads a slice of the other"
+        return self._refusal(body) or _dear_in_short_rows(body, self.kinds)
 
     def _sliced(self, body: Sequence[Node]) -> bool:
         """True if a slice of a value, or of a view of it, is read in the body that makes it."""
@@ -459,6 +462,18 @@ def _in_loops(node: Node, kind: Member, target: Target) -> bool:
         return False
     provider, providers = select(node, target).entry.provider, target.providers
     return provider not in providers or providers.index(provider) >= providers.index("cc")
+
+
+def _dear_in_short_rows(nodes: Sequence[Node], kinds: Mapping[Node, Member]) -> str:
+    """Reason why expensive functions are computed apart from a Concat: its rows hold so few of
+    their elements that vectors are not filled; "" if there is none."""
+    joins = [n for n in nodes if kinds[n] == "join"]
+    runs = [prod(n.inputs[0].abstract.shape[n.attrs["axis"] :]) for n in joins]
+    if not any(1 < run < _RUN for run in runs):
+        return ""
+    calls = (n for n in nodes if kinds[n] == "elements")
+    dear = any(scalar_of(n).expression.words & DEAR for n in calls)
+    return "one joins short rows of what the other computes at length" if dear else ""
 
 
 def _structure(nodes: Sequence[Node]) -> object:
