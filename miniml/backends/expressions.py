@@ -500,6 +500,13 @@ A log_add(A x, A y) {
   return top + log1p(exp(low == top ? A(0) : low - top));
 }
 
+// sqrt(x^2 + y^2) by the ratio of the smaller to the larger, so that no square leaves the range.
+A hypotenuse(A x, A y) {
+  const A top = fmax(fabs(x), fabs(y)), low = nan_min(fabs(x), fabs(y));
+  const A ratio = low / (top == A(0) ? A(1) : top);
+  return top == A(INFINITY) ? top : top * sqrt(A(1) + ratio * ratio);
+}
+
 // The sum of two sums of exponentials, s of exp(x - m) and t of exp(x - k), from the larger top.
 A scaled_sum(A m, A s, A k, A t) {
   const A top = nan_max(m, k);

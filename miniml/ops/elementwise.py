@@ -22,7 +22,7 @@ from ..core.errors import CPU, AttributeRefusedError, DTypeError, ShapeError, br
 from ..core.primitive import Primitive
 from . import rules
 from .checks import composition, needs_complex, needs_number
-from .logic import isfinite, logical_and, logical_not, select
+from .logic import isfinite, isinf, logical_and, logical_not, logical_or, select
 from .rules import (
     ANY,
     COMPLEX,
@@ -55,9 +55,9 @@ __all__ = [
     "neg", "abs", "sign", "copysign", "square", "floor", "ceil", "round", "trunc", "clip",
     "stop_gradient",
     "Pow", "Sqrt", "Rsqrt", "Exp", "Expm1", "Exp2", "Log", "Log1p", "Log2", "Log10", "LGamma",
-    "Polygamma",
+    "Polygamma", "LogAddExp", "Hypot",
     "pow", "sqrt", "rsqrt", "exp", "expm1", "exp2", "log", "log1p", "log2", "log10", "lgamma",
-    "digamma", "polygamma",
+    "digamma", "polygamma", "logaddexp", "hypot",
     "Sin", "Cos", "Tan", "Asin", "Acos", "Atan", "Atan2",
     "Sinh", "Cosh", "Tanh", "Asinh", "Acosh", "Atanh",
     "sin", "cos", "tan", "asin", "acos", "atan", "atan2",
@@ -407,7 +407,28 @@ class Polygamma(WideUnary):
 sqrt, rsqrt = Sqrt(), Rsqrt()
 exp, expm1, exp2 = Exp(), Expm1(), Exp2()
 log, log1p, log2, log10 = Log(), Log1p(), Log2(), Log10()
-lgamma, digamma = LGamma(), Polygamma(0)
+class LogAddExp(FloatBinary):
+    """log(exp(x) + exp(y)) without overflow; two equal infinities give it, and slopes (0, 1)."""
+    autocast, expression = "wide", "log_add(x, y)"
+    def bprop(self, x: Any, y: Any, out: Any, dout: Any) -> Any:
+        above = select(logical_and(x == y, isinf(x)), -math.inf, x - y)
+        return dout * sigmoid(above), dout * sigmoid(-above)
+
+class Hypot(FloatBinary):
+    """sqrt(x^2 + y^2), without overflow of the squares; infinite where x or y is infinite.
+
+    The gradient is (x / out, y / out), and 0 where x and y are both 0 and where one is infinite.
+    """
+    numpy, expression, by_element = {LOW + "f": "hypot"}, "hypotenuse(x, y)", "f"
+    def bprop(self, x: Any, y: Any, out: Any, dout: Any) -> Any:
+        # That of x / c and y / c is the same for every c, so no gradient passes to c.
+        size = stop_gradient(maximum(abs(x), abs(y)))
+        at_end = logical_or(logical_or(isinf(x), isinf(y)), size == 0)
+        u, v = (select(at_end, 1.0, w) / select(at_end, 1.0, size) for w in (x, y))
+        whole = select(at_end, 0.0, dout / sqrt(square(u) + square(v)))
+        return whole * u, whole * v
+
+lgamma, digamma, logaddexp, hypot = LGamma(), Polygamma(0), LogAddExp(), Hypot()
 _pow = Pow()
 
 

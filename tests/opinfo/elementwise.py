@@ -217,6 +217,8 @@ EXPONENTIAL_ROWS = (
     OpInfo(ops.Log1p, unary(-0.8, 4.0), reference=np.log1p, domain=(-1.0, np.inf)),
     OpInfo(ops.Log2, unary(0.1, 4.0), reference=np.log2, domain=(0.0, np.inf)),
     OpInfo(ops.Log10, unary(0.1, 4.0), reference=np.log10, domain=(0.0, np.inf)),
+    OpInfo(ops.LogAddExp, binary(), reference=np.logaddexp),
+    OpInfo(ops.Hypot, binary_off_zero, reference=np.hypot, domain="(x, y) != (0, 0)"),
     OpInfo(ops.LGamma, fractions, domain="not 0, -1, -2, ...",
            reference=lambda x: np.where(np.isinf(x), np.inf, special.gammaln(x))),  # C's at -inf
     OpInfo(ops.Polygamma, polygammas,
@@ -639,6 +641,8 @@ BINARY_SLOPES = {
     "mod": lambda x, y: (np.ones_like(x), -np.floor_divide(x, y)),
     "pow": power_slopes,
     "atan2": atan2_slopes,
+    "logaddexp": lambda x, y: (expit(x - y), expit(y - x)),
+    "hypot": lambda x, y: (x / np.hypot(x, y), y / np.hypot(x, y)),
     "maximum": lambda x, y: shares(x > y, x < y),
     "minimum": lambda x, y: shares(x < y, x > y),
 }

@@ -153,7 +153,7 @@ _TYPES = {
     "polygamma": _REAL, "polygamma_above": (float64,), "digamma": _REAL,
     "float_mod": _REAL, "float_floor_div": _REAL, "gaussian": _REAL, "scaled_sum": _REAL,
     "log_add": _REAL, "shifted_left": INTEGERS, "shifted_right": INTEGERS, "int_pow": INTEGERS,
-    "wrapped_quotient": INTEGERS,
+    "wrapped_quotient": INTEGERS, "hypotenuse": _REAL,
 }  # fmt: skip
 _LOOPS = re.compile(r"\b(for|while)\b")
 _NAME = "\0"  # stands for the name of a function that is being defined

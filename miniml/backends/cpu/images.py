@@ -169,8 +169,7 @@ class Patches:
 
     def __init__(self, *of: Any):
         """of: the arguments of `layout`, but for the last."""
-        geometry, inside, windows = layout(*of, SCRATCH)
-        self.oh, self.ow, self.width, self.step, plane = geometry
+        (self.oh, self.ow, self.width, self.step, plane), inside, windows = layout(*of, SCRATCH)
         dtype = of[-1]
         self.planes = np.zeros(plane, dtype)
         self.inside: Array = np.ndarray(inside[0], dtype, self.planes, *inside[1:])
@@ -229,8 +228,8 @@ def layout(
     start, strides = (top * pitch + left) * item, (over_c, over_n, over_h, item)
     taps = (over_c, dh * over_h, dw * item, over_n, sh * over_h, sw * item)
     inside, windows = (channels, step, h, w), (channels, kh, kw, step, oh, width)
-    geometry = oh, ow, width, step, (channels, step, plane)
-    return geometry, (inside, start, strides), (windows, 0, taps)
+    planes = channels, step, plane
+    return (oh, ow, width, step, planes), (inside, start, strides), (windows, 0, taps)
 
 
 # --- Pooling --------------------------------------------------------------------------------------
@@ -459,9 +458,7 @@ register_floats("AvgPool2DGrad", avg_pool2d_grad)
 def pieces(x: Array) -> Iterator[slice]:
     """Slices of the first axis of `x` that hold about `SCRATCH` bytes each; none if it is empty."""
     images, size = x.shape[0], x.nbytes
-    if 0 < size <= SCRATCH:  # the common case, unrolled
-        yield slice(None)
-    elif size:
+    if size:
         step = max(1, images * SCRATCH // size)
         for start in range(0, images, step):
             yield slice(start, start + step)

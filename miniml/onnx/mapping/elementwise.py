@@ -419,6 +419,23 @@ def _atan2(_: Any, y: Any, x: Any) -> Any:
     return ops.where(zero, ops.where(ops.equal(y, 0.0), 0.0, half), angle)
 
 
+def _log_add(_: Any, x: Any, y: Any) -> Any:
+    """The greater, and the logarithm of 1 and the exponential of what the smaller is below it."""
+    high, low = ops.maximum(x, y), ops.minimum(x, y)
+    below = ops.where(ops.equal(high, low), 0.0, ops.sub(low, high))
+    return ops.add(high, _log1p(_, ops.exp(below)))
+
+
+def _hypot(_: Any, x: Any, y: Any) -> Any:
+    """The length by the ratio of the smaller to the larger."""
+    a, b = ops.abs(x), ops.abs(y)
+    high, low = ops.maximum(a, b), ops.minimum(a, b)
+    ratio = ops.div(low, ops.where(ops.equal(high, 0.0), 1.0, high))
+    size = ops.mul(high, ops.sqrt(ops.add(ops.mul(ratio, ratio), 1.0)))
+    infinite = ops.logical_or(ops.isinf(a), ops.isinf(b))
+    return ops.where(infinite, float("inf"), size)
+
+
 # What primitives that ONNX lacks are made of, functions of (primitive, *inputs).
 COMPOSED: dict[Any, Callable[..., Any]] = {
     ops.Square: lambda _, x: ops.mul(x, x),
@@ -448,6 +465,8 @@ COMPOSED: dict[Any, Callable[..., Any]] = {
     ),
     ops.IsFinite: lambda _, x: ops.equal(ops.sub(x, x), 0.0),
     ops.Atan2: _atan2,
+    ops.LogAddExp: _log_add,
+    ops.Hypot: _hypot,
 }
 for _primitive, _composition in COMPOSED.items():
     register_composition(_primitive)(_composition)

@@ -21,11 +21,9 @@ from ..elementwise import (
     clip,
     div,
     elu,
-    exp,
     floor_div,
     log,
     log1p,
-    maximum,
     minimum,
     mod,
     mul,
@@ -34,7 +32,6 @@ from ..elementwise import (
     round,
     sin,
     softplus,
-    sqrt,
     square,
     stop_gradient,
     sub,
@@ -45,7 +42,6 @@ from ..logic import (
     equal,
     greater,
     isfinite,
-    isinf,
     isnan,
     less,
     less_equal,
@@ -58,49 +54,11 @@ if TYPE_CHECKING:
     from ...core.tensor import Tensor
 
 __all__ = [
-    "divmod", "hypot", "lerp", "logaddexp", "xlog1py", "xlogy",
+    "divmod", "lerp", "xlog1py", "xlogy",
     "frac", "isclose", "nan_to_num", "sinc",
     "celu", "hard_sigmoid", "hard_swish", "hard_tanh", "log_sigmoid", "mish", "prelu", "relu6",
     "selu", "softshrink", "softsign", "threshold",
 ]  # fmt: skip
-
-
-@composition
-def logaddexp(x: Any, y: Any) -> Tensor:
-    """log(exp(x) + exp(y)) without overflow: x and y broadcast, integers are cast to float32.
-
-    Two equal infinities give that infinity. The gradient is (exp(x - out), exp(y - out)); where
-    x and y are the same infinity it is (0, 1).
-
-    >>> logaddexp(1000.0, 1000.0)
-    Tensor(1000.6932, shape=(), dtype=float32)
-    """
-    x, y = as_floats(x, y)
-    first = greater(x, y)
-    high, low = select(first, x, y), select(first, y, x)
-    same = logical_and(equal(high, low), isinf(high))  # their difference would be NaN
-    return add(high, log1p(exp(select(same, -inf, sub(low, high)))))
-
-
-@composition
-def hypot(x: Any, y: Any) -> Tensor:
-    """sqrt(x^2 + y^2), without overflow of the squares; infinite where x or y is infinite.
-
-    x and y broadcast, integers are cast to float32. The gradient is (x / out, y / out), and 0 where
-    x and y are both 0 and where one is infinite.
-
-    >>> hypot(3e30, 4e30)
-    Tensor(5.e+30, shape=(), dtype=float32)
-    """
-    x, y = as_floats(x, y)
-    a, b = abs(x), abs(y)
-    infinite = logical_or(equal(a, inf), equal(b, inf))
-    size = select(infinite, inf, maximum(a, b))
-    at_end = logical_or(infinite, equal(size, 0))
-    # hypot(x / c, y / c) * c is the same for every c, so no gradient passes to c.
-    scale, size = stop_gradient(select(at_end, 1.0, size)), stop_gradient(size)
-    parts = (square(div(select(at_end, 1.0, v), scale)) for v in (x, y))
-    return select(at_end, size, mul(sqrt(add(*parts)), scale))
 
 
 @composition

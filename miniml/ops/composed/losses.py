@@ -44,6 +44,7 @@ from ..elementwise import (
     div,
     exp,
     log,
+    logaddexp,
     maximum,
     minimum,
     mul,
@@ -78,7 +79,7 @@ from ..norm import (
 )
 from ..reduce import any, mean, norm, sum
 from ..shape import broadcast_to, concat, expand_dims, moveaxis, reshape, squeeze
-from .elementwise import as_floats, logaddexp, xlogy
+from .elementwise import as_floats, xlogy
 
 if TYPE_CHECKING:
     from ...core.tensor import Tensor

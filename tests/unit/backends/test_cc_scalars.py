@@ -140,7 +140,7 @@ class Case:
 
 ELEMENTARY = set(
     """exp exp2 expm1 log log2 log10 log1p tanh erf erfc sin cos pow tan asin acos atan sinh cosh
-    asinh acosh atanh atan2 lgamma polygamma erfinv normcdf gaussian""".split()
+    asinh acosh atanh atan2 lgamma polygamma erfinv normcdf gaussian log_add hypotenuse""".split()
 )
 
 

@@ -110,7 +110,8 @@ LISTED: dict[str, Listed] = {
         f"{SLOPE.reason}; {FLUSHED.reason}", lambda c: SLOPE.where(c) | FLUSHED.where(c)
     ),
     **dict.fromkeys(
-        "expm1 sinh cosh elu erf erfc softplus gelu normal_cdf mod_y lgamma polygamma".split(),
+        "expm1 sinh cosh elu erf erfc softplus gelu normal_cdf mod_y lgamma polygamma hypot_x "
+        "hypot_y".split(),
         SLOPE,
     ),
     "div_y": Listed(
@@ -125,12 +126,16 @@ LISTED: dict[str, Listed] = {
     "pow_y": Listed(
         f"{SLOPE.reason}; {OUT.reason}", lambda c: (c.xs[0] > 0) & slope_and(lambda c: c.out)(c)
     ),
+    "logaddexp_x": Listed(
+        f"{SLOPE.reason}; an exponential magnifies the rounding of x - y",
+        lambda c: SLOPE.where(c) | (np.abs(np.subtract(*c.xs, dtype=np.longdouble)) > 8),
+    ),
     "atan2_x": Listed(
         "the ratio of x and y, or its product with dout, is next to 0",
         slope_and(ratio, lambda c: ratio(c) * c.dout),
     ),
 }
-LISTED["atan2_y"] = LISTED["atan2_x"]
+LISTED["atan2_y"], LISTED["logaddexp_y"] = LISTED["atan2_x"], LISTED["logaddexp_x"]
 
 
 # Points

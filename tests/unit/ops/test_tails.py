@@ -61,6 +61,10 @@ EXEMPT = {
     # term leads, and the product with n!, each by at most one unit: 2 (n + 3), for n up to 5.
     "polygamma": Exempt("of high order: the power of x", where_powers_are_finite, 16),
     "erfinv": Exempt("a sum of both signs in C, beside 3 units of SciPy's", EXACT.size, 8),
+    "logaddexp": Exempt(
+        "the greater number and a logarithm up to log(2) cancel next to 0",
+        lambda x, out: np.maximum(np.abs(out), 0.5),
+    ),
     "gelu": Exempt("where the law's probability is no normal number", or_of_a_factor),
 }
 # Of exact values only: the same rounding is in both.
