@@ -68,9 +68,18 @@ def step(rng: np.random.Generator, values: Sequence[Any]) -> Any:
         return REDUCTIONS[rng.integers(len(REDUCTIONS))](x, tuple(axes), kept)
     if draw < 0.89 and x.shape and x.shape[-1] > 2:
         return x[..., 1:] if rng.random() < 0.5 else x[..., ::2]
+    if draw < 0.92 and x.shape:
+        return joined(rng, x, [v for v in values if v.shape == x.shape])
     if draw < 0.95 and len(x.shape) > 1:
         return ops.transpose(x, tuple(int(i) for i in rng.permutation(len(x.shape))))
     return ops.reshape(x, (-1, *x.shape[1:][-1:]))
+
+
+def joined(rng: np.random.Generator, x: Any, alike: Sequence[Any]) -> Any:
+    """x beside values of its shape along an axis, which is a new one for some."""
+    parts = [x * 2, *(drawn(rng, alike) for _ in range(rng.integers(1, 3)))]
+    join = ops.stack if len(x.shape) < 4 and rng.random() < 0.5 else ops.concat
+    return join([ops.cast(p, x.dtype) for p in parts], int(rng.integers(len(x.shape))))
 
 
 def fits(one: Sequence[int], other: Sequence[int]) -> bool:
@@ -153,6 +162,10 @@ def exact_step(rng: np.random.Generator, x: Any, fitting: Sequence[Any]) -> Any:
         return ops.transpose(x, tuple(int(i) for i in rng.permutation(len(x.shape))))
     if draw < 0.6 and x.shape and x.shape[-1] > 2:
         return x[..., 1:] if rng.random() < 0.5 else x[..., ::2]
+    if draw < 0.64 and x.shape and x.dtype != ml.bool_:
+        return joined(
+            rng, x, [x, *(v for v in fitting if (v.shape, v.dtype) == (x.shape, x.dtype))]
+        )
     if x.dtype == ml.bool_:
         return drawn(rng, (ops.logical_and, ops.logical_or, ops.logical_xor))(x, y)
     if draw < 0.7:
