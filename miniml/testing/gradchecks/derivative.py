@@ -175,14 +175,10 @@ class Line:
         Numbers that never changed have derivative 0, to their rounding; inf has none.
         """
         order = np.argsort(self.steps)[::-1]
-        h = np.array(self.steps)[order]
-        moved = ~np.isfinite(self.origin)
-        for values in (*self.above, *self.below):
-            moved |= values != self.origin
-        columns = np.flatnonzero(moved)
-        up = np.array([self.above[k][columns] for k in order])
-        down = np.array([self.below[k][columns] for k in order])
-        grain = self.grain
+        h, above, below = (np.array(a)[order] for a in (self.steps, self.above, self.below))
+        moved = ((above != self.origin) | (below != self.origin)).any(axis=0)
+        columns = np.flatnonzero(moved | ~np.isfinite(self.origin))
+        up, down, grain = above[:, columns], below[:, columns], self.grain
         with np.errstate(all="ignore"):
             found = _slopes(h, up, down, self.origin[columns], self.unit[columns], grain[columns])
         still = 2 * grain / h[0]
@@ -246,21 +242,23 @@ def _slopes(h: Array, up: Array, down: Array, y0: Array, unit: Array, rounds: Ar
     rows = (up - down) / (2 * h[:, None])
     sizes = (np.abs(up - y0) + np.abs(down - y0)) / (2 * h[:, None])
     grain, floor = 2 * unit * sizes, 2 * rounds
-    rough = _extrapolate(h, rows, floor, grain, 2, ROUNDING)
+    between = Scheme.of(h, rows, grain, 2)
+    rough = between.limit(floor, ROUNDING)
     least = floor + np.where(np.isfinite(rough.value), EPS * np.abs(rough.value), 0.0)
-    noise, structured = _noise_in(h, rows, rough, least)
-    central = _extrapolate(h, rows, noise, grain, 2, ROUNDING)
+    noise, structured = _noise_in(h, between, rough, least)
+    central = between.limit(noise, ROUNDING)
     structured |= _finer(h, rows, central, least)
     central = central._replace(truncation=np.where(structured, np.inf, central.truncation))
-    right = _extrapolate(h, (up - y0) / h[:, None], noise, grain, 1, ONE_SIDED)
-    left = _extrapolate(h, (y0 - down) / h[:, None], noise, grain, 1, ONE_SIDED)
+    sides = np.hstack([up - y0, y0 - down]) / h[:, None]
+    both = Scheme.of(h, sides, np.hstack([grain, grain]), 1).limit(np.tile(noise, 2), ONE_SIDED)
+    right, left = map(Estimate._make, zip(*(np.split(a, 2) for a in both), strict=True))
     bent = _bent(h, (up + down - 2 * y0) / h[:, None], right.value - left.value, noise)
     found = Slopes(central, right, left, noise, bent, np.median(sizes, axis=0))
     smaller = h <= h[0] / 4
     again = np.flatnonzero(structured & ~found.kink)
     if smaller.sum() >= ENOUGH and again.size:
-        sides = up[smaller][:, again], down[smaller][:, again]
-        found.put(again, _slopes(h[smaller], *sides, y0[again], unit[again], rounds[again]))
+        y = up[smaller][:, again], down[smaller][:, again], y0[again]
+        found.put(again, _slopes(h[smaller], *y, unit[again], rounds[again]))
     return found
 
 
@@ -295,47 +293,56 @@ class Estimate(NamedTuple):
         return self.truncation + self.rounding
 
 
-def _extrapolate(
-    h: Array, rows: Array, noise: Array, grain: Array, power: int, blur: float
-) -> Estimate:
-    """The limit of rows[k] for h[k] -> 0, if rows are a polynomial in h**power near 0.
+class Scheme(NamedTuple):
+    """Neville's scheme for the limit of rows[k] for h[k] -> 0, if rows are a polynomial in h**power
+    near 0.
 
-    h: steps, falling; rows: (steps, m) difference quotients, rounded by `grain`. Neville's scheme;
-    the entry with the least error is taken. An entry's error is its change from its neighbours,
-    TRUNCATION-fold, and blur times the larger of noise / h and the grain of the rows it is computed
-    from. At least three rows have to agree, and the WITNESSES smallest steps give no entry of their
-    own: they show the noise.
+    columns: the rows, then what is extrapolated from each two neighbours of the column before. The
+    entries of all columns but the first stand one under the other: their values, the changes from
+    their neighbours, the grain of the rows they are computed from, the smallest of those steps.
     Source: Ridders, "Accurate computation of F'(x) and F'(x)F''(x)" (1982).
     """
-    m = rows.shape[1]
-    best = Estimate(np.full(m, np.nan), *(np.full(m, np.inf) for _ in range(3)))
-    previous = rows
-    for c in range(1, min(COLUMNS, len(h) - 1) + 1):
-        current = _next_column(h, previous, c, power)
-        change = np.maximum(np.abs(current - previous[1:]), np.abs(current - previous[:-1]))
-        change[1:] = np.maximum(change[1:], np.abs(current[1:] - current[:-1]))
-        if c == 1:
-            change[0] = np.inf
-        grain = np.maximum(grain[1:], grain[:-1])
-        column = Estimate(
-            current,
-            Tuned.TRUNCATION * change,
-            blur * np.maximum(noise / h[c:, None], grain),
-            np.broadcast_to(h[c:, None], current.shape),
-        )
-        best = _better(best, column)
-        previous = current
-    return best
 
+    columns: list[Array]
+    value: Array
+    change: Array
+    grain: Array
+    step: Array
 
-def _better(best: Estimate, column: Estimate) -> Estimate:
-    """For each component the entry with the least error, if that is less than before."""
-    error = np.where(np.isnan(column.error), np.inf, column.error)
-    error[max(len(error) - Tuned.WITNESSES, 0) :] = np.inf
-    k, every = np.argmin(error, axis=0), np.arange(error.shape[1])
-    better = error[k, every] < best.error
-    entry = (a[k, every] for a in column)
-    return Estimate(*(np.where(better, new, old) for new, old in zip(entry, best, strict=True)))
+    @staticmethod
+    def of(h: Array, rows: Array, grain: Array, power: int) -> Scheme:
+        """The scheme of difference quotients (steps, m), rounded by `grain`, at steps that fall.
+
+        At least three rows have to agree, and the WITNESSES smallest steps give no entry of their
+        own: they show the noise. The changes of others are infinite.
+        """
+        columns, changes, grains, steps = [rows], list[Array](), list[Array](), list[Array]()
+        for c in range(1, min(COLUMNS, len(h) - 1) + 1):
+            previous, current = columns[-1], _next_column(h, columns[-1], c, power)
+            change = np.maximum(np.abs(current - previous[1:]), np.abs(current - previous[:-1]))
+            change[1:] = np.maximum(change[1:], np.abs(current[1:] - current[:-1]))
+            change[max(len(change) - Tuned.WITNESSES, 0) :] = np.inf
+            if c == 1:
+                change[0] = np.inf
+            grain = np.maximum(grain[1:], grain[:-1])
+            columns.append(current)
+            changes.append(change)
+            grains.append(grain)
+            steps.append(h[c:, None])
+        return Scheme(columns, *map(np.concatenate, (columns[1:], changes, grains, steps)))
+
+    def limit(self, noise: Array, blur: float) -> Estimate:
+        """For each component the entry with the least error: its change, TRUNCATION-fold, and blur
+        times the larger of noise / h and its grain; NaN where no entry has a finite one."""
+        truncation = Tuned.TRUNCATION * self.change
+        rounding = blur * np.maximum(noise / self.step, self.grain)
+        error = truncation + rounding
+        error[np.isnan(error)] = np.inf
+        k, every = np.argmin(error, axis=0), np.arange(error.shape[1])
+        known = error[k, every] < np.inf
+        entry = *(a[k, every] for a in (self.value, truncation, rounding)), self.step[k, 0]
+        none = np.nan, np.inf, np.inf, np.inf
+        return Estimate._make(np.where(known, a, b) for a, b in zip(entry, none, strict=True))
 
 
 def _next_column(h: Array, previous: Array, c: int, power: int) -> Array:
@@ -344,7 +351,7 @@ def _next_column(h: Array, previous: Array, c: int, power: int) -> Array:
     return np.asarray(previous[1:] + (previous[1:] - previous[:-1]) / ratio)
 
 
-def _noise_in(h: Array, rows: Array, rough: Estimate, least: Array) -> tuple[Array, Array]:
+def _noise_in(h: Array, scheme: Scheme, rough: Estimate, least: Array) -> tuple[Array, Array]:
     """The noise of y, from the steps below the best one, where the derivative is known.
 
     There y is off by h |quotient - derivative|. Noise is as large at one step as at another;
@@ -352,10 +359,8 @@ def _noise_in(h: Array, rows: Array, rough: Estimate, least: Array) -> tuple[Arr
     to show (second result: such an estimate is worthless). The factors leave room for chance: of a
     few draws of noise the largest is seldom 8 times, and never 24 times, another.
     """
-    steps, column = h[:, None], rows
-    seen = steps * np.abs(rows - rough.value)
-    for c in range(1, min(COLUMNS, len(h) - 1) + 1):
-        column = _next_column(h, column, c, 2)
+    steps, seen = h[:, None], np.full(scheme.columns[0].shape, np.nan)
+    for c, column in enumerate(scheme.columns):
         seen[c:] = np.fmin(seen[c:], steps[c:] * np.abs(column - rough.value))
     seen = np.where(np.isfinite(seen) & (steps < rough.step), seen, 0.0)
     largest = seen.max(axis=0, initial=0.0)

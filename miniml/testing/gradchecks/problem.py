@@ -644,11 +644,13 @@ def joined(arrays: Sequence[Array]) -> Array:
 def _same_random_state() -> Iterator[None]:
     """Restore the states of miniml's generator and NumPy's global one after the block, which so
     draws the same numbers each time."""
-    state, legacy = default_generator.state.asnumpy(), _Legacy()
+    own, legacy = default_generator.state, _Legacy()
+    before = own.asnumpy()
     try:
         yield
     finally:
-        default_generator.state.set_data(state)
+        if own.asnumpy().tobytes() != before.tobytes():
+            own.set_data(before)
         legacy.restore()
 
 
