@@ -226,8 +226,10 @@ class KernelEntry:
     key: tuple[object, ...] = field(init=False)
 
     def __post_init__(self) -> None:
-        # Unique among entries; computed once, because registration compares it often.
-        object.__setattr__(self, "key", (self.signature, self.provider, self.requires))
+        # Unique among entries; computed once, because registration compares it often: with the
+        # dtypes first, which tell most apart sooner than signatures do.
+        key = self.signature.inputs, self.signature, self.provider, self.requires
+        object.__setattr__(self, "key", key)
 
     @property
     def built_in(self) -> bool:
@@ -303,6 +305,7 @@ def refuse_returned(entry: KernelEntry, returned: object, out: Any) -> None:
         )
 
 
+@lru_cache(maxsize=512)
 def keywords(body: Any) -> tuple[frozenset[str], frozenset[str]] | None:
     """The keywords that a function takes, and those it requires; None if it takes any."""
     parameters = _parameters(body)
@@ -339,6 +342,7 @@ def check_arrays(entry: KernelEntry) -> None:
         )
 
 
+@lru_cache(maxsize=512)
 def _positional(body: Any) -> tuple[str, ...] | None:
     """The parameters that a function takes by position; None if it takes any number."""
     parameters = _parameters(body)
@@ -390,17 +394,20 @@ def _rebindings(code: CodeType) -> Iterator[int]:
 
 def _may_store(code: CodeType, name: str) -> bool:
     """False where no instruction binds the name, known without looking at all of each, which takes
-    long. Those that store two names have the places of both in four bits each."""
+    long. Those of two names (Python 3.13) have the places of both in four bits each."""
     if name not in code.co_varnames or name in code.co_cellvars:
         return True  # what is shared with inner functions has another place
     place = code.co_varnames.index(name)
     steps = zip(code.co_code[::2], code.co_code[1::2])
-    return any(o in _STORES and place in (a, a >> 4, a & 15) for o, a in steps)
+    return any(
+        place == a or (o in _PAIRS and place in (a >> 4, a & 15)) for o, a in steps if o in _STORES
+    )
 
 
 _STORES = frozenset(
     code for name, code in dis.opmap.items() if name.startswith(("STORE_FAST", "STORE_DEREF"))
 )
+_PAIRS = frozenset(code for code in _STORES if dis.opname[code].count("FAST") > 1)
 
 
 def _stored(step: dis.Instruction) -> tuple[str, ...]:
