@@ -516,11 +516,16 @@ class Signature:
 
     def accepts(self, dtypes: tuple[DType, ...]) -> bool:
         """True when inputs of exactly these dtypes fit."""
-        return _fits(_expand(self.inputs, self.repeats_input, len(dtypes)), dtypes)
+        return self._fits(_expand(self.inputs, self.repeats_input, len(dtypes)), dtypes)
 
     def gives(self, dtypes: tuple[DType, ...]) -> bool:
         """True when the outputs have exactly these dtypes."""
-        return _fits(_expand(self.outputs, self.repeats_output, len(dtypes)), dtypes)
+        return self._fits(_expand(self.outputs, self.repeats_output, len(dtypes)), dtypes)
+
+    def _fits(self, entries: Entries, dtypes: tuple[DType, ...]) -> bool:
+        if not self.any_dtype or len(entries) != len(dtypes):
+            return entries == dtypes
+        return all(e is None or e == d for e, d in zip(entries, dtypes, strict=True))
 
     def expanded(self, inputs: int, outputs: int) -> tuple[tuple[DType, ...], tuple[DType, ...]]:
         """The dtypes of that many inputs and outputs; DeclarationError if they may be any."""
@@ -546,12 +551,6 @@ def _expand(entries: tuple[T, ...], repeats: bool, count: int) -> tuple[T, ...]:
     if not repeats:
         return entries
     return entries[:-1] + entries[-1:] * max(0, count - len(entries) + 1)
-
-
-def _fits(entries: Entries, dtypes: tuple[DType, ...]) -> bool:
-    return len(entries) == len(dtypes) and all(
-        e is None or e == d for e, d in zip(entries, dtypes, strict=True)
-    )
 
 
 def _spelling(dtype: DType | None) -> str:

@@ -179,14 +179,15 @@ class Location:
 
     def render(self) -> str:
         """The line as Python's own tracebacks show it, with carets under the call."""
-        text = linecache.getline(self.code.co_filename, self.line).rstrip("\n")
-        head = f'  File "{self.file}", line {self.line}, in {self.code.co_name}'
+        first, last, start, stop = self._position()  # once, since it goes through all before it
+        line = first or self.code.co_firstlineno
+        text = linecache.getline(self.code.co_filename, line).rstrip("\n")
+        head = f'  File "{self.file}", line {line}, in {self.code.co_name}'
         if not text.strip():
             return head
         indent = len(text) - len(text.lstrip())
         shown = f"{head}\n    {text.strip()}"
-        first, last, start, stop = self._position()
-        if first != self.line or start is None or stop is None:
+        if not first or start is None or stop is None:
             return shown
         stop = stop if last == first else len(text)
         return f"{shown}\n    {' ' * (start - indent)}{'^' * max(1, stop - start)}"

@@ -7,7 +7,7 @@ kernels, the same that the calls one by one would get, as one straight-line Pyth
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from itertools import compress
 from operator import itemgetter
 from typing import Any, NamedTuple
@@ -262,6 +262,9 @@ def _replaced(value: Any, stand_ins: Iterable[Any]) -> Any:
 # --- Sequences ------------------------------------------------------------------------------------
 
 
+_code = lru_cache(256)(compile)  # most shapes and dtypes of a composition give one text
+
+
 class _Sequence:
     """The kernels of a traced composition, being written as the source of one function."""
 
@@ -331,7 +334,7 @@ class _Sequence:
         calm = all(kernel.calm for _, kernel in calls)
         body = [*([] if calm else ["ignore_errors()"]), *(self._drawing(body) if draws else body)]
         source = "def run(tensors):\n    " + "\n    ".join(body)
-        exec(compile(source, "<composition>", "exec"), self.objects)
+        exec(_code(source, "<composition>", "exec"), self.objects)
         run: Plan = self.objects["run"]
         return partial(run) if calm else run
 

@@ -146,7 +146,7 @@ class Call:
         """The keyword arguments that this kernel gets."""
         return taken(entry, registry.specs.get(self.primitive.name), self.attrs)
 
-    @property
+    @cached_property
     def dtypes(self) -> tuple[DType, ...]:
         return tuple(a.dtype for a in self.arrays)
 

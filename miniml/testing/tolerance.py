@@ -31,6 +31,7 @@ constants of gradcheck that no theory gives, each with what it is there for.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from math import sqrt
 from typing import Any, Literal, NamedTuple
 
@@ -58,6 +59,7 @@ def unit_roundoff(dtype: DType) -> float:
     return float(limits_of(dtype).eps) / 2
 
 
+@cache
 def limits_of(dtype: DType) -> Any:
     """The finfo of a dtype: eps, max, the smallest normal number `tiny`, `smallest_subnormal`."""
     return ml_dtypes.finfo(dtype)  # type: ignore[no-untyped-call]

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from functools import cache
+from functools import lru_cache
 from math import prod
 from typing import Any, NamedTuple
 
@@ -687,16 +687,14 @@ def unit_of(entry: KernelEntry) -> str:
     """The text of the unit in which the expression is compiled: alone, or with all built-in
     expressions that name the same unit, because compilers start slowly."""
     unit = expression(entry).unit
-    members = members_of(unit, epoch.now.kernels) if unit else ()
-    if entry not in members:
-        members = (entry,)
-    dtypes = {d for e in members for ins, out in (dtypes_of(e),) for d in (*ins, out)}
-    return prelude(dtypes) + "using namespace miniml;\n" + "".join(map(kernel_text, members))
+    members, text = _unit(unit, epoch.now.kernels) if unit else ([], "")
+    return text if entry in members else text_of([entry])
 
 
-@cache
-def members_of(unit: str, kernels: int) -> tuple[KernelEntry, ...]:
-    """The expressions that are compiled together, in an order that never changes."""
+@lru_cache(maxsize=64)
+def _unit(unit: str, kernels: int) -> tuple[list[KernelEntry], str]:
+    """The expressions that are compiled together, in an order that never changes, and their
+    text."""
     found = [
         e
         for (_, device), entries in list(registry.table.items())
@@ -704,7 +702,14 @@ def members_of(unit: str, kernels: int) -> tuple[KernelEntry, ...]:
         for e in entries
         if isinstance(e.body, Expression) and e.body.unit == unit
     ]
-    return tuple(sorted(found, key=kernel_name))
+    found.sort(key=kernel_name)
+    return found, text_of(found)
+
+
+def text_of(entries: Sequence[KernelEntry]) -> str:
+    """The text of a unit of expressions."""
+    dtypes = {d for e in entries for ins, out in (dtypes_of(e),) for d in (*ins, out)}
+    return prelude(dtypes) + "using namespace miniml;\n" + "".join(map(kernel_text, entries))
 
 
 def kernel_text(entry: KernelEntry) -> str:
