@@ -226,8 +226,7 @@ class KernelEntry:
     key: tuple[object, ...] = field(init=False)
 
     def __post_init__(self) -> None:
-        # Unique among entries; computed once, because registration compares it often: with the
-        # dtypes first, which tell most apart sooner than signatures do.
+        # Unique among entries, which registration compares: by dtypes first, which is soonest.
         key = self.signature.inputs, self.signature, self.provider, self.requires
         object.__setattr__(self, "key", key)
 

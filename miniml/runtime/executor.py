@@ -405,8 +405,9 @@ class _Writer:
         stream = None if self.device.stream is None else Varying("device.stream")
         scratch, outs = self.memory.scratch(node), self._targets(node)
         function, given, named = kernel.call(inputs, scratch, outs, stream)
-        if isinstance(function, partial) and all(map(_can_be_written, function.keywords)):
-            # Calling the kernel itself with its attributes is faster than the partial.
+        if isinstance(function, partial) and all(
+            key.isidentifier() and not keyword.iskeyword(key) for key in function.keywords
+        ):  # calling the kernel itself with its attributes is faster
             given, named = (*function.args, *given), {**function.keywords, **named}
             function = function.func
         return SourceCall(function, given, named, f"{name}_" if name.isidentifier() else "kernel_")
@@ -418,11 +419,6 @@ class _Writer:
         if self.device.name != "cpu":  # a parameter that stays on the host
             source = Varying(f"device.to_host({self.names.text(source)})")
         return SourceCall(target.__setitem__, (..., source), stem="copy")
-
-
-def _can_be_written(name: str) -> bool:
-    """True for a keyword argument's name that Python's syntax allows."""
-    return name.isidentifier() and not keyword.iskeyword(name)
 
 
 def _is_dense(array: Any) -> bool:

@@ -273,7 +273,7 @@ def erfc(x: Array, *, out: Array) -> None:
     from scipy import special
 
     if out.dtype == np.float64:
-        _in_blocks(lambda x: _replaced(special.erfc(x), x, x > 0.46875, _erfc_far), x, out)
+        _in_blocks(lambda x: _replaced(special.erfc(x), x, x > 0.46875, _far), x, out)
     else:
         special.erfc(x, out=out)
 
@@ -321,17 +321,13 @@ def _gaussian(x: Array, rate: float, exact: bool) -> Array:
     return square * (1 - rate * lost) if exact else square
 
 
-def _erfc_far(x: Array) -> Array:
-    return _far(x, 0.0)
-
-
 def _normal_below(x: Array) -> Array:
     x = np.minimum(-x, 40)
     a = x * _ROOT
     return _far(a, _lost(x, _ROOT, a) + x * _ROOT_LOW) / 2
 
 
-def _far(x: Array, low: Array | float) -> Array:
+def _far(x: Array, low: Array | float = 0.0) -> Array:
     """erfc(x + low), x > 0.4, low the rounding error of x.
 
     With a = x + low and t = (a - 4) / (a + 4) it is exp(-a^2) f(t) / (1 + 2 a). The rounding errors
