@@ -222,8 +222,7 @@ def select_of(bits: str) -> Callable[..., None]:
         count = out.size
         if cond.size == 1:
             out[...] = x if cond.item() else y
-            return
-        if count <= _BRANCHED and cond.size == count and y.size in (1, count):
+        elif count <= _BRANCHED and cond.size == count and y.size in (1, count):
             # x may share the memory of `out`, but for one that has its own.
             if out.base is None and x is not out and x.base is not out and x.size in (1, count):
                 out[...] = y
@@ -231,11 +230,11 @@ def select_of(bits: str) -> Callable[..., None]:
             else:
                 out[...] = x
                 np.putmask(out, np.logical_not(cond), y)
-            return
-        picked, ys = out.view(of_bits), y.view(of_bits)
-        np.bitwise_xor(x.view(of_bits), ys, picked)
-        np.multiply(picked, cond, picked)
-        np.bitwise_xor(picked, ys, picked)
+        else:
+            picked, ys = out.view(of_bits), y.view(of_bits)
+            np.bitwise_xor(x.view(of_bits), ys, picked)
+            np.multiply(picked, cond, picked)
+            np.bitwise_xor(picked, ys, picked)
 
     return select
 

@@ -407,14 +407,11 @@ def avg_pool2d_grad(
         out[part] = summed(sums, 2, rows, input_shape[0])
 
 
-Region = tuple[Any, Any]
-
-
-def summed(x: Array, axis: int, taps: list[Region], extent: int) -> Array:
+def summed(x: Array, axis: int, taps: list[tuple[Any, Any]], extent: int) -> Array:
     """x with another extent of `axis`: of each tap, the elements at the second index are added to
     those at the first, or to all of them, and to 0."""
     if len(taps) > 1 and taps[0][0] is taps[1][0] is None:  # in half of the passes
-        sums = np.add(x[taps[0][1]], x[taps[1][1]])
+        sums: Array = np.add(x[taps[0][1]], x[taps[1][1]])
         np.add(sums, scalars(x.dtype, 0)[0], sums)
         taps = taps[2:]
     else:
@@ -429,11 +426,11 @@ def summed(x: Array, axis: int, taps: list[Region], extent: int) -> Array:
 def averaged(
     kernel_size: Pair, stride: Pair, padding: Padding, image: Pair, windows: Pair, padded: bool,
     dtype: np.dtype[Any], back: bool = False,
-) -> tuple[Array, list[list[Region]]]:  # fmt: skip
+) -> tuple[Array, list[list[tuple[Any, Any]]]]:  # fmt: skip
     """The pixels in each window (OH, OW), or one number if they are as many in all, and its taps,
     from pixels to windows or `back`; padded: KH * KW in all of them. Made once."""
     counts: Any = []
-    sides: list[list[Region]] = []
+    sides: list[list[tuple[Any, Any]]] = []
     for k, side in enumerate(taps(kernel_size, stride, padding, image, windows)):
         start = np.arange(windows[k]) * stride[k] - padding[k][0]
         inside = np.minimum(start + kernel_size[k], image[k]) - np.maximum(start, 0)
