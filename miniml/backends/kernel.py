@@ -397,10 +397,8 @@ def _may_store(code: CodeType, name: str) -> bool:
     if name not in code.co_varnames or name in code.co_cellvars:
         return True  # what is shared with inner functions has another place
     place = code.co_varnames.index(name)
-    steps = zip(code.co_code[::2], code.co_code[1::2])
-    return any(
-        place == a or (o in _PAIRS and place in (a >> 4, a & 15)) for o, a in steps if o in _STORES
-    )
+    steps = (s for s in zip(code.co_code[::2], code.co_code[1::2]) if s[0] in _STORES)
+    return any(place in ((a >> 4, a & 15) if o in _PAIRS else (a,)) for o, a in steps)
 
 
 _STORES = frozenset(

@@ -512,12 +512,11 @@ def _counts(name: str, fn: Any, dtypes: Sequence[Any]) -> int:
             f"pointers, then up to {len(dtypes)} counts of c_int64"
         )
     for i, (kind, dtype) in enumerate(zip(argtypes, dtypes, strict=False)):
-        if isinstance(kind, type) and issubclass(kind, _POINTER):
-            if np.dtype(kind._type_) != dtype:
-                raise DeclarationError(
-                    f"{name} argument {i} points to {kind._type_.__name__}; its signature says "
-                    f"{dtype.name}"
-                )
+        if isinstance(kind, type) and issubclass(kind, _POINTER) and np.dtype(kind._type_) != dtype:
+            raise DeclarationError(
+                f"{name} argument {i} points to {kind._type_.__name__}; its signature says "
+                f"{dtype.name}"
+            )
     return len(counts)
 
 

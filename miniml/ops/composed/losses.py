@@ -367,10 +367,7 @@ def poisson_nll_loss(
     log_input, full = flag(name, "log_input", log_input), flag(name, "full", full)
     eps = number(name, "eps", eps, 0)
     x, t = _alike(name, prediction, target)
-    if log_input:
-        losses = sub(exp(x), mul(t, x))
-    else:
-        losses = sub(x, xlogy(t, add(x, eps)))
+    losses = sub(exp(x), mul(t, x)) if log_input else sub(x, xlogy(t, add(x, eps)))
     if full:
         many = select(less_equal(t, 1.0), 1.0, t)
         logs = log(many)
