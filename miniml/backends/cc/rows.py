@@ -469,9 +469,9 @@ class AlongRows(Loops):
         self.halves: dict[Load | Store, str] = {}  # where the elements of a block are as floats
         super().__init__(program)
         *before, n = program.row or (1,)
-        # A choice between complex numbers is no vector code.
-        adds = (self.reduces or self.gathers) and not any(map(is_complex, program.types))
-        long = bool(adds or _dear(program))
+        # Of complex numbers a strip is partly scalar code, as GCC does not read past its end.
+        plain = not any(map(is_complex, program.types))
+        long = plain and bool(self.reduces or self.gathers or _dear(program))
         self.overlaps = long and not self.flat and _STRIP < n <= _BLOCK and n % _STRIP > 0
         if self.overlaps:
             self.kept = (*before, -(-n // _STRIP) * _STRIP)
@@ -767,15 +767,16 @@ def _each_lane(statement: str, lanes: int) -> str:
 def _apart(program: RowProgram) -> dict[Load | Store, str]:
     """Reads and writes, as if of value 0, of elements of short rows that are apart from those of
     their neighbours: arrays where they lie beside them. What is read once, compilers gather as
-    fast, but by 16 elements, or 4 bytes for elementary functions."""
+    fast, but by 16 elements, or 4 bytes or complex numbers for elementary functions."""
     if prod(program.row) > _SHORT:
         return {}
     dear, elements = _dear(program), (s for p in program.passes for s in p.elements)
     moves = Counter(_place(s) for s in elements if isinstance(s, (Load, Store)))
 
     def moved(s: Load | Store) -> bool:
-        step, nbytes = program.along(s)[program.outer - 1], program.arrays[s.array].dtype.itemsize
-        often = moves[s] > 1 or step % _STRIP == 0 or (dear and nbytes < 8)
+        step, dtype = program.along(s)[program.outer - 1], program.arrays[s.array].dtype
+        few = dtype.itemsize < 8 or is_complex(dtype)
+        often = moves[s] > 1 or step % _STRIP == 0 or (dear and few)
         return often and step not in (0, 1)
 
     return {s: f"x{k}" for k, s in enumerate(filter(moved, moves))}

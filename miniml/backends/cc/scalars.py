@@ -142,8 +142,8 @@ def in_c(text: str, types: Mapping[str, DType]) -> tuple[str, tuple[str, ...]]:
 
 def elementary(text: str) -> bool:
     """True for an expression that calls elementary functions: of many operations for an element."""
-    bodies = (_texts()[name][2] for name in _CALL.findall(text) if name in _texts())
-    return any(not body or elementary(body) for body in bodies)
+    called = (_texts()[name] for name in _CALL.findall(text) if name in _texts())
+    return any(elementary(body) if body else where != "complex" for where, _, body in called)
 
 
 _REAL = (float32, float64)
