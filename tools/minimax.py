@@ -114,12 +114,12 @@ def rows():
     for kind, degree, end in ((f, 4, 0.625), (d, 10, 0.5625)):
         yield ("tanh", squared(lambda x: (mp.tanh(x) - x) / x**3), degree, TINY, end**2,
                squared(lambda x: x**3 / mp.tanh(x)), kind)  # fmt: skip
-    for kind, degree, end in ((f, 6, 0.9), (d, 12, 1)):
-        yield ("erf", squared(lambda x: mp.erf(x) / x - 1), degree, TINY, end**2,
+    for kind, degree in ((f, 6), (d, 12)):
+        yield ("erf", squared(lambda x: mp.erf(x) / x - 1), degree, TINY, mp.mpf(1),
                squared(lambda x: x / mp.erf(x)), kind)  # fmt: skip
-    for kind, degree, low, high, bend in ((f, 7, 0.9, 4, 1), (d, 18, 0.75, 5.93, 1.5)):
-        yield ("erf, far", lambda x: -mp.log(mp.erfc(x)), degree, low, high,
-               lambda x: mp.erfc(x) / mp.erf(x), kind, bend)  # fmt: skip
+    yield "erf, far", lambda t: mp.erfc(t + 2.5), 15, -1.5, 1.5, lambda t: 1 / mp.erf(t + 2.5), f
+    yield ("erf, far", lambda x: -mp.log(mp.erfc(x)), 18, 0.75, 5.93,
+           lambda x: mp.erfc(x) / mp.erf(x), d, 1.5)  # fmt: skip
     yield "erfc of float32", scaled_erfc(2), 12, -1, mp.mpf(9) / 13, lambda t: 1, d
     yield ("normcdf of float32", scaled_normcdf, 11, -1, mp.mpf("12.75") / mp.mpf("16.25"),
            lambda t: 1 / scaled_normcdf(t), f)  # fmt: skip

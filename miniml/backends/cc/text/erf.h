@@ -2,27 +2,34 @@
 #include "rough.h"
 #include "exp.h"
 
-/* x + x p(x^2) near 0, p to 2^-30 of erf(x) / x; 1 - exp(-r(|x|)) beyond, where erfc is small: r to
-   2^-31 of erf. |x| > 4 gives 1. */
+/* x + x p(x^2) near 0, p to 2^-27.8 of erf(x) / x; 1 - q(|x| - 2.5) beyond, where erfc is small: q to
+   2^-28.3 of erf. |x| > 4 gives 1. */
 static inline float miniml_erf_float32(float x) {
-  const float a = __builtin_fabsf(x), held = a > 4 ? 4 : a, z = x * x;
-  float p = 0x1.651146p-14f;
-  p = miniml_madd32(p, z, -0x1.aca3bap-11f);
-  p = miniml_madd32(p, z, 0x1.550a4ap-8f);
-  p = miniml_madd32(p, z, -0x1.b81524p-6f);
-  p = miniml_madd32(p, z, 0x1.ce2e54p-4f);
-  p = miniml_madd32(p, z, -0x1.812744p-2f);
+  const float a = __builtin_fabsf(x), held = a > 4 ? 4 : a, z = x * x, t = held - 2.5f;
+  float p = 0x1.496a3p-14f;
+  p = miniml_madd32(p, z, -0x1.a3f6fep-11f);
+  p = miniml_madd32(p, z, 0x1.5405bp-8f);
+  p = miniml_madd32(p, z, -0x1.b7f90cp-6f);
+  p = miniml_madd32(p, z, 0x1.ce2cf8p-4f);
+  p = miniml_madd32(p, z, -0x1.81273ep-2f);
   p = miniml_madd32(p, z, 0x1.06eba8p-3f);
-  float r = 0x1.670d14p-16f;
-  r = miniml_madd32(r, held, -0x1.c9beap-12f);
-  r = miniml_madd32(r, held, 0x1.119d02p-8f);
-  r = miniml_madd32(r, held, -0x1.9b8092p-6f);
-  r = miniml_madd32(r, held, 0x1.bb6be2p-4f);
-  r = miniml_madd32(r, held, 0x1.444a84p-1f);
-  r = miniml_madd32(r, held, 0x1.21267p+0f);
-  r = miniml_madd32(r, held, -0x1.62d9eep-13f);
-  const float far = 1 - miniml_exp_float32(-r);
-  return a < 0.9f ? miniml_madd32(x, p, x) : __builtin_copysignf(far, x);
+  float q = 0x1.79743p-22f;
+  q = miniml_madd32(q, t, -0x1.dbfd9cp-21f);
+  q = miniml_madd32(q, t, -0x1.d0f742p-19f);
+  q = miniml_madd32(q, t, 0x1.07471ep-16f);
+  q = miniml_madd32(q, t, -0x1.041ee8p-17f);
+  q = miniml_madd32(q, t, -0x1.53d44cp-14f);
+  q = miniml_madd32(q, t, 0x1.09baa4p-12f);
+  q = miniml_madd32(q, t, -0x1.0f6b34p-12f);
+  q = miniml_madd32(q, t, -0x1.1d7db6p-11f);
+  q = miniml_madd32(q, t, 0x1.6eb13cp-9f);
+  q = miniml_madd32(q, t, -0x1.90db52p-8f);
+  q = miniml_madd32(q, t, 0x1.1a8b64p-7f);
+  q = miniml_madd32(q, t, -0x1.119ea8p-7f);
+  q = miniml_madd32(q, t, 0x1.64e39p-8f);
+  q = miniml_madd32(q, t, -0x1.1d82e6p-9f);
+  q = miniml_madd32(q, t, 0x1.aab86cp-12f);
+  return a < 1 ? miniml_madd32(x, p, x) : __builtin_copysignf(1 - q, x);
 }
 
 /* erfc(a) = exp(-a^2) f(t) / (1 + 2 a) with t = (a - 2) / (a + 2), a = |x| <= 11; f to 2^-31. */
