@@ -524,7 +524,7 @@ C_FUNCTIONS = frozenset(
     """.split()
 ) | {*OWN}
 # Of complex numbers, in C alone: products, quotients and reciprocals are NumPy's.
-_OF_COMPLEX = frozenset("CMPLX creal cimag conj cabs cmul cdiv crecip".split())
+_OF_COMPLEX = frozenset("CMPLX creal cimag conj cabs cmul cdiv crecip cexp".split())
 _TYPE_WORDS = frozenset("T U float double int bool char short long unsigned signed".split())
 C_WORDS = C_FUNCTIONS | _OF_COMPLEX | _TYPE_WORDS | {"true", "false", "NAN", "INFINITY", "M_PI"}
 _CALLED = re.compile(r"(?<![\w.])([A-Za-z_]\w*)\s*\(")

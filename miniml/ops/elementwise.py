@@ -346,7 +346,8 @@ class Rsqrt(WideUnary):
 class Exp(WideUnary):
     """e to the x."""
     takes_complex = True
-    numpy, expression, onnx = {FLOAT + "D": "exp"}, "exp(x)", ("Exp", 6)
+    numpy, onnx = {FLOAT + "D": "exp"}, ("Exp", 6)
+    expression = {FLOAT: "exp(x)", COMPLEX: "cexp(x)"}
     def bprop(self, x: Any, out: Any, dout: Any) -> Any: return (dout * out,)
 
 class Expm1(WideUnary):

@@ -77,7 +77,7 @@ Layout = Mapping[Var, tuple[int, ...]]  # steps along the axes of values, in ele
 DEAR = frozenset(
     """exp exp2 expm1 log log2 log10 log1p pow tanh sinh cosh sin cos tan asin acos atan atan2 erf
     erfc erfinv normcdf fmod float_mod float_floor_div int_pow asinh acosh atanh cbrt hypot lgamma
-    tgamma digamma polygamma gaussian log_add
+    tgamma digamma polygamma gaussian log_add cexp
     """.split()
 )
 _KEPT_FROM = 12  # operations from which on a value is kept

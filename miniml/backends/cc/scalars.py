@@ -164,7 +164,7 @@ def definition(name: str) -> tuple[str, ...]:
     """The texts that define `miniml_NAME`."""
     where, parameters, body = _texts()[name]
     if not body:  # all reals decide: of a float and a double both are doubles
-        types = {"quotient": INTEGERS, "complex": _COMPLEX}.get(where, _REAL)
+        types = {"quotient": INTEGERS, "complex": _COMPLEX, "cexp": _COMPLEX}.get(where, _REAL)
         by = "x" if where == "quotient" else " + ".join(f"({x})" for x in parameters if x != "n")
         return (*header(where), _choice(name, parameters, by, types))
     given, types = re.findall(r"A (\w+)", parameters), _TYPES.get(name, _ANY)
@@ -203,7 +203,7 @@ _REALS = (
     ("hardware", "x", "isnan isinf isfinite signbit"), ("hardware", "xy", "copysign fmin fmax"),
     ("hardware", "xyz", "fma"), ("library", "xn", "ldexp"), ("library", "xy", "hypot nextafter"),
     ("complex", "x", "creal cimag conj cabs crecip"), ("complex", "xy", "cmul cdiv"),
-    ("hardware", "xy", "CMPLX"),
+    ("hardware", "xy", "CMPLX"), ("cexp", "x", "cexp"),
 )  # fmt: skip
 # Those of `expressions` that have a text of their own in C, for each type of integers.
 _QUOTIENTS = dict.fromkeys(("int_floor_div", "int_mod"), ("quotient", "xy", ""))

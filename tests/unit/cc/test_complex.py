@@ -224,6 +224,25 @@ def test_absolute_values_are_off_by_one_unit_and_do_not_overflow(dtype):
     np.testing.assert_allclose(of_special.asnumpy(), expected, rtol=2 * info.eps)
 
 
+@TYPES
+def test_exponentials_are_within_three_units_and_keep_what_is_not_finite(dtype):
+    rng, info = np.random.default_rng(9), np.finfo(dtype)
+    most = np.log(float(info.max))
+    a = [*rng.normal(size=4000), *rng.uniform(-most, 1.4 * most, 4000)]
+    b = [*rng.normal(size=4000), *rng.uniform(-1e4, 1e4, 4000)]
+    x = joined(np.asarray(a, info.dtype), np.asarray(b, info.dtype))
+    sizes = [*ODD, most + 2, -2 * most, float(info.tiny)]
+    special = joined(*(np.asarray(p, info.dtype).ravel() for p in np.meshgrid(sizes, sizes)))
+    found, of_special = (a.asnumpy() for a in in_c([(ops.exp, [x]), (ops.exp, [special])]))
+    angle, size = x.imag.astype(np.longdouble), np.exp(x.real.astype(np.longdouble))
+    for part, exact in ("real", size * np.cos(angle)), ("imag", size * np.sin(angle)):
+        rounded = exact.astype(info.dtype)
+        kept = np.isfinite(rounded) & (abs(rounded) > info.tiny)
+        units = abs(getattr(found, part) - exact)[kept] / np.spacing(abs(rounded[kept]))
+        assert units.max() <= 3
+    like(of_special, np.exp(special), 4 * info.eps)
+
+
 # --- Reductions -----------------------------------------------------------------------------------
 
 
