@@ -166,7 +166,8 @@ class _Whole(_Transform, abstract=True):
 class FFT(_Whole):
     """y[k] = sum over j of x[j] exp(-2 pi i j k / n), along each of `axes`."""
 
-    def compute(self, x: Any, *, axes: tuple[int, ...], norm: str, out: Any) -> None:
+    @staticmethod
+    def compute(x: Any, *, axes: tuple[int, ...], norm: str, out: Any) -> None:
         fft = import_module("scipy.fft")  # its function of one axis takes less time
         one = len(axes) == 1
         out[...] = fft.fft(x, None, axes[0], norm) if one else fft.fftn(x, None, axes, norm)
@@ -175,7 +176,8 @@ class FFT(_Whole):
 class IFFT(_Whole):
     """y[k] = 1/n times the sum over j of x[j] exp(2 pi i j k / n), along each of `axes`."""
 
-    def compute(self, x: Any, *, axes: tuple[int, ...], norm: str, out: Any) -> None:
+    @staticmethod
+    def compute(x: Any, *, axes: tuple[int, ...], norm: str, out: Any) -> None:
         out[...] = import_module("scipy.fft").ifftn(x, axes=axes, norm=norm)
 
 
@@ -199,7 +201,8 @@ class RFFT(_Transform):
     def points(self, x: Shape) -> int:
         return x[self.axis]
 
-    def compute(self, x: Any, *, axis: int, norm: str, out: Any) -> None:
+    @staticmethod
+    def compute(x: Any, *, axis: int, norm: str, out: Any) -> None:
         out[...] = import_module("scipy.fft").rfft(x, axis=axis, norm=norm)
 
 
@@ -231,7 +234,8 @@ class IRFFT(_Transform):
     def points(self, x: Shape) -> int:
         return self.n
 
-    def compute(self, x: Any, *, n: int, axis: int, norm: str, out: Any) -> None:
+    @staticmethod
+    def compute(x: Any, *, n: int, axis: int, norm: str, out: Any) -> None:
         out[...] = import_module("scipy.fft").irfft(x, n, axis=axis, norm=norm)
 
 

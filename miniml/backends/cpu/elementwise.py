@@ -395,7 +395,7 @@ def silu(x: Array, *, out: Array) -> None:
 
 
 def elu(x: Array, *, alpha: float, out: Array) -> None:
-    np.multiply(np.expm1(x, out), alpha, out)
+    np.multiply(np.expm1(x, out), scalars(out.dtype, alpha)[0] if alpha else alpha, out)
     np.putmask(out, np.greater(x, *scalars(out.dtype, 0)), x)
 
 

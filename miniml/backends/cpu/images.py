@@ -195,10 +195,9 @@ class Patches:
         columns[..., self.ow :] = 0
         _, kh, kw, count = columns.shape[:4]
         self.planes[...] = 0
-        for i in range(kh):
-            for j in range(kw):
-                tap = self.windows[:, i, j, :count]
-                np.add(tap, columns[:, i, j], out=tap)
+        for i, j in product(range(kh), range(kw)):
+            tap = self.windows[:, i, j, :count]
+            np.add(tap, columns[:, i, j], tap)
         out[...] = self.inside[:, :count].transpose(1, 0, 2, 3)
 
 
@@ -429,8 +428,7 @@ def averaged(
 ) -> tuple[Array, list[list[tuple[Any, Any]]]]:  # fmt: skip
     """The pixels in each window (OH, OW), or one number if they are as many in all, and its taps,
     from pixels to windows or `back`; padded: KH * KW in all of them. Made once."""
-    counts: Any = []
-    sides: list[list[tuple[Any, Any]]] = []
+    counts, sides = list[Any](), list[list[tuple[Any, Any]]]()
     for k, side in enumerate(taps(kernel_size, stride, padding, image, windows)):
         start = np.arange(windows[k]) * stride[k] - padding[k][0]
         inside = np.minimum(start + kernel_size[k], image[k]) - np.maximum(start, 0)

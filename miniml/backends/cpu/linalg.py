@@ -64,8 +64,7 @@ class ContractionKernel(Kernel):
 
 
 class EinsumInFloat32(ContractionKernel):
-    """An Einstein sum of float16 or bfloat16: operands widened to float32, the result rounded
-    once."""
+    """An Einstein sum of 16 bits: operands widened to float32, the result rounded once."""
 
     def prepare(self, node: KernelNode) -> None:
         super().prepare(node)
