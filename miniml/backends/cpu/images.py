@@ -170,11 +170,10 @@ class Patches:
     def __init__(self, *of: Any):
         """of: the arguments of `layout`, but for the last."""
         (self.oh, self.ow, self.width, self.step, plane), inside, windows = layout(*of, SCRATCH)
-        dtype = of[-1]
-        self.planes = np.zeros(plane, dtype)
-        self.inside: Array = np.ndarray(inside[0], dtype, self.planes, *inside[1:])
-        self.windows: Array = np.ndarray(windows[0], dtype, self.planes, *windows[1:])
-        self.columns = np.empty(self.windows.size, dtype)
+        self.planes = np.zeros(plane, of[-1])
+        self.inside: Array = np.ndarray(inside[0], of[-1], self.planes, *inside[1:])
+        self.windows: Array = np.ndarray(windows[0], of[-1], self.planes, *windows[1:])
+        self.columns = np.empty(self.windows.size, of[-1])
 
     def view(self, count: int) -> Array:
         """The columns of `count` images, uninitialised: (C, KH, KW, count, OH, width)."""
