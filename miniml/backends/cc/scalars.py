@@ -51,17 +51,16 @@ def scalar_function(
     """
     first = inputs[0][1] if inputs else out
     text, shared = in_c(expression.text, {"T": computed(first), "U": unsigned(first)})
-    takes = [f"{value_type(dtype)} {x}" for x, dtype in inputs]
+    takes = [*(f"{value_type(dtype)} {x}" for x, dtype in inputs), "long long index"]
     constants = "".join(
         f"  const {C_TYPES[value.dtype]} {x} = {literal(value)};\n" for x, value in scalars.items()
     )
     kept = not scalars and all(d in (out, bool_) for _, d in inputs) and _picks(expression.text)
     late = out in HALVES and (kept or not rounded)
     value = f"MINIML_TO({text}, miniml_late_{out.name})" if late else converted(out, text)
+    value = f"MINIML_PRODUCT({value})" if out in _REAL and "*" in text else value
     body = f"{constants}  return {value};\n"
-    head = (
-        f"static MINIML_INLINE {value_type(out)} {name}({', '.join([*takes, 'long long index'])})"
-    )
+    head = f"static MINIML_INLINE {value_type(out)} {name}({', '.join(takes)})"
     shared = (*header("convert"), *shared)
     return ScalarFunction(name, f"{head} {{\n{body}}}\n", tuple(dict.fromkeys(shared)))
 

@@ -164,6 +164,26 @@ def test_a_chain_is_one_loop(dtype):
         assert len(jit.compiled(x, y).program.graph.nodes) == 1
 
 
+@TYPES
+def test_products_that_neighbours_add_and_subtract_in_turn_are_rounded_first(dtype):
+    x, y = (numbers(np.random.default_rng(k), (40, 130), dtype, 0) for k in (10, 11))
+
+    def fn(x, y):
+        a, b, c, d = ops.real(x), ops.imag(x), ops.real(y), ops.imag(y)
+        return ops.complex(a * c - d, b * d + c), ops.complex(a * c - b * d, a * d + b * c)
+
+    def woven(x, y):
+        a, b, c, d = (v[:, k::2] for v in (x, y) for k in range(2))
+        return ops.stack([a * c - d, b * d + c], -1)
+
+    one, two = (a.asnumpy() for a in in_c([(fn, [x, y])])[0])
+    (pairs,) = in_c([(woven, [v.view(v.real.dtype) for v in (x, y)])])
+    plain = joined(x.real * y.real - y.imag, x.imag * y.imag + y.real)
+    same_bits(one, plain)
+    same_bits(two, product(x, y))
+    same_bits(pairs.asnumpy(), np.stack([plain.real, plain.imag], -1))
+
+
 # --- Quotients and absolute values ----------------------------------------------------------------
 
 

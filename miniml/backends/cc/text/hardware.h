@@ -11,6 +11,15 @@
   static inline double miniml_##name##_float64(double x, double y) {              \
     return __builtin_##name(x, y);                                                \
   }
+
+/* A product that others add to as it is: of neighbours that are added and subtracted in turn GCC
+   makes one instruction with their products, even without contraction. */
+#if defined(__GNUC__) && !defined(__clang__) && __GNUC__ >= 12
+#define MINIML_PRODUCT(x) __builtin_assoc_barrier(x)
+#else
+#define MINIML_PRODUCT(x) (x)
+#endif
+
 MINIML_LIBRARY1(sqrt)
 MINIML_LIBRARY1(fabs)
 MINIML_LIBRARY1(floor)
