@@ -240,15 +240,11 @@ def _spread(calls: Sequence[Call]) -> list[Call]:
     numbers, and with each of these every rank."""
     return _interleaved(
         _interleaved(
-            _interleaved(_grouped(kind, lambda c: (_ranks(c), repr(c.primitive))))
+            _interleaved(_grouped(kind, lambda c: c.form))
             for kind in _grouped(alike, lambda c: c.kind)
         )
         for alike in _grouped(calls, lambda c: c.dtypes)
     )
-
-
-def _ranks(call: Call) -> tuple[tuple[int, bool], ...]:
-    return tuple((a.ndim, a.size == 0) for a in call.arrays)
 
 
 def _grouped(calls: Sequence[Call], by: Callable[[Call], object]) -> list[list[Call]]:
