@@ -1,16 +1,23 @@
-"""Checks of kernels: accuracy, memory, resizing, and shared state.
+"""Checks of kernels: accuracy, memory, resizing, shared state, and crashes.
 
 In order: every kernel against float64 and against the other kernels; the memory that a kernel
 reads, fills and shares; kernel objects that are resized, as in `jit(fn, dynamic=...)`; the shared
-state of the program (generators, error states, the environment), which a call must not change.
+state of the program (generators, error states, the environment), which a call must not change;
+kernels that end the process, which a child of it finds.
 """
 
 from __future__ import annotations
 
+import faulthandler
 import os
+import pickle
 import random
+import re
+import signal
+import sys
+import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from functools import partial
@@ -21,11 +28,13 @@ import numpy as np
 from ...backends.kernel import Kernel, KernelEntry
 from ...core.abstract import float64, is_float
 from ...core.errors import MinimlError
+from ...core.primitive import Primitive
 from ..calls import (
     Array,
     Arrays,
     Call,
     copies,
+    failure,
     kernels_of,
     launch,
     launched,
@@ -36,6 +45,7 @@ from ..calls import (
     wide,
     wide_kernel,
 )
+from ..report import OpFinding
 from ..tolerance import (
     Systematic,
     at_an_end,
@@ -53,7 +63,7 @@ from ..tolerance import (
     where_too_large,
 )
 from .gradients import has_bprop, ran
-from .session import ENDS, Difference, Issue, Remark
+from .session import ENDS, LIBRARIES, Difference, Issue, Remark, program
 
 _NUDGES = 3  # attempts to move inputs across a step
 _CAP = 0.01  # of the result
@@ -492,3 +502,107 @@ def _restore(states: list[Any]) -> None:
     for (_, read, restore, _), was in zip(SHARED, states):
         if read() != was:
             restore(was)
+
+
+# --- Crashes --------------------------------------------------------------------------------------
+
+_TRIED = 40  # calls that a child makes first
+_SECONDS = 1.0  # for them
+
+
+class CrashError(Exception):
+    """A kernel ended the child of this process. finding: what it was called with, and where."""
+
+    def __init__(self, finding: OpFinding):
+        super().__init__(finding.message)
+        self.finding = finding
+
+
+class Canary:
+    """The first calls of a check in a child of this process, which a kernel may end: `np.cumsum`
+    of NumPy 2.4 into an array of shape () does, and C that writes beside its arrays.
+
+    The child is a fork at the first call. It goes on as this process would, saying each call before
+    it is made, and ends by itself after `_TRIED` of them or with the block; meanwhile this process
+    waits, and goes on where the child has come to no harm. Only users' kernels are tried.
+    """
+
+    def __init__(self, primitive: Primitive):
+        own = type(primitive).__module__.startswith("miniml.")
+        self.primitive, self.waits = primitive, sys.platform == "linux" and not own
+        self.in_child, self.left = False, _TRIED
+
+    def __enter__(self) -> Canary:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.in_child:
+            os._exit(0)
+
+    def before(self, call: Call) -> None:
+        """Note that a call is next; CrashError if it, or one after it, ended the child."""
+        if self.waits:
+            self.waits = False
+            self._fork()
+        if self.in_child:
+            self.left -= 1
+            if self.left < 0:
+                os._exit(0)
+            os.ftruncate(self.said, 0)
+            os.pwrite(self.said, pickle.dumps(call.arrays), 0)
+
+    def explore(self, calls: Iterable[Call]) -> None:
+        """Run the kernels of these calls in the child; nothing is run in this process."""
+        for call in calls:
+            self.before(call)
+            for entry in kernels_of(call) if self.in_child else ():
+                failure(entry, call)
+
+    def _fork(self) -> None:
+        self.said, self.trace = os.memfd_create("call"), os.memfd_create("trace")
+        sys.stdout.flush()  # or the child would write it again
+        with warnings.catch_warnings():  # this thread alone makes the calls
+            warnings.simplefilter("ignore", DeprecationWarning)
+            child = os.fork()
+        if child == 0:
+            self.in_child = True
+            silence = os.open(os.devnull, os.O_WRONLY)
+            for stream in (1, 2):
+                os.dup2(silence, stream)
+            faulthandler.enable(self.trace)
+            return
+        try:
+            self._wait(child)
+        except ChildProcessError:  # another part of the program waits for all children
+            pass
+        finally:
+            os.close(self.said)
+            os.close(self.trace)
+
+    def _wait(self, child: int) -> None:
+        """Wait for the child, which is ended after `_SECONDS`."""
+        end, (done, status) = time.monotonic() + _SECONDS, (0, 0)
+        while not done:
+            done, status = os.waitpid(child, os.WNOHANG)
+            if not done and time.monotonic() > end:
+                os.kill(child, signal.SIGKILL)
+                os.waitpid(child, 0)
+                return
+            time.sleep(0 if done else 0.001)
+        size = os.fstat(self.said).st_size
+        if os.WIFSIGNALED(status) and size:
+            arrays = pickle.loads(os.pread(self.said, size, 0))
+            raise CrashError(self._finding(arrays, signal.Signals(os.WTERMSIG(status)).name))
+
+    def _finding(self, arrays: Arrays, name: str) -> OpFinding:
+        call = Call(self.primitive, arrays, kind="ordinary")
+        trace = os.pread(self.trace, 1 << 16, 0).decode(errors="replace")
+        frames = re.findall(r'File "(.*)", line (\d+) in (.*)', trace)
+        own = [frame for frame in frames if not frame[0].startswith(LIBRARIES)]
+        where = "".join(f", in {of} at {file}:{line}" for file, line, of in own[:1])
+        return OpFinding(
+            "kernels", "fault", f"{call} ends the process by {name}{where}; nothing else was "
+            "checked",
+            "make the kernel write into its own arrays alone, or refuse such inputs in infer_shape",
+            program("kernels", call, self.primitive),
+        )  # fmt: skip

@@ -75,7 +75,7 @@ from .gradients import (
     stretched,
     unchanged,
 )
-from .kernels import follow, kernels, memory, remembered, sizes, state
+from .kernels import Canary, CrashError, follow, kernels, memory, remembered, sizes, state
 from .numbers import isolated_values, overflow, own_numbers, precision, special
 from .operator_calls import is_operator
 from .operators import check_operator
@@ -149,13 +149,13 @@ def opcheck(
     _refuse_complex(subject)
     session = Session(BUDGET if budget is None else budget, draws == "samples")
     chosen = ("ranks",) if of_several(subject) else _known(CHECKS if checks is None else checks)
-    found: list[OpFinding] = []
     before = marks(subject)
     with without_c(), remembered(), lasting_until(session.over):
-        if inputs is not None:
-            calls = [_one(subject, info, inputs, layouts)]
-        else:
-            calls, found = _calls(session, subject, info, seed)
+        one = None if inputs is None else [_one(subject, info, inputs, layouts)]
+        try:
+            calls, found = _calls(session, subject, info, seed, one)
+        except CrashError as error:
+            calls, found, chosen = [], [error.finding], ()
         with lasting_until(session.checked_for_long):
             _run(session, chosen, subject, info, calls)
         found += _nothing(subject, session) + _findings(session, subject)
@@ -296,16 +296,32 @@ _DRAWING = 0.5  # of the budget at most
 
 
 def _calls(
-    session: Session, primitive: Primitive, info: OpInfo | None, seed: int | None
+    session: Session,
+    primitive: Primitive,
+    info: OpInfo | None,
+    seed: int | None,
+    given: list[Call] | None,
 ) -> tuple[list[Call], list[OpFinding]]:
-    """Samples, then drawn calls; and findings on the OpInfo, or on too few calls to check."""
+    """The given calls; or samples, then drawn calls, and findings on the OpInfo, or on too few
+    calls to check. CrashError where one of the first ends a child of this process."""
+    with Canary(primitive) as canary:
+        if given is None:
+            return _found(session, primitive, info, seed, canary)
+        canary.explore(given)
+        return given, []
+
+
+def _found(
+    session: Session, primitive: Primitive, info: OpInfo | None, seed: int | None, canary: Canary
+) -> tuple[list[Call], list[OpFinding]]:
     if of_several(primitive):
         return calls_of_ranks(primitive, seed), []
     if info is None:
-        found = _drawn(session, primitive, seed)
+        found = _drawn(session, primitive, seed, canary)
         lacking = () if session.unfinished else _lacking(primitive, found)
         return found, [*lacking, *_unreached(primitive, found)]
     samples, refused = sampled(primitive, info, seed)
+    canary.explore(samples)
     wrong = [("draws", f"a sample of the OpInfo is refused: {text}") for text in refused]
     wrong += [("refusals", text) for text in accepted_though_refused(info)]
     advice = "correct the rules of the primitive, or the OpInfo"
@@ -314,16 +330,20 @@ def _calls(
     if session.few:
         counts = ((c, len(c.arrays) + len(c.inferred)) for c in samples)
         return [replace(c, layouts=tuple(usual_layouts(n, 1))) for c, n in counts], findings
-    guessed = () if primitive.const_inputs else _drawn(session, primitive, seed)
+    guessed = () if primitive.const_inputs else _drawn(session, primitive, seed, canary)
     calls = [*samples, *(informed(call, info) for call in guessed)]
     return calls, [*findings, *_unreached(primitive, calls)]
 
 
-def _drawn(session: Session, primitive: Primitive, seed: int | None) -> list[Call]:
+def _drawn(session: Session, primitive: Primitive, seed: int | None, canary: Canary) -> list[Call]:
     """The calls of `drawn` whose numbers no kernel refuses, for half of the budget at most."""
+
+    def kept(call: Call) -> bool:
+        canary.before(call)
+        return not refused_by_value(call)
+
     with lasting_until(lambda: session.watch.elapsed() > _DRAWING * session.budget):
-        calls = drawn(primitive, seed, lambda call: not refused_by_value(call))
-        found = list(_while_time(calls))
+        found = list(_while_time(drawn(primitive, seed, kept)))
         if time_is_up():
             session.unfinished.append("drawing calls")
         return found

@@ -37,7 +37,7 @@ SHRINKING = 0.8  # seconds at most for the smallest example of one issue
 DOMAIN = "domain"  # the kind of an issue with the numbers
 ENDS = "out of range"  # the same with numbers at the ends of the range of their dtype
 _RAISES = "raises "  # the prefix of the kinds of issues that are exceptions
-_LIBRARIES = str(Path(__file__).parents[2]) + os.sep, str(Path(np.__file__).parent) + os.sep
+LIBRARIES = str(Path(__file__).parents[2]) + os.sep, str(Path(np.__file__).parent) + os.sep
 
 
 class Issue(NamedTuple):
@@ -225,7 +225,7 @@ def first_line(error: Exception) -> str:
 def _line(error: Exception) -> str:
     """The line that raised an exception: the last one outside this package and libraries."""
     frames = traceback.extract_tb(error.__traceback__)
-    own = [f for f in frames if not f.filename.startswith(_LIBRARIES)] or frames[-1:]
+    own = [f for f in frames if not f.filename.startswith(LIBRARIES)] or frames[-1:]
     return f"{own[-1].filename}:{own[-1].lineno}" if own else ""
 
 

@@ -3,6 +3,8 @@
 tests/faults plants a fault for each check.
 """
 
+import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -166,3 +168,59 @@ def test_the_smallest_call_names_the_cause_that_a_larger_one_names(monkeypatch, 
         (first,) = issues(None, call)
         issue, shown = run._shrunk(None, "gradient", first, call)
     assert (issue.named, shown.arrays[0].size) == (named, size)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="processes are forked on Linux alone")
+class TestAKernelThatEndsTheProcess:
+    """The kernels below do so in a child of this process alone, lest a test end the others."""
+
+    def crashing(self, x, *, alpha, out):
+        if os.getpid() != PID and x.ndim == 0:
+            os.kill(os.getpid(), signal.SIGSEGV)
+        snake(x, alpha=alpha, out=out)
+
+    def test_is_a_fault_with_its_call_and_line(self):
+        with plant(fn=self.crashing) as primitive:
+            report = opcheck(primitive, raise_error=False)
+        (found,) = report.findings
+        assert (found.check, found.severity) == ("kernels", "fault")
+        line = self.crashing.__code__.co_firstlineno + 2
+        where = f"ends the process by SIGSEGV, in crashing at {__file__}:{line}; nothing else"
+        assert "Planted(alpha=0.5)(float64[]) " + where in found.message
+        assert "inputs=(x0,), checks=('kernels',))" in found.example
+
+    def test_is_found_in_calls_and_samples_that_are_given(self):
+        def number(x, *, alpha, out):
+            self.crashing(
+                x.reshape(()) if x.size == 1 else x, alpha=alpha, out=out.reshape(x.shape)
+            )
+
+        with plant(fn=number) as primitive:
+            one = opcheck(primitive, inputs=(np.ones(1),), raise_error=False)
+            info = OpInfo(type(primitive), lambda rng, dtype: [Sample((np.ones(1, dtype),))])
+            sampled = opcheck(primitive, info, raise_error=False)
+        for report in (one, sampled):
+            assert "[1]) ends the process by SIGSEGV" in str(report.findings[0])
+
+    def test_what_the_child_does_stays_there(self, capfd):
+        here = []
+
+        def counting(x, *, alpha, out):
+            here.append(os.write(1, b"called "))
+            snake(x, alpha=alpha, out=out)
+
+        with plant(fn=counting) as primitive:
+            opcheck(primitive, checks=("kernels run",), raise_error=False)
+        assert capfd.readouterr().out.count("called") == len(here) > 0
+
+    def test_a_child_that_hangs_is_ended(self):
+        def waiting(x, *, alpha, out):
+            if os.getpid() != PID:
+                signal.pause()
+            snake(x, alpha=alpha, out=out)
+
+        with plant(fn=waiting) as primitive:
+            assert opcheck(primitive, checks=("kernels run",)).ok
+
+
+PID = os.getpid()
