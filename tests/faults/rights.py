@@ -145,7 +145,7 @@ PAIRS = (
     natural("Angle", alike, np.arctan2, angle_gradient, numbers(2)),
     natural("PowerOfBoth", both, lambda x, y: x**y,
         lambda x, y, out, d: (d * y * x ** (y - 1.0), d * out * ops.log(x)), across(0.0, 3.0, 2)),
-    natural("LogAddExp", both, np.logaddexp,
+    natural("LogOfTwoExponentials", both, np.logaddexp,
         lambda x, y, out, d: (d * ops.exp(x - out), d * ops.exp(y - out)), numbers(2)),
     natural("OwnQuotient", both, np.divide, lambda x, y, out, d: (d / y, -d * out / y),
         numbers(2)),

@@ -15,7 +15,7 @@ import pytest
 from miniml.ops import rules
 from miniml.testing import OpInfo, Sample, opcheck
 from miniml.testing.calls import Call
-from miniml.testing.opchecks import run
+from miniml.testing.opchecks import gradients, run
 from miniml.testing.opchecks.session import Issue
 from miniml.testing.tolerance import degree
 from tests.faults import snakes
@@ -168,6 +168,22 @@ def test_the_smallest_call_names_the_cause_that_a_larger_one_names(monkeypatch, 
         (first,) = issues(None, call)
         issue, shown = run._shrunk(None, "gradient", first, call)
     assert (issue.named, shown.arrays[0].size) == (named, size)
+
+
+def test_a_kernel_that_loses_the_last_element_of_each_block_is_found(monkeypatch):
+    """One element of 4,096, in all dtypes alike; to name it takes gradcheck seconds."""
+    monkeypatch.setattr(gradients, "_compared", lambda call, order: iter(()))
+
+    def blocks(x, *, alpha, out):
+        snake(x, alpha=alpha, out=out)
+        out.reshape(-1)[4095::4096] = 0
+
+    x = np.random.default_rng(0).permutation(np.linspace(-2.0, 2.0, 40_000))
+    for kernel, wrong in ((blocks, True), (snake, False)):
+        with plant(fn=kernel) as primitive:
+            call = Call(primitive, (x,), kind="longest")
+            found = list(gradients.gradient_of_long_inputs(call))
+        assert bool(found) == wrong, found
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="processes are forked on Linux alone")
