@@ -14,7 +14,6 @@ import pickle
 import random
 import re
 import signal
-import sys
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator
@@ -529,7 +528,7 @@ class Canary:
 
     def __init__(self, primitive: Primitive):
         own = type(primitive).__module__.startswith("miniml.")
-        self.primitive, self.waits = primitive, sys.platform == "linux" and not own
+        self.primitive, self.waits = primitive, hasattr(os, "memfd_create") and not own
         self.in_child, self.left = False, _TRIED
 
     def __enter__(self) -> Canary:
@@ -543,13 +542,14 @@ class Canary:
         """Note that a call is next; CrashError if it, or one after it, ended the child."""
         if self.waits:
             self.waits = False
-            self._fork()
+            with suppress(OSError):  # no process is left, or another part waits for all children
+                self._fork()
         if self.in_child:
             self.left -= 1
             if self.left < 0:
                 os._exit(0)
             os.ftruncate(self.said, 0)
-            os.pwrite(self.said, pickle.dumps(call.arrays), 0)
+            os.pwrite(self.said, pickle.dumps((call.arrays, call.consts)), 0)
 
     def explore(self, calls: Iterable[Call]) -> None:
         """Run the kernels of these calls in the child; nothing is run in this process."""
@@ -560,7 +560,7 @@ class Canary:
 
     def _fork(self) -> None:
         self.said, self.trace = os.memfd_create("call"), os.memfd_create("trace")
-        sys.stdout.flush()  # or the child would write it again
+        print(end="", flush=True)  # or the child would write it again
         with warnings.catch_warnings():  # this thread alone makes the calls
             warnings.simplefilter("ignore", DeprecationWarning)
             child = os.fork()
@@ -573,8 +573,6 @@ class Canary:
             return
         try:
             self._wait(child)
-        except ChildProcessError:  # another part of the program waits for all children
-            pass
         finally:
             os.close(self.said)
             os.close(self.trace)
@@ -591,11 +589,10 @@ class Canary:
             time.sleep(0 if done else 0.001)
         size = os.fstat(self.said).st_size
         if os.WIFSIGNALED(status) and size:
-            arrays = pickle.loads(os.pread(self.said, size, 0))
-            raise CrashError(self._finding(arrays, signal.Signals(os.WTERMSIG(status)).name))
+            call = Call(self.primitive, *pickle.loads(os.pread(self.said, size, 0)))
+            raise CrashError(self._finding(call, signal.Signals(os.WTERMSIG(status)).name))
 
-    def _finding(self, arrays: Arrays, name: str) -> OpFinding:
-        call = Call(self.primitive, arrays, kind="ordinary")
+    def _finding(self, call: Call, name: str) -> OpFinding:
         trace = os.pread(self.trace, 1 << 16, 0).decode(errors="replace")
         frames = re.findall(r'File "(.*)", line (\d+) in (.*)', trace)
         own = [frame for frame in frames if not frame[0].startswith(LIBRARIES)]
