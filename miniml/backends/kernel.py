@@ -439,8 +439,8 @@ def once(array: Any, make: Callable[[Any], T]) -> T:
 @lru_cache(maxsize=1024)
 def scalars(dtype: DType, *values: float) -> tuple[Array, ...]:
     """The numbers as arrays without axes, which NumPy would make of Python's at each call: that
-    takes longer than 64 elements. Of 0.0 and -0.0 it is the one that was asked for first."""
-    return tuple([np.array(value, dtype) for value in values])
+    takes longer than 64 elements. -0.0 is 0.0, whichever was asked for first."""
+    return tuple([np.array(value + 0, dtype) for value in values])
 
 
 def _read_only(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from miniml.backends.cpu import images
+from miniml.backends.kernel import scalars
 
 from ...opinfo import images as rows
 
@@ -140,3 +141,10 @@ def test_pools_read_any_strides():
     images.max_pool2d_grad(ones.copy(), indices, input_shape=shape[2:], out=expected)
     np.testing.assert_array_equal(dx, expected)
     assert dx.sum() == values.size
+
+
+def test_zeros_of_either_sign_are_the_same_number_in_any_order():
+    """Kernels add it, and -0.0 + -0.0 would be another result after another call."""
+    for value in (-0.0, 0, 0.0):
+        (zero,) = scalars(np.dtype("f8"), value, 17.0)[:1]
+        assert not np.signbit(zero)
