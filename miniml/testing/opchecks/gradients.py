@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
 from itertools import combinations
 from typing import Any
 
@@ -199,7 +200,7 @@ def gradient_at_other_numbers(call: Call) -> Iterator[Issue]:
     A gradient that is not finite at ties or zeros is a warning: textbook formulas divide by 0
     there. Gradients at nearly too large numbers may be infinite. Where functions are saturated,
     only the rounding of terms as large as 1 and the outputs is left: smaller differences do not
-    count.
+    count, but where one element alone shows them: what is large may be another's.
     """
     dtypes = Slope(call).dtypes()
     outs = [o for o in call.run() if is_float(o.dtype)]
@@ -216,6 +217,23 @@ def gradient_at_other_numbers(call: Call) -> Iterator[Issue]:
             yield issue._replace(severity="fault", advice=_OVERFLOWS)
         elif not finite or abs(finding.analytic - finding.numeric) > blur:
             yield issue
+        elif finding.index and (alone := _element(call, finding.index)):
+            yield from gradient_at_other_numbers(alone)
+
+
+def _element(call: Call, index: tuple[int, ...]) -> Call | None:
+    """The call of one element of each input; None if the outputs there are not the same ones."""
+    cut = tuple(slice(i, i + 1) for i in index)
+    outs = call.run()
+    shapes = {a.shape for a in (*call.arrays, *outs)}
+    if len(shapes) > 1 or call.arrays[0].size == 1:
+        return None
+    alone = replace(call, arrays=tuple(a[cut] for a in call.arrays))
+    try:
+        same = [np.array_equal(o, out[cut]) for o, out in zip(alone.run(), outs)]
+    except MinimlError:
+        return None
+    return alone if all(same) else None
 
 
 def _finite_when_small(call: Call) -> bool:
