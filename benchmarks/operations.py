@@ -232,6 +232,9 @@ TABLE: list[tuple[str, list[str], str]] = [
     ("norms", ["f(64, 256), f(256)"], """
         layer_norm(x, y, y) | layer_norm(x, (256,), y, y) | - !g
         cross_entropy(x, i(256, 64)) | cross_entropy(x, i(256, 64)) | - !g"""),
+    ("classes of pixels", ["f(8, 21, 64, 64)"], """
+        cross_entropy(x, i(21, 8, 64, 64)) | cross_entropy(x, i(21, 8, 64, 64)) | - !g
+        softmax(x, 1) !g"""),
 ]  # fmt: skip
 
 RANDOM = ("draws",)  # groups whose results differ

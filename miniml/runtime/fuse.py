@@ -7,6 +7,7 @@ group.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -134,6 +135,7 @@ def fuse(graph: Graph, target: Target) -> Graph:
 def graph_of_groups(g: Grouping) -> Graph:
     """The graph with every group that joins as a Fused node."""
     outputs, kept = _needed(g)
+    _arrange(g, outputs, kept)
     units: list[tuple[int, Node]] = []
     for group, made in outputs.items():
         # An update follows the product that it is fused with, whose inputs can then be dropped.
@@ -173,8 +175,30 @@ def _needed(g: Grouping) -> tuple[dict[Group, dict[Var, None]], dict[Node, None]
     return outputs, kept
 
 
+def _arrange(g: Grouping, outputs: dict[Group, dict[Var, None]], kept: dict[Node, None]) -> None:
+    """Let groups store results as the transposes that alone read them have them, where the loops
+    go over all arrays in that order: nothing is copied then."""
+    reads = Counter([*g.graph.outputs, *(n.inputs[0] for n in kept if n.inputs)])
+    for group in outputs:
+        reads.update(read_by(group.body or group.nodes))
+    views = {n.inputs[0]: n for n in kept if type(n.primitive).view in ("reshape", "transpose")}
+    for group, made in outputs.items():
+        for var in [v for v in made if group.joins]:
+            found, last = [], var
+            while reads[last] == 1 and last in views:
+                found.append(views[last])
+                last = found[-1].outputs[0]
+            transposes = any(type(n.primitive).view == "transpose" for n in found)
+            stored = [*(v for v in made if v is not var), last]
+            if transposes and g.in_order([*group.body, *found], stored):
+                group.body += found
+                made[last] = made.pop(var)
+                for view in found:
+                    del kept[view]
+
+
 def _fused(group: Group, made: dict[Var, None]) -> Node:
-    outputs = tuple(n.outputs[0] for n in group.nodes if n.outputs[0] in made)
+    outputs = tuple(n.outputs[0] for n in group.body if n.outputs[0] in made)
     body = body_of(group.body, outputs)
     return Node(Fused(body), body.inputs, outputs, (), group.nodes[-1].where)
 
@@ -376,6 +400,17 @@ class Grouping:
             except Apart as reason:
                 self.refusals[key] = str(reason)
         return self.refusals[key]
+
+    def in_order(self, nodes: Sequence[Node], outputs: Sequence[Var]) -> bool:
+        """True if nodes share loops that go over all that they read and store in its order, which
+        is that of the last output."""
+        try:
+            nest = Nest(nodes, self.kinds)
+        except Apart:
+            return False
+        made = {n.outputs[0] for n in nodes if self.kinds[n] != "window"}
+        *flats, order = [nest.flat[v] for v in (*nest.flat.keys() - made, *outputs)]
+        return all(flat == tuple([a for a in order if a in flat]) for flat in flats)
 
     def _between(self, first: Group, second: Group) -> bool:
         """True if a third group depends on `first` and has to run before `second`."""

@@ -206,6 +206,51 @@ def test_what_is_joined_overwrites_no_input():
     assert inplace(row_program(body, {body.inputs[0]: (8, 1)})) == ()
 
 
+def last(fn):
+    """A function of what is along axis 1, which is moved to the end for it and back."""
+    return lambda x: [ops.moveaxis(fn(ops.moveaxis(x, 1, -1)), -1, 1)]
+
+
+def and_its_sum(x):
+    y = ops.exp(x)
+    return [ops.transpose(y, (0, 2, 1)), ops.sum(y, 1)]
+
+
+@pytest.mark.parametrize(
+    ("fn", "kept"),
+    [
+        (last(ops.softmax), 0),
+        (last(lambda x: ops.reshape(ops.tanh(ops.reshape(x, (-1, x.shape[-1]))), x.shape)), 0),
+        (last(lambda x: ops.exp(x) + ops.arange(x.shape[-1])), 0),
+        (lambda x: and_its_sum(ops.transpose(x, (0, 2, 1))), 0),
+        (lambda x: [ops.transpose(ops.exp(x))], 1),  # loops that read and write in two orders
+        (lambda x: [ops.transpose(ops.sum(ops.transpose(x, (0, 2, 1)), 0))], 1),
+        (lambda x: [f(ops.exp(ops.transpose(x))) for f in (ops.transpose, ops.sort)], 1),
+        (lambda x: [ops.transpose(ops.sort(ops.transpose(x)))], 2),
+    ],
+)
+def test_what_loops_in_that_order_compute_is_stored_transposed(fn, kept):
+    x = np.linspace(-1, 1, 60, dtype=np.float32).reshape(3, 4, 5)
+    assert sum(n == "Transpose" for n in names(fused(fn, x))) == kept
+    with ml.context(providers=("cc",)):
+        got = ml.jit(fn)(x)
+    for out, expected in zip(got, fn(ml.Tensor(x.astype(np.float64))), strict=True):
+        np.testing.assert_allclose(out.asnumpy(), expected.asnumpy(), rtol=1e-6)
+
+
+@pytest.mark.parametrize("shape", [(2, 3, 4, 5), (3, 21, 40), (1, 7, 1, 2, 2)])
+def test_classes_on_axis_1_need_no_copy(shape):
+    x = np.random.default_rng(0).normal(size=shape).astype(np.float32)
+    labels = np.arange(x[:, 0].size).reshape(x[:, 0].shape) * 5 % shape[1]
+    fn = ml.grad.grad(lambda x: ops.cross_entropy(x, ml.Tensor(labels)))
+    assert "Transpose" not in names(fused(fn, x))
+    e = np.exp(x.astype(np.float64))
+    hits = np.arange(shape[1]).reshape(-1, *(1,) * len(shape[2:])) == labels[:, None]
+    with ml.context(providers=("cc",)):
+        got = ml.jit(fn)(x).asnumpy()
+    np.testing.assert_allclose(got, (e / e.sum(1, keepdims=True) - hits) / labels.size, atol=3e-8)
+
+
 RNG = np.random.default_rng(0)
 ANCHORS = {
     "bias": (lambda x, w, b: ops.relu(ops.matmul(x, w) + b), (5, 7), (7, 33), (33,)),
