@@ -164,6 +164,9 @@ class Operators:
     def __iter__(self) -> Iterator[Tensor]:
         return (ops.getitem(self, i) for i in range(len(self)))  # type: ignore[arg-type]
 
+    def __contains__(self, value: Any) -> bool:
+        return bool(ops.any(_equal(self, value)))
+
     @property
     def T(self) -> Tensor:
         """All axes reversed."""
@@ -388,17 +391,12 @@ class Tensor(Operators):
             )
         return array.item()
 
-    def __bool__(self) -> bool:
-        return bool(self._scalar("bool"))
-
-    def __int__(self) -> int:
-        return int(self._scalar("int"))
-
-    def __float__(self) -> float:
-        return float(self._scalar("float"))
-
-    def __complex__(self) -> complex:
-        return complex(self._scalar("complex"))
+    # fmt: off
+    def __bool__(self) -> bool: return bool(self._scalar("bool"))
+    def __int__(self) -> int: return int(self._scalar("int"))
+    def __float__(self) -> float: return float(self._scalar("float"))
+    def __complex__(self) -> complex: return complex(self._scalar("complex"))
+    # fmt: on
 
     def __index__(self) -> int:
         if self.dtype.kind not in "iu":

@@ -115,6 +115,13 @@ def test_masks_and_tensors_index_a_tensor():
     np.testing.assert_array_equal(dx.asnumpy(), np.where(X > 5, 2 * X, 0))
 
 
+def test_membership_looks_at_every_element():
+    t = ml.Tensor([[1.0, 2.0], [3.0, np.nan]])
+    assert 2.0 in t and np.float32(3.0) in t
+    assert 5.0 not in t and np.nan not in t
+    assert 1 not in ml.Tensor(np.ones((0, 2)))
+
+
 def test_iteration_and_integers_from_numpy():
     assert [r.tolist() for r in ml.Tensor(X)] == X.tolist()
     assert ml.Tensor(X)[np.int32(-1), np.uint8(2)].tolist() == X[-1, 2].tolist()
