@@ -14,6 +14,7 @@ from itertools import count as numbers
 from typing import Any
 
 import numpy as np
+import optree
 
 from .. import ops
 from ..backends.registry import kernel
@@ -21,7 +22,8 @@ from ..core.abstract import Abstract, Kind, canonical, is_float
 from ..core.errors import MinimlError, ShapeError
 from ..core.parameter import Parameter
 from ..core.primitive import Primitive, primitives
-from ..core.tensor import Array
+from ..core.tensor import Array, Tensor
+from ..core.trace import Partition
 from ..ops.custom import numpy_kernel
 from .operator import ABSENT
 
@@ -75,6 +77,66 @@ SHARED = "cpu", "cuda"  # devices whose memory other frameworks share
 
 
 Types = tuple[Abstract, ...]
+
+
+class Adopted:
+    """A function of trees of another framework's arrays, as one of trees of tensors: subclasses say
+    what is a tensor. by: the function that made it, from_torch or from_jax.
+    """
+
+    def __init__(self, by: Callable[..., Any], fn: Callable[..., Any], name: str = ""):
+        self.by, self.fn = by, fn
+        name = name or getattr(fn, "__name__", type(fn).__name__)
+        self.__name__ = name if name.isidentifier() else f"{by.__name__[5:]}_function"
+        self._made: dict[Any, tuple[Foreign, Any]] = {}
+
+    def ours(self, leaf: Any) -> Any:
+        """An argument: a tensor for an array, anything else as it is."""
+        raise NotImplementedError
+
+    def outputs(self, out: Any) -> tuple[list[Any], Any]:
+        """The arrays that the function returned, and their structure."""
+        raise NotImplementedError
+
+    def foreign(self, flat: Callable[..., Any], types: Sequence[Abstract], device: str) -> Foreign:
+        """The function for arguments of one structure, given as one of arrays of these types."""
+        raise NotImplementedError
+
+    def __call__(self, *args: Any, **named: Any) -> Any:
+        tree: Any = (args, named)
+        leaves, spec = optree.tree_flatten(tree, none_is_leaf=True)
+        given = list(map(self.ours, leaves))
+        parts = Partition(given, spec, [i for i, x in enumerate(given) if isinstance(x, Tensor)])
+        tensors, fixed = parts.taken(), tuple(parts.left())
+        device = "cuda" if any(t.device == "cuda" for t in tensors) else "cpu"
+        key = spec, tuple(parts.positions), tuple(map(type, fixed)), fixed, device
+        found = self._made.get(key)
+        if found is None:
+            types = [Abstract(t.shape, t.dtype) for t in tensors]
+            found = self._made[key] = self._flattened(parts.emptied(), types, device)
+        foreign, result = found
+        outs: Any = foreign.primitive(*tensors)
+        return result.unflatten((outs,) if foreign.outputs == 1 else outs)
+
+    def _flattened(
+        self, parts: Partition, types: Sequence[Abstract], device: str
+    ) -> tuple[Foreign, Any]:
+        """The function for arguments of this structure, and the structure of its result."""
+        result: list[Any] = []
+
+        def flat(*xs: Any) -> list[Any]:
+            args, named = parts.filled(xs)
+            outs, spec = self.outputs(self.fn(*args, **named))
+            result[:] = [spec]
+            return outs
+
+        return self.foreign(flat, types, device), result[0]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return self.by, (self.fn,)
+
+    def __repr__(self) -> str:
+        return f"{self.by.__name__}({self.__name__})"
 
 
 class Foreign:

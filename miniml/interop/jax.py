@@ -6,6 +6,7 @@ In order: `to_jax`; one operator as a function with a `custom_vjp`; `from_jax`.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -20,8 +21,16 @@ from ..core.tensor import Array, Tensor, around
 from ..grad.batching import vmap
 from ..grad.reverse import name_of
 from ..nn.cell import Cell
-from .foreign import Foreign, gradient_types, package
-from .operator import Operator, Traced, known, of_primitive, owned, refuse_parameters
+from .foreign import Adopted, Foreign, gradient_types, package
+from .operator import (
+    Operator,
+    Traced,
+    known,
+    of_floats,
+    of_primitive,
+    owned,
+    refuse_parameters,
+)
 
 jax = package("jax", "miniml.interop with JAX")
 jnp = jax.numpy
@@ -62,7 +71,6 @@ class Callback:
 
     def __init__(self, operator: Operator):
         self.operator = operator
-        self._pulled: Callback | None = None
         call = jax.custom_vjp(self._call)
         call.defvjp(self._forward, self._backward)
         self.function: Callable[..., tuple[Any, ...]] = call
@@ -70,12 +78,10 @@ class Callback:
     def __call__(self, *xs: Any) -> tuple[Any, ...]:
         return self.function(*xs)
 
-    @property
+    @cached_property
     def pulled(self) -> Callback:
         """The pull-back."""
-        if self._pulled is None:
-            self._pulled = Callback(self.operator.pulled)
-        return self._pulled
+        return Callback(self.operator.pulled)
 
     def _call(self, *given: Any) -> tuple[Any, ...]:
         xs = list(map(jnp.asarray, given))  # what jax.grad passes on may be a Python number
@@ -294,67 +300,29 @@ def from_jax(fn: Callable[..., Any]) -> Callable[..., Any]:
     """
     if not callable(fn):
         raise MinimlError(f"from_jax got {fn!r}; it takes a function of JAX's arrays")
-    return Imported(fn)
+    return Imported(from_jax, fn)
 
 
-class Imported:
+class Imported(Adopted):
     """A function of trees of JAX's arrays, as one of trees of tensors."""
 
-    def __init__(self, fn: Callable[..., Any]):
-        self.fn = fn
-        name = getattr(fn, "__name__", type(fn).__name__)
-        self.__name__ = name if name.isidentifier() else "jax_function"
-        self._made: dict[Any, tuple[_FromJax, Any]] = {}
+    def ours(self, leaf: Any) -> Any:
+        """A number or an array as a tensor; numbers in the dtypes that JAX gives them."""
+        if not isinstance(leaf, (*_NUMBERS, jax.Array)) or isinstance(leaf, (bool, Tensor)):
+            return leaf
+        numeric = isinstance(leaf, (int, float)) and not isinstance(leaf, np.generic)
+        return Tensor(np.asarray(jnp.asarray(leaf) if numeric else leaf))
 
-    def __call__(self, *args: Any, **named: Any) -> Any:
-        tree: Any = (args, named)
-        leaves, spec = optree.tree_flatten(tree, none_is_leaf=True)
-        plain = (*_NUMBERS, jax.Array)
-        arrays = [isinstance(x, plain) and not isinstance(x, (bool, Tensor)) for x in leaves]
-        given = [_as_ours(x) if is_one else x for x, is_one in zip(leaves, arrays, strict=True)]
-        positions = [i for i, x in enumerate(given) if isinstance(x, Tensor)]
-        fixed = tuple([x for x in given if not isinstance(x, Tensor)])
-        tensors = [given[i] for i in positions]
-        key = spec, tuple(positions), tuple(map(type, fixed)), fixed
-        found = self._made.get(key)
-        if found is None:
-            types = [Abstract(t.shape, t.dtype) for t in tensors]
-            found = self._made[key] = self._shaped(spec, given, positions, types)
-        foreign, result = found
-        outs: Any = foreign.primitive(*tensors)
-        return result.unflatten((outs,) if foreign.outputs == 1 else outs)
+    def outputs(self, out: Any) -> tuple[list[Any], Any]:
+        """The arrays that the function returned, numbers among them, and their structure."""
+        leaves, spec = optree.tree_flatten(out, none_is_leaf=True)
+        return list(map(jnp.asarray, leaves)), spec
 
-    def _shaped(
-        self, spec: Any, given: Sequence[Any], positions: Sequence[int], types: Sequence[Abstract]
-    ) -> tuple[_FromJax, Any]:
-        """The function for arguments of this structure, and the structure of its result."""
-        results: list[Any] = []
-
-        def flat(*xs: Any) -> list[Any]:
-            leaves = list(given)
-            for i, x in zip(positions, xs, strict=True):
-                leaves[i] = x
-            args, named = spec.unflatten(leaves)
-            outs, result = optree.tree_flatten(self.fn(*args, **named), none_is_leaf=True)
-            results[:] = [result]
-            return list(map(jnp.asarray, outs))
-
+    def foreign(self, flat: Callable[..., Any], types: Sequence[Abstract], device: str) -> Foreign:
+        """The flat function, traced by JAX."""
         _check_arguments(self.__name__, types)
         shapes = [jax.ShapeDtypeStruct(t.shape, t.dtype) for t in types]
-        outputs = len(jax.eval_shape(flat, *shapes))
-        return _FromJax(self.__name__, flat, len(positions), outputs), results[0]
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return from_jax, (self.fn,)
-
-    def __repr__(self) -> str:
-        return f"from_jax({self.__name__})"
-
-
-def _as_ours(value: Any) -> Tensor:
-    """A number or an array as a tensor; numbers in the dtypes that JAX gives them."""
-    numeric = isinstance(value, (int, float)) and not isinstance(value, np.generic)
-    return Tensor(np.asarray(jnp.asarray(value) if numeric else value))
+        return _FromJax(self.__name__, flat, len(types), len(jax.eval_shape(flat, *shapes)))
 
 
 def _check_arguments(name: str, types: Sequence[Abstract]) -> None:
@@ -392,15 +360,9 @@ class _FromJax(Foreign):
         def pull(*values: Any) -> list[Any]:
             xs, douts = values[:count], values[count:]
             floats = [i for i, x in enumerate(xs) if _floats(x)]
-
-            def of_floats(*wanted: Any) -> Any:
-                given = list(xs)
-                for i, x in zip(floats, wanted, strict=True):
-                    given[i] = x
-                return [o for o in self.fn(*given) if _floats(o)]
-
-            _, back = jax.vjp(of_floats, *[xs[i] for i in floats])
-            found = iter(back([d for d in douts if _floats(d)]))
+            fn = of_floats(lambda *given: tuple(filter(_floats, self.fn(*given))), xs, floats)
+            _, back = jax.vjp(fn, *[xs[i] for i in floats])
+            found = iter(back(tuple(filter(_floats, douts))))
             return [next(found) if _floats(x) else jnp.zeros(0, jnp.float32) for x in xs]
 
         pulls = self.pulls + 1

@@ -26,7 +26,7 @@ from ..core.parameter import Parameter, default_generator
 from ..core.primitive import Primitive
 from ..core.scope import Layer, layers
 from ..core.tensor import Array, Tensor
-from ..core.trace import current_trace, use_trace
+from ..core.trace import Partition, current_trace, use_trace
 from ..grad.batching import vmap
 from ..grad.reverse import backward, name_of
 from ..grad.transforms import jvp, vjp
@@ -109,8 +109,8 @@ class Operator:
         def push(*values: Any) -> tuple[Any, ...]:
             xs, tangents = values[:count], values[count:]
             floats = [i for i, x in enumerate(xs) if is_float(x.dtype)]
-            of_floats = _of_floats(self.fn, xs, floats)
-            outs, moved = jvp(of_floats, [xs[i] for i in floats], [tangents[i] for i in floats])
+            fn = of_floats(self.fn, xs, floats)
+            outs, moved = jvp(fn, [xs[i] for i in floats], [tangents[i] for i in floats])
             each = zip(moved, outs, strict=True)
             return tuple([ops.zeros_like(o) if t is None else t for t, o in each])
 
@@ -212,7 +212,7 @@ def derived(fn: Function, count: int) -> Function:
         floats = [i for i, x in enumerate(xs) if is_float(x.dtype)]
         found: list[Any] = [None] * count
         if floats:
-            outs, back = vjp(_of_floats(fn, xs, floats), *[xs[i] for i in floats])
+            outs, back = vjp(of_floats(fn, xs, floats), *[xs[i] for i in floats])
             each = [d if is_float(o.dtype) else None for o, d in zip(outs, douts, strict=True)]
             for i, gradient in zip(floats, back(tuple(each)), strict=True):
                 found[i] = gradient
@@ -221,16 +221,16 @@ def derived(fn: Function, count: int) -> Function:
     return pull
 
 
-def _of_floats(fn: Function, xs: Sequence[Any], floats: Sequence[int]) -> Function:
+def of_floats(fn: Function, xs: Sequence[Any], floats: Sequence[int]) -> Function:
     """The function of those of its inputs that are floats."""
 
-    def of_floats(*wanted: Any) -> tuple[Any, ...]:
+    def moved(*wanted: Any) -> tuple[Any, ...]:
         given = list(xs)
         for i, x in zip(floats, wanted, strict=True):
             given[i] = x
         return fn(*given)
 
-    return of_floats
+    return moved
 
 
 def _present(gradient: Any, x: Any) -> Any:
@@ -249,16 +249,13 @@ class Traced:
     """
 
     def __init__(self, name: str, fn: Callable[..., Any], spec: Any, leaves: Sequence[Any]):
-        self.spec = spec
         self.positions = [i for i, leaf in enumerate(leaves) if isinstance(leaf, Abstract)]
         self.result: Any = None
-        types = [leaves[i] for i in self.positions]
+        parts = Partition(list(leaves), spec, self.positions)
+        types = parts.taken()
 
         def flat(*tensors: Any) -> list[Any]:
-            given = list(leaves)
-            for i, tensor in zip(self.positions, tensors, strict=True):
-                given[i] = tensor
-            args, named = spec.unflatten(given)
+            args, named = parts.filled(tensors)
             out = fn(*args, **named)
             found, self.result = optree.tree_flatten(out, none_is_leaf=out is None)
             bad = next((leaf for leaf in found if not is_result(leaf)), None)

@@ -9,8 +9,9 @@ from __future__ import annotations
 import keyword
 import re
 from collections.abc import Callable, Sequence
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from itertools import chain, count
+from operator import attrgetter, methodcaller
 from typing import Any, get_args, get_origin
 from weakref import WeakValueDictionary
 
@@ -225,8 +226,6 @@ class Library:
         self.example, self.operator_of, self.attributes = example, operator_of, attributes
         self.name = _free_name(name)
         self.inputs, self.count = len(example.inputs), example.count
-        self._pulled: Library | None = None
-        self._pushed: Library | None = None
         self._mapped: dict[tuple[bool, ...], Library] = {}
         taken = [n if not keyword.iskeyword(n) else f"{n}_" for n in example.inputs]
         tensors = ", ".join(f"Tensor {n}" for n in taken)
@@ -300,17 +299,20 @@ class Library:
             ]
         return outs[0] if self.count == 1 else tuple(outs)
 
-    @property
+    @cached_property
     def pulled(self) -> Library:
         """The operator of the pull-back."""
-        if self._pulled is None:
-            self._pulled = Library(
-                f"{self.name}_bprop", self.example.pulled, self._pulled_of, self.attributes
-            )
-        return self._pulled
+        return self._derived("bprop", attrgetter("pulled"))
 
-    def _pulled_of(self, **attributes: Any) -> Operator:
-        return self.operator_of(**attributes).pulled
+    @cached_property
+    def pushed(self) -> Library:
+        """The operator of the tangents of the outputs."""
+        return self._derived("jvp", attrgetter("pushed"))
+
+    def _derived(self, what: str, of: Callable[[Operator], Operator]) -> Library:
+        """The operator that is made of this one in some way."""
+        name, example = f"{self.name}_{what}", of(self.example)
+        return Library(name, example, lambda **at: of(self.operator_of(**at)), self.attributes)
 
     def _keep(self, ctx: Any, inputs: Any, output: Any, keyword_only_inputs: Any = None) -> None:
         outs = (output,) if self.count == 1 else tuple(output)
@@ -333,27 +335,11 @@ class Library:
         flags = tuple([d is not None for d in dims])
         inner = self._mapped.get(flags)
         if inner is None:
-            inner = self._mapped[flags] = Library(
-                f"{self.name}_vmap{''.join(map(str, map(int, flags)))}",
-                self.example.mapped(flags),
-                lambda **given: self.operator_of(**given).mapped(flags),
-                self.attributes,
-            )
+            what = f"vmap{''.join(map(str, map(int, flags)))}"
+            inner = self._mapped[flags] = self._derived(what, methodcaller("mapped", flags))
         return inner, [
             x if d is None else x.movedim(d, 0) for x, d in zip(tensors, dims, strict=True)
         ]
-
-    @property
-    def pushed(self) -> Library:
-        """The operator of the tangents of the outputs."""
-        if self._pushed is None:
-            self._pushed = Library(
-                f"{self.name}_jvp",
-                self.example.pushed,
-                lambda **given: self.operator_of(**given).pushed,
-                self.attributes,
-            )
-        return self._pushed
 
 
 _F32 = torch.float32

@@ -25,7 +25,7 @@ from ..graph.ir import Graph
 from ..nn.cell import Cell
 from ..onnx.reader import load
 from ..onnx.tensors import wheel
-from .foreign import Foreign, gradient_types, shared_parameter
+from .foreign import Adopted, Foreign, gradient_types, shared_parameter
 from .pytorch import DTYPES, array_in, memory_in, tensor_in, tensor_out, torch, type_of
 
 _Module: Any = torch.nn.Module
@@ -54,7 +54,7 @@ def from_torch(fn: Any, *example: Any) -> Any:
     if isinstance(fn, torch.nn.Module):
         made: Any = TorchCell(fn)
     elif callable(fn):
-        made = Imported(fn, getattr(fn, "__name__", type(fn).__name__))
+        made = Imported(from_torch, fn)
     else:
         raise MinimlError(f"from_torch got {fn!r}; it takes a function of tensors, or a module")
     if example:
@@ -62,79 +62,34 @@ def from_torch(fn: Any, *example: Any) -> Any:
     return made
 
 
-class Imported:
+class Imported(Adopted):
     """A function of trees of torch tensors, as one of trees of tensors."""
 
-    def __init__(self, fn: Callable[..., Any], name: str, module: Any = None):
-        self.fn, self.module = fn, module
-        self.__name__ = self.name = name if name.isidentifier() else "torch_function"
-        self._made: dict[Any, tuple[_FromTorch, Any]] = {}
+    module: Any = None  # the module whose call the function is
 
-    def __call__(self, *args: Any, **named: Any) -> Any:
-        tree: Any = (args, named)
-        leaves, spec = optree.tree_flatten(tree, none_is_leaf=True)
-        given = [_as_ours(leaf) for leaf in leaves]
-        positions = [i for i, leaf in enumerate(given) if isinstance(leaf, Tensor)]
-        fixed = tuple([leaf for leaf in given if not isinstance(leaf, Tensor)])
-        tensors = [given[i] for i in positions]
-        there = any(t.device == "cuda" for t in tensors)
-        key = spec, tuple(positions), tuple(map(type, fixed)), fixed, there
-        found = self._made.get(key)
-        if found is None:
-            types = [Abstract(t.shape, t.dtype) for t in tensors]
-            device = "cuda" if there else "cpu"
-            found = self._made[key] = self._tried(spec, given, positions, types, device)
-        foreign, result = found
-        outs: Any = foreign.primitive(*tensors)
-        return result.unflatten((outs,) if foreign.outputs == 1 else outs)
+    def ours(self, leaf: Any) -> Any:
+        """A tensor of torch, or an array, as a tensor."""
+        if isinstance(leaf, torch.Tensor):
+            return tensor_in(leaf)
+        known = isinstance(leaf, (np.ndarray, np.generic)) and not isinstance(leaf, Tensor)
+        return Tensor(leaf) if known else leaf
 
-    def _tried(
-        self,
-        spec: Any,
-        given: Sequence[Any],
-        positions: Sequence[int],
-        types: Sequence[Abstract],
-        device: str,
-    ) -> tuple[_FromTorch, Any]:
-        """The function for arguments of this structure, after one call on zeros."""
-        result: list[Any] = []
+    def outputs(self, out: Any) -> tuple[list[Any], Any]:
+        """The tensors that the function returned, and their structure."""
+        leaves, spec = optree.tree_flatten(out, none_is_leaf=True)
+        bad = next((leaf for leaf in leaves if not isinstance(leaf, torch.Tensor)), None)
+        if bad is not None or not leaves:
+            what = "nothing" if not leaves else f"a {type(bad).__name__}"
+            raise DTypeError(
+                f"{self.__name__} returned {what}; from_torch takes functions that return tensors"
+            )
+        return leaves, spec
 
-        def flat(*xs: Any) -> list[Any]:
-            leaves = list(given)
-            for i, x in zip(positions, xs, strict=True):
-                leaves[i] = x
-            args, named = spec.unflatten(leaves)
-            outs, spec_out = _flat(self.name, self.fn(*args, **named))
-            result[:] = [spec_out]
-            return outs
-
+    def foreign(self, flat: Callable[..., Any], types: Sequence[Abstract], device: str) -> Foreign:
+        """The flat function, after a call on zeros."""
         xs = [torch.zeros(t.shape, dtype=DTYPES[t.dtype], device=device) for t in types]
-        _refuse_effects(self.name, flat, xs, self.module)
-        foreign = _FromTorch(self.name, flat, len(positions), len(flat(*xs)), device)
-        return foreign, result[0]
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return from_torch, (self.fn,)
-
-    def __repr__(self) -> str:
-        return f"from_torch({self.name})"
-
-
-def _as_ours(leaf: Any) -> Any:
-    if isinstance(leaf, torch.Tensor):
-        return tensor_in(leaf)
-    known = isinstance(leaf, (np.ndarray, np.generic)) and not isinstance(leaf, Tensor)
-    return Tensor(leaf) if known else leaf
-
-
-def _flat(name: str, out: Any) -> tuple[list[Any], Any]:
-    """The tensors that a function of torch returned, and their structure."""
-    leaves, spec = optree.tree_flatten(out, none_is_leaf=True)
-    bad = next((leaf for leaf in leaves if not isinstance(leaf, torch.Tensor)), None)
-    if bad is not None or not leaves:
-        what = "nothing" if not leaves else f"a {type(bad).__name__}"
-        raise DTypeError(f"{name} returned {what}; from_torch takes functions that return tensors")
-    return leaves, spec
+        _refuse_effects(self.__name__, flat, xs, self.module)
+        return _FromTorch(self.__name__, flat, len(types), len(flat(*xs)), device)
 
 
 def _refuse_effects(name: str, fn: Callable[..., Any], xs: Sequence[Any], module: Any) -> None:
@@ -286,7 +241,8 @@ class TorchCell(Cell):
             above, _, last = path.rpartition(".")
             shared = shared_parameter(memory_in(parameter), path, parameter.requires_grad)
             setattr(_part(parts, above), last, shared)
-        self.imported = Imported(self._run, type(module).__name__, module)
+        self.imported = Imported(from_torch, self._run, type(module).__name__)
+        self.imported.module = module
 
     def _run(self, weights: Any, *args: Any, **named: Any) -> Any:
         """The module with other values for its parameters."""
