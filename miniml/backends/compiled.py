@@ -30,7 +30,7 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-from ..core.access import uninterrupted
+from ..core.access import at_fork, uninterrupted
 from ..core.errors import CompileError, DeviceError
 from ..core.files import DRAFT, write_file
 
@@ -270,8 +270,7 @@ def _kill(process: subprocess.Popen[bytes]) -> None:
 
 _running: set[subprocess.Popen[bytes]] = set()
 _over = threading.Event()  # the process ends
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_running.clear)  # they are the parent's
+at_fork(after_in_child=_running.clear)  # they are the parent's
 
 
 def end_compilers() -> None:
@@ -643,8 +642,5 @@ def _lets_others_rename(folder: Path) -> bool:
 def lock_of_process() -> threading.RLock:
     """A lock that a fork waits for: in the child it is free, and the data it guards consistent."""
     lock = threading.RLock()
-    if hasattr(os, "register_at_fork"):
-        os.register_at_fork(
-            before=lock.acquire, after_in_parent=lock.release, after_in_child=lock.release
-        )
+    at_fork(before=lock.acquire, after_in_parent=lock.release, after_in_child=lock.release)
     return lock

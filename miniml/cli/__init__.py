@@ -16,6 +16,7 @@ from collections.abc import Iterable, Sequence
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from importlib.util import find_spec, module_from_spec
 from pathlib import Path
+from traceback import walk_tb
 from types import ModuleType
 
 import miniml
@@ -179,11 +180,8 @@ def _file(path: Path) -> ModuleType:
 
 def _failed(source: str, error: Exception) -> MinimlError:
     """The error for a file whose import raises, with the line in it."""
-    line, trace = "", error.__traceback__
-    while trace is not None:
-        code = trace.tb_frame.f_code
-        line = (
-            f" ({code.co_filename}:{trace.tb_lineno})" if Path(code.co_filename).is_file() else line
-        )
-        trace = trace.tb_next
+    line = ""
+    for frame, number in walk_tb(error.__traceback__):
+        file = frame.f_code.co_filename
+        line = f" ({file}:{number})" if Path(file).is_file() else line
     return MinimlError(f"importing {source} raised {type(error).__name__}: {error}{line}")

@@ -234,8 +234,8 @@ def _in_child() -> None:
             _waits_for.pop(turn, None)
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=_before_fork, after_in_parent=_forked, after_in_child=_in_child)
+at_fork: Callable[..., None] = getattr(os, "register_at_fork", lambda **_: None)  # not on Windows
+at_fork(before=_before_fork, after_in_parent=_forked, after_in_child=_in_child)
 
 
 # --- Calls that no signal interrupts --------------------------------------------------------------

@@ -398,7 +398,7 @@ def _without_own(trace: TracebackType | None, all_of_them: bool) -> TracebackTyp
     """The traceback without miniml's frames; all_of_them False keeps those below the user's last
     frame."""
     kept: TracebackType | None = None
-    for step in reversed(_steps(trace)):
+    for step in reversed(steps_of(trace)):
         if not own_files[step.tb_frame.f_code.co_filename]:
             all_of_them = True
         elif all_of_them:
@@ -408,7 +408,7 @@ def _without_own(trace: TracebackType | None, all_of_them: bool) -> TracebackTyp
     return kept
 
 
-def _steps(trace: TracebackType | None) -> list[TracebackType]:
+def steps_of(trace: TracebackType | None) -> list[TracebackType]:
     found = []
     while trace is not None:
         found.append(trace)
@@ -435,6 +435,6 @@ def note_habits(error: BaseException) -> None:
     of `size`."""
     note_argument(error)
     if isinstance(error, TypeError) and str(error) == "'int' object is not callable":
-        trace = _steps(error.__traceback__)[-1:]
+        trace = steps_of(error.__traceback__)[-1:]
         if trace and _SIZE.search(Location(trace[0].tb_frame.f_code, trace[0].tb_lasti).text):
             note_hint(error, "t.shape, or t.shape[0]; t.size is the number of elements")

@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import lru_cache
 from math import prod
 from operator import attrgetter, index
+from traceback import walk_tb
 from typing import Any, TypeVar
 
 import numpy as np
@@ -375,10 +376,7 @@ def _takes_dictionaries(error: Exception) -> bool:
     """True if the frame that raised asks for an entry of a dictionary of inference by its name."""
     if not isinstance(error, (TypeError, KeyError, IndexError)):
         return False
-    trace = error.__traceback__
-    while trace is not None and trace.tb_next is not None:
-        trace = trace.tb_next
-    names = () if trace is None else trace.tb_frame.f_code.co_consts
+    names = [f.f_code.co_consts for f, _ in walk_tb(error.__traceback__)][-1]
     return any(isinstance(name, str) and name in _ENTRIES for name in names)
 
 

@@ -25,7 +25,7 @@ from .. import ops
 from ..core.abstract import is_complex, is_inexact, typed
 from ..core.bprop import Bprop, bprop_getters
 from ..core.errors import BpropError, GradientArgumentError, ShapeError, point_at
-from ..core.hints import hide_frames
+from ..core.hints import hide_frames, steps_of
 from ..core.infer import interleave
 from ..core.parameter import Parameter
 from ..core.primitive import Primitive
@@ -557,13 +557,8 @@ def _fitted(call: Call, index: int, gradient: Any, x: Any) -> Any:
 
 
 def _what(value: Any) -> str:
-    if isinstance(value, Tensor):
-        return typed(value)
-    return (
-        f"{type(value).__name__} {value!r}"
-        if isinstance(value, (int, float))
-        else type(value).__name__
-    )
+    shown = f" {value!r}" if isinstance(value, (int, float)) else ""
+    return typed(value) if isinstance(value, Tensor) else f"{type(value).__name__}{shown}"
 
 
 def pull_graph(graph: Graph, inputs: Sequence[Any], douts: Sequence[Any]) -> list[Any]:
@@ -625,12 +620,8 @@ def _code_of(primitive: Primitive) -> CodeType | None:
 
 
 def _raised_in(error: Exception, code: CodeType) -> Location | None:
-    found, step = None, error.__traceback__
-    while step is not None:
-        if step.tb_frame.f_code is code:
-            found = Location(code, step.tb_lasti)
-        step = step.tb_next
-    return found
+    steps = [s for s in steps_of(error.__traceback__) if s.tb_frame.f_code is code]
+    return Location(code, steps[-1].tb_lasti) if steps else None
 
 
 def _returns(code: CodeType) -> Location:

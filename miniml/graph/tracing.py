@@ -106,13 +106,15 @@ def trace_call(
     graph, ended = traced(body, abstracts, device, function_name(fn))
     for leaf in results[0].left():
         refuse_dataclass(f"{function_name(fn)} returned", leaf)
-    return graph, _rebuild(results[0]), ended
+    return graph, rebuild_of(results[0]), ended
 
 
-def _rebuild(result: Partition) -> Rebuild:
+def rebuild_of(result: Partition) -> Rebuild:
     """A function that puts values in place of a result's tensors, without keeping those alive."""
     if result.positions == [0] and result.spec.is_leaf():
         return itemgetter(0)
+    if result.spec.type in (list, tuple) and result.spec.num_nodes == len(result.positions) + 1:
+        return result.spec.type  # type: ignore[no-any-return]  # of tensors alone
     return result.emptied().filled
 
 

@@ -24,7 +24,7 @@ from ..core.settings import current
 from ..core.tensor import Tensor, common_device
 from ..core.trace import Keyed, Partition, partition, use_trace
 from ..graph.ir import Node, Rebuild, Var, is_result
-from ..graph.tracing import GraphTrace, TracedTensor, as_tensor
+from ..graph.tracing import GraphTrace, TracedTensor, as_tensor, rebuild_of
 from .launch import BoundKernel, ignore_errors, prepare, quietly, target_for
 
 Composition = Callable[..., Any]
@@ -160,7 +160,7 @@ def calls_of(
     kept = _reached(trace, recorded)
     held = {v for node in kept for v in (*node.inputs, *node.outputs)}.union(returned)
     computed = [v for node in trace.nodes for v in node.outputs if v in held]
-    name, result = getattr(fn, "__name__", "composition"), _rebuild(made.result)
+    name, result = getattr(fn, "__name__", "composition"), rebuild_of(made.result)
     made.outs, made.result = computed, partition(computed, lambda _: True)
     run = made.plan()
     if run is None:
@@ -193,16 +193,6 @@ def _made(node: Node, numbers: Mapping[Var, int], place: int) -> Made:
     first = numbers[node.outputs[0]]
     abstracts = [v.abstract for v in node.outputs]
     return Made(node.primitive, arguments, first, first + len(abstracts), abstracts)
-
-
-def _rebuild(result: Partition) -> Rebuild:
-    """A function that makes the result of its tensors, without keeping those of the trace alive."""
-    if result.positions == [0] and result.spec.is_leaf():
-        return itemgetter(0)
-    tree = result.filled(result.positions)
-    if type(tree) in (list, tuple) and list(tree) == result.positions:  # of tensors alone
-        return type(tree)
-    return result.emptied().filled
 
 
 def _sequence(
@@ -496,7 +486,7 @@ class _Sequence:
                 first[var] = f"r{i}"
                 self.lines.append(f"r{i} = {text}")
         values = [first[v] for v in self.outs]
-        rebuild = _rebuild(self.result)
+        rebuild = rebuild_of(self.result)
         if type(rebuild) is itemgetter:
             return values[0]
         made = f"[{', '.join(values)}]"

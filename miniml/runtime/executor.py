@@ -14,6 +14,7 @@ from contextvars import Context
 from functools import partial
 from itertools import zip_longest
 from operator import call
+from traceback import walk_tb
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -132,11 +133,9 @@ class Function(NamedTuple):
 
     def nodes_of(self, error: Exception) -> Iterator[Node]:
         """The nodes whose steps were running when the error was raised."""
-        trace, code = error.__traceback__, self.run.__code__
-        while trace is not None:
-            if trace.tb_frame.f_code is code and trace.tb_lineno in self.nodes:
-                yield self.nodes[trace.tb_lineno]
-            trace = trace.tb_next
+        for frame, line in walk_tb(error.__traceback__):
+            if frame.f_code is self.run.__code__ and line in self.nodes:
+                yield self.nodes[line]
 
 
 class Executable(NamedTuple):

@@ -37,7 +37,7 @@ from ..core.errors import DeclarationError
 from ..core.primitive import Primitive
 from ..core.scope import Location
 from ..graph.ir import Graph, Node, Var
-from ..graph.passes.rewrite import prune
+from ..graph.passes.rewrite import Rewriter, prune
 from ..graph.tracing import trace_graph
 from ..ops.elementwise import Cast, Sub
 from ..ops.images import Conv2D
@@ -422,38 +422,22 @@ def narrow(graph: Graph, target: Target) -> Graph:
     """The graph with integer products of bytes, where C for the CPU ranks first; else itself."""
     if not in_c(target) or not any(isinstance(n.primitive, MatMul | Conv2D) for n in graph.nodes):
         return graph
-    maker, nodes, constants = graph.makers(), list[Node](), list(graph.constants)
+    maker, rewriter = graph.makers(), Rewriter(graph)
     sums: dict[Var, Var] = {}  # of the products of float64
-    instead: dict[Var, Var] = {}
     for node in graph.nodes:
         made = _made(node, maker)
         if made is not None:
-            sums[node.outputs[0]] = _inlined(node, *made, nodes, constants)
+            inputs, inner = made
+            rewriter.inline(inner, inputs)
+            for part in inner.nodes:
+                rewriter.keep(replace(part, where=node.where))
+            rewriter.replace(node.outputs, inner.outputs[-1:])
+            sums[node.outputs[0]] = inner.outputs[0]
         elif node.primitive == Cast(int32) and node.inputs[0] in sums:
-            instead[node.outputs[0]] = sums[node.inputs[0]]
+            rewriter.replace(node.outputs, (sums[node.inputs[0]],))
         else:
-            given = tuple([instead.get(v, v) for v in node.inputs])
-            nodes.append(node if given == node.inputs else replace(node, inputs=given))
-    if not sums:
-        return graph
-    outputs = tuple([instead.get(v, v) for v in graph.outputs])
-    made_of = replace(graph, nodes=tuple(nodes), outputs=outputs, constants=tuple(constants))
-    return prune(made_of)
-
-
-def _inlined(
-    node: Node, inputs: tuple[Var, ...], inner: Graph, nodes: list[Node], constants: list[Var]
-) -> Var:
-    """Append the nodes and constants of a graph that computes what a node does; its sums."""
-    stand_in = dict(zip(inner.inputs, inputs, strict=True))
-    stand_in[inner.outputs[-1]] = node.outputs[0]
-    stand_in.update((v, Var(v.abstract)) for v in inner.constants)
-    constants += (stand_in[v] for v in inner.constants)
-    for part in inner.nodes:
-        outputs = tuple([stand_in.setdefault(v, Var(v.abstract)) for v in part.outputs])
-        given = tuple([stand_in[v] for v in part.inputs])
-        nodes.append(replace(part, inputs=given, outputs=outputs, where=node.where))
-    return stand_in[inner.outputs[0]]
+            rewriter.keep(node)
+    return prune(rewriter.finish()) if sums else graph
 
 
 def _made(node: Node, maker: Mapping[Var, Node]) -> tuple[tuple[Var, ...], Graph] | None:

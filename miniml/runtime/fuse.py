@@ -9,8 +9,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
+from graphlib import CycleError, TopologicalSorter
 from heapq import heappop, heappush
 from itertools import pairwise
 from math import inf, prod
@@ -215,23 +217,17 @@ def sorted_topologically(units: Sequence[tuple[int, Node]]) -> Iterator[Node]:
     for found in effects.values():
         for (_, one), (_, other) in pairwise(sorted(found)):
             before[other].add(one)
-    after: dict[int, list[int]] = {}
-    for i, needs in enumerate(before):
-        for need in needs:
-            after.setdefault(need, []).append(i)
-    count = 0
-    ready: list[tuple[int, int]] = []
-    for i, (at, _) in enumerate(units):
-        if not before[i]:
-            heappush(ready, (at, i))
-    while ready:
+    sorter = TopologicalSorter(dict(enumerate(before)))
+    with suppress(CycleError):  # said below
+        sorter.prepare()
+    count, ready = 0, list[tuple[int, int]]()
+    while sorter.is_active():
+        for i in sorter.get_ready():
+            heappush(ready, (units[i][0], i))
         _, i = heappop(ready)
         count += 1
         yield units[i][1]
-        for other in after.get(i, ()):
-            before[other].discard(i)
-            if not before[other]:
-                heappush(ready, (units[other][0], other))
+        sorter.done(i)
     if count < len(units):
         raise GraphError(
             f"{len(units) - count} nodes need each other's results; disabled_passes='fuse' leaves "

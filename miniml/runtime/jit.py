@@ -8,7 +8,6 @@ inputs' types and compiled once.
 
 from __future__ import annotations
 
-import os
 from _thread import RLock
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -27,7 +26,7 @@ from ..backends.cc.native import Texts, in_slots, unwrapping, wrapping
 from ..backends.compiled import lock_of_process
 from ..backends.selection import Target
 from ..core.abstract import Abstract, DType, Kind, Shape, canonical, scalar_dtype, typed
-from ..core.access import inside_section
+from ..core.access import at_fork, inside_section
 from ..core.errors import (
     ArityError,
     DTypeError,
@@ -315,8 +314,7 @@ class Jit:
 # waits for it.
 _making: WeakValueDictionary[tuple[int, object], RLock] = WeakValueDictionary()
 _registry = lock_of_process()
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_making.clear)  # the threads that held them are not there
+at_fork(after_in_child=_making.clear)  # the threads that held them are not there
 
 
 @contextmanager

@@ -8,7 +8,6 @@ values that stay have names, others are expressions.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from contextvars import Context, copy_context
@@ -39,6 +38,7 @@ from ..backends.kernel import (
 from ..backends.registry import NATIVE, specs
 from ..backends.selection import Selection, Target, get_device
 from ..core.abstract import Abstract, ArraySpec, DType, listed
+from ..core.access import at_fork
 from ..core.errors import DeclarationError, InUseError, MinimlError, point_at
 from ..core.primitive import Primitive, key
 from ..core.settings import current, masking
@@ -464,8 +464,7 @@ def _free_all() -> None:
         objects.free()
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_free_all)
+at_fork(after_in_child=_free_all)
 
 
 class Sibling(NamedTuple):

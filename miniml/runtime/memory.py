@@ -494,39 +494,34 @@ def _of_node(
         yield from (Look(node, look) for look in after)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class View:
+class View(NamedTuple):
     """The node's output is a view of its inputs, without a copy where strides can describe it."""
 
     node: Node
     kernel: BoundKernel
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class KernelLaunch:
+class KernelLaunch(NamedTuple):
     """The kernel fills the outputs of the node."""
 
     node: Node
     kernel: BoundKernel
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Look:
+class Look(NamedTuple):
     """`look(node, inputs, outputs)`, before the node's kernel runs or after it; it may raise."""
 
     node: Node
     look: LookAt
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Copy:
+class Copy(NamedTuple):
     """The next output of the call: a copy of the value that the caller owns."""
 
     source: Var
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Stage:
+class Stage(NamedTuple):
     """A parameter's old value is copied to `target`, because it would be overwritten before its
     use."""
 
@@ -534,8 +529,7 @@ class Stage:
     target: Var
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Publish:
+class Publish(NamedTuple):
     """The new value is copied into its parameter."""
 
     parameter: Parameter

@@ -8,7 +8,6 @@ without a copy. CUDA graphs: an executor that captures launches once and replays
 from __future__ import annotations
 
 import atexit
-import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -24,7 +23,7 @@ from ..backends.compiled import end_compilers
 from ..backends.kernel import CPU, Array, Expression, KernelEntry, RawSource
 from ..backends.registry import NATIVE
 from ..backends.selection import Target
-from ..core.access import Access, uninterrupted
+from ..core.access import Access, at_fork, uninterrupted
 from ..core.errors import (
     CompileError,
     DeviceError,
@@ -471,8 +470,7 @@ class Pending:
 
 
 _threads: set[Thread] = set()
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_threads.clear)
+at_fork(after_in_child=_threads.clear)
 
 
 @atexit.register
