@@ -303,7 +303,7 @@ class Constructor:
     """The parameters of a class's own `__init__`, for `help` and `inspect.signature`."""
 
     def __get__(self, cell: object, kind: Any) -> inspect.Signature:
-        if cell is not None:  # a cell, for one, is called with what construct takes
+        if cell is not None:  # a cell is called with what construct takes, a primitive with inputs
             raise AttributeError("__signature__")
         if kind.__init__ is object.__init__:
             return inspect.Signature()

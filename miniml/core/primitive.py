@@ -43,6 +43,7 @@ from .errors import (
     point_at,
 )
 from .facts import Facts, check_facts, check_spelling, complete, fill_in, row_of
+from .hints import Constructor
 from .scope import user_location
 from .trace import current_trace
 
@@ -65,16 +66,12 @@ _UNRECORDED = (
 )
 
 
-class _Constructor:
-    """The signature of a class of primitives, for `help` and `inspect.signature`: its
-    attributes."""
+class _Constructor(Constructor):
+    """The signature of a class of primitives: its attributes."""
 
-    def __get__(self, primitive: object, kind: type[Primitive]) -> inspect.Signature:
-        if primitive is not None:  # an instance is called with its inputs
-            raise AttributeError("__signature__")
-        if kind.__init__ is not Primitive.__init__:
-            taken = inspect.signature(kind.__init__)
-            return taken.replace(parameters=list(taken.parameters.values())[1:])
+    def __get__(self, primitive: object, kind: Any) -> inspect.Signature:
+        if primitive is not None or kind.__init__ is not Primitive.__init__:
+            return super().__get__(primitive, kind)
         return inspect.Signature(attribute_parameters(kind._fields))
 
 

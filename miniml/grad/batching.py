@@ -32,7 +32,6 @@ from ..core.errors import (
     count,
     point_at,
 )
-from ..core.hints import hide_frames
 from ..core.infer import arguments, infer, interleave, written
 from ..core.parameter import Parameter
 from ..core.primitive import Primitive, PrimitiveWithCheck
@@ -111,7 +110,6 @@ def vmap(
             return _returned(trace, result, out_of)
         except Exception as error:
             _note(error, mapped, taken)
-            hide_frames(error)
             raise
         finally:
             trace.ended = True

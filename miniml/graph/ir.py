@@ -341,16 +341,16 @@ def _joined(path: Path) -> str:
 
 def _paths(rebuild: Rebuild, count: int) -> list[Path]:
     """Path of each value in the rebuilt tree, of keys, indices and names of fields."""
-    tree = rebuild([_Leaf(i) for i in range(count)])
+    tree = rebuild(list(map(Leaf, range(count))))
     found: list[Path] = [()] * count
     for accessor, leaf in zip(optree.tree_accessors(tree), optree.tree_leaves(tree), strict=True):
-        if isinstance(leaf, _Leaf):
+        if isinstance(leaf, Leaf):
             found[leaf.index] = tuple(getattr(e, "field", e.entry) for e in accessor)
     return found
 
 
-class _Leaf:
-    """A placeholder for a traced leaf, to find its path."""
+class Leaf:
+    """A placeholder for a traced leaf, to find where it stands."""
 
     def __init__(self, index: int):
         self.index = index

@@ -54,6 +54,7 @@ class RecordTrace(ForwardingTrace):
     """
 
     differentiates = True
+    call_with_bprop = record_call
 
     def __init__(self, parent: Trace):
         self.parent = parent
@@ -199,11 +200,6 @@ class RecordTrace(ForwardingTrace):
             live(value)
             return value
         return self.parent.stand_in(value) if isinstance(value, Parameter) else value
-
-    def call_with_bprop(
-        self, name: str, fn: Callable[..., Any], bprop: Callable[..., Any], args: Sequence[Any]
-    ) -> Any:
-        return record_call(self, name, fn, bprop, args)
 
     def call_recomputed(
         self, name: str, fn: Callable[..., Any], pull: Callable[..., Any], args: Sequence[Any]

@@ -32,7 +32,7 @@ from ..grad.reverse import backward, name_of
 from ..grad.transforms import jvp, vjp
 from ..graph.ir import Graph, Var, is_result, versions
 from ..graph.record import Call
-from ..graph.tracing import ForwardingTrace, as_tensor, trace_anywhere
+from ..graph.tracing import SubstitutingTrace, as_tensor, trace_anywhere
 from ..nn.cell import Cell
 from ..ops.control import Assign
 from ..runtime.jit import jit
@@ -284,7 +284,7 @@ class Traced:
 
         def fn(*values: Any) -> tuple[Any, ...]:
             held = dict(zip(map(id, self.state), values[:count], strict=True))
-            trace = Substitution(current_trace(), held)
+            trace = Substitution(held)
             with use_trace(trace):
                 outs = [trace.known(o) for o in flat(*values[count:])]
             return (*outs, *map(trace.latest, self.updated))
@@ -292,41 +292,29 @@ class Traced:
         return fn if count else lambda *xs: tuple(flat(*xs))
 
 
-class Substitution(ForwardingTrace):
-    """The enclosing trace, in which parameters have other values, and are not written to.
+class Substitution(SubstitutingTrace):
+    """The enclosing trace, in which parameters have other values, and are not written to."""
 
-    values: by the id of a parameter, the value that it has now.
-    """
-
-    def __init__(self, parent: Any, values: dict[int, Any]):
-        super().__init__(parent)
-        self.values, self.drawn = values, dict[int, int]()
+    def __init__(self, values: dict[int, Any]):
+        super().__init__(values)
+        self.drawn = dict[int, int]()
 
     def bind(self, primitive: Primitive, args: Sequence[Any]) -> tuple[Any, ...]:
-        given = list(map(self.known, args))
-        if isinstance(primitive, Assign) and id(args[0]) in self.values:
-            self.values[id(args[0])] = given[1] = as_tensor(given[1])
-            return (given[1],)
-        return self.parent.bind(primitive, given)
-
-    def known(self, value: Any) -> Any:
-        """The value in the enclosing trace: what a parameter stands for."""
-        return self.values.get(id(value), value) if isinstance(value, Parameter) else value
+        if isinstance(primitive, Assign) and id(args[0]) in self.tensors:
+            value = self.tensors[id(args[0])] = as_tensor(self.known(args[1]))
+            return (value,)
+        return super().bind(primitive, args)
 
     def latest(self, parameter: Parameter) -> Any:
         """The value of a parameter at the end: of a random stream, after what was drawn."""
-        value, blocks = self.values[id(parameter)], self.drawn.get(id(parameter), 0)
+        value, blocks = self.tensors[id(parameter)], self.drawn.get(id(parameter), 0)
         return ops.add(value, np.array([0, blocks], np.uint64)) if blocks else value
-
-    def stand_in(self, parameter: Any) -> Any:
-        found = self.values.get(id(parameter))
-        return self.parent.stand_in(parameter) if found is None else found
 
     def reserve(self, blocks: int, generator: Any = None) -> tuple[Any, int]:
         state = (generator or default_generator).state
         before = self.drawn.get(id(state), 0)
         self.drawn[id(state)] = before + blocks
-        return self.values[id(state)], before
+        return self.tensors[id(state)], before
 
 
 def _updated(name: str, graph: Graph) -> tuple[Parameter, ...]:

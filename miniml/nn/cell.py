@@ -189,14 +189,10 @@ class Cell(Constructed, Guarded):
 
     def _by_path(self) -> dict[str, Parameter]:
         """Every parameter by its path, with the name that it has."""
-        found: dict[str, Parameter] = {}
-        seen: set[int] = set()
-        for prefix, cell in self._walk("", set()):
-            for name, value in cell.__dict__.items():
-                if isinstance(value, Parameter) and id(value) not in seen:
-                    seen.add(id(value))
-                    found[prefix + name] = value
-        return found
+        first: dict[int, tuple[str, Parameter]] = {}
+        for prefix, _, name, parameter in _held(self):
+            first.setdefault(id(parameter), (prefix + name, parameter))
+        return dict(first.values())
 
     def named_parameters(self) -> Iterator[tuple[str, Parameter]]:
         """The pairs of `parameters_dict`, each parameter once."""
@@ -247,7 +243,10 @@ class Cell(Constructed, Guarded):
         freeze("body", "*.bias"). They lose `requires_grad`, so make the optimizer afterwards.
         AttributeRefusedError for a pattern that nothing matches.
         """
-        freeze(self, patterns)
+        learning = [entry for entry in _matching(self, patterns) if entry[2].requires_grad]
+        for cell, name, parameter in learning:  # a shared one is recorded under all its names
+            parameter.requires_grad = False
+            cell._note_frozen((*cell._frozen, name))
         return self
 
     def unfreeze(self, *patterns: str) -> Self:
@@ -255,7 +254,10 @@ class Cell(Constructed, Guarded):
 
         What never learnt, such as running statistics, stays as it is.
         """
-        unfreeze(self, patterns)
+        for cell, name, parameter in _matching(self, patterns):
+            if name in cell._frozen:
+                parameter.requires_grad = True
+                cell._note_frozen(tuple(n for n in cell._frozen if n != name))
         return self
 
     def _note_frozen(self, names: tuple[str, ...]) -> None:
@@ -573,25 +575,9 @@ def holds(value: Any, kinds: tuple[type, ...]) -> bool:
 # --- Freezing -------------------------------------------------------------------------------------
 
 
-def freeze(network: Any, patterns: tuple[str, ...]) -> None:
-    """Clear `requires_grad` of the parameters that match and record it in the cells that hold
-    them; AttributeRefusedError for a pattern that matches none."""
-    learning = [entry for entry in _matching(network, patterns) if entry[2].requires_grad]
-    for cell, name, parameter in learning:  # a shared one is recorded under all its names
-        parameter.requires_grad = False
-        cell._note_frozen((*cell._frozen, name))
-
-
-def unfreeze(network: Any, patterns: tuple[str, ...]) -> None:
-    """Set `requires_grad` again of those that match and were frozen."""
-    for cell, name, parameter in _matching(network, patterns):
-        if name in cell._frozen:
-            parameter.requires_grad = True
-            cell._note_frozen(tuple(n for n in cell._frozen if n != name))
-
-
 def _matching(network: Any, patterns: tuple[str, ...]) -> list[tuple[Any, str, Parameter]]:
-    """The parameters at paths that match any of the patterns, with the cells that hold them."""
+    """The parameters at paths that match any of the patterns, with the cells that hold them;
+    AttributeRefusedError for a pattern that matches none."""
     held = {prefix + name: (cell, name, p) for prefix, cell, name, p in _held(network)}
     for pattern in patterns:
         if not _matched(held, pattern):

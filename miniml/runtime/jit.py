@@ -40,7 +40,7 @@ from ..core.scope import Epoch, epoch
 from ..core.settings import Settings, current
 from ..core.tensor import Tensor, common_device
 from ..core.trace import Guarded, in_trace, is_tracing
-from ..graph.ir import Graph, Rebuild, flatten_arguments, run_by, signature_of
+from ..graph.ir import Graph, Leaf, Rebuild, flatten_arguments, run_by, signature_of
 from ..graph.passes import run_passes
 from ..graph.record import replay
 from ..graph.tracing import function_name, trace_call
@@ -529,7 +529,7 @@ class Dynamic:
         )
 
     def _axes_of(self, rebuild: Rebuild, count: int) -> Axes:
-        args, named = rebuild([Leaf(i) for i in range(count)])
+        args, named = rebuild(list(map(Leaf, range(count))))
         try:
             given = self.signature.bind(*args, **named).arguments
         except TypeError:
@@ -543,7 +543,7 @@ class Dynamic:
                     f"{self.name} got {value!r} for {name}, whose axes {axes} are dynamic; pass a "
                     "Tensor, or leave it out of dynamic="
                 )
-            found |= {leaf.position: axes for leaf in leaves}
+            found |= {leaf.index: axes for leaf in leaves}
         return found
 
     def _open(self, shape: Shape, dtype: DType, axes: Sequence[int]) -> tuple[int | None, ...]:
@@ -555,15 +555,6 @@ class Dynamic:
                 )
         varies = {axis % len(shape) for axis in axes}
         return tuple(None if i in varies else n for i, n in enumerate(shape))
-
-
-class Leaf:
-    """A placeholder for a tensor while the arguments are bound to names."""
-
-    __slots__ = ("position",)
-
-    def __init__(self, position: int):
-        self.position = position
 
 
 def _signature(name: str, fn: Any) -> Signature:
