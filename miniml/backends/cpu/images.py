@@ -20,7 +20,7 @@ is never materialized: a tap is applied only to the windows in which it meets th
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 from functools import lru_cache
 from itertools import product
 from typing import Any, NamedTuple
@@ -240,12 +240,18 @@ def max_pool2d(
     """x (N, C, H, W) to (values (N, C, OH, OW), indices (N, C, OH, OW) int64).
 
     An index counts the H*W pixels of the unpadded plane, and is that of the first maximum in
-    row-major order of the window. NaN is larger than all: the first NaN of a window wins.
+    row-major order of the window. NaN is larger than all: the first NaN of a window wins. Without
+    indices, the largest of each column of a window are found first; of zeros, either is the larger.
 
     Memory, for each window of a few images: a pixel, a truth value and two small integers.
     """
     image, windows = (x.shape[2], x.shape[3]), (out[0].shape[2], out[0].shape[3])
-    windows_of = pooled(kernel_size, stride, padding, image, windows)
+    at = kernel_size, stride, padding, image, windows
+    if out[1] is None:
+        for part in pieces(x):
+            out[0][part] = folded(np.maximum, -np.inf, x[part], at)
+        return
+    windows_of = pooled(*at)
     for part in pieces(x):
         values, pixels = out[0][part], x[part]
         if windows_of.cut:
@@ -253,9 +259,6 @@ def max_pool2d(
             values[...] = pixels[:, :, rows][:, :, :, columns]
         else:
             values[...] = pixels[windows_of.meeting[0].pixels]
-        if out[1] is None:
-            raise_to(pixels, windows_of.meeting, values)
-            continue
         indices = out[1][part]
         winner: Array = np.empty(values.shape, windows_of.begins.dtype)
         winner[...] = windows_of.begins
@@ -308,13 +311,6 @@ def pooled(kernel_size: Pair, stride: Pair, padding: Padding, image: Pair, windo
     base = np.add.outer(corner[0] * image[1], corner[1])
     steps = np.add.outer(np.arange(kernel_size[0]) * image[1], np.arange(kernel_size[1])).ravel()
     return Pooled(meeting, first, begins.astype(small), cut, base, steps)
-
-
-def raise_to(pixels: Array, taps: list[Tap], values: Array) -> None:
-    """Raise `values`, which are a pixel of each window, to the largest ones, in place."""
-    for tap in taps[1:]:
-        reached = values if tap.windows is None else values[tap.windows]
-        np.maximum(reached, pixels[tap.pixels], out=reached)
 
 
 def compete(pixels: Array, taps: list[Tap], values: Array, winner: Array) -> None:
@@ -383,10 +379,10 @@ def avg_pool2d(
     """
     image, windows = (x.shape[2], x.shape[3]), (out.shape[2], out.shape[3])
     at = kernel_size, stride, padding, image, windows
-    sizes, (rows, columns) = averaged(*at, count_include_pad, x.dtype)
+    sizes, (zero,) = averaged(*at, count_include_pad, x.dtype), scalars(x.dtype, 0)
     for part in pieces(x):
-        sums = summed(summed(x[part], 2, rows, windows[0]), 3, columns, windows[1])
-        np.divide(sums, sizes, out[part])
+        means = np.add(folded(np.add, 0, x[part], at), zero, out[part])  # of -0.0 it is 0.0
+        np.divide(means, sizes, means)
 
 
 def avg_pool2d_grad(
@@ -399,46 +395,60 @@ def avg_pool2d_grad(
     """
     windows = dout.shape[2], dout.shape[3]
     at = kernel_size, stride, padding, input_shape, windows
-    sizes, (rows, columns) = averaged(*at, count_include_pad, dout.dtype, True)
+    sizes, (zero,) = averaged(*at, count_include_pad, dout.dtype), scalars(dout.dtype, 0)
     for part in pieces(out):
-        sums = summed(dout[part] / sizes, 3, columns, input_shape[1])
-        out[part] = summed(sums, 2, rows, input_shape[0])
+        np.add(folded(np.add, 0, dout[part] / sizes, at, back=True), zero, out[part])
 
 
-def summed(x: Array, axis: int, taps: list[tuple[Any, Any]], extent: int) -> Array:
-    """x with another extent of `axis`: of each tap, the elements at the second index are added to
-    those at the first, or to all of them, and to 0."""
-    if len(taps) > 1 and taps[0][0] is taps[1][0] is None:  # in half of the passes
-        sums: Array = np.add(x[taps[0][1]], x[taps[1][1]])
-        np.add(sums, scalars(x.dtype, 0)[0], sums)
-        taps = taps[2:]
-    else:
-        sums = np.zeros((*x.shape[:axis], extent, *x.shape[axis + 1 :]), x.dtype)
-    for to, at in taps:
-        into = sums if to is None else sums[to]
-        np.add(into, x[at], into)
-    return sums
+def folded(ufunc: np.ufunc, start: float, x: Array, at: Any, back: bool = False) -> Array:
+    """x folded by the ufunc into windows, rows first, or `back` into pixels; at: the arguments of
+    `sides`. What has no pixel is `start`."""
+    for axis, extent, ((to, taken), *rest) in sides(*at, back):
+        if to is not None:
+            found = np.empty((*x.shape[:axis], extent, *x.shape[axis + 1 :]), x.dtype)
+            found.fill(start)
+            rest = [(to, taken), *rest]
+        elif rest and rest[0][0] is None:  # in half of the passes
+            found, rest = ufunc(x[taken], x[rest[0][1]]), rest[1:]
+        else:
+            found = x[taken].copy() if rest else x[taken]
+        for to, taken in rest:
+            into = found if to is None else found[to]
+            ufunc(into, x[taken], out=into)
+        x = found
+    return x
 
 
 @lru_cache(maxsize=256)
 def averaged(
     kernel_size: Pair, stride: Pair, padding: Padding, image: Pair, windows: Pair, padded: bool,
-    dtype: np.dtype[Any], back: bool = False,
-) -> tuple[Array, list[list[tuple[Any, Any]]]]:  # fmt: skip
-    """The pixels in each window (OH, OW), or one number if they are as many in all, and its taps,
-    from pixels to windows or `back`; padded: KH * KW in all of them. Made once."""
-    counts, sides = list[Any](), list[list[tuple[Any, Any]]]()
-    for k, side in enumerate(taps(kernel_size, stride, padding, image, windows)):
+    dtype: np.dtype[Any],
+) -> Array:  # fmt: skip
+    """The pixels in each window (OH, OW), or one number if they are as many in all; padded: KH * KW
+    in all of them. Made once."""
+    counts = []
+    for k in (0, 1):
         start = np.arange(windows[k]) * stride[k] - padding[k][0]
         inside = np.minimum(start + kernel_size[k], image[k]) - np.maximum(start, 0)
         counts.append(np.full(windows[k], kernel_size[k]) if padded else inside)
-        every, rest = slice(0, (image if back else windows)[k]), (slice(None),) * (1 - k)
-        ends = [(at, to) if back else (to, at) for to, at in side]
-        sides.append(
-            [(None if to == every else (..., to, *rest), (..., at, *rest)) for to, at in ends]
-        )
-    sizes = np.multiply.outer(*counts).astype(dtype)
-    return sizes[0, 0, ...] if np.unique(sizes).size == 1 else sizes, sides
+    sizes: Array = np.multiply.outer(*counts).astype(dtype)
+    return sizes[0, 0, ...] if np.unique(sizes).size == 1 else sizes
+
+
+@lru_cache(maxsize=256)
+def sides(
+    kernel_size: Pair, stride: Pair, padding: Padding, image: Pair, windows: Pair, back: bool
+) -> list[tuple[int, int, list[tuple[Any, Any]]]]:
+    """The axis of the rows and that of the columns, the extent it gets, and of each tap where it
+    goes, None for everywhere, and what goes there. Made once."""
+    found = []
+    for k, side in enumerate(taps(kernel_size, stride, padding, image, windows)):
+        extent, rest = (image if back else windows)[k], (slice(None),) * (1 - k)
+        ends = [pair[::-1] if back else pair for pair in side]
+        whole = slice(0, extent)
+        steps = [(None if to == whole else (..., to, *rest), (..., at, *rest)) for to, at in ends]
+        found.append((2 + k, extent, steps))
+    return found[::-1] if back else found
 
 
 # Indices are int64.
@@ -449,13 +459,13 @@ register_floats("AvgPool2D", avg_pool2d)
 register_floats("AvgPool2DGrad", avg_pool2d_grad)
 
 
-def pieces(x: Array) -> Iterator[slice]:
+def pieces(x: Array) -> Sequence[Any]:
     """Slices of the first axis of `x` that hold about `SCRATCH` bytes each; none if it is empty."""
     images, size = x.shape[0], x.nbytes
-    if size:
-        step = max(1, images * SCRATCH // size)
-        for start in range(0, images, step):
-            yield slice(start, start + step)
+    if size <= SCRATCH:
+        return (...,) if size else ()
+    step = max(1, images * SCRATCH // size)
+    return [slice(start, start + step) for start in range(0, images, step)]
 
 
 def taps(
