@@ -201,6 +201,7 @@ def cholesky(a: Any, upper: bool = False) -> Tensor:
     return swapaxes(factor, -1, -2) if upper else factor
 
 
+@composition
 def solve(a: Any, b: Any) -> Tensor:
     """The x for which a x = b, by elimination with partial pivoting.
 
@@ -213,6 +214,7 @@ def solve(a: Any, b: Any) -> Tensor:
     return _solved(Solve(), a, b)
 
 
+@composition
 def triangular_solve(
     a: Any, b: Any, upper: bool = False, transpose: bool = False, unit_diagonal: bool = False
 ) -> Tensor:

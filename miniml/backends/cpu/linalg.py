@@ -8,17 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from math import prod
 from typing import Any
 
 import numpy as np
 
-from ..kernel import Array, Kernel, KernelNode
+from ..kernel import Array, Kernel, KernelNode, scalars
 from ..product import openblas, spelt_out
 from ..registry import in_float32, register
 from ..signature import COMPLEX, INT, LOW, WIDE, same
-from .index import along
+from .index import along, numbers
 
 Shape = tuple[int, ...]
 Extents = dict[str, int]
@@ -294,18 +294,39 @@ Pair = tuple[Array, Array]
 NoResult = np.linalg.LinAlgError
 # The ratio to the largest from which on numbers of a vector count as largest, for its sign.
 LARGEST = 0.9
-SMALL = 32  # rows; up to here it is faster to solve a whole stack by elimination
+SMALL = 32  # rows; up to here NumPy's checks of one matrix take longer than LAPACK
 
 
 def finite(a: Array) -> Array:
     """a; NoResult if it is not finite, for which LAPACK may give anything, or never return."""
-    if not np.isfinite(a).all():
+    if np.count_nonzero(np.isfinite(a)) < a.size:
         raise NoResult
     return a
 
 
+def is_small(a: Array) -> bool:
+    return a.ndim == 2 and a.size <= SMALL * SMALL
+
+
+def lapack(routine: str, *inputs: Array, **options: int) -> Any:
+    """What a routine of LAPACK gives for a matrix, in float64, as NumPy's functions compute;
+    NoResult where it fails."""
+    *found, info = double(routine)(*inputs, **options)
+    if info:
+        raise NoResult
+    return found
+
+
+@lru_cache
+def double(routine: str) -> Callable[..., Any]:
+    from scipy.linalg import lapack
+
+    return getattr(lapack, f"d{routine}")  # type: ignore[no-any-return]
+
+
 def cholesky(a: Array) -> Array:
-    return np.linalg.cholesky(symmetric(finite(a)))
+    a = symmetric(finite(a))
+    return lapack("potrf", a, lower=1)[0] if is_small(a) else np.linalg.cholesky(a)
 
 
 def solve(a: Array, b: Array) -> Array:
@@ -315,25 +336,17 @@ def solve(a: Array, b: Array) -> Array:
 def triangular_solve(
     a: Array, b: Array, *, upper: bool, transpose: bool, unit_diagonal: bool
 ) -> Array:
-    t = np.triu(a) if upper else np.tril(a)
-    if unit_diagonal:
-        np.einsum("...ii->...i", t)[...] = 1
-    t, upwards = finite(t.mT if transpose else t), upper != transpose
-    # Elimination finds nothing to eliminate, but takes what is not finite to all rows.
-    if t.shape[-1] > SMALL or not np.isfinite(b).all():
-        return substituted(t, b, upwards)
-    if upwards:
-        return np.linalg.solve(t, b)
-    return np.linalg.solve(t[..., ::-1, ::-1], b[..., ::-1, :])[..., ::-1, :]
-
-
-def substituted(t: Array, b: Array, upwards: bool) -> Array:
-    """Solve one triangular system after another by LAPACK's substitution, which NumPy lacks."""
-    from scipy.linalg import solve_triangular
-
+    if not np.isfinite(a).all():
+        t = np.triu(a) if upper else np.tril(a)  # LAPACK reads no more
+        if unit_diagonal:
+            np.einsum("...ii->...i", t)[...] = 1
+        finite(t)
+    told = {"lower": not upper, "trans": transpose, "unitdiag": unit_diagonal}
+    if a.ndim == 2:
+        return lapack("trtrs", a, b, **told)[0]  # type: ignore[no-any-return]
     out = np.empty(b.shape, b.dtype)
     for i in np.ndindex(b.shape[:-2]):
-        out[i] = solve_triangular(t[i], b[i], lower=not upwards, check_finite=False)
+        (out[i],) = lapack("trtrs", a[i], b[i], **told)
     return out
 
 
@@ -347,20 +360,32 @@ def slogdet(a: Array) -> Pair:
 
 
 def qr(a: Array) -> Pair:
-    q, r = np.linalg.qr(finite(a))
-    signs = np.where(np.diagonal(r, axis1=-2, axis2=-1) < 0, -1, 1).astype(a.dtype)
-    np.multiply(r, signs[..., None], out=r, where=r != 0)  # below the diagonal no zero is negative
+    if is_small(finite(a)):
+        k = min(a.shape)
+        raw, tau, _ = lapack("geqrf", a)
+        rows, columns = numbers((k, a.shape[1]))
+        q, r = lapack("orgqr", raw[:, :k], tau)[0], np.where(rows <= columns, raw[:k], 0)
+    else:
+        q, r = np.linalg.qr(a)
+    zero, one = scalars(r.dtype, 0, 1)
+    signs = np.copysign(one, np.add(r.diagonal(0, -2, -1), zero))  # that of -0.0 is 1
+    r *= signs[..., None]
+    r += zero  # no zero is negative
     return q * signs[..., None, :], r
 
 
 def svd(a: Array) -> tuple[Array, Array, Array]:
-    u, s, vh = np.linalg.svd(finite(a), full_matrices=False)
+    if is_small(finite(a)):
+        u, s, vh = lapack("gesdd", a, full_matrices=0)
+    else:
+        u, s, vh = np.linalg.svd(a, full_matrices=False)
     signs = signs_of(u)
     return u * signs, s, vh * signs.mT
 
 
 def eigh(a: Array) -> Pair:
-    w, v = np.linalg.eigh(symmetric(finite(a)))
+    a = symmetric(finite(a))
+    w, v = lapack("syevd", a, lower=1) if is_small(a) else np.linalg.eigh(a)
     return w, v * signs_of(v)
 
 
@@ -369,15 +394,18 @@ def pinv(a: Array, *, rtol: float) -> Array:
 
 
 def symmetric(a: Array) -> Array:
-    return a / 2 + a.mT / 2
+    half = a / 2
+    return half + half.mT
 
 
 def signs_of(vectors: Array) -> Array:
     """1 or -1 for each column: the sign of the first of its largest numbers."""
     sizes = np.abs(vectors)
-    first = np.argmax(sizes >= LARGEST * sizes.max(-2, keepdims=True), -2, keepdims=True)
-    chosen = along(vectors, first, vectors.ndim - 2)
-    return np.where(chosen < 0, -1, 1).astype(vectors.dtype)
+    most = np.maximum.reduce(sizes, axis=-2, keepdims=True)
+    first = (sizes >= LARGEST * most).argmax(-2, keepdims=True)
+    (one,) = scalars(vectors.dtype, 1)
+    signs: Array = np.copysign(one, along(vectors, first, vectors.ndim - 2))
+    return signs
 
 
 def of_stacks(fn: Callable[..., Any]) -> Callable[..., None]:

@@ -79,6 +79,19 @@ def test_singular_matrices_and_those_that_are_not_positive_definite():
     assert ops.det(SINGULAR).item() == 0
 
 
+@pytest.mark.parametrize("name", FUNCTIONS)
+@pytest.mark.parametrize("shape", [(5, 5), (7, 4), (4, 7), (33, 33)])
+def test_a_matrix_alone_gives_what_it_gives_in_a_stack(name, shape):
+    """By LAPACK directly if it is small, and in float64 both times."""
+    if shape[0] != shape[1] and name not in ("qr", "svd", "pinv"):
+        return
+    a = RNG.normal(size=shape).astype(np.float32)
+    a = a @ a.T if name in ("cholesky", "eigh") else a
+    alone, stacked = arrays(FUNCTIONS[name](a)), arrays(FUNCTIONS[name](a[None]))
+    for one, of_many in zip(alone, stacked, strict=True):
+        np.testing.assert_allclose(one, of_many[0], rtol=2e-7, atol=2e-7)
+
+
 def test_what_lies_outside_a_triangle_is_not_read():
     a = np.array([[2.0, np.nan], [1.0, 4.0]])
     b = np.array([2.0, 5.0])
