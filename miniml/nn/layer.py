@@ -44,6 +44,8 @@ __all__ = [
 
 def shape_of(cell: Cell, x: Any) -> tuple[int, ...]:
     """The shape of a layer's input: a tensor, an array or nested lists."""
+    if isinstance(x, Tensor):
+        return x.shape
     if x is None:
         raise DTypeError(f"{cell.describe()} got None where it takes a tensor; {NONE}")
     if isinstance(x, (list, tuple)) and any(isinstance(part, Tensor) for part in x):
@@ -58,7 +60,7 @@ def shape_of(cell: Cell, x: Any) -> tuple[int, ...]:
             f"{cell.describe()} got a {type(x).__name__}{keys} where it takes one tensor; a Cell "
             "whose construct takes the tensors from it, as in self.body(batch['x']), does"
         )
-    return x.shape if isinstance(x, Tensor) else np.shape(x)
+    return np.shape(x)
 
 
 def shape_of_images(cell: Cell, x: Any, channels: int | None, *ns: int) -> tuple[int, ...]:
@@ -77,11 +79,12 @@ def shape_of_images(cell: Cell, x: Any, channels: int | None, *ns: int) -> tuple
 def on_one_device(cell: Cell, *inputs: Any) -> list[Any]:
     """The inputs, with arrays moved to the device of the first tensor; refused as by `shape_of`
     where one is no tensor."""
-    for x in inputs:
+    others = [x for x in inputs if not isinstance(x, Tensor)]
+    for x in others:
         shape_of(cell, x)
-    first = next((x for x in inputs if isinstance(x, Tensor)), None)
-    if first is None:
+    if len(others) in (0, len(inputs)):
         return list(inputs)
+    first = next(x for x in inputs if isinstance(x, Tensor))
     return [beside(first, x) if isinstance(x, np.ndarray) else x for x in inputs]
 
 

@@ -360,7 +360,7 @@ def getitem(x: Any, index: Any) -> Tensor:
     OutOfRangeError; for indices in tensors the last is raised when the index runs.
     """
     shape = getattr(x, "shape", ()) or shape_of(x)
-    key = index if type(index) is int else _static_key(index)
+    key = index if type(index) is int else (None,) if index is None else _static_key(index)
     if key is None:
         if getattr(index, "dtype", None) == np.bool_ and index.shape and hasattr(x, "_host"):
             return _by_mask(x, index, shape)

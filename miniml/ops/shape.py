@@ -569,6 +569,7 @@ def _per_axis(ends: int | Ends | None, ndim: int) -> Ends:
     return (entries + (None,) * ndim)[:ndim]
 
 
+@composition
 def sliding_window(
     x: Any, size: int | Shape, axis: int | tuple[int, ...] = -1, step: int | Shape = 1
 ) -> Tensor:

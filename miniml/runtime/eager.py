@@ -252,10 +252,9 @@ def _key_of(
     key: list[object] = [fn]
     tensors: list[Any] = []
     fits = _add(args, key, tensors)
-    if named:
-        for name, value in named.items():
-            key.append(("=", name))
-            fits = fits and _add((value,), key, tensors)
+    if named and fits:
+        key.append(("=", *named))
+        fits = _add(named.values(), key, tensors)
     return (tuple(key), tensors) if fits else None
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from functools import lru_cache, partial
+from functools import lru_cache
 from itertools import accumulate, pairwise
 from math import isinf
-from operator import itemgetter, methodcaller
+from operator import itemgetter, methodcaller, mul
 from typing import Any
 
 import numpy as np
@@ -20,16 +20,19 @@ class BroadcastTo(Kernel):
     """x broadcast to the shape of the output's array, in whatever memory format."""
 
     def prepare(self, node: KernelNode) -> None:
-        self.call = partial(broadcast_to, shape=node.outputs[0].shape)
+        (given, dtype, _), shape = node.inputs[0], node.outputs[0].shape
+        lead, strides = len(shape) - len(given), tuple(accumulate(given[:0:-1], mul, initial=1))
+        spread = [0 if n == 1 else s * dtype.itemsize for n, s in zip(given, strides[::-1])]
+        steps = (*[0] * lead, *spread)
+        spare: Any = ("multi_index", "refs_ok", "zerosize_ok")
 
+        def broadcast_to(x: Array) -> Any:
+            if x.flags.c_contiguous:  # a view of its memory, in a third of the time
+                return np.ndarray(shape, dtype, x, 0, steps)
+            # The core of np.broadcast_to, without its six calls in Python: a third of its time.
+            return np.nditer(x, spare, ["readonly"], itershape=shape, order="C").itviews[0]
 
-_SPREAD: Any = ("multi_index", "refs_ok", "zerosize_ok")
-
-
-def broadcast_to(x: Array, *, shape: tuple[int, ...]) -> Array:
-    # The core of np.broadcast_to, without its six calls in Python: a third of its time.
-    spread: Any = np.nditer(x, _SPREAD, ["readonly"], itershape=shape, order="C")
-    return spread.itviews[0]  # type: ignore[no-any-return]
+        self.call = broadcast_to
 
 
 class Reshaped(Kernel):
@@ -121,6 +124,8 @@ def sliding_window(x: Array, *, axis: int, size: int, step: int) -> Array:
     windows = (x.shape[axis] - size) // step + 1
     shape = (*x.shape[:axis], windows, *x.shape[axis + 1 :], size)
     strides = (*x.strides[:axis], x.strides[axis] * step, *x.strides[axis + 1 :], x.strides[axis])
+    if x.flags.c_contiguous:  # in a fifth of the time
+        return np.ndarray(shape, x.dtype, x, 0, strides)
     return as_strided(x, shape, strides, writeable=False)
 
 
