@@ -309,7 +309,7 @@ def is_small(a: Array) -> bool:
 
 
 def lapack(routine: str, *inputs: Array, **options: int) -> Any:
-    """What a routine of LAPACK gives for a matrix, in float64, as NumPy's functions compute;
+    """The results of a routine of LAPACK in float64, in which NumPy's functions compute, too;
     NoResult where it fails."""
     *found, info = double(routine)(*inputs, **options)
     if info:
