@@ -15,7 +15,7 @@ import numpy as np
 
 from ...core.abstract import float32, float64, from_type_code
 from ...core.errors import DTypeError
-from ..kernel import Array, Kernel, KernelNode, scalars
+from ..kernel import Array, Kernel, KernelNode, largest, least, scalars
 from ..registry import in_float32, register, register_floats
 from ..signature import ANY, COMPLEX, FLOAT, HELD, INT, LOW, NUMBER, WIDE, same
 
@@ -42,8 +42,7 @@ def whole(x: Array, *, dtype: object, out: Array) -> None:
     low, above = _ENDS[out.dtype]
     if x.itemsize == 2:
         x = x.astype(float32)
-    least, most = x.item(x.argmin()), x.item(x.argmax())  # on few elements a third of min and max
-    if low <= least and most < above:  # neither holds for NaN
+    if low <= least(x) and largest(x) < above:  # neither holds for NaN
         out[...] = x
     else:
         saturate(x.astype(float64), low, above, out)
@@ -118,9 +117,10 @@ def lgamma(x: Array, *, out: Array) -> None:
     from scipy import special
 
     special.gammaln(x, out=out)
-    np.copyto(out, np.inf, where=np.isinf(x))
-    near = np.abs(x) < np.finfo(np.float64).tiny  # SciPy gives inf; gamma(x) is 1 / x to rounding
-    if near.any():
+    if np.count_nonzero(np.isfinite(out)) < out.size:
+        np.copyto(out, np.inf, where=np.isinf(x))
+        # SciPy gives inf; gamma(x) is 1 / x to rounding
+        near = np.abs(x) < np.finfo(np.float64).tiny
         np.negative(np.log(np.abs(x), where=near, out=np.ones_like(out)), out=out, where=near)
     for root in (1, 2) if out.dtype == np.float64 else ():
         near = np.abs(x - root) <= 0.5
@@ -145,10 +145,11 @@ def polygamma(x: Array, *, n: int, out: Array) -> None:
     """Polygamma, by reflection below 0: p(x) = p(f) + (-1)^(n + 1) (p(g) - p(1 - x)), where f is
     the fraction of x, and g = 1 - f."""
     wide = np.asarray(x, np.float64)
-    low = wide <= 0
-    out[...] = above_zero(np.where(low, 1, wide), n)  # SciPy adds up -x terms below 0
-    if not low.any():
+    low = np.less_equal(wide, *scalars(wide.dtype, 0))
+    if not np.count_nonzero(low):
+        out[...] = above_zero(wide, n)
         return
+    out[...] = above_zero(np.where(low, 1, wide), n)  # SciPy adds up -x terms below 0
     x = wide[low]
     down = np.floor(x)
     f, g = (above_zero(fraction, n) for fraction in (x - down, down + 1 - x))

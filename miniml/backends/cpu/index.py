@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from ...core.abstract import from_type_code
 from ...core.errors import OutOfRangeError
 from ..expressions import identity
-from ..kernel import Array
+from ..kernel import Array, largest, least, opened
 from ..registry import in_float32, register
 from ..signature import ANY, COMPLEX, HELD, INT, LOW, WIDE
 
@@ -20,25 +21,37 @@ _SPARSE = 16384
 _FEW = 256  # up to here `at` takes less on rows than on their elements, whose positions take time
 
 
+def inside(numbers: Array, extent: int) -> bool:
+    """True if there are integers, and all are from 0 to extent - 1."""
+    if not numbers.size:
+        return False
+    unsigned, top = _RANGES[numbers.dtype]  # a negative number is above top as an unsigned one
+    return bool(largest(numbers.view(unsigned)) < min(extent, top))
+
+
+_RANGES = {
+    d: (np.dtype(f"u{d.itemsize}"), int(np.iinfo(d).max) + 1) for d in map(from_type_code, INT)
+}
+
+
 def check(name: str, indices: Array, extent: int, axis: int) -> bool:
     """True for some index that counts from the end; OutOfRangeError, which names the index, unless
     all are inside an axis of this extent."""
-    if not indices.size:
+    if inside(indices, extent) or not indices.size:
         return False
-    # On few elements a third of min and max.
-    low, high = indices.item(indices.argmin()), indices.item(indices.argmax())
+    low, high = least(indices), largest(indices)
     if low < -extent or high >= extent:
         bad = high if high >= extent else low
         has = f"indices run from {-extent} to {extent - 1}" if extent else "it has no elements"
         raise OutOfRangeError(f"{name} got index {bad} for axis {axis} of extent {extent}; {has}")
-    return bool(low < 0)
+    return True
 
 
 def gather(x: Array, indices: Array, *, axis: int, out: Array) -> None:
     axis %= x.ndim
     check("Gather", indices, x.shape[axis], axis)
     if x.flags.c_contiguous or out.size > x.size:
-        x.take(indices, axis, out, "wrap")  # "raise" would buffer the output
+        x.take(opened(indices), axis, out, "wrap")  # "raise" would buffer the output
     else:  # take would copy all of x first
         out[...] = x[(slice(None),) * axis + (indices,)]
 

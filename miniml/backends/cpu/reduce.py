@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ...core.abstract import DType, bfloat16, complex64, complex128, float32, float64
-from ..kernel import Array, Kernel, KernelNode, skips
+from ..kernel import Array, Kernel, KernelNode, opened, skips
 from ..registry import in_float32, register, register_floats
 from ..signature import ANY, BF16, COMPLEX, INT, LOW, WHOLE, WIDE, same
 from . import linalg
@@ -50,7 +50,10 @@ def mean(x: Array, *, axis: Axes, keepdims: bool, out: Array) -> None:
 
 
 def sum_whole(x: Array, *, axis: Axes, keepdims: bool, out: Array) -> None:
-    np.add.reduce(x, axis=axis, keepdims=keepdims, out=out, dtype=out.dtype)
+    if x.dtype == bool and out.size == 1:
+        out[...] = np.count_nonzero(x)  # by vectors
+    else:
+        np.add.reduce(x, axis=axis, keepdims=keepdims, out=out, dtype=out.dtype)
 
 
 def sum_whole_to(x: Array, *, shape: Shape, out: Array) -> None:
@@ -64,12 +67,20 @@ def prod(x: Array, *, axis: Axes, keepdims: bool, out: Array) -> None:
 
 
 def reducing(fn: Any) -> Any:
-    """The kernel of a reduction of NumPy, such as np.ndarray.argmax or np.maximum.reduce."""
+    """The kernel of a reduction of NumPy, such as np.maximum.reduce."""
 
     def reduce(x: Array, *, axis: Axes, keepdims: bool, out: Array) -> None:
         fn(x, axis=axis, keepdims=keepdims, out=out)
 
     return reduce
+
+
+def argmax(x: Array, *, axis: Any, keepdims: bool, out: Array) -> None:
+    opened(x).argmax(axis, out, keepdims=keepdims)
+
+
+def argmin(x: Array, *, axis: Any, keepdims: bool, out: Array) -> None:
+    opened(x).argmin(axis, out, keepdims=keepdims)
 
 
 def logsumexp(x: Array, *, axis: Axes, keepdims: bool, out: Array) -> None:
@@ -90,8 +101,8 @@ register_floats("Prod", prod)
 register("Prod", prod, *WHOLE)
 register("Max", reducing(np.maximum.reduce), *same(1, ANY))
 register("Min", reducing(np.minimum.reduce), *same(1, ANY))
-register("ArgMax", reducing(np.ndarray.argmax), *same(1, ANY, "l"))
-register("ArgMin", reducing(np.ndarray.argmin), *same(1, ANY, "l"))
+register("ArgMax", argmax, *same(1, ANY, "l"))
+register("ArgMin", argmin, *same(1, ANY, "l"))
 register("Any", reducing(partial(np.logical_or.reduce, dtype=bool)), *same(1, ANY, "?"))
 register("All", reducing(partial(np.logical_and.reduce, dtype=bool)), *same(1, ANY, "?"))
 register_floats("LogSumExp", logsumexp)

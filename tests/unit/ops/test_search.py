@@ -1,5 +1,7 @@
 """Medians, places in sorted rows, counts, places by tuples; shapes that depend on values."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 
@@ -178,3 +180,23 @@ def test_under_an_eager_gradient_no_gradient_passes_through_them():
         return ops.sum(ops.gather_nd(x, ops.nonzero(x)) ** 2) + ops.sum(ops.unique(x))
 
     assert grad(of_some)(x).tolist() == [0, 6, 4, 6]
+
+
+def test_what_is_read_only_is_not_copied_to_be_read():
+    """NumPy's argmax, and its take of indices, would copy the arrays of tensors."""
+    rng = np.random.default_rng(3)
+    x, indices = rng.normal(size=(50, 4000)), rng.integers(-50, 50, 100_000)
+    taken, numbers = ml.Tensor(x[:, :1]), ml.Tensor(indices)
+    whole = ml.Tensor(x)
+    for call, expected in (
+        (lambda: ops.gather(taken, numbers, 0), x[indices, :1]),
+        (lambda: ops.argmax(whole), x.argmax()),
+        (lambda: ops.argmin(whole, 1), x.argmin(1)),
+    ):
+        call()
+        tracemalloc.start()
+        found = call()
+        _, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        np.testing.assert_array_equal(found.asnumpy(), expected)
+        assert peak < expected.nbytes + 100_000
