@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import lru_cache, partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -168,9 +169,7 @@ class FFT(_Whole):
 
     @staticmethod
     def compute(x: Any, *, axes: tuple[int, ...], norm: str, out: Any) -> None:
-        fft = import_module("scipy.fft")  # its function of one axis takes less time
-        one = len(axes) == 1
-        out[...] = fft.fft(x, None, axes[0], norm) if one else fft.fftn(x, None, axes, norm)
+        out[...] = _by_scipy("fft", axes)(x, None, norm=norm)
 
 
 class IFFT(_Whole):
@@ -178,7 +177,7 @@ class IFFT(_Whole):
 
     @staticmethod
     def compute(x: Any, *, axes: tuple[int, ...], norm: str, out: Any) -> None:
-        out[...] = import_module("scipy.fft").ifftn(x, axes=axes, norm=norm)
+        out[...] = _by_scipy("ifft", axes)(x, None, norm=norm)
 
 
 class RFFT(_Transform):
@@ -203,7 +202,7 @@ class RFFT(_Transform):
 
     @staticmethod
     def compute(x: Any, *, axis: int, norm: str, out: Any) -> None:
-        out[...] = import_module("scipy.fft").rfft(x, axis=axis, norm=norm)
+        out[...] = _by_scipy("rfft", (axis,))(x, None, norm=norm)
 
 
 class IRFFT(_Transform):
@@ -236,7 +235,16 @@ class IRFFT(_Transform):
 
     @staticmethod
     def compute(x: Any, *, n: int, axis: int, norm: str, out: Any) -> None:
-        out[...] = import_module("scipy.fft").irfft(x, n, axis=axis, norm=norm)
+        out[...] = _by_scipy("irfft", (axis,))(x, n, norm=norm)
+
+
+@lru_cache
+def _by_scipy(name: str, axes: tuple[int, ...]) -> Any:
+    """SciPy's transform along these axes; its function of one axis takes less time than of more."""
+    fft = import_module("scipy.fft")
+    if len(axes) == 1:
+        return partial(getattr(fft, name), axis=axes[0])
+    return partial(getattr(fft, f"{name}n"), axes=axes)
 
 
 def _with_extent(shape: Shape, axis: int, extent: int) -> Shape:

@@ -216,9 +216,7 @@ def cross(x: Any, y: Any, axis: int = -1) -> Tensor:
             "have 3 elements along that axis"
         )
     x, y = strong(x, y)
-    back = [roll(v, -1, at) for v in (x, y)]
-    ahead = [roll(v, 1, at) for v in (x, y)]
-    return sub(mul(back[0], ahead[1]), mul(ahead[0], back[1]))
+    return roll(sub(mul(x, roll(y, -1, at)), mul(roll(x, -1, at), y)), -1, at)
 
 
 @composition
