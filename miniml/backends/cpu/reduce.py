@@ -75,12 +75,9 @@ def reducing(fn: Any) -> Any:
     return reduce
 
 
-def argmax(x: Array, *, axis: Any, keepdims: bool, out: Array) -> None:
-    opened(x).argmax(axis, out, keepdims=keepdims)
-
-
-def argmin(x: Array, *, axis: Any, keepdims: bool, out: Array) -> None:
-    opened(x).argmin(axis, out, keepdims=keepdims)
+def locating(name: str) -> Any:
+    """The kernel of a method of arrays that gives indices."""
+    return lambda x, *, axis, keepdims, out: getattr(opened(x), name)(axis, out, keepdims=keepdims)
 
 
 def logsumexp(x: Array, *, axis: Axes, keepdims: bool, out: Array) -> None:
@@ -101,8 +98,8 @@ register_floats("Prod", prod)
 register("Prod", prod, *WHOLE)
 register("Max", reducing(np.maximum.reduce), *same(1, ANY))
 register("Min", reducing(np.minimum.reduce), *same(1, ANY))
-register("ArgMax", argmax, *same(1, ANY, "l"))
-register("ArgMin", argmin, *same(1, ANY, "l"))
+for _name in ("ArgMax", "ArgMin"):
+    register(_name, locating(_name.lower()), *same(1, ANY, "l"))
 register("Any", reducing(partial(np.logical_or.reduce, dtype=bool)), *same(1, ANY, "?"))
 register("All", reducing(partial(np.logical_and.reduce, dtype=bool)), *same(1, ANY, "?"))
 register_floats("LogSumExp", logsumexp)

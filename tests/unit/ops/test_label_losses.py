@@ -156,6 +156,14 @@ def test_a_bad_label_is_named_with_its_place(name, run):
         ops.cross_entropy(X, np.array([[0, 2], [9, 9], [0, 0]]), ignore_index=2)
 
 
+def test_a_negative_label_of_few_bits_is_none_of_many_classes():
+    """-100 has the bits of 156, which would be one of 200 classes."""
+    labels = np.zeros(300, np.int8)
+    labels[7] = -100
+    with pytest.raises(OutOfRangeError, match=r"label -100 for 200 classes.*labels\[7\]"):
+        ops.cross_entropy(np.zeros((300, 200), np.float32), labels)
+
+
 @pytest.mark.parametrize(
     ("call", "error", "message"),
     [
