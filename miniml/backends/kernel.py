@@ -429,7 +429,7 @@ def once(array: Any, make: Callable[[Any], T]) -> T:
     """
     key = id(array), make
     if key not in _made:
-        made = make(_read_only(array) if isinstance(array, np.ndarray) else array)
+        made = make(read_only(array))
         if _made.setdefault(key, made) is made:
             finalize(array, _made.pop, key, None).atexit = False
     found: T = _made[key]
@@ -470,10 +470,13 @@ def opened(x: Array) -> Array:
     return np.asarray(_Opened(x)).view(x.dtype)
 
 
-def _read_only(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    view = array.view()
-    view.flags.writeable = False
-    return view
+def read_only(array: Any) -> Any:
+    """A read-only view of a NumPy array; an array of a device as it is, since kernels there declare
+    what they write."""
+    if isinstance(array, np.ndarray) and array.flags.writeable:
+        array = array.view()
+        array.flags.writeable = False
+    return array
 
 
 # --- Devices --------------------------------------------------------------------------------------

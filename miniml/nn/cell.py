@@ -271,7 +271,18 @@ class Cell(Constructed, Guarded):
         A parameter that is elsewhere or of another dtype is replaced by a new one with the same
         data: make the optimizer afterwards.
         """
-        move(self, target)
+        of_dtype = not isinstance(target, str) or target in {dtype.name for dtype in ALL}
+        device = None if of_dtype else device_name(str(target))
+        dtype = None if device else _float_dtype(target)
+        moved: dict[int, Parameter] = {}
+        for cell in self.cells():
+            for name, old in list(vars(cell).items()):
+                if isinstance(old, Parameter) and _differs(old, device, dtype):
+                    if id(old) not in moved:
+                        data = old.asnumpy().astype(dtype) if dtype else old
+                        where = device or old.device
+                        moved[id(old)] = Parameter(data, old.name, old.requires_grad, where)
+                    setattr(cell, name, moved[id(old)])
         return self
 
     def register_forward_pre_hook(self, fn: Callable[..., Any]) -> Handle:
@@ -601,22 +612,6 @@ def _held(network: Any) -> Iterator[tuple[str, Any, str, Parameter]]:
 
 
 # --- Device and dtype -----------------------------------------------------------------------------
-
-
-def move(network: Any, target: object) -> None:
-    """Replace the parameters that are not on the device, or the floats of another dtype."""
-    of_dtype = not isinstance(target, str) or target in {dtype.name for dtype in ALL}
-    device = None if of_dtype else device_name(str(target))
-    dtype = None if device else _float_dtype(target)
-    moved: dict[int, Parameter] = {}
-    for cell in network.cells():
-        for name, old in list(vars(cell).items()):
-            if isinstance(old, Parameter) and _differs(old, device, dtype):
-                if id(old) not in moved:
-                    data = old.asnumpy().astype(dtype) if dtype else old
-                    where = device or old.device
-                    moved[id(old)] = Parameter(data, old.name, old.requires_grad, where)
-                setattr(cell, name, moved[id(old)])
 
 
 def _differs(old: Parameter, device: str | None, dtype: DType | None) -> bool:

@@ -8,6 +8,7 @@ nodes. Explanations: members and passes of fused nodes, and why neighbours are a
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import lru_cache, partial
 from itertools import zip_longest
@@ -512,12 +513,10 @@ def _made(
     """The row program of a body, its C, and the inputs that it may overwrite, memoized."""
     anchor = anchor_of(body.nodes)
     layout = {v: s for v, s in zip_longest(body.inputs, strides) if s is not None}
-    try:
+    with _one_loop():
         if anchor is not None:
             return _anchored(body, anchor, layout, masked)
         program = row_program(body, layout, in_outputs=True)
-    except Apart as reason:
-        raise GraphError(f"Fused got a body that is not one loop: {reason}") from None
     return program, printed(program), inplace(program)
 
 
@@ -561,15 +560,17 @@ class FusedCuda(Kernel):
 def _made_cuda(body: Graph, version: int, printer: Any) -> tuple[RowProgram, Any]:
     """The row program of a body and its CUDA C. Values that passes share are kept if shared memory
     has room, else computed again."""
-    program = _program(body)
-    if not printer.keeps(program):
-        program = row_program(body, keeps=False)
+    with _one_loop():
+        program = row_program(body)
+        if not printer.keeps(program):
+            program = row_program(body, keeps=False)
     return program, printer.printed(program)
 
 
-def _program(body: Graph) -> RowProgram:
+@contextmanager
+def _one_loop() -> Iterator[None]:
     try:
-        return row_program(body)
+        yield
     except Apart as reason:
         raise GraphError(f"Fused got a body that is not one loop: {reason}") from None
 

@@ -33,13 +33,13 @@ from ..backends.cc.native import (
     shown,
     unusable,
 )
-from ..backends.kernel import Array, Device, start_of
+from ..backends.kernel import Array, Device, read_only, start_of
 from ..core.access import consume, is_native, uninterrupted
 from ..core.errors import point_at
 from ..core.settings import Settings, enter
 from ..graph.ir import Node, Var
 from .launch import BoundKernel, NamedValues, SourceCall, Varying, ignore_errors, note_kernel
-from .memory import Copy, KernelLaunch, Look, Memory, Publish, Stage, Step, Steps, View, read_only
+from .memory import Copy, KernelLaunch, Look, Memory, Publish, Stage, Step, Steps, View
 
 # --- Writer ---------------------------------------------------------------------------------------
 

@@ -17,7 +17,7 @@ from typing import Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
 
-from ..backends.kernel import Device, once
+from ..backends.kernel import Device, once, read_only
 from ..core.abstract import ArraySpec, DType
 from ..core.parameter import Parameter
 from ..graph.ir import Graph, Node, Var, only_for_state, versions
@@ -637,12 +637,3 @@ class Memory:
         if copied and seen.size:
             source = given[kernel.entry.view or 0]
             self.copies[node] = seen.reshape(source.shape), source
-
-
-def read_only(array: Any) -> Any:
-    """A read-only view of a NumPy array; an array of a device as it is, since kernels there declare
-    what they write."""
-    if isinstance(array, np.ndarray) and array.flags.writeable:
-        array = array.view()
-        array.flags.writeable = False
-    return array

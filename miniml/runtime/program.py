@@ -20,7 +20,7 @@ import numpy as np
 from ..backends.cc.native import Call, Texts, compiled_together, share_texts
 from ..backends.cc.units import NotCached, cached_only, warn_without
 from ..backends.compiled import end_compilers
-from ..backends.kernel import CPU, Array, Expression, KernelEntry, RawSource
+from ..backends.kernel import CPU, Array, Expression, KernelEntry, RawSource, read_only
 from ..backends.registry import NATIVE
 from ..backends.selection import Target
 from ..core.access import Access, at_fork, uninterrupted
@@ -65,7 +65,6 @@ from .memory import (
     Step,
     Steps,
     assign_buffers,
-    read_only,
     schedule,
     steps,
 )

@@ -175,13 +175,10 @@ class Call:
         each = (fn(a).astype(a.dtype) if is_float(a.dtype) else a for a in self.arrays)
         return self.on(tuple(each))
 
+    @cached_property
     def entries(self) -> list[KernelEntry]:
         """Every CPU kernel, of every provider but C's, that takes and gives these dtypes as they
         are."""
-        return self._entries
-
-    @cached_property
-    def _entries(self) -> list[KernelEntry]:
         table = registry.table.get((self.primitive.name, "cpu"), [])
         table = [e for e in table if e.provider != NATIVE]
         found = [e for e in table if ON_CPU.supports(e) and e.signature.accepts(self.dtypes)]
@@ -375,13 +372,13 @@ def launched(call: Call) -> bool:
 
 def kernels_of(call: Call) -> list[KernelEntry]:
     """The CPU kernels that take and give the dtypes of a call, if the framework would run them."""
-    return call.entries() if launched(call) else []
+    return call.entries if launched(call) else []
 
 
 def wide_kernel(call: Call, arrays: Arrays) -> KernelEntry | None:
     """The kernel for a call of other dtypes; None if it would have to cast them."""
     try:
-        return next(iter(call.on(arrays).entries()), None)
+        return next(iter(call.on(arrays).entries), None)
     except MinimlError:
         return None
 
@@ -397,7 +394,7 @@ def failure(entry: KernelEntry, call: Call) -> Exception | None:
 
 def gives_no_number(call: Call) -> bool:
     """True when a kernel gives NaN or infinity for these numbers."""
-    entries = [entry for entry in call.entries()[:1] if failure(entry, call) is None]
+    entries = [entry for entry in call.entries[:1] if failure(entry, call) is None]
     outs = [o for entry in entries for o in launch(entry, call) if is_float(o.dtype)]
     return any(not np.isfinite(o.astype(float64)).all() for o in outs)
 
@@ -410,7 +407,7 @@ def refused_by_value(call: Call) -> bool:
     """
     if not launched(call):
         return False
-    errors = [(e, failure(e, call)) for e in call.entries()]
+    errors = [(e, failure(e, call)) for e in call.entries]
     for entry, error in errors:
         if error is None or not _about_values(call, error):
             continue

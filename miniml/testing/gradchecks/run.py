@@ -504,6 +504,7 @@ def adapted(fn: Function, args: Sequence[Any], framework: str) -> tuple[Function
     torch.autograd.Function, `apply` is checked. What the framework raises is a DTypeError, since in
     float64 it may be so for the dtype alone: the check then goes on in those that were given.
     """
+    convert: Any
     if framework == "torch":
         from ...interop.pytorch import array_in, torch  # noqa: PLC0415 - optional
         from ...interop.torch_functions import from_torch  # noqa: PLC0415
@@ -511,18 +512,14 @@ def adapted(fn: Function, args: Sequence[Any], framework: str) -> tuple[Function
         if isinstance(fn, type) and issubclass(fn, torch.autograd.Function):
             fn = fn.apply  # type: ignore[attr-defined]
         taken, convert, kind = from_torch(fn), array_in, torch.Tensor
-        given = optree.tree_map(
-            lambda x: Tensor(convert(x)) if isinstance(x, kind) else x,
-            cast(Any, tuple(args)), none_is_leaf=True,
-        )  # fmt: skip
     else:
         from ...interop.jax import from_jax, jax  # noqa: PLC0415 - optional
 
-        taken = from_jax(fn)
-        given = optree.tree_map(
-            lambda x: Tensor(np.asarray(x)) if isinstance(x, jax.Array) else x,
-            cast(Any, tuple(args)), none_is_leaf=True,
-        )  # fmt: skip
+        taken, convert, kind = from_jax(fn), np.asarray, jax.Array
+    given = optree.tree_map(
+        lambda x: Tensor(convert(x)) if isinstance(x, kind) else x,
+        cast(Any, tuple(args)), none_is_leaf=True,
+    )  # fmt: skip
     if not isinstance(taken, Cell):
         taken = refusing(taken, taken.__name__)
     return taken, tuple(cast(Any, given))

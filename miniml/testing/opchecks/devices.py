@@ -47,6 +47,7 @@ from ..calls import (
     named,
     node_of,
     prepared,
+    wide,
 )
 from ..gradchecks.run import gradcheck
 from ..report import GradReport
@@ -140,7 +141,7 @@ def _once(call: Call, name: str, entry: KernelEntry) -> Iterator[Remark]:
         for remark in against(call, expected, name, ran.outs):
             wrong |= isinstance(remark, Issue)
             yield remark
-    for cpu in () if wrong else call.entries()[:1]:
+    for cpu in () if wrong else call.entries[:1]:
         if failure(cpu, call) is None:
             yield from between(call, name, ran.outs, f"cpu {cpu.describe()}", launch(cpu, call))
 
@@ -165,7 +166,10 @@ def _memory(call: Call, name: str, ran: Run) -> Iterator[Issue]:
 def _in_other_ways(call: Call, name: str, entry: KernelEntry) -> Iterator[Remark]:
     """Issues of more launches: a kernel gives the same bits when it runs again and in other orders
     of threads, and the same numbers in other layouts."""
-    run = partial(_outputs, entry, call)
+
+    def run(arrays: Arrays, schedule: str = "forward") -> Arrays:
+        return simulated(entry, call, arrays, schedule).outs
+
     outs = run(call.arrays)
     for how, schedule in _ORDERS:
         variant = Variant(how, partial(run, call.arrays, schedule), run, call.arrays)
@@ -201,10 +205,6 @@ def _layouts(name: str, run: Any, call: Call) -> Iterator[Variant]:
         yield Variant(words, partial(run, arrays), run, dense(arrays), shown)
 
 
-def _outputs(entry: KernelEntry, call: Call, arrays: Arrays, schedule: str = "forward") -> Arrays:
-    return simulated(entry, call, arrays, schedule).outs
-
-
 def _elsewhere(call: Call, entry: KernelEntry) -> Iterator[Call]:
     """The call with NaN and infinities among the inputs, and with other attributes, if the rules
     and the CPU's kernel take it."""
@@ -213,10 +213,10 @@ def _elsewhere(call: Call, entry: KernelEntry) -> Iterator[Call]:
     near = [replace(other, smooth=False) for other, *_ in specials(call, 1)] if usual else []
     for other in (*near, *(Call(p, call.arrays, call.consts) for p in others(call.primitive))):
         try:
-            usable = launched(other) and entry in entries(other) and other.entries()
+            usable = launched(other) and entry in entries(other) and other.entries
         except Exception:  # the rules refuse it
             continue
-        if usable and failure(other.entries()[0], other) is None:
+        if usable and failure(other.entries[0], other) is None:
             yield other
 
 
@@ -226,7 +226,7 @@ def _beside_cpu(call: Call, name: str, entry: KernelEntry, numbers: bool) -> Ite
     numbers: False if some inputs are NaN or infinite; if all outputs are finite, the treatment of
     these inputs is up to kernels.
     """
-    cpu = call.entries()[0]
+    cpu = call.entries[0]
     outs, right = simulated(entry, call).outs, launch(cpu, call)
     if not numbers:
         right = tuple(map(_unless_all_vanish, outs, right))
@@ -480,7 +480,7 @@ def _of_rank(call: Call, group: Group) -> Iterator[Issue]:
             'correct its batch rule, or leave out batch = "leading"',
         )
     if any(is_float(a.dtype) and a.size for a in arrays) and any(is_float(o.dtype) for o in plain):
-        yield from _gradient(op, call.on(_wide(arrays)), group)
+        yield from _gradient(op, call.on(tuple(map(wide, arrays))), group)
 
 
 def _gradient(op: Primitive, call: Call, group: Group) -> Iterator[Issue]:
@@ -506,10 +506,6 @@ def _own(arrays: Sequence[Array], rank: int) -> Arrays:
             for a, f in zip(arrays, factors, strict=True)
         ]
     )
-
-
-def _wide(arrays: Arrays) -> Arrays:
-    return tuple([a.astype(float64) if is_float(a.dtype) else a for a in arrays])
 
 
 def _same(some: Sequence[Any], others: Sequence[Any]) -> bool:

@@ -438,7 +438,7 @@ def _guessed(primitive: Primitive, table: Sequence[Dtypes], numbers: Numbers) ->
         ]
         taken = [call for call in tried if _accepted(call)]
         several = len({c.arrays[0].shape for c in taken if c.arrays}) > 1
-        if several and not any(failure(e, c) for c in taken if launched(c) for e in c.entries()):
+        if several and not any(failure(e, c) for c in taken if launched(c) for e in c.entries):
             return guesses
     return ()
 
@@ -482,7 +482,7 @@ def grows_slowly(call: Call) -> bool:
     inputs and outputs, such as a table of all pairs."""
     part = call.on(tuple(a[(slice(_PART),) * a.ndim] for a in call.arrays))
     try:
-        return all(_is_light(entry, part) for entry in part.entries())
+        return all(_is_light(entry, part) for entry in part.entries)
     except Exception:  # refused, or a kernel cannot run it: shorter calls show that
         return False
 

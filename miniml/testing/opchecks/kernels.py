@@ -78,7 +78,7 @@ def kernels(call: Call) -> Iterator[Remark]:
     """Every kernel agrees with float64 up to rounding, and with the other kernels."""
     if not launched(call):
         return
-    results = {entry.describe(): launch(entry, call) for entry in call.entries()}
+    results = {entry.describe(): launch(entry, call) for entry in call.entries}
     expected = Expected(call)
     if expected.known:
         for name, outs in results.items():
@@ -360,7 +360,7 @@ def sizes(call: Call) -> Iterator[Issue]:
     """A kernel that is resized, to fewer elements and back, gives what a new one gives."""
     part = call.on(tuple(a[: -(-len(a) // 2)] if a.ndim else a for a in call.arrays))
     try:
-        entries = [e for e in kernels_of(part) if _follows(e) and e in call.entries()]
+        entries = [e for e in kernels_of(part) if _follows(e) and e in call.entries]
     except MinimlError:  # not each input may be shorter
         return
     for entry in entries:
@@ -490,7 +490,7 @@ def state(call: Call) -> Iterator[Issue]:
 def _acts(call: Call) -> Iterator[tuple[str, Callable[[], Any]]]:
     """The actions that run code of the primitive's author, each with its name."""
     yield "infer_shape or infer_dtype", lambda: call.on(call.arrays).inferred
-    for entry in call.entries() if launched(call) else ():
+    for entry in call.entries if launched(call) else ():
         yield f"the kernel {entry.describe()}", partial(launch, entry, call)
     yield "a call", call.run
     if has_bprop(call):

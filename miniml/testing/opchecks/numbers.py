@@ -48,7 +48,7 @@ def own_numbers(call: Call) -> bool:
 
 def precision(call: Call) -> Iterator[Issue]:
     """A float64 kernel computes in float64: beside a point its outputs follow a smooth curve."""
-    for entry in call.entries():
+    for entry in call.entries:
         outs = launch(entry, call)
         run = partial(launch, entry, call)
         moved = moved_by_rounding(run, call.arrays, outs)
@@ -72,7 +72,7 @@ def precision(call: Call) -> Iterator[Issue]:
 
 def overflow(call: Call) -> Iterator[Issue]:
     """If finite inputs grow until an output is not finite, the last finite outputs are large."""
-    for entry in call.entries():
+    for entry in call.entries:
         for other in (call, call.of_floats(np.abs)):
             found = _last_finite(entry, other)
             if found is not None:
@@ -139,7 +139,7 @@ def _modest(entry: KernelEntry, last: Call, beyond: Call) -> Iterator[Issue]:
 
 def isolated_values(call: Call) -> Iterator[Issue]:
     """At 0, 1, -1 and other plain numbers a kernel gives the limit from both sides."""
-    for entry in call.entries():
+    for entry in call.entries:
         for k, a in enumerate(call.arrays):
             if is_float(a.dtype) and a.size:
                 yield from _isolated_in(entry, call, k)
@@ -237,7 +237,7 @@ def special(call: Call) -> Iterator[Issue]:
         return
     for other, number, i in specials(call):
         what = f"{number} in input {i}"
-        for entry in other.entries():
+        for entry in other.entries:
             yield from _lost(other, what, entry)
             if "inf" in number and not call.referenced:
                 yield from _limit_lost(other, what, i, entry)

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from math import prod
 from operator import methodcaller
 from typing import Any
 
@@ -250,10 +251,7 @@ def _by_element(call: Call, shapes: Sequence[Any]) -> bool:
 
 def _of_sizes(x: Any, sizes: dict[int, int]) -> Any:
     shape = [sizes.get(n, n) for n in x.shape]
-    count = 1
-    for n in shape:
-        count *= n
-    flat = x.reshape(-1)
+    flat, count = x.reshape(-1), prod(shape)
     if not flat.numel():
         return x.new_zeros(shape)
     return flat.repeat(count // flat.numel() + 1)[:count].reshape(shape)

@@ -513,9 +513,8 @@ def cotangent(x: Any) -> Any:
 def _forms(call: Call) -> Iterator[Remark]:
     """Gradients of the same call in other forms: cotangents and inputs in other layouts, one input
     at a time, twice."""
-    try:
-        wanted = _pulled(call)
-    except Exception:
+    wanted = _got(call)
+    if wanted is None:
         return
     advice = "let the backward read cotangents and inputs by their strides, and write to neither"
     for what, change in LAYOUTS.items():

@@ -338,7 +338,7 @@ def _reduced(call: Call, arrays: Arrays) -> Arrays:
 def _beside_kernels(call: Call, fact: str, what: str, made: Made) -> Iterator[Variant]:
     """Each kernel beside what a fact of one input and one output says."""
     value = getattr(type(call.primitive), fact)
-    for entry in call.entries():
+    for entry in call.entries:
         words = f"{fact} = {value!r}, but the kernel {entry.describe()} does not give {what}"
         yield Variant(words, partial(launch, entry, call), made, call.arrays)
 
@@ -357,7 +357,7 @@ def as_elements(call: Call) -> Iterator[Variant]:
     def got(kernel: Made) -> Arrays:
         return kernel(tuple(map(moved, call.arrays)))
 
-    for entry in call.entries() if type(call.primitive).elementwise else ():
+    for entry in call.entries if type(call.primitive).elementwise else ():
         words = (
             f"elementwise = True, but of elements in another order the kernel {entry.describe()} "
             "does not give the same results in that order"
@@ -373,7 +373,7 @@ def as_linear(call: Call) -> Iterator[Variant]:
     for group in type(call.primitive).linear if plain else ():
         chosen = [n in group.split() for n in names]
         exact = all(d == float64 for d, at in zip(call.dtypes, chosen) if at)
-        for entry in call.entries() if exact else ():
+        for entry in call.entries if exact else ():
             words = (
                 f"linear = {group!r}, but the kernel {entry.describe()} gives another f(2 x + 3 y) "
                 "than 2 f(x) + 3 f(y)"

@@ -374,12 +374,10 @@ def _definition(cls: type[Primitive]) -> list[str]:
 
 def _path_to(module: ModuleType) -> list[str]:
     """The lines that make a module importable if it is in no installed package."""
-    root = os.path.abspath(str(module.__file__))
-    for _ in range(module.__name__.count(".") + 1):
-        root = os.path.dirname(root)
-    if os.path.basename(root) in ("site-packages", "dist-packages"):
+    root = Path(os.path.abspath(str(module.__file__))).parents[module.__name__.count(".")]
+    if root.name in ("site-packages", "dist-packages"):
         return []
-    return ["import sys", f"sys.path.insert(0, {root!r})"]
+    return ["import sys", f"sys.path.insert(0, {str(root)!r})"]
 
 
 def _source(module: ModuleType, cls: type[Primitive]) -> str:

@@ -154,7 +154,7 @@ def row_by_row(call: Call) -> Iterator[Variant]:
     extents = {a.shape[x] for x, a in zip(axes, call.arrays) if x is not None and a.ndim > x}
     if len(extents) != 1 or extents == {0}:
         return
-    for entry in call.entries():
+    for entry in call.entries:
         words = (
             f"row by row along batch_axes={call.info.batch_axes} the kernel {entry.describe()} "
             "gives something else than on all rows"
@@ -185,7 +185,7 @@ def in_a_wider_dtype(call: Call) -> Iterator[Variant]:
 def _beside(call: Call, by: KernelEntry, wide: DType) -> Iterator[Variant]:
     for arrays in (call.arrays, _whole_range(call), *_prolonged(call)):
         other, twin = call.on(arrays), call.on(_cast(arrays, wide))
-        for entry in call.entries():
+        for entry in call.entries:
             with suppress(Exception):  # these numbers are refused
                 outs, rights = launch(entry, other), launch(by, twin)
                 words = (
@@ -233,7 +233,7 @@ def _prolonged(call: Call) -> Iterator[Arrays]:
 
 def beside_another_thread(call: Call) -> Iterator[Variant]:
     other = tuple(np.flip(a.reshape(-1)).reshape(a.shape) for a in call.arrays)
-    for entry in call.entries():
+    for entry in call.entries:
         words = (
             f"while another thread runs the kernel {entry.describe()} on other numbers, it gives "
             "something else than alone"
@@ -397,7 +397,7 @@ Function = Callable[..., Any]
 
 def one_array_in_kernels(call: Call) -> Iterator[Variant]:
     for i, j, twin in _twins(call):
-        for entry in call.entries():
+        for entry in call.entries:
             words = (
                 f"given one array as inputs {i} and {j}, the kernel {entry.describe()} gives "
                 "something else than for two equal arrays"
@@ -472,7 +472,7 @@ def called(call: Call) -> Iterator[Variant]:
     if known:
         got = call.run(tuple(map(Tensor, call.arrays)))
         same = (outs for outs in known if difference(got, outs, call.terms) is None)
-        words = f"called, it gives other numbers than its kernel {call.entries()[0].describe()}"
+        words = f"called, it gives other numbers than its kernel {call.entries[0].describe()}"
         yield Variant(words, partial(tuple, got), fixed(next(same, known[0])))
 
 

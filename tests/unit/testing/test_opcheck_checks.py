@@ -325,7 +325,7 @@ def test_a_function_kernel_of_memory_formats_gets_the_attributes_that_it_names()
 
         x = np.arange(24, dtype=np.float32).reshape(1, 2, 3, 4)
         call = Call(primitive, (x,))
-        first, second = (run_entry(e, call, (x,), poisoned(call, 7)) for e in call.entries())
+        first, second = (run_entry(e, call, (x,), poisoned(call, 7)) for e in call.entries)
     assert np.array_equal(first[0], second[0])
 
 
@@ -369,7 +369,7 @@ def test_a_kernel_is_released_however_its_launch_ends(form, raising):
             view_kernel("Planted", "cpu", "d->d")(made)
         x = np.arange(24.0).reshape(1, 2, 3, 4)
         call = Call(primitive, (x,))
-        (entry,) = call.entries()
+        (entry,) = call.entries
         with pytest.raises(OSError, match=f"{raising} raises") if raising else nullcontext():
             (out,) = run_entry(entry, call, (x,), poisoned(call, 7))
             assert np.array_equal(out, x)
