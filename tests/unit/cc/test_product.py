@@ -305,11 +305,16 @@ def test_threads_give_equal_bits():
 
 @pytest.mark.parametrize("dtype", [F, D])
 def test_a_packed_operand_serves_several_products(dtype):
-    for n, k, turned in ((70, 150, True), (150, 30, False), (1, 20, False), (10, 8, True)):
+    cases, made = ((70, 150, True), (150, 30, False), (1, 20, False), (10, 8, True)), {}
+    for n, k, turned in cases:
+        each = [product_text(dense(m, n, k, False, turned), dtype, packed=True) for m in (1, 9)]
+        made[n] = dense(1, n, k, False, turned), each
+    plain = [product_text(dense(9, n, k, False, turned), dtype) for n, k, turned in cases]
+    packs = [pack_text(like, dtype) for like, _ in made.values()]
+    load([*packs, *plain, *(source for _, each in made.values() for source in each)])
+    for (n, k, turned), unpacked in zip(cases, plain, strict=True):
         y = operands(1, n, k, False, turned, dtype)[1]
-        like = dense(1, n, k, False, turned)
-        sources = [product_text(dense(m, n, k, False, turned), dtype, packed=True) for m in (1, 9)]
-        load([pack_text(like, dtype), *sources])
+        like, sources = made[n]
         around = np.full(packed_size(like, dtype) + 32, 7, dtype)
         run(pack_text(like, dtype), (y, around[1:-31]))
         assert (around[0], *around[-31:]) == (7,) * 32
@@ -318,8 +323,7 @@ def test_a_packed_operand_serves_several_products(dtype):
             got = computed(source, x, around[1:-31], (m, n))
             assert right(got, x, y.T if turned else y)
         if n > 1:  # sums keep their order
-            plain = computed(product_text(dense(9, n, k, False, turned), dtype), x, y, (9, n))
-            np.testing.assert_array_equal(got, plain)
+            np.testing.assert_array_equal(got, computed(unpacked, x, y, (9, n)))
 
 
 @pytest.mark.parametrize("dtype", [F, D])

@@ -54,9 +54,15 @@ KINDS = {
 }
 
 
+@pytest.fixture(scope="module")
+def imported():
+    """What opcheck needs has been imported."""
+    opcheck(ops.Exp(), budget=BUDGET, raise_error=False)
+
+
+@pytest.mark.usefixtures("imported")
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_budget_is_kept_by_all_that_is_slow(kind):
-    opcheck(ops.Exp(), budget=BUDGET, raise_error=False)  # imports what it needs
     with plant(**KINDS[kind]) as primitive:
         start = time.process_time()
         report = opcheck(primitive, budget=BUDGET, raise_error=False)
@@ -73,9 +79,9 @@ def test_what_is_found_is_made_small_within_the_budget(kind):
         pieces["fn"] = {"wrong kernel": rough, "wrong strides": by_strides}[kind]
     with plant(**pieces) as primitive:
         start = time.process_time()
-        report = opcheck(primitive, budget=4.0, checks=[names[kind]], raise_error=False)
+        report = opcheck(primitive, budget=2.0, checks=[names[kind]], raise_error=False)
         took = time.process_time() - start
-    assert took < 4.0 + _RUNS * _UNIT
+    assert took < 2.0 + _RUNS * _UNIT
     (fault, *_) = report.faults
     assert fault.check == names[kind]
     assert "base85" not in fault.example
@@ -83,7 +89,7 @@ def test_what_is_found_is_made_small_within_the_budget(kind):
 
 def test_time_that_is_up_is_no_error_of_a_kernel():
     """Every launch may be the one that is not made: nothing of that is a finding."""
-    for budget in np.linspace(0.05, 1.2, 8):
+    for budget in np.linspace(0.05, 1.2, 5):
         with plant(fn=slowly(snake, 1e-3)) as primitive:
             report = opcheck(primitive, budget=float(budget), raise_error=False)
         assert {f.check for f in report.findings} <= {"budget"}, str(report)

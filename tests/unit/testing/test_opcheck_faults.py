@@ -62,13 +62,13 @@ def test_a_kernel_that_no_call_reaches_is_a_warning():
     """A manual's addition has one for int32, and a rule that takes float32 alone."""
     only = rules.one_of("float32", "float64")
     with plant(letters=("f->f", "d->d", "i->i"), infer_dtype=only) as primitive:
-        (found,) = opcheck(primitive).warnings
+        (found,) = opcheck(primitive, checks=["rules"]).warnings
     assert found.check == "rules"
     assert (
         "no call reaches the kernel i->i (miniml): DTypeError: Planted got int32" in found.message
     )
     with plant() as primitive:
-        assert not opcheck(primitive).findings
+        assert not opcheck(primitive, checks=["rules"]).findings
 
 
 def test_a_fault_stays_one_while_its_example_is_made_smaller():
