@@ -232,6 +232,12 @@ TABLE: list[tuple[str, list[str], str]] = [
     ("norms", ["f(64, 256), f(256)"], """
         layer_norm(x, y, y) | layer_norm(x, (256,), y, y) | - !g
         cross_entropy(x, i(256, 64)) | cross_entropy(x, i(256, 64)) | - !g"""),
+    ("neighbours", ["f(512, 512)"], """
+        x[1:-1, 1:-1] * 4 - x[:-2, 1:-1] - x[2:, 1:-1] - x[1:-1, :-2] - x[1:-1, 2:] !g
+        (x[1:, :-1] - x[:-1, :-1]) ** 2 + (x[:-1, 1:] - x[:-1, :-1]) ** 2 !g
+        concat((x[:, :1], x[:, 1:] - x[:, :-1]), 1)
+            | cat((x[:, :1], x[:, 1:] - x[:, :-1]), 1)
+            | concatenate((x[:, :1], x[:, 1:] - x[:, :-1]), 1) !g"""),
     ("classes of pixels", ["f(8, 21, 64, 64)"], """
         cross_entropy(x, i(21, 8, 64, 64)) | cross_entropy(x, i(21, 8, 64, 64)) | - !g
         softmax(x, 1) !g"""),

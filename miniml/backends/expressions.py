@@ -596,12 +596,14 @@ class Scalar(NamedTuple):
 
 class Load(NamedTuple):
     """value = the element of an array, or of a part of it with strides of its own and the offset of
-    its first element."""
+    its first element. bounds: along each axis, the steps between which the part lies; others get
+    0."""
 
     value: Value
     array: int
     strides: tuple[int, ...] | None = None
     offset: int = 0
+    bounds: tuple[tuple[int, int], ...] = ()
 
 
 class Call(NamedTuple):
@@ -697,6 +699,16 @@ class RowProgram(NamedTuple):
         """The strides with which a statement reads or writes its array."""
         own = s.strides if isinstance(s, Load) else None
         return self.arrays[s.array].strides if own is None else own
+
+    def limits(self, s: Statement) -> list[tuple[int, int, int]]:
+        """The axes of which a statement reads a part, with the steps between which that lies."""
+        cuts = enumerate(zip(getattr(s, "bounds", ()), self.extents, strict=False))
+        return [(axis, *cut) for axis, (cut, n) in cuts if cut != (0, n)]
+
+    def limited(self, axis: int) -> bool:
+        """True where a statement reads a part of this axis."""
+        axes = {k for s in self.statements() for k, _, _ in self.limits(s)}
+        return axis % max(len(self.extents), 1) in axes
 
     def size(self, gather: Gather) -> int:
         """The number of results of a gather."""

@@ -58,6 +58,7 @@ from .nest import (
     Compound,
     Nest,
     body_of,
+    bounds,
     cast,
     codes_of,
     doubt,
@@ -137,6 +138,7 @@ class _Builder:
         in_outputs: bool = False,
     ):
         self.graph, self.nest = graph, nest
+        self.makers = graph.makers()
         self.joins = {n.outputs[0]: n for n in graph.nodes if kind_of(n) == "join"}
         self.layout = {**layout, **{v: dense_strides(v.abstract.shape, 1) for v in self.joins}}
         self.keeps, self.in_outputs = keeps, in_outputs
@@ -161,7 +163,7 @@ class _Builder:
             self.value[var] = self._new(
                 Literal(len(self.types), number), var.abstract.dtype, False, 0, 0
             )
-        for node in self.graph.nodes:
+        for node in self.nest.nodes:
             self._add(node)
         for i, var in enumerate(self.graph.outputs, len(self.graph.inputs)):
             wide = bool(set(self.nest.row) & set(self.nest.flat[var]))
@@ -194,8 +196,11 @@ class _Builder:
         if kind == "view":
             self.value[out] = self.value[node.inputs[0]]
         elif kind == "window":
-            array = self.graph.inputs.index(node.inputs[0])
-            load = Load(len(self.made), array, *self._window(node))
+            var, steps, first = self._window(node)
+            array, strides = self.graph.inputs.index(var), self._along(out, steps)
+            limits = {self.nest.dims[out][a][0]: cut for a, cut in bounds(node).items()}
+            every = tuple([limits.get(a, (0, a.extent)) for a in self.order]) if limits else ()
+            load = Load(len(self.made), array, strides, first, every)
             self.value[out] = self._new(load, out.abstract.dtype, self._on_row(out), 0, 1)
         elif kind == "reduction":
             self._reduce(node)
@@ -334,10 +339,14 @@ class _Builder:
         along = strides_of(self.nest.stored(var))
         return tuple(along.get(a, 0) for a in self.order)
 
-    def _window(self, node: Node) -> tuple[tuple[int, ...], int]:
-        """The strides of a slice along the loops, and its first element."""
-        steps, first = window(node, self.layout.get(node.inputs[0]))
-        return self._along(node.outputs[0], steps), first
+    def _window(self, node: Node) -> tuple[Var, tuple[int, ...], int]:
+        """The array that a window, or a window of that, is read from, its strides there along its
+        axes, and its first element."""
+        (var,), before, strides = node.inputs, 0, self.layout.get(node.inputs[0])
+        if var in self.makers:
+            var, strides, before = self._window(self.makers[var])
+        steps, first = window(node, strides)
+        return var, steps, before + first
 
     def _along(self, var: Var, steps: Sequence[int]) -> tuple[int, ...]:
         """The strides along the loops of a value with these steps along the axes of its array."""
@@ -352,7 +361,9 @@ class _Builder:
         every = [s for p in passes for s in (*p.elements, *p.row)]
         numbered = [s.strides for s in every if isinstance(s, (Call, Load)) and s.strides]
         border = len(self.nest.outer) if first is None else first
-        groups = _runs(self.order, border, [*self.strides, *numbered])
+        parts = [s.bounds for s in every if isinstance(s, Load) and s.bounds]
+        cut = {i for ends in parts for i, a in enumerate(self.order) if ends[i] != (0, a.extent)}
+        groups = _runs(self.order, border, [*self.strides, *numbered], cut)
         outer = sum(g[-1] < border for g in groups)
         extents = tuple(extent([self.order[i] for i in g]) for g in groups)
         if first is None and not self.nest.reduced:  # any axes may be the row
@@ -364,6 +375,10 @@ class _Builder:
             return tuple(strides[g[-1]] for g in groups)
 
         def renumbered(s: Statement) -> Statement:
+            if isinstance(s, Load) and s.bounds:
+                within = [extent([self.order[i] for i in g[1:]]) for g in groups]
+                ends = [s.bounds[g[0]] for g in groups]
+                s = s._replace(bounds=tuple((b * n, e * n) for (b, e), n in zip(ends, within)))
             if isinstance(s, (Call, Load)) and s.strides:
                 return s._replace(strides=fewer(s.strides))
             return s
@@ -378,11 +393,15 @@ class _Builder:
         return RowProgram(extents, outer, arrays, len(self.graph.inputs), tuple(self.types), made)
 
 
-def _runs(order: Compound, outer: int, strides: Sequence[tuple[int, ...]]) -> list[tuple[int, ...]]:
-    """The axes, by index, in groups that every array can run over as one axis."""
+def _runs(
+    order: Compound, outer: int, strides: Sequence[tuple[int, ...]], cut: set[int]
+) -> list[tuple[int, ...]]:
+    """The axes, by index, in groups that every array can run over as one axis; an axis of which
+    parts are read is the first of its group."""
     groups: list[tuple[int, ...]] = []
     for i, axis in enumerate(order):
         joins = groups and i != outer and all(s[i - 1] == s[i] * axis.extent for s in strides)
+        joins = joins and i not in cut
         groups[len(groups) - bool(joins) :] = [(*(groups[-1] if joins else ()), i)]
     return groups
 

@@ -20,13 +20,18 @@ from math import inf, prod
 import numpy as np
 
 from ..backends.selection import Target
+from ..core.abstract import HALVES, Abstract
 from ..core.errors import GraphError, KernelNotFoundError
+from ..core.primitive import Primitive
+from ..core.scope import Location
 from ..core.settings import current
 from ..graph.ir import Graph, Node, Var, only_for_state
 from ..graph.passes.loops import loops
-from ..graph.passes.rewrite import Rewriter, everywhere, share
+from ..graph.passes.rewrite import Rewriter, everywhere, folded, prune, share
 from ..ops.control import Cond, Fused
+from ..ops.elementwise import Add
 from ..ops.logic import Select
+from ..ops.shape import Concat, SliceGrad
 from .codegen import DEAR, anchor_of, anchors, tail
 from .launch import in_c, native, select
 from .nest import (
@@ -40,6 +45,7 @@ from .nest import (
     loop_shape,
     read_by,
     scalar_of,
+    slices,
 )
 
 
@@ -125,6 +131,158 @@ def _append(rewriter: Rewriter, branch: Graph, inputs: Sequence[Var]) -> list[Va
         inputs, outputs = ([now[v] for v in of] for of in (node.inputs, node.outputs))
         rewriter.keep(replace(node, inputs=tuple(inputs), outputs=tuple(outputs)))
     return [now[v] for v in branch.outputs]
+
+
+# --- Parts in place -------------------------------------------------------------------------------
+
+_AGAIN, _WORK = 6, 24  # operations that are computed for each of several parts anew, or for one
+_JOINED = 4  # parts among which loops select
+_LONG = 64  # elements of a row, or of the axes inside, from which on that pays
+
+
+def placed(graph: Graph, target: Target) -> Graph:
+    """The graph in which what is put among zeros or joined with others is computed of what lies
+    there: loops over the whole output read slices in place, and select among the parts of a Concat.
+    The same graph if no C kernels for the CPU are wanted."""
+    kinds = {SliceGrad, Concat}
+    if not in_c(target) or kinds.isdisjoint(type(n.primitive) for n in graph.nodes):
+        return graph
+    if current().check_nan:  # what is computed beside a part may be NaN
+        return graph
+    return _Placement(graph).rewritten()
+
+
+class _Placement:
+    """Rewriting of one graph. times: how often a value is put somewhere, if it is only read for
+    that, or to compute or cut such values; work: the operations that compute it of others."""
+
+    def __init__(self, graph: Graph):
+        self.graph, self.rewriter = graph, Rewriter(graph)
+        self.maker, self.readers = graph.makers(), graph.readers()
+        self.joins = {n for n in graph.nodes if self._selects(n)}
+        self.times: dict[Var, int] = {}
+        self.work: Counter[Var] = Counter()
+        for node in reversed(graph.nodes):
+            times = [self._times(r) for v in node.outputs for r in self.readers[v]]
+            if all(times) and {*node.outputs}.isdisjoint(graph.outputs):
+                self.times |= dict.fromkeys(node.outputs, sum(times))
+        for node in graph.nodes:
+            if slices(node) or (kind_of(node) == "elements" and node.outputs[0] in self.times):
+                own = sum(self.work[v] for v in node.inputs) + (not slices(node))
+                self.work[node.outputs[0]] = own
+
+    def rewritten(self) -> Graph:
+        """The graph with rewritten nodes."""
+        for node in self.graph.nodes:
+            if _puts(node):
+                added = all(type(r.primitive) is Add for r in self.readers[node.outputs[0]])
+                found = self._put(node.inputs[0], (node.primitive,), 1 if added else 2, node.where)
+                self.rewriter.replace(node.outputs, [found])
+            elif node in self.joins:
+                self.rewriter.replace(node.outputs, [self._selected(node)])
+            else:
+                self.rewriter.keep(node)
+        return prune(self.rewriter.finish())
+
+    def _selects(self, node: Node) -> bool:
+        """True for a Concat of a few parts, all slices, or some slices or computed for it, of long
+        rows; unless they are blocks that are kept in memory, or computed where they are joined."""
+        (out, *_), parts, shape = node.outputs, node.inputs, node.outputs[0].abstract.shape
+        concat = type(node.primitive) is Concat and 1 < len(parts) <= _JOINED
+        if not concat or kind_of(node) == "join" or out.abstract.dtype in HALVES:
+            return False
+        if any(v.abstract.format is not None or not v.abstract.size for v in (out, *parts)):
+            return False
+        axis, last = _joined_axis(node), _joined_axis(node) == len(shape) - 1
+        if prod(shape[:axis]) == 1 and not any(kind_of(r) == "elements" for r in self.readers[out]):
+            return False
+        makers = [(v, self.maker[v]) for v in parts if v in self.maker]
+        cut = [slices(n) for _, n in makers]
+        made = [kind_of(n) == "elements" and self.readers[v] == [node] for v, n in makers]
+        long = prod(shape[axis:]) >= _LONG
+        return (long and any((*cut, *made))) or (last and sum(cut) == len(parts))
+
+    def _times(self, reader: Node) -> int:
+        """The number of places where a reader puts a value; 0 if it does something else."""
+        if _puts(reader) or reader in self.joins:
+            return 1
+        each = kind_of(reader) == "elements" or slices(reader)
+        return self.times.get(reader.outputs[0], 0) if each else 0
+
+    def _selected(self, node: Node) -> Var:
+        """The elements of a Concat, selected from its parts."""
+        shape, axis, end = node.outputs[0].abstract.shape, _joined_axis(node), 0
+        inner = shape[axis + 1 :]
+        inner = inner if prod(inner) < _LONG else (1,) * len(inner)
+        number = np.arange(shape[axis]).repeat(prod(inner)).reshape(-1, *inner)
+        parts: list[tuple[Var, Var]] = []
+        for var in node.inputs:
+            begin, end = end, end + var.abstract.shape[axis]
+            runs = [(begin, end) if a == axis else (0, n) for a, n in enumerate(shape)]
+            first, last = zip(*runs, strict=True)
+            put = SliceGrad(shape, first, last, (1,) * len(shape))
+            value = self._put(var, (put,), 0, node.where)
+            parts.append((self.rewriter.constant(number < end), value))
+        _, total = parts.pop()
+        for before, value in reversed(parts):
+            total = self.rewriter.new(Select(), (before, value, total), node.where)
+        return total
+
+    def _put(
+        self, var: Var, windows: tuple[Primitive, ...], zeros: int, where: Location | None
+    ) -> Var:
+        """Windows on a value, one on the other, or what is computed of such. zeros: as of
+        `_is_cheap`."""
+        node = self.maker.get(var)
+        if node is not None and slices(node):
+            return self._put(node.inputs[0], (node.primitive, *windows), zeros, where)
+        if node is not None and self._is_cheap(node, zeros):
+            inputs = [v if literal(v) else self._put(v, windows, zeros, where) for v in node.inputs]
+            return self.rewriter.new(node.primitive, tuple(inputs), node.where)
+        value = self.rewriter.now(var)
+        for window in windows:
+            value = self.rewriter.new(window, (value,), where)
+        return value
+
+    def _is_cheap(self, node: Node, zeros: int) -> bool:
+        """True for what may be computed of parts. zeros: 1 if it has to be 0 where its inputs are,
+        2 if that is to be positive."""
+        out, given = node.outputs[0], [v for v in node.inputs if not literal(v)]
+        if kind_of(node) != "elements" or out not in self.times or node.consts:
+            return False
+        alone = len(given) == 1 or self.times[out] == 1
+        alike = all(v.abstract.shape == out.abstract.shape for v in given)
+        if (
+            not alike
+            or any(v.abstract.dtype in HALVES for v in given)
+            or self.work[out] > (_WORK if alone else _AGAIN)
+        ):
+            return False
+        dear = scalar_of(node).expression.words & (DEAR | {"index"})  # or different there
+        return not dear and (not zeros or self._of_zeros(node) >= zeros)
+
+    def _of_zeros(self, node: Node) -> int:
+        """2 for a function that gives 0 where its inputs are 0, 1 for one that gives -0, else 0."""
+        given = [(v, v.abstract.dtype) for v in node.inputs]
+        inputs = [v if literal(v) else Var(Abstract((), d, np.zeros((), d))) for v, d in given]
+        outputs = (Var(Abstract((), node.outputs[0].abstract.dtype)),)
+        found = folded(self.rewriter, replace(node, inputs=tuple(inputs), outputs=outputs))
+        if found is None or found[0].any():
+            return 0
+        return 2 - bool(np.signbit(found[0].real).any())
+
+
+def _joined_axis(node: Node) -> int:
+    axis: int = node.attrs["axis"] % len(node.outputs[0].abstract.shape)
+    return axis
+
+
+def _puts(node: Node) -> bool:
+    """True for a part among zeros."""
+    return type(node.primitive) is SliceGrad and kind_of(node) == "window"
+
+
+# --- Fusion ---------------------------------------------------------------------------------------
 
 
 def fuse(graph: Graph, target: Target) -> Graph:
@@ -424,7 +582,9 @@ class Grouping:
             node = self.maker.get(stack.pop())
             if node is not None and node not in found and self._free(node):
                 found[node] = None
-                stack += node.inputs if self.kinds[node] != "window" else ()
+                inner = self.maker.get(node.inputs[0]) if self.kinds[node] == "window" else None
+                window = self.kinds[node] == "window" and not (inner and slices(inner))
+                stack += () if window else node.inputs
         return sorted(found, key=self.position.__getitem__)
 
     def _join_readers(self) -> None:

@@ -49,7 +49,7 @@ from ..ops.linalg import Equation, MatMul, parse
 from ..ops.norm import CheckedLabels
 from ..ops.shape import Slice, Split
 from .formats import formats, narrow
-from .fuse import fuse, selections
+from .fuse import fuse, placed, selections
 from .launch import in_c, native, prepare, select
 from .nest import in_parts
 
@@ -741,6 +741,7 @@ LOWERING = add_stage(
         Pass("checks", checks),
         Pass("turn", turn),
         Pass("formats", formats),
+        Pass("placed", placed),
         Pass("fuse", fuse),
     )
 )

@@ -17,7 +17,7 @@ from ..backends.expressions import Scalar, table
 from ..backends.kernel import KernelNode
 from ..backends.product import dense_strides
 from ..backends.selection import Target
-from ..core.abstract import FORMATS, ArraySpec, DType, moves, parse, type_code
+from ..core.abstract import FORMATS, ArraySpec, DType, float16, moves, parse, type_code
 from ..core.errors import PerformanceWarning, warn_user
 from ..core.scope import epoch
 from ..graph.ir import Graph, Node, Var
@@ -37,8 +37,10 @@ class Nest:
     """
 
     def __init__(self, nodes: Sequence[Node], kinds: Mapping[Node, Member] | None = None):
-        self.nodes, self._axes = tuple(nodes), Axes()
         self.kinds = {n: kind_of(n) for n in nodes} if kinds is None else kinds
+        read = {v for n in nodes if self.kinds[n] != "window" for v in n.inputs}
+        nodes = [n for n in nodes if self.kinds[n] != "window" or n.outputs[0] in read]
+        self.nodes, self._axes = tuple(nodes), Axes()
         self.dims: dict[Var, Dims] = {}
         for node in nodes:
             for var in node.inputs if self.kinds[node] != "window" else ():
@@ -50,11 +52,14 @@ class Nest:
         if any(len(set(flat)) != len(flat) for flat in self.flat.values()):
             raise Apart("one value is read along two different axes")
         self.made = {n.outputs[0]: n for n in nodes}
-        if any(self.kinds[n] == "window" and n.inputs[0] in self.made for n in nodes):
+        cut = [self.made.get(n.inputs[0]) for n in nodes if self.kinds[n] == "window"]
+        if any(n and not slices(n) for n in cut):
             raise Apart("one reads a slice of the other")
         joined = {n.outputs[0] for n in nodes if self.kinds[n] == "join"}
         if any(v in joined for n in nodes for v in n.inputs):
             raise Apart("one reads what the other joins")
+        if any(len(self.dims[v][a]) > 1 for v, n in self.made.items() for a in bounds(n)):
+            raise Apart("one reads a part of an axis that is two loops of the other")
         self.reduced = {n: self._reduced(n) for n in nodes if self.kinds[n] == "reduction"}
         order = self._order()
         self.inner = self._inner()
@@ -328,6 +333,9 @@ def kind_of(node: Node) -> Member:
         return ""
     if facts.reduces in REDUCTIONS:
         return "reduction"
+    if name == "SliceGrad":  # C converts float16 by runs
+        dtype, steps = node.outputs[0].abstract.dtype, {*node.attrs["strides"]}
+        return "window" if steps == {1} and dtype != float16 else ""
     if name in ("Slice", "SlidingWindow"):
         return "" if name == "Slice" and _whole(node) else "window"
     if name == "Concat":
@@ -459,8 +467,23 @@ def window(node: Node, strides: Sequence[int] | None = None) -> tuple[tuple[int,
         axis = attrs["axis"] % len(shape)
         return (*apart[:axis], apart[axis] * attrs["step"], *apart[axis + 1 :], apart[axis]), 0
     first = sum(begin * step for begin, step in zip(attrs["begin"], apart, strict=True))
+    if node.primitive.name == "SliceGrad":
+        return tuple(apart), -first
     steps = [n * step for n, step in zip(attrs["strides"], apart, strict=True)]
     return tuple(s for i, s in enumerate(steps) if i not in attrs["dropped"]), first
+
+
+def slices(node: Node) -> bool:
+    """True for a window whose elements all lie in its input, so that a window of it is one, too."""
+    return kind_of(node) == "window" and not bounds(node)
+
+
+def bounds(node: Node) -> dict[int, tuple[int, int]]:
+    """The axes of which a SliceGrad has a part, each with the elements between which that lies."""
+    if node.primitive.name != "SliceGrad":
+        return {}
+    cut = zip(node.attrs["begin"], node.attrs["end"], node.attrs["shape"], strict=True)
+    return {a: (begin, end) for a, (begin, end, n) in enumerate(cut) if (begin, end) != (0, n)}
 
 
 def of_two(name: str, dtype: DType, *names: str) -> Scalar:

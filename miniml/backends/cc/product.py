@@ -313,9 +313,6 @@ class Epilogue(Loops):
                 c = f"{'const ' * (i < self.program.inputs)}{STORED[array.dtype]} *"
                 yield f"  {c}a{i} = ({c})at[{i - (i > self.sums)}];"
 
-    def steps(self) -> int:
-        return self.rows
-
     def indices(self) -> Iterator[str]:
         yield f"const long r = batch * {self.count}L + row;"
         yield from self.numbered(self.program.extents[: self.program.outer])

@@ -10,6 +10,7 @@ import hashlib
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
 from math import prod
 from typing import Any, NamedTuple, TypeGuard
 
@@ -75,12 +76,12 @@ def _many_last(program: RowProgram) -> RowProgram:
         return program
     most = max(range(last + 1), key=lambda k: extents[k])
 
-    def moved(axes: tuple[int, ...]) -> tuple[int, ...]:
+    def moved(axes: tuple[Any, ...]) -> tuple[Any, ...]:
         return (*axes[:most], *axes[most + 1 : last + 1], axes[most], *axes[last + 1 :])
 
     def turned(s: Any) -> Any:
-        strides = getattr(s, "strides", None)
-        return s._replace(strides=moved(strides)) if strides else s
+        found = {name: getattr(s, name, None) for name in ("strides", "bounds")}
+        return s._replace(**{name: moved(axes) for name, axes in found.items() if axes})
 
     passes = [Pass(*(tuple(map(turned, part)) for part in each)) for each in program.passes]
     arrays = tuple(map(turned, program.arrays))
@@ -96,6 +97,8 @@ def _across_rows(program: RowProgram) -> bool:
     short = prod(program.row) <= _SHORT
     if not (program.outer and program.row and (program.reduces or (short and _dear(program)))):
         return False
+    if program.limited(program.outer - 1):
+        return False  # lanes would be read apart
     gathers = [s for p in program.passes for s in p.elements if isinstance(s, Gather)]
     if not all(program.arrays[s.array].strides[program.outer - 1] for s in gathers):
         return False  # rows side by side would add to one number
@@ -132,15 +135,6 @@ _PARTS = 64
 _GATHERED = 1024  # rows added one after another in float32, so that their sum stays accurate
 _STRIP = 16  # elements that are whole vectors of all types and processors
 _ROLLED = 16  # iterations up to which GCC unrolls a loop before it looks for vectors
-_LOOP = """\
-/* GCC would compute beforehand what follows from a choice of constants, in branches, for which a
-   loop is not vectorised. Before version 12 the attribute resets other options. */
-#if defined(__GNUC__) && !defined(__clang__) && __GNUC__ >= 12
-#define MINIML_STRAIGHT __attribute__((optimize("no-tree-pre")))
-#else
-#define MINIML_STRAIGHT
-#endif
-"""
 
 
 class Loops(ABC):
@@ -150,6 +144,7 @@ class Loops(ABC):
     """
 
     lanes = 1  # rows that are computed side by side
+    overlaps = False  # whether the last strip of a row begins in the one before
 
     def __init__(self, program: RowProgram):
         self.program = program
@@ -161,7 +156,7 @@ class Loops(ABC):
         self.flat = alike and self.rows == 1 and len(program.row) == 1
         self.range = program.row[0] if self.flat else self.steps()
         self.parts, self.chunk = self._split()
-        self.shared: dict[str, None] = dict.fromkeys((*header("convert"), *header("apart"), _LOOP))
+        self.shared: dict[str, None] = dict.fromkeys((*header("convert"), *header("apart")))
         self.room = 0  # bytes of its arrays there
         self.functions: dict[tuple[Scalar, bool], ScalarFunction] = {}
         read = [v for s in program.statements() for v in operands(s) if not isinstance(s, Store)]
@@ -224,15 +219,11 @@ class Loops(ABC):
             yield from self.indices()
         for s in self.program.statements():
             if isinstance(s, Keep):
-                yield from self._kept(s)
+                c, count = value_type(self.program.types[s.of]), prod(self.kept) * self.lanes
+                yield from self.array(c, f"k{s.of}", count)
         for part in self.program.passes:
             yield from self._each(part) if part.elements else ()
             yield from self.between(part.row)
-
-    def _kept(self, s: Keep) -> Iterator[str]:
-        """The elements of a row."""
-        count = prod(self.kept) * self.lanes
-        return self.array(value_type(self.program.types[s.of]), f"k{s.of}", count)
 
     def array(self, c: str, name: str, count: int) -> Iterator[str]:
         """An array, on the stack or, if large, in the room that an exported kernel is given."""
@@ -277,8 +268,10 @@ class Loops(ABC):
         """A statement, for each element or once for a row."""
         match s:
             case Load(value, array):
-                element = self.element(s, each)
-                return self.set(value, loaded(self.program.arrays[array].dtype, element))
+                text = loaded(self.program.arrays[array].dtype, self.element(s, each))
+                names, cuts = self.names(each), self.program.limits(s)
+                inside = [f"{names[k]} >= {b}L && {names[k]} < {e}L" for k, b, e in cuts]
+                return self.set(value, f"{' && '.join(inside)} ? {text} : 0" if inside else text)
             case Literal(value, number):
                 return self.set(value, literal(number))
             case Call(value, function, args, strides):
@@ -307,8 +300,12 @@ class Loops(ABC):
         raise AssertionError(s)
 
     def element(self, s: Load | Store, each: bool) -> str:
-        """The element of an array, of the step or of its row."""
-        index = f"{self.index(self.program.along(s), each)} + {s.offset}L"
+        """The element of an array, of the step or of its row; the nearest one of a part."""
+        names = self.names(each)
+        for k, begin, end in self.program.limits(s):
+            before = f"{names[k]} < {begin}L ? {begin}L"
+            names[k] = f"({before} : {names[k]} < {end}L ? {names[k]} : {end - 1}L)"
+        index = f"{_index(names, self.program.along(s))} + {s.offset}L"
         return f"a{s.array}[{index.removesuffix(' + 0L')}]"
 
     def index(self, strides: Sequence[int], each: bool) -> str:
@@ -391,13 +388,13 @@ class Loops(ABC):
 
     # The iteration over rows, which subclasses give.
 
-    @abstractmethod
     def steps(self) -> int:
         """The number of steps of the outer loop."""
+        return self.rows
 
-    @abstractmethod
     def indices(self) -> Iterator[str]:
         """The outer axes' indices at the beginning of a step."""
+        return self.numbered(self.program.extents[: self.program.outer])
 
     @abstractmethod
     def last_axis(
@@ -427,7 +424,8 @@ class Loops(ABC):
 
     def reduced(self, s: Reduce, element: str) -> str:
         """One more element of a reduction: kept until its block is complete."""
-        return f"t{s.value}[i - b] = {element};"
+        at = "p + l" if self.overlaps else "i - b"
+        return f"t{s.value}[{at}] = {self.once(self.reducer(s))}{element};"
 
     def names(self, each: bool) -> list[str]:
         """The loops' variables, of the outer axes and perhaps of the row."""
@@ -437,12 +435,13 @@ class Loops(ABC):
 
     def kept_at(self, last: str = "i") -> str:
         """The index of a kept element; last: along the last axis."""
+        last = "(p + l)" if self.overlaps else last
         steps = [prod(self.kept[k + 1 :]) * self.lanes for k in range(len(self.kept))]
         return _index([*self.names(True)[self.program.outer : -1], last], steps)
 
     def once(self, found: Reducer) -> str:
         """The text before an element that is gathered, where some are computed twice."""
-        return ""
+        return found.once("i < p") if self.overlaps else ""
 
 
 def _index(names: Sequence[str], strides: Sequence[int]) -> str:
@@ -470,17 +469,13 @@ class AlongRows(Loops):
         super().__init__(program)
         *before, n = program.row or (1,)
         # Of complex numbers a strip is partly scalar code, as GCC does not read past its end.
-        plain = not any(map(is_complex, program.types))
+        plain = not any(map(is_complex, program.types)) and not program.limited(-1)
         long = plain and bool(self.reduces or self.gathers or _dear(program))
         self.overlaps = long and not self.flat and _STRIP < n <= _BLOCK and n % _STRIP > 0
         if self.overlaps:
             self.kept = (*before, -(-n // _STRIP) * _STRIP)
-
-    def steps(self) -> int:
-        return self.rows
-
-    def indices(self) -> Iterator[str]:
-        return self.numbered(self.program.extents[: self.program.outer])
+        # A part of the last axis, in which what is read of this lies in whole or not at all.
+        self.segment = 0, n
 
     def last_axis(
         self, elements: Sequence[Statement], reduces: Sequence[Reduce], n: int
@@ -521,17 +516,12 @@ class AlongRows(Loops):
         index = self.index((*self.program.along(s)[:-1], 0), True)
         return f"a{s.array} + b + {s.offset}L + {index}"
 
-    def reduced(self, s: Reduce, element: str) -> str:
-        at = "p + l" if self.overlaps else "i - b"
-        return f"t{s.value}[{at}] = {self.once(self.reducer(s))}{element};"
-
-    def kept_at(self, last: str = "i") -> str:
-        return super().kept_at("(p + l)" if self.overlaps else last)
-
-    def once(self, found: Reducer) -> str:
-        return found.once("i < p") if self.overlaps else ""
-
     def statement(self, s: Statement, each: bool) -> str:
+        if each and isinstance(s, Load) and s.bounds:
+            begin, end = s.bounds[-1]
+            if not begin <= self.segment[0] < self.segment[1] <= end:
+                return self.set(s.value, "0")
+            s = s._replace(bounds=(*s.bounds[:-1], (0, self.program.row[-1])))
         if each and isinstance(s, Load) and s in self.halves:
             return self.set(s.value, f"{self.halves[s]}[i - b]")
         if each and isinstance(s, Store) and s in self.halves:
@@ -543,6 +533,14 @@ class AlongRows(Loops):
         return super().statement(s, each)
 
     def _loop(self, elements: Sequence[Statement], first: str, last: str) -> Iterator[str]:
+        """The loop, or one for each segment."""
+        parts = [s.bounds[-1] for s in elements if isinstance(s, Load) and s.bounds]
+        for segment in pairwise(sorted({0, (self.program.row or (1,))[-1]}.union(*parts))):
+            self.segment, (begin, end) = segment, (f"{n}L" for n in segment)
+            cut = f"({first} > {begin} ? {first} : {begin})", f"({last} < {end} ? {last} : {end})"
+            yield from self._along(elements, *(cut if parts else (first, last)))
+
+    def _along(self, elements: Sequence[Statement], first: str, last: str) -> Iterator[str]:
         if self.overlaps:
             n = f"{self.program.row[-1]}L"
             yield f"for (long p = 0; p < {n}; p += {_STRIP}) {{"
@@ -587,7 +585,7 @@ class AlongRows(Loops):
         made = next((e for e in elements if isinstance(e, Load) and e.value == s.of), None)
         if made is None or reducer(s.row, self.program.types[s.of]).element != "x":
             return None
-        read = self.program.arrays[made.array].dtype not in HALVES
+        read = self.program.arrays[made.array].dtype not in HALVES and not made.bounds
         return made if read and self.program.along(made)[-1] == 1 else None
 
 
@@ -777,7 +775,7 @@ def _apart(program: RowProgram) -> dict[Load | Store, str]:
         step, dtype = program.along(s)[program.outer - 1], program.arrays[s.array].dtype
         few = dtype.itemsize < 8 or is_complex(dtype)
         often = moves[s] > 1 or step % _STRIP == 0 or (dear and few)
-        return often and step not in (0, 1)
+        return often and step not in (0, 1) and not program.limits(s)
 
     return {s: f"x{k}" for k, s in enumerate(filter(moved, moves))}
 

@@ -122,7 +122,7 @@ def fold(graph: Graph) -> Graph:
     rewriter = Rewriter(graph)
     known = set(graph.constants)
     for node in graph.nodes:
-        values = _values(rewriter, node) if known.issuperset(node.inputs) else None
+        values = folded(rewriter, node) if known.issuperset(node.inputs) else None
         if values is None:
             rewriter.keep(node)
         else:
@@ -131,7 +131,7 @@ def fold(graph: Graph) -> Graph:
     return rewriter.finish()
 
 
-def _values(rewriter: Rewriter, node: Node) -> list[np.ndarray[Any, Any]] | None:
+def folded(rewriter: Rewriter, node: Node) -> list[np.ndarray[Any, Any]] | None:
     """The outputs of a node of constants, or None if this pass must not compute them."""
     given = [v.abstract.value for v in rewriter.inputs(node)]
     arrays = [a for a in given if a is not None]

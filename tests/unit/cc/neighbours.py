@@ -432,6 +432,36 @@ def placed_parts(rng: np.random.Generator) -> Drawn:
     return replayed(p, body)
 
 
+def shifted_parts(rng: np.random.Generator) -> Drawn:
+    """Differences and products of neighbours along any axis, what is rolled, and parts of unequal
+    extents that are joined, computed or not, some of them read twice."""
+    p = Pool(rng)
+    shape = p.one_of((1, 70), (5, 4), (3, 66), (2, 5, 70), (4, 66, 2), (66, 3))
+    x, y = p.new(*shape), p.new(*shape)
+
+    def body(p: Pool, v: list[Any]) -> Any:
+        def cut(z: Any, begin: int, end: int | None, axis: int) -> Any:
+            return z[(slice(None),) * axis + (slice(begin, end),)]
+
+        def move(z: Any, w: Any) -> Any:
+            axis = int(p.rng.integers(len(shape)))
+            first, rest = cut(z, 0, 1, axis), cut(w, 1, None, axis)
+            few = shape[axis] < 2
+            return p.one_of(
+                lambda: ops.roll(z * p.one_of(1.0, -2.0), 1, axis),
+                lambda: ops.concat([first, rest * cut(w, 0, -1, axis)], axis) if not few else z,
+                lambda: ops.concat([-first, p.one_of(ops.exp, ops.abs)(rest)], axis),
+                lambda: ops.concat([rest, first, first + 1.0], axis),
+                lambda: ops.pad(rest - cut(z, 0, -1, axis), 1) if not few else w,
+            )()
+
+        z = move(v[x], v[y])
+        again = move(z * 0.5, z) if p.often() else ops.sin(z) * 2.0
+        return (again, z) if p.often(0.3) else again
+
+    return replayed(p, body)
+
+
 def products_of_bytes(rng: np.random.Generator) -> Drawn:
     """Products and convolutions of levels, of other integers, and what reads both."""
     p = Pool(rng)
@@ -466,6 +496,7 @@ NEIGHBOURS: dict[str, Draw] = {
     "simplify": identities, "loops": loops, "checks": loops, "scale": scaled_channels,
     "slices": placed_parts, "stack": rows_by_one_matrix, "lookups": looked_up, "movement": moved,
     "decompose": composed_calls, "turn": turned_products, "narrow": products_of_bytes,
-    "formats": images_beside_moves, "fuse": images_beside_moves, "selections": branches,
+    "placed": shifted_parts, "formats": images_beside_moves, "fuse": images_beside_moves,
+    "selections": branches,
 }  # fmt: skip
 """By the name of the pass; `legalize` cannot be left out, and every program runs it."""

@@ -557,6 +557,12 @@ def weights(x, axis=1):
     return terms / ops.sum(terms, axis, True)
 
 
+def among(x, shape, *begin):
+    """x among zeros of that shape, from there on."""
+    end = tuple(b + n for b, n in zip(begin, x.shape, strict=True))
+    return ops.SliceGrad(shape, begin, end, (1,) * x.ndim)(x)
+
+
 # Rows side by side or one after another, of which the last strip, block or part is shorter; sums of
 # columns beside what is done by rows.
 RAGGED = {
@@ -568,6 +574,9 @@ RAGGED = {
     "elements": ((3, 33_335), lambda x: ops.tanh(x) * 2.0 + ops.exp(x) - x),
     "columns and short rows": ((100, 8), lambda x: (weights(x), ops.sum(x * weights(x), 0))),
     "sums of columns": ((3000, 70), lambda x: ops.sum(ops.exp(x), 0)),
+    "parts": ((5, 700), lambda x: among(x, (9, 800), 4, 0) - among(x, (9, 800), 1, 100)),
+    "sums of parts": ((50, 40), lambda x: ops.sum(ops.exp(among(x, (60, 45), 9, 5)), 1)),
+    "columns of parts": ((6, 40, 70), lambda x: ops.max(among(x, (7, 45, 70), 1, 3, 0), 1)),
 }
 
 

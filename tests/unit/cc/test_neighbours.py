@@ -26,6 +26,7 @@ NATIVE = {
     "checks",
     "turn",
     "formats",
+    "placed",
     "fuse",
 }  # of C kernels alone
 

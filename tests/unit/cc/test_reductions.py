@@ -75,7 +75,7 @@ def test_windows_are_reduced_where_they_overlap(shape, size, axis, step):
         run = Jit(fn)
         found = [out.asnumpy() for out in run(ml.Tensor(x))]
         names = [n.primitive.name for n in run.compiled(ml.Tensor(x)).program.graph.nodes]
-    assert names.count("SlidingWindow") == 2 * np.size(axis) - 2  # views of views are
+    assert "SlidingWindow" not in names
     windows = np.lib.stride_tricks.sliding_window_view(x, size, axis)
     steps = dict(zip(np.atleast_1d(axis), np.atleast_1d(step), strict=True))
     windows = windows[tuple(slice(None, None, steps.get(a, 1)) for a in range(x.ndim))]

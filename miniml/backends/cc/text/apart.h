@@ -11,3 +11,10 @@
 #else
 #define MINIML_ROLLED _Pragma("GCC unroll 1")
 #endif
+/* GCC would compute beforehand what follows from a choice of constants, in branches, for which a
+   loop is not vectorised. Before version 12 the attribute resets other options. */
+#if defined(__GNUC__) && !defined(__clang__) && __GNUC__ >= 12
+#define MINIML_STRAIGHT __attribute__((optimize("no-tree-pre")))
+#else
+#define MINIML_STRAIGHT
+#endif

@@ -241,7 +241,11 @@ class Text:
         program = self.program
         match s:
             case Load(value, array):
-                return self.set(value, f"load(a{array}[{self.loaded_from(s, each)}])")
+                text = f"load(a{array}[{self.loaded_from(s, each)}])"
+                cuts = program.limits(s)
+                inside = " && ".join(f"x{k} >= {begin} && x{k} < {end}" for k, begin, end in cuts)
+                text = f"{inside} ? {text} : decltype({text})()" if inside else text
+                return self.set(value, text)
             case Literal(value, number):
                 return self.set(value, self.number(("value", value), number, program.types[value]))
             case Call(value, function, args, strides):
@@ -425,7 +429,8 @@ def _wide(program: RowProgram) -> list[int]:
     for s in (s for p in program.passes for s in p.elements):
         if isinstance(s, (Load, Store)):
             along = program.along(s)
-            if along[-1] not in (0, 1) or (isinstance(s, Store) and not along[-1]):
+            part = isinstance(s, Load) and s.bounds
+            if part or along[-1] not in (0, 1) or (isinstance(s, Store) and not along[-1]):
                 return []
             found |= {s.array: None} if along[-1] else {}
     return [*found]
