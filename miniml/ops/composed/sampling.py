@@ -8,7 +8,6 @@ samples at points that its arguments say, is in `images`.
 from __future__ import annotations
 
 from functools import reduce
-from itertools import product
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -49,7 +48,6 @@ from ..logic import (
     select,
 )
 from ..reduce import all as all_of
-from ..reduce import any as any_of
 from ..reduce import argmax, searchsorted, sum
 from ..shape import expand_dims, reshape, split, squeeze, swapaxes, transpose
 from .losses import checked
@@ -270,17 +268,21 @@ def _sampled(
         _taps(g, n, mode, padding_mode, align_corners)
         for g, n in zip(coordinates, extents, strict=True)
     ]
-    image: Any = np.arange(shape_of(points)[0])[:, None]
-    total: Any = select(any_of(isnan(points), -1, True), float("nan"), 0.0)
-    for taps in product(*axes):
-        index, factors = image, [w for _, w in taps if w is not None]
-        for (i, _), n in zip(taps, extents, strict=True):
-            index = add(mul(index, n), i)
+    corners: list[tuple[Any, Any]] = [(np.arange(shape_of(points)[0])[:, None], None)]
+    for taps, n in zip(axes, extents, strict=True):
+        first = [(mul(index, n), factor) for index, factor in corners]
+        corners = [(add(index, i), _product(f, w)) for index, f in first for i, w in taps]
+    nowhere = reduce(logical_or, map(isnan, coordinates))
+    total: Any = expand_dims(select(nowhere, float("nan"), 0.0), -1)
+    for index, factor in corners:
         values = gather(rows, index, 0)
-        if factors:
-            values = mul(values, expand_dims(reduce(mul, factors), -1))
-        total = add(total, values)
+        total = add(total, values if factor is None else mul(values, expand_dims(factor, -1)))
     return total  # type: ignore[no-any-return]
+
+
+def _product(x: Any, y: Any) -> Any:
+    """x y; None stands for 1."""
+    return y if x is None else x if y is None else mul(x, y)
 
 
 def _taps(g: Any, n: int, mode: str, padding: str, align: bool) -> list[tuple[Any, Any]]:
@@ -294,14 +296,13 @@ def _taps(g: Any, n: int, mode: str, padding: str, align: bool) -> list[tuple[An
     taps = []
     for k in _REACH[mode]:
         tap = add(first, float(k))
-        weight = None if mode == "nearest" else _kernel(abs(sub(share, float(k))), mode)
-        if padding == "zeros":
-            within = logical_and(greater_equal(tap, 0.0), less(tap, float(n)))
-            weight = select(within, 1.0 if weight is None else weight, 0.0)
-        else:
+        weight = None if mode == "nearest" else _kernel(share, k, mode)
+        if padding != "zeros":
             tap = _inside(tap, padding, n, low, high)
-        index = select(greater(tap, 0.0), minimum(tap, n - 1.0), 0.0)  # NaN has an index, too
-        taps.append((cast(index, int64), weight))
+        inside = clip(tap, 0.0, n - 1.0)
+        if padding == "zeros":
+            weight = select(equal(tap, inside), 1.0 if weight is None else weight, 0.0)
+        taps.append((cast(inside, int64), weight))  # of NaN, too: 0
     return taps
 
 
@@ -316,10 +317,11 @@ def _inside(at: Any, padding: str, n: int, low: float, high: float) -> Any:
     return add(minimum(turn, sub(2 * span, turn)), low)
 
 
-def _kernel(t: Any, mode: str) -> Any:
-    """The kernel at distance t >= 0, at most its support."""
+def _kernel(share: Any, k: int, mode: str) -> Any:
+    """The kernel at pixel k, counted from the one below a point that lies `share` above that."""
     if mode == "linear":
-        return sub(1.0, t)
+        return share if k else sub(1.0, share)
+    t = abs(sub(share, float(k)))
     near = add(mul(mul(sub(mul(t, _A + 2), _A + 3), t), t), 1.0)
     far = mul(sub(mul(add(mul(sub(t, 5.0), t), 8.0), t), 4.0), _A)
     return select(less_equal(t, 1.0), near, far)

@@ -164,6 +164,14 @@ def test_derivatives_of_sampling_and_many_examples(mode):
     np.testing.assert_allclose(apart.asnumpy(), expected, 1e-12, 1e-14)
 
 
+def test_the_slope_on_a_pixel_is_that_ahead_of_it():
+    """On each of five pixels, and from the last to the zeros behind it."""
+    pixels, points = [1.0, 4.0, 2.0, 9.0, 3.0], ml.Tensor(np.linspace(-1, 1, 5)[None, :, None])
+    sampled = grad(lambda p: ops.grid_sample([[pixels]], p, align_corners=True).sum())
+    slopes = 2 * np.diff([*pixels, 0.0])  # pixels are 1 / 2 wide
+    np.testing.assert_array_equal(sampled(points).asnumpy().ravel(), slopes)
+
+
 def test_an_identity_gives_the_image_and_an_exchange_its_transpose():
     x = rng.normal(size=(1, 2, 5, 5)).astype(np.float32)
     for align in (False, True):
