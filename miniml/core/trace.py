@@ -41,6 +41,10 @@ class Trace(Protocol):
     def bind(self, primitive: Any, args: Sequence[Any]) -> tuple[Any, ...]:
         """One call of a primitive; always a tuple of outputs."""
 
+    def assume(self, check: Any) -> bool:
+        """True in a plan, which looks at the check, a bool, each time that it runs."""
+        return False
+
     def callee(self, fn: Callable[..., Any]) -> Callable[..., Any]:
         """The function to call for a cell or gradient, `fn`: its compiled form when eager in
         GRAPH_MODE, fn itself otherwise. The caller calls it: nested cells take no frame of the

@@ -577,6 +577,11 @@ def known_truth(name: str, pred: Any) -> bool | None:
         return None
 
 
+def checked_truth(name: str, check: Any) -> bool | None:
+    """`known_truth` of a check, which a plan makes sure of whenever it runs."""
+    return current_trace().assume(check) or known_truth(name, check)
+
+
 def _kind(value: Any) -> str:
     if hasattr(value, "dtype"):
         return f"{value.dtype}[{', '.join(map(str, np.shape(value)))}]"

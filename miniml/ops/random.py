@@ -42,7 +42,7 @@ from ..core.trace import Stream, current_trace
 from . import reduce
 from .checks import as_shape, composition, dtype_of, extents, needs_number, normal_axis, shape_of
 from .composed.elementwise import as_float
-from .control import known_truth
+from .control import checked_truth, known_truth
 from .create import arange
 from .elementwise import add, cast, log, mul
 from .index import gather, getitem
@@ -494,7 +494,7 @@ def _weighted(count: int, size: Shape, replace: bool, p: Any, generator: Stream 
         reduce.all(logical_and(greater_equal(p, 0), isfinite(p))),
         greater_equal(reduce.count_nonzero(p), needed),
     )
-    if known_truth("choice", sound) is False:
+    if checked_truth("choice", sound) is False:
         raise ValueRefusedError(
             f"choice got p with a number below 0 or not finite, or with fewer than {needed} above "
             "0; give probabilities, up to a factor"

@@ -69,6 +69,16 @@ class _Planning(GraphTrace):
     at_once = True
     has_bprops = False
 
+    def __init__(self, device: str):
+        super().__init__(device)
+        self.plans = device == "cpu"  # kernels elsewhere do not look at values
+        self.assumed: list[Var] = []
+
+    def assume(self, check: Any) -> bool:
+        if self.plans:
+            self.assumed.append(self.lift(as_tensor(check)).var)
+        return self.plans
+
     def stand_in_for(self, given: Any) -> TracedTensor:
         """The input that stands for a tensor or an array of a call."""
         if isinstance(given, Tensor):
@@ -205,7 +215,6 @@ def _sequence(
         tensors = [g for g in given if isinstance(g, Tensor)]
         device = common_device(getattr(fn, "__name__", "composition"), tensors)
         trace = _Planning(device)
-        trace.plans = device == "cpu"  # kernels elsewhere do not look at values
         sequence = _Sequence(trace, given, *_traced(trace, fn, args, named, given))
         arrays = {v for v, g in zip(trace.inputs, given) if not isinstance(g, Tensor)}
         return sequence if arrays.isdisjoint(sequence.outs) else None  # it returns one as it is
@@ -263,6 +272,7 @@ class _Sequence:
         self.target = target_for(trace.device)
         self.names: dict[Var, str] = {v: f"a{i}" for i, v in enumerate(trace.inputs)}
         self.objects: dict[str, Any] = {"ignore_errors": ignore_errors, "of_kind": Tensor.of_kind}
+        self.objects["Unplanned"] = Unplanned
         self.lines: list[str] = []
         self.owned: set[str] = set()  # names of arrays that the function allocates, without views
         # Small arrays that the function allocates, and those of them that a call may fill anew.
@@ -308,11 +318,15 @@ class _Sequence:
     def _written(self) -> Plan:
         for var in self.trace.constants.values():
             self.names[var] = self._object("c", self._there(var))
+        if any(v in self.kept and not v.abstract.value for v in self.trace.assumed):
+            raise Unplanned("a check fails")
         calls, self.results = self._calls(), set(self.outs)
         self.last = {v: i for i, (node, _) in enumerate(calls) for v in node.inputs}
         draws = self._draw()
         for i, (node, kernel) in enumerate(calls):
             self._call(node, kernel, i)
+            checks = [self.names[v] for v in node.outputs if v in self.trace.assumed]
+            self.lines += [f"if not {name}: raise Unplanned" for name in checks]
             self._release(node, i)
         results = [self._output(v) for v in self.outs]
         rebuilt = self._rebuilt(results)
@@ -339,7 +353,7 @@ class _Sequence:
         """The calls and their kernels, without those that nothing reads and that do not raise, such
         as gradients of what is not differentiated: of numbers alone they would have raised before.
         """
-        nodes, used = self.trace.nodes, set(self.outs)
+        nodes, used = self.trace.nodes, {*self.outs, *self.trace.assumed}
         kept = []
         for node, kernel in reversed([(node, self._kernel(node)) for node in nodes]):
             may_raise = node.inputs and not kernel.cannot_fail

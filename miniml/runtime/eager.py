@@ -267,6 +267,8 @@ def _add(values: Iterable[Any], key: list[object], tensors: list[Any]) -> bool:
             tensors.append(value)
         elif of in _PLAIN:
             key += (of, value)
+        elif of is tuple and _PLAIN.issuperset(types := tuple(map(type, value))):  # as a shape
+            key += (of, value, types)
         elif of is np.ndarray or isinstance(value, Tensor):
             kind = _kind_of(value)
             if kind is None:  # a traced one, or an array of objects
@@ -277,8 +279,6 @@ def _add(values: Iterable[Any], key: list[object], tensors: list[Any]) -> bool:
             if value != value:
                 return False
             key += (of, value or value.hex())  # 0.0 and -0.0 differ
-        elif of is tuple and _PLAIN.issuperset(map(type, value)):  # as a shape
-            key += (of, value, *map(type, value))
         elif of is tuple or of is list or of is slice:
             parts = (value.start, value.stop, value.step) if of is slice else value
             key += (of, len(parts))

@@ -260,7 +260,7 @@ def poisson(
     for counters, given, piece in parts(state, skip, math.prod(shape), lam, out):
         draw = np.full(len(given), wrong)
         small = np.flatnonzero((given >= 0.0) & (given < 10.0))
-        units = inner64(blocks_at(key, counters[small], 0))
+        units = inner64(blocks_of(key, counters[small], 0))
         draw[small] = inverted(units[:, 0], given[small])
         rejecting(attempt, key, counters, given, (given >= 10.0) & (given < np.inf), draw)
         # A float beyond the integers has no cast that is the same everywhere.
@@ -333,7 +333,7 @@ def rejecting(
     """Fill the draws, where the parameters are sound, by the first attempt that is accepted."""
     left, number = np.flatnonzero(sound), 0
     while left.size:
-        draw, accepted = attempt(blocks_at(key, counters[left], number), given[left])
+        draw, accepted = attempt(blocks_of(key, counters[left], number), given[left])
         draws[left[accepted]] = draw[accepted]
         left, number = left[~accepted], number + 1
 
@@ -401,6 +401,13 @@ def _more(key: int, offset: int, size: int, made: Made) -> Array:
 def blocks(key: int, offset: int, count: int) -> Words:
     """The blocks `offset` to `offset + count` (modulo 2**64) of the stream of `key`: (count, 4)."""
     return numbers(key, offset, 4 * count).reshape(-1, 4)
+
+
+def blocks_of(key: int, low: npt.NDArray[np.uint64], high: int) -> Words:
+    """`blocks_at`, by those that are made ahead where the counters follow each other."""
+    if high or not np.array_equal(low - low[:1], np.arange(len(low), dtype=np.uint64)):
+        return blocks_at(key, low, high)
+    return blocks(key, int(low[0]) if len(low) else 0, len(low))
 
 
 def blocks_at(key: int, low: npt.NDArray[np.uint64], high: int) -> Words:

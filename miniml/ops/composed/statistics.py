@@ -44,7 +44,7 @@ from ..checks import (
     reduced_shape,
     shape_of,
 )
-from ..control import known_truth
+from ..control import checked_truth
 from ..create import full
 from ..elementwise import abs as magnitude
 from ..elementwise import (
@@ -587,7 +587,7 @@ def _sound(who: str, name: str, value: Any) -> Any:
         return value
     above = greater(value, low) if excluded else greater_equal(value, low)
     inside = logical_and(above, less(value, math.inf))
-    known = known_truth(who, reduce.all(inside))
+    known = checked_truth(who, reduce.all(inside))
     if known is False:
         raise ValueRefusedError(
             f"{who} got {name} with an element that is not a finite number "

@@ -13,7 +13,7 @@ from miniml import Primitive, kernel, nn, ops
 from miniml.core.parameter import default_generator
 from miniml.core.settings import current
 from miniml.core.trace import is_tracing
-from miniml.errors import MinimlError, OutOfRangeError, ShapeError
+from miniml.errors import MinimlError, OutOfRangeError, ShapeError, ValueRefusedError
 from miniml.grad import custom_bprop, grad, hvp, jvp, reverse, value_and_grad
 from miniml.ops.checks import composition
 from miniml.runtime import compositions
@@ -73,11 +73,15 @@ CALLS = {
     "lstm": lambda: lstm(sequences)[0],
     "gru backwards": lambda: gru(sequences, lengths=lengths)[0],
     "exponential": lambda: ops.exponential((3, 2), 2.0),
+    "poisson": lambda: ops.poisson(None, positive),
+    "gamma": lambda: ops.gamma((2, 4, 6), positive),
+    "dirichlet": lambda: ops.dirichlet(positive),
+    "choice": lambda: ops.choice(6, (3,), p=positive[0]),
 }
 x, y, images, labels = (ml.Tensor(a) for a in (X, Y, IMAGES, LABELS))
 HOLES = np.where(RNG.random(IMAGES.shape) < 0.1, np.nan, IMAGES)
 holes, many = ml.Tensor(HOLES), ml.Tensor(RNG.standard_normal((20, 20)))
-parameter = ml.Parameter(X)
+parameter, positive = ml.Parameter(X), ml.Tensor(np.abs(X) + 1)
 sequences = ml.Tensor(RNG.standard_normal((5, 2, 3)).astype(np.float32))
 lengths = ml.Tensor(np.array([5, 3]))
 lstm, gru = nn.LSTM(3, 4), nn.GRU(3, 4, bidirectional=True)
@@ -261,6 +265,26 @@ def test_a_check_of_values_that_a_plan_leaves_to_its_kernels_names_what_is_wrong
             ops.categorical(ml.Tensor(np.full((2, 3), -np.inf, np.float32)))
         with pytest.raises(OutOfRangeError, match="bincount got a negative number"):
             ops.bincount(ml.Tensor([0, -1]), 3)
+
+
+def test_a_check_that_a_plan_makes_itself_refuses_what_the_call_would():
+    """And draws nothing then; of constants it is made, too."""
+
+    @composition
+    def constant(x):
+        return ops.add(x, ops.poisson(x.shape, np.full(x.shape, -1.0)))
+
+    for _ in range(3):
+        ops.poisson(None, positive)
+    before = bits(ml.random_state)
+    for bad in (-positive, positive * np.float32(np.nan)):
+        with pytest.raises(ValueRefusedError, match="poisson got lam with an element that is not"):
+            ops.poisson(None, bad)
+    assert bits(ml.random_state) == before
+    assert is_planned(lambda: ops.poisson(None, positive))
+    for _ in range(3):
+        with pytest.raises(ValueRefusedError, match="poisson got lam"):
+            constant(x)
 
 
 def test_arrays_beside_tensors_are_read_anew_in_each_call():
