@@ -387,9 +387,10 @@ def masked_select(x: Any, mask: Any) -> Tensor:
     if dtype != bool_:
         raise DTypeError(f"masked_select needs a bool mask; got {dtype.name}; compare it first")
     shape = broadcast("masked_select", shape_of(x), shape_of(mask))
-    known = np.broadcast_to(np.asarray(known_parts("masked_select", mask)), shape)
+    known = np.asarray(known_parts("masked_select", mask))
+    known = known if known.shape == shape else np.broadcast_to(known, shape)
     whole = x if shape_of(x) == shape else broadcast_to(x, shape)
-    return gather(reshape(whole, -1), np.flatnonzero(known))
+    return gather(reshape(whole, -1), known.reshape(-1).nonzero()[0])
 
 
 @composition
