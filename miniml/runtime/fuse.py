@@ -350,8 +350,9 @@ def _arrange(g: Grouping, outputs: dict[Group, dict[Var, None]], kept: dict[Node
                 last = found[-1].outputs[0]
             transposes = any(type(n.primitive).view == "transpose" for n in found)
             stored = [*(v for v in made if v is not var), last]
-            if transposes and g.in_order([*group.body, *found], stored):
-                group.body += found
+            body = [*dict.fromkeys((*group.body, *found))]  # which may read them itself
+            if transposes and g.in_order(body, stored):
+                group.body = body
                 made[last] = made.pop(var)
                 for view in found:
                     del kept[view]
