@@ -206,6 +206,8 @@ TABLE: list[tuple[str, list[str], str]] = [
     ("products", ["f(256, 256), f(256, 256)", "f(64, 1024), f(1024, 1024)",
                   "d(128, 128), d(128, 128)", "f(64, 32, 64), f(64, 64, 32)"], """
         matmul(x, y) !g"""),
+    ("products by a vector", ["f(1000, 1000), f(1000)"], """
+        matmul(x, y) !g"""),
     ("einsum", ["f(300, 300), f(300, 300)"], """
         einsum('ij->ji', x) | einsum('ij->ji', x).contiguous() | einsum('ij->ji', x)
         einsum('ij->i', x)

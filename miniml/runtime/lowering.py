@@ -364,8 +364,11 @@ def _matrices(
 
 
 def matmul(self: MatMul, x: Any, y: Any) -> Sequence[Any]:
-    """A sum of products, where a matrix of 16 bits is multiplied by one row or column: it is read
-    once, as it lies, and not as another one of float32. Nothing for batches and short sums."""
+    """Products of elements, where a column is multiplied by a row: no sum has two of them. A sum of
+    products, where a matrix of 16 bits is multiplied by one row or column: it is read once, as it
+    lies, and not as another one of float32. Nothing for batches and short sums."""
+    if min(x.ndim, y.ndim) > 1 and x.shape[-2 if self.transpose_x else -1] == 1:
+        return (ops.reshape(x, (*x.shape[:-2], -1, 1)) * ops.reshape(y, (*y.shape[:-2], 1, -1)),)
     if x.dtype not in HALVES or max(x.ndim, y.ndim) > 2:
         return ()
     row = x.ndim == 1 or x.shape[-1 if self.transpose_x else 0] == 1

@@ -319,12 +319,12 @@ def turned_products(rng: np.random.Generator) -> Drawn:
     """Products whose heads are exchanged and flattened, as in attention, and images by
     convolutions with operands in other orders."""
     p = Pool(rng)
-    b, h, n, k = p.one_of(1, 2), p.one_of(1, 3), p.one_of(1, 2, 5), p.one_of(1, 4)
+    b, h, n, k = p.one_of(1, 2), p.one_of(1, 3), p.one_of(1, 2, 5), p.one_of(1, 3, 4)
     x, y = p.new(b, h, n, k), p.new(b, h, k, n)
 
     def body(p: Pool, v: list[Any]) -> Any:
         z = ops.matmul(v[x], v[y])
-        axes = p.one_of((0, 2, 1, 3), (0, 1, 3, 2), (1, 0, 2, 3), (0, 2, 3, 1))
+        axes = p.one_of((0, 2, 1, 3), (0, 2, 1, 3), (0, 1, 3, 2), (1, 0, 2, 3), (0, 2, 3, 1))
         turned = ops.transpose(z, axes)
         flat = ops.reshape(turned, p.one_of((b, -1), (-1,), turned.shape))
         beside = p.one_of(lambda: z, lambda: turned * 2.0, lambda: ops.sum(flat))()

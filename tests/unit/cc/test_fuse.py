@@ -211,6 +211,11 @@ def last(fn):
     return lambda x: [ops.moveaxis(fn(ops.moveaxis(x, 1, -1)), -1, 1)]
 
 
+def and_what_it_reads(x):
+    y = ops.transpose(ops.exp(x), (0, 2, 1))
+    return [y, ops.square(y)]
+
+
 def and_its_sum(x):
     y = ops.exp(x)
     return [ops.transpose(y, (0, 2, 1)), ops.sum(y, 1)]
@@ -223,6 +228,7 @@ def and_its_sum(x):
         (last(lambda x: ops.reshape(ops.tanh(ops.reshape(x, (-1, x.shape[-1]))), x.shape)), 0),
         (last(lambda x: ops.exp(x) + ops.arange(x.shape[-1])), 0),
         (lambda x: and_its_sum(ops.transpose(x, (0, 2, 1))), 0),
+        (lambda x: and_what_it_reads(ops.transpose(x, (0, 2, 1))), 0),
         (lambda x: [ops.transpose(ops.exp(x))], 1),  # loops that read and write in two orders
         (lambda x: [ops.transpose(ops.sum(ops.transpose(x, (0, 2, 1)), 0))], 1),
         (lambda x: [f(ops.exp(ops.transpose(x))) for f in (ops.transpose, ops.sort)], 1),
@@ -639,3 +645,39 @@ def test_nodes_that_need_each_other_are_refused():
     ring = [Node(ops.Add(), (x, b), (a,)), Node(ops.Exp(), (a,), (b,))]
     with pytest.raises(GraphError, match="2 nodes need each other's results"):
         list(sorted_topologically([*enumerate(ring)]))
+
+
+OUTER = {  # turned, and the shapes
+    "plain": ((False, False), (5, 1), (1, 40)),
+    "turned": ((True, True), (1, 5), (40, 1)),
+    "batches": ((False, True), (2, 1, 3, 1), (4, 7, 1)),
+    "one number": ((True, False), (1, 1), (1, 1)),
+}
+
+
+@pytest.mark.parametrize("code", ["f4", "f8", "f2", "i4"])
+@pytest.mark.parametrize("name", OUTER)
+def test_a_column_times_a_row_is_one_loop_with_what_follows(name, code):
+    turned, *shapes = OUTER[name]
+    x, y = ((RNG.normal(size=s) * 5).astype(code) for s in shapes)
+
+    def fn(x, y):
+        return ops.relu(ops.matmul(x, y, *turned))
+
+    assert [["Mul" in n, "MatMul" in n] for n in names(fused(fn, x, y)) if "Mul" in str(n)] == [
+        [True, False]
+    ]
+    with ml.context(providers=("cc",)):
+        got = ml.jit(fn)(x, y).asnumpy()
+    columns, rows = (
+        np.swapaxes(a, -1, -2) if t else a for a, t in zip((x, y), turned, strict=True)
+    )
+    np.testing.assert_array_equal(got, np.maximum(columns * rows, 0), strict=True)
+
+
+def test_the_gradient_of_a_product_by_a_vector_is_by_hand():
+    x, y, w = (RNG.normal(size=s) for s in ((30, 20), (20,), (30,)))
+    with ml.context(providers=("cc",)):
+        dx, dy = ml.jit(ml.grad.grad(lambda x, y: ops.sum(ops.matmul(x, y) * w), (0, 1)))(x, y)
+    np.testing.assert_allclose(dx.asnumpy(), np.outer(w, y), rtol=1e-15)
+    np.testing.assert_allclose(dy.asnumpy(), x.T @ w, rtol=1e-12, atol=1e-13)
