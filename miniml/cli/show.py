@@ -90,15 +90,11 @@ def _headline(primitive: type[Primitive]) -> str:
     out = outputs if isinstance(outputs, str) else ", ".join(outputs)
     attributes = ", ".join(f.name for f in primitive._fields) or "none"
     lines = [f"{primitive.name}: {inputs} -> {out}; attributes: {attributes}"]
-    lines += (
-        [f"const inputs: {', '.join(primitive.const_inputs)}"] if primitive.const_inputs else []
-    )
+    if primitive.const_inputs:
+        lines.append(f"const inputs: {', '.join(primitive.const_inputs)}")
     lines += stated(primitive)
-    lines += (
-        [f"effect: {primitive.effect}, so it keeps its place in the program"]
-        if primitive.effect != "pure"
-        else []
-    )
+    if primitive.effect != "pure":
+        lines.append(f"effect: {primitive.effect}, so it keeps its place in the program")
     return "\n".join(lines)
 
 
@@ -151,9 +147,7 @@ def _body(entry: KernelEntry) -> str:
         return f"CUDA C, registered at {_near(entry.where)}\n{entry.body.source}"
     if not hasattr(entry.body, "__wrapped__"):
         return _source(entry.body)
-    code: Any = getattr(
-        entry.body, "__code__", None
-    )  # __qualname__ is that of the wrapped function
+    code: Any = getattr(entry.body, "__code__", None)  # __qualname__ is the wrapped function's
     wrapper = code.co_qualname.partition(".<locals>")[0] if code else type(entry.body).__name__
     return f"through {wrapper}: {_source(entry.body)}"
 

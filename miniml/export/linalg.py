@@ -349,19 +349,15 @@ void KERNEL(char *const *at) {{
     return Loop(_in(dtype, text), shared, work * dtype.itemsize)
 
 
-_WORDS = ("REAL", "EPS", "FABS", "SQRT", "LOG", "FREXP", "LDEXP")
-_FLOAT = dict(
-    zip(_WORDS, ("float", "0x1p-23f", "fabsf", "sqrtf", "logf", "frexpf", "ldexpf"), strict=True)
-)
-_DOUBLE = dict(
-    zip(_WORDS, ("double", "0x1p-52", "fabs", "sqrt", "log", "frexp", "ldexp"), strict=True)
-)
+_FUNCTIONS = {
+    name: (f"{name.lower()}f", name.lower()) for name in "FABS SQRT LOG FREXP LDEXP".split()
+}
+_WORDS = {"REAL": ("float", "double"), "EPS": ("0x1p-23f", "0x1p-52"), **_FUNCTIONS}
 
 
 def _in(dtype: DType, text: str) -> str:
     """The text for float32 or float64."""
-    words = _DOUBLE if dtype == float64 else _FLOAT
-    return re.sub("|".join(_WORDS), lambda found: words[found[0]], text)
+    return re.sub("|".join(_WORDS), lambda found: _WORDS[found[0]][dtype == float64], text)
 
 
 def _file(name: str) -> str:

@@ -544,9 +544,6 @@ static double miniml_poisson(uint64_t key, uint64_t counter, double lam) {{
 # --- Checks ---------------------------------------------------------------------------------------
 
 
-_CHECKS: dict[str, Callable[[Node], str]] = {}
-
-
 def check_of(node: Node) -> Source | None:
     """The C of a node that checks its input; None for any other. It defines
     `int KERNEL(char *const *at)`."""
@@ -577,35 +574,26 @@ int KERNEL(char *const *at) {
 """
 
 
-def _check(name: str) -> Callable[[Callable[[Node], str]], Callable[[Node], str]]:
-    """Register the condition, of an element x, under which an operation refuses its input."""
-
-    def register(made: Callable[[Node], str]) -> Callable[[Node], str]:
-        _CHECKS[name] = made
-        return made
-
-    return register
-
-
-@_check("CheckedLabels")
 def _labels(node: Node) -> str:
     attrs = node.attrs
     outside = _outside(node, 0, attrs["classes"])
     return outside if attrs["ignored"] is None else f"(x != {attrs['ignored']}) & ({outside})"
 
 
-@_check("CheckedIndices")
 def _indices(node: Node) -> str:
     extent = node.attrs["extent"]
     return _outside(node, -extent, extent)
-
-
-@_check("CheckedProbabilities")
-def _probabilities(node: Node) -> str:
-    return "(x < 0) | (x > 1)"
 
 
 def _outside(node: Node, low: int, past: int) -> str:
     if node.inputs[0].abstract.dtype.kind == "u":
         return f"x >= {past}u"
     return f"(x < {low}) | (x >= {past})"
+
+
+# The condition, of an element x, under which an operation refuses its input.
+_CHECKS: dict[str, Callable[[Node], str]] = {
+    "CheckedLabels": _labels,
+    "CheckedIndices": _indices,
+    "CheckedProbabilities": lambda node: "(x < 0) | (x > 1)",
+}

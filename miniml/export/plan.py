@@ -15,7 +15,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from ..backends.cc.native import NativeKernel
+from ..backends.cc.native import NativeKernel, neighbours
 from ..backends.cc.scalars import register_bytes
 from ..backends.cc.units import Source
 from ..backends.kernel import start_of
@@ -484,17 +484,8 @@ def _whole(target: Address, source: Address, nbytes: int) -> Move:
 
 
 def _moved(target: Address, source: Address, like: Array) -> Move:
-    """A copy of an array, with neighbouring axes merged where one stride serves both."""
-    extents, strides = [1], [like.itemsize]
-    for n, step in zip(like.shape[::-1], like.strides[::-1], strict=True):
-        if n == 1:
-            continue
-        if extents[0] == 1 or step == strides[0] * extents[0]:
-            strides[0] = strides[0] if extents[0] > 1 else step
-            extents[0] *= n
-        else:
-            extents.insert(0, n)
-            strides.insert(0, step)
+    """A copy of an array."""
+    extents, strides = neighbours(like)
     return Move(target, source, like.itemsize, tuple(extents), tuple(strides))
 
 

@@ -20,6 +20,7 @@ from ...core.abstract import DType
 from ...core.errors import CompileError, DeviceError
 from ...core.scope import Block, Scoped
 from ..kernel import Array, Arrays, Kernel
+from ..product import merged
 from . import units
 from .units import KERNEL, NUMBERED, Source, addresses_of, executor, run
 
@@ -244,25 +245,20 @@ def _strided_copy(nbytes: int) -> Source:
 def _elements(like: Array) -> tuple[int, list[int], list[int]]:
     """The bytes of the elements of a copy, their extents and strides: few that lie side by side are
     one larger element."""
-    extents, strides = _merged(like)
+    extents, strides = neighbours(like)
     row = extents[-1] * like.itemsize
     if len(extents) > 1 and strides[-1] == like.itemsize and row in _OF_SIZE:
         return row, extents[:-1], strides[:-1]
     return like.itemsize, extents, strides
 
 
-def _merged(array: Array) -> tuple[list[int], list[int]]:
-    """Extents and strides of at least one axis, with neighbours merged where one stride serves
-    both."""
-    extents, strides = [1], [array.itemsize]
-    for extent, stride in zip(array.shape[::-1], array.strides[::-1], strict=True):
-        if stride == strides[0] * extents[0] or extents[0] == 1:
-            strides[0] = strides[0] if extents[0] > 1 else stride
-            extents[0] *= extent
-        elif extent != 1:
-            extents.insert(0, extent)
-            strides.insert(0, stride)
-    return extents, strides
+def neighbours(array: Array) -> tuple[list[int], list[int]]:
+    """Extents and strides, in bytes, of at least one axis, with neighbours merged where one stride
+    serves both."""
+    if array.size == 1:
+        return [1], [array.itemsize]
+    axes = merged(array.shape, [array.strides])
+    return [extent for extent, _ in axes], [stride for _, (stride,) in axes]
 
 
 # --- Loops ----------------------------------------------------------------------------------------

@@ -233,12 +233,13 @@ def spread(x: Any, scale: Any, axis: int, block_size: int) -> Any:
     if len(scale.shape) == 0 or (len(scale.shape) == 1 and scale.shape[0] == 1):
         return ops.reshape(scale, ())
     if block_size:
-        block = counted(extent(x, axis)).reshape(_along(x, axis)) // block_size
+        block = counted(extent(x, axis)).reshape(along(x, axis)) // block_size
         return ops.take_along_axis(scale, block, axis)
-    return ops.reshape(scale, _along(x, axis))
+    return ops.reshape(scale, along(x, axis))
 
 
-def _along(x: Any, axis: int) -> tuple[int, ...]:
+def along(x: Any, axis: int) -> tuple[int, ...]:
+    """The shape of a vector that broadcasts along an axis of x."""
     shape = [1] * len(x.shape)
     extent(x, axis)
     shape[axis] = -1

@@ -18,6 +18,7 @@ from ...core.errors import OnnxError
 from ...ops.images import blended, weighted
 from ..operators import Constant, Floats, Ints, Literal, Setting, register_operator, register_writer
 from ..tensors import Array, code_of, counted, extent, ints, number
+from .elementwise import along
 from .shape import flatten
 
 # --- Gathering and scattering ---------------------------------------------------------------------
@@ -121,8 +122,8 @@ def trilu(x: Any, k: Constant | None = None, *, upper: int = 1) -> Any:
 
 @register_operator("", "ReverseSequence", (10, None))
 def reverse_sequence(x: Any, sequence_lens: Any, *, batch_axis: int = 1, time_axis: int = 0) -> Any:
-    times = counted(extent(x, time_axis)).reshape(_along(x, time_axis))
-    lengths = ops.reshape(ops.cast(sequence_lens, int64), _along(x, batch_axis))
+    times = counted(extent(x, time_axis)).reshape(along(x, time_axis))
+    lengths = ops.reshape(ops.cast(sequence_lens, int64), along(x, batch_axis))
     turned = ops.where(ops.less(times, lengths), ops.sub(ops.sub(lengths, 1), times), times)
     shape = [1] * len(x.shape)
     shape[batch_axis], shape[time_axis] = extent(x, batch_axis), extent(x, time_axis)
@@ -145,12 +146,6 @@ def tensor_scatter(
     places = ops.mod(places, n) if mode == "circular" else places
     front = ops.moveaxis(past, axis, 1)
     return ops.moveaxis(ops.scatter(front, (batch, places), ops.moveaxis(update, axis, 1)), 1, axis)
-
-
-def _along(x: Any, axis: int) -> tuple[int, ...]:
-    shape = [1] * len(x.shape)
-    shape[axis] = -1
-    return tuple(shape)
 
 
 # --- Resizing -------------------------------------------------------------------------------------
@@ -210,7 +205,7 @@ def resize(
             )
             values = blended(values, axis % len(x.shape), *near)
         if grid.outside().any():
-            here = grid.outside().reshape(_along(x, axis))
+            here = grid.outside().reshape(along(x, axis))
             outside = here if outside is None else ops.logical_or(outside, here)
     if outside is not None:
         values = ops.where(outside, extrapolation_value, values)

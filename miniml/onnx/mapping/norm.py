@@ -208,10 +208,8 @@ def write_layer_norm(emit: Any, node: Any, x: Any, gamma: Any, beta: Any) -> Any
 
 def layer_norm_of(self: Any, x: Any, gamma: Any, beta: Any) -> Any:
     axes = tuple(range(len(x.shape) - len(gamma.shape), len(x.shape)))
-    mean = ops.mean(x, axes, True)
-    centred = ops.sub(x, mean)
-    rstd = ops.rsqrt(ops.add(ops.mean(ops.mul(centred, centred), axes, True), self.eps))
-    return ops.add(ops.mul(ops.mul(centred, rstd), gamma), beta), mean, rstd
+    out, mean, rstd = _standard(x, axes, self.eps)
+    return ops.add(ops.mul(out, gamma), beta), mean, rstd
 
 
 @register_composition(ops.BatchNorm)

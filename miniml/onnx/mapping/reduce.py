@@ -202,17 +202,26 @@ def write_sort(emit: Any, node: Any, x: Any) -> Any:
     return emit.several(2, "TopK", x, k, axis=p.axis, largest=int(p.descending), sorted=1)
 
 
-@register_composition(ops.CumMax, ops.CumMin, ops.CumProd)
+_STEPS = {
+    ops.CumMax: ops.maximum, ops.CumMin: ops.minimum, ops.CumProd: ops.mul,
+    ops.LogCumSumExp: ops.logaddexp,
+}  # fmt: skip
+
+
+@register_composition(*_STEPS)
 def running_of(self: Any, x: Any) -> Any:
-    """A scan along the axis; a product that leaves out its own element begins with 1."""
+    """A scan along the axis; a product that leaves out its own element begins with 1, and the sum
+    of exponentials, which nothing overflows, with 0."""
     if not x.shape[self.axis]:
         return ops.cast(x, self.infer_dtype(x.dtype))
-    function = {ops.CumMax: ops.maximum, ops.CumMin: ops.minimum}.get(type(self), ops.mul)
+    function = _STEPS[type(self)]
     rows = ops.moveaxis(x, self.axis, 0)
     order = {"reverse": getattr(self, "reverse", False)}
     if type(self) is ops.CumProd:
         rows = rows if is_float(rows.dtype) else ops.cast(rows, self.infer_dtype(x.dtype))
         first, own = ops.ones_like(rows[0]), not self.exclusive
+    elif type(self) is ops.LogCumSumExp:
+        first, own = ops.full(rows.shape[1:], -np.inf, rows.dtype), True
     else:
         first, own = rows[0], True
 
@@ -231,19 +240,3 @@ def search_sorted_of(self: Any, x: Any, values: Any) -> Any:
     if len(x.shape) > 1:
         x = ops.expand_dims(x, -2)
     return ops.sum(ops.cast(before(x, ops.expand_dims(values, -1)), np.int64), -1)
-
-
-@register_composition(ops.LogCumSumExp)
-def log_cumsum_exp_of(self: Any, x: Any) -> Any:
-    """A scan along the axis of logaddexp, which nothing overflows."""
-    if not x.shape[self.axis]:
-        return x
-    rows = ops.moveaxis(x, self.axis, 0)
-
-    def step(before: Any, row: Any) -> Any:
-        after = ops.logaddexp(before, row)
-        return after, after
-
-    first = ops.full(rows.shape[1:], -np.inf, rows.dtype)
-    ys, _ = ops.scan(step, first, rows, reverse=self.reverse)
-    return ops.moveaxis(ys, 0, self.axis)

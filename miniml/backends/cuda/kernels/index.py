@@ -61,6 +61,8 @@ extern "C" __global__ void add(
 extern "C" __global__ void widen(const E* x, S* sums, long long n) {
   MINIML_FOR(i, n) sums[i] = S(load(x[i]));
 }
+"""
+ROUND = r"""
 extern "C" __global__ void round_sums(const S* sums, E* out, long long n) {
   MINIML_FOR(i, n) out[i] = store<E>(sums[i]);
 }
@@ -86,9 +88,6 @@ extern "C" __global__ void reduce(
     locate(where, i, at);
     if (address(NAMES, at, axes, &found)) combine(&found_at[found], S(load(updates[at[K + 1]])));
   }
-}
-extern "C" __global__ void round_all(const S* found, E* out, long long n) {
-  MINIML_FOR(i, n) out[i] = store<E>(found[i]);
 }
 """
 _COMBINED = {"mul": "a * b", "min": "a != a || a < b ? a : b", "max": "a != a || a > b ? a : b"}
@@ -245,7 +244,7 @@ class Take(Indexed):
 class AddAt(Indexed):
     """Base of kernels that add at indices, in sums of a type that has atomics, rounded once."""
 
-    kernels = ADD
+    kernels = ADD + ROUND
     entries: tuple[str, ...] = ("add", "round_sums", "widen")
     moves = False
 
@@ -263,7 +262,7 @@ class AddAt(Indexed):
 
     def launch(self, inputs: Any, workspace: Any, outputs: Any, stream: object) -> None:
         (sums,), (out,) = workspace, outputs
-        add, round_sums, _ = self.functions
+        add, round_sums, *_ = self.functions
         self.start(inputs, sums)
         if self.count:
             arrays = (self.updates(inputs).flat, *self.indices(inputs), sums.flat)
@@ -292,7 +291,7 @@ class IndexAddKernel(AddAt):
 class IndexReduceKernel(IndexAddKernel):
     """Products, minima and maxima of the updates for each position, in 32 or 64 bits."""
 
-    kernels, entries = REDUCE, ("reduce", "round_all")
+    kernels, entries = REDUCE + ROUND, ("reduce", "round_sums")
 
     def names(self, node: KernelNode) -> dict[str, DType | str]:
         mode, dtype = node.attrs["mode"], node.outputs[0].dtype
@@ -304,15 +303,8 @@ class IndexReduceKernel(IndexAddKernel):
     def workspace(self) -> tuple[ArraySpec, ...]:
         return (ArraySpec(self.node.outputs[0].shape, self.wide),)
 
-    def launch(self, inputs: Any, workspace: Any, outputs: Any, stream: object) -> None:
-        (found,), (out,) = workspace, outputs
-        reduce, round_all = self.functions
-        fill(found, identity(self.node.attrs["mode"], out.dtype))
-        if self.count:
-            arrays = (inputs[0].flat, *self.indices(inputs), found.flat)
-            args = (*arrays, self.where, self.axes, np.int64(self.count))
-            reduce(*spread(self.count), args)
-        round_all(*spread(out.size), (found.flat, out.flat, np.int64(out.size)))
+    def start(self, inputs: Any, sums: DeviceArray) -> None:
+        fill(sums, identity(self.node.attrs["mode"], self.node.outputs[0].dtype))
 
 
 _ATOMIC = {4: "unsigned int", 8: "unsigned long long"}  # what atomicCAS takes, by bytes
