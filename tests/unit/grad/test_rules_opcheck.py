@@ -133,7 +133,7 @@ batch_rules.register(RulePairs)(lambda self: lambda batched, x, y: x * y[: len(x
     ids=lambda value: getattr(value, "__name__", ""),
 )
 def test_a_false_rule_is_found_and_named(op, named):
-    report = opcheck(op(), raise_error=False, budget=8)
+    report = opcheck(op(), raise_error=False, budget=8, checks=["facts"])
     assert not report.ok
     found = [f.message for f in report.findings if f.check == "facts"]
     assert found
@@ -141,5 +141,5 @@ def test_a_false_rule_is_found_and_named(op, named):
 
 
 def test_right_rules_pass():
-    report = opcheck(RuleRight(), raise_error=False, budget=8)
+    report = opcheck(RuleRight(), raise_error=False, budget=8, checks=["facts"])
     assert not [f for f in report.findings if f.check == "facts"], str(report)
