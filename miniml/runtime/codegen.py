@@ -21,7 +21,7 @@ import numpy as np
 from ..backends.cc.convolution import convolution, pointwise, source
 from ..backends.cc.native import NativeKernel
 from ..backends.cc.product import epilogue, packing, prefers_blas, product_text
-from ..backends.cc.rows import Printed, printed
+from ..backends.cc.rows import FEW, SHORT, Printed, printed
 from ..backends.cc.scalars import vectors
 from ..backends.expressions import (
     ROWS,
@@ -370,6 +370,13 @@ class _Builder:
             outer = max(len(groups) - 1, 0)
             while prod(extents[outer:]) < _ELEMENTS and prod(extents[: outer - 1]) >= _ROWS:
                 outer -= 1
+        few = outer and extents[outer - 1] < FEW and prod(extents[outer:]) <= SHORT
+        if (
+            first is None and self.in_outputs and few
+        ):  # rows lie side by side along the last of these
+            most = max(range(outer), key=lambda k: extents[k])
+            by = (*range(most), *range(most + 1, outer), most, *range(outer, len(groups)))
+            groups, extents = [groups[k] for k in by], tuple(extents[k] for k in by)
 
         def fewer(strides: tuple[int, ...]) -> tuple[int, ...]:
             return tuple(strides[g[-1]] for g in groups)

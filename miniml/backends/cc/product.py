@@ -315,7 +315,7 @@ class Epilogue(Loops):
 
     def indices(self) -> Iterator[str]:
         yield f"const long r = batch * {self.count}L + row;"
-        yield from self.numbered(self.program.extents[: self.program.outer])
+        yield from super().indices()
 
     def last_axis(
         self, elements: Sequence[Statement], reduces: Sequence[Reduce], n: int

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from math import prod
-from typing import Any, NamedTuple, TypeGuard
+from typing import NamedTuple, TypeGuard
 
 from ...core.abstract import HALVES, ArraySpec, DType, float16, is_complex
 from ..expressions import (
@@ -64,51 +64,46 @@ class Printed(NamedTuple):
 
 def printed(program: RowProgram) -> Printed:
     """The kernel of a row program: its arrays are the inputs, the outputs and the workspace."""
-    program = _many_last(program)
     return (AcrossRows if _across_rows(program) else AlongRows)(program).printed()
 
 
-def _many_last(program: RowProgram) -> RowProgram:
-    """A program of short rows whose last outer axis, along which these lie side by side, is the one
-    that has most of them."""
-    extents, last = program.extents, program.outer - 1
-    if last < 1 or extents[last] >= _FEW or prod(program.row) > _SHORT:
-        return program
-    most = max(range(last + 1), key=lambda k: extents[k])
-
-    def moved(axes: tuple[Any, ...]) -> tuple[Any, ...]:
-        return (*axes[:most], *axes[most + 1 : last + 1], axes[most], *axes[last + 1 :])
-
-    def turned(s: Any) -> Any:
-        found = {name: getattr(s, name, None) for name in ("strides", "bounds")}
-        return s._replace(**{name: moved(axes) for name, axes in found.items() if axes})
-
-    passes = [Pass(*(tuple(map(turned, part)) for part in each)) for each in program.passes]
-    arrays = tuple(map(turned, program.arrays))
-    return program._replace(extents=moved(extents), arrays=arrays, passes=tuple(passes))
-
-
-_FEW = 8  # rows below which it does not pay to vectorise across them
-_SHORT = 16  # elements of a row that would not fill a vector
+FEW = 8  # rows below which it does not pay to vectorise across them
+SHORT = 16  # elements of a row that would not fill a vector
+_VECTOR = 64  # bytes
 
 
 def _across_rows(program: RowProgram) -> bool:
     """True where vectors run across rows."""
-    short = prod(program.row) <= _SHORT
-    if not (program.outer and program.row and (program.reduces or (short and _dear(program)))):
+    short = prod(program.row) <= SHORT
+    whole = prod(program.row) * max(a.dtype.itemsize for a in program.arrays) % _VECTOR == 0
+    worth = program.reduces or (short and not whole and _dear(program))
+    room = min(_KEPT, 4 * prod(program.extents)) if short else 0  # for partial results of lanes
+    if not (program.outer and program.row and worth) or any(
+        program.size(s) * _lanes_of(program) > room for s in _shared(program)
+    ):
         return False
-    if program.limited(program.outer - 1):
+    if any(program.limited(k) for k in range(_first(program), program.outer)):
         return False  # lanes would be read apart
-    gathers = [s for p in program.passes for s in p.elements if isinstance(s, Gather)]
-    if not all(program.arrays[s.array].strides[program.outer - 1] for s in gathers):
-        return False  # rows side by side would add to one number
     streams = {program.along(s) for s in program.statements() if isinstance(s, (Load, Store))}
     wide = [strides for strides in streams if any(strides[program.outer :])]
     # What all rows share stays in the cache, where there are arrays with elements for each row.
     wide = [strides for strides in wide if strides[program.outer - 1]] or wide
     near = sum(strides[-1] == 1 for strides in wide)
     beside = sum(strides[program.outer - 1] == 1 for strides in wide)
-    return _lanes_of(program) >= _FEW and (beside > near or short)
+    return _lanes_of(program) >= FEW and (beside > near or short)
+
+
+def _shared(program: RowProgram) -> list[Gather]:
+    """The gathers of elements by which rows side by side add to one number."""
+    beside = slice(_first(program), program.outer)
+    gathers = [s for p in program.passes for s in p.elements if isinstance(s, Gather)]
+    return [s for s in gathers if not all(program.along(s)[beside])]
+
+
+def _first(program: RowProgram) -> int:
+    """The outer axis from which on rows lie side by side: the first where none has enough rows."""
+    last = program.outer - 1
+    return 0 if program.extents[last] < FEW and prod(program.row) <= SHORT else last
 
 
 _LANES = (64, 32, 16)  # rows side by side: four vectors of float32, or fewer
@@ -119,8 +114,10 @@ def _lanes_of(program: RowProgram) -> int:
     """The number of rows side by side whose kept elements fit on the stack: whole vectors, and as
     few as that number of strips needs."""
     kept = prod(program.row) * sum(isinstance(s, Keep) for s in program.statements())
-    fitting = [n for n in _LANES if n * kept <= _KEPT]
-    last = program.extents[program.outer - 1]
+    first = _first(program)
+    lanes = _LANES if first == program.outer - 1 else _LANES[-1:]  # where indices are divided
+    fitting = [n for n in lanes if n * kept <= _KEPT]
+    last = prod(program.extents[first : program.outer])
     strips = -(-last // fitting[0]) if fitting else 0
     return min(last, -(-last // strips // _LANES[-1]) * _LANES[-1]) if strips else 0
 
@@ -145,6 +142,7 @@ class Loops(ABC):
 
     lanes = 1  # rows that are computed side by side
     overlaps = False  # whether the last strip of a row begins in the one before
+    by_lane: Sequence[Gather] = ()  # those with partial results of each lane
 
     def __init__(self, program: RowProgram):
         self.program = program
@@ -152,8 +150,7 @@ class Loops(ABC):
         self.rows = prod(program.extents[: program.outer])
         self.gathers = program.gathers
         self.reduces = program.reduces
-        alike = not self.reduces and not self.gathers
-        self.flat = alike and self.rows == 1 and len(program.row) == 1
+        self.flat = not (self.reduces or self.gathers) and self.rows == 1 and len(program.row) == 1
         self.range = program.row[0] if self.flat else self.steps()
         self.parts, self.chunk = self._split()
         self.shared: dict[str, None] = dict.fromkeys((*header("convert"), *header("apart")))
@@ -168,7 +165,7 @@ class Loops(ABC):
         size = prod(self.program.extents)
         parts = min(size * sum(1 for _ in self.program.statements()) // _PART, _PARTS)
         if self.gathers:  # partial results are not to be more than what is reduced
-            results = max(map(self.program.size, self.gathers))
+            results = max(map(self._gathered, self.gathers))
             parts = min(max(parts, -(-self.rows // _GATHERED)), size // results)
         parts = max(parts, 1)
         chunk = -(-self.range // min(parts, self.range))
@@ -176,23 +173,14 @@ class Loops(ABC):
 
     def printed(self) -> Printed:
         """The kernel: the parts, then the sum of what they gathered."""
-        sizes = [self.parts * self.program.size(g) for g in self.gathers]
+        sizes = [self.parts * self._gathered(g) for g in self.gathers]
         dtypes = [computed(self._type(g)) for g in self.gathers]
         specs = tuple(ArraySpec((n,), d) for n, d in zip(sizes, dtypes, strict=True))
         call = "  KERNEL_part((void *)at, 0);"
         if self.parts > 1:
             call = f"  miniml.parallel(KERNEL_part, (void *)at, {self.parts}L);"
-        whole = [
-            *self._part(),
-            "",
-            "void KERNEL(char *const *at) {",
-            NUMBERS,
-            call,
-            *self._finish(),
-            "}",
-            "",
-        ]
-        text = "\n".join(whole)  # whose iterators have filled self.shared
+        begin = [*self._part(), "", "void KERNEL(char *const *at) {", NUMBERS, call]
+        text = "\n".join([*begin, *self._finish(), "}", ""])  # and self.shared is complete
         return Printed(Source(text, tuple(self.shared), room=self.room), specs)
 
     def _part(self) -> Iterator[str]:
@@ -205,9 +193,6 @@ class Loops(ABC):
             last = f"{last} < {self.range}L ? {last} : {self.range}L"
         yield f"  const long last = {last};"
         yield from self._pointers()
-        for g, gather in enumerate(self.gathers):
-            start = reducer(gather.row, self._type(gather)).identity
-            yield f"  for (long i = 0; i < {self.program.size(gather)}L; ++i) w{g}[i] = {start};"
         yield "  {" if self.flat else "  for (long r = first; r < last; ++r) {"
         yield from (f"    {line}" for line in self.body())
         yield "  }"
@@ -260,9 +245,10 @@ class Loops(ABC):
             c = f"{const}{STORED[array.dtype]} *"
             yield f"  {c}{alone}a{i} = ({c})at[{i}];"
         for g, gather in enumerate(self.gathers):
-            c = f"{value_type(self._type(gather))} *"
-            slot = len(self.program.arrays) + g
-            yield f"  {c}restrict w{g} = ({c})at[{slot}] + part * {self.program.size(gather)}L;"
+            c, size = f"{value_type(self._type(gather))} *", self._gathered(gather)
+            start = reducer(gather.row, self._type(gather)).identity
+            yield f"  {c}restrict w{g} = ({c})at[{len(self.program.arrays) + g}] + part * {size}L;"
+            yield f"  for (long i = 0; i < {size}L; ++i) w{g}[i] = {start};"
 
     def statement(self, s: Statement, each: bool) -> str:
         """A statement, for each element or once for a row."""
@@ -288,8 +274,8 @@ class Loops(ABC):
                 c, found = value_type(self._type(s)), reducer(s.row, self._type(s))
                 element = f"({c})({found.element.replace('x', self.name(s.of))})"
                 element = f"{self.once(found) if each else ''}{element}"
-                combined = found.combine(f"w{g}[{index}]", f"g{g}")
-                return f"const {c} g{g} = {element}; w{g}[{index}] = {combined};"
+                at = f"w{g}[{f'({index}) * {self.lanes}L + l' if s in self.by_lane else index}]"
+                return f"const {c} g{g} = {element}; {at} = {found.combine(at, f'g{g}')};"
             case Reduce(value, row, of):
                 element = REDUCERS[row].element.replace("x", self.name(of))
                 return self.reduced(s, f"({self.lane_type(s)})({element})")
@@ -340,18 +326,15 @@ class Loops(ABC):
         """The type in which single elements are reduced."""
         return value_type(accumulator(s.row, self.program.types[s.value]))
 
-    def block(self, s: Reduce, size: int, load: Load | None) -> str:
-        """The function that reduces a block of at most `size` elements, or such of an array."""
-        of = STORED[self.program.arrays[load.array].dtype] if load else self.lane_type(s)
-        name, text = block(s.row, accumulator(s.row, self.program.types[s.value]), size, of)
-        self.shared[text] = None
-        return name
-
     def total(self, s: Reduce) -> str:
         """The type in which the sums of blocks are added: wider, so that long sums stay exact."""
         c = self.lane_type(s)
         wider = c.replace("double", "long double").replace("float", "double")
         return wider if s.row == "Sum" else c
+
+    def _gathered(self, gather: Gather) -> int:
+        """The number of partial results of a part."""
+        return self.program.size(gather) * (self.lanes if gather in self.by_lane else 1)
 
     def _type(self, gather: Gather) -> DType:
         """The dtype in which a gather adds: wider for a single number, which costs nothing."""
@@ -361,32 +344,37 @@ class Loops(ABC):
         """Combine the parts of each gathered array, in order."""
         for g, gather in enumerate(self.gathers):
             size, dtype = self.program.size(gather), self._type(gather)
+            count = self._gathered(gather) // size
             c, found = value_type(dtype), reducer(gather.row, dtype)
             array = self.program.arrays[gather.array]
-            slot = len(self.program.arrays) + g
-            divided = f"w[i] / {gather.over}L" if gather.over != 1 else "w[i]"
+            total = "w[i]" if count == 1 else "total"
+            divided = f"{total} / {gather.over}L" if gather.over != 1 else total
             if gather.over != 1 and is_complex(dtype):
-                divided, needed = in_c(f"cdiv(w[i], ({c}){gather.over})", {})
+                divided, needed = in_c(f"cdiv({total}, ({c}){gather.over})", {})
                 self.shared |= dict.fromkeys(needed)
             number = f"({value_type(gather.dtype)})({divided})"
             yield "  {"
-            yield f"    {c} *restrict w = ({c} *)at[{slot}];"
+            yield f"    {c} *restrict w = ({c} *)at[{len(self.program.arrays) + g}];"
             yield f"    {STORED[array.dtype]} *out = ({STORED[array.dtype]} *)at[{gather.array}];"
             if self.parts > 1:
                 yield f"    for (long p = 1; p < {self.parts}L; ++p) {{"
                 yield "MINIML_APART"
-                yield f"      for (long i = 0; i < {size}L; ++i) {{"
-                yield f"        const {c} b = w[p * {size}L + i];"
+                yield f"      for (long i = 0; i < {size * count}L; ++i) {{"
+                yield f"        const {c} b = w[p * {size * count}L + i];"
                 yield f"        w[i] = {found.combine('w[i]', 'b')};"
                 yield "      }"
                 yield "    }"
             yield "MINIML_APART"
             yield f"    for (long i = 0; i < {size}L; ++i) {{"
+            if count > 1:
+                more = found.combine("total", f"w[i * {count}L + l]")
+                yield f"      {c} total = w[i * {count}L];"
+                yield f"      for (long l = 1; l < {count}L; ++l) total = {more};"
             yield f"      out[i] = {stored(array.dtype, number)};"
             yield "    }"
             yield "  }"
 
-    # The iteration over rows, which subclasses give.
+    # The iteration over rows, which subclasses change.
 
     def steps(self) -> int:
         """The number of steps of the outer loop."""
@@ -575,8 +563,10 @@ class AlongRows(Loops):
         for s in reduces:
             name, load = f"s{s.value}", in_memory.get(s)
             at = self._first(load) if load else f"t{s.value}"
-            call = f"{self.block(s, size, load)}({at}, {'m' if load else count})"
-            yield f"  const {self.total(s)} b{s.value} = {call};"
+            of = STORED[self.program.arrays[load.array].dtype] if load else self.lane_type(s)
+            function, text = block(s.row, accumulator(s.row, self.program.types[s.value]), size, of)
+            self.shared[text], number = None, "m" if load else count
+            yield f"  const {self.total(s)} b{s.value} = {function}({at}, {number});"
             yield f"  {name} = {self.reducer(s).combine(name, f'b{s.value}')};"
         yield "}"
 
@@ -593,7 +583,7 @@ class AlongRows(Loops):
 
 
 class AcrossRows(Loops):
-    """Many rows side by side, one in each lane, by strip-mining their last outer axis.
+    """Many rows side by side, one in each lane, by strip-mining their last outer axis, or all.
 
     For rows that are short, or whose elements are far apart while those of neighbouring rows are
     not. The last strip begins before the first row that remains, so that its lanes are full. Of few
@@ -602,8 +592,13 @@ class AcrossRows(Loops):
     """
 
     def __init__(self, program: RowProgram):
-        self.last, self.lanes = program.extents[program.outer - 1], _lanes_of(program)
-        self.by_row = _row_values(program)
+        self.first = _first(program)
+        self.last = prod(program.extents[self.first : program.outer])
+        self.lanes = _lanes_of(program)
+        self.by_lane = _shared(program)
+        found = [s for s in program.statements() if isinstance(s, Reduce)]
+        rows = [s for p in program.passes for s in p.row if isinstance(s, (Load, Call, Literal))]
+        self.by_row = {s.value for s in (*found, *rows)}  # the values of rows as a whole
         self.apart = _apart(program)
         self.beside = self._beside(program)
         super().__init__(program)
@@ -612,7 +607,8 @@ class AcrossRows(Loops):
 
     def _beside(self, program: RowProgram) -> int:
         """The number of elements of a long row that lie beside those of the other, few lanes."""
-        if self.last % self.lanes or self.lanes > _ROLLED:
+        apart = self.by_lane or self.first < program.outer - 1
+        if apart or self.last % self.lanes or self.lanes > _ROLLED:
             return 1
         steps = [s.strides for s in program.statements() if isinstance(s, Call) and s.strides]
         elements = [s for p in program.passes for s in p.elements]
@@ -625,7 +621,7 @@ class AcrossRows(Loops):
         return self.rows // self.last * -(-self.last // self.lanes)
 
     def indices(self) -> Iterator[str]:
-        before = self.program.extents[: self.program.outer - 1]
+        before = self.program.extents[: self.first]
         names = [*(f"o{k}" for k in range(len(before))), "strip"]
         yield from self.numbered((*before, -(-self.last // self.lanes)), names)
         begin, rest = f"strip * {self.lanes}L", f"{self.last - self.lanes}L"
@@ -748,7 +744,10 @@ class AcrossRows(Loops):
 
     def names(self, each: bool) -> list[str]:
         names = super().names(each)
-        names[self.program.outer - 1] = "(c + l)"
+        for k in range(self.first, self.program.outer):
+            step = prod(self.program.extents[k + 1 : self.program.outer])
+            index = "(c + l)" + f" / {step}L" * (step > 1)
+            names[k] = f"({index} % {self.program.extents[k]}L)" if k > self.first else index
         return names
 
     def kept_at(self, last: str = "i") -> str:
@@ -766,16 +765,19 @@ def _apart(program: RowProgram) -> dict[Load | Store, str]:
     """Reads and writes, as if of value 0, of elements of short rows that are apart from those of
     their neighbours: arrays where they lie beside them. What is read once, compilers gather as
     fast, but by 16 elements, or 4 bytes or complex numbers for elementary functions."""
-    if prod(program.row) > _SHORT:
+    if prod(program.row) > SHORT:
         return {}
+    beside = slice(_first(program), program.outer)
     dear, elements = _dear(program), (s for p in program.passes for s in p.elements)
     moves = Counter(_place(s) for s in elements if isinstance(s, (Load, Store)))
 
     def moved(s: Load | Store) -> bool:
-        step, dtype = program.along(s)[program.outer - 1], program.arrays[s.array].dtype
+        strides, dtype = program.along(s)[beside], program.arrays[s.array].dtype
+        step, extents = strides[-1], program.extents[beside]
+        even = all(n == step * prod(extents[k + 1 :]) for k, n in enumerate(strides))
         few = dtype.itemsize < 8 or is_complex(dtype)
         often = moves[s] > 1 or step % _STRIP == 0 or (dear and few)
-        return often and step not in (0, 1) and not program.limits(s)
+        return (not even or (often and step not in (0, 1))) and not program.limits(s)
 
     return {s: f"x{k}" for k, s in enumerate(filter(moved, moves))}
 
@@ -788,10 +790,3 @@ def _dear(program: RowProgram) -> bool:
 
 def _place(s: Load | Store) -> Load | Store:
     return s._replace(value=0) if isinstance(s, Load) else s._replace(of=0)
-
-
-def _row_values(program: RowProgram) -> frozenset[int]:
-    """The values of rows as a whole."""
-    found = [s for s in program.statements() if isinstance(s, Reduce)]
-    rows = [s for p in program.passes for s in p.row if isinstance(s, (Load, Call, Literal))]
-    return frozenset(s.value for s in (*found, *rows))

@@ -579,6 +579,8 @@ RAGGED = {
     "stacked halves": ((33, 50), lambda x: ops.stack([x[:, ::2], ops.exp(x[:, 1::2])], -1)),
     "elements": ((3, 33_335), lambda x: ops.tanh(x) * 2.0 + ops.exp(x) - x),
     "columns and short rows": ((100, 8), lambda x: (weights(x), ops.sum(x * weights(x), 0))),
+    "few rows of two axes": ((6, 7, 7), lambda x: weights(x, 1)),
+    "rows that share a sum": ((70, 10), lambda x: ops.sum(weights(x), 0)),
     "sums of columns": ((3000, 70), lambda x: ops.sum(ops.exp(x), 0)),
     "parts": ((5, 700), lambda x: among(x, (9, 800), 4, 0) - among(x, (9, 800), 1, 100)),
     "sums of parts": ((50, 40), lambda x: ops.sum(ops.exp(among(x, (60, 45), 9, 5)), 1)),
@@ -609,6 +611,26 @@ def test_loops_compute_their_elements_and_touch_no_others():
 
         steps += [(f"{name} {p.__name__}", partial(computed, p)) for p in FENCES]
     assert not first_to_fail(steps)
+
+
+@pytest.mark.parametrize(
+    ("shape", "fn", "side_by_side"),
+    [
+        ((6, 7, 7), lambda x: ops.logsumexp(x, 1), True),
+        ((2, 3, 7), lambda x: ops.logsumexp(x, 2), False),  # six rows
+        ((64, 10), lambda x: ops.sum(weights(x), 0), True),
+        ((64, 16), lambda x: ops.sum(ops.exp(x), 0), False),  # whole vectors
+        ((700, 30, 9), lambda x: ops.sum(weights(x), 0), True),
+        ((64, 40), lambda x: ops.sum(weights(x), 0), False),
+    ],
+)
+def test_short_rows_of_elementary_functions_lie_side_by_side(shape, fn, side_by_side):
+    with ml.context(providers=("cc",)):
+        program = Jit(fn).compiled(np.ones(shape, np.float32)).program
+    texts = [
+        s.instance.source.text for s in program.prepared.values() if "exp" in str(s.instance.source)
+    ]
+    assert ["strip" in text for text in texts] == [side_by_side]
 
 
 def test_threads_do_not_change_a_sum():

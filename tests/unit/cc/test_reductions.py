@@ -401,7 +401,8 @@ def test_rows_of_all_lengths_are_those_of_float64(dtype):
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_what_short_rows_share_gets_the_gradients_of_all(dtype):
     """Strips of lanes of which the last begins before the first row that remains; 7 rows are few,
-    and lie behind the others."""
+    and lie behind the others; where all axes have few, the rows of all lie side by side. What all
+    of these share has a sum for each lane first."""
 
     def fn(xs, shared):
         def loss(x, y):
@@ -409,7 +410,8 @@ def test_what_short_rows_share_gets_the_gradients_of_all(dtype):
 
         return [grad(loss, (0, 1))(x, y) for x, y in zip(xs, shared, strict=True)]
 
-    shapes = [(3, 100, 5), (3, 40, 10), (2, 2, 130, 3), (40, 7, 5)]
+    shapes = [(3, 100, 5), (3, 40, 10), (2, 2, 130, 3), (40, 7, 5), (100, 5), (70, 10), (1300, 3)]
+    shapes += [(6, 7, 7), (3, 3, 3), (2, 5, 4, 5), (5, 2, 16)]
     xs = [RNG.standard_normal(shape).astype(dtype) for shape in shapes]
     shared = [RNG.standard_normal(shape[1:]).astype(dtype) for shape in shapes]
     with ml.context(providers=("cc",)):
