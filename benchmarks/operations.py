@@ -199,6 +199,7 @@ TABLE: list[tuple[str, list[str], str]] = [
             | pad(x, ((0, 0), (0, 0), (1, 1), (1, 1)))
         roll(x, 1, -1)
         flip(x, (2,)) | flip(x, (2,)) | flip(x, 2)
+        rot90(x, 1, (2, 3)) | rot90(x, 1, (2, 3)).contiguous() | rot90(x, 1, (2, 3)) !g
         pixel_shuffle(x, 2) | pixel_shuffle(x, 2) | -
         reshape(transpose(x, (1, 0, 2, 3)), (32, -1))
             | reshape(permute(x, (1, 0, 2, 3)), (32, -1))

@@ -239,7 +239,8 @@ _OF_SIZE = {
 @lru_cache
 def _strided_copy(nbytes: int) -> Source:
     """The C of copies from any strides of elements of 1, 2, 4, 8 or 16 bytes."""
-    return units.quickly(_COPIES.replace("KERNEL_T", _OF_SIZE[nbytes]))
+    text = _COPIES.replace("KERNEL_T", _OF_SIZE[nbytes]).replace("KERNEL_BYTES", str(nbytes))
+    return units.quickly(text)
 
 
 def _elements(like: Array) -> tuple[int, list[int], list[int]]:

@@ -49,17 +49,20 @@ def test_a_copy_has_the_bits_of_the_view(code):
 
 
 @pytest.mark.parametrize("code", ["u1", "u2", "u4", "u8", "c16"])
-def test_rows_of_every_length_are_repeated_reversed_and_woven(code):
+def test_rows_of_every_length_are_repeated_reversed_turned_and_woven(code):
     """Longer ones are copied from what is there, of up to 1024 elements."""
     x = np.arange(3 * 5000, dtype="u8").astype(code).reshape(3, 5000)
     for n in (1, 2, 31, 32, 33, 63, 64, 65, 1000, 1024, 1025, 2047, 2049, 4999):
         pairs = np.broadcast_to(x[:, :n, None], (3, n, 2))
+        tall = np.resize(x, (n, 9))
         for view in (
             np.broadcast_to(x[:, -1:], (3, n)),
             x[:, n::-1],
             x[:, :n].T,
             x[:2, :n].T,
             pairs,
+            tall.T,
+            tall[::-1, ::-1].T,
         ):
             assert copied(view).tobytes() == view.tobytes(), n
 

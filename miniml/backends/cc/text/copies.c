@@ -16,8 +16,9 @@ typedef void KERNEL_plane_copy(char *restrict to, const char *from, const KERNEL
 #define KERNEL_VECTORS __attribute__((optimize("O3"))) /* GCC makes them here only if told to */
 
 /* Rows of neighbours, rows of one element repeated, reversed rows, any other rows; a plane whose
-   elements lie side by side along the outer axis, in squares; and one whose inner axis has two, three
-   or four elements besides, as that many streams. */
+   elements lie side by side along the outer axis, in this order or the other, in squares, those of
+   four by vectors; and one whose inner axis has two, three or four elements besides, as that many
+   streams. */
 static void KERNEL_rows(char *restrict to, const char *from, const KERNEL_plane *p) {
   const int64_t bytes = p->n[0] * sizeof(KERNEL_t);
   for (int64_t i = 0; i < p->n[1]; ++i) memcpy(to + i * p->t, from + i * p->s[1], bytes);
@@ -47,16 +48,49 @@ static void KERNEL_any(char *restrict to, const char *from, const KERNEL_plane *
     for (int64_t j = 0; j < p->n[0]; ++j) x[j] = *(const KERNEL_t *)(from + i * p->s[1] + j * s);
   }
 }
+#if KERNEL_BYTES < 16 && __has_builtin(__builtin_shufflevector)
+typedef KERNEL_T KERNEL_four
+    __attribute__((vector_size(4 * KERNEL_BYTES), aligned(1), may_alias));
+static inline void KERNEL_square(char *restrict to, const char *from, int64_t s, int64_t t) {
+  const KERNEL_four a = *(const KERNEL_four *)from, b = *(const KERNEL_four *)(from + s),
+                    c = *(const KERNEL_four *)(from + 2 * s),
+                    d = *(const KERNEL_four *)(from + 3 * s);
+  const KERNEL_four ab = __builtin_shufflevector(a, b, 0, 4, 1, 5),
+                    cd = __builtin_shufflevector(c, d, 0, 4, 1, 5),
+                    rest_ab = __builtin_shufflevector(a, b, 2, 6, 3, 7),
+                    rest_cd = __builtin_shufflevector(c, d, 2, 6, 3, 7);
+  *(KERNEL_four *)to = __builtin_shufflevector(ab, cd, 0, 1, 4, 5);
+  *(KERNEL_four *)(to + t) = __builtin_shufflevector(ab, cd, 2, 3, 6, 7);
+  *(KERNEL_four *)(to + 2 * t) = __builtin_shufflevector(rest_ab, rest_cd, 0, 1, 4, 5);
+  *(KERNEL_four *)(to + 3 * t) = __builtin_shufflevector(rest_ab, rest_cd, 2, 3, 6, 7);
+}
+enum { KERNEL_READ = 128 }; /* rows, whose neighbours stay in the cache meanwhile */
+static void KERNEL_turn(char *restrict to, const char *from, const KERNEL_plane *p) {
+  const int64_t s = p->s[0], near = p->s[1], t = p->t, fours = p->n[1] / 4 * 4;
+  const int64_t first = near < 0 ? 3 : 0, step = near < 0 ? -t : t;
+  for (int64_t b = 0; b < p->n[0]; b += KERNEL_READ) {
+    const int64_t end = p->n[0] - b < KERNEL_READ ? p->n[0] : b + KERNEL_READ;
+    const int64_t whole = b + (end - b) / 4 * 4;
+    for (int64_t i = first; i < fours; i += 4)
+      for (int64_t j = b; j < whole; j += 4)
+        KERNEL_square(to + i * t + j * KERNEL_BYTES, from + j * s + i * near, s, step);
+    for (int64_t j = b; j < end; ++j)
+      for (int64_t i = j < whole ? fours : 0; i < p->n[1]; ++i)
+        ((KERNEL_t *)(to + i * t))[j] = *(const KERNEL_t *)(from + j * s + i * near);
+  }
+}
+#else
 enum { KERNEL_SQUARE = 16 };
 static void KERNEL_turn(char *restrict to, const char *from, const KERNEL_plane *p) {
-  const int64_t s = p->s[0], t = p->t;
+  const int64_t s = p->s[0], near = p->s[1], t = p->t;
   for (int64_t b = 0; b < p->n[1]; b += KERNEL_SQUARE) {
     const int64_t end = p->n[1] - b < KERNEL_SQUARE ? p->n[1] : b + KERNEL_SQUARE;
     for (int64_t j = 0; j < p->n[0]; ++j)
       for (int64_t i = b; i < end; ++i)
-        ((KERNEL_t *)(to + i * t))[j] = ((const KERNEL_t *)(from + j * s))[i];
+        ((KERNEL_t *)(to + i * t))[j] = *(const KERNEL_t *)(from + j * s + i * near);
   }
 }
+#endif
 KERNEL_VECTORS static void KERNEL_weave2(char *restrict to, const char *from, const KERNEL_plane *p) {
   KERNEL_t *restrict x = (KERNEL_t *)to;
   const KERNEL_t *a = (const KERNEL_t *)from, *b = (const KERNEL_t *)(from + p->s[0]);
@@ -88,13 +122,13 @@ typedef struct {
   char *to;
 } KERNEL_copying;
 
-/* The axis that is the outer one of a plane: one along which the elements lie side by side, or the
-   last but one. */
+/* The axis that is the outer one of a plane: one along which the elements lie side by side, in this
+   order or the other, or the last but one. */
 static int64_t KERNEL_outer_axis(int64_t axes, const int64_t *n, const int64_t *s) {
   const int64_t bytes = sizeof(KERNEL_t);
   if (s[axes - 1] != bytes && s[axes - 1] != -bytes && s[axes - 1])
     for (int64_t axis = axes - 2; axis >= 0; --axis)
-      if (s[axis] == bytes && n[axis] > 1) return axis;
+      if ((s[axis] == bytes || s[axis] == -bytes) && n[axis] > 1) return axis;
   return axes - 2;
 }
 
@@ -105,7 +139,7 @@ static KERNEL_plane_copy *KERNEL_kind_of(const KERNEL_plane *p) {
     return few == 2 ? KERNEL_weave2 : few == 3 ? KERNEL_weave3 : KERNEL_weave4;
   if (!p->s[0]) return KERNEL_repeat;
   if (p->s[0] == -bytes) return KERNEL_reverse;
-  return p->s[1] == bytes ? KERNEL_turn : KERNEL_any;
+  return p->s[1] == bytes || p->s[1] == -bytes ? KERNEL_turn : KERNEL_any;
 }
 
 /* Arranges the loops of a copy. n, s: the extents and strides of all axes, of which there is at least
