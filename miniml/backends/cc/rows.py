@@ -75,9 +75,10 @@ _VECTOR = 64  # bytes
 def _across_rows(program: RowProgram) -> bool:
     """True where vectors run across rows."""
     short = prod(program.row) <= SHORT
-    whole = prod(program.row) * max(a.dtype.itemsize for a in program.arrays) % _VECTOR == 0
-    worth = program.reduces or (short and not whole and _dear(program))
-    room = min(_KEPT, 4 * prod(program.extents)) if short else 0  # for partial results of lanes
+    size, nbytes = prod(program.extents), max(a.dtype.itemsize for a in program.arrays)
+    worth = program.reduces or (short and nbytes * prod(program.row) % _VECTOR and _dear(program))
+    half = nbytes * prod(program.row) % (_VECTOR // 2) == 0  # vectors by themselves, if not as long
+    room = min(_KEPT, size // 2 if half else 4 * size) if short else 0  # partial results of lanes
     if not (program.outer and program.row and worth) or any(
         program.size(s) * _lanes_of(program) > room for s in _shared(program)
     ):
