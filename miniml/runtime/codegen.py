@@ -371,9 +371,7 @@ class _Builder:
             while prod(extents[outer:]) < _ELEMENTS and prod(extents[: outer - 1]) >= _ROWS:
                 outer -= 1
         few = outer and extents[outer - 1] < FEW and prod(extents[outer:]) <= SHORT
-        if (
-            first is None and self.in_outputs and few
-        ):  # rows lie side by side along the last of these
+        if first is None and self.in_outputs and few:  # these lie side by side along the last axis
             most = max(range(outer), key=lambda k: extents[k])
             by = (*range(most), *range(most + 1, outer), most, *range(outer, len(groups)))
             groups, extents = [groups[k] for k in by], tuple(extents[k] for k in by)
