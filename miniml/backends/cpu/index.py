@@ -49,10 +49,18 @@ def check(name: str, indices: Array, extent: int, axis: int) -> bool:
 
 def gather(x: Array, indices: Array, *, axis: int, out: Array) -> None:
     axis %= x.ndim
+    whole = x.flags.c_contiguous or out.size > x.size  # else take would copy all of x first
+    if whole and out.size <= _FEW:
+        try:
+            x.take(indices, axis, out)
+        except IndexError:
+            check("Gather", indices, x.shape[axis], axis)  # says which one
+            raise
+        return
     check("Gather", indices, x.shape[axis], axis)
-    if x.flags.c_contiguous or out.size > x.size:
+    if whole:
         x.take(opened(indices), axis, out, "wrap")  # "raise" would buffer the output
-    else:  # take would copy all of x first
+    else:
         out[...] = x[(slice(None),) * axis + (indices,)]
 
 

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ...core.abstract import DType, bfloat16, complex64, complex128, float32, float64
-from ..kernel import Array, Kernel, KernelNode, opened, skips
+from ..kernel import Array, Kernel, KernelNode, opened, scalars, skips
 from ..registry import in_float32, register, register_floats
 from ..signature import ANY, BF16, COMPLEX, INT, LOW, WHOLE, WIDE, same
 from . import linalg
@@ -259,25 +259,28 @@ Pair = tuple[Any, Array]
 @skips(0)
 def sort(x: Array, *, axis: int, descending: bool, out: Pair) -> None:
     values, indices = out
-    indices[...] = order(x, axis, descending)
+    order(x, axis % x.ndim, descending, indices)
     if values is not None:
         values[...] = along(x, indices, axis % x.ndim)
 
 
 def topk(x: Array, *, k: int, axis: int, largest: bool, out: Pair) -> None:
     values, indices = out
-    axis %= x.ndim
-    indices[...] = order(x, axis, largest)[(slice(None),) * axis + (slice(k),)]
-    values[...] = along(x, indices, axis)
+    order(x, axis % x.ndim, largest, indices)
+    values[...] = along(x, indices, axis % x.ndim)
 
 
-def order(x: Array, axis: int, descending: bool) -> Any:
-    """The indices of a stable sort of x along axis, with NaN as the largest."""
+def order(x: Array, axis: int, descending: bool, out: Array) -> None:
+    """Fill `out` with the first indices of a stable sort of x along axis, NaN as the largest."""
+    before, count = (slice(None),) * axis, out.shape[axis]
     if not descending:
-        return x.argsort(axis=axis, kind="stable")
+        places = x.argsort(axis=axis, kind="stable")
+        out[...] = places if places.shape == out.shape else places[(*before, slice(count))]
+        return
     # Sorted back to front and read back to front: equal elements keep their order.
-    back = (slice(None),) * (axis % x.ndim) + (slice(None, None, -1),)
-    return np.subtract(x.shape[axis] - 1, x[back].argsort(axis=axis, kind="stable")[back])
+    (last,) = scalars(out.dtype, x.shape[axis] - 1)
+    places = x[(*before, slice(None, None, -1))].argsort(axis=axis, kind="stable")
+    np.subtract(last, places[(*before, slice(-1, -1 - count, -1))], out)
 
 
 def searchsorted(x: Array, values: Array, *, side: Any, out: Array) -> None:

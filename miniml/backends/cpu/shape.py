@@ -129,9 +129,18 @@ def sliding_window(x: Array, *, axis: int, size: int, step: int) -> Array:
     return as_strided(x, shape, strides, writeable=False)
 
 
-def pad(x: Array, *, padding: Any, value: Any, out: Array) -> None:
-    out.fill(value)
-    out[tuple(slice(a, a + n) for n, (a, _) in zip(x.shape, padding, strict=True))] = x
+class PadKernel(Kernel):
+    """The place of x in the output is known when the kernel is prepared."""
+
+    def prepare(self, node: KernelNode) -> None:
+        value, sides = node.attrs["value"], zip(node.inputs[0].shape, node.attrs["padding"])
+        inside = tuple([slice(a, a + n) for n, (a, _) in sides])
+
+        def pad(x: Array, *, out: Array) -> None:
+            out.fill(value)
+            out[inside] = x
+
+        self.call = pad
 
 
 register("Concat", concat, *[f"{c}*->{c}" for c in HELD])
@@ -139,7 +148,7 @@ register("Split", SplitKernel, *[f"{c}->{c}*" for c in HELD])
 view_kernel("Slice", "cpu")(SliceKernel)
 view_kernel("SlidingWindow", "cpu")(sliding_window)
 register("SliceGrad", slice_grad, *same(1, HELD))
-register("Pad", pad, *same(1, HELD))
+register("Pad", PadKernel, *same(1, HELD))
 
 
 # --- Tensors from numbers alone -------------------------------------------------------------------
