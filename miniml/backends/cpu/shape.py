@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
+from ...core.abstract import DType
 from ..kernel import Array, Kernel, KernelNode
 from ..registry import register, view_kernel
 from ..signature import ANY, FLOAT, HELD, INT, same
@@ -21,9 +22,8 @@ class BroadcastTo(Kernel):
 
     def prepare(self, node: KernelNode) -> None:
         (given, dtype, _), shape = node.inputs[0], node.outputs[0].shape
-        lead, strides = len(shape) - len(given), tuple(accumulate(given[:0:-1], mul, initial=1))
-        spread = [0 if n == 1 else s * dtype.itemsize for n, s in zip(given, strides[::-1])]
-        steps = (*[0] * lead, *spread)
+        spread = [0 if n == 1 else s for n, s in zip(given, dense(given, dtype))]
+        steps = (*[0] * (len(shape) - len(given)), *spread)
         spare: Any = ("multi_index", "refs_ok", "zerosize_ok")
 
         def broadcast_to(x: Array) -> Any:
@@ -33,6 +33,11 @@ class BroadcastTo(Kernel):
             return np.nditer(x, spare, ["readonly"], itershape=shape, order="C").itviews[0]
 
         self.call = broadcast_to
+
+
+def dense(shape: tuple[int, ...], dtype: DType) -> tuple[int, ...]:
+    """The strides of contiguous memory, of at least one axis."""
+    return tuple(accumulate(shape[:0:-1], mul, initial=dtype.itemsize))[::-1]
 
 
 class Reshaped(Kernel):
@@ -119,14 +124,25 @@ def _selected(begin: int, end: int, stride: int) -> slice:
     return slice(begin, None if end < 0 else end, stride)  # -1 would count from the end
 
 
-def sliding_window(x: Array, *, axis: int, size: int, step: int) -> Array:
-    axis %= x.ndim
-    windows = (x.shape[axis] - size) // step + 1
-    shape = (*x.shape[:axis], windows, *x.shape[axis + 1 :], size)
-    strides = (*x.strides[:axis], x.strides[axis] * step, *x.strides[axis + 1 :], x.strides[axis])
-    if x.flags.c_contiguous:  # in a fifth of the time
-        return np.ndarray(shape, x.dtype, x, 0, strides)
-    return as_strided(x, shape, strides, writeable=False)
+class SlidingWindow(Kernel):
+    """Windows of neighbours as a view."""
+
+    def prepare(self, node: KernelNode) -> None:
+        (given, dtype, _), shape = node.inputs[0], node.outputs[0].shape
+        axis, step = node.attrs["axis"] % len(given), node.attrs["step"]
+
+        def windows(strides: tuple[int, ...]) -> tuple[int, ...]:
+            by = strides[axis]
+            return (*strides[:axis], by * step, *strides[axis + 1 :], by)
+
+        steps = windows(dense(given, dtype))
+
+        def look(x: Array) -> Array:
+            if x.flags.c_contiguous:  # in a fifth of the time
+                return np.ndarray(shape, dtype, x, 0, steps)
+            return as_strided(x, shape, windows(x.strides), writeable=False)
+
+        self.call = look
 
 
 class PadKernel(Kernel):
@@ -146,7 +162,7 @@ class PadKernel(Kernel):
 register("Concat", concat, *[f"{c}*->{c}" for c in HELD])
 register("Split", SplitKernel, *[f"{c}->{c}*" for c in HELD])
 view_kernel("Slice", "cpu")(SliceKernel)
-view_kernel("SlidingWindow", "cpu")(sliding_window)
+view_kernel("SlidingWindow", "cpu")(SlidingWindow)
 register("SliceGrad", slice_grad, *same(1, HELD))
 register("Pad", PadKernel, *same(1, HELD))
 
