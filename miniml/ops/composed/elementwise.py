@@ -195,7 +195,7 @@ def sinc(x: Any) -> Tensor:
     near = less(abs(scaled), 1.0)
     # Taylor's series of sin(s) / s to s^20, which is right to the last digit of float64 up to 1; to
     # s^14 for float32.
-    squares, last = square(select(near, scaled, 0.0)), 10 if v.dtype == float64 else 7
+    squares, last = square(select(near, scaled, 0.0)), 10 if dtype_of(v) == float64 else 7
     series: Any = (-1) ** last / factorial(2 * last + 1)
     for k in range(last - 1, -1, -1):
         series = add(mul(squares, series), (-1) ** k / factorial(2 * k + 1))
