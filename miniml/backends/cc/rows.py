@@ -78,7 +78,7 @@ def _across_rows(program: RowProgram) -> bool:
     size, nbytes = prod(program.extents), max(a.dtype.itemsize for a in program.arrays)
     worth = program.reduces or (short and nbytes * prod(program.row) % _VECTOR and _dear(program))
     half = nbytes * prod(program.row) % (_VECTOR // 2) == 0  # vectors by themselves, if not as long
-    room = min(_KEPT, size // 2 if half else 4 * size) if short else 0  # partial results of lanes
+    room = min(_KEPT, 4 * size if short and not half else size // 2)  # partial results of lanes
     if not (program.outer and program.row and worth) or any(
         program.size(s) * _lanes_of(program) > room for s in _shared(program)
     ):

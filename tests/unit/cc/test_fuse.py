@@ -581,6 +581,7 @@ RAGGED = {
     "columns and short rows": ((100, 8), lambda x: (weights(x), ops.sum(x * weights(x), 0))),
     "few rows of two axes": ((6, 7, 7), lambda x: weights(x, 1)),
     "rows that share a sum": ((70, 10), lambda x: ops.sum(weights(x), 0)),
+    "columns and sums": ((9, 50, 37), lambda x: (weights(x), ops.sum(x * weights(x), (0, 2)))),
     "sums of columns": ((3000, 70), lambda x: ops.sum(ops.exp(x), 0)),
     "parts": ((5, 700), lambda x: among(x, (9, 800), 4, 0) - among(x, (9, 800), 1, 100)),
     "sums of parts": ((50, 40), lambda x: ops.sum(ops.exp(among(x, (60, 45), 9, 5)), 1)),
