@@ -190,10 +190,9 @@ def rnn(
         total = ops.add(_product(row, wx, bx), _product(states[0], wh, bh))
         return (functions[0](_clipped(total, clip)),)
 
-    names = activations[: r.shape[0]]
-    functions = _functions(names, activation_alpha, activation_beta)
-    state = _zeros(x, r, layout) if initial_h is None else initial_h
-    return _directions(step, x, [w, r, b], [state], sequence_lens, functions, direction, layout)
+    functions = _functions(activations[: r.shape[0]], activation_alpha, activation_beta)
+    weights, states = [w, r, b], [initial_h]
+    return _directions(step, x, weights, states, sequence_lens, functions, direction, layout)
 
 
 @register_operator("", "GRU", (7, None))
@@ -224,8 +223,8 @@ def gru(
 
     names = activations or ("Sigmoid", "Tanh") * r.shape[0]
     functions = _functions(names, activation_alpha, activation_beta)
-    state = _zeros(x, r, layout) if initial_h is None else initial_h
-    return _directions(step, x, [w, r, b], [state], sequence_lens, functions, direction, layout)
+    weights, states = [w, r, b], [initial_h]
+    return _directions(step, x, weights, states, sequence_lens, functions, direction, layout)
 
 
 @register_operator("", "LSTM", (7, None))
@@ -267,8 +266,7 @@ def lstm_of(
 
     names = activations or ("Sigmoid", "Tanh", "Tanh") * r.shape[0]
     functions = _functions(names, alpha, beta)
-    states = [_zeros(x, r, layout) if s is None else s for s in (initial_h, initial_c)]
-    weights = [w, r, b, peepholes]
+    weights, states = [w, r, b, peepholes], [initial_h, initial_c]
     return _directions(step, x, weights, states, sequence_lens, functions, direction, layout)
 
 
@@ -288,12 +286,6 @@ def _product(x: Any, w: Any, bias: Any) -> Any:
 
 def _clipped(x: Any, clip: float | None) -> Any:
     return x if clip is None else ops.clip(x, -clip, clip)
-
-
-def _zeros(x: Any, r: Any, layout: int) -> Any:
-    batch = extent(x, 0 if layout else 1)
-    shape = (batch, r.shape[0]) if layout else (r.shape[0], batch)
-    return ops.zeros((*shape, r.shape[-1]), x.dtype)
 
 
 def _biases(b: Any) -> tuple[Any, Any]:
@@ -347,14 +339,18 @@ def _directions(
 ) -> tuple[Any, ...]:
     """All rows of the first state, (T, D, N, H), and the final value of each state, (D, N, H).
 
-    step(row, states, weights, functions) returns the next states. weights, states: with the
-    direction as first axis. layout 1: batches first, in arguments and results.
+    step(row, states, weights, functions) returns the next states. weights, of which the second are
+    the recurrent ones, and states, None for zeros: with the direction as first axis. layout 1:
+    batches first, in arguments and results.
     """
     if direction not in ("forward", "reverse", "bidirectional"):
         raise OnnxError(f"direction {direction!r} is not forward, reverse or bidirectional")
     ways = {"forward": (False,), "reverse": (True,)}.get(direction, (False, True))
     if layout:
-        x, states = ops.swapaxes(x, 0, 1), [ops.swapaxes(s, 0, 1) for s in states]
+        x = ops.swapaxes(x, 0, 1)
+        states = [None if s is None else ops.swapaxes(s, 0, 1) for s in states]
+    shape = (weights[1].shape[0], extent(x, 1), weights[1].shape[-1])
+    states = [ops.zeros(shape, x.dtype) if s is None else s for s in states]
     per_way = len(functions) // len(ways)
     found = [
         _one_way(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import methodcaller
 from typing import Any
 
 import numpy as np
@@ -20,8 +21,11 @@ Indices = tuple[int, ...]
 # --- Views and memory formats ---------------------------------------------------------------------
 
 
-def reshape(x: DeviceArray, *, shape: Indices) -> DeviceArray:
-    return x.reshape(shape)  # a copy where no strides can describe the new shape
+class Reshaped(Kernel):
+    """The elements in the shape of the output: a copy where no strides can describe it."""
+
+    def prepare(self, node: KernelNode) -> None:
+        self.call = methodcaller("reshape", node.outputs[0].shape)
 
 
 def transpose(x: DeviceArray, *, axes: Indices) -> DeviceArray:
@@ -34,14 +38,6 @@ class BroadcastTo(Kernel):
     def prepare(self, node: KernelNode) -> None:
         shape = node.outputs[0].shape
         self.call = lambda x: x.seen(lambda a: np.broadcast_to(a, shape))
-
-
-def expand_dims(x: DeviceArray, *, axis: Any) -> DeviceArray:
-    return x.seen(lambda a: np.expand_dims(a, axis))
-
-
-def squeeze(x: DeviceArray, *, axis: Any) -> DeviceArray:
-    return x.seen(lambda a: np.squeeze(a, axis))
 
 
 def flip(x: DeviceArray, *, axis: Any) -> DeviceArray:
@@ -109,9 +105,8 @@ class Convert(Kernel):
 
 
 _VIEWS: dict[str, Any] = {
-    "Reshape": reshape, "Transpose": transpose, "BroadcastTo": BroadcastTo,
-    "ExpandDims": expand_dims, "Squeeze": squeeze, "Flip": flip, "Slice": slice_,
-    "SlidingWindow": sliding_window,
+    "Reshape": Reshaped, "ExpandDims": Reshaped, "Squeeze": Reshaped, "Transpose": transpose,
+    "BroadcastTo": BroadcastTo, "Flip": flip, "Slice": slice_, "SlidingWindow": sliding_window,
     "StopGradient": stop_gradient,
 }  # fmt: skip
 
