@@ -41,7 +41,7 @@ def passes():
 
 
 def test_it_can_be_read():
-    names = "selections narrow legalize decompose movement checks turn formats fuse".split()
+    names = "selections narrow legalize decompose movement checks turn formats placed fuse".split()
     assert [(p.name, p.fn.__name__) for p in LOWERING] == [(name, name) for name in names]
     assert pipeline(LOWERING) == LOWERING
 
