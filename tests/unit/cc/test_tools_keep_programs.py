@@ -21,7 +21,7 @@ DRAWS = list(dict.fromkeys(NEIGHBOURS.values()))
 
 
 class Net(nn.Cell):
-    """A random program whose first float argument is a parameter."""
+    """A random program, one of whose float arguments is a parameter."""
 
     def __init__(self, fn, args, place):
         super().__init__()
@@ -38,6 +38,18 @@ class Net(nn.Cell):
         )
 
 
+def inputs_read(graph):
+    """For each input, True if an output depends on it."""
+    makers, needed = graph.makers(), dict.fromkeys(graph.outputs)
+    stack = list(needed)
+    while stack:
+        node = makers.get(stack.pop())
+        new = [v for v in (node.inputs if node else ()) if v not in needed]
+        needed |= dict.fromkeys(new)
+        stack += new
+    return [v in needed for v in graph.inputs]
+
+
 class Case:
     """A random program, as a function with its gradient and as the training step of a net.
 
@@ -46,7 +58,8 @@ class Case:
 
     def __init__(self, draw, seed):
         self.fn, self.args = draw(np.random.default_rng((seed, 77)))
-        self.place = next(i for i, a in enumerate(self.args) if a.dtype.kind == "f")
+        read = inputs_read(ml.trace(self.fn, *self.args))  # one may be of no use
+        self.place = next(i for i, a in enumerate(self.args) if a.dtype.kind == "f" and read[i])
 
     def loss(self, *given):
         made = optree.tree_leaves(self.fn(*given))
