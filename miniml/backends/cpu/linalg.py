@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import cache, partial
 from math import prod
 from typing import Any
 
@@ -18,7 +18,7 @@ from ..kernel import Array, Kernel, KernelNode, scalars
 from ..product import openblas, spelt_out
 from ..registry import in_float32, register
 from ..signature import COMPLEX, INT, LOW, WIDE, same
-from .index import along, numbers
+from .index import along
 
 Shape = tuple[int, ...]
 Extents = dict[str, int]
@@ -294,7 +294,6 @@ Pair = tuple[Array, Array]
 NoResult = np.linalg.LinAlgError
 # The ratio to the largest from which on numbers of a vector count as largest, for its sign.
 LARGEST = 0.9
-SMALL = 32  # rows; up to here NumPy's checks of one matrix take longer than LAPACK
 
 
 def finite(a: Array) -> Array:
@@ -304,29 +303,8 @@ def finite(a: Array) -> Array:
     return a
 
 
-def is_small(a: Array) -> bool:
-    return a.ndim == 2 and a.size <= SMALL * SMALL
-
-
-def lapack(routine: str, *inputs: Array, **options: int) -> Any:
-    """The results of a routine of LAPACK in float64, in which NumPy's functions compute, too;
-    NoResult where it fails."""
-    *found, info = double(routine)(*inputs, **options)
-    if info:
-        raise NoResult
-    return found
-
-
-@lru_cache
-def double(routine: str) -> Callable[..., Any]:
-    from scipy.linalg import lapack
-
-    return getattr(lapack, f"d{routine}")  # type: ignore[no-any-return]
-
-
 def cholesky(a: Array) -> Array:
-    a = symmetric(finite(a))
-    return lapack("potrf", a, lower=1)[0] if is_small(a) else np.linalg.cholesky(a)
+    return np.linalg.cholesky(symmetric(finite(a)))
 
 
 def solve(a: Array, b: Array) -> Array:
@@ -342,12 +320,20 @@ def triangular_solve(
             np.einsum("...ii->...i", t)[...] = 1
         finite(t)
     told = {"lower": not upper, "trans": transpose, "unitdiag": unit_diagonal}
-    if a.ndim == 2:
-        return lapack("trtrs", a, b, **told)[0]  # type: ignore[no-any-return]
     out = np.empty(b.shape, b.dtype)
     for i in np.ndindex(b.shape[:-2]):
-        (out[i],) = lapack("trtrs", a[i], b[i], **told)
+        out[i], info = substitution()(a[i], b[i], **told)
+        if info:
+            raise NoResult
     return out
+
+
+@cache
+def substitution() -> Any:
+    """LAPACK's solution of one triangular system in float64, which NumPy lacks."""
+    from scipy.linalg.lapack import dtrtrs
+
+    return dtrtrs
 
 
 def det(a: Array) -> Array:
@@ -360,13 +346,7 @@ def slogdet(a: Array) -> Pair:
 
 
 def qr(a: Array) -> Pair:
-    if is_small(finite(a)):
-        k = min(a.shape)
-        raw, tau, _ = lapack("geqrf", a)
-        rows, columns = numbers((k, a.shape[1]))
-        q, r = lapack("orgqr", raw[:, :k], tau)[0], np.where(rows <= columns, raw[:k], 0)
-    else:
-        q, r = np.linalg.qr(a)
+    q, r = np.linalg.qr(finite(a))
     zero, one = scalars(r.dtype, 0, 1)
     signs = np.copysign(one, np.add(r.diagonal(0, -2, -1), zero))  # that of -0.0 is 1
     r *= signs[..., None]
@@ -375,17 +355,13 @@ def qr(a: Array) -> Pair:
 
 
 def svd(a: Array) -> tuple[Array, Array, Array]:
-    if is_small(finite(a)):
-        u, s, vh = lapack("gesdd", a, full_matrices=0)
-    else:
-        u, s, vh = np.linalg.svd(a, full_matrices=False)
+    u, s, vh = np.linalg.svd(finite(a), full_matrices=False)
     signs = signs_of(u)
     return u * signs, s, vh * signs.mT
 
 
 def eigh(a: Array) -> Pair:
-    a = symmetric(finite(a))
-    w, v = lapack("syevd", a, lower=1) if is_small(a) else np.linalg.eigh(a)
+    w, v = np.linalg.eigh(symmetric(finite(a)))
     return w, v * signs_of(v)
 
 

@@ -35,6 +35,17 @@ def arrays(out):
     return [t.asnumpy() for t in parts(out)]
 
 
+@pytest.mark.parametrize("fn", FUNCTIONS.values(), ids=FUNCTIONS)
+def test_a_matrix_gives_the_same_bits_alone_and_in_a_stack(fn):
+    """Vectors of nearly equal values would be others by one rounding more."""
+    root = RNG.normal(size=(4, 6, 6))
+    stack = root @ root.mT + 1e-13 * RNG.normal(size=(4, 6, 6)) + np.eye(6)
+    stack[1] = np.eye(6) + 1e-15 * root[1]
+    for i, one in enumerate(stack):
+        for of_all, alone in zip(arrays(fn(stack)), arrays(fn(one)), strict=True):
+            np.testing.assert_array_equal(of_all[i], alone)
+
+
 def test_systems_broadcast_and_take_one_right_side():
     a, b = RNG.normal(size=(3, 1, 4, 4)), RNG.normal(size=(2, 4, 5))
     np.testing.assert_allclose(ops.solve(a, b).asnumpy(), np.linalg.solve(a, b), atol=1e-9)
