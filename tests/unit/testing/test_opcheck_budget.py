@@ -89,7 +89,7 @@ def test_what_is_found_is_made_small_within_the_budget(kind):
 
 def test_time_that_is_up_is_no_error_of_a_kernel():
     """Every launch may be the one that is not made: nothing of that is a finding."""
-    for budget in np.linspace(0.05, 1.2, 5):
+    for budget in np.linspace(0.05, 1.2, 8):
         with plant(fn=slowly(snake, 1e-3)) as primitive:
             report = opcheck(primitive, budget=float(budget), raise_error=False)
         assert {f.check for f in report.findings} <= {"budget"}, str(report)

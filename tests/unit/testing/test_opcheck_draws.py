@@ -75,9 +75,10 @@ def test_the_gradient_is_judged_at_an_extent_that_a_rule_asks_for():
     def wrong(self):
         return lambda x, out, dout: (dout * (1.0 + ops.sin(1.9 * self.alpha * x)),)
 
-    with plant(infer_shape=by_closure(EXTENTS[0]), bprop=wrong) as primitive:
-        report = opcheck(primitive, checks=["gradient"], raise_error=False)
-    assert [f.check for f in report.faults] == ["gradient"]
+    for n in EXTENTS[:3]:
+        with plant(infer_shape=by_closure(n), bprop=wrong) as primitive:
+            report = opcheck(primitive, checks=["gradient"], raise_error=False)
+        assert [f.check for f in report.faults] == ["gradient"]
 
 
 def refuses_by(error):
