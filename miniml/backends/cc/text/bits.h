@@ -60,11 +60,17 @@ static inline float miniml_power32(float shifted) {
 static inline double miniml_power64(double shifted) {
   return miniml_real64((miniml_bits64(shifted) + 1023) << 52);
 }
-/* x * 2^n in two steps, because 2^n may be out of range where the product is not. The exponents, made
-   positive, are the halves of n + 254 (2046), rounded down and up. */
-static inline float miniml_scaled32(float x, float n) {
-  const uint32_t sum = miniml_bits32(n + (MINIML_ROUND32 + 254)), half = sum >> 1 << 23;
-  return x * miniml_real32(half) * miniml_real32((sum << 23) - half);
+/* MINIML_ROUND32 + n, or at most that of a cap: of NaN it is one or NaN. By bits, in one instruction. */
+static inline float miniml_capped32(float shifted, int cap) {
+  const int32_t bits = (int32_t)miniml_bits32(shifted), most = 0x4b400000 + cap;
+  return miniml_real32((uint32_t)(bits < most ? bits : most));
+}
+/* (1 + p) * 2^n of n + 254 in the last bits, in two steps, because 2^n may be out of range where the
+   product is not. The exponents, made positive, are the halves of n + 254, rounded down and up. */
+static inline float miniml_scaled32(float p, float shifted) {
+  const uint32_t sum = miniml_bits32(shifted), half = sum >> 1 << 23;
+  const float first = miniml_real32(half);
+  return miniml_madd32(first, p, first) * miniml_real32((sum << 23) - half);
 }
 /* x * 2^n of n in the last bits of MINIML_ROUND32 + n, n in [-191, 63]; 0 where it is -191. */
 static inline float miniml_shrunk32(float x, float shifted) {
@@ -78,8 +84,9 @@ static inline double miniml_scaled64(double x, double n) {
 /* m of x = m * 2^e, and e, of a positive number: m in [2/3, 4/3). */
 static inline float miniml_mantissa32(float x, float *e) {
   const int small = x < 0x1p-126f;
-  const uint32_t low = 0x3f2aaaab, bits = miniml_bits32(small ? x * 0x1p23f : x) - low;
-  *e = (float)((int32_t)bits >> 23) - (small ? 23 : 0);
+  const uint32_t low = 0x3f2aaaab, less = small ? low + (23 << 23) : low;
+  const uint32_t bits = miniml_bits32(x * (small ? 0x1p23f : 1)) - less;
+  *e = (float)((int32_t)bits >> 23);
   return miniml_real32((bits & 0x7fffff) + low);
 }
 /* The same: m in [sqrt(1/2), sqrt(2)). The exponent, made positive, becomes a number as the last
@@ -96,7 +103,8 @@ static inline double miniml_mantissa64(double x, double *e) {
    Made of bits: of a choice of constants GCC makes branches where another choice follows. */
 static inline float miniml_log_end32(float x, float y) {
   const float none = miniml_real32(0xff800000u | (uint32_t)(x < 0) << 22);
-  return x <= 0 ? none : x < INFINITY ? y : x;
+  const float up = MINIML_PRODUCT(x < INFINITY ? y : x);
+  return x <= 0 ? none : up;
 }
 static inline double miniml_log_end64(double x, double y) {
   const double none = miniml_real64(0xfff0000000000000u | (uint64_t)(x < 0) << 51);

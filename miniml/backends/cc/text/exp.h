@@ -45,11 +45,14 @@ static inline double miniml_exp_reduced64(double x, double n) {
 }
 
 /* Beyond the bounds all is inf or 0; NaN passes them. What is too small becomes 2^-254 (2^-2046),
-   both of whose factors are 0: a product that underflows takes a hundred times as long. */
+   both of whose factors are 0: a product that underflows takes a hundred times as long. A large
+   x has a large r, and inf, beside 2^250. */
 static inline float miniml_exp_float32(float x) {
-  const float below = x > 89 ? 89 : x, held = below < -104 ? -176 : below;
-  const float n = miniml_madd32(held, 0x1.715476p+0f, MINIML_ROUND32) - MINIML_ROUND32;
-  return miniml_scaled32(1 + miniml_exp_rest32(miniml_exp_reduced32(held, n)), n);
+  const float held = x < -104 ? -176 : x;
+  const float raised = miniml_madd32(held, 0x1.715476p+0f, MINIML_ROUND32 + 254);
+  const float shifted = miniml_capped32(raised, 254 + 250);
+  const float r = miniml_exp_reduced32(held, shifted - (MINIML_ROUND32 + 254));
+  return miniml_scaled32(miniml_exp_rest32(r), shifted);
 }
 static inline double miniml_exp_float64(double x) {
   const double below = x > 710 ? 710 : x, held = below < -746 ? -1418 : below;
@@ -57,12 +60,13 @@ static inline double miniml_exp_float64(double x) {
   return miniml_scaled64(1 + miniml_expm1_rest64(miniml_exp_reduced64(held, n)), n);
 }
 
-/* exp(x) of x that is not positive, or NaN; 0 below x = -86 (-707), so that 2^n is in range. */
+/* exp(x) of x that is not positive, or NaN; 0 below x = -86 (-707), so that 2^n is in range, or 0. */
 static inline float miniml_weight_float32(float x) {
-  const float held = x < -86 ? -86 : x;
-  const float shifted = miniml_madd32(held, 0x1.715476p+0f, MINIML_ROUND32);
-  const float p = miniml_exp_rest32(miniml_exp_reduced32(held, shifted - MINIML_ROUND32));
-  return x < -86 ? 0 : (1 + p) * miniml_power32(shifted);
+  const float held = x < -86 ? -88 : x;
+  const float shifted = miniml_madd32(held, 0x1.715476p+0f, MINIML_ROUND32 + 127);
+  const float r = miniml_exp_reduced32(held, shifted - (MINIML_ROUND32 + 127));
+  const float scale = miniml_real32(miniml_bits32(shifted) << 23);
+  return miniml_madd32(scale, miniml_exp_rest32(r), scale);
 }
 static inline double miniml_weight_float64(double x) {
   const double held = x < -707 ? -707 : x;
@@ -72,9 +76,10 @@ static inline double miniml_weight_float64(double x) {
 }
 
 static inline float miniml_exp2_float32(float x) {
-  const float below = x > 129 ? 129 : x, held = below < -151 ? -254 : below;
-  const float n = held + MINIML_ROUND32 - MINIML_ROUND32;
-  return miniml_scaled32(1 + miniml_exp_rest32((held - n) * 0x1.62e43p-1f), n);
+  const float held = x < -151 ? -254 : x;
+  const float shifted = miniml_capped32(held + (MINIML_ROUND32 + 254), 254 + 250);
+  const float r = (held - (shifted - (MINIML_ROUND32 + 254))) * 0x1.62e43p-1f;
+  return miniml_scaled32(miniml_exp_rest32(r), shifted);
 }
 static inline double miniml_exp2_float64(double x) {
   const double below = x > 1025 ? 1025 : x, held = below < -1076 ? -2046 : below;
@@ -85,8 +90,8 @@ static inline double miniml_exp2_float64(double x) {
 /* Half of exp(x) - 1 is 2^(n-1) (exp(r) - 1) + (2^(n-1) - 1/2), with n <= 128 (1024). Tiny numbers
    are their own results. */
 static inline float miniml_expm1_float32(float x) {
-  const float below = x > 89 ? 89 : x, held = below < -30 ? -30 : below;
-  const float shifted = miniml_madd32(held, 0x1.715476p+0f, MINIML_ROUND32);
+  const float held = x < -30 ? -30 : x;
+  const float shifted = miniml_capped32(miniml_madd32(held, 0x1.715476p+0f, MINIML_ROUND32), 128);
   const float p = miniml_expm1_rest32(miniml_exp_reduced32(held, shifted - MINIML_ROUND32));
   const float scale = miniml_power32(shifted - 1);
   const float y = 2 * miniml_madd32(scale, p, scale - 0.5f);

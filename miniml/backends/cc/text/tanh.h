@@ -3,16 +3,18 @@
 
 /* p to 2^-27 of tanh in float32, 2^-59 in float64; |x| > 10 (20) gives 1. */
 static inline float miniml_tanh_float32(float x) {
-  const float a = __builtin_fabsf(x), held = a > 10 ? 10 : a, z = a * a;
+  const float a = __builtin_fabsf(x), z = a * a;
   float p = -0x1.7512b6p-8f;
   p = miniml_madd32(p, z, 0x1.51f978p-6f);
   p = miniml_madd32(p, z, -0x1.b835aap-5f);
   p = miniml_madd32(p, z, 0x1.1106f6p-3f);
   p = miniml_madd32(p, z, -0x1.555532p-2f);
   const float near = miniml_madd32(a * z, p, a);
-  const float shifted = miniml_madd32(held, 0x1.715476p+1f, MINIML_ROUND32);
-  const float r = miniml_exp_reduced32(2 * held, shifted - MINIML_ROUND32);
-  const float e = (1 + miniml_exp_rest32(r)) * miniml_power32(shifted), far = 1 - 2 / (e + 1);
+  const float raised = miniml_madd32(a, 0x1.715476p+1f, MINIML_ROUND32 + 127);
+  const float shifted = miniml_capped32(raised, 127 + 60);
+  const float r = miniml_exp_reduced32(2 * a, shifted - (MINIML_ROUND32 + 127));
+  const float scale = miniml_real32(miniml_bits32(shifted) << 23);
+  const float e = miniml_madd32(scale, miniml_exp_rest32(r), scale), far = 1 - 2 / (e + 1);
   return __builtin_copysignf(a < 0.625f ? near : far, x);
 }
 static inline double miniml_tanh_float64(double x) {
