@@ -292,7 +292,8 @@ class _WithOutput(Cell):
         self.loss = loss
 
     def construct(self, out: Any, *labels: Any) -> Any:
-        loss, *aux = parted(_returner(self.loss), self.loss(out, *labels))
+        who = f"Model's loss function {getattr(self.loss, '__name__', type(self.loss).__name__)}"
+        loss, *aux = parted(who, self.loss(out, *labels))
         return loss, (out, aux[0] if aux else {})
 
 
@@ -300,16 +301,11 @@ class _Evaluated:
     """The function that `evaluate` compiles: the loss, the output of a network, and aux."""
 
     def __init__(self, net: Cell, loss: Callable[..., Any]) -> None:
-        self.net, self.loss, self.__name__ = net, loss, "evaluate"
+        self.net, self.learnt, self.__name__ = net, _WithOutput(loss), "evaluate"
 
     def __call__(self, x: Any, *labels: Any) -> Any:
-        out = self.net(*inputs_of(x))
-        loss, *aux = parted(_returner(self.loss), self.loss(out, *labels))
-        return loss, out, aux[0] if aux else {}
-
-
-def _returner(loss: Callable[..., Any]) -> str:
-    return f"Model's loss function {getattr(loss, '__name__', type(loss).__name__)}"
+        loss, beside = self.learnt.construct(self.net(*inputs_of(x)), *labels)
+        return loss, *beside
 
 
 def _numbers(aux: Any, taken: Set[str]) -> dict[str, float]:

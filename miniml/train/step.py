@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from textwrap import indent
-from typing import Any, TypeVar, overload
+from typing import Any, TypeVar
 
 import numpy as np
 import optree
@@ -41,35 +41,17 @@ from ..runtime.observe import debug_nans
 from .ranks import Ranks
 
 Loss = Callable[..., Any]
-Aux = TypeVar("Aux")
+Result = TypeVar("Result", bound=Tensor | tuple[Tensor, Any])
 
 
-@overload
 def train_step(
     net: Loss,
-    loss_fn: Callable[..., Tensor],
+    loss_fn: Callable[..., Result],
     optimizer: Optimizer,
     clip: Clip | None = None,
     loss_scale: LossScale | None = None,
     group: Group | None = None,
-) -> Callable[..., Tensor]: ...
-@overload
-def train_step(
-    net: Loss,
-    loss_fn: Callable[..., tuple[Tensor, Aux]],
-    optimizer: Optimizer,
-    clip: Clip | None = None,
-    loss_scale: LossScale | None = None,
-    group: Group | None = None,
-) -> Callable[..., tuple[Tensor, Aux]]: ...
-def train_step(
-    net: Loss,
-    loss_fn: Loss,
-    optimizer: Optimizer,
-    clip: Clip | None = None,
-    loss_scale: LossScale | None = None,
-    group: Group | None = None,
-) -> Callable[..., Any]:
+) -> Callable[..., Result]:
     """The function `step(x, *labels)` that updates the optimizer's parameters once.
 
     The step computes loss_fn(net(x), *labels), its gradients and the update, and returns the
