@@ -6,7 +6,7 @@ import copy
 from collections.abc import Callable, ItemsView, Iterable, Iterator, KeysView, Mapping, ValuesView
 from itertools import count
 from operator import index as as_index
-from typing import Any, Generic, NoReturn, Self, TypeVar, overload
+from typing import Any, ClassVar, Generic, NoReturn, Self, TypeVar, overload
 
 from ..core.errors import ArityError, AttributeRefusedError, MinimlError, OutOfRangeError
 from ..core.parameter import Parameter
@@ -17,69 +17,77 @@ from .cell import Cell
 __all__ = ["CellDict", "CellList", "ParameterList", "Sequential"]
 
 F = TypeVar("F", bound=Callable[..., Any])
+Item = TypeVar("Item")
 Slice = TypeVar("Slice")
 
 
-class _Ordered(Generic[Slice]):
-    """Children of a cell by position: attributes named "0", "1", ...
+class _Ordered(Generic[Item, Slice]):
+    """Parts of a cell by position, cells or parameters: attributes named "0", "1", ...
 
     A slice is a container of the library's class, as a subclass may take other arguments.
     """
 
-    def append(self, cell: Cell) -> Self:
-        """Add a cell at the end; returns the container."""
+    _kind: ClassVar[Any] = Cell
+
+    def append(self, part: Item) -> Self:
+        """Add one at the end; returns the container."""
         free = next(n for n in map(str, count(len(self))) if n not in vars(self))
-        setattr(self, free, _held(self, cell))
+        setattr(self, free, self._part(part))
         return self
 
     def __len__(self) -> int:
         return len(self._names())
 
-    def __iter__(self) -> Iterator[Cell]:
-        return (v for v in self.__dict__.values() if isinstance(v, Cell))
+    def __iter__(self) -> Iterator[Item]:
+        return (v for v in self.__dict__.values() if isinstance(v, self._kind))
 
     @overload
-    def __getitem__(self, index: int) -> Cell: ...
+    def __getitem__(self, index: int) -> Item: ...
     @overload
     def __getitem__(self, index: slice) -> Slice: ...
-    def __getitem__(self, index: int | slice) -> Cell | Slice:
+    def __getitem__(self, index: int | slice) -> Item | Slice:
         if isinstance(index, slice):
             return self._of(list(self)[index])
-        found: Cell = getattr(self, self._name(index))
+        found: Item = getattr(self, self._name(index))
         return found
 
-    def __setitem__(self, index: int, cell: Cell) -> None:
-        setattr(self, self._name(index), _held(self, cell))
+    def __setitem__(self, index: int, part: Item) -> None:
+        setattr(self, self._name(index), self._part(part))
 
     def __delitem__(self, index: int | slice) -> None:
-        """Remove cells; the rest are numbered "0", "1", ... again, and other names stay."""
+        """Remove some; the rest are numbered "0", "1", ... again, and other names stay."""
         names, numbers = self._names(), map(str, count())
         gone = names[index] if isinstance(index, slice) else [self._name(index)]
         kept = [(name, vars(self)[name]) for name in names if name not in gone]
         for name in names:
             delattr(self, name)
-        for name, cell in kept:
-            setattr(self, next(numbers) if name.isdigit() else name, cell)
+        for name, part in kept:
+            setattr(self, next(numbers) if name.isdigit() else name, part)
 
     def _names(self) -> list[str]:
-        return [name for name, value in vars(self).items() if isinstance(value, Cell)]
+        return [name for name, value in vars(self).items() if isinstance(value, self._kind)]
 
     def _name(self, index: int) -> str:
-        """The name of the cell at an index; OutOfRangeError where there is none."""
-        names, kind = self._names(), type(self).__name__
+        """The name of the part at an index; OutOfRangeError where there is none."""
+        names, owner, kind = self._names(), type(self).__name__, self._kind.__name__.lower()
         try:
             return names[as_index(index)]
         except IndexError:
-            raise OutOfRangeError(f"{kind} of {len(names)} cells has none at {index}") from None
+            text = f"{owner} of {len(names)} {kind}s has none at {index}"
+            raise OutOfRangeError(text) from None
         except TypeError:
-            raise ArityError(f"{kind} got the index {index!r}; expected an int") from None
+            raise ArityError(f"{owner} got the index {index!r}; expected an int") from None
 
-    def _of(self, cells: list[Cell]) -> Slice:
-        """A container of other cells."""
+    def _part(self, given: Any) -> Any:
+        """What is kept of a part that is given."""
+        return _held(self, given)
+
+    def _of(self, parts: list[Item]) -> Slice:
+        """A container of other parts."""
         raise NotImplementedError
 
 
-class Sequential(_Ordered["Sequential"], Cell):
+class Sequential(_Ordered[Cell, "Sequential"], Cell):
     """Cells in sequence, each applied to the output of the one before, of the shape that it gives.
 
     The cells are the arguments; `net[i]`, `net[i] = cell`, `del net[i]`, `len(net)`, iteration and
@@ -99,7 +107,7 @@ class Sequential(_Ordered["Sequential"], Cell):
         return Sequential(*cells)
 
 
-class CellList(_Ordered["CellList"], Cell):
+class CellList(_Ordered[Cell, "CellList"], Cell):
     """A list of cells whose parameters are found: "layers.0.weight". It is not called itself.
 
     AttributeRefusedError for what is no list of cells."""
@@ -123,54 +131,32 @@ def listed(who: str, given: Any, what: str) -> list[Any]:
     return list(given)
 
 
-class ParameterList(Cell):
+class ParameterList(_Ordered[Parameter, "ParameterList"], Cell):
     """A list of parameters that are found: "scales.0". It is not called itself.
 
     The parameters are Parameters or arrays of floats; `list[i]`, `len`, iteration and `append` work
     as on a list. A call is a MinimlError.
     """
 
+    _kind = Parameter
+
     def __init__(self, parameters: Iterable[Any] = ()):
         for parameter in listed("ParameterList", parameters, "Parameters or arrays of floats"):
             self.append(parameter)
-
-    def append(self, parameter: Any) -> Self:
-        """Add a parameter at the end; returns the list."""
-        made = parameter if isinstance(parameter, Parameter) else Parameter(parameter)
-        setattr(self, str(len(self)), made)
-        return self
 
     def construct(self, *args: Any, **named: Any) -> NoReturn:
         """Refuse the call: its parameters are used one by one."""
         raise MinimlError("ParameterList is not called itself; use its parameters, as weights[0]")
 
-    def __len__(self) -> int:
-        return len(list(iter(self)))
+    def append(self, part: Any) -> Self:
+        """Add a parameter at the end; returns the list."""
+        return super().append(part)
 
-    def __iter__(self) -> Iterator[Parameter]:
-        return (v for v in vars(self).values() if isinstance(v, Parameter))
+    def _part(self, given: Any) -> Parameter:
+        return given if isinstance(given, Parameter) else Parameter(given)
 
-    def __getitem__(self, index: int) -> Parameter:
-        found: Parameter = getattr(self, self._name(index))
-        return found
-
-    def __delitem__(self, index: int) -> None:
-        """Remove the last parameter, or another one: those behind it move up."""
-        gone = int(self._name(index))
-        kept = list(self)[gone + 1 :]
-        for name in range(gone, len(self)):
-            delattr(self, str(name))
-        for parameter in kept:
-            self.append(parameter)
-
-    def _name(self, index: int) -> str:
-        """The name of the parameter at an index; OutOfRangeError where there is none."""
-        try:
-            return str(range(len(self))[as_index(index)])
-        except IndexError:
-            raise OutOfRangeError(
-                f"ParameterList of {len(self)} parameters has none at {index}"
-            ) from None
+    def _of(self, parts: list[Parameter]) -> ParameterList:
+        return ParameterList(parts)
 
 
 class CellDict(Cell):
