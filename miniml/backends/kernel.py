@@ -20,6 +20,7 @@ from weakref import finalize
 import numpy as np
 
 from ..core.abstract import PLAIN, ArraySpec, DType, Signature
+from ..core.errors import CPU as FEATURES
 from ..core.errors import CaptureError, DeclarationError
 from .expressions import Expression as Expression
 
@@ -592,7 +593,7 @@ class CPU:
 
     def has(self, feature: str) -> bool:
         """True for an instruction set of this machine's CPU."""
-        return machine_features().get(feature.upper(), False)
+        return FEATURES.get(feature, False)
 
     def capture(self, launches: Callable[[], object]) -> Callable[[], None]:
         """CaptureError: calls of functions are not recorded."""
@@ -603,11 +604,6 @@ def start_of(array: Array) -> int:
     """The address of a NumPy array's first element."""
     start: int = array.__array_interface__["data"][0]
     return start
-
-
-def machine_features() -> dict[str, bool]:
-    """CPU features by NumPy's names (AVX2, AVX512F, NEON, ...), True where present."""
-    return dict(np._core._multiarray_umath.__cpu_features__)  # type: ignore[attr-defined]
 
 
 def cpus() -> int:
