@@ -57,9 +57,7 @@ class Part:
         """The calls, on memory of their own. positions: the arguments that its inputs, then its
         outputs, are; by default they are in this order."""
         calls = self._ready.pop() if self._ready else self.program.calls() or []
-        if positions is None:
-            return calls
-        return [c._replace(operands=tuple(_moved(c.operands, positions))) for c in calls]
+        return calls if positions is None else [call.moved(positions) for call in calls]
 
     def others(self) -> list[str]:
         """The operations that have no kernel in C, if some have one; a native part calls these
@@ -69,12 +67,6 @@ class Part:
         if self.native or not all(p.native is None for p in bound):
             return [name for names in inner for name in names]
         return []
-
-
-def _moved(operands: Sequence[Array | Moving], positions: Sequence[int]) -> list[Array | Moving]:
-    return [
-        Moving(positions[o.argument], o.offset) if isinstance(o, Moving) else o for o in operands
-    ]
 
 
 def _explained(kernel: NativeKernel, what: str, *parts: Part) -> None:
@@ -106,22 +98,30 @@ def _noting(name: str, steps: range | None = None) -> Callable[[BaseException, i
 # --- Branches and loops ---------------------------------------------------------------------------
 
 
+class Controlled(NativeKernel):
+    """Base of kernels of control flow. specs: arrays for values of its parts."""
+
+    capturable = False  # the host decides which parts run, and how often
+    specs: Sequence[ArraySpec] = ()
+
+    def workspace(self) -> tuple[ArraySpec, ...]:
+        return tuple(self.specs)
+
+
 @kernel("Cond", "cuda", "?.*->.*", strided=True)
 @kernel("Cond", "cpu", "?.*->.*")
-class CondKernel(NativeKernel):
+class CondKernel(Controlled):
     """Kernel of a branch: it runs one of two programs."""
 
-    capturable = False  # the host decides which
-
     def prepare(self, node: KernelNode) -> None:
+        super().prepare(node)
         attrs = node.attrs
-        self.node, self.device = node, node.device
         self.on_true = Part(attrs["on_true"], node.target), attrs["true_takes"]
         self.on_false = Part(attrs["on_false"], node.target), attrs["false_takes"]
         _explained(self, "a branch", self.on_true[0], self.on_false[0])
 
     def launch(self, inputs: Arrays, workspace: Arrays, outputs: Arrays, stream: object) -> None:
-        truth = self.device.to_host(inputs[0])
+        truth = self.node.device.to_host(inputs[0])
         part, takes = self.on_true if truth else self.on_false
         part.program.fill([inputs[1 + i] for i in takes], outputs)
 
@@ -134,15 +134,14 @@ class CondKernel(NativeKernel):
 
 @kernel("WhileLoop", "cuda", ".*->.*", strided=True)
 @kernel("WhileLoop", "cpu", ".*->.*")
-class WhileLoopKernel(NativeKernel):
+class WhileLoopKernel(Controlled):
     """Kernel of a while loop: it runs two programs alternately until the first gives False, or the
     second has run `most` times. A carried value that changes has two arrays."""
 
-    capturable = False  # the host decides how often
-
     def prepare(self, node: KernelNode) -> None:
+        super().prepare(node)
         attrs, count = node.attrs, len(node.outputs)
-        self.node, self.device, self.most = node, node.device, attrs["most"]
+        self.most = attrs["most"]
         body: Graph = attrs["body"]
         self.condition_takes, self.body_takes = attrs["condition_takes"], attrs["body_takes"]
         places = dict(zip(body.inputs, self.body_takes, strict=True))
@@ -158,16 +157,13 @@ class WhileLoopKernel(NativeKernel):
         _explained(self, "a loop", self.condition, self.body)
         self.stops = True  # it hears signals
 
-    def workspace(self) -> tuple[ArraySpec, ...]:
-        return tuple(self.specs)
-
     def launch(self, inputs: Arrays, workspace: Arrays, outputs: Arrays, stream: object) -> None:
         *spare, flag = workspace
         values, count, done = list(inputs), len(outputs), 0
         try:
             for done in itertools.count() if self.most is None else range(self.most):
                 self.condition.program.fill([values[i] for i in self.condition_takes], (flag,))
-                if not self.device.to_host(flag):
+                if not self.node.device.to_host(flag):
                     break
                 targets = [made[done % 2, ...] for made in spare]
                 self.body.program.fill([values[i] for i in self.body_takes], targets)
@@ -177,7 +173,7 @@ class WhileLoopKernel(NativeKernel):
         except Exception as error:
             note_step(error, "loop", done)
             raise
-        copy_results(self.device, outputs, values[:count])
+        copy_results(self.node.device, outputs, values[:count])
 
     def calls_on(self, operands: tuple[Array | Moving, ...]) -> list[Call]:
         taken, count = len(self.node.inputs), len(self.node.outputs)
@@ -199,17 +195,15 @@ class WhileLoopKernel(NativeKernel):
 
 @kernel("Scan", "cuda", ".*->.*", strided=True)
 @kernel("Scan", "cpu", ".*->.*")
-class ScanKernel(NativeKernel):
+class ScanKernel(Controlled):
     """Kernel of a scan: it runs one program for each row, which writes to rows of the outputs.
 
     A carried value that is a row as well is read from there; for others there are two arrays.
     """
 
-    capturable = False  # a graph of its body is not one of the whole loop
-
     def prepare(self, node: KernelNode) -> None:
+        super().prepare(node)
         attrs = node.attrs
-        self.node, self.device = node, node.device
         self.carried, self.scanned = attrs["carried"], attrs["scanned"]
         steps = range(attrs["length"])
         self.order = steps[::-1] if attrs["reverse"] else steps
@@ -221,9 +215,6 @@ class ScanKernel(NativeKernel):
         self.after = [made.index(v) for v in body.outputs[: self.carried]]
         self.specs = [ArraySpec((2, *v.abstract.shape), v.abstract.dtype) for v in spare]
         _explained(self, "a loop", self.body)
-
-    def workspace(self) -> tuple[ArraySpec, ...]:
-        return tuple(self.specs)
 
     def launch(self, inputs: Arrays, workspace: Arrays, outputs: Arrays, stream: object) -> None:
         first, last = self.carried, self.carried + self.scanned
@@ -237,7 +228,7 @@ class ScanKernel(NativeKernel):
                 note_step(error, "scan", t)
                 raise
             carry = tuple([targets[i] for i in self.after])
-        copy_results(self.device, outputs[:first], carry)
+        copy_results(self.node.device, outputs[:first], carry)
 
     def calls_on(self, operands: tuple[Array | Moving, ...]) -> list[Call]:
         first, last = self.carried, self.carried + self.scanned

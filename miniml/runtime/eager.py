@@ -113,10 +113,10 @@ class EagerTrace(Trace):
         frozen = tuple((name, attribute_key(value)) for name, value in consts.items())
         key = primitive._key, tuple(map(_kind, tensors)), *frozen
         plan: Plan | None = _plans().get(key)
-        if plan is None and current().watchers:
+        if plan is None and (by := current().watchers):
             with unwatched():  # there the plan is shared by all watchers
                 plan = self._of_tensors(primitive, tensors, consts)
-            plan = _watched(primitive, common_device(primitive.name, tensors), plan)
+            plan = watching_call(primitive, common_device(primitive.name, tensors), by, plan)
             _plans()[key] = plan
         if plan is None:
             plan = _with_effects(primitive, tensors, _kernel_plan(primitive, tensors, consts))
@@ -465,12 +465,6 @@ def _with_effects(primitive: Primitive, tensors: Sequence[Tensor], run: Plan) ->
         return results
 
     return plan
-
-
-def _watched(primitive: Primitive, device: str, run: Plan) -> Plan:
-    """The plan, with each call seen by the watchers."""
-    by = current().watchers
-    return watching_call(primitive, device, by, run) if by else run
 
 
 # --- Staged trace ---------------------------------------------------------------------------------

@@ -534,13 +534,7 @@ class RunOfCalls:
     def calls_on(self, names: Sequence[str]) -> list[Call]:
         """The calls, with the arrays of these names as the arguments."""
         positions = [names.index(name) for name in self.names]
-
-        def moved(operand: Array | Moving) -> Array | Moving:
-            if isinstance(operand, Moving):
-                return Moving(positions[operand.argument], operand.offset)
-            return operand
-
-        return [call._replace(operands=tuple(map(moved, call.operands))) for call in self.calls]
+        return [call.moved(positions) for call in self.calls]
 
     def function(self, threads: int) -> Run:
         """The run, as a function of the arrays in `names`."""

@@ -58,6 +58,14 @@ class Call(NamedTuple):
     packing: Callable[[], Packing | None] | None = None
     stops: bool = False
 
+    def moved(self, positions: Sequence[int]) -> Call:
+        """The call with other arguments of the run, by their positions, in place of its own."""
+        operands = (
+            o._replace(argument=positions[o.argument]) if isinstance(o, Moving) else o
+            for o in self.operands
+        )
+        return self._replace(operands=tuple(operands))
+
 
 Run = Callable[..., int]
 
