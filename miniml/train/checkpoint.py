@@ -153,30 +153,25 @@ def _entries_of(obj: Any) -> dict[str, Any]:
 
 
 def _listed(obj: Any) -> Iterator[tuple[str, Any]]:
-    if isinstance(obj, (Cell, Optimizer)):
-        yield from obj.parameters_dict().items()
-    elif isinstance(obj, Mapping):
-        for key, value in obj.items():
-            yield from _below(key, value)
-    else:
+    parts = (Cell, Optimizer)
+    if isinstance(obj, parts):
+        obj = obj.parameters_dict()
+    elif not isinstance(obj, Mapping):
         raise CheckpointError(
             f"a checkpoint holds a Cell, an Optimizer or a dict of them; got {type(obj).__name__}; "
             + CALLS
         )
-
-
-def _below(key: Any, value: Any) -> Iterator[tuple[str, Any]]:
-    """The entries under a key of a dict."""
-    if isinstance(value, (Cell, Optimizer)):
-        yield from ((f"{key}.{name}", p) for name, p in value.parameters_dict().items())
-        return
-    if _spec_of(value) is None:
-        raise CheckpointError(
-            f"a checkpoint cannot hold entry {short(key)!r} {_kind_of(value)}; give a Cell, an "
-            "Optimizer, a Parameter (as generator.state), a Tensor, an array, or a bool, int or "
-            "float of 64 bits"
-        )
-    yield str(key), value
+    for key, value in obj.items():
+        if isinstance(value, parts):
+            yield from ((f"{key}.{name}", p) for name, p in value.parameters_dict().items())
+        elif _spec_of(value) is None:
+            raise CheckpointError(
+                f"a checkpoint cannot hold entry {short(key)!r} {_kind_of(value)}; give a Cell, an "
+                "Optimizer, a Parameter (as generator.state), a Tensor, an array, or a bool, int "
+                "or float of 64 bits"
+            )
+        else:
+            yield str(key), value
 
 
 def _check_name(name: str, taken: Mapping[str, Any]) -> None:
