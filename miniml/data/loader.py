@@ -39,7 +39,6 @@ from .sets import Draw, Transform
 Batches = Generator[tuple[Any, ...], None, None]
 Sampler = Callable[[int, Draw], Array]  # (size, draw): the row numbers of an epoch
 T = TypeVar("T")
-Made = Callable[[], T]  # returns the item, or raises the error of making it
 
 
 class DataLoader(Constructed):
@@ -416,7 +415,7 @@ def prefetched(items: Iterator[T], ahead: int) -> Generator[T, None, None]:
     started by the first `next`, and has ended when this iterator is exhausted, closed or dropped:
     this waits for an item in the making.
     """
-    made: SimpleQueue[Made[T]] = SimpleQueue()
+    made: SimpleQueue[tuple[T, None] | tuple[None, BaseException]] = SimpleQueue()
     # A token for each item that may be made. A queue in C: a signal handler that raises inside one
     # of threading's own classes leaves their locks held.
     room: SimpleQueue[bool] = SimpleQueue()
@@ -425,44 +424,29 @@ def prefetched(items: Iterator[T], ahead: int) -> Generator[T, None, None]:
     stopped: list[bool] = []
 
     def make() -> None:
-        made_one = True
-        while made_one and room.get() and not stopped:
-            made_one = _put(items, made)
+        try:
+            while room.get() and not stopped:
+                made.put((next(items), None))
+        except BaseException as error:
+            made.put((None, error))
 
     thread = Thread(target=copy_context().run, args=(make,), name="miniml prefetch", daemon=True)
     try:
         with uninterrupted():
             thread.start()
         while True:
-            try:
-                item = made.get()()
-            except StopIteration:
+            item, error = made.get()
+            if isinstance(error, StopIteration):
                 return
+            if error is not None:
+                raise error
             room.put(True)
-            yield item
+            yield item  # type: ignore[misc]
     finally:
         stopped.append(True)
         room.put(True)
         if thread.is_alive():
             thread.join()
-
-
-def _put(items: Iterator[T], made: SimpleQueue[Made[T]]) -> bool:
-    """Make one item, or an error in its place; False after the last."""
-    try:
-        item = next(items)
-    except BaseException as error:
-        made.put(_raiser(error))
-        return False
-    made.put(lambda: item)
-    return True
-
-
-def _raiser(error: BaseException) -> Made[T]:
-    def fail() -> T:
-        raise error
-
-    return fail
 
 
 # --- Orders of rows -------------------------------------------------------------------------------
