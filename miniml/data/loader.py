@@ -424,11 +424,12 @@ def prefetched(items: Iterator[T], ahead: int) -> Generator[T, None, None]:
     stopped: list[bool] = []
 
     def make() -> None:
-        try:
-            while room.get() and not stopped:
+        while room.get() and not stopped:
+            try:
                 made.put((next(items), None))
-        except BaseException as error:
-            made.put((None, error))
+            except BaseException as error:
+                made.put((None, error))
+                return
 
     thread = Thread(target=copy_context().run, args=(make,), name="miniml prefetch", daemon=True)
     try:

@@ -79,7 +79,7 @@ class _Ordered(Generic[Item, Slice]):
             raise ArityError(f"{owner} got the index {index!r}; expected an int") from None
 
     def _part(self, given: Any) -> Any:
-        """What is kept of a part that is given."""
+        """The part that is kept of what is given."""
         return _held(self, given)
 
     def _of(self, parts: list[Item]) -> Slice:
