@@ -100,18 +100,13 @@ class Parameter(Tensor):
         return partial(get_device(self.device).copy_into, self._buffer, array)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        state = (self.asnumpy(), self.name, self.requires_grad, self.device)
-        return _restore_parameter, (type(self), state)
+        return type(self), (self.asnumpy(), self.name, self.requires_grad, self.device)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Parameter:
         return type(self)(self.asnumpy(), self.name, self.requires_grad, self.device)
 
     def __repr__(self) -> str:
         return self._show("Parameter", f", name={self.name!r}")
-
-
-def _restore_parameter(cls: type[Parameter], state: tuple[Any, ...]) -> Parameter:
-    return cls(*state)
 
 
 hints.refuse_calls(__name__, "is a module; the class in it is ml.Parameter(data)")
