@@ -394,18 +394,13 @@ def hook_gradient(x: Any, fn: Change) -> Any:
     """
     if not callable(fn):
         raise DeclarationError(f"hook_gradient got {fn!r}; give a function of the gradient")
-    who = f"the gradient hook {named(fn)}"
+    who = f"the gradient hook {name_of(fn)}"
 
     def bprop(x: Any, out: Any, dout: Any) -> tuple[Any]:
         found = _returned(who, fn, dout)
         return (dout if found is None else checked(who, BpropError, found, dout),)
 
     return current_trace().call_with_bprop(who, lambda x: x, bprop, (x,))
-
-
-def named(fn: Any) -> str:
-    """The name of a hook in errors."""
-    return str(getattr(fn, "__name__", None) or type(fn).__name__)
 
 
 def _returned(who: str, fn: Callable[..., Any], *args: Any) -> Any:

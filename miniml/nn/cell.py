@@ -34,7 +34,8 @@ from ..core.scope import Epoch, Layer, epoch, layers
 from ..core.settings import current, device_name
 from ..core.tensor import Array, Tensor
 from ..core.trace import Guarded, computes_at_once, current_trace, partition
-from ..grad.transforms import _returned, checked, named, recomputed
+from ..grad.reverse import name_of
+from ..grad.transforms import _returned, checked, recomputed
 from ..graph.tracing import by_position
 from .state import load
 from .summary import Summary, note_layer, summary
@@ -639,7 +640,7 @@ class Hook(NamedTuple):
 
     def on(self, cell: Any) -> str:
         """The name of the hook in errors."""
-        return f"the {self.kind} {named(self.fn)} of {cell.describe()}"
+        return f"the {self.kind} {name_of(self.fn)} of {cell.describe()}"
 
 
 class Handle:
