@@ -145,7 +145,7 @@ class Content:
             for (p, v), value in zip(graph.state, values, strict=True)
         }
         constants = {
-            names[v]: self._array(_host(v.abstract.value), prefix + names[v])
+            names[v]: self._array(np.array(v.abstract.value, order="C"), prefix + names[v])
             for v in graph.constants
         }
         count = len(graph.outputs)
@@ -287,11 +287,6 @@ def _current(parameters: Sequence[Parameter]) -> list[Array]:
         return [np.array(p._stored(), order="C") for p in parameters]
 
     return section.run(copies)
-
-
-def _host(value: Array | None) -> Array:
-    assert value is not None
-    return np.array(value, order="C")
 
 
 # --- Loading --------------------------------------------------------------------------------------
