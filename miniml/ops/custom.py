@@ -353,9 +353,7 @@ def _rule(what: str, given: Any, inputs: list[inspect.Parameter], outputs: int) 
 
 
 def _dtypes(given: Any) -> Any:
-    """A rule as it is; constant dtypes as those of miniml."""
-    if callable(given) and not isinstance(given, type):
-        return given
+    """Constant dtypes as those of miniml."""
     if isinstance(given, (tuple, list)):
         return tuple(map(as_dtype, given))
     return None if given is None else as_dtype(given)
