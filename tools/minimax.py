@@ -103,8 +103,6 @@ def rows():
            lambda x: abs(x**3 / mp.log1p(x)), f)  # fmt: skip
     yield ("log2", lambda x: (mp.log1p(x) - x) / mp.log(2) / x**2, 8, -third, third,
            lambda x: abs(x**2 * mp.log(2) / mp.log1p(x)), f)  # fmt: skip
-    yield ("log10 of float32", lambda x: mp.log1p(x) / mp.log(10) / x, 11, -third, third,
-           lambda x: abs(x * mp.log(10) / mp.log1p(x)), d)  # fmt: skip
     most = mp.mpf("0.02945")  # of s^2, s = (m - 1) / (m + 1)
     series = squared(lambda s: 2 * (mp.atanh(s) - s) / s**3)
     yield "log", series, 6, TINY, most, lambda z: z / 2, d

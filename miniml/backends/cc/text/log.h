@@ -1,8 +1,8 @@
 /* log, log2, log1p of x = m 2^e: e log(2) and a polynomial of f = m - 1. */
 #include "bits.h"
 
-/* log(1 + f) + e log(2), f in [-1/3, 1/3]: f - f^2 / 2 + f^3 q(f), to 2^-27 of itself. */
-static inline float miniml_log_sum32(float f, float e) {
+/* (log(1 + f) - f) / f^2 = -1/2 + f q(f), f in [-1/3, 1/3], to 2^-27 of the logarithm. */
+static inline float miniml_log_bend32(float f) {
   float q = -0x1.05b4e6p-3f;
   q = miniml_madd32(q, f, 0x1.1e0d92p-3f);
   q = miniml_madd32(q, f, -0x1.f45638p-4f);
@@ -11,8 +11,11 @@ static inline float miniml_log_sum32(float f, float e) {
   q = miniml_madd32(q, f, 0x1.99cf8p-3f);
   q = miniml_madd32(q, f, -0x1.ffff5ep-3f);
   q = miniml_madd32(q, f, 0x1.555506p-2f);
-  const float bend = miniml_madd32(f, q, -0.5f);
-  const float low = miniml_madd32(f * f, bend, e * 0x1.7f7d1cp-20f);
+  return miniml_madd32(f, q, -0.5f);
+}
+/* log(1 + f) + e log(2). */
+static inline float miniml_log_sum32(float f, float e) {
+  const float low = miniml_madd32(f * f, miniml_log_bend32(f), e * 0x1.7f7d1cp-20f);
   return miniml_madd32(e, 0x1.62e4p-1f, f + low);
 }
 
@@ -92,23 +95,13 @@ static inline double miniml_log2_float64(double x) {
   return miniml_log_end64(x, sum + (lost + rest));
 }
 
-/* log10(1 + f) = f p(f), to 2^-33 of itself. */
+/* The same logarithm of 1 + f as log's, times log10(e); this and log10(2) in two parts. */
 static inline float miniml_log10_float32(float x) {
   float e;
-  const double f = miniml_mantissa32(x, &e) - 1;
-  double p = -0x1.98e98dc95d4ddp-5;
-  p = miniml_madd64(p, f, 0x1.b237cbdfdb810p-5);
-  p = miniml_madd64(p, f, -0x1.53337650488ebp-5);
-  p = miniml_madd64(p, f, 0x1.7c930b8e4cd38p-5);
-  p = miniml_madd64(p, f, -0x1.bdd9ba42ae682p-5);
-  p = miniml_madd64(p, f, 0x1.fd1fb9e15de77p-5);
-  p = miniml_madd64(p, f, -0x1.2875b6fb9ea55p-4);
-  p = miniml_madd64(p, f, 0x1.63c32e666fd8ep-4);
-  p = miniml_madd64(p, f, -0x1.bcb7c2358130fp-4);
-  p = miniml_madd64(p, f, 0x1.287a79e2940c6p-3);
-  p = miniml_madd64(p, f, -0x1.bcb7b149ec2cap-3);
-  p = miniml_madd64(p, f, 0x1.bcb7b151b2e50p-2);
-  return miniml_log_end32(x, (float)miniml_madd64(f, p, (double)e * 0x1.34413509f79ffp-2));
+  const float f = miniml_mantissa32(x, &e) - 1, high = 0x1.bcb7b2p-2f, bend = f * f * high;
+  const float low = miniml_madd32(f, -0x1.5b235ep-27f, e * -0x1.ec10cp-27f);
+  const float y = miniml_madd32(f, high, miniml_madd32(bend, miniml_log_bend32(f), low));
+  return miniml_log_end32(x, miniml_madd32(e, 0x1.344136p-2f, y));
 }
 /* e log10(2) and log(m) log10(e), each factor in two parts, so that integers come out exactly. */
 static inline double miniml_log10_float64(double x) {
