@@ -131,22 +131,6 @@ void KERNEL(char *const *at) {{
     return Loop(text, element.shared)
 
 
-@loop("OneHot")
-def _one_hot(node: Node) -> Loop:
-    indices, out = node.inputs[0].abstract, node.outputs[0].abstract
-    depth = node.attrs["depth"]
-    text = f"""\
-void KERNEL(char *const *at) {{
-  const {STORED[indices.dtype]} *indices = (const {STORED[indices.dtype]} *)at[0];
-  {STORED[out.dtype]} *out = ({STORED[out.dtype]} *)at[1];
-  for (long i = 0; i < {indices.size}L; ++i)
-    for (long d = 0; d < {depth}L; ++d)
-      out[i * {depth}L + d] = {stored(out.dtype, "(int64_t)indices[i] == d")};
-}}
-"""
-    return Loop(text, header("convert"))
-
-
 # --- Indices --------------------------------------------------------------------------------------
 
 

@@ -1,4 +1,4 @@
-"""Creation of tensors: full, zeros, ones, arange, linspace, eye; and one_hot from indices."""
+"""Creation of tensors: full, zeros, ones, arange, linspace, eye."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..core.abstract import INTEGERS, DType, Shape, as_dtype, bool_, float32
+from ..core.abstract import INTEGERS, DType, Shape, as_dtype, bool_
 from ..core.errors import DTypeError, ShapeError
 from ..core.primitive import Primitive
 from . import rules
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
     from ..core.tensor import Tensor
 
 __all__ = [
-    "Arange", "Eye", "Full", "Linspace", "OneHot",
-    "arange", "eye", "full", "full_like", "linspace", "one_hot", "ones", "ones_like", "zeros",
+    "Arange", "Eye", "Full", "Linspace",
+    "arange", "eye", "full", "full_like", "linspace", "ones", "ones_like", "zeros",
     "zeros_like",
 ]  # fmt: skip
 
 
 class Made(Primitive, abstract=True):
-    """Numbers that the attributes say, or indices: no gradient passes."""
+    """Numbers that the attributes say: no gradient passes."""
 
     flops = moves
     differentiable = False
@@ -134,25 +134,6 @@ class Eye(Made):
     infer_dtype = rules.attribute("dtype")
 
 
-class OneHot(Made):
-    """Rows of `depth` zeros with a one at each index; an index outside 0 .. depth - 1 has none.
-
-    DTypeError for indices that are no integers.
-    """
-
-    batch = "leading"
-    depth: int
-    dtype: DType
-
-    def infer_shape(self, indices: Shape) -> Shape:
-        return (*indices, *extents(self.name, (self.depth,)))
-
-    def infer_dtype(self, indices: DType) -> DType:
-        if indices not in INTEGERS:
-            raise DTypeError(f"OneHot got indices of {indices.name}; cast them to an integer dtype")
-        return self.dtype
-
-
 @composition
 def full(shape: int | Shape, value: Any, dtype: object = None) -> Tensor:
     """A tensor filled with `value`, by default of the value's own dtype.
@@ -232,12 +213,3 @@ def linspace(start: float, stop: float, num: int = 50, dtype: object = float) ->
 def eye(n: int, m: int | None = None, dtype: object = float) -> Tensor:
     """Ones on the diagonal of n rows and m (by default n) columns, zeros elsewhere; float32."""
     return Eye(n, n if m is None else m, as_dtype(dtype))()
-
-
-@composition
-def one_hot(indices: Any, depth: int, dtype: object = float32) -> Tensor:
-    """`indices` (integers of any shape) as rows of zeros with a one: shape (*indices, depth).
-
-    An index outside 0 .. depth - 1 gives a row of zeros.
-    """
-    return OneHot(depth, as_dtype(dtype))(indices)

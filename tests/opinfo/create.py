@@ -34,18 +34,6 @@ def eye_samples(rng, dtype):
         yield Sample((), {"n": n, "m": m, "dtype": dtype})
 
 
-def one_hot_samples(rng, dtype):
-    for shape, depth in (((), 3), ((0, 2), 3), ((1,), 1), ((5,), 4), ((2, 3), 20), ((4,), 0)):
-        low = 0 if dtype.kind == "u" else -2
-        indices = np.asarray(rng.integers(low, depth + 2, size=shape)).astype(dtype)
-        for out in (float32, int64):
-            yield Sample((indices,), {"depth": depth, "dtype": out})
-
-
-def one_hot_by_comparison(indices, depth, dtype):
-    return (np.asarray(indices)[..., None].astype(int) == np.arange(depth)).astype(dtype)
-
-
 def filled(value, dtype, match="cannot hold", shape=(2,)):
     attrs = {"shape": shape, "value": value, "dtype": dtype}
     return Refusal((), match, attrs, ShapeError if shape != (2,) else DTypeError)
@@ -104,14 +92,5 @@ ROWS = (
         eye_samples,
         lambda n, m, dtype: np.eye(n, m, dtype=dtype),
         refused=(Refusal((), "0 or more", {"n": 2, "m": -1, "dtype": float32}, ShapeError),),
-    ),
-    OpInfo(
-        ops.OneHot,
-        one_hot_samples,
-        one_hot_by_comparison,
-        refused=(
-            Refusal((np.ones(3),), "integer dtype", {"depth": 3, "dtype": float32}, DTypeError),
-            Refusal((np.ones(3, int),), "0 or more", {"depth": -1, "dtype": float32}, ShapeError),
-        ),
     ),
 )

@@ -14,7 +14,7 @@ from numpy.lib.stride_tricks import as_strided
 from ...core.abstract import DType
 from ..kernel import Array, Kernel, KernelNode
 from ..registry import register, view_kernel
-from ..signature import ANY, FLOAT, HELD, INT, same
+from ..signature import FLOAT, HELD, INT, same
 
 
 class BroadcastTo(Kernel):
@@ -198,21 +198,9 @@ def eye(*, n: int, m: int, dtype: Any, out: Array) -> None:
     out.reshape(-1)[: min(n, m) * (m + 1) : m + 1] = 1
 
 
-def one_hot(indices: Array, *, depth: int, dtype: Any, out: Array) -> None:
-    rows = out.reshape(indices.size, depth)
-    flat = indices.reshape(-1)
-    if depth <= 16:
-        np.equal(flat[:, None], np.arange(depth), out=rows)
-        return
-    out.fill(0)
-    inside = np.nonzero((flat >= 0) & (flat < depth))[0]
-    rows[inside, flat[inside]] = 1
-
-
 register("Full", full, *[f"->{c}" for c in HELD])
 register("Arange", count, *[f"->{c}" for c in INT])
 register("Arange", arange, *[f"->{c}" for c in FLOAT])
 register("Linspace", steps, *[f"->{c}" for c in INT])
 register("Linspace", linspace, *[f"->{c}" for c in FLOAT])
 register("Eye", eye, *[f"->{c}" for c in HELD])
-register("OneHot", one_hot, *[f"{i}->{c}" for i in INT for c in ANY])

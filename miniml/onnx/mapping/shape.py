@@ -496,12 +496,3 @@ def write_eye(emit: Any, node: Any) -> Any:
 def write_linspace(emit: Any, node: Any) -> Any:
     p = node.primitive
     return emit("Identity", np.linspace(p.start, p.stop, p.num, dtype=p.dtype))
-
-
-@register_writer(ops.OneHot)
-def write_one_hot(emit: Any, node: Any, x: Any) -> Any:
-    """A comparison with 0, 1, ...: ONNX's OneHot counts negative indices from the end."""
-    primitive = node.primitive
-    column = emit("Unsqueeze", x, np.array([-1], np.int64))
-    columns = np.arange(primitive.depth).astype(node.inputs[0].abstract.dtype)
-    return emit("Cast", emit("Equal", column, columns), to=code_of(primitive.dtype))

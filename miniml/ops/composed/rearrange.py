@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...core.abstract import Shape, bool_, float32, is_float
+from ...core.abstract import Shape, as_dtype, bool_, float32, is_float
 from ...core.errors import (
     AttributeRefusedError,
     DTypeError,
@@ -33,7 +33,7 @@ from ..checks import (
     shape_of,
 )
 from ..control import known_truth
-from ..create import zeros
+from ..create import arange, zeros
 from ..elementwise import cast, div, maximum, sub
 from ..index import (
     IndexAdd,
@@ -46,7 +46,7 @@ from ..index import (
     scatter_add,
     values_like,
 )
-from ..logic import less, select
+from ..logic import equal, less, select
 from ..shape import (
     Pad,
     Slice,
@@ -69,7 +69,7 @@ if TYPE_CHECKING:
 __all__ = [
     "atleast_1d", "atleast_2d", "atleast_3d", "diag", "diagonal", "pad", "roll", "rot90", "tril",
     "triu", "meshgrid", "repeat", "unstack",
-    "bincount", "gather_nd", "masked_fill", "masked_select", "scatter_nd",
+    "bincount", "gather_nd", "masked_fill", "masked_select", "one_hot", "scatter_nd",
     "segment_max", "segment_mean", "segment_min", "segment_prod", "segment_sum",
 ]  # fmt: skip
 
@@ -473,6 +473,21 @@ def bincount(x: Any, length: int, weights: Any = None) -> Tensor:
     bins = select(negative, sub(x, length), x)  # a negative index would count from the end
     counts = zeros(length, dtype_of(given))
     return scatter_add(counts, reshape(bins, -1), reshape(given, -1))
+
+
+@composition
+def one_hot(indices: Any, depth: int, dtype: object = float32) -> Tensor:
+    """`indices` (integers of any shape) as rows of zeros with a one: shape (*indices, depth).
+
+    An index outside 0 .. depth - 1 gives a row of zeros. DTypeError for indices that are no
+    integers, ValueRefusedError for a depth below 0.
+
+    >>> one_hot([2, 0, -1], 3).tolist()
+    [[0.0, 0.0, 1.0], [1.0, 0.0, 0.0], [0.0, 0.0, 0.0]]
+    """
+    indices = as_indices("one_hot", indices)
+    classes = arange(0, count("one_hot", "depth", depth, 0), dtype=dtype_of(indices))
+    return cast(equal(expand_dims(indices, -1), classes), as_dtype(dtype))
 
 
 # --- Segments -------------------------------------------------------------------------------------

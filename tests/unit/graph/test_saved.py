@@ -91,7 +91,7 @@ def test_one_node_more_is_one_line_more(path, tmp_path):
 
 
 LOGICAL = "And", "Or", "Xor", "Not"
-INPUTS = dict.fromkeys(["OneHot", "LeftShift", "RightShift"], "l")
+INPUTS = dict.fromkeys(["LeftShift", "RightShift"], "l")
 INPUTS |= {f"Logical{name}": "?" for name in LOGICAL} | {f"Bitwise{name}": "l" for name in LOGICAL}
 
 

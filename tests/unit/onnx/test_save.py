@@ -27,7 +27,7 @@ UNWRITTEN = set(
 )
 DRAWN = {"Bernoulli", "Gumbel", "Normal", "Uniform"}
 LOGICAL = "And", "Or", "Xor", "Not"
-INPUTS = dict.fromkeys(["OneHot", "LeftShift", "RightShift"], "l")
+INPUTS = dict.fromkeys(["LeftShift", "RightShift"], "l")
 INPUTS |= {f"Logical{name}": "?" for name in LOGICAL} | {f"Bitwise{name}": "l" for name in LOGICAL}
 # Cases that onnxruntime does not run, though ONNX's checker accepts them: empty tensors.
 EMPTY = {"Scan", "SliceGrad"}

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 import miniml as ml
-from miniml import ops
-from miniml.errors import AttributeRefusedError, DTypeError, ShapeError
+from miniml import jit, ops
+from miniml.errors import AttributeRefusedError, DTypeError, ShapeError, ValueRefusedError
 from miniml.grad import grad
 
 NAN, INF = np.nan, np.inf
@@ -143,18 +143,21 @@ def test_eye():
     assert ops.eye(2, dtype=bool).dtype == ml.bool_
 
 
-@pytest.mark.parametrize("depth", [1, 3, 40])
+@pytest.mark.parametrize("depth", [0, 1, 3, 40, 300])
 @pytest.mark.parametrize("dtype", [ml.float32, ml.bfloat16, ml.int8, ml.bool_])
 def test_one_hot(depth, dtype):
-    indices = np.array([[0, depth - 1], [depth, -1]])
-    out = ops.one_hot(indices, depth, dtype)
-    expected = np.zeros((2, 2, depth))
-    expected[0, 0, 0] = expected[0, 1, depth - 1] = 1
-    np.testing.assert_array_equal(out.asnumpy().astype(float), expected)
-    assert out.dtype == dtype
+    for kind in (np.int64, np.int32, np.int8, np.uint8, np.uint64):
+        indices = np.array([[0, depth - 1], [depth, -1]]).astype(kind)
+        for out in (ops.one_hot(indices, depth, dtype), jit(ops.one_hot)(indices, depth, dtype)):
+            expected = indices[..., None].astype(object) == np.arange(depth)
+            np.testing.assert_array_equal(out.asnumpy().astype(float), expected.astype(float))
+            assert (out.dtype, out.shape) == (dtype, (2, 2, depth))
 
 
-def test_one_hot_refuses_floats():
-    with pytest.raises(DTypeError, match="OneHot got indices of float32; cast them"):
-        ops.one_hot([1.0], 3)
+def test_one_hot_refuses_floats_and_negative_depths():
+    with pytest.raises(DTypeError, match=r"one_hot needs integer indices; got .*float32"):
+        ops.one_hot(np.ones(1, np.float32), 3)
+    with pytest.raises(ValueRefusedError, match="one_hot got depth=-1"):
+        ops.one_hot([1], -1)
     assert ops.one_hot(1, 2).tolist() == [0, 1]
+    assert ops.one_hot([], 2).shape == (0, 2)

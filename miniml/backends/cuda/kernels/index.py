@@ -15,9 +15,9 @@ import numpy as np
 from ....core.abstract import ArraySpec, DType, from_type_code, int32, int64, uint64
 from ....core.errors import OutOfRangeError
 from ...expressions import accumulation, identity
-from ...kernel import Kernel, KernelNode, Launch
+from ...kernel import Kernel, KernelNode
 from ...product import Shape, broadcast_steps, dense_strides
-from ...registry import kernel, raw_kernel
+from ...registry import kernel
 from ...signature import ANY, FLOAT, INT
 from ..array import DeviceArray
 from ..text.source import carrier, fill, layout, merged, move, spread, unit
@@ -434,28 +434,3 @@ kernel("ScatterAdd", "cuda", *[f"{c}{i}{c}->{c}" for c in _NUMBERS for i in NAME
     ScatterAddKernel
 )
 kernel("Scatter", "cuda", *[f"{c}{c}{i}*->{c}" for c in ANY for i in NAMED])(ScatterKernel)
-
-
-# --- One-hot rows ---------------------------------------------------------------------------------
-
-ONE_HOT = r"""
-extern "C" __global__ void one_hot(
-    const T_IN0* indices, T_OUT0* out, long long depth, long long n) {
-  MINIML_FOR(i, n) {
-    const long long row = i / depth;
-    const T_IN0 named = indices[row];
-    const bool here = !(named < T_IN0(1) && named != T_IN0(0)) &&
-                      (unsigned long long)named == (unsigned long long)(i - row * depth);
-    out[i] = miniml::store<T_OUT0>(int(here));
-  }
-}
-"""
-
-
-def one_hot(node: KernelNode) -> Launch:
-    size = prod(node.outputs[0].shape)
-    return Launch(*spread(size), (np.int64(node.attrs["depth"]), np.int64(size)))
-
-
-_SIGNATURES = [f"{i}->{c}" for i in INT for c in ANY]
-raw_kernel("OneHot", *_SIGNATURES, entry="one_hot", source=ONE_HOT, launch=one_hot)
