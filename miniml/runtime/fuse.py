@@ -31,11 +31,12 @@ from ..graph.passes.rewrite import Rewriter, everywhere, folded, prune, share
 from ..ops.control import Cond, Fused
 from ..ops.elementwise import Add
 from ..ops.logic import Select
-from ..ops.shape import Concat, SliceGrad
+from ..ops.shape import Concat, Reshape, SliceGrad, Transpose
 from .codegen import DEAR, anchor_of, anchors, tail
 from .launch import in_c, native, select
 from .nest import (
     Apart,
+    Compound,
     Member,
     Nest,
     body_of,
@@ -295,7 +296,7 @@ def fuse(graph: Graph, target: Target) -> Graph:
 def graph_of_groups(g: Grouping) -> Graph:
     """The graph with every group that joins as a Fused node."""
     outputs, kept = _needed(g)
-    _arrange(g, outputs, kept)
+    _Arrangement(g, outputs, kept).arrange()
     units: list[tuple[int, Node]] = []
     for group, made in outputs.items():
         # An update follows the product that it is fused with, whose inputs can then be dropped.
@@ -335,27 +336,96 @@ def _needed(g: Grouping) -> tuple[dict[Group, dict[Var, None]], dict[Node, None]
     return outputs, kept
 
 
-def _arrange(g: Grouping, outputs: dict[Group, dict[Var, None]], kept: dict[Node, None]) -> None:
-    """Let groups store results as the transposes that alone read them have them, where the loops
-    go over all arrays in that order: nothing is copied then."""
-    reads = Counter([*g.graph.outputs, *(n.inputs[0] for n in kept if n.inputs)])
-    for group in outputs:
-        reads.update(read_by(group.body or group.nodes))
-    views = {n.inputs[0]: n for n in kept if type(n.primitive).view in ("reshape", "transpose")}
-    for group, made in outputs.items():
-        for var in [v for v in made if group.joins]:
-            found, last = [], var
-            while reads[last] == 1 and last in views:
-                found.append(views[last])
-                last = found[-1].outputs[0]
-            transposes = any(type(n.primitive).view == "transpose" for n in found)
-            stored = [*(v for v in made if v is not var), last]
-            body = [*dict.fromkeys((*group.body, *found))]  # which may read them itself
-            if transposes and g.in_order(body, stored):
-                group.body = body
-                made[last] = made.pop(var)
-                for view in found:
-                    del kept[view]
+class _Arrangement:
+    """Order of memory of what groups store: where the loops of a group go over all other arrays in
+    one order, its results have that, too. They are stored as the transposes that alone read them
+    have them, which saves a copy, and such that other groups read them in the order of theirs."""
+
+    def __init__(
+        self, g: Grouping, outputs: dict[Group, dict[Var, None]], kept: dict[Node, None]
+    ) -> None:
+        self.g, self.outputs, self.kept = g, outputs, kept
+        self.readers: dict[Var, list[Group]] = {}
+        for group in outputs:
+            for var in read_by(group.body or group.nodes):
+                self.readers.setdefault(var, []).append(group)
+        self.given = Counter([*g.graph.outputs, *(n.inputs[0] for n in kept if n.inputs)])
+        views = (n for n in kept if type(n.primitive).view in ("reshape", "transpose"))
+        self.views = {n.inputs[0]: n for n in views}
+
+    def arrange(self) -> None:
+        for group in sorted(self.outputs, key=lambda u: self.g.position[u.nodes[0]]):
+            body, ends = self._stored(group)
+            if group.joins and any(map(_transposes, body)):
+                self._turn(group, body, ends)
+
+    def _stored(self, group: Group) -> tuple[list[Node], list[Var]]:
+        """A group's body, with the views that alone read its results; the results, or what those
+        views make of them, that others than groups read."""
+        body, ends = dict.fromkeys(group.body), []  # which may read the views itself
+        for var in filter(self.given.get, self.outputs[group]):
+            chain, last = [], var
+            while self.given[last] == 1 and last in self.views and last not in self.readers:
+                chain.append(self.views[last])
+                last = chain[-1].outputs[0]
+            turned = any(map(_transposes, chain))
+            body |= dict.fromkeys(chain if turned else ())
+            ends.append(last if turned else var)
+        return [*body], ends
+
+    def _turn(self, group: Group, body: list[Node], ends: list[Var]) -> None:
+        """Store all results of a group in the order of its loops, if these and those of readers
+        then have one."""
+        found = self.g.in_order(body, ends)
+        inner = [v for v in self.outputs[group] if not self.given[v]]
+        if found is None or not all({*found[1]}.issuperset(found[0][v]) for v in inner):
+            return
+        views: dict[Group, list[Node]] = {}
+        stored, made = dict.fromkeys(ends), list[Node]()
+        for var in inner:
+            turned, there, back = self._turned(var, found[0][var], found[1])
+            stored[turned] = None
+            made += there
+            for reader in self.readers[var] if back else ():
+                views.setdefault(reader, []).extend(back)
+        if all(self._reads(reader, back) for reader, back in views.items()):
+            for view in {*body}.difference(group.body):
+                del self.kept[view]
+            self.outputs[group], group.body = stored, [*body, *made]
+            for reader, back in views.items():
+                reader.body = [*back, *reader.body]
+
+    def _turned(
+        self, var: Var, axes: Compound, order: Compound
+    ) -> tuple[Var, list[Node], list[Node]]:
+        """A value in this order of axes, the views that put it there, and those back."""
+        wanted = [a for a in order if a in axes]
+        if wanted == [*axes]:
+            return var, [], []
+        dtype, shape = var.abstract.dtype, tuple([a.extent for a in wanted])
+        apart, same = (Var(Abstract(tuple([a.extent for a in axes]), dtype)) for _ in range(2))
+        stored = Var(Abstract(shape, dtype))
+        there = [
+            Node(Reshape(apart.abstract.shape), (var,), (apart,)),
+            Node(Transpose(tuple([axes.index(a) for a in wanted])), (apart,), (stored,)),
+        ]
+        back = [
+            Node(Transpose(tuple([wanted.index(a) for a in axes])), (stored,), (same,)),
+            Node(Reshape(var.abstract.shape), (same,), (var,)),
+        ]
+        self.g.kinds |= dict.fromkeys((*there, *back), "view")
+        return stored, there, back
+
+    def _reads(self, group: Group, views: list[Node]) -> bool:
+        """True if a group goes over all its arrays in one order when it reads such views."""
+        body, ends = self._stored(group)
+        seen = {n.outputs[0] for n in views}
+        windows = any(self.g.kinds[n] == "window" and n.inputs[0] in seen for n in body)
+        return group.joins and not windows and bool(self.g.in_order([*views, *body], ends))
+
+
+def _transposes(node: Node) -> bool:
+    return type(node.primitive).view == "transpose"
 
 
 def _fused(group: Group, made: dict[Var, None]) -> Node:
@@ -556,16 +626,20 @@ class Grouping:
                 self.refusals[key] = str(reason)
         return self.refusals[key]
 
-    def in_order(self, nodes: Sequence[Node], outputs: Sequence[Var]) -> bool:
-        """True if nodes share loops that go over all that they read and store in its order, which
-        is that of the last output."""
+    def in_order(
+        self, nodes: Sequence[Node], outputs: Sequence[Var]
+    ) -> tuple[Mapping[Var, Compound], Compound] | None:
+        """The axes of all values, and the order in which the loops that nodes share go over what
+        they read and over `outputs`; None if there is none."""
         try:
-            nest = Nest(nodes, self.kinds)
+            flat = Nest(nodes, self.kinds).flat
         except Apart:
-            return False
+            return None
         made = {n.outputs[0] for n in nodes if self.kinds[n] != "window"}
-        *flats, order = [nest.flat[v] for v in (*nest.flat.keys() - made, *outputs)]
-        return all(flat == tuple([a for a in order if a in flat]) for flat in flats)
+        arrays = [flat[v] for v in (*flat.keys() - made, *outputs)]
+        order = max(arrays, key=len, default=())
+        alike = all(axes == tuple([a for a in order if a in axes]) for axes in arrays)
+        return (flat, order) if alike else None
 
     def _between(self, first: Group, second: Group) -> bool:
         """True if a third group depends on `first` and has to run before `second`."""
