@@ -244,6 +244,8 @@ TABLE: list[tuple[str, list[str], str]] = [
     ("classes of pixels", ["f(8, 21, 64, 64)"], """
         cross_entropy(x, i(21, 8, 64, 64)) | cross_entropy(x, i(21, 8, 64, 64)) | - !g
         softmax(x, 1) !g"""),
+    ("overlap of classes", ["f(8, 21, 64, 64), i(21, 8, 64, 64)"], """
+        sum(sum(softmax(x, 1) * moveaxis(one_hot(y, 21), -1, 1), (0, 2, 3)) ** 2) !g"""),
     ("norms of channels", ["f(8, 64, 32, 32), f(64)"], """
         moveaxis(layer_norm(moveaxis(x, 1, -1), y, y), -1, 1)
             | moveaxis(layer_norm(moveaxis(x, 1, -1), (64,), y, y), -1, 1)

@@ -598,11 +598,12 @@ class Natives:
 
     def _reshaped(self, out: Var, of: _Address, target: Array, run: RunOfCalls) -> list[Call]:
         """The copy of a value that a reshape has to make; none where only the caller gets it."""
-        self._addresses[out] = _Address(read_only(target))
+        made = read_only(target.reshape(out.abstract.stored))
+        self._addresses[out] = _Address(made)
         if out not in self._read:
             self._uncopied[out] = of
             return []
-        self.memory.arrays[out] = read_only(target)
+        self.memory.arrays[out] = made
         return [copy(target, self._operand(of, run), of.layout)]
 
     def add(self, step: Step, run: RunOfCalls, out: str = "") -> bool:

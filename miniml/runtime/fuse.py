@@ -355,45 +355,54 @@ class _Arrangement:
 
     def arrange(self) -> None:
         for group in sorted(self.outputs, key=lambda u: self.g.position[u.nodes[0]]):
-            body, ends = self._stored(group)
-            if group.joins and any(map(_transposes, body)):
-                self._turn(group, body, ends)
+            if group.joins:
+                self._turn(group)
 
     def _stored(self, group: Group) -> tuple[list[Node], list[Var]]:
-        """A group's body, with the views that alone read its results; the results, or what those
-        views make of them, that others than groups read."""
-        body, ends = dict.fromkeys(group.body), []  # which may read the views itself
+        """Views that alone read results of a group; the results, or what those make of them, that
+        others than groups read."""
+        found, ends = list[Node](), list[Var]()
         for var in filter(self.given.get, self.outputs[group]):
             chain, last = [], var
             while self.given[last] == 1 and last in self.views and last not in self.readers:
                 chain.append(self.views[last])
                 last = chain[-1].outputs[0]
             turned = any(map(_transposes, chain))
-            body |= dict.fromkeys(chain if turned else ())
+            found += chain if turned else ()
             ends.append(last if turned else var)
-        return [*body], ends
+        return found, ends
 
-    def _turn(self, group: Group, body: list[Node], ends: list[Var]) -> None:
+    def _turn(self, group: Group) -> None:
         """Store all results of a group in the order of its loops, if these and those of readers
         then have one."""
-        found = self.g.in_order(body, ends)
+        views, ends = self._stored(group)
+        body = [*dict.fromkeys((*group.body, *views))]  # which may read them itself
+        found = self.g.in_order(body, ends) if any(map(_transposes, body)) else None
         inner = [v for v in self.outputs[group] if not self.given[v]]
         if found is None or not all({*found[1]}.issuperset(found[0][v]) for v in inner):
             return
-        views: dict[Group, list[Node]] = {}
-        stored, made = dict.fromkeys(ends), list[Node]()
+        readers: dict[Group, list[Node]] = {}
+        stored = dict.fromkeys(ends)
         for var in inner:
             turned, there, back = self._turned(var, found[0][var], found[1])
             stored[turned] = None
-            made += there
+            body += there
             for reader in self.readers[var] if back else ():
-                views.setdefault(reader, []).extend(back)
-        if all(self._reads(reader, back) for reader, back in views.items()):
-            for view in {*body}.difference(group.body):
+                readers.setdefault(reader, []).extend(back)
+        if all(self._reads(reader, back) for reader, back in readers.items()):
+            self.outputs[group], group.body = stored, body
+            for view in views:
                 del self.kept[view]
-            self.outputs[group], group.body = stored, [*body, *made]
-            for reader, back in views.items():
+            for reader, back in readers.items():
                 reader.body = [*back, *reader.body]
+
+    def _reads(self, group: Group, back: list[Node]) -> bool:
+        """True if a group goes over all its arrays in one order when it reads such views."""
+        views, ends = self._stored(group)
+        body = [*dict.fromkeys((*back, *group.body, *views))]
+        seen = {n.outputs[0] for n in back}
+        windows = any(self.g.kinds[n] == "window" and n.inputs[0] in seen for n in body)
+        return group.joins and not windows and self.g.in_order(body, ends) is not None
 
     def _turned(
         self, var: Var, axes: Compound, order: Compound
@@ -415,13 +424,6 @@ class _Arrangement:
         ]
         self.g.kinds |= dict.fromkeys((*there, *back), "view")
         return stored, there, back
-
-    def _reads(self, group: Group, views: list[Node]) -> bool:
-        """True if a group goes over all its arrays in one order when it reads such views."""
-        body, ends = self._stored(group)
-        seen = {n.outputs[0] for n in views}
-        windows = any(self.g.kinds[n] == "window" and n.inputs[0] in seen for n in body)
-        return group.joins and not windows and bool(self.g.in_order([*views, *body], ends))
 
 
 def _transposes(node: Node) -> bool:

@@ -407,6 +407,45 @@ def composed_calls(rng: np.random.Generator) -> Drawn:
     return replayed(p, body)
 
 
+def rows_along_any_axis(rng: np.random.Generator) -> Drawn:
+    """Softmaxes, norms and sums along axes that are moved to the end for it, in loops that wait for
+    a number or for a vector of the others; results in either order, some of them read twice."""
+    p = Pool(rng)
+    shape = p.one_of((2, 5, 3, 4), (3, 4, 5), (17, 3), (2, 3, 40), (1, 4, 1, 6))
+    x, y = p.new(*shape), p.new(*shape)
+    axis = int(p.rng.integers(len(shape)))
+    scale, labels = p.new(shape[axis]), p.whole(shape[axis] + 1, *shape[:axis], *shape[axis + 1 :])
+
+    def body(p: Pool, v: list[Any]) -> Any:
+        def rows(z: Any) -> Any:
+            z = ops.moveaxis(z, axis, -1)
+            return ops.reshape(z, (-1, shape[axis])) if flat else z
+
+        def back(z: Any) -> Any:
+            ends = (*shape[:axis], *shape[axis + 1 :], shape[axis])
+            return ops.moveaxis(ops.reshape(z, ends), -1, axis)
+
+        def call(z: Any) -> Any:
+            return p.one_of(
+                lambda: ops.softmax(z, -1),
+                lambda: z - ops.mean(z, -1, True),
+                lambda: z * v[scale],
+                lambda: z / (1.0 + ops.mean(ops.square(z))),
+                lambda: z * ops.exp(-ops.mean(ops.square(z), tuple(range(z.ndim - 1)))),
+                lambda: z - ops.reshape(ops.one_hot(v[labels], shape[axis], z.dtype), z.shape),
+                lambda: z * rows(ops.sin(v[y])),
+            )()
+
+        flat = p.often()
+        z = call(rows(ops.exp(v[x]) if p.often() else v[x]))
+        again = call(z)
+        total = ops.sum(z * again, tuple(range(z.ndim - 1))) if p.often() else ops.sum(again, -1)
+        made = back(again) if p.often(0.7) else again
+        return p.one_of((made, total), made, (made, back(z)), (back(call(again)), total))
+
+    return replayed(p, body)
+
+
 def placed_parts(rng: np.random.Generator) -> Drawn:
     """Sums of parts of a matrix, each with zeros around it: disjoint, side by side, overlapping,
     empty, with steps, along both axes, read twice, beside whole terms."""
@@ -496,7 +535,7 @@ NEIGHBOURS: dict[str, Draw] = {
     "simplify": identities, "loops": loops, "checks": loops, "scale": scaled_channels,
     "slices": placed_parts, "stack": rows_by_one_matrix, "lookups": looked_up, "movement": moved,
     "decompose": composed_calls, "turn": turned_products, "narrow": products_of_bytes,
-    "placed": shifted_parts, "formats": images_beside_moves, "fuse": images_beside_moves,
+    "placed": shifted_parts, "formats": images_beside_moves, "fuse": rows_along_any_axis,
     "selections": branches,
 }  # fmt: skip
 """By the name of the pass; `legalize` cannot be left out, and every program runs it."""

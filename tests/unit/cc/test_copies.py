@@ -118,6 +118,21 @@ def test_numpy_reads_what_c_has_reshaped():
     np.testing.assert_allclose(fn(X).asnumpy(), expected, rtol=1e-5)
 
 
+@pytest.mark.parametrize("of", [lambda x: x, ops.exp], ids=["an input", "what C computed"])
+def test_numpy_reads_what_c_has_moved_and_reshaped(of):
+    """In the shape that it has then, not in that which it was copied from."""
+    x = np.random.default_rng(0).normal(size=(2, 3, 4))
+
+    def fn(x):
+        rows = ops.reshape(ops.moveaxis(of(x), 1, -1), (-1, 3))
+        return ops.svd(rows)[1], ops.fft(ops.reshape(rows, (4, 6)))
+
+    values, waves = ml.jit(fn)(x)
+    rows = np.moveaxis(of(ml.Tensor(x)).asnumpy(), 1, -1).reshape(-1, 3)
+    np.testing.assert_allclose(values.asnumpy(), np.linalg.svd(rows)[1])
+    np.testing.assert_allclose(waves.asnumpy(), np.fft.fft(rows.reshape(4, 6)))
+
+
 def test_a_parameter_becomes_a_flattened_view():
     p = ml.Parameter(np.zeros((8, 240), "f"), name="p")
 
