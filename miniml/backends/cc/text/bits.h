@@ -89,18 +89,22 @@ static inline float miniml_mantissa32(float x, float *e) {
   *e = (float)((int32_t)bits >> 23);
   return miniml_real32((bits & 0x7fffff) + low);
 }
-/* The same: m in [sqrt(1/2), sqrt(2)). The exponent, made positive, becomes a number as the last
-   bits of 2^52: not every processor converts vectors of 64-bit integers. */
+/* The same: m in [sqrt(1/2), sqrt(2)); first of a normal number. The exponent, made positive, becomes a number as
+   the last bits of 2^52: not every processor converts vectors of 64-bit integers. */
+static inline double miniml_normal_mantissa64(uint64_t x, double *e) {
+  const uint64_t low = 0x3fe6a09e667f3bcd, bits = x - low, positive = (bits + (1100ULL << 52)) >> 52;
+  *e = miniml_real64(0x4330000000000000 | positive) - (0x1p52 + 1100);
+  return miniml_real64((bits & 0xfffffffffffff) + low);
+}
 static inline double miniml_mantissa64(double x, double *e) {
   const int small = x < 0x1p-1022;
-  const uint64_t low = 0x3fe6a09e667f3bcd, bits = miniml_bits64(small ? x * 0x1p54 : x) - low;
-  const uint64_t positive = (bits + (1024ULL << 52)) >> 52;
-  *e = miniml_real64(0x4330000000000000 | positive) - (0x1p52 + 1024) - (small ? 54 : 0);
-  return miniml_real64((bits & 0xfffffffffffff) + low);
+  const uint64_t less = small ? 54ULL << 52 : 0;
+  return miniml_normal_mantissa64(miniml_bits64(x * (small ? 0x1p54 : 1)) - less, e);
 }
 
 /* A logarithm y of x where x is no positive number: NaN (whose next bit is set) below 0, -inf at 0.
-   Made of bits: of a choice of constants GCC makes branches where another choice follows. */
+   Made of bits: of a choice of constants GCC makes branches where another choice follows; and it would
+   join the two choices, with more comparisons. */
 static inline float miniml_log_end32(float x, float y) {
   const float none = miniml_real32(0xff800000u | (uint32_t)(x < 0) << 22);
   const float up = MINIML_PRODUCT(x < INFINITY ? y : x);
@@ -108,5 +112,6 @@ static inline float miniml_log_end32(float x, float y) {
 }
 static inline double miniml_log_end64(double x, double y) {
   const double none = miniml_real64(0xfff0000000000000u | (uint64_t)(x < 0) << 51);
-  return x <= 0 ? none : x < INFINITY ? y : x;
+  const double up = MINIML_PRODUCT(x < INFINITY ? y : x);
+  return x <= 0 ? none : up;
 }

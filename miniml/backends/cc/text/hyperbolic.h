@@ -64,7 +64,7 @@ static inline double miniml_rough_log(double y) {
 }
 static inline float miniml_asinh_float32(float x) {
   const double a = __builtin_fabsf(x), far = miniml_rough_log(a + __builtin_sqrt(a * a + 1));
-  const double near = a - a * a * a / 6;
+  const double near = a - a * a * a * (1.0 / 6);
   return (float)__builtin_copysign(a < 0x1p-10 ? near : far, x);
 }
 static inline float miniml_acosh_float32(float x) {
@@ -73,7 +73,7 @@ static inline float miniml_acosh_float32(float x) {
 }
 static inline float miniml_atanh_float32(float x) {
   const double a = __builtin_fabsf(x), far = 0.5 * miniml_rough_log((1 + a) / (1 - a));
-  const double near = a + a * a * a / 3;
+  const double near = a + a * a * a * (1.0 / 3);
   return (float)__builtin_copysign(a < 0x1p-10 ? near : far, x);
 }
 

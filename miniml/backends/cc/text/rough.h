@@ -14,11 +14,11 @@ static inline double miniml_rough_exp2(double t) {
   return (1 + miniml_madd64(r * r, q, r)) * miniml_power64(shifted);
 }
 
-/* log2(x) to 2^-44 of itself: with s = (m - 1) / (m + 1), log(m) is 2 s + s^3 p(s^2). Of 0 and inf
-   it is -inf and inf. */
+/* log2(x) to 2^-44 of itself, of no denormal: with s = (m - 1) / (m + 1), log(m) is 2 s + s^3 p(s^2). Of 0 and
+   inf it is -inf and inf. */
 static inline double miniml_rough_log2(double x) {
   double e;
-  const double m = miniml_mantissa64(x, &e), s = (m - 1) / (m + 1), z = s * s;
+  const double m = miniml_normal_mantissa64(miniml_bits64(x), &e), s = (m - 1) / (m + 1), z = s * s;
   double p = 0x1.913f807efdaa6p-3;
   p = miniml_madd64(p, z, 0x1.c6285ce0e5439p-3);
   p = miniml_madd64(p, z, 0x1.2494199ad7867p-2);
