@@ -131,13 +131,14 @@ class Target(NamedTuple):
         self, name: str, inputs: Sequence[Typed], outputs: Sequence[Typed]
     ) -> list[KernelEntry]:
         """The kernels for exactly these dtypes, in whatever formats, the first ones first."""
-        return ranked(self.request(name, *_types(inputs, outputs)))
+        return _ranked(self, name, *_types(inputs, outputs)[:2], epoch.now.kernels)
 
     def arranging(
         self, name: str, inputs: Sequence[Typed], outputs: Sequence[Typed]
     ) -> list[KernelEntry]:
         """Those among them that declare memory formats and that the device can run."""
-        return _arranging(self, name, *_types(inputs, outputs)[:2], epoch.now.kernels)
+        found = self.ranked(name, inputs, outputs)
+        return [e for e in found if e.signature.arranged and self.supports(e)]
 
     def request(self, name: str, takes: DTypes, gives: DTypes | None, formats: Arranged) -> Request:
         """A call on this target, as kernels are judged for it."""
@@ -331,11 +332,10 @@ def _names(dtypes: DTypes) -> str:
 
 
 @lru_cache(maxsize=4096)
-def _arranging(
+def _ranked(
     target: Target, name: str, takes: DTypes, gives: DTypes | None, version: int
 ) -> list[KernelEntry]:
-    found = ranked(target.request(name, takes, gives, ((), None)))
-    return [e for e in found if e.signature.arranged and target.supports(e)]
+    return ranked(target.request(name, takes, gives, ((), None)))
 
 
 # --- Requests: the kernels that can serve a call, in order, and why others cannot -----------------
@@ -489,6 +489,11 @@ def follows(name: str) -> bool:
     spec = registry.specs.get(name)
     if spec is not None and (spec.elementwise or spec.any_format):
         return True
+    return _by_elements(name, epoch.now.kernels)
+
+
+@lru_cache(maxsize=1024)
+def _by_elements(name: str, version: int) -> bool:
     found = [e for (n, _), e in expressions.items() if n == name]
     return bool(found) and not any("index" in e.words for e in found)
 

@@ -141,6 +141,7 @@ class Primitive(Facts):
     _promoted: ClassVar[tuple[int, ...] | None] = None
     _like: ClassVar[int | None] = None
     _single: ClassVar[bool] = True
+    _plain: bool = True  # no attribute is a graph, or the like
     _classic: ClassVar[bool] = False
     _checks: ClassVar[bool] = False
     _infers_value: ClassVar[bool] = False
@@ -190,18 +191,17 @@ class Primitive(Facts):
         except TypeError:  # such as a list, which is frozen to a tuple
             given = made = None
         if made is not None:
-            values = made.attributes
-            self.__dict__.update(values, attributes=values, _key=made._key, _hash=made._hash)
+            self.__dict__.update(made.__dict__)
             return
         self._finish(bind_fields(type(self), self._fields, args, kwargs))
-        if given is not None and is_its_key((args, *kwargs.values())):
+        if given is not None and self._plain:
             self._made[given] = self
             _recent.append(self)
 
     def _finish(self, values: dict[str, Any]) -> None:
         state = self.__dict__
         state.update(values)
-        state["attributes"] = values
+        state["attributes"], state["_plain"] = values, is_its_key([*values.values()])
         items = tuple([(k, key(v)) for k, v in values.items()])
         state["_key"] = (type(self), items)
         state["_hash"] = hash(state["_key"])

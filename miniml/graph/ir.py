@@ -64,9 +64,9 @@ class Node:
     def effect(self) -> str:
         """That of its primitive; "ordered" for control flow around a node that has one."""
         own = self.primitive.effect
-        inner = own == "pure" and any(
-            n.effect != "pure" for _, g in self.subgraphs() for n in g.nodes
-        )
+        if own != "pure" or self.primitive._plain:
+            return own
+        inner = any(n.effect != "pure" for _, g in self.subgraphs() for n in g.nodes)
         return "ordered" if inner else own
 
     @property
@@ -83,12 +83,12 @@ class Node:
 
     def subgraphs(self) -> Iterator[tuple[str, Graph]]:
         """The graphs among the attributes, also inside tuples, labelled: `branches[1]`."""
-        for name, value in self.primitive.attributes.items():
+        for name, value in () if self.primitive._plain else self.primitive.attributes.items():
             yield from _subgraphs(name, value)
 
     def map_subgraphs(self, change: Callable[[Graph], Graph]) -> Node:
         """The node with `change` applied to each of its graphs; itself if it has none."""
-        if not any(True for _ in self.subgraphs()):
+        if self.primitive._plain:
             return self
         values = {k: _map_subgraphs(v, change) for k, v in self.primitive.attributes.items()}
         return replace(self, primitive=self.primitive.with_attributes(values))
@@ -140,9 +140,10 @@ class Graph:
         number: dict[Var, int] = {}
         for var in self.definitions():
             number.setdefault(var, len(number))
+        formats = ([v.abstract.format for v in n.outputs] for n in self.nodes)
         body = tuple(
-            (n.primitive, key(n.consts), tuple(number.get(v, v) for v in n.inputs), _formats(n))
-            for n in self.nodes
+            (n.primitive, key(n.consts), tuple(number.get(v, v) for v in n.inputs), tuple(f))
+            for n, f in zip(self.nodes, formats, strict=True)
         )
         return (
             tuple(v.abstract.key() for v in self.inputs),
@@ -187,10 +188,6 @@ class Graph:
 
     def __hash__(self) -> int:
         return hash(self.key)
-
-
-def _formats(node: Node) -> tuple[str | None, ...]:
-    return tuple([v.abstract.format for v in node.outputs])
 
 
 def _subgraphs(label: str, value: Any) -> Iterator[tuple[str, Graph]]:

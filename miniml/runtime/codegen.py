@@ -139,7 +139,7 @@ class _Builder:
     ):
         self.graph, self.nest = graph, nest
         self.makers = graph.makers()
-        self.joins = {n.outputs[0]: n for n in graph.nodes if kind_of(n) == "join"}
+        self.joins = {n.outputs[0]: n for n in graph.nodes if nest.kinds[n] == "join"}
         self.layout = {**layout, **{v: dense_strides(v.abstract.shape, 1) for v in self.joins}}
         self.keeps, self.in_outputs = keeps, in_outputs
         self.types: list[DType] = []
@@ -192,7 +192,7 @@ class _Builder:
         return not self.nest.on[var].isdisjoint(self.nest.row)
 
     def _add(self, node: Node) -> None:
-        out, kind = node.outputs[0], kind_of(node)
+        out, kind = node.outputs[0], self.nest.kinds[node]
         if kind == "view":
             self.value[out] = self.value[node.inputs[0]]
         elif kind == "window":
@@ -704,7 +704,7 @@ def apart(first: Node, second: Node) -> str:
         if anchor is None:
             Nest(nodes)
         else:
-            tail(body_of(nodes, body.outputs), anchor)
+            tail(body_of(nodes, body.outputs, {n: kind_of(n) for n in nodes}), anchor)
     except Apart as reason:
         return str(reason)
     return "other nodes stand between them, one updates parameters, or they would be too large"

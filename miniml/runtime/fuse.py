@@ -35,6 +35,7 @@ from ..ops.shape import Concat, Reshape, SliceGrad, Transpose
 from .codegen import DEAR, anchor_of, anchors, tail
 from .launch import in_c, native, select
 from .nest import (
+    FREE,
     Apart,
     Compound,
     Member,
@@ -103,7 +104,7 @@ def _work(node: Node, target: Target) -> float:
     """Operations of a node on vectors; endless for one that may fail, or is no loop over
     elements."""
     kind = kind_of(node)
-    if node.effect == "pure" and (kind in ("view", "window", "created") or _is_view(node, target)):
+    if node.effect == "pure" and (kind in FREE or _is_view(node, target)):
         return 0
     if node.effect != "pure" or kind != "elements" or not _in_loops(node, kind, target):
         return inf
@@ -160,6 +161,7 @@ class _Placement:
     def __init__(self, graph: Graph):
         self.graph, self.rewriter = graph, Rewriter(graph)
         self.maker, self.readers = graph.makers(), graph.readers()
+        self.elements = {n for n in graph.nodes if kind_of(n) == "elements"}
         self.joins = {n for n in graph.nodes if self._selects(n)}
         self.times: dict[Var, int] = {}
         self.work: Counter[Var] = Counter()
@@ -168,7 +170,7 @@ class _Placement:
             if all(times) and {*node.outputs}.isdisjoint(graph.outputs):
                 self.times |= dict.fromkeys(node.outputs, sum(times))
         for node in graph.nodes:
-            if slices(node) or (kind_of(node) == "elements" and node.outputs[0] in self.times):
+            if slices(node) or (node in self.elements and node.outputs[0] in self.times):
                 own = sum(self.work[v] for v in node.inputs) + (not slices(node))
                 self.work[node.outputs[0]] = own
 
@@ -195,11 +197,11 @@ class _Placement:
         if any(v.abstract.format is not None or not v.abstract.size for v in (out, *parts)):
             return False
         axis, last = _joined_axis(node), _joined_axis(node) == len(shape) - 1
-        if prod(shape[:axis]) == 1 and not any(kind_of(r) == "elements" for r in self.readers[out]):
+        if prod(shape[:axis]) == 1 and not any(r in self.elements for r in self.readers[out]):
             return False
         makers = [(v, self.maker[v]) for v in parts if v in self.maker]
         cut = [slices(n) for _, n in makers]
-        made = [kind_of(n) == "elements" and self.readers[v] == [node] for v, n in makers]
+        made = [n in self.elements and self.readers[v] == [node] for v, n in makers]
         long = prod(shape[axis:]) >= _LONG
         return (long and any((*cut, *made))) or (last and sum(cut) == len(parts))
 
@@ -207,7 +209,7 @@ class _Placement:
         """The number of places where a reader puts a value; 0 if it does something else."""
         if _puts(reader) or reader in self.joins:
             return 1
-        each = kind_of(reader) == "elements" or slices(reader)
+        each = reader in self.elements or slices(reader)
         return self.times.get(reader.outputs[0], 0) if each else 0
 
     def _selected(self, node: Node) -> Var:
@@ -249,7 +251,7 @@ class _Placement:
         """True for what may be computed of parts. zeros: 1 if it has to be 0 where its inputs are,
         2 if that is to be positive."""
         out, given = node.outputs[0], [v for v in node.inputs if not literal(v)]
-        if kind_of(node) != "elements" or out not in self.times or node.consts:
+        if node not in self.elements or out not in self.times or node.consts:
             return False
         alone = len(given) == 1 or self.times[out] == 1
         alike = all(v.abstract.shape == out.abstract.shape for v in given)
@@ -302,7 +304,7 @@ def graph_of_groups(g: Grouping) -> Graph:
         # An update follows the product that it is fused with, whose inputs can then be dropped.
         anchor = anchor_of(group.nodes) if group.late else None
         last = g.position[anchor] if anchor else max(g.position[n] for n in group.nodes)
-        units.append((last, _fused(group, made) if group.joins else group.nodes[0]))
+        units.append((last, _fused(group, made, g.kinds) if group.joins else group.nodes[0]))
     units += [(g.position[n], n) for n in kept]
     return replace(g.graph, nodes=tuple(sorted_topologically(units)))
 
@@ -430,9 +432,9 @@ def _transposes(node: Node) -> bool:
     return type(node.primitive).view == "transpose"
 
 
-def _fused(group: Group, made: dict[Var, None]) -> Node:
+def _fused(group: Group, made: dict[Var, None], kinds: Mapping[Node, Member]) -> Node:
     outputs = tuple(n.outputs[0] for n in group.body if n.outputs[0] in made)
-    body = body_of(group.body, outputs)
+    body = body_of(group.body, outputs, kinds)
     return Node(Fused(body), body.inputs, outputs, (), group.nodes[-1].where)
 
 
@@ -482,13 +484,15 @@ class Grouping:
         self.position = {n: i for i, n in enumerate(graph.nodes)}
         self.maker = graph.makers()
         self.kinds = {n: kind_of(n) for n in graph.nodes}
+        self.free = {n for n, kind in self.kinds.items() if kind in FREE}
+        self.in_loops = {n for n, kind in self.kinds.items() if _in_loops(n, kind, target)}
         self.roots: dict[Var, Var] = {}
         self.refusals: dict[object, str] = {}
         self.group: dict[Node, Group] = {}
         self._ordered: Group | None = None  # of the last node whose order is kept
         late = only_for_state(graph, self._total)
         for node in graph.nodes:
-            if not self._free(node):
+            if node not in self.free:
                 self._place(node, node in late)
         self._join_readers()
         for node in graph.nodes:
@@ -501,14 +505,10 @@ class Grouping:
 
     def _total(self, node: Node) -> bool:
         """True for nodes whose kernels cannot fail: those in C, and NumPy's declared so."""
-        if self._free(node) or self._joinable(node):
+        if node in self.free or node in self.in_loops:
             return True
         entry = select(node, self.target).entry
         return entry.built_in and (entry.view is not None or entry.total)
-
-    def _free(self, node: Node) -> bool:
-        """True for nodes that cost nothing and are duplicated in each group that reads them."""
-        return self.kinds[node] in ("view", "window", "created")
 
     def root(self, var: Var) -> Var:
         """The value that `var` is a view or a slice of."""
@@ -518,25 +518,29 @@ class Grouping:
             self.roots[var] = self.root(node.inputs[0]) if node is not None and viewed else var
         return self.roots[var]
 
-    def _makers(self, variables: Iterable[Var]) -> dict[Group, None]:
+    def _makers(self, roots: Iterable[Var]) -> set[Group]:
         """The groups that compute these values."""
-        makers = (self.maker.get(self.root(v)) for v in variables)
-        return dict.fromkeys(self.group[n] for n in makers if n in self.group)
+        return {made for v in roots if (made := self._maker(v)) is not None}
+
+    def _maker(self, root: Var) -> Group | None:
+        node = self.maker.get(root)
+        return None if node is None else self.group.get(node)
 
     def _place(self, node: Node, late: bool) -> None:
-        makers = self._makers(node.inputs)
+        read = {self.root(v) for v in node.inputs}
+        makers = self._makers(read)
         ordered = node.effect == "ordered"
         if ordered and self._ordered is not None:
-            makers[self._ordered] = None
+            makers.add(self._ordered)
         before = 0
         for maker in makers:
             before |= maker.before | maker.bits
             maker.after.add(node)
-        group = Group([node], 1 << self.position[node], before, late, False)
+        group = Group([node], 1 << self.position[node], before, late, False, read=read)
         self.group[node] = group
         if ordered:
             self._ordered = group
-        if not self._joinable(node):
+        if node not in self.in_loops:
             return
         group.joins, group.shape = True, self._plain_shape(node)
         if group.shape is None and self._refusal(self.body([node])):
@@ -547,13 +551,10 @@ class Grouping:
         for maker in sorted(makers, key=lambda g: -self.position[g.nodes[-1]]):
             group = self._joined(maker, group) or group
 
-    def _joinable(self, node: Node) -> bool:
-        return _in_loops(node, self.kinds[node], self.target)
-
     def _plain_shape(self, node: Node) -> tuple[int, ...] | None:
         """The shape of an elementwise node that reads no views."""
-        makers = [self.maker[v] for v in node.inputs if v in self.maker]
-        if self.kinds[node] != "elements" or any(map(self._free, makers)):
+        free = any(self.maker.get(v) in self.free for v in node.inputs)
+        if free or self.kinds[node] != "elements":
             return None
         return loop_shape(node.outputs[0])
 
@@ -569,7 +570,8 @@ class Grouping:
         before = (first.before | second.before) & ~bits
         shape = first.shape if first.shape == second.shape else None
         after = (first.after | second.after).difference(nodes)
-        group = Group(nodes, bits, before, first.late, True, True, shape, after)
+        read = first.read | second.read
+        group = Group(nodes, bits, before, first.late, True, True, shape, after, read)
         for node in nodes:
             self.group[node] = group
         self._propagate(group)
@@ -596,16 +598,14 @@ class Grouping:
             return f"more than {LARGEST} nodes"
         if self._between(first, second) or self._between(second, first):
             return "one needs something else that needs the other"
-        nodes = sorted({*first.nodes, *second.nodes}, key=self.position.__getitem__)
-        outside = {self.root(v) for n in nodes for v in n.inputs}
-        outside = {v for v in outside if self.maker.get(v) not in nodes and not literal(v)}
-        if len(outside) > ARRAYS:
+        outside = first.read | second.read
+        own = None if len(outside) <= ARRAYS else (first, second)
+        if own and sum(not literal(v) and self._maker(v) not in own for v in outside) > ARRAYS:
             return f"more than {ARRAYS} arrays"
-        read = {self.root(v) for n in second.nodes for v in n.inputs}
-        reads = any(v in self.maker and self.group.get(self.maker[v]) is first for v in read)
-        if reads and first.shape is not None and first.shape == second.shape:
+        alike = first.shape is not None and first.shape == second.shape
+        if alike and any(self._maker(v) is first for v in second.read):
             return ""  # the loop nest would show the same
-        body = self.body(nodes)
+        body = self.body({*first.nodes, *second.nodes})
         if self._sliced(body):
             return "one reads a slice of the other"
         return self._refusal(body) or _dear_in_short_rows(body, self.kinds)
@@ -645,23 +645,23 @@ class Grouping:
 
     def _between(self, first: Group, second: Group) -> bool:
         """True if a third group depends on `first` and has to run before `second`."""
-        makers = self._makers(v for n in second.nodes for v in n.inputs)
-        return any(
-            (m.bits | m.before) & first.bits for m in makers if m is not first and m is not second
-        )
+        if not second.before & first.bits:
+            return False
+        makers = self._makers(second.read) - {first, second}
+        return any((m.bits | m.before) & first.bits for m in makers)
 
-    def body(self, nodes: Sequence[Node], absorb: bool = True) -> list[Node]:
+    def body(self, nodes: Iterable[Node], absorb: bool = True) -> list[Node]:
         """The nodes with the views and created values that they read, in program order."""
         found = dict.fromkeys(nodes)
-        loops = [n for n in nodes if self.kinds[n]]  # a product reads whole arrays
+        loops = [n for n in found if self.kinds[n]]  # a product reads whole arrays
         stack = [v for n in loops for v in n.inputs] if absorb else []
         while stack:
             node = self.maker.get(stack.pop())
-            if node is not None and node not in found and self._free(node):
+            if node in self.free and node not in found:
                 found[node] = None
-                inner = self.maker.get(node.inputs[0]) if self.kinds[node] == "window" else None
-                window = self.kinds[node] == "window" and not (inner and slices(inner))
-                stack += () if window else node.inputs
+                inner = self.maker.get(node.inputs[0]) if node.inputs else None
+                if self.kinds[node] != "window" or (inner and slices(inner)):
+                    stack += node.inputs
         return sorted(found, key=self.position.__getitem__)
 
     def _join_readers(self) -> None:
@@ -695,12 +695,13 @@ class Grouping:
         """True if the second group can be an epilogue of the product that is the first."""
         if anchor_of(second.nodes) is not None:
             return False
-        nodes, anchor = self.body(second.nodes), first.nodes[0]
-        if self._sliced((anchor, *nodes)):
+        anchor = first.nodes[0]
+        nodes = anchor, *self.body(second.nodes)
+        if self._sliced(nodes):
             return False
         outputs = tuple(n.outputs[0] for n in second.nodes)
-        key = "epilogue", _structure((anchor, *nodes))
-        return not self._memoized(key, lambda: tail(body_of((anchor, *nodes), outputs), anchor))
+        key = "epilogue", _structure(nodes)
+        return not self._memoized(key, lambda: tail(body_of(nodes, outputs, self.kinds), anchor))
 
 
 @dataclass(eq=False, slots=True)
@@ -710,7 +711,8 @@ class Group:
     bits: its identity, as a set of bits. before: the bits of all groups that must run before it.
     after: a node of each group that reads it. late: it only serves new values of parameters. joins:
     loops can compute it. absorbs: these loops also compute the views that it reads. shape: that of
-    all its values, if all nodes are elementwise. body: its nodes with the views that it absorbs.
+    all its values, if all nodes are elementwise. read: the roots of what its nodes read. body: its
+    nodes with the views that it absorbs.
     """
 
     nodes: list[Node]
@@ -721,6 +723,7 @@ class Group:
     absorbs: bool = True
     shape: tuple[int, ...] | None = None
     after: set[Node] = field(default_factory=set)
+    read: set[Var] = field(default_factory=set)
     body: list[Node] = field(default_factory=list)
 
 

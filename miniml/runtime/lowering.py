@@ -10,7 +10,7 @@ order. `formats` (with `narrow`) and `fuse` have modules of their own.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache, partial
 from itertools import accumulate, pairwise
@@ -68,7 +68,8 @@ def legalize(graph: Graph, target: Target) -> Graph:
                 raise  # no kernel takes these dtypes in other memory formats, either
             nodes.append(node)
             continue
-        whole = native(target) and _composed(node, target)  # by what computes in float32 itself
+        # By what computes in float32 itself.
+        whole = native(target) and _composed(node, target) is not None
         if selection.cast is None and not whole:
             selection = target.in_float32(node.primitive.name, *node.abstracts) or selection
         nodes += [node] if whole or selection.cast is None else _widened(node, selection, wide)
@@ -111,18 +112,17 @@ _LARGEST = 2**31 - 1  # classes that fit in an int32
 def decompose(graph: Graph, target: Target) -> Graph:
     """The graph with primitives replaced by their compositions, if C kernels rank first; 16-bit
     floats are computed in float32 in between, as by the primitive."""
-    if not native(target) or not any(
-        n.primitive.name in _of_device(target.home) for n in graph.nodes
-    ):
+    known = ON_DEVICE[target.home]
+    if not native(target) or not any(n.primitive.name in known for n in graph.nodes):
         return graph
     nodes: list[Node] = []
     first: list[Node] = []
     constants = list(graph.constants)
     checked: dict[tuple[Primitive, Var], Var] = {}
     for node in graph.nodes:
-        made = [node]
-        if _composed(node, target):
-            made, extra = _inlined(node, target.home, checked)
+        made, composed = [node], _composed(node, target)
+        if composed is not None:
+            made, extra = _inlined(node, composed, checked)
             constants += extra
         for each in made:  # checks may fail: they run first, so as not to interrupt kernels in C
             early = isinstance(each.primitive, CheckedLabels) and each.inputs[0] in graph.inputs
@@ -133,23 +133,22 @@ def decompose(graph: Graph, target: Target) -> Graph:
     return prune(replace(graph, nodes=(*first, *nodes), constants=tuple(constants)))
 
 
-def _composed(node: Node, target: Target) -> bool:
-    if node.primitive.name not in _of_device(target.home):
-        return False
+def _composed(node: Node, target: Target) -> Graph | None:
+    """The composition that replaces a node; None if it stays."""
+    if node.primitive.name not in ON_DEVICE[target.home]:
+        return None
     shapes = [v.abstract.shape for v in node.inputs]
     if not all(0 not in s and max(s, default=0) < _LARGEST for s in shapes):
-        return False
-    made = _of(node, target.home)
-    return made is not None and not any(in_parts(n, target) for n in made.nodes)
+        return None
+    made = composition(node.primitive, node.abstracts[0], target.home)
+    return None if made is None or any(in_parts(n, target) for n in made.nodes) else made
 
 
 def _inlined(
-    node: Node, home: str, checked: dict[tuple[Primitive, Var], Var]
+    node: Node, graph: Graph, checked: dict[tuple[Primitive, Var], Var]
 ) -> tuple[list[Node], tuple[Var, ...]]:
     """The nodes of the composition that replace a node, and the constants that they read. checked:
     labels that are not checked again."""
-    graph = _of(node, home)
-    assert graph is not None
     stand_in = dict(zip(graph.inputs, node.inputs, strict=True))
     stand_in.update(zip(graph.outputs, node.outputs, strict=True))
     stand_in.update((v, Var(v.abstract)) for v in graph.constants)
@@ -167,19 +166,11 @@ def _inlined(
     return made, tuple(stand_in[v] for v in graph.constants)
 
 
-def _of_device(home: str) -> Mapping[str, Composition]:
-    return ON_CPU if home == "cpu" else ON_CUDA
-
-
-def _of(node: Node, home: str) -> Graph | None:
-    return composition(node.primitive, node.abstracts[0], home)
-
-
 @lru_cache(maxsize=256)
 def composition(primitive: Primitive, abstracts: tuple[Abstract, ...], home: str) -> Graph | None:
     """The composition as a graph; each of its outputs is made by a node. None where the primitive
     stays whole."""
-    made = _of_device(home)[primitive.name]
+    made = ON_DEVICE[home][primitive.name]
 
     def composed(*inputs: Any) -> Sequence[Any]:
         wide = inputs if made in (layer_norm, matmul) else map(_wide, inputs)
@@ -408,16 +399,17 @@ COMPOSITIONS: dict[str, Composition] = {
     "CrossEntropy": cross_entropy,
     "CrossEntropyGrad": cross_entropy_grad,
 }
-ON_CUDA = COMPOSITIONS | {
-    "CrossEntropy": marked_cross_entropy,
-    "CrossEntropyGrad": marked_cross_entropy_grad,
-}
-ON_CPU = COMPOSITIONS | {
-    "Einsum": einsum,
-    "MatMul": matmul,
-    "Conv2D": partial(of_pixels, turned=(False, True)),
-    "Conv2DInputGrad": partial(of_pixels, turned=(False, False)),
-    "Conv2DWeightGrad": lambda self, x, dout: of_pixels(self, dout, x, (True, False)),
+ON_DEVICE: dict[str, dict[str, Composition]] = {
+    "cuda": COMPOSITIONS
+    | {"CrossEntropy": marked_cross_entropy, "CrossEntropyGrad": marked_cross_entropy_grad},
+    "cpu": COMPOSITIONS
+    | {
+        "Einsum": einsum,
+        "MatMul": matmul,
+        "Conv2D": partial(of_pixels, turned=(False, True)),
+        "Conv2DInputGrad": partial(of_pixels, turned=(False, False)),
+        "Conv2DWeightGrad": lambda self, x, dout: of_pixels(self, dout, x, (True, False)),
+    },
 }
 
 

@@ -7,7 +7,8 @@ by an expression, as a view, or as a reduction, and the graph of a group.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
+from functools import cached_property, lru_cache
+from itertools import chain
 from math import prod
 from types import MappingProxyType
 from typing import Any, Literal
@@ -32,8 +33,8 @@ class Nest:
     """The loops in which all `nodes` (in program order) are computed; Apart if there are none.
 
     dims: the axes of every value as loops; flat: in the order of its memory. outer, row: the loops,
-    the outermost first. reduced: the loops over which a reduction runs. on: the loops that a
-    value's elements depend on. kinds: of the nodes, if they are known already.
+    the outermost first. reduced: the loops over which a reduction runs. kinds: of the nodes, if
+    they are known already.
     """
 
     def __init__(self, nodes: Sequence[Node], kinds: Mapping[Node, Member] | None = None):
@@ -43,11 +44,14 @@ class Nest:
         self.nodes, self._axes = tuple(nodes), Axes()
         self.dims: dict[Var, Dims] = {}
         for node in nodes:
-            for var in node.inputs if self.kinds[node] != "window" else ():
-                if var not in self.dims:
-                    self._set(var, self._axes.fresh(loop_shape(var)))
+            if self.kinds[node] != "window":
+                self._read(node)
             self._set(node.outputs[0], self._related(node))
-        self.dims = {v: tuple(map(self._axes.resolve, dims)) for v, dims in self.dims.items()}
+        resolve, moved = self._axes.resolve, self._axes.parts.keys()
+        self.dims = {
+            v: tuple([axes if moved.isdisjoint(axes) else resolve(axes) for axes in dims])
+            for v, dims in self.dims.items()
+        }
         self.flat = {v: _flat(self.stored(v)) for v in self.dims}
         if any(len(set(flat)) != len(flat) for flat in self.flat.values()):
             raise Apart("one value is read along two different axes")
@@ -66,7 +70,14 @@ class Nest:
         self.row = self._row(order)
         self.outer = tuple(a for a in order if a not in self.row)
         self._check()
-        self.on = self._dependences()
+
+    def _read(self, node: Node) -> None:
+        """Note the axes of inputs from outside: those of others of that shape beside them."""
+        new = [v for v in node.inputs if v not in self.dims]
+        each = new and self.kinds[node] == "elements"
+        known = {loop_shape(v): self.dims[v] for v in node.inputs if v in self.dims} if each else {}
+        for var in new:
+            self._set(var, known.get(loop_shape(var)) or self._axes.fresh(loop_shape(var)))
 
     def _set(self, var: Var, dims: Dims) -> None:
         """Note a value's axes; channels in blocks are two loops."""
@@ -114,11 +125,11 @@ class Nest:
         out: list[Compound | None] = [() if n == 1 else None for n in shape]
         for dims in inputs:
             for i, axes in enumerate(dims, len(shape) - len(dims)):
-                if extent(axes) == shape[i]:
-                    known = out[i]
+                known = out[i]
+                if axes is not known and extent(axes) == shape[i]:
                     if known is None:
                         out[i] = axes
-                    elif known is not axes:
+                    else:
                         self._axes.equate(known, axes)
         return tuple([(Axis(n),) if axes is None else axes for n, axes in zip(shape, out)])
 
@@ -190,7 +201,9 @@ class Nest:
             if each and axes and axes not in (every, set(self.outer)):
                 raise Apart(f"{node.primitive.name} has fewer elements than the loops")
 
-    def _dependences(self) -> dict[Var, frozenset[Axis]]:
+    @cached_property
+    def on(self) -> dict[Var, frozenset[Axis]]:
+        """The loops that a value's elements depend on."""
         on: dict[Var, frozenset[Axis]] = {
             v: frozenset() if literal(v) else frozenset(flat)
             for v, flat in self.flat.items()
@@ -249,7 +262,7 @@ class Axes:
     """Unification of axes: an axis may turn out to be another one, or several."""
 
     def __init__(self) -> None:
-        self._parts: dict[Axis, Compound] = {}
+        self.parts: dict[Axis, Compound] = {}
 
     def fresh(self, shape: Sequence[int]) -> Dims:
         """New axes for an array of this shape."""
@@ -257,7 +270,7 @@ class Axes:
 
     def resolve(self, axes: Compound) -> Compound:
         """The loops to which these axes resolve."""
-        parts = self._parts
+        parts = self.parts
         if parts.keys().isdisjoint(axes):
             return axes
         found: list[Axis] = []
@@ -278,7 +291,7 @@ class Axes:
             a, b = left[0], right[0]
             if a is b or a.extent == b.extent:
                 if a is not b:
-                    self._parts[b] = (a,)
+                    self.parts[b] = (a,)
                 left, right = left[1:], right[1:]
             elif a.extent % b.extent == 0:
                 left = self._split(a, b) + left[1:]
@@ -289,8 +302,8 @@ class Axes:
 
     def _split(self, whole: Axis, first: Axis) -> Compound:
         """Split `whole` in `first` and, inside it, a new axis."""
-        self._parts[whole] = (first, Axis(whole.extent // first.extent))
-        return self._parts[whole]
+        self.parts[whole] = (first, Axis(whole.extent // first.extent))
+        return self.parts[whole]
 
 
 def strides_of(dims: Dims) -> dict[Axis, int]:
@@ -304,7 +317,7 @@ def strides_of(dims: Dims) -> dict[Axis, int]:
 
 def extent(axes: Sequence[Axis]) -> int:
     """Product of their extents."""
-    return prod([a.extent for a in axes])
+    return axes[0].extent if len(axes) == 1 else prod([a.extent for a in axes])
 
 
 class Apart(Exception):
@@ -314,6 +327,8 @@ class Apart(Exception):
 # --- Members --------------------------------------------------------------------------------------
 
 Member = Literal["elements", "created", "view", "window", "reduction", "join", ""]
+FREE = "view", "window", "created"  # cost nothing: loops that read them compute them again
+_WINDOWS = "Slice", "SliceGrad", "SlidingWindow"
 # What primitives reduce to, and the reduction of row programs that computes it.
 REDUCTIONS: dict[str | None, str] = {
     "sum": "Sum", "mean": "Sum", "prod": "Prod", "max": "Max", "min": "Min", "any": "Any",
@@ -325,11 +340,12 @@ def kind_of(node: Node) -> Member:
     """Kind of a node in a loop nest; "" if loops cannot compute it."""
     name, facts = node.primitive.name, type(node.primitive)
     variables = (*node.inputs, *node.outputs)
-    if any(loop_shape(v) != v.abstract.shape for v in variables):  # a block is not full
+    images = [v for v in variables if v.abstract.format is not None]
+    if images and any(loop_shape(v) != v.abstract.shape for v in images):  # a block is not full
         return "elements" if _each_lane(node) else ""
     if facts.view or (name == "Convert" and not _moves(node)):
         return "view"
-    if len(node.outputs) != 1 or any(0 in v.abstract.shape for v in variables):
+    if len(node.outputs) != 1 or 0 in chain.from_iterable([v.abstract.shape for v in variables]):
         return ""
     if facts.reduces in REDUCTIONS:
         return "reduction"
@@ -346,8 +362,14 @@ def kind_of(node: Node) -> Member:
 
 
 def _expressed(node: Node) -> bool:
+    """False, with a warning, if the expression may differ from the NumPy kernel."""
     name, codes = node.primitive.name, codes_of(node)
-    return _has_expression(name, codes, epoch.now.kernels) and not _doubted(name, codes)
+    if not _has_expression(name, codes, epoch.now.kernels):
+        return False
+    reason = registry.replaced and doubt(name, codes)
+    if reason:
+        _warn(reason, epoch.now.kernels)
+    return not reason
 
 
 def _each_lane(node: Node) -> bool:
@@ -388,18 +410,10 @@ def _has_expression(name: str, codes: str, version: int) -> bool:
     return (name, codes) in table and spec is not None and spec.inputs is not None
 
 
-def _doubted(name: str, codes: str) -> bool:
-    """True, with a warning, if the expression may differ from the NumPy kernel."""
-    reason = doubt(name, codes)
-    if reason:
-        _warn(reason, epoch.now.kernels)
-    return bool(reason)
-
-
 def doubt(name: str, signature: str) -> str:
     """The reason to doubt that the C expression of a primitive computes what its NumPy kernel does;
     "" if there is none."""
-    half = registry.replaced.get((name, signature)) if registry.replaced else None
+    half = registry.replaced.get((name, signature))
     if half is None or registry.believed.get():
         return ""
     other = "NumPy kernel" if half == "C expression" else "C expression"
@@ -416,8 +430,13 @@ def _warn(text: str, version: int) -> None:
 
 def codes_of(node: Node) -> str:
     """The signature of a node with one output, in type codes."""
-    takes, gives = [v.abstract.dtype for v in node.inputs], node.outputs[0].abstract.dtype
-    return f"{''.join(map(type_code, takes))}->{type_code(gives)}"
+    return _codes(*[v.abstract.dtype for v in (*node.inputs, node.outputs[0])])
+
+
+@lru_cache(maxsize=1024)
+def _codes(*dtypes: DType) -> str:
+    *takes, gives = map(type_code, dtypes)
+    return f"{''.join(takes)}->{gives}"
 
 
 def scalar_of(node: Node) -> Scalar:
@@ -475,7 +494,7 @@ def window(node: Node, strides: Sequence[int] | None = None) -> tuple[tuple[int,
 
 def slices(node: Node) -> bool:
     """True for a window whose elements all lie in its input, so that a window of it is one, too."""
-    return kind_of(node) == "window" and not bounds(node)
+    return node.primitive.name in _WINDOWS and kind_of(node) == "window" and not bounds(node)
 
 
 def bounds(node: Node) -> dict[int, tuple[int, int]]:
@@ -506,14 +525,12 @@ def literal(var: Var) -> bool:
     return value is not None and value.size == 1
 
 
-def body_of(nodes: Sequence[Node], outputs: tuple[Var, ...]) -> Graph:
+def body_of(nodes: Sequence[Node], outputs: tuple[Var, ...], kinds: Mapping[Node, Member]) -> Graph:
     """The graph of a group, named after its primitives."""
     read = read_by(nodes)
     constants = tuple(v for v in read if literal(v))
     inputs = tuple(v for v in read if not literal(v))
-    named = (
-        n.primitive.name.lower() for n in nodes if kind_of(n) not in ("view", "created", "window")
-    )
+    named = (n.primitive.name.lower() for n in nodes if kinds[n] not in FREE)
     return Graph(inputs, tuple(nodes), outputs, constants, (), "_".join(dict.fromkeys(named))[:60])
 
 

@@ -68,7 +68,7 @@ from .memory import (
     schedule,
     steps,
 )
-from .nest import kind_of
+from .nest import FREE, kind_of
 from .observe import finding_nan, observed
 
 _LOG = 1000  # characters of a compiler's log in a warning
@@ -102,8 +102,9 @@ class Program:
         self._small = not (fills or settings.providers) and too_small(graph, target)
         self._fills = fills
         target = target.without(NATIVE) if self._small else target
+        size = tuple([v.abstract.shape for v in graph.inputs])
         try:
-            with texts.program(_size(graph)) if texts else nullcontext(), compiled_together():
+            with texts.program(size) if texts else nullcontext(), compiled_together():
                 self._make(graph, target)
         except (CompileError, DeviceError) as error:
             if not in_c(target):
@@ -400,7 +401,7 @@ def too_small(graph: Graph, target: Target) -> bool:
     """True for a program for which NumPy's kernels are about as fast as those in C."""
     if NATIVE not in target.providers:
         return False
-    calls = (n for n in graph.nodes if kind_of(n) not in ("view", "window", "created"))
+    calls = (n for n in graph.nodes if kind_of(n) not in FREE)
     if any(v.abstract.size > ELEMENTS and v not in graph.inputs for v in graph.outputs):
         return False  # of views NumPy would copy it element by element
     return all(i < CALLS and _small(n, target.without(NATIVE)) for i, n in enumerate(calls))
@@ -426,10 +427,6 @@ def begun(graph: Graph, target: Target, texts: Texts) -> tuple[Program, Pending 
             return Program(graph, target, texts=texts), None
     except NotCached:
         return Program(graph, target.without(NATIVE)), Pending(graph, target, texts)
-
-
-def _size(graph: Graph) -> object:
-    return tuple(v.abstract.shape for v in graph.inputs)
 
 
 class Pending:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache, partial
 from hashlib import sha256
 from typing import Any, ClassVar, Literal, NamedTuple
@@ -549,6 +549,7 @@ class Texts:
         self.exact = exact
         self._sizes: list[object] = []  # of the first programs
         self._programs: list[dict[str, list[Numbers]]] = []  # of the kernels of each form, in order
+        self._waiting: list[tuple[dict[str, list[Numbers]], Source]] = []  # nothing needs them yet
 
     @property
     def shared(self) -> bool:
@@ -565,14 +566,20 @@ class Texts:
         self._programs = [*self._programs[1 - _COMPARED :], {}]
         return self
 
+    def note(self, sources: Iterable[Source]) -> None:
+        """Note the next kernels of the last program."""
+        self._waiting += [(self._programs[-1], source) for source in sources]
+
     def likes(self, source: Source) -> list[Numbers]:
         """The numbers of the kernel in each program that is the same in other sizes; those of
         `source`, the next of the last program, at the end."""
-        *before, now = self._programs
-        key, numbers = form(source).key, form(source).numbers
-        index = len(now.setdefault(key, []))
-        now[key].append(numbers)
-        return [*(p[key][index] for p in before if len(p.get(key, ())) > index), numbers]
+        self.note([source])
+        for program, noted in self._waiting:
+            program.setdefault(form(noted).key, []).append(form(noted).numbers)
+        self._waiting.clear()
+        key, now = form(source).key, self._programs[-1]
+        index = len(now[key]) - 1
+        return [p[key][index] for p in self._programs if len(p.get(key, ())) > index]
 
 
 _texts: Scoped[Texts] = Scoped("miniml_texts")
@@ -584,10 +591,13 @@ def share_texts(kernels: Sequence[NativeKernel]) -> None:
     texts = _texts.get()
     if texts is None:
         return
-    likes = {k: texts.likes(k.source) for k in kernels if k.source is not None}
+    written = {k: k.source for k in kernels if k.source is not None}
     if not texts.shared:
+        texts.note(written.values())
         return
-    columns = {k: [*zip(*(_plain(row) for row in rows))] for k, rows in likes.items()}
+    likes = {k: texts.likes(source) for k, source in written.items()}
+    plain = {k: [[n.rstrip("L") for n in row] for row in rows] for k, rows in likes.items()}
+    columns = {k: [*zip(*rows)] for k, rows in plain.items()}
     differing = {c[-1] for of in columns.values() for c in of if len({*c}) > 1}
     common = {number for number in differing if number.isdigit() and int(number) > _FEW}
     for kernel, of in columns.items():
@@ -605,10 +615,6 @@ def share_texts(kernels: Sequence[NativeKernel]) -> None:
 
 _COMPARED = 64  # programs, of which each keeps some 30 KB
 _FEW = 16  # numbers up to which a kernel for them alone may be much faster
-
-
-def _plain(numbers: Numbers) -> Numbers:
-    return tuple(number.rstrip("L") for number in numbers)
 
 
 def general(source: Source, keys: Sequence[Numbers], slot: int) -> tuple[Source, Array]:

@@ -381,14 +381,13 @@ def lookups(graph: Graph) -> Graph:
     uses = graph.uses()
     sliced = Counter(n.inputs[0] for n in graph.nodes if isinstance(n.primitive, Slice))
     for node in graph.nodes:
-        call = Call(rewriter, node)
         found = None
         if isinstance(node.primitive, IndexAdd):
-            found = _added_product(call, node.primitive, uses)
+            found = _added_product(Call(rewriter, node), node.primitive, uses)
         elif isinstance(node.primitive, MatMul):
-            found = _product(call, node.primitive)
+            found = _product(Call(rewriter, node), node.primitive)
         elif isinstance(node.primitive, Slice) and sliced[node.inputs[0]] == uses[node.inputs[0]]:
-            found = _slice(call, node.primitive)
+            found = _slice(Call(rewriter, node), node.primitive)
         if found is None:
             rewriter.keep(node)
         else:

@@ -104,7 +104,7 @@ class Rewriter:
 def everywhere(change: Callable[[Graph], Graph], graph: Graph) -> Graph:
     """`change` applied to the graphs inside the attributes, innermost first, then to the graph."""
     inside = partial(everywhere, change)
-    nodes = tuple([n.map_subgraphs(inside) if n.primitive.attributes else n for n in graph.nodes])
+    nodes = tuple([n if n.primitive._plain else n.map_subgraphs(inside) for n in graph.nodes])
     return change(graph if nodes == graph.nodes else replace(graph, nodes=nodes))
 
 
