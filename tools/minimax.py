@@ -147,9 +147,11 @@ def rows():
         yield (name, squared(lambda x: (mp.sinh(x) - x) / x**3), degree, TINY, 1,
                squared(lambda x: x**3 / mp.sinh(x)), d)  # fmt: skip
     near = lambda w: mp.erfinv(mp.sqrt(1 - mp.mpf(2) ** -w)) / mp.sqrt(1 - mp.mpf(2) ** -w)  # noqa: E731
-    yield "erfinv of float32, near", near, 11, TINY, 7, lambda w: 1 / near(w), d
-    far = squared(far_erfinv)
-    yield "erfinv of float32, far", far, 13, 7, 23.01, lambda w: 1 / far(w), d
+    inverse = lambda w: near(w / mp.log(2)) if w < 4 else far_erfinv(mp.sqrt(w / mp.log(2)))  # noqa: E731
+    for c, low, high, middle, degree in ((1.25, TINY, 5, 1.5, 9), (2.75, 5, 15.95, 9, 10)):
+        at = lambda v, middle=middle: inverse(middle - v)  # noqa: E731
+        yield ("erfinv of float32", lambda v, at=at, c=c: at(v) - c, degree, middle - high,
+               middle - low, lambda v, at=at: 1 / at(v), f)  # fmt: skip
     turn = mp.sqrt(mp.log(2))  # from roots of -log2 to those of -log
     first = lambda v: near((v + 3.125) / turn**2)  # noqa: E731
     yield "erfinv, near", first, 21, -3.125 + 1e-9, 3.125, lambda v: 1 / first(v), d

@@ -81,15 +81,18 @@ static inline double miniml_scaled64(double x, double n) {
   return x * miniml_real64(half) * miniml_real64((sum << 52) - half);
 }
 
-/* m of x = m * 2^e, and e, of a positive number: m in [2/3, 4/3). */
-static inline float miniml_mantissa32(float x, float *e) {
-  const int small = x < 0x1p-126f;
-  const uint32_t low = 0x3f2aaaab, less = small ? low + (23 << 23) : low;
-  const uint32_t bits = miniml_bits32(x * (small ? 0x1p23f : 1)) - less;
+/* m of x = m * 2^e, and e, of the bits of a positive normal number, and of any positive number: m in [2/3, 4/3). */
+static inline float miniml_normal_mantissa32(uint32_t x, float *e) {
+  const uint32_t low = 0x3f2aaaab, bits = x - low;
   *e = (float)((int32_t)bits >> 23);
   return miniml_real32((bits & 0x7fffff) + low);
 }
-/* The same: m in [sqrt(1/2), sqrt(2)); first of a normal number. The exponent, made positive, becomes a number as
+static inline float miniml_mantissa32(float x, float *e) {
+  const int small = x < 0x1p-126f;
+  const uint32_t less = small ? 23 << 23 : 0;
+  return miniml_normal_mantissa32(miniml_bits32(x * (small ? 0x1p23f : 1)) - less, e);
+}
+/* The same: m in [sqrt(1/2), sqrt(2)). The exponent, made positive, becomes a number as
    the last bits of 2^52: not every processor converts vectors of 64-bit integers. */
 static inline double miniml_normal_mantissa64(uint64_t x, double *e) {
   const uint64_t low = 0x3fe6a09e667f3bcd, bits = x - low, positive = (bits + (1100ULL << 52)) >> 52;

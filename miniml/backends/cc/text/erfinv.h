@@ -1,6 +1,5 @@
 /* erfinv, by polynomials of log(1 - x^2). */
 #include "log.h"
-#include "rough.h"
 
 /* w = -log(1 - x^2): x p(w - 25/8) up to w = 25/4, and with s = sqrt(w) x q(s - 13/4) up to s = 4 and
    x r(s - 5) beyond, to 2^-51, 2^-52 and 2^-53 of itself. */
@@ -68,35 +67,36 @@ static inline double miniml_erfinv_float64(double x) {
   const double beyond = s < 4 ? q : r, y = a * (w < 6.25 ? p : beyond);
   return __builtin_copysign(a == 1 ? INFINITY : y, x);
 }
-/* w = -log2(1 - x^2): x p(w) up to w = 7 and x q(w) beyond, to 2^-31 and 2^-32 of itself. */
+/* w = log(1 - x^2): x (5/4 + p(w + 3/2)) down to w = -5 and x (11/4 + q(w + 9)) beyond, to 2^-26 and 2^-28 of
+   itself. Of 1 it is inf and beyond NaN, by bits. */
 static inline float miniml_erfinv_float32(float x) {
-  const double a = __builtin_fabsf(x), w = -miniml_rough_log2((1 - a) * (1 + a));
-  double p = 0x1.76a1ad9be16cep-39;
-  p = miniml_madd64(p, w, -0x1.9b204ba140f4p-34);
-  p = miniml_madd64(p, w, 0x1.20f4811d721aep-30);
-  p = miniml_madd64(p, w, 0x1.cef7982de78d3p-31);
-  p = miniml_madd64(p, w, -0x1.b5f3ce18341a3p-24);
-  p = miniml_madd64(p, w, 0x1.53a68845d3ca4p-22);
-  p = miniml_madd64(p, w, 0x1.e6cf21583c943p-18);
-  p = miniml_madd64(p, w, -0x1.eb6231e09e121p-16);
-  p = miniml_madd64(p, w, -0x1.97d0d566ce22ap-11);
-  p = miniml_madd64(p, w, 0x1.6ba8a19c33aebp-8);
-  p = miniml_madd64(p, w, 0x1.495bca64056acp-3);
-  p = miniml_madd64(p, w, 0x1.c5bf891d8312dp-1);
-  double q = 0x1.4bbff44dd56f2p-56;
-  q = miniml_madd64(q, w, -0x1.088770df071d7p-48);
-  q = miniml_madd64(q, w, 0x1.8045a9160c92cp-42);
-  q = miniml_madd64(q, w, -0x1.4f8aad0e89ceap-36);
-  q = miniml_madd64(q, w, 0x1.86de50f6c06c1p-31);
-  q = miniml_madd64(q, w, -0x1.3daf7770cc750p-26);
-  q = miniml_madd64(q, w, 0x1.6c036825e1c6dp-22);
-  q = miniml_madd64(q, w, -0x1.1e23cb933e609p-18);
-  q = miniml_madd64(q, w, 0x1.1496cc2b1840ep-15);
-  q = miniml_madd64(q, w, -0x1.653beee73bb74p-14);
-  q = miniml_madd64(q, w, -0x1.088977d31b152p-10);
-  q = miniml_madd64(q, w, 0x1.f39381870459bp-8);
-  q = miniml_madd64(q, w, 0x1.3cd9328663d31p-3);
-  q = miniml_madd64(q, w, 0x1.c945d37bd7a81p-1);
-  const double y = a * (w < 7 ? p : q);
-  return __builtin_copysignf(a == 1 ? INFINITY : (float)y, x);
+  const float a = __builtin_fabsf(x), left = miniml_fused32(-a, a, 1);
+  float e;
+  const float m = miniml_normal_mantissa32(miniml_bits32(left), &e);
+  const float w = miniml_log_sum32(m - 1, e), near = w + 1.5f, far = w + 9;
+  float p = 0x1.3961ecp-27f;
+  p = miniml_madd32(p, near, 0x1.c408e4p-24f);
+  p = miniml_madd32(p, near, 0x1.6ff742p-25f);
+  p = miniml_madd32(p, near, -0x1.668418p-18f);
+  p = miniml_madd32(p, near, -0x1.85a1c6p-16f);
+  p = miniml_madd32(p, near, 0x1.748638p-13f);
+  p = miniml_madd32(p, near, 0x1.123c9ap-9f);
+  p = miniml_madd32(p, near, 0x1.cd426ap-11f);
+  p = miniml_madd32(p, near, -0x1.005f02p-2f);
+  p = miniml_madd32(p, near, 0x1.0e82f4p-9f);
+  float q = 0x1.3430ccp-39f;
+  q = miniml_madd32(q, far, 0x1.3cefb4p-34f);
+  q = miniml_madd32(q, far, 0x1.29a638p-30f);
+  q = miniml_madd32(q, far, 0x1.5785c4p-27f);
+  q = miniml_madd32(q, far, 0x1.d6d772p-25f);
+  q = miniml_madd32(q, far, -0x1.0a40d4p-23f);
+  q = miniml_madd32(q, far, -0x1.404a2ap-17f);
+  q = miniml_madd32(q, far, -0x1.b37f0ep-13f);
+  q = miniml_madd32(q, far, -0x1.1eb866p-8f);
+  q = miniml_madd32(q, far, -0x1.55e7bap-3f);
+  q = miniml_madd32(q, far, 0x1.53df7ap-4f);
+  const int close = w > -5;
+  const float y = miniml_madd32(a, close ? 1.25f : 2.75f, a * (close ? p : q));
+  const float end = miniml_real32(0x7f800000u | (uint32_t)(a != 1) << 22);
+  return __builtin_copysignf(a < 1 ? y : end, x);
 }
