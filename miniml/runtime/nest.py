@@ -39,6 +39,7 @@ class Nest:
 
     def __init__(self, nodes: Sequence[Node], kinds: Mapping[Node, Member] | None = None):
         self.kinds = {n: kind_of(n) for n in nodes} if kinds is None else kinds
+        windows = [n for n in nodes if self.kinds[n] == "window"]
         read = {v for n in nodes if self.kinds[n] != "window" for v in n.inputs}
         nodes = [n for n in nodes if self.kinds[n] != "window" or n.outputs[0] in read]
         self.nodes, self._axes = tuple(nodes), Axes()
@@ -56,7 +57,7 @@ class Nest:
         if any(len(set(flat)) != len(flat) for flat in self.flat.values()):
             raise Apart("one value is read along two different axes")
         self.made = {n.outputs[0]: n for n in nodes}
-        cut = [self.made.get(n.inputs[0]) for n in nodes if self.kinds[n] == "window"]
+        cut = [self.made.get(n.inputs[0]) for n in windows]
         if any(n and not slices(n) for n in cut):
             raise Apart("one reads a slice of the other")
         joined = {n.outputs[0] for n in nodes if self.kinds[n] == "join"}

@@ -476,7 +476,8 @@ def shifted_parts(rng: np.random.Generator) -> Drawn:
     extents that are joined, computed or not, some of them read twice."""
     p = Pool(rng)
     shape = p.one_of((1, 70), (5, 4), (3, 66), (2, 5, 70), (4, 66, 2), (66, 3))
-    x, y = p.new(*shape), p.new(*shape)
+    flat = p.often(0.3)  # then all of it is read through views
+    x, y = (p.new(int(np.prod(shape))) if flat else p.new(*shape) for _ in range(2))
 
     def body(p: Pool, v: list[Any]) -> Any:
         def cut(z: Any, begin: int, end: int | None, axis: int) -> Any:
@@ -494,8 +495,11 @@ def shifted_parts(rng: np.random.Generator) -> Drawn:
                 lambda: ops.pad(rest - cut(z, 0, -1, axis), 1) if not few else w,
             )()
 
-        z = move(v[x], v[y])
+        given = [ops.reshape(v[i], shape) for i in (x, y)]
+        z = move(*given)
         again = move(z * 0.5, z) if p.often() else ops.sin(z) * 2.0
+        if p.often(0.3) and again.shape == shape:
+            again = ops.concat([again, given[0]], int(p.rng.integers(len(shape))))
         return (again, z) if p.often(0.3) else again
 
     return replayed(p, body)

@@ -99,7 +99,21 @@ def test_unequal_parts_are_selected_bit_by_bit(name):
 class _Ours:
     """NumPy's names."""
 
-    roll, concatenate, abs = ops.roll, ops.concat, ops.abs
+    roll, concatenate, abs, reshape = ops.roll, ops.concat, ops.abs, ops.reshape
+
+
+def test_blocks_beside_those_before_them_are_read_through_views():
+    """As keys of attention in blocks: parts of a reshaped input, joined with it whole."""
+    x = RNG.normal(size=(2, 3, 256, 2)).astype("f4")
+
+    def fn(m, x):
+        blocks = m.reshape(x, (2, 3, 8, 32, 2))
+        before = m.concatenate([blocks[:, :, :1] * 0, blocks[:, :, :-1]], 2)
+        return m.concatenate([before, blocks], 3)
+
+    with ml.context(providers=("cc",)):
+        got = ml.jit(partial(fn, _Ours))(x).asnumpy()
+    np.testing.assert_array_equal(got, fn(np, x), strict=True)
 
 
 @pytest.mark.parametrize("device", ["cpu", "cuda-sim"])
