@@ -26,6 +26,7 @@ from ..core.primitive import Primitive
 from ..core.scope import Location
 from ..core.settings import current
 from ..graph.ir import Graph, Node, Var, only_for_state
+from ..graph.passes.batch_products import slices as concatenated
 from ..graph.passes.loops import loops
 from ..graph.passes.rewrite import Rewriter, everywhere, folded, prune, share
 from ..ops.control import Cond, Fused
@@ -145,12 +146,12 @@ _LONG = 64  # elements of a row, or of the axes inside, from which on that pays
 def placed(graph: Graph, target: Target) -> Graph:
     """The graph in which what is put among zeros or joined with others is computed of what lies
     there: loops over the whole output read slices in place, and select among the parts of a Concat.
-    The same graph if no C kernels for the CPU are wanted."""
-    kinds = {SliceGrad, Concat}
-    if not in_c(target) or kinds.isdisjoint(type(n.primitive) for n in graph.nodes):
+    If no C kernels for the CPU are wanted, or what is computed beside a part may be NaN, sums of
+    parts that overlap are one Concat."""
+    if {SliceGrad, Concat}.isdisjoint(type(n.primitive) for n in graph.nodes):
         return graph
-    if current().check_nan:  # what is computed beside a part may be NaN
-        return graph
+    if not in_c(target) or current().check_nan:
+        return concatenated(graph, overlapping=True)
     return _Placement(graph).rewritten()
 
 

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...core.abstract import Abstract, Shape, float32, float64
+from ...core.abstract import Abstract, Shape, float16, float32, float64
 from ...core.infer import infer
 from ...core.primitive import Primitive
 from ...ops.create import Full
@@ -495,15 +495,16 @@ def _added_product(call: Call, add: IndexAdd, uses: Counter[Var]) -> Var | None:
 # --- Slices ---------------------------------------------------------------------------------------
 
 
-def slices(graph: Graph) -> Graph:
+def slices(graph: Graph, overlapping: bool = False) -> Graph:
     """The graph with every sum of SliceGrads of parts along one axis as one Concat of what they
-    place, with zeros between and sums where they overlap; other terms are added to it.
+    place, with zeros between and sums where they overlap, if long ones may; other terms are added
+    to it. Loops read such long parts in place, which is quicker.
 
     A sum with 0 is left out, so that -0.0 stays what it is.
     """
     if sum(isinstance(n.primitive, SliceGrad) for n in graph.nodes) < 2:
         return graph
-    sums = {found.root: found for found in _sums_of_parts(graph)}
+    sums = {s.root: s for s in _sums_of_parts(graph) if overlapping or not s.in_place}
     if not sums:
         return graph
     rewriter = Rewriter(graph)
@@ -533,6 +534,15 @@ class SumOfParts(NamedTuple):
     root: Node
     parts: list[Part]
     rest: list[Var]
+
+    @property
+    def in_place(self) -> bool:
+        """True if long parts overlap, of a dtype that loops read where they lie."""
+        of, parts = self.root.outputs[0].abstract, self.parts
+        if of.dtype == float16 or parts[0].shape != of.shape:
+            return False
+        long = all(2 * (p.end - p.begin) > of.shape[p.axis] for p in parts)
+        return long and any(len(covering) > 1 for *_, covering in _intervals(parts))
 
 
 def _sums_of_parts(graph: Graph) -> Iterator[SumOfParts]:
