@@ -131,6 +131,10 @@ class Nested(Primitive, abstract=True):
             takes = every if name is None else getattr(self, name)
             feeds(self.name, label, getattr(self, label), takes, operands)
 
+    def infer_dtype(self, *operands: DType) -> tuple[DType, ...]:
+        self.fed(operands)
+        return tuple(v.abstract.dtype for v in getattr(self, next(iter(self.takes))).outputs)
+
 
 class Fused(Nested):
     """The outputs of the graph `body`, nodes that lowering has fused.
@@ -145,10 +149,6 @@ class Fused(Nested):
     def infer_shape(self, *operands: Shape) -> tuple[Shape, ...]:
         self.fed(operands)
         return tuple(v.abstract.shape for v in self.body.outputs)
-
-    def infer_dtype(self, *operands: DType) -> tuple[DType, ...]:
-        self.fed(operands)
-        return tuple(v.abstract.dtype for v in self.body.outputs)
 
 
 # --- Branches -------------------------------------------------------------------------------------
@@ -176,11 +176,10 @@ class Cond(Nested):
         agree(self.name, "on_true", ours, "on_false", theirs)
         return tuple(v.abstract.shape for v in self.on_true.outputs)
 
-    def infer_dtype(self, pred: DType, *operands: DType) -> tuple[DType, ...]:
-        if pred != bool_:
+    def infer_dtype(self, *operands: DType) -> tuple[DType, ...]:
+        if (pred := operands[0]) != bool_:
             raise DTypeError(f"Cond needs pred of bool; got {pred.name}; compare it with something")
-        self.fed(operands)
-        return tuple(v.abstract.dtype for v in self.on_true.outputs)
+        return super().infer_dtype(*operands[1:])
 
 
 def cond(
@@ -385,10 +384,6 @@ class Scan(Nested):
         self.fed((*values[:first], *rows, *values[last:]))
         stacked = [(self.length, *v.abstract.shape) for v in self.body.outputs[first:]]
         return (*values[:first], *stacked)
-
-    def infer_dtype(self, *values: DType) -> tuple[DType, ...]:
-        self.fed(values)
-        return tuple(v.abstract.dtype for v in self.body.outputs)
 
     def fed(self, operands: tuple[Any, ...]) -> None:
         """Refuse a body that changes the carried types, too."""

@@ -106,18 +106,15 @@ class ArgExtremum(Extremum, abstract=True):
     axis: int | None = None
     differentiable = False
     infer_dtype = rules.always(int64)
+    flops = per_input(1)
 
 
 class ArgMax(ArgExtremum):
     """The index of the first maximum; a NaN counts as the maximum."""
 
-    flops = per_input(1)
-
 
 class ArgMin(ArgExtremum):
     """The index of the first minimum; a NaN counts as the minimum."""
-
-    flops = per_input(1)
 
 
 class Truth(Reduction, abstract=True):
