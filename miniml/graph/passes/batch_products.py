@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import accumulate, chain, pairwise
 from math import prod
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -29,7 +29,7 @@ from ...ops.linalg import MatMul
 from ...ops.logic import Select
 from ...ops.shape import Concat, Reshape, Slice, SliceGrad, SumTo
 from ..ir import Graph, Node, Var, in_order
-from .rewrite import Rewriter, prune
+from .rewrite import Place, prune, replaced
 
 CALL = 16 * 1024  # bytes copied in the time of a kernel call, 2 us
 _MOST = 3  # intervals for each part, of which there are two less one where each overlaps the next
@@ -377,108 +377,83 @@ def lookups(graph: Graph) -> Graph:
     """
     if not any(isinstance(n.primitive, Gather | IndexAdd) for n in graph.nodes):
         return graph
-    rewriter = Rewriter(graph)
     uses = graph.uses()
     sliced = Counter(n.inputs[0] for n in graph.nodes if isinstance(n.primitive, Slice))
-    for node in graph.nodes:
-        found = None
-        if isinstance(node.primitive, IndexAdd):
-            found = _added_product(Call(rewriter, node), node.primitive, uses)
-        elif isinstance(node.primitive, MatMul):
-            found = _product(Call(rewriter, node), node.primitive)
-        elif isinstance(node.primitive, Slice) and sliced[node.inputs[0]] == uses[node.inputs[0]]:
-            found = _slice(Call(rewriter, node), node.primitive)
-        if found is None:
-            rewriter.keep(node)
-        else:
-            rewriter.replace(node.outputs, (found,))
-    return rewriter.finish()
+
+    def change(at: Place) -> Var | None:
+        primitive = at.node.primitive
+        if isinstance(primitive, IndexAdd):
+            return _added_product(at, primitive, uses)
+        if isinstance(primitive, MatMul):
+            return _product(at, primitive)
+        if isinstance(primitive, Slice) and sliced[(x := at.node.inputs[0])] == uses[x]:
+            return _slice(at, primitive)
+        return None
+
+    return replaced(graph, (IndexAdd, MatMul, Slice), change)
 
 
-class Call:
-    """A call in the graph under construction, to be replaced by others."""
-
-    def __init__(self, rewriter: Rewriter, node: Node):
-        self._rewriter, self._where = rewriter, node.where
-        self.inputs, self.shape = rewriter.inputs(node), node.outputs[0].abstract.shape
-
-    def new(self, primitive: Primitive, *inputs: Var) -> Var:
-        """The output of another call."""
-        return self._rewriter.new(primitive, inputs, self._where)
-
-    def reshaped(self, x: Var, *shape: int) -> Var:
-        """x in another shape."""
-        return x if x.abstract.shape == shape else self.new(Reshape(shape), x)
-
-    def made_by(self, x: Var, kind: type[Primitive]) -> Node | None:
-        """The node of that kind that makes x."""
-        node = self._rewriter.maker.get(x)
-        return node if node is not None and isinstance(node.primitive, kind) else None
-
-    def lookup(self, x: Var) -> Lookup | None:
-        """The lookup that x is, or is a Reshape of."""
-        view = self.made_by(x, Reshape)
-        gather = self.made_by(x if view is None else view.inputs[0], Gather)
-        if gather is None or gather.primitive != Gather(0):
-            return None
-        table = gather.inputs[0].abstract.shape
-        by_rows = len(table) == 2 and x.abstract.shape[-1:] == table[1:]
-        return Lookup(*gather.inputs) if by_rows else None
-
-    def added(self, updates: Var, lookup: Lookup) -> Var:
-        """For each row of the table, the sum of the updates of that row."""
-        width = updates.abstract.shape[-1]
-        shape = lookup.table.abstract.shape[0], width
-        rows = self.reshaped(updates, lookup.read, width)
-        return self.new(IndexAdd((0,), 0, shape), rows, self._indices(lookup))
-
-    def where_read(self, x: Var, lookup: Lookup) -> Var:
-        """x with zeros in the rows that no index selects: these may be infinite in the table."""
-        height, dtype = x.abstract.shape[0], x.abstract.dtype
-        nowhere, true = (
-            self._rewriter.constant(v) for v in (np.zeros(height, "?"), np.array(True))
-        )
-        read = self.new(Scatter(("tensor",)), nowhere, true, self._indices(lookup))
-        zero = self._rewriter.constant(np.zeros((), dtype))
-        return self.new(Select(), self.reshaped(read, height, 1), x, zero)
-
-    def _indices(self, lookup: Lookup) -> Var:
-        return self.reshaped(lookup.indices, lookup.read)
+def _looked_up(at: Place, x: Var) -> Lookup | None:
+    """The lookup that x is, or is a Reshape of."""
+    view = at.made_by(x, Reshape)
+    gather = at.made_by(x if view is None else view.inputs[0], Gather)
+    if gather is None or gather.primitive != Gather(0):
+        return None
+    table = gather.inputs[0].abstract.shape
+    by_rows = len(table) == 2 and x.abstract.shape[-1:] == table[1:]
+    return Lookup(*gather.inputs) if by_rows else None
 
 
-def _product(call: Call, product: MatMul) -> Var | None:
+def _added(at: Place, updates: Var, lookup: Lookup) -> Var:
+    """For each row of the table, the sum of the updates of that row."""
+    shape = lookup.table.abstract.shape[0], updates.abstract.shape[-1]
+    rows = at.reshaped(updates, lookup.read, shape[1])
+    return at.new(IndexAdd((0,), 0, shape), rows, at.reshaped(lookup.indices, lookup.read))
+
+
+def _where_read(at: Place, x: Var, lookup: Lookup) -> Var:
+    """x with zeros in the rows that no index selects: these may be infinite in the table."""
+    height, dtype = x.abstract.shape[0], x.abstract.dtype
+    filled = np.zeros(height, "?"), np.array(True), np.zeros((), dtype)
+    nowhere, true, zero = map(at.rewriter.constant, filled)
+    read = at.new(Scatter(("tensor",)), nowhere, true, at.reshaped(lookup.indices, lookup.read))
+    return at.new(Select(), at.reshaped(read, height, 1), x, zero)
+
+
+def _product(at: Place, product: MatMul) -> Var | None:
     """x[i] y = (x y)[i], and x[i]^T d = x^T (d added to the rows i)"""
-    y, lookup = call.inputs[1], call.lookup(call.inputs[0])
+    x, y = at.inputs
+    lookup = _looked_up(at, x)
     if lookup is None or not lookup.pays or len(y.abstract.shape) != 2:
         return None
     if not product.transpose_x:
-        found = call.new(Gather(0), call.new(product, lookup.table, y), lookup.indices)
-        return call.reshaped(found, *call.shape)
-    if product.transpose_y or len(call.inputs[0].abstract.shape) != 2:
+        found = at.new(Gather(0), at.new(product, lookup.table, y), lookup.indices)
+        return at.reshaped(found, *at.node.outputs[0].abstract.shape)
+    if product.transpose_y or len(x.abstract.shape) != 2:
         return None
-    return call.new(product, call.where_read(lookup.table, lookup), call.added(y, lookup))
+    return at.new(product, _where_read(at, lookup.table, lookup), _added(at, y, lookup))
 
 
-def _slice(call: Call, part: Slice) -> Var | None:
+def _slice(at: Place, part: Slice) -> Var | None:
     """Look up slices of (x y)[i] alone, each when it is needed, if nothing else of it is read: the
     whole is larger than its operands."""
-    gather = call.made_by(call.inputs[0], Gather)
-    if gather is None or call.made_by(gather.inputs[0], MatMul) is None:
+    gather = at.made_by(at.inputs[0], Gather)
+    if gather is None or at.made_by(gather.inputs[0], MatMul) is None:
         return None
     table, indices = gather.inputs
-    whole = call.inputs[0].abstract.shape
+    whole, shape = (v.abstract.shape for v in (*at.inputs, *at.node.outputs))
     by_rows = gather.primitive == Gather(0) and len(indices.abstract.shape) == 1
-    if not by_rows or part.dropped or call.shape[1:] != whole[1:] or set(part.strides[1:]) != {1}:
+    if not by_rows or part.dropped or shape[1:] != whole[1:] or set(part.strides[1:]) != {1}:
         return None
-    rows = call.new(Slice(part.begin[:1], part.end[:1], part.strides[:1]), indices)
-    return call.new(Gather(0), table, rows)
+    rows = at.new(Slice(part.begin[:1], part.end[:1], part.strides[:1]), indices)
+    return at.new(Gather(0), table, rows)
 
 
-def _added_product(call: Call, add: IndexAdd, uses: Counter[Var]) -> Var | None:
+def _added_product(at: Place, add: IndexAdd, uses: Counter[Var]) -> Var | None:
     """(d y) added to the rows i = (d added to the rows i) y"""
-    updates, indices, *others = call.inputs
-    view = call.made_by(updates, Reshape)
-    product = call.made_by(updates if view is None else view.inputs[0], MatMul)
+    updates, indices, *others = at.inputs
+    view = at.made_by(updates, Reshape)
+    product = at.made_by(updates if view is None else view.inputs[0], MatMul)
     if product is None or not uses[updates] == uses[product.outputs[0]] == 1:
         return None
     same = product.outputs[0].abstract.shape[-1:] == updates.abstract.shape[-1:]
@@ -489,7 +464,7 @@ def _added_product(call: Call, add: IndexAdd, uses: Counter[Var]) -> Var | None:
     turned = product.primitive.attributes["transpose_x"]
     if turned or len(y.abstract.shape) != 2 or len(d.abstract.shape) < 2 or not lookup.pays:
         return None
-    return call.where_read(call.new(product.primitive, call.added(d, lookup), y), lookup)
+    return _where_read(at, at.new(product.primitive, _added(at, d, lookup), y), lookup)
 
 
 # --- Slices ---------------------------------------------------------------------------------------
@@ -507,13 +482,8 @@ def slices(graph: Graph, overlapping: bool = False) -> Graph:
     sums = {s.root: s for s in _sums_of_parts(graph) if overlapping or not s.in_place}
     if not sums:
         return graph
-    rewriter = Rewriter(graph)
-    for node in graph.nodes:
-        if node in sums:
-            _concatenate(rewriter, sums[node])
-        else:
-            rewriter.keep(node)
-    return prune(rewriter.finish())
+    change = lambda at: _sum(at, sums[at.node]) if at.node in sums else None  # noqa: E731
+    return prune(replaced(graph, (Add,), change))
 
 
 class Part(NamedTuple):
@@ -599,49 +569,43 @@ def _intervals(parts: Sequence[Part]) -> list[tuple[int, int, Sequence[Part]]]:
     ]
 
 
-def _concatenate(rewriter: Rewriter, found: SumOfParts) -> None:
-    """Write a sum as a Concat, to which the other terms are added."""
-    root, where = found.root, found.root.where
-    of, axis, whole = root.outputs[0].abstract, found.parts[0].axis, found.parts[0].shape
+def _sum(at: Place, found: SumOfParts) -> Var:
+    """The sum as a Concat, to which the other terms are added."""
+    of, axis, whole = at.node.outputs[0].abstract, found.parts[0].axis, found.parts[0].shape
     covered = _intervals(found.parts)
     pieces: list[Var] = []
     for begin, end, parts in ((0, covered[0][0], ()), *covered, (covered[-1][1], whole[axis], ())):
         shape = (*whole[:axis], end - begin, *whole[axis + 1 :])
-        terms = [(_cut(rewriter, part, begin, shape, where), part.negated) for part in parts]
+        terms = [(_cut(at, part, begin, shape), part.negated) for part in parts]
         if begin < end:
-            pieces.append(
-                _signed_sum(rewriter, terms, where)
-                if terms
-                else rewriter.new(Full(shape, 0, of.dtype), (), where)
-            )
-    total = rewriter.new(Concat(axis), tuple(pieces), where)
-    total = total if whole == of.shape else rewriter.new(Reshape(of.shape), (total,), where)
+            zeros = Full(shape, 0, of.dtype)
+            pieces.append(_signed_sum(at, terms) if terms else at.new(zeros))
+    total = at.reshaped(at.new(Concat(axis), *pieces), *of.shape)
     for term in found.rest:
-        total = rewriter.new(Add(), (rewriter.now(term), total), where)
-    rewriter.replace(root.outputs, (total,))
+        total = at.new(Add(), at.rewriter.now(term), total)
+    return total
 
 
-def _signed_sum(rewriter: Rewriter, terms: Sequence[tuple[Var, bool]], where: Any) -> Var:
+def _signed_sum(at: Place, terms: Sequence[tuple[Var, bool]]) -> Var:
     """The sum of values, of which those that are negated are subtracted, to the sign of zeros."""
     (total, negated), *rest = terms
     for value, subtracted in rest:
         if negated and not subtracted:
-            total = rewriter.new(Sub(), (value, total), where)
+            total = at.new(Sub(), value, total)
         else:
-            total = rewriter.new(Neg(), (total,), where) if negated else total
-            total = rewriter.new(Sub() if subtracted else Add(), (total, value), where)
+            total = at.new(Neg(), total) if negated else total
+            total = at.new(Sub() if subtracted else Add(), total, value)
         negated = False
-    return rewriter.new(Neg(), (total,), where) if negated else total
+    return at.new(Neg(), total) if negated else total
 
 
-def _cut(rewriter: Rewriter, part: Part, begin: int, shape: Shape, where: Any) -> Var:
+def _cut(at: Place, part: Part, begin: int, shape: Shape) -> Var:
     """The values that a part places in the interval of this shape that begins there."""
-    value, axis = rewriter.now(part.value), part.axis
+    axis = part.axis
     whole = (*part.shape[:axis], part.end - part.begin, *part.shape[axis + 1 :])
-    if value.abstract.shape != whole:
-        value = rewriter.new(Reshape(whole), (value,), where)
+    value = at.reshaped(at.rewriter.now(part.value), *whole)
     if whole == shape:
         return value
     first = tuple([begin - part.begin if a == axis else 0 for a in range(len(shape))])
     last = tuple([b + n for b, n in zip(first, shape, strict=True)])
-    return rewriter.new(Slice(first, last, (1,) * len(shape)), (value,), where)
+    return at.new(Slice(first, last, (1,) * len(shape)), value)

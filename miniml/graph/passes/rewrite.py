@@ -1,6 +1,7 @@
 """Rewriting of graphs: the Rewriter, and the basic passes that all others rely on.
 
-Rewriter: a graph is rebuilt node by node, with some values replaced. Passes: constant folding, dead
+Rewriter: a graph is rebuilt node by node, with some values replaced. Places: where other calls
+compute what a node did. Passes: constant folding, dead
 code elimination (DCE), common subexpressions (CSE). Checks: a pass keeps the rules of graphs, and a
 graph's inputs, outputs and effects.
 """
@@ -24,6 +25,7 @@ from ...core.settings import context, unwatched
 from ...core.tensor import Tensor
 from ...core.trace import eager_trace
 from ...ops.control import Cond
+from ...ops.shape import Reshape
 from ..ir import Graph, Node, Var, verify, versions
 
 SMALL = 64 * 1024  # bytes up to which a constant is folded and compared by value
@@ -99,6 +101,46 @@ class Rewriter:
         self.nodes.append(node)
         for var in node.outputs:
             self.maker[var] = node
+
+
+class Place:
+    """The place of a node in the graph under construction, where other calls may stand."""
+
+    def __init__(self, rewriter: Rewriter, node: Node):
+        self.rewriter, self.node = rewriter, node
+
+    @property
+    def inputs(self) -> tuple[Var, ...]:
+        """The inputs of the node in the new graph."""
+        return self.rewriter.inputs(self.node)
+
+    def new(self, primitive: Primitive, *inputs: Var) -> Var:
+        """The output of a new call."""
+        return self.rewriter.new(primitive, inputs, self.node.where)
+
+    def reshaped(self, x: Var, *shape: int) -> Var:
+        """x in another shape."""
+        return x if x.abstract.shape == shape else self.new(Reshape(shape), x)
+
+    def made_by(self, x: Var, kind: type[Primitive]) -> Node | None:
+        """The node of that kind that makes x."""
+        node = self.rewriter.maker.get(x)
+        return node if node is not None and isinstance(node.primitive, kind) else None
+
+
+def replaced(
+    graph: Graph, kinds: tuple[type[Primitive], ...], change: Callable[[Place], Var | None]
+) -> Graph:
+    """The graph with the Var that `change` finds for the output of each node of these kinds; None
+    keeps the node."""
+    rewriter = Rewriter(graph)
+    for node in graph.nodes:
+        found = change(Place(rewriter, node)) if isinstance(node.primitive, kinds) else None
+        if found is None:
+            rewriter.keep(node)
+        else:
+            rewriter.replace(node.outputs, (found,))
+    return rewriter.finish()
 
 
 def everywhere(change: Callable[[Graph], Graph], graph: Graph) -> Graph:

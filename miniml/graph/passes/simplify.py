@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import permutations
 from math import copysign, prod
 from typing import NamedTuple, Protocol
@@ -45,7 +46,7 @@ from ...ops.linalg import Einsum, MatMul, parse
 from ...ops.logic import Select
 from ...ops.shape import BroadcastTo, Convert, Flip, Reshape, Slice, SliceGrad, Transpose
 from ..ir import Graph, Node, Var
-from .rewrite import SMALL, Rewriter
+from .rewrite import SMALL, Place, Rewriter, replaced
 
 Call = tuple[Primitive | Graph, *tuple[Var, ...]]
 Proposal = Var | Call | None
@@ -500,65 +501,48 @@ def scale(graph: Graph) -> Graph:
     """
     if not any(isinstance(n.primitive, Conv2D | MatMul) for n in graph.nodes):
         return graph
-    rewriter = Rewriter(graph)
-    uses = graph.uses()
-    for node in graph.nodes:
-        found = _found(Channels(rewriter, node, uses), node)
-        if found is None:
-            rewriter.keep(node)
-        else:
-            uses[found] = uses[node.outputs[0]]
-            rewriter.replace(node.outputs, (found,))
-    return rewriter.finish()
+    return replaced(graph, (Add, Mul), partial(_folded, graph.uses()))
 
 
-def _found(at: Channels, node: Node) -> Var | None:
-    if not isinstance(node.primitive, Add | Mul):
-        return None
-    x, y = at.rewriter.inputs(node)
-    shape = node.outputs[0].abstract.shape
-    if x.abstract.shape != shape:
+def _folded(uses: Counter[Var], at: Place) -> Var | None:
+    """A product with a scale, or a sum with a shift, that is folded. uses: as often as each Var is
+    used."""
+    (x, y), (out,) = at.inputs, at.node.outputs
+    if x.abstract.shape != out.abstract.shape:
         x, y = y, x
-    change = at.scaled if isinstance(node.primitive, Mul) else at.shifted
-    return change(x, y) if x.abstract.shape == shape else None
+    change = _scaled if isinstance(at.node.primitive, Mul) else _shifted
+    found = change(at, uses, x, y) if x.abstract.shape == out.abstract.shape else None
+    if found is not None:
+        uses[found] = uses[out]
+    return found
 
 
-class Channels:
-    """An insertion point in the graph under construction. uses: the number of uses of a Var."""
+def _scaled(at: Place, uses: Counter[Var], x: Var, s: Var) -> Var | None:
+    """x s with the scale folded into x, if that is less work."""
+    maker = at.made_by(x, Primitive)
+    if maker is None or uses[x] != 1:
+        return None
+    if isinstance(maker.primitive, Add):
+        inner, b = maker.inputs
+        found = _scaled(at, uses, inner, s) if b.abstract.shape == s.abstract.shape else None
+        return None if found is None else at.new(Add(), found, at.new(Mul(), b, s))
+    shape = _scale_of_weights(maker, s.abstract.shape)
+    if shape is None:
+        return None
+    inputs, weights = maker.inputs
+    if 2 * prod(weights.abstract.shape) > prod(x.abstract.shape):
+        return None
+    return at.new(maker.primitive, inputs, at.new(Mul(), weights, at.reshaped(s, *shape)))
 
-    def __init__(self, rewriter: Rewriter, node: Node, uses: Counter[Var]):
-        self.rewriter, self._where, self._uses = rewriter, node.where, uses
 
-    def new(self, primitive: Primitive, *inputs: Var) -> Var:
-        """The output of a call."""
-        return self.rewriter.new(primitive, inputs, self._where)
-
-    def scaled(self, x: Var, s: Var) -> Var | None:
-        """x s with the scale folded into x, if that is less work."""
-        maker = self.rewriter.maker.get(x)
-        if maker is None or self._uses[x] != 1:
-            return None
-        if isinstance(maker.primitive, Add):
-            inner, b = maker.inputs
-            found = self.scaled(inner, s) if b.abstract.shape == s.abstract.shape else None
-            return None if found is None else self.new(Add(), found, self.new(Mul(), b, s))
-        shape = _scale_of_weights(maker, s.abstract.shape)
-        if shape is None:
-            return None
-        inputs, weights = maker.inputs
-        if 2 * prod(weights.abstract.shape) > prod(x.abstract.shape):
-            return None
-        factors = s if s.abstract.shape == shape else self.new(Reshape(shape), s)
-        return self.new(maker.primitive, inputs, self.new(Mul(), weights, factors))
-
-    def shifted(self, x: Var, t: Var) -> Var | None:
-        """(y + b) + t as y + (b + t), if b has an element for each channel."""
-        maker = self.rewriter.maker.get(x)
-        if maker is None or self._uses[x] != 1 or not isinstance(maker.primitive, Add):
-            return None
-        y, b = maker.inputs
-        channels = b.abstract.shape == t.abstract.shape != x.abstract.shape
-        return self.new(Add(), y, self.new(Add(), b, t)) if channels else None
+def _shifted(at: Place, uses: Counter[Var], x: Var, t: Var) -> Var | None:
+    """(y + b) + t as y + (b + t), if b has an element for each channel."""
+    maker = at.made_by(x, Add)
+    if maker is None or uses[x] != 1:
+        return None
+    y, b = maker.inputs
+    channels = b.abstract.shape == t.abstract.shape != x.abstract.shape
+    return at.new(Add(), y, at.new(Add(), b, t)) if channels else None
 
 
 def _scale_of_weights(node: Node, shape: Shape) -> Shape | None:
