@@ -274,11 +274,12 @@ def _stacked(loop: Loop, row: Var) -> Abstract:
 
 def move(loop: Loop) -> None:
     """Move all that can be computed outside of the loop."""
-    for change in (
-        hoist, gathers_before, products_before, rows_as_given, scatters_after, products_after,
-        sums_after,
-    ):  # fmt: skip
+    for change in (hoist, gathers_before, products_before, rows_as_given):
         change(loop)
+    sums_after(loop, _is_scatter, _of_stacks)
+    products_after(loop)
+    sums_after(loop, _is_gram, _gram)
+    sums_after(loop, _is_sum, _of_stacks)
 
 
 def hoist(loop: Loop) -> None:
@@ -374,21 +375,11 @@ def rows_as_given(loop: Loop) -> None:
             loop.after.append(Node(same, (loop.scanned[row],), (stack,), (), loop.where))
 
 
-def scatters_after(loop: Loop) -> None:
-    """Compute carried sums of updates at indices as one sum of the updates of all rows."""
-    _sums_after(loop, _is_scatter, _of_stacks)
-
-
-def sums_after(loop: Loop) -> None:
-    """Compute carried sums of products x^T y as one product of all rows, and sums over rows whose
-    stacks exist as one sum."""
-    _sums_after(loop, _is_gram, _gram)
-    _sums_after(loop, _is_sum, _of_stacks)
-
-
-def _sums_after(
+def sums_after(
     loop: Loop, kind: Callable[[Loop, Node], bool], total: Callable[[Loop, Node], Var]
 ) -> None:
+    """Compute carried sums of terms of a kind, such as updates at indices, products x^T y and sums
+    over rows whose stacks exist, as the `total` of all rows."""
     for carried in loop.carried.copy():
         term = _term(loop, carried)
         if term is not None and kind(loop, term):
