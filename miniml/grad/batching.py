@@ -206,9 +206,8 @@ def _checked(name: str, leaf: Any, axis: Any, where: str) -> _Taken:
     if not -rank <= number < rank:
         raise ShapeError(
             f"{name} maps axis {number} of {where}, which has shape {tuple(leaf.shape)}; "
-            + ("pass None in in_axes for what all examples share" if not rank else
-               f"its axes are {-rank} to {rank - 1}")
-        )  # fmt: skip
+            + (f"its axes are {-rank} to {rank - 1}" if rank else _SHARED)
+        )
     return _Taken(leaf, number % rank, where)
 
 
@@ -339,14 +338,10 @@ class BatchTrace(ForwardingTrace):
                 whole = ops.moveaxis(whole, axis, 0)
         return self.wrap(whole)
 
-    def outer(self, value: Any) -> Any:
-        """The counterpart of a value in the parent."""
-        return value.value if self.owns(value) else value
-
     def whole(self, value: Any) -> Any:
         """The value with the axis of all examples, repeated where they share it."""
         if self.owns(value):
-            return self.outer(value)
+            return value.value
         with use_trace(self.parent):
             return in_front(value, self.mapped.size)
 
@@ -383,7 +378,7 @@ class BatchTrace(ForwardingTrace):
         else:
             outs = _inferred(primitive, *[(t.shape, t.dtype) for t in tensors])
         flags = interleave(primitive, list(map(self.owns, tensors)), dict.fromkeys(consts, False))
-        values = interleave(primitive, list(map(self.outer, tensors)), consts)
+        values = interleave(primitive, list(map(self.known, tensors)), consts)
         with use_trace(self.parent):
             results = call_batched(primitive, Batched(flags, self.mapped), values, outs)
         return tuple(map(self.wrap, results))
@@ -420,7 +415,7 @@ class BatchTrace(ForwardingTrace):
                 found = bprop(*trace.again(tuple(taken), given.positions), *each)
             return trace.gathered(found, tuple(taken), given.positions)
 
-        outer, of_all = map_tree(self.outer, tuple(args)), self.of_all(fn, given.positions)
+        outer, of_all = map_tree(self.known, tuple(args)), self.of_all(fn, given.positions)
         with use_trace(self.parent):
             out = self.parent.call_with_bprop(name, of_all, pull_all, outer)
         return map_tree(self.one, out)
@@ -473,7 +468,7 @@ class BatchTrace(ForwardingTrace):
 
     def call_recomputed(self, name: str, fn: Function, pull: Function, args: Sequence[Any]) -> Any:
         positions = [i for i, a in enumerate(args) if self.owns(a)]
-        of_all, outer = self.of_all(fn, positions), list(map(self.outer, args))
+        of_all, outer = self.of_all(fn, positions), list(map(self.known, args))
         with use_trace(self.parent):
             out = self.parent.call_recomputed(name, of_all, pull, outer)
         return map_tree(self.one, out)

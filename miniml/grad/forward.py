@@ -170,10 +170,6 @@ class DualTrace(ForwardingTrace):
             value = self.stand_in(value)
         return (value.value, value.tangent) if self.owns(value) else (value, None)
 
-    def known(self, value: Any) -> Any:
-        """The value in the parent."""
-        return value.value if self.owns(value) else value
-
     def constant_in(self, parent: Trace) -> Trace:
         """The trace `parent`, in which values with tangents are constants."""
         return ConstantTrace(self, parent)

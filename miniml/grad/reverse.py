@@ -33,7 +33,7 @@ from ..core.primitive import key as attribute_key
 from ..core.scope import Location, epoch, is_own_file, pinned
 from ..core.settings import context, current
 from ..core.tensor import Tensor
-from ..core.trace import Keyed, computes_at_once, current_trace, eager_trace
+from ..core.trace import Keyed, computes_at_once, current_trace, eager_trace, use_trace
 from ..graph.ir import Graph, Var, refuse_dataclass
 from ..graph.record import Call, RecordTrace
 from ..ops.checks import broadcasts_to, dtype_of
@@ -67,7 +67,8 @@ def linearize(
             wrt.append((tuple([s.var for s in symbols]), spec))
         weight_vars = tuple([trace.weight(p).var for p in weights])
         try:
-            result: Any = trace.record(fn, traced, named)
+            with use_trace(trace):
+                result: Any = fn(*traced, **named)
         except Exception as error:
             note_lists(error, fn, args, argnums)
             raise

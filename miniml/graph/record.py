@@ -206,13 +206,9 @@ class RecordTrace(ForwardingTrace):
     ) -> Any:
         return record_recomputed(self, name, fn, pull, args)
 
-    def records(self, value: Any) -> bool:
-        """True for a tensor that this trace made."""
+    def owns(self, value: Any) -> bool:
+        """True for a tensor that this trace made, also after it has ended."""
         return isinstance(value, TracedTensor) and value.trace is self
-
-    def known(self, value: Any) -> Any:
-        """The value, or its counterpart in the parent, also after the trace has ended."""
-        return value.value if self.records(value) else value
 
     def constant_in(self, parent: Trace) -> Trace:
         """The trace `parent`, in which tensors recorded here are constants."""
@@ -226,11 +222,6 @@ class RecordTrace(ForwardingTrace):
         """End the trace: nothing but the recorded values stays alive, without waiting for gc."""
         self.ended = True
         self.versions.clear()  # traced tensors know their trace
-
-    def record(self, fn: Callable[..., Any], args: Sequence[Any], named: Mapping[str, Any]) -> Any:
-        """Run `fn(*args, **named)` inside this trace."""
-        with use_trace(self):
-            return fn(*args, **named)
 
 
 def _writing(target: Parameter | None, values: list[Any]) -> list[Any]:
@@ -339,7 +330,7 @@ class _Noting(_Known):
 
     def known(self, value: Any) -> Any:
         record = self.notes.record()
-        if record is None or not record.records(value):
+        if record is None or not record.owns(value):
             return value
         if not self.notes.complete:
             self.notes.captured[value.var] = value.value
@@ -359,7 +350,7 @@ class _Noting(_Known):
         if unknown and record is not None and id(parameter) not in self.assigned:
             held = record.stand_in(parameter)
             self.known(held)
-            kept = held.var if record.records(held) else held
+            kept = held.var if record.owns(held) else held
             notes.parameters[id(parameter)] = parameter, kept
         return self.parent.stand_in(parameter)
 

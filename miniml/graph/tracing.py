@@ -511,9 +511,13 @@ class ForwardingTrace(Trace):
     def __init__(self, parent: Trace):
         self.parent = parent
 
+    def owns(self, value: Any) -> bool:
+        """True for a value of this trace alone, whose `value` is its counterpart in the parent."""
+        return False
+
     def known(self, value: Any) -> Any:
         """The counterpart of a value in the parent."""
-        return value
+        return value.value if self.owns(value) else value
 
     def bind(self, primitive: Primitive, args: Sequence[Any]) -> tuple[Any, ...]:
         return self.parent.bind(primitive, list(map(self.known, args)))
@@ -636,7 +640,7 @@ def record_call(trace: Any, name: str, fn: Function, bprop: Function, args: Sequ
         known = map_tree(trace.known, trace.parent.call_with_bprop(name, *own, values))
         numbers = np.ndarray, np.generic, float
         out = map_tree(lambda leaf: Tensor(leaf) if isinstance(leaf, numbers) else leaf, known)
-    if not any(map(trace.records, given.leaves)):
+    if not any(map(trace.owns, given.leaves)):
         return out
     result = partition(out, is_result, none_is_leaf=True)
     called = Called(name, own[1], given.emptied(), result.emptied())
@@ -655,7 +659,7 @@ def _read(trace: Any) -> Callable[[Any], Any]:
 
     def read(leaf: Any) -> Any:
         stands = trace.stand_in(leaf) if isinstance(leaf, Parameter) else None
-        return stands if trace.records(stands) else leaf
+        return stands if trace.owns(stands) else leaf
 
     return read
 
