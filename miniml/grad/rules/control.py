@@ -22,7 +22,7 @@ from ...graph.ir import Graph, Node, Var
 from ...graph.passes import run_passes
 from ...graph.tracing import Called, trace_graph
 from ...ops.checks import on_device_of
-from ..batching import Batched, batched_graph, batches, in_front, of_graph, padded
+from ..batching import Batched, all_in_front, batched_graph, batches, in_front, of_graph, padded
 from ..forward import jointly, moved_or_zeros, moves_along, of_duals
 from ..reverse import pull_graph, pull_values, used
 
@@ -344,10 +344,7 @@ def batch_while_loop(self: ops.WhileLoop, batched: Batched, *values: Any) -> Any
             for a, b in zip(after, carried, strict=True)
         ])  # fmt: skip
 
-    first = [
-        v if flag else in_front(v, batched.size)
-        for v, flag in zip(values[:count], batched[:count], strict=True)
-    ]
+    first = all_in_front(Batched(batched[:count], mapped), values[:count])
     going = lambda carried: ops.any(goes_on(carried))  # noqa: E731
     return ops.while_loop(going, step, tuple(first), self.most)
 
@@ -361,10 +358,8 @@ def batch_scan(self: ops.Scan, batched: Batched, *values: Any) -> Any:
     carried, flags = list(batched[:first]), list(batched)
     rows = [False] * (len(self.body.outputs) - first)
     while True:
-        spread = [*carried, *rows]
-        body, found = batched_graph(
-            self.body, [*carried, *flags[first:]], batched.mapped, device, spread
-        )
+        differ, spread = [*carried, *flags[first:]], [*carried, *rows]
+        body, found = batched_graph(self.body, differ, batched.mapped, device, spread)
         if found[:first] == carried:
             break
         carried = found[:first]
@@ -378,10 +373,7 @@ def batch_scan(self: ops.Scan, batched: Batched, *values: Any) -> Any:
     ]
     primitive = ops.Scan(body, self.length, first, self.scanned, self.reverse)
     outs = primitive(*given, *values[last:])
-    whole = [
-        v if flag else in_front(v, batched.size)
-        for v, flag in zip(outs[:first], carried, strict=False)
-    ]
+    whole = all_in_front(Batched(carried, batched.mapped), [*outs[:first]])
     for v, flag in zip(outs[first:], found[first:], strict=True):
         whole.append(ops.moveaxis(v, 1, 0) if flag else in_front(v, batched.size))
     return tuple(whole)
