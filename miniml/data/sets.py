@@ -580,12 +580,11 @@ def _with_shares(who: str, classes: int, batch: Any) -> tuple[Array, Array, tupl
 
 def _pair(who: str, name: str, pair: Any, most: float = math.inf) -> tuple[float, float]:
     """A range of numbers above 0; ValueRefusedError unless the smaller comes first."""
-    if not isinstance(pair, (tuple, list)) or len(pair) != 2:
+    given = pair if isinstance(pair, (tuple, list)) and len(pair) == 2 else ()
+    found = [number(who, f"{name}[{i}]", v, high=most, above=0) for i, v in enumerate(given)]
+    if not found or found[0] > found[1]:
         raise ValueRefusedError(f"{who} got {name}={pair!r}; expected two numbers, low first")
-    low, high = (number(who, f"{name}[{i}]", v, high=most, above=0) for i, v in enumerate(pair))
-    if low > high:
-        raise ValueRefusedError(f"{who} got {name}={pair!r}; expected two numbers, low first")
-    return low, high
+    return found[0], found[1]
 
 
 def _check_held(who: str, images: Array, value: float) -> None:

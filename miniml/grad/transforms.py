@@ -137,15 +137,11 @@ class _Gradient:
         dout = _seed(_scalar(self.fn, found.out, self.holomorphic))
         trees, by_weight = found.pull([dout], name_of(self.fn) if self.argnums is None else "")
         by_argument = trees[0] if one else trees
-        return ((found.out, found.aux) if self.has_aux else found.out), self._arranged(
-            by_argument, by_weight
-        )
-
-    def _arranged(self, by_argument: Any, by_weight: tuple[Any, ...]) -> Any:
-        if self.weights is None:
-            return by_argument
-        arranged = self.weights.arranged(by_weight)
-        return arranged if self.argnums is None else (by_argument, arranged)
+        gradients = by_argument
+        if self.weights is not None:
+            arranged = self.weights.arranged(by_weight)
+            gradients = arranged if self.argnums is None else (by_argument, arranged)
+        return ((found.out, found.aux) if self.has_aux else found.out), gradients
 
     @property
     def __name__(self) -> str:
