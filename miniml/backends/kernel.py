@@ -19,7 +19,7 @@ from weakref import finalize
 
 import numpy as np
 
-from ..core.abstract import PLAIN, ArraySpec, DType, Signature
+from ..core.abstract import PLAIN, ArraySpec, DType, Shape, Signature
 from ..core.errors import CPU as FEATURES
 from ..core.errors import CaptureError, DeclarationError
 from .expressions import Expression as Expression
@@ -442,6 +442,20 @@ def scalars(dtype: DType, *values: float) -> tuple[Array, ...]:
     """The numbers as arrays without axes, which NumPy would make of Python's at each call: that
     takes longer than 64 elements. -0.0 is 0.0, whichever was asked for first."""
     return tuple([np.array(value + 0, dtype) for value in values])
+
+
+@lru_cache(maxsize=1024)
+def index_of(begin: Shape, end: Shape, strides: Shape, dropped: Shape = ()) -> tuple[Any, ...]:
+    """The index of the elements range(begin[i], end[i], strides[i]) along each axis i, without the
+    axes that are dropped."""
+    runs = zip(begin, end, strides, strict=True)
+    # An end of -1 would count from the end.
+    chosen: list[Any] = [
+        slice(b, None if e < 0 else e, s) if range(b, e, s) else slice(0, 0) for b, e, s in runs
+    ]
+    for axis in dropped:
+        chosen[axis] = begin[axis]
+    return (..., *chosen)
 
 
 def largest(x: Array) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
 from itertools import accumulate, pairwise
 from math import isinf
 from operator import itemgetter, methodcaller, mul
@@ -12,7 +11,7 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from ...core.abstract import DType
-from ..kernel import Array, Kernel, KernelNode
+from ..kernel import Array, Kernel, KernelNode, index_of
 from ..registry import register, view_kernel
 from ..signature import FLOAT, HELD, INT, same
 
@@ -97,31 +96,14 @@ class SliceKernel(Kernel):
     """A view by an index that is known when the kernel is prepared."""
 
     def prepare(self, node: KernelNode) -> None:
-        self.call = itemgetter(_index(**node.attrs))
+        self.call = itemgetter(index_of(**node.attrs))
 
 
 def slice_grad(
     x: Array, *, shape: Indices, begin: Indices, end: Indices, strides: Indices, out: Array
 ) -> None:
     out.fill(0)
-    out[_index(begin, end, strides)] = x
-
-
-@lru_cache(maxsize=1024)
-def _index(
-    begin: Indices, end: Indices, strides: Indices, dropped: Indices = ()
-) -> tuple[Any, ...]:
-    """The index of the elements range(begin[i], end[i], strides[i]) along each axis i."""
-    chosen: list[Any] = list(map(_selected, begin, end, strides))
-    for axis in dropped:
-        chosen[axis] = begin[axis]
-    return (..., *chosen)
-
-
-def _selected(begin: int, end: int, stride: int) -> slice:
-    if not range(begin, end, stride):
-        return slice(0, 0)
-    return slice(begin, None if end < 0 else end, stride)  # -1 would count from the end
+    out[index_of(begin, end, strides)] = x
 
 
 class SlidingWindow(Kernel):

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from operator import methodcaller
+from operator import itemgetter, methodcaller
 from typing import Any
 
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from ....core import abstract
-from ...kernel import Kernel, KernelNode
+from ...kernel import Kernel, KernelNode, index_of
 from ...registry import kernel, view_kernel
 from ...signature import ANY, FLOAT, pairs, same
 from ..array import DeviceArray
@@ -47,10 +47,7 @@ def flip(x: DeviceArray, *, axis: Any) -> DeviceArray:
 def slice_(
     x: DeviceArray, *, begin: Indices, end: Indices, strides: Indices, dropped: Indices
 ) -> DeviceArray:
-    index: list[Any] = list(map(selected, begin, end, strides))
-    for axis in dropped:
-        index[axis] = begin[axis]
-    return x.seen(lambda a: a[..., *index])
+    return x.seen(itemgetter(index_of(begin, end, strides, dropped)))
 
 
 def sliding_window(x: DeviceArray, *, axis: int, size: int, step: int) -> DeviceArray:
@@ -64,13 +61,6 @@ def sliding_window(x: DeviceArray, *, axis: int, size: int, step: int) -> Device
         return as_strided(a, shape, strides)
 
     return x.seen(look)
-
-
-def selected(begin: int, end: int, stride: int) -> slice:
-    """The elements range(begin, end, stride) of an axis."""
-    if not range(begin, end, stride):
-        return slice(0, 0)
-    return slice(begin, None if end < 0 else end, stride)  # -1 would count from the end
 
 
 def stop_gradient(x: DeviceArray) -> DeviceArray:
@@ -150,8 +140,7 @@ def slice_grad(
     out: DeviceArray,
 ) -> None:
     fill(out, 0)
-    index = (..., *map(selected, begin, end, strides))
-    move(x, out.seen(lambda a: a[index]))
+    move(x, out.seen(itemgetter(index_of(begin, end, strides))))
 
 
 def pad(x: DeviceArray, *, padding: Any, value: Any, out: DeviceArray) -> None:
