@@ -283,25 +283,17 @@ def _not_found(target: Target, request: Request) -> str:
         like = _misspelled(name, {n for n, _ in list(registry.table)}, registry.specs)
         instead = f"register one with @kernel({name!r}, ...)"
         return f"{name} has no kernel on {device}; {others}{like}; {instead}"
+    register = f"@kernel({name!r}, {home!r}, '{got}->...')"
+    of, advice = f"({_names(takes)})", f"cast the inputs, or register one with {register}"
     kept_out = [e for e in entries if _refusal(e, request) == _unusable(e, request)]
     if kept_out:
-        return (
-            f"{name} has no kernel for {got} ({_names(takes)}) on {device}; "
-            f"{_listed(kept_out, request)}; register one that does: "
-            f"@kernel({name!r}, {home!r}, '{got}->...')"
+        entries, advice = kept_out, f"register one that does: {register}"
+    elif any(e.signature.arranged and e.signature.accepts(takes) for e in entries):
+        of = f"in memory format {', '.join(f or PLAIN for f in request.formats[0])}"
+        advice = (
+            "programs of ml.jit convert images for their kernels; or register one for this format"
         )
-    if any(e.signature.arranged and e.signature.accepts(takes) for e in entries):
-        layout = ", ".join(f or PLAIN for f in request.formats[0])
-        return (
-            f"{name} has no kernel for {got} in memory format {layout} on {device}; "
-            f"{_listed(entries, request)}; programs of ml.jit convert images for their kernels; or "
-            "register one for this format"
-        )
-    return (
-        f"{name} has no kernel for {got} ({_names(takes)}) on {device}; "
-        f"{_listed(entries, request)}; "
-        f"cast the inputs, or register one with @kernel({name!r}, {home!r}, '{got}->...')"
-    )
+    return f"{name} has no kernel for {got} {of} on {device}; {_listed(entries, request)}; {advice}"
 
 
 def _misspelled(name: str, registered: Iterable[str], primitives: Collection[str]) -> str:
