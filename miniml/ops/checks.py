@@ -114,10 +114,13 @@ def check_beside(name: str, what: str, value: Any, of: str, whole: Any) -> None:
 
 def normal_axes(name: str, axis: Axes, ndim: int, of: str = "a tensor") -> tuple[int, ...]:
     """The axes as sorted numbers >= 0, all for None; ShapeError for one that does not exist."""
-    if axis is None:
-        return tuple(range(ndim))
+    return tuple(range(ndim)) if axis is None else tuple(sorted(ordered_axes(name, axis, ndim, of)))
+
+
+def ordered_axes(name: str, axis: Any, ndim: int, of: str = "a tensor") -> tuple[int, ...]:
+    """The axes, an int or a tuple, as numbers >= 0 in the order in which they are given."""
     given = axis if isinstance(axis, tuple) else (axis,)
-    axes = tuple(sorted(normal_axis(name, a, ndim, of) for a in given))
+    axes = tuple([normal_axis(name, a, ndim, of) for a in given])
     if len(set(axes)) != len(axes):
         raise ShapeError(f"{name} got axis {axis}, which names one axis twice; name each once")
     return axes

@@ -26,7 +26,7 @@ from .checks import (
     needs_complex,
     needs_float,
     normal_axes,
-    normal_axis,
+    ordered_axes,
     shape_of,
 )
 from .composed.rearrange import roll
@@ -412,8 +412,7 @@ def _spelled(name: str, x: Shape, n: Any, axis: Any) -> tuple[tuple[int, ...], S
     if axis is None:
         axis = tuple(range(len(x)) if points is None else range(-len(points), 0))
     given = axis if isinstance(axis, tuple) else (axis,)
-    normal_axes(name, given, len(x))
-    axes = tuple(normal_axis(name, a, len(x)) - len(x) for a in given)
+    axes = tuple([a - len(x) for a in ordered_axes(name, given, len(x))])
     if not axes:
         raise ShapeError(f"{name} got no axes, for shape {x}; a transform has at least one")
     if points is None:

@@ -20,6 +20,7 @@ from .checks import (
     fitting,
     normal_axes,
     normal_axis,
+    ordered_axes,
     shape_of,
 )
 from .rules import Move, moves
@@ -197,8 +198,7 @@ def permutation(name: str, axes: int | tuple[int, ...], ndim: int) -> tuple[int,
             f"{name} got axes {axes} for a tensor of rank {ndim}; name each of its axes once"
             + ", or swap two with ops.swapaxes(x, axis1, axis2)" * (len(given) == 2)
         )
-    normal_axes(name, given, ndim)
-    return tuple(normal_axis(name, a, ndim) for a in given)
+    return ordered_axes(name, given, ndim)
 
 
 @composition
@@ -252,7 +252,8 @@ def moveaxis(x: Any, source: int | tuple[int, ...], destination: int | tuple[int
 
     ShapeError unless there is a position for each."""
     ndim = len(shape_of(x))
-    sources, targets = _ordered_axes(source, ndim), _ordered_axes(destination, ndim)
+    given = (freeze(axis, "moveaxis", "axis") for axis in (source, destination))
+    sources, targets = (ordered_axes("moveaxis", axes, ndim) for axes in given)
     if len(sources) != len(targets):
         raise ShapeError(
             f"moveaxis got {len(sources)} axes to move to {len(targets)} places; name one for each"
@@ -260,13 +261,6 @@ def moveaxis(x: Any, source: int | tuple[int, ...], destination: int | tuple[int
     moved = dict(zip(targets, sources, strict=True))
     rest = iter(a for a in range(ndim) if a not in sources)
     return Transpose(tuple(moved[i] if i in moved else next(rest) for i in range(ndim)))(x)
-
-
-def _ordered_axes(axis: int | tuple[int, ...], ndim: int) -> tuple[int, ...]:
-    frozen = freeze(axis, "moveaxis", "axis")
-    normal_axes("moveaxis", frozen, ndim)
-    given = frozen if isinstance(frozen, tuple) else (frozen,)
-    return tuple(normal_axis("moveaxis", a, ndim) for a in given)
 
 
 _broadcasting = lru_cache(1024)(BroadcastTo)  # cached, because every sum's gradient is one

@@ -30,6 +30,7 @@ from ..checks import (
     dtype_of,
     normal_axes,
     normal_axis,
+    ordered_axes,
     shape_of,
 )
 from ..control import known_truth
@@ -220,8 +221,7 @@ def rot90(x: Any, k: int = 1, axes: tuple[int, int] = (0, 1)) -> Tensor:
     plane = freeze(axes, "rot90", "axes")
     if not isinstance(plane, tuple) or len(plane) != 2:
         raise ShapeError(f"rot90 got axes={axes!r}; it takes two axes")
-    a, b = (normal_axis("rot90", axis, len(shape)) for axis in plane)
-    normal_axes("rot90", plane, len(shape))  # refuses one named twice
+    a, b = ordered_axes("rot90", plane, len(shape))
     if turns in (0, 2):
         return flip(x, (a, b) if turns else ())
     return flip(swapaxes(x, a, b), a if turns == 1 else b)
