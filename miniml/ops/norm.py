@@ -8,11 +8,12 @@ from __future__ import annotations
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-from ..core.abstract import HALVES, INTEGERS, DType, Shape, float32, promote
+from ..core.abstract import INTEGERS, DType, Shape, promote
 from ..core.errors import DTypeError, ShapeError, choice, flag, integer, number
 from ..core.primitive import Primitive
 from . import rules
 from .checks import composition, dtype_of, needs_float, shape_of
+from .composed.elementwise import widened
 from .elementwise import add, cast, mul, rsqrt, square, sub
 from .reduce import mean
 from .rules import FloatUnary, moves, per_input
@@ -185,7 +186,8 @@ def group_norm(
         )
     groups = shape[0], count, prod(shape[1:]) // count
     eps = number("group_norm", "eps", eps)
-    normal = _normal(reshape(_wide("group_norm", x), groups), eps)
+    needs_float("group_norm", dtype_of(x))
+    normal = _normal(reshape(widened(x), groups), eps)
     return _channelwise("group_norm", reshape(normal, shape), gamma, beta, dtype_of(x))
 
 
@@ -221,7 +223,8 @@ def rms_norm(x: Any, gamma: Any, eps: float = 2.0**-23) -> Tensor:
             f"rms_norm got x of shape {shape} and gamma of {own}; gamma has the shape of the last "
             "axes of x, over which it normalises"
         )
-    eps, v = number("rms_norm", "eps", eps), _wide("rms_norm", x)
+    needs_float("rms_norm", dtype_of(x))
+    eps, v = number("rms_norm", "eps", eps), widened(x)
     squares = mean(square(v), tuple(range(-len(own), 0)), True)
     normal = mul(v, rsqrt(add(squares, eps)))
     return _in(mul(normal, gamma), promote(dtype_of(x), dtype_of(gamma)))
@@ -231,11 +234,6 @@ def _normal(groups: Any, eps: float) -> Tensor:
     """Groups (N, groups, size), each normalized to mean 0 and variance 1."""
     centred = sub(groups, mean(groups, 2, True))
     return mul(centred, rsqrt(add(mean(square(centred), 2, True), eps)))
-
-
-def _wide(name: str, x: Any) -> Any:
-    """x, in float32 if it has floats of 16 bits; DTypeError unless it has floats."""
-    return cast(x, float32) if needs_float(name, dtype_of(x)) in HALVES else x
 
 
 def _in(x: Tensor, dtype: DType) -> Tensor:
