@@ -317,7 +317,8 @@ def has_rule(name: str) -> bool:
 def infer(primitive: Primitive, inputs: tuple[Any, ...]) -> tuple[Abstract, ...]:
     """The outputs of a call, as Abstracts.
 
-    inputs: one Abstract per tensor input and the value itself per const input, in order.
+    inputs: one Abstract per tensor input and the value itself per const input, in order. A rule is
+    a function of its arguments: where these are types alone, what it gave for them is kept.
     Errors of the primitive's own rules pass through; a note names the rule and what it got.
     DTypeError for complex inputs of one that does not take them.
     """
@@ -331,6 +332,13 @@ def infer(primitive: Primitive, inputs: tuple[Any, ...]) -> tuple[Abstract, ...]
     dtypes = tuple([i.dtype if isinstance(i, Abstract) else i for i in inputs])
     if isinstance(primitive, PrimitiveWithCheck):
         return _checked(primitive, inputs, shapes, dtypes)
+    by_rules = _by_rules if primitive._const or not primitive._plain else _kept_by_rules
+    return by_rules(primitive, shapes, dtypes)
+
+
+def _by_rules(
+    primitive: Primitive, shapes: tuple[Any, ...], dtypes: tuple[Any, ...]
+) -> tuple[Abstract, ...]:
     out_shapes = _per_output(primitive, "infer_shape", _ruled(primitive, "infer_shape", shapes))
     out_dtype = _ruled(primitive, "infer_dtype", dtypes)
     if not primitive._single and not isinstance(out_dtype, (tuple, list)):
@@ -342,6 +350,9 @@ def infer(primitive: Primitive, inputs: tuple[Any, ...]) -> tuple[Abstract, ...]
             f"{len(out_dtypes)}; both give one entry per output"
         )
     return tuple([_output(primitive, s, d) for s, d in zip(out_shapes, out_dtypes, strict=True)])
+
+
+_kept_by_rules = lru_cache(maxsize=4096)(_by_rules)
 
 
 def refuse_complex(primitive: Primitive, inputs: Sequence[Any]) -> None:

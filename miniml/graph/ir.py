@@ -221,8 +221,8 @@ def in_order(nodes: Sequence[Node]) -> tuple[Node, ...]:
     for node in nodes:
         path = [node]
         while path:
-            made = [maker[v] for v in path[-1].inputs if v in maker]
-            waiting = [n for n in made if n not in done]
+            made = map(maker.get, path[-1].inputs)
+            waiting = [n for n in made if n is not None and n not in done]
             if waiting:
                 path += reversed(waiting)
             else:

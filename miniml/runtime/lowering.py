@@ -174,8 +174,8 @@ def composition(primitive: Primitive, abstracts: tuple[Abstract, ...], home: str
 
     def composed(*inputs: Any) -> Sequence[Any]:
         wide = inputs if made in (layer_norm, matmul) else map(_wide, inputs)
-        outs = made(primitive, *wide)
-        return [_in(out, abstracts[0].dtype) for out in outs]
+        outs, dtype = made(primitive, *wide), abstracts[0].dtype
+        return [out if out.dtype == dtype else ops.cast(out, dtype) for out in outs]
 
     known = [Abstract(a.shape, a.dtype) for a in abstracts]
     graph, _ = trace_graph(composed, known, "cpu", primitive.name.lower())
@@ -184,10 +184,6 @@ def composition(primitive: Primitive, abstracts: tuple[Abstract, ...], home: str
 
 def _wide(x: Any) -> Any:
     return ops.cast(x, float32) if x.dtype in HALVES else x
-
-
-def _in(out: Any, dtype: DType) -> Any:
-    return ops.cast(out, dtype) if out.dtype != dtype else out
 
 
 def softmax(self: Any, x: Any) -> Sequence[Any]:

@@ -275,3 +275,28 @@ def test_a_shape_that_no_array_can_have_is_refused(make, says):
         make()
     with pytest.raises(ShapeError, match=says):
         ml.jit(make)()
+
+
+def test_a_rule_is_asked_once_for_the_same_types_but_for_each_value_of_a_const_input():
+    asked = []
+
+    class InfOnce(Primitive):
+        scale: float = 1.0
+
+        def infer_shape(self, x):
+            asked.append((self.scale, x))
+            return x
+
+        def infer_dtype(self, x):
+            return x
+
+    x, wide = Abstract((2, 3), ml.float32), Abstract((2, 3), ml.float64)
+    for given in (x, x, wide, x):
+        (out,) = infer(InfOnce(), (given,))
+        assert (out.shape, out.dtype) == ((2, 3), given.dtype)
+    infer(InfOnce(2.0), (x,))
+    infer(InfOnce(2.0), (Abstract((4,), ml.float32),))
+    assert asked == [(1.0, (2, 3)), (1.0, (2, 3)), (2.0, (2, 3)), (2.0, (4,))]
+    for perm in ((0, 1), (1, 0), (False, True)):  # equal to the first as a tuple
+        infer(InfPermute(), (x, perm))
+        assert SEEN["infer_shape"] is perm
