@@ -2,22 +2,24 @@
 #include "circular.h"
 
 #ifdef MINIML_RARELY
-/* tan(r) = r + r^3 t(r^2) to 2^-33 up to pi / 4, and -1 / tan(r) a quarter turn further: the inverse is that
-   of float32 and one step of Newton's method. */
+/* tan(r) = r + r^3 t(r^2) to 2^-27 up to 0.83, and -1 / tan(r) a quarter turn further. pi / 2 is in three parts: x
+   less n times the first is not rounded, what the next product and its sum lose is in `low`. */
 static inline float miniml_near_tan32(float x) {
-  const double shifted = __builtin_fma(x, 0x1.45f306dc9c883p-1, MINIML_ROUND64);
-  const double n = shifted - MINIML_ROUND64, rest = __builtin_fma(n, -0x1.921fb54442d18p+0, x);
-  const double r = __builtin_fma(n, -0x1.1a62633145c07p-54, rest), z = r * r;
-  double t = 0x1.0b5dbf10d75b3p-9;
-  t = __builtin_fma(t, z, -0x1.36da68f6c59f2p-11);
-  t = __builtin_fma(t, z, 0x1.470856a3775e4p-8);
-  t = __builtin_fma(t, z, 0x1.110ab32151edfp-7);
-  t = __builtin_fma(t, z, 0x1.68312f2c99763p-6);
-  t = __builtin_fma(t, z, 0x1.b9ff238e5271bp-5);
-  t = __builtin_fma(t, z, 0x1.11117873b1c5ep-3);
-  t = __builtin_fma(t, z, 0x1.555554568ea6fp-2);
-  const double y = __builtin_fma(r * z, t, r), w = -1 / (float)y;
-  return (float)(miniml_bits64(shifted) & 1 ? __builtin_fma(w, __builtin_fma(w, y, 1), w) : y);
+  const float shifted = __builtin_fmaf(x, 0x1.45f306p-1f, MINIML_ROUND32), n = shifted - MINIML_ROUND32;
+  const float less = MINIML_ROUND32 - shifted, next = less * 0x1.777a5cp-25f;  /* of -0 nothing but 0 */
+  const float first = __builtin_fmaf(n, -0x1.921fb6p+0f, x), r = first - next, part = first - r;
+  const float lost = (first - (r + part)) + (part - next), z = r * r;
+  const float low = __builtin_fmaf(n, 0x1.ee59dap-50f, lost - __builtin_fmaf(less, 0x1.777a5cp-25f, -next));
+  float t = 0x1.494d2ap-8f;
+  t = __builtin_fmaf(t, z, -0x1.4cc76p-10f);
+  t = __builtin_fmaf(t, z, 0x1.878adp-7f);
+  t = __builtin_fmaf(t, z, 0x1.55559p-6f);
+  t = __builtin_fmaf(t, z, 0x1.bb9bdcp-5f);
+  t = __builtin_fmaf(t, z, 0x1.110912p-3f);
+  t = __builtin_fmaf(t, z, 0x1.555572p-2f);
+  const float bend = __builtin_fmaf(r * z, t, __builtin_fmaf(low, z, low)), y = r + bend, w = -1 / y;
+  const float missing = __builtin_fmaf(w, r - y + bend, __builtin_fmaf(w, y, 1));
+  return miniml_bits32(shifted) & 1 ? __builtin_fmaf(w, missing, w) : __builtin_copysignf(y, r);
 }
 static inline double miniml_near_tan64(double x) {
   double r, low;
