@@ -347,6 +347,7 @@ def lstsq(a: Any, b: Any, rtol: float | None = None) -> Tensor:
 # --- Functions of matrices ------------------------------------------------------------------------
 
 
+@composition
 def matrix_norm(a: Any, ord: str | float = "fro", keepdims: bool = False) -> Tensor:
     """The norm of each matrix of a (..., m, n): of shape (...), or (..., 1, 1) with keepdims.
 

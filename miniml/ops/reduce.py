@@ -9,6 +9,7 @@ from __future__ import annotations
 import builtins
 from math import inf
 from math import prod as product
+from sys import float_info
 from typing import TYPE_CHECKING
 from typing import Any as Value  # Any is a primitive here
 
@@ -309,7 +310,10 @@ def _norm(x: Value, order: float, axis: Axes, keepdims: bool) -> Tensor:
     powers = (
         elementwise.square(wide) if order == 2 else elementwise.pow(elementwise.abs(wide), order)
     )
-    return elementwise.cast(root_of(sum(powers, axis, keepdims), order), dtype_of(x))
+    total, narrow = sum(powers, axis, keepdims), order == 2 and dtype_of(x) != float64
+    if narrow:  # at 0 the bound, whose root is 0 in x's dtype, takes the gradient
+        root = elementwise.sqrt(elementwise.maximum(total, float_info.min))
+    return elementwise.cast(root if narrow else root_of(total, order), dtype_of(x))
 
 
 def root_of(x: Value, order: float) -> Tensor:

@@ -250,3 +250,19 @@ def test_axes_that_are_refused(fn):
         fn(x, "rows")
     with pytest.raises(ShapeError, match=r"shape \(\) has none"):
         fn(1.0, 0)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+def test_a_norm_is_right_for_every_size_and_0_without_a_slope_for_zeros(dtype):
+    info = np.finfo(dtype)
+    rows = np.array([info.smallest_subnormal, info.tiny, 1.0, info.max / 4])[:, None] * [0, -3, 1.5]
+    rows = np.concatenate([np.zeros((1, 3)), rows if dtype != np.float64 else rows[2:3]])
+    rows = rows.astype(dtype)
+    expected = np.sqrt((rows.astype(np.float64) ** 2).sum(1))
+    for fn in (lambda x: ops.norm(x, axis=1), ml.jit(lambda x: ops.norm(x, axis=1))):
+        eps, tiny = float(info.eps), float(info.smallest_subnormal)
+        np.testing.assert_allclose(fn(rows).asnumpy().astype(float), expected, eps, tiny / 2)
+        slopes = grad(lambda x, fn=fn: ops.sum(fn(x)))(rows).asnumpy()
+        lengths = np.where(expected == 0, 1, expected)[:, None]
+        np.testing.assert_allclose(slopes.astype(float), rows / lengths, 4 * eps)
+        assert not np.any(slopes[0])
