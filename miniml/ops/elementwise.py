@@ -55,9 +55,9 @@ __all__ = [
     "neg", "abs", "sign", "copysign", "square", "floor", "ceil", "round", "trunc", "clip",
     "stop_gradient",
     "Pow", "Sqrt", "Rsqrt", "Exp", "Expm1", "Exp2", "Log", "Log1p", "Log2", "Log10", "LGamma",
-    "Polygamma", "LogAddExp", "Hypot",
+    "Polygamma", "LogAddExp", "Hypot", "XLogY", "XLog1pY",
     "pow", "sqrt", "rsqrt", "exp", "expm1", "exp2", "log", "log1p", "log2", "log10", "lgamma",
-    "digamma", "polygamma", "logaddexp", "hypot",
+    "digamma", "polygamma", "logaddexp", "hypot", "xlogy", "xlog1py",
     "Sin", "Cos", "Tan", "Asin", "Acos", "Atan", "Atan2",
     "Sinh", "Cosh", "Tanh", "Asinh", "Acosh", "Atanh",
     "sin", "cos", "tan", "asin", "acos", "atan", "atan2",
@@ -429,7 +429,27 @@ class Hypot(FloatBinary):
         whole = select(at_end, 0.0, dout / sqrt(square(u) + square(v)))
         return whole * u, whole * v
 
+class XLogY(FloatBinary):
+    """x * log(y), but 0 where x is 0, unless y is NaN: the limit of x log(x) at 0.
+
+    The gradient is (log(y), x / y); where x is 0 and log(y) is not finite, it is 0.
+    """
+    autocast, expression = "wide", "(x == T(0)) & (y == y) ? T(0) : x * log(y) + T(0)"
+    def bprop(self, x: Any, y: Any, out: Any, dout: Any) -> Any:
+        v = select(logical_and(x == 0, logical_or(y <= 0, y == math.inf)), 1.0, y)
+        return dout * log(v), dout * (x / v)
+
+class XLog1pY(FloatBinary):
+    """x * log(1 + y), accurate near y = 0, but 0 where x is 0, unless y is NaN; as is its gradient,
+    else (log(1 + y), x / (1 + y)), where log(1 + y) is not finite."""
+    autocast, expression = "wide", "(x == T(0)) & (y == y) ? T(0) : x * log1p(y) + T(0)"
+    by_element = _CALLED
+    def bprop(self, x: Any, y: Any, out: Any, dout: Any) -> Any:
+        v = select(logical_and(x == 0, logical_or(y <= -1, y == math.inf)), 0.0, y)
+        return dout * log1p(v), dout * (x / (v + 1))
+
 lgamma, digamma, logaddexp, hypot = LGamma(), Polygamma(0), LogAddExp(), Hypot()
+xlogy, xlog1py = XLogY(), XLog1pY()
 _pow = Pow()
 
 

@@ -88,6 +88,14 @@ def halves(rng, dtype):
         yield Sample((np.array([-2.5, -1.5, -0.5, 0.5, 1.5, 2.5, 3.5], dtype),))
 
 
+def factors(rng, dtype):
+    """A factor, 0 too, and a positive number away from 0."""
+    for x, y in PAIRS:
+        factor = numbers(rng, x, dtype)
+        factor[rng.random(x) < 0.25] = 0
+        yield Sample((factor, numbers(rng, y, dtype, 0.2, 3.0)))
+
+
 def divisions(rng, dtype):
     """Quotients at least 0.2 away from whole numbers, with all four pairs of signs."""
     for x, y in PAIRS:
@@ -218,6 +226,8 @@ EXPONENTIAL_ROWS = (
     OpInfo(ops.Log2, unary(0.1, 4.0), reference=np.log2, domain=(0.0, np.inf)),
     OpInfo(ops.Log10, unary(0.1, 4.0), reference=np.log10, domain=(0.0, np.inf)),
     OpInfo(ops.LogAddExp, binary(), reference=np.logaddexp),
+    OpInfo(ops.XLogY, factors, reference=special.xlogy, domain="y > 0"),
+    OpInfo(ops.XLog1pY, factors, reference=special.xlog1py, domain="y > -1"),
     OpInfo(ops.Hypot, binary_off_zero, reference=np.hypot, domain="(x, y) != (0, 0)"),
     OpInfo(ops.LGamma, fractions, domain="not 0, -1, -2, ...",
            reference=lambda x: np.where(np.isinf(x), np.inf, special.gammaln(x))),  # C's at -inf
@@ -625,6 +635,13 @@ def atan2_slopes(x, y):
     return y / (x * x + y * y), -x / (x * x + y * y)
 
 
+def times_log_slopes(x, y, log, shift):
+    """log(y + shift) and x / (y + shift); 0 beside a 0 without a logarithm."""
+    none = (x == 0) & ((y <= -shift) | (y == np.inf))
+    dx, dy = log(np.where(none, 1 - shift, y)), np.where(none, 0, x / (y + shift))
+    return dx, np.where((y < -shift) & ~none, np.nan, dy)
+
+
 def shares(first, second):
     return np.where(first, 1, np.where(second, 0, 0.5)), np.where(
         second, 1, np.where(first, 0, 0.5)
@@ -643,6 +660,8 @@ BINARY_SLOPES = {
     "atan2": atan2_slopes,
     "logaddexp": lambda x, y: (expit(x - y), expit(y - x)),
     "hypot": lambda x, y: (x / np.hypot(x, y), y / np.hypot(x, y)),
+    "xlogy": lambda x, y: times_log_slopes(x, y, np.log, 0),
+    "xlog1py": lambda x, y: times_log_slopes(x, y, np.log1p, 1),
     "maximum": lambda x, y: shares(x > y, x < y),
     "minimum": lambda x, y: shares(x < y, x > y),
 }

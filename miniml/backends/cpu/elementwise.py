@@ -175,6 +175,19 @@ def logaddexp(x: Array, y: Array, *, out: Array) -> None:
     np.add(np.log1p(np.exp(out, out), out), np.maximum(x, y), out)
 
 
+def times_log(log: np.ufunc) -> Callable[..., None]:
+    """x * log(y), but 0 where x is 0, and never -0.0; NaN where x or y is."""
+
+    def kernel(x: Array, y: Array, *, out: Array) -> None:
+        (zero,) = scalars(out.dtype, 0)
+        np.add(np.multiply(x, log(y), out), zero, out)
+        none = np.equal(x, zero)
+        if np.count_nonzero(none):
+            np.putmask(out, np.logical_and(none, np.equal(y, y)), zero)
+
+    return kernel
+
+
 def hypot(x: Array, y: Array, *, out: Array) -> None:
     """By the ratio of the smaller to the larger: np.hypot of float64 takes twice as long."""
     zero, one, most = scalars(out.dtype, 0, 1, math.inf)
@@ -187,6 +200,8 @@ def hypot(x: Array, y: Array, *, out: Array) -> None:
 
 register("Hypot", hypot, *same(2, "d"))
 register_floats("LogAddExp", logaddexp, "{}{}->{}")
+register_floats("XLogY", times_log(np.log), "{}{}->{}")
+register_floats("XLog1pY", times_log(np.log1p), "{}{}->{}")
 register_floats("LGamma", lgamma)
 register_floats("Polygamma", polygamma)
 register("Pow", int_power, *same(2, INT), inplace=(0, 1))

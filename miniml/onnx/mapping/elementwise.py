@@ -437,6 +437,13 @@ def _hypot(_: Any, x: Any, y: Any) -> Any:
     return ops.where(infinite, float("inf"), size)
 
 
+def _times_log(self: Any, x: Any, y: Any) -> Any:
+    """The product, 0 where x is, unless y is NaN."""
+    log = ops.log(y) if isinstance(self, ops.XLogY) else _log1p(self, y)
+    vanishes = ops.logical_and(ops.equal(x, 0.0), ops.equal(y, y))
+    return ops.where(vanishes, 0.0, ops.mul(x, log))
+
+
 # What primitives that ONNX lacks are made of, functions of (primitive, *inputs).
 COMPOSED: dict[Any, Callable[..., Any]] = {
     ops.Square: lambda _, x: ops.mul(x, x),
@@ -468,6 +475,8 @@ COMPOSED: dict[Any, Callable[..., Any]] = {
     ops.Atan2: _atan2,
     ops.LogAddExp: _log_add,
     ops.Hypot: _hypot,
+    ops.XLogY: _times_log,
+    ops.XLog1pY: _times_log,
 }
 for _primitive, _composition in COMPOSED.items():
     register_composition(_primitive)(_composition)

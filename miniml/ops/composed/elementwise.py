@@ -22,8 +22,6 @@ from ..elementwise import (
     div,
     elu,
     floor_div,
-    log,
-    log1p,
     minimum,
     mod,
     mul,
@@ -54,42 +52,11 @@ if TYPE_CHECKING:
     from ...core.tensor import Tensor
 
 __all__ = [
-    "divmod", "lerp", "xlog1py", "xlogy",
+    "divmod", "lerp",
     "frac", "isclose", "nan_to_num", "sinc",
     "celu", "hard_sigmoid", "hard_swish", "hard_tanh", "log_sigmoid", "mish", "prelu", "relu6",
     "selu", "softshrink", "softsign", "threshold",
 ]  # fmt: skip
-
-
-@composition
-def xlogy(x: Any, y: Any) -> Tensor:
-    """x * log(y), but 0 where x is 0, unless y is NaN: the limit of x log(x) at 0.
-
-    x and y broadcast, integers are cast to float32. The gradient is (log(y), x / y); where x is 0
-    and log(y) is not finite, it is 0.
-
-    >>> xlogy([0.0, 2.0], [0.0, 1.0]).tolist()
-    [0.0, 0.0]
-    """
-    x, y = as_floats(x, y)
-    # Where x is 0, a y without a finite logarithm counts as 1; NaN compares False and stays.
-    vanishes = logical_and(equal(x, 0), logical_or(less_equal(y, 0), equal(y, inf)))
-    return add(mul(x, log(select(vanishes, 1.0, y))), 0.0)  # 0 beside a negative logarithm, not -0
-
-
-@composition
-def xlog1py(x: Any, y: Any) -> Tensor:
-    """x * log(1 + y), accurate near y = 0, but 0 where x is 0, unless y is NaN.
-
-    x and y broadcast, integers are cast to float32. The gradient is (log(1 + y), x / (1 + y));
-    where x is 0 and log(1 + y) is not finite, it is 0.
-
-    >>> xlog1py([0.0, 2.0], [-1.0, 1e-20]).tolist() == [0.0, 2 * xlog1py(1.0, 1e-20).item()]
-    True
-    """
-    x, y = as_floats(x, y)
-    vanishes = logical_and(equal(x, 0), logical_or(less_equal(y, -1), equal(y, inf)))
-    return add(mul(x, log1p(select(vanishes, 0.0, y))), 0.0)  # 0 beside a negative one, not -0
 
 
 @composition

@@ -58,6 +58,7 @@ from ..elementwise import (
     square,
     stop_gradient,
     sub,
+    xlogy,
 )
 from ..index import gather, take_along_axis
 from ..logic import (
@@ -80,7 +81,7 @@ from ..norm import (
 )
 from ..reduce import any, mean, norm, sum
 from ..shape import broadcast_to, concat, expand_dims, moveaxis, reshape, squeeze
-from .elementwise import as_floats, xlogy
+from .elementwise import as_floats
 
 if TYPE_CHECKING:
     from ...core.tensor import Tensor

@@ -136,6 +136,7 @@ LISTED: dict[str, Listed] = {
     ),
 }
 LISTED["atan2_y"], LISTED["logaddexp_y"] = LISTED["atan2_x"], LISTED["logaddexp_x"]
+LISTED["xlogy_y"] = LISTED["xlog1py_y"] = SLOPE
 
 
 # Points
