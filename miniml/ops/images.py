@@ -1,7 +1,7 @@
 """Convolution and pooling primitives, im2col (unfold, fold), interpolation, and window geometry.
 
 In order: `Conv2D` and its two transposes; max and average pooling and their gradients; unfold and
-fold; resize; the windows of one axis (`Axis`, `Shares`); checks of shapes and attributes.
+fold; resize; the windows of one axis (`Axis`); checks of shapes and attributes.
 `convolution` composes its functions for one to three axes of these.
 """
 
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property, reduce
 from itertools import chain
 from math import prod
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -633,43 +633,6 @@ class Axis:
         pads = self.before, self.behind
         runs = self.dilation == 1 and max(pads) < self.size and self.extent
         return (self.size, self.stride, pads) if runs else None
-
-
-@dataclass(frozen=True)
-class Shares:
-    """An axis cut into `count` windows of adaptive pooling, as equal as can be: window i has the
-    elements from floor(i * extent / count) up to, not including, ceil((i + 1) * extent / count)."""
-
-    extent: int
-    count: int
-    overhangs: ClassVar[bool] = False
-
-    @cached_property
-    def bounds(self) -> Array:
-        """(count, 2): the begin and the end of each window."""
-        i = np.arange(self.count)
-        return np.stack([i * self.extent // self.count, -(-(i + 1) * self.extent // self.count)], 1)
-
-    @property
-    def size(self) -> int:
-        """Number of elements of the longest window."""
-        return int(self.sizes().max(initial=1))
-
-    def places(self) -> Array:
-        """(count, size): as for Axis; shorter windows end in the padding."""
-        places = self.bounds[:, :1] + np.arange(self.size)
-        return np.where(places < self.bounds[:, 1:], places, self.extent)
-
-    def sizes(self, with_padding: bool = False) -> Array:
-        """(count,): number of elements of each window; the padding has none."""
-        return np.asarray(self.bounds[:, 1] - self.bounds[:, 0])
-
-    @cached_property
-    def step(self) -> Step | None:
-        """The window as the pooling primitives take it; None where not all windows are equal."""
-        if not self.count or self.extent % self.count:
-            return None
-        return self.size, self.size, (0, 0)
 
 
 def axes_of(

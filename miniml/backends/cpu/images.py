@@ -403,7 +403,10 @@ def avg_pool2d_grad(
 def folded(ufunc: np.ufunc, start: float, x: Array, at: Any, back: bool = False) -> Array:
     """x folded by the ufunc into windows, rows first, or `back` into pixels; at: the arguments of
     `sides`. What has no pixel is `start`."""
-    for axis, extent, ((to, taken), *rest) in sides(*at, back):
+    for axis, extent, apart, ((to, taken), *rest) in sides(*at, back):
+        if apart > 64 or (apart > 2 and x.size <= 2048):  # where calls take longer than elements
+            x = ufunc.reduce(x.reshape(*x.shape[:2], extent, apart, x.shape[3]), axis=3)
+            continue
         if to is not None:
             found = np.empty((*x.shape[:axis], extent, *x.shape[axis + 1 :]), x.dtype)
             found.fill(start)
@@ -438,16 +441,17 @@ def averaged(
 @lru_cache(maxsize=256)
 def sides(
     kernel_size: Pair, stride: Pair, padding: Padding, image: Pair, windows: Pair, back: bool
-) -> list[tuple[int, int, list[tuple[Any, Any]]]]:
-    """The axis of the rows and that of the columns, the extent it gets, and of each tap where it
-    goes, None for everywhere, and what goes there. Made once."""
+) -> list[tuple[int, int, int, list[tuple[Any, Any]]]]:
+    """The axis of the rows and that of the columns, the extent it gets, its taps if they are rows
+    side by side, and of each where it goes, None for everywhere, and what goes there."""
     found = []
     for k, side in enumerate(taps(kernel_size, stride, padding, image, windows)):
         extent, rest = (image if back else windows)[k], (slice(None),) * (1 - k)
         ends = [pair[::-1] if back else pair for pair in side]
         whole = slice(0, extent)
         steps = [(None if to == whole else (..., to, *rest), (..., at, *rest)) for to, at in ends]
-        found.append((2 + k, extent, steps))
+        even = (len(side), extent * len(side), padding[k][0]) == (stride[k], image[k], 0)
+        found.append((2 + k, extent, len(side) if even and not (k or back) else 0, steps))
     return found[::-1] if back else found
 
 

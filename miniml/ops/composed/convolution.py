@@ -15,6 +15,8 @@ from math import prod
 from types import FunctionType, MethodType
 from typing import TYPE_CHECKING, Any, Concatenate, NamedTuple, ParamSpec
 
+import numpy as np
+
 from ...core.abstract import Shape, float32, promote
 from ...core.errors import ShapeError, flag, integer, number
 from ...core.primitive import freeze
@@ -32,7 +34,6 @@ from ..images import (
     MaxPool2D,
     Paddings,
     PaddingSpec,
-    Shares,
     Step,
     axes_of,
     filter_shape,
@@ -299,11 +300,11 @@ def biased(name: str, out: Tensor, bias: Any) -> Tensor:
 # --- Pooling --------------------------------------------------------------------------------------
 
 
-PoolAxes = tuple[Axis | Shares, ...]
 Pool = Callable[[Any, Any], Any]  # of planes by (kernel_size, stride, padding)
 _max_planes = lru_cache(1024, typed=True)(MaxPool2D)  # cached, as above
 _avg_planes = lru_cache(1024, typed=True)(AvgPool2D)
 OutputSize = int | None | Sequence[int | None]
+Shares = tuple[tuple[int, int], ...]  # of each axis its extent and the number of its windows
 
 
 def _max_pool(
@@ -385,7 +386,12 @@ def _adaptive_max_pool(over: Over, x: Any, output_size: OutputSize) -> Tensor:
     >>> adaptive_max_pool1d([[[1.0, 2.0, 3.0]]], 2).tolist()
     [[[2.0, 3.0]]]
     """
-    return largest(x, _shares(over, x, output_size))
+    shares = _shares(over, x, output_size)
+    if axes := _equal(shares):
+        return largest(x, axes)
+    apart, sizes = _together(x, shares, float("-inf"))
+    tops = _max_planes((apart.shape[2], 1), (apart.shape[2], 1), ((0, 0), (0, 0)))(apart)[0]
+    return reshape(tops, (*apart.shape[:2], *sizes.shape))
 
 
 adaptive_max_pool1d, adaptive_max_pool2d, adaptive_max_pool3d = over_axes(_adaptive_max_pool)
@@ -403,9 +409,13 @@ def _adaptive_avg_pool(over: Over, x: Any, output_size: OutputSize) -> Tensor:
     [[[1.5, 2.5]]]
     """
     shares = _shares(over, x, output_size)
-    if all(isinstance(s, Shares) and s.count == 1 for s in shares):  # whatever the extents
+    if all(count == 1 for _, count in shares):  # whatever the extents
         return mean(x, tuple(range(2, 2 + len(shares))), True)
-    return average(x, shares, False)
+    if axes := _equal(shares):
+        return average(x, axes, False)
+    apart, sizes = _together(x, shares, 0.0)
+    means = reshape(mean(apart, 2), (*apart.shape[:2], *sizes.shape))
+    return mul(means, (apart.shape[2] / sizes).astype(apart.dtype))
 
 
 adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d = over_axes(_adaptive_avg_pool)
@@ -440,7 +450,7 @@ def _checked(
     return axes
 
 
-def _shares(over: Over, x: Any, output_size: OutputSize) -> PoolAxes:
+def _shares(over: Over, x: Any, output_size: OutputSize) -> Shares:
     name, n = over
     needs_float(name, dtype_of(x))
     shape = images(name, "x", shape_of(x), n)
@@ -453,15 +463,39 @@ def _shares(over: Over, x: Any, output_size: OutputSize) -> PoolAxes:
         )
     kept = (e if m is None else m for e, m in zip(shape[2:], given, strict=True))
     counts = lengths(name, "output_size", tuple(kept), n)
-    return tuple(Shares(e, m) for e, m in zip(shape[2:], counts, strict=True))
+    return tuple(zip(shape[2:], counts, strict=True))
 
 
-def largest(x: Any, axes: PoolAxes) -> Tensor:
+def _equal(shares: Shares) -> Axes | None:
+    """The windows of the axes; None where those of one differ in size."""
+    if any(extent % count for extent, count in shares):
+        return None
+    return tuple(Axis(extent, extent // count, extent // count) for extent, count in shares)
+
+
+def _together(x: Any, shares: Shares, outside: float) -> tuple[Tensor, Any]:
+    """(N, C, size, windows): the elements of the windows of all axes, gathered at once, in
+    row-major order, `outside` where a window has fewer; and how many each has."""
+    d, places = len(shares), np.zeros((), np.int64)
+    for i, (extent, count) in enumerate(shares):
+        window = np.arange(count)[:, None]
+        begin, end = window * extent // count, -(-(window + 1) * extent // count)
+        along = begin + np.arange((end - begin).max())
+        others = [a for a in range(2 * d) if a % d != i]
+        along = np.expand_dims(np.where(along < end, along, -1), others)
+        places = np.asarray(np.where((places < 0) | (along < 0), -1, places * extent + along))
+    n, c, *extents = shape_of(x)
+    flat = places.reshape(prod(places.shape[:d]), -1)
+    apart = laid_apart(reshape(x, (n, c, prod(extents))), 2, flat.T % (prod(extents) + 1), outside)
+    return apart, (flat >= 0).sum(1).reshape(places.shape[:d])
+
+
+def largest(x: Any, axes: Axes) -> Tensor:
     """The largest element of each window of floats x (N, C, ...)."""
     return _reduced(x, axes, float("-inf"), lambda planes, step: _max_planes(*step)(planes)[0])
 
 
-def average(x: Any, axes: PoolAxes, with_padding: bool) -> Tensor:
+def average(x: Any, axes: Axes, with_padding: bool) -> Tensor:
     """The mean of each window of floats x (N, C, ...); with_padding: the padding's zeros count.
 
     Where the primitive divides by another number of elements, a factor corrects the result.
@@ -492,7 +526,7 @@ def norms(x: Any, axes: Axes, p: float) -> Tensor:
     return cast(select(none, 0.0, pow(select(none, 1.0, sums), 1.0 / p)), given)
 
 
-def _reduced(x: Any, axes: PoolAxes, outside: float, pool: Pool) -> Tensor:
+def _reduced(x: Any, axes: Axes, outside: float, pool: Pool) -> Tensor:
     """x pooled, with the windows of an axis that the primitives do not take laid apart: the last
     two axes as planes, then each other one as the rows of planes, so that the first of equal
     elements wins."""

@@ -96,6 +96,23 @@ def test_a_window_in_the_padding_alone_is_as_what_lies_there():
     assert average(x, (axis,), True).tolist() == [[[0.0, 0.5, 1.5, 1.0]]]
 
 
+@pytest.mark.parametrize("padding", [0, ((1, 0), (0, 0)), ((0, 1), (0, 0))])
+def test_windows_of_many_rows_side_by_side(padding):
+    """Rows as many as windows have in all, with padding and without, of few images and of many."""
+    for images, size in ((1, 3), (40, 3), (1, 70)):
+        x = np.random.default_rng(size).normal(size=(images, 2, 2 * size, 4))
+        (top, _), _ = padding or ((0, 0), None)
+        rows = [(max(r * size - top, 0), (r + 1) * size - top) for r in (0, 1)]
+        seen = [x[:, :, a:b].reshape(images, 2, b - a, 2, 2).swapaxes(3, 4) for a, b in rows]
+        for f, expected in ((ops.max_pool2d, np.max), (ops.avg_pool2d, np.mean)):
+            named = {"count_include_pad": False} if f is ops.avg_pool2d else {}
+            got = f(x, (size, 2), padding=padding, **named).asnumpy()
+            for r, part in enumerate(seen):
+                np.testing.assert_allclose(
+                    got[:, :, r], expected(part, axis=(2, 3)), 1e-12, err_msg=f"{images} {size}"
+                )
+
+
 def test_the_first_example_of_ceil_mode():
     x = np.arange(1.0, 8.0).reshape(1, 1, 7)
     assert ops.max_pool1d(x, 2, 2).tolist() == [[[2, 4, 6]]]
