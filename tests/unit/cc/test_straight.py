@@ -10,13 +10,24 @@ import miniml as ml
 from miniml import ops
 from miniml.backends.cc import units
 from miniml.backends.cc.units import unit
+from miniml.grad import grad
 
 COMPILER = units.TOOLS.find()
 X = np.array([np.nan, -np.inf, -7.0, -0.0, 0.0, 1e-9, 0.5, 6.0, 7.0, np.inf] * 100, np.float32)
 PACKED = re.compile(r"\bv?mulp[sd]\b|\bfmul\s+v\d+\.\d[sd]\b")
+ALONE = re.compile(r"\bv?mulss\b|\bfmul\s+s\d")
 # Vectors without SSE4.1 take longer than one element after another where bits are compared.
 SCALAR = "#if defined(__x86_64__) && !defined(__SSE4_1__)\nold\n#endif\n"
 OLD = "#if defined(__GNUC__) && !defined(__clang__) && __GNUC__ < 12\nold\n#endif\n"
+
+
+def is_one(text):
+    """True where the compiler, for this processor, is one of those that the text is about."""
+    command = [*COMPILER, *units.FLAGS, "-E", "-x", "c", "-"]
+    found = subprocess.run(command, input=text.encode(), check=True, capture_output=True)
+    return b"\nold" in found.stdout
+
+
 CHAINS = {
     "clip": (
         lambda x: 3.0 * ops.clip(ops.clip(x, 0.0, None), None, 6.0),
@@ -70,11 +81,23 @@ def test_chains_of_choices_are_vectorised(monkeypatch, tmp_path, name):
     assert alone or PACKED.search(assembly(loops, tmp_path / "loops.s"))
 
 
-def is_one(text):
-    """True where the compiler, for this processor, is one of those that the text is about."""
-    command = [*COMPILER, *units.FLAGS, "-E", "-x", "c", "-"]
-    found = subprocess.run(command, input=text.encode(), check=True, capture_output=True)
-    return b"\nold" in found.stdout
+@pytest.mark.skipif(not COMPILER or is_one(OLD), reason="no compiler that takes the attribute")
+def test_a_choice_that_asks_what_another_one_chose_is_vectorised(monkeypatch, tmp_path):
+    """As in the gradient of relu, in one loop with relu: without a branch for each element."""
+    knots = np.arange(8, dtype=np.float32)
+    weights = np.linspace(1, 2, 8, dtype=np.float32)
+    x = np.random.default_rng(0).normal(4, 3, (640, 1)).astype(np.float32)
+    fn = grad(lambda x: ops.sum(ops.square(ops.sum(ops.relu(x - knots) * weights, 1))))
+    sources, load = [], units.load
+    monkeypatch.setattr(units, "load", lambda given: sources.extend(given) or load(given))
+    with ml.context(providers=("cc",)):
+        got = ml.jit(fn)(x).asnumpy()
+    above = np.maximum(x.astype(np.float64) - knots, 0.0)
+    expected = 2 * (above * weights).sum(1) * ((above > 0) * weights).sum(1)
+    np.testing.assert_allclose(got[:, 0], expected, rtol=1e-5)
+    text = assembly([s for s in sources if "MINIML_APART" in s.text], tmp_path / "loops.s")
+    assert PACKED.search(text)
+    assert not ALONE.search(text)
 
 
 def assembly(sources, out):

@@ -11,10 +11,11 @@
 #else
 #define MINIML_ROLLED _Pragma("GCC unroll 1")
 #endif
-/* GCC would compute beforehand what follows from a choice of constants, in branches, for which a
+/* GCC would compute beforehand what follows from a choice of constants, and jump from one choice past
+   another that asks what it chose (relu in a loop with its gradient): in branches, for which a
    loop is not vectorised. Before version 12 the attribute resets other options. */
 #if defined(__GNUC__) && !defined(__clang__) && __GNUC__ >= 12
-#define MINIML_STRAIGHT __attribute__((optimize("no-tree-pre")))
+#define MINIML_STRAIGHT __attribute__((optimize("no-tree-pre", "no-thread-jumps")))
 #else
 #define MINIML_STRAIGHT
 #endif
