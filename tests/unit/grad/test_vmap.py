@@ -31,14 +31,18 @@ MAPPED = [r for r in ROWS if r.primitive.name not in DYNAMIC | NOT_LOOPED]
 
 def looped(fn, in_axes, *args):
     """fn called for one example after another, and the results stacked."""
-    rows = [
+    return for_each(
+        fn,
         [
-            ml.Tensor(np.take(a, i, axis) if axis is not None else a)
-            for a, axis in zip(args, in_axes)
-        ]
-        for i in range(EXAMPLES)
-    ]
-    outs = [fn(*row) for row in rows]
+            [np.take(a, i, axis) if axis is not None else a for a, axis in zip(args, in_axes)]
+            for i in range(EXAMPLES)
+        ],
+    )
+
+
+def for_each(fn, rows):
+    """fn called for each row of arguments, and the results stacked."""
+    outs = [fn(*map(ml.Tensor, row)) for row in rows]
     if isinstance(outs[0], tuple):
         return tuple(np.stack([o.asnumpy() for o in parts]) for parts in zip(*outs))
     return np.stack([o.asnumpy() for o in outs])
@@ -64,14 +68,15 @@ def trios(row, dtype):
 
 @pytest.mark.parametrize("row", MAPPED, ids=lambda row: row.primitive.name)
 def test_a_primitive_for_all_examples_is_that_of_each(row):
-    """All inputs mapped, and each alone; the axis first, and last."""
+    """All inputs mapped, and each alone; the axis first, and last. Of the narrower of two dtypes a
+    few calls: a rule that widens is seen in any."""
     tried = 0
-    for code in "fdqi?":
+    for code in "dfqi?":
         try:
             calls = list(trios(row, from_type_code(code)))
         except (MinimlError, TypeError):  # numbers that the row does not make in this dtype
             continue
-        tried += sum(compared(row.primitive, trio) for trio in calls)
+        tried += sum(compared(row.primitive, trio) for trio in calls[: 3 if code in "fi" else None])
     assert tried or row.primitive._inputs == ()
 
 
@@ -89,16 +94,19 @@ def compared(primitive, trio):
     for mapped in [arrays, *([i] for i in arrays if len(arrays) > 1)]:
         if not mapped or any(c.inputs[i].shape != first[i].shape for c in trio for i in mapped):
             continue
+        each = [
+            [(c if i in mapped else trio[0]).inputs[i] for i in range(len(first))] for c in trio
+        ]
+        try:
+            expected = for_each(op, each)
+        except (MinimlError, TypeError):  # labels of one call beside numbers of another
+            continue
         for axis in (0, -1):
             stacked = [
                 np.stack([c.inputs[i] for c in trio], axis) if i in mapped else x
                 for i, x in enumerate(first)
             ]
             axes = tuple(axis if i in mapped else None for i in range(len(first)))
-            try:
-                expected = looped(op, axes, *stacked)
-            except (MinimlError, TypeError):  # labels of one call beside numbers of another
-                continue
             # Draws differ between examples, unless they share their blocks as those alone do.
             mode = "same" if isinstance(op, Draw) else "different"
             same(ml.vmap(op, axes, randomness=mode)(*stacked), expected)
