@@ -72,10 +72,6 @@ static inline float miniml_scaled32(float p, float shifted) {
   const float first = miniml_real32(half);
   return miniml_madd32(first, p, first) * miniml_real32((sum << 23) - half);
 }
-/* x * 2^n of n in the last bits of MINIML_ROUND32 + n, n in [-191, 63]; 0 where it is -191. */
-static inline float miniml_shrunk32(float x, float shifted) {
-  return x * miniml_power32(shifted + 64) * 0x1p-64f;
-}
 static inline double miniml_scaled64(double x, double n) {
   const uint64_t sum = miniml_bits64(n + (MINIML_ROUND64 + 2046)), half = sum >> 1 << 52;
   return x * miniml_real64(half) * miniml_real64((sum << 52) - half);

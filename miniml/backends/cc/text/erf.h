@@ -74,11 +74,12 @@ static inline float miniml_normcdf_float32(float x) {
   f = miniml_madd32(f, t, -0x1.124198p-2f);
   f = miniml_madd32(f, t, 0x1.4bef66p-1f);
   const float half = -0.5f * a, power = a * half;
-  const float shifted = miniml_madd32(power, 0x1.715476p+0f, MINIML_ROUND32);
-  const float r = miniml_exp_reduced32(power, shifted - MINIML_ROUND32) +
+  const float shifted = miniml_madd32(power, 0x1.715476p+0f, MINIML_ROUND32 + 191);
+  const float r = miniml_exp_reduced32(power, shifted - (MINIML_ROUND32 + 191)) +
                   miniml_fused32(a, half, -power);
+  const float scale = miniml_real32(miniml_bits32(shifted) << 23);  /* 2^(n + 64); 0 where n is -191 */
   const float q = f * w, q_low = miniml_madd32(q, lost, miniml_madd32(f, w, -q));
-  const float y = miniml_shrunk32(q + miniml_madd32(q, miniml_exp_rest32(r), q_low), shifted);
+  const float y = (q + miniml_madd32(q, miniml_exp_rest32(r), q_low)) * scale * 0x1p-64f;
   return x > 0 ? 1 - y : y;
 }
 
