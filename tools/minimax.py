@@ -139,10 +139,10 @@ def rows():
     quarter, over_atan = mp.mpf(1) / 4, squared(lambda x: x**3 / mp.atan(x))
     for name, degree in (("atan2 of float32", 5), ("atan", 12)):
         yield name, arc, degree, TINY, eighth_tan**2, over_atan, d
-    yield "atan of float32", arc, 5, TINY, quarter, over_atan, f
-    for name, degree in (("asin of float32", 6), ("asin", 12)):
+    yield "atan of float32", arc, 8, TINY, mp.mpf(1), over_atan, f
+    for name, degree, kind in (("asin of float32", 4, f), ("asin", 12, d)):
         yield (name, squared(lambda x: (mp.asin(x) - x) / x**3), degree, TINY, quarter,
-               squared(lambda x: x**3 / mp.asin(x)), d)  # fmt: skip
+               squared(lambda x: x**3 / mp.asin(x)), kind)  # fmt: skip
     for name, degree in (("sinh of float32", 3), ("sinh", 7)):
         yield (name, squared(lambda x: (mp.sinh(x) - x) / x**3), degree, TINY, 1,
                squared(lambda x: x**3 / mp.sinh(x)), d)  # fmt: skip

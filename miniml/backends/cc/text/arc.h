@@ -58,76 +58,48 @@ static inline double miniml_atan2_float64(double y, double x) {
 }
 static inline double miniml_atan_float64(double x) { return miniml_atan2_float64(x, 1); }
 
-/* asin(t) = t + t^3 (1/6 + t^2 q(t^2)) up to 1/2, to 2^-35 of itself, as a sum with *low. Of a larger t
-   it is pi / 2 - 2 asin(s), s^2 = (1 - t) / 2, which float32 holds exactly, and asin(s) is returned: s is
-   the root of that with a step of Newton's method, by a guess of 1 / s from its bits. */
-static inline float miniml_arc32(float t, float *low) {
-  const float rest = 0.5f - 0.5f * t, root = __builtin_sqrtf(rest);
-  const float guess = miniml_real32(0x7ef311c3u - miniml_bits32(root));
-  const float over = miniml_madd32(guess, miniml_madd32(-guess, root, 1), guess);
-  const float missing = miniml_fused32(-root, root, rest) * over * 0.5f;
-  const float s = t > 0.5f ? root : t, s_low = t > 0.5f ? missing : 0;
-  const float z = s * s, z_low = miniml_madd32(2 * s, s_low, miniml_fused32(s, s, -z));
-  const float cube = s * z, cube_low = miniml_madd32(s, z_low, miniml_fused32(s, z, -cube));
-  const float sixth = 0x1.555556p-3f, part = cube * sixth;
-  const float part_low = miniml_madd32(cube_low, sixth, miniml_fused32(cube, sixth, -part));
-  float q = 0x1.1bd268p-5f;
-  q = miniml_madd32(q, z, 0x1.ec258cp-8f);
-  q = miniml_madd32(q, z, 0x1.931f84p-6f);
-  q = miniml_madd32(q, z, 0x1.ed5d1cp-6f);
-  q = miniml_madd32(q, z, 0x1.6ddabfp-5f);
-  q = miniml_madd32(q, z, 0x1.3332aap-4f);
-  const float arc = s + part, lost = s - arc + part;
-  *low = lost + miniml_madd32(cube * z, q, part_low + s_low);
-  return arc;
+/* high + factor * asin(t): asin(t) = t + t^3 p(t^2) up to 1/2, to 2^-27 of itself. Of a larger t it is pi / 2 -
+   2 asin(s), s^2 = (1 - t) / 2, which float32 holds exactly, and asin(s) is taken. high is 0, pi / 2 or pi. */
+static inline float miniml_arc32(float t, float high, float factor) {
+  const float rest = 0.5f - 0.5f * t, z = t > 0.5f ? rest : t * t, s = t > 0.5f ? __builtin_sqrtf(rest) : t;
+  float p = 0x1.596cdep-5f;
+  p = miniml_madd32(p, z, 0x1.8c2894p-6f);
+  p = miniml_madd32(p, z, 0x1.747e42p-5f);
+  p = miniml_madd32(p, z, 0x1.3301e4p-4f);
+  p = miniml_madd32(p, z, 0x1.5555c8p-3f);
+  const float turned = factor * s, sum = high + turned, lost = high - sum + turned;
+  return sum + miniml_madd32(turned * z, p, miniml_madd32(high, -0x1.de12cap-26f, lost));
 }
-/* high + factor * (arc + low), where high is 0 or pi / 4, pi / 2 or pi, and what is rounded off. */
-static inline float miniml_from32(float high, float factor, float arc, float low) {
-  const float sum = miniml_fused32(factor, arc, high), lost = factor * arc + (high - sum);
-  return sum + (lost + miniml_madd32(high, -0x1.de12cap-26f, factor * low));
-}
-/* All bits of a number, or none: choices of bits, of which GCC makes no branches. */
-static inline uint32_t miniml_mask32(int all) { return -(uint32_t)all; }
 static inline uint32_t miniml_most(uint32_t x, uint32_t y) { return x < y ? y : x; }
 static inline uint32_t miniml_least(uint32_t x, uint32_t y) { return x < y ? x : y; }
-/* atan(t) = t + t^3 p(t^2) up to 1/2, p to 2^-31 of it. Beyond, |x| or 1 / |x| is t in
-   pi / 4 + atan((t - 1) / (t + 1)); the quotient has what rounding took from it, and from its divisor. */
+/* atan(t) = t + t^3 p(t^2) of t = |x| or 1 / |x|, up to 1, p to 2^-28 of it; the inverse with what rounding took from
+   it. */
 static inline float miniml_atan_float32(float x) {
   const float a = __builtin_fabsf(x);
   const float large = miniml_real32(miniml_most(miniml_bits32(a), 0x3f800000));
-  const float small = miniml_real32(miniml_least(miniml_bits32(a), 0x3f800000));
-  const uint32_t near = miniml_mask32(small > 0.5f * large), turned = miniml_mask32(a > 1);
-  const float above = small - miniml_real32(near & miniml_bits32(large));
-  const float below = large + miniml_real32(near & miniml_bits32(small));
-  const float t = above / below;
-  const float held = miniml_real32(miniml_least(miniml_bits32(below), 0x5d800000));
-  const float below_low = miniml_real32(near & miniml_bits32(small - (held - large)));
-  const float guess = miniml_real32(0x7ef311c3u - miniml_bits32(held));
-  const float over = miniml_madd32(guess, miniml_madd32(-guess, held, 1), guess);
-  const float t_low = (miniml_fused32(-t, held, above) - t * below_low) * over;
-  const float z = t * t;
-  float p = 0x1.437006p-5f;
-  p = miniml_madd32(p, z, -0x1.495feap-4f);
-  p = miniml_madd32(p, z, 0x1.c0cc76p-4f);
-  p = miniml_madd32(p, z, -0x1.245546p-3f);
-  p = miniml_madd32(p, z, 0x1.999778p-3f);
-  p = miniml_madd32(p, z, -0x1.555552p-2f);
-  const float part = t * z * p, arc = t + part, lost = t - arc + part;
-  const float high = miniml_real32((near & 0x3f490fdb) | (~near & turned & 0x3fc90fdb));
-  const float factor = miniml_real32(0x3f800000 | (turned & 0x80000000));
-  return __builtin_copysignf(miniml_from32(high, factor, arc, lost + t_low), x);
+  const float small = miniml_real32(miniml_least(miniml_bits32(a), 0x3f800000)), t = small / large;
+  const float held = miniml_real32(miniml_least(miniml_bits32(large), 0x5d800000));
+  const float t_low = miniml_fused32(-t, held, small) * t, z = t * t;
+  float p = -0x1.d81568p-10f;
+  p = miniml_madd32(p, z, 0x1.66ffap-7f);
+  p = miniml_madd32(p, z, -0x1.002346p-5f);
+  p = miniml_madd32(p, z, 0x1.db92d6p-5f);
+  p = miniml_madd32(p, z, -0x1.586e28p-4f);
+  p = miniml_madd32(p, z, 0x1.c0aad8p-4f);
+  p = miniml_madd32(p, z, -0x1.2422b8p-3f);
+  p = miniml_madd32(p, z, 0x1.9991fep-3f);
+  p = miniml_madd32(p, z, -0x1.55553ep-2f);
+  const float rest = miniml_madd32(t * z, p, t_low + 0x1.777a5cp-25f), turned = 0x1.921fb6p+0f - t;
+  return __builtin_copysignf(a > 1 ? turned - rest : miniml_madd32(t * z, p, t), x);
 }
 static inline float miniml_asin_float32(float x) {
-  const float t = __builtin_fabsf(x), high = t > 0.5f ? 0x1.921fb6p+0f : 0;
-  float low;
-  const float arc = miniml_arc32(t, &low);
-  return __builtin_copysignf(miniml_from32(high, t > 0.5f ? -2 : 1, arc, low), x);
+  const float t = __builtin_fabsf(x);
+  return __builtin_copysignf(miniml_arc32(t, t > 0.5f ? 0x1.921fb6p+0f : 0, t > 0.5f ? -2 : 1), x);
 }
 static inline float miniml_acos_float32(float x) {
   const float t = __builtin_fabsf(x), end = x < 0 ? 0x1.921fb6p+1f : 0;
-  float low;
-  const float arc = miniml_arc32(t, &low), factor = __builtin_copysignf(t > 0.5f ? 2 : 1, x);
-  return miniml_from32(t > 0.5f ? end : 0x1.921fb6p+0f, t > 0.5f ? factor : -factor, arc, low);
+  const float factor = __builtin_copysignf(t > 0.5f ? 2 : 1, x);
+  return miniml_arc32(t, t > 0.5f ? end : 0x1.921fb6p+0f, t > 0.5f ? factor : -factor);
 }
 
 /* The same of float64: asin(t) = t + t^3 p(t^2) to 2^-59 of itself, with pi / 2 in two parts. */
