@@ -11,7 +11,7 @@ import math
 from collections.abc import Sequence
 from functools import reduce
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -32,7 +32,7 @@ from ..core.errors import DTypeError, ShapeError, flag, integer, number, probabi
 from ..core.primitive import Primitive
 from ..core.settings import current
 from ..core.trace import computes_at_once, current_trace
-from .checks import broadcast, composition, dtype_of, is_one_integer, needs_float, shape_of
+from .checks import Tensor, broadcast, composition, dtype_of, is_one_integer, needs_float, shape_of
 from .elementwise import add, cast, cos, mul, sin, sub
 from .images import lengths
 from .linalg import matmul
@@ -43,9 +43,6 @@ from .random import dropout as dropped
 from .reduce import max
 from .rules import Flops
 from .shape import broadcast_to, concat, reshape, split, stack
-
-if TYPE_CHECKING:
-    from ..core.tensor import Tensor
 
 __all__ = [
     "ScaledDotProductAttention", "ScaledDotProductAttentionGrad",

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from functools import wraps
 from sys import float_info
-from typing import Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import numpy as np
 
@@ -30,6 +30,11 @@ from ..core.errors import NONE, AttributeRefusedError, DTypeError, ShapeError, b
 from ..core.primitive import freeze
 from ..core.settings import context, current
 from ..core.trace import current_trace
+
+if TYPE_CHECKING:
+    from ..core.tensor import Tensor as Tensor
+else:
+    Tensor = Any  # operations name it in annotations alone: it is made of them
 
 Axes = int | tuple[int, ...] | None
 Number = bool | int | float | complex

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import optree
@@ -29,15 +29,12 @@ from ..core.errors import (
 from ..core.primitive import Primitive
 from ..core.settings import current
 from ..core.trace import Partition, computes_at_once, current_trace, partition
-from .checks import function, needs_float
+from .checks import Tensor, function, needs_float
 from .create import full
 from .elementwise import add, cast
 from .logic import logical_and
 from .rules import Move
 from .shape import reshape, split, stack
-
-if TYPE_CHECKING:
-    from ..core.tensor import Tensor
 
 __all__ = [
     "Assign", "Barrier", "Cond", "Fused", "WhileLoop",

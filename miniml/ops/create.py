@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from math import ceil, prod
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -11,13 +11,20 @@ from ..core.abstract import INTEGERS, DType, Shape, as_dtype, bool_
 from ..core.errors import DTypeError, ShapeError
 from ..core.primitive import Primitive
 from . import rules
-from .checks import Number, as_shape, composition, dtype_of, extents, finite, fitting, shape_of
+from .checks import (
+    Number,
+    Tensor,
+    as_shape,
+    composition,
+    dtype_of,
+    extents,
+    finite,
+    fitting,
+    shape_of,
+)
 from .elementwise import cast
 from .rules import moves
 from .shape import broadcast_to
-
-if TYPE_CHECKING:
-    from ..core.tensor import Tensor
 
 __all__ = [
     "Arange", "Eye", "Full", "Linspace",

@@ -31,10 +31,7 @@ from ..core.errors import (
 )
 from ..core.primitive import SELF, Primitive, PrimitiveWithCheck, primitives
 from ..core.scope import user_location
-from .checks import as_shape, function
-
-if TYPE_CHECKING:
-    from ..core.tensor import Tensor
+from .checks import Tensor, as_shape, function
 
 __all__ = [
     "Custom", "pack_attribute", "unpack_attribute",

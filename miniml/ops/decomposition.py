@@ -14,7 +14,7 @@ only up to rounding gives very large numbers instead.
 from __future__ import annotations
 
 from math import inf, nan
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -22,7 +22,7 @@ from ..core.abstract import Shape, float32, float64, is_float
 from ..core.errors import DTypeError, ValueRefusedError, flag, integer, number
 from ..core.primitive import Primitive
 from . import reduce, rules
-from .checks import broadcast, composition, dtype_of, matrices, right_side, shape_of, square
+from .checks import Tensor, broadcast, composition, dtype_of, matrices, right_side, shape_of, square
 from .composed.elementwise import as_float
 from .control import while_loop
 from .create import eye, zeros
@@ -45,9 +45,6 @@ from .logic import greater, isfinite, isnan, less_equal, logical_and, select
 from .reduce import norm
 from .rules import factors
 from .shape import broadcast_to, expand_dims, reshape, squeeze, swapaxes
-
-if TYPE_CHECKING:
-    from ..core.tensor import Tensor
 
 __all__ = [
     "QR", "SVD", "Cholesky", "Det", "Eigh", "Pinv", "SlogDet", "Solve", "TriangularSolve",

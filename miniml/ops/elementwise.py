@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -21,7 +21,7 @@ from ..core.abstract import INTEGERS, DType, as_dtype, bool_, complex_dtype, is_
 from ..core.errors import CPU, AttributeRefusedError, DTypeError, ShapeError, brief, integer
 from ..core.primitive import Primitive
 from . import rules
-from .checks import composition, needs_complex, needs_number
+from .checks import Tensor, composition, needs_complex, needs_number
 from .logic import isfinite, isinf, logical_and, logical_not, logical_or, select
 from .rules import (
     ANY,
@@ -41,9 +41,6 @@ from .rules import (
     WideUnary,
     moves,
 )
-
-if TYPE_CHECKING:
-    from ..core.tensor import Tensor
 
 # A row is a paragraph.
 # fmt: off

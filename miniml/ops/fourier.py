@@ -13,7 +13,7 @@ import math
 from collections.abc import Callable
 from functools import lru_cache, partial
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from ..core.abstract import DType, Shape, as_dtype, complex_dtype, is_complex, r
 from ..core.errors import DTypeError, ShapeError, choice, integer, number
 from ..core.primitive import Primitive, freeze
 from .checks import (
+    Tensor,
     composition,
     dtype_of,
     needs_complex,
@@ -34,9 +35,6 @@ from .create import zeros_like
 from .elementwise import Complex, Conj, Imag, Real, atan2, cast
 from .rules import LOW
 from .shape import Pad, Slice, broadcast_to
-
-if TYPE_CHECKING:
-    from ..core.tensor import Tensor
 
 __all__ = [
     "angle", "complex", "conj", "imag", "real",

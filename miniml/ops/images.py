@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property, reduce
 from itertools import chain
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -29,15 +29,12 @@ from ..core.errors import (
 )
 from ..core.primitive import Primitive, freeze
 from . import rules
-from .checks import as_shape, composition, dtype_of, needs_float, shape_of
+from .checks import Tensor, as_shape, composition, dtype_of, needs_float, shape_of
 from .composed.rearrange import pad
 from .elementwise import add, cast, mul
 from .index import IndexAdd, gather
 from .rules import moves
 from .shape import reshape, slice, transpose
-
-if TYPE_CHECKING:
-    from ..core.tensor import Tensor
 
 __all__ = [
     "fold", "unfold",

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from math import prod
 from operator import index as as_int
 from types import EllipsisType, NoneType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from ..core.abstract import INTEGERS, DType, Shape, int32, int64, promote, scala
 from ..core.errors import DTypeError, OutOfRangeError, ShapeError, TracedValueError, choice
 from ..core.primitive import Primitive
 from .checks import (
+    Tensor,
     as_array,
     broadcast,
     broadcasts_to,
@@ -31,9 +32,6 @@ from .checks import (
 from .elementwise import add, cast, maximum, minimum, mul
 from .rules import Move, per_input
 from .shape import Reshape, Slice, broadcast_to, reshape
-
-if TYPE_CHECKING:
-    from ..core.tensor import Tensor
 
 __all__ = [
     "Gather", "Index", "IndexAdd", "IndexReduce", "NonZero", "PutAlongAxisAdd", "Scatter",

@@ -11,19 +11,16 @@ from collections.abc import Sequence
 from functools import lru_cache
 from math import prod
 from string import ascii_letters
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from ..core.abstract import Abstract, Shape
 from ..core.errors import ShapeError
 from ..core.primitive import Primitive
-from .checks import broadcast, composition, normal_axis, shape_of, strong
+from .checks import Tensor, broadcast, composition, normal_axis, shape_of, strong
 from .composed.rearrange import diagonal, roll
 from .elementwise import mul, sub
 from .reduce import sum
 from .shape import moveaxis, reshape
-
-if TYPE_CHECKING:
-    from ..core.tensor import Tensor
 
 __all__ = [
     "Einsum", "MatMul", "cross", "dot", "einsum", "inner", "kron", "matmul", "outer", "trace",

@@ -13,11 +13,8 @@ from ..core.abstract import DType, bool_
 from ..core.errors import DTypeError
 from ..core.primitive import Primitive
 from . import rules
-from .checks import dtype_of
+from .checks import Tensor, dtype_of
 from .rules import ANY, COMPLEX, INT, Binary, Comparison, Unary
-
-if TYPE_CHECKING:
-    from ..core.tensor import Tensor
 
 # A row is a paragraph.
 # fmt: off

@@ -6,21 +6,18 @@ Group, instance and RMS normalization are compositions of other operations.
 from __future__ import annotations
 
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..core.abstract import INTEGERS, DType, Shape, promote
 from ..core.errors import DTypeError, ShapeError, choice, flag, integer, number
 from ..core.primitive import Primitive
 from . import rules
-from .checks import composition, dtype_of, needs_float, shape_of
+from .checks import Tensor, composition, dtype_of, needs_float, shape_of
 from .composed.elementwise import widened
 from .elementwise import add, cast, mul, rsqrt, square, sub
 from .reduce import mean
 from .rules import FloatUnary, moves, per_input
 from .shape import reshape
-
-if TYPE_CHECKING:
-    from ..core.tensor import Tensor
 
 __all__ = [
     "BatchNorm", "CheckedLabels", "CheckedProbabilities", "CrossEntropy", "CrossEntropyGrad",

@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable
 from functools import partial
 from operator import index
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -40,7 +40,16 @@ from ..core.errors import (
 from ..core.primitive import Primitive
 from ..core.trace import Stream, current_trace
 from . import reduce
-from .checks import as_shape, composition, dtype_of, extents, needs_number, normal_axis, shape_of
+from .checks import (
+    Tensor,
+    as_shape,
+    composition,
+    dtype_of,
+    extents,
+    needs_number,
+    normal_axis,
+    shape_of,
+)
 from .composed.elementwise import as_float
 from .control import checked_truth, known_truth
 from .create import arange
@@ -49,9 +58,6 @@ from .index import gather, getitem
 from .logic import greater_equal, isfinite, logical_and, select
 from .reduce import argsort
 from .shape import reshape
-
-if TYPE_CHECKING:
-    from ..core.tensor import Tensor
 
 __all__ = [
     "Bernoulli", "Gamma", "Gumbel", "Normal", "Poisson", "TruncatedNormal", "Uniform",

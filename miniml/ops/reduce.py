@@ -10,22 +10,27 @@ import builtins
 from math import inf
 from math import prod as product
 from sys import float_info
-from typing import TYPE_CHECKING
 from typing import Any as Value  # Any is a primitive here
 
 from ..core.abstract import DType, Shape, bool_, float64, int64
 from ..core.errors import AttributeRefusedError, ShapeError, choice, number
 from ..core.primitive import Primitive, freeze
 from . import elementwise, rules
-from .checks import Axes, composition, dtype_of, normal_axes, normal_axis, reduced_shape, shape_of
+from .checks import (
+    Axes,
+    Tensor,
+    composition,
+    dtype_of,
+    normal_axes,
+    normal_axis,
+    reduced_shape,
+    shape_of,
+)
 from .composed.elementwise import as_float, isclose, narrowed, widened
 from .create import arange
 from .logic import equal, logical_or, not_equal, select
 from .rules import per_input
 from .shape import reshape
-
-if TYPE_CHECKING:
-    from ..core.tensor import Tensor
 
 __all__ = [
     "All", "Any", "ArgMax", "ArgMin", "LogSumExp", "Max", "Mean", "Min", "Prod", "Sum",

@@ -39,9 +39,7 @@ from ..core.abstract import promote as common
 from ..core.errors import ArityError, DeclarationError, DTypeError, ShapeError
 from ..core.primitive import Primitive, Promote
 from . import checks
-
-if TYPE_CHECKING:
-    from ..core.tensor import Tensor
+from .checks import Tensor
 
 Rule = Callable[..., Any]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import builtins
 from functools import lru_cache
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..core.abstract import DType, Shape, bool_, known, unknown
 from ..core.errors import ArityError, AttributeRefusedError, DTypeError, ShapeError, count
@@ -13,6 +13,7 @@ from ..core.primitive import Primitive, freeze
 from . import rules
 from .checks import (
     Axes,
+    Tensor,
     as_shape,
     broadcast,
     broadcasts_to,
@@ -24,9 +25,6 @@ from .checks import (
     shape_of,
 )
 from .rules import Move, moves
-
-if TYPE_CHECKING:
-    from ..core.tensor import Tensor
 
 __all__ = [
     "BroadcastTo", "Convert", "ExpandDims", "Flip", "Reshape", "Squeeze", "SumTo", "Transpose",

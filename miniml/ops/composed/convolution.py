@@ -13,14 +13,14 @@ from functools import lru_cache
 from inspect import cleandoc
 from math import prod
 from types import FunctionType, MethodType
-from typing import TYPE_CHECKING, Any, Concatenate, NamedTuple, ParamSpec
+from typing import Any, Concatenate, NamedTuple, ParamSpec
 
 import numpy as np
 
 from ...core.abstract import Shape, float32, promote
 from ...core.errors import ShapeError, flag, integer, number
 from ...core.primitive import freeze
-from ..checks import composition, dtype_of, needs_float, shape_of
+from ..checks import Tensor, composition, dtype_of, needs_float, shape_of
 from ..elementwise import abs, add, cast, mul, pow
 from ..images import (
     EXTENTS,
@@ -49,9 +49,6 @@ from ..logic import equal, select
 from ..reduce import mean
 from ..shape import expand_dims, moveaxis, reshape, squeeze
 from .rearrange import pad
-
-if TYPE_CHECKING:
-    from ...core.tensor import Tensor
 
 __all__ = [
     "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d",

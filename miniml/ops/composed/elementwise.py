@@ -7,13 +7,13 @@ activations; casts to floats.
 from __future__ import annotations
 
 from math import factorial, inf, pi
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import ml_dtypes
 
 from ...core.abstract import HALVES, float16, float32, float64, is_float, promote
 from ...core.errors import ShapeError, flag, number
-from ..checks import broadcasts_to, composition, dtype_of, shape_of, strong
+from ..checks import Tensor, broadcasts_to, composition, dtype_of, shape_of, strong
 from ..elementwise import (
     abs,
     add,
@@ -47,9 +47,6 @@ from ..logic import (
     logical_or,
     select,
 )
-
-if TYPE_CHECKING:
-    from ...core.tensor import Tensor
 
 __all__ = [
     "divmod", "lerp",

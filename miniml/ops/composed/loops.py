@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from operator import index as as_int
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import optree
@@ -22,7 +22,7 @@ from ...core.errors import (
     TracedValueError,
     flag,
 )
-from ..checks import composition, dtype_of, function, normal_axis, shape_of
+from ..checks import Tensor, composition, dtype_of, function, normal_axis, shape_of
 from ..control import Tree, agree, cond, keeps, kept, outcome, scan, tensors, typed, while_loop
 from ..create import arange
 from ..elementwise import add, cast
@@ -30,9 +30,6 @@ from ..index import getitem
 from ..logic import less
 from ..norm import CheckedLabels
 from ..shape import concat, flip, moveaxis, reshape, stack
-
-if TYPE_CHECKING:
-    from ...core.tensor import Tensor
 
 __all__ = ["associative_scan", "fori_loop", "map", "switch"]
 

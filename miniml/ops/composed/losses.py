@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import builtins
 import math
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -26,6 +26,7 @@ from ...core.errors import (
 )
 from ...core.trace import current_trace
 from ..checks import (
+    Tensor,
     broadcast,
     check_beside,
     composition,
@@ -82,9 +83,6 @@ from ..norm import (
 from ..reduce import any, mean, norm, sum
 from ..shape import broadcast_to, concat, expand_dims, moveaxis, reshape, squeeze
 from .elementwise import as_floats
-
-if TYPE_CHECKING:
-    from ...core.tensor import Tensor
 
 __all__ = [
     "bce", "bce_with_logits", "cosine_similarity", "focal_loss", "hinge", "huber_loss", "kl_div",

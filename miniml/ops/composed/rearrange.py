@@ -6,7 +6,7 @@ of indices; sums, means, products and extrema of segments.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -24,6 +24,7 @@ from ...core.primitive import freeze
 from ...core.trace import current_trace
 from .. import reduce
 from ..checks import (
+    Tensor,
     broadcast,
     check_beside,
     composition,
@@ -62,10 +63,6 @@ from ..shape import (
     squeeze,
     swapaxes,
 )
-
-if TYPE_CHECKING:
-    from ...core.tensor import Tensor
-
 
 __all__ = [
     "atleast_1d", "atleast_2d", "atleast_3d", "diag", "diagonal", "pad", "roll", "rot90", "tril",

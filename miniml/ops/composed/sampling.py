@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from functools import reduce
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from ...core.abstract import DType, Shape, float32, int64, promote
 from ...core.errors import AttributeRefusedError, ShapeError, choice, count, flag, integer
-from ..checks import as_shape, composition, dtype_of, needs_float, shape_of
+from ..checks import Tensor, as_shape, composition, dtype_of, needs_float, shape_of
 from ..create import zeros
 from ..elementwise import (
     abs,
@@ -52,9 +52,6 @@ from ..reduce import argmax, searchsorted, sum
 from ..shape import expand_dims, reshape, split, squeeze, swapaxes, transpose
 from .losses import checked
 from .rearrange import segment_max, segment_min
-
-if TYPE_CHECKING:
-    from ...core.tensor import Tensor
 
 __all__ = [
     "affine_grid", "depth_to_space", "embedding_bag", "grid_sample", "pixel_shuffle",

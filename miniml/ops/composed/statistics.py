@@ -14,7 +14,7 @@ import math
 from collections.abc import Callable
 from math import inf, nan
 from math import prod as product
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -35,6 +35,7 @@ from ...core.trace import Stream
 from .. import reduce
 from ..checks import (
     Axes,
+    Tensor,
     as_array,
     broadcast,
     broadcasts_to,
@@ -70,9 +71,6 @@ from ..random import Gamma, Normal, Poisson, Uniform, drawn, drawn_of, extents_o
 from ..reduce import all, max, mean, min, refuse_nothing, root_of, sort, std, sum, var
 from ..shape import reshape, transpose
 from .elementwise import as_float, lerp, narrowed, widened
-
-if TYPE_CHECKING:
-    from ...core.tensor import Tensor
 
 __all__ = [
     "beta", "cauchy", "dirichlet", "exponential", "gamma", "laplace", "median", "nanmax",
