@@ -147,66 +147,52 @@ greater, greater_equal = Greater(), GreaterEqual()
 logical_and, logical_or, logical_xor = LogicalAnd(), LogicalOr(), LogicalXor()
 logical_not, isnan, isinf, isfinite = LogicalNot(), IsNan(), IsInf(), IsFinite()
 select = where = Select()
-# fmt: on
 
 
 # --- Bits -----------------------------------------------------------------------------------------
 
-
 class Bits(Binary, abstract=True):
     """Two tensors of integers, broadcast and promoted; two bools are refused."""
-
     differentiable = False
     dtypes = INT
     infer_dtype = rules.integers
 
-
 class BitwiseAnd(Bits):
     """The bits that are 1 in x and in y."""
-
     commutative = True
     numpy, expression, onnx = "bitwise_and", "x & y", ("BitwiseAnd", 18)
 
-
 class BitwiseOr(Bits):
     """The bits that are 1 in x, in y or in both."""
-
     commutative = True
     numpy, expression, onnx = "bitwise_or", "x | y", ("BitwiseOr", 18)
 
-
 class BitwiseXor(Bits):
     """The bits that are 1 in one of x and y."""
-
     commutative = True
     numpy, expression, onnx = "bitwise_xor", "x ^ y", ("BitwiseXor", 18)
 
-
 class BitwiseNot(Unary):
     """The bits of x, 0 and 1 exchanged: -1 - x."""
-
     differentiable = False
     dtypes = INT
     infer_dtype = rules.integers
     numpy, expression, onnx = "bitwise_not", "T(~x)", ("BitwiseNot", 18)
 
-
 class LeftShift(Bits):
     """x * 2^y without the bits that leave the dtype; 0 where y is negative or at least its width,
     as in NumPy."""
-
     numpy, expression = "left_shift", "shifted_left(x, y)"
-
 
 class RightShift(Bits):
     """floor(x / 2^y); where y is negative or at least the dtype's width, as in NumPy, 0 or, of a
     negative x, -1."""
-
     numpy, expression = "right_shift", "shifted_right(x, y)"
 
 
 _and, _or, _xor, _not = BitwiseAnd(), BitwiseOr(), BitwiseXor(), BitwiseNot()
 _left, _right = LeftShift(), RightShift()
+# fmt: on
 
 
 def bitwise_and(x: Any, y: Any) -> Tensor:
