@@ -36,6 +36,10 @@ from ..core.hints import Constructed
 from ..core.tensor import Array, Tensor
 from .sets import Draw, Transform
 
+__all__ = [
+    "DataLoader", "Stream", "bucketed", "class_weights", "minibatches", "stratified", "weighted",
+]  # fmt: skip
+
 Batches = Generator[tuple[Any, ...], None, None]
 Sampler = Callable[[int, Draw], Array]  # (size, draw): the row numbers of an epoch
 T = TypeVar("T")

@@ -34,6 +34,12 @@ from ..core.errors import (
 from ..core.hints import optional
 from ..core.tensor import Array
 
+__all__ = [
+    "Digits", "Vocabulary", "chain", "cutmix", "k_fold", "load_digits", "mixup", "next_tokens",
+    "normalize", "pad_images", "pad_sequences", "random_affine", "random_color", "random_crop",
+    "random_erase", "random_flip", "split", "stratified_split",
+]  # fmt: skip
+
 HELD_OUT = 360
 
 

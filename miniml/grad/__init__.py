@@ -10,19 +10,7 @@ from .batching import batch_rules as batch_rules
 from .batching import vmap as vmap
 from .forward import jvp_rules as jvp_rules
 from .forward import linearize as linearize
-from .transforms import GradOperation as GradOperation
-from .transforms import custom_bprop as custom_bprop
-from .transforms import grad as grad
-from .transforms import hessian as hessian
-from .transforms import hook_gradient as hook_gradient
-from .transforms import hvp as hvp
-from .transforms import jacfwd as jacfwd
-from .transforms import jacobian as jacobian
-from .transforms import jacrev as jacrev
-from .transforms import jvp as jvp
-from .transforms import per_example as per_example
-from .transforms import value_and_grad as value_and_grad
-from .transforms import vjp as vjp
+from .transforms import *  # noqa: F403
 
 if not typing.TYPE_CHECKING:  # checkers read the imports
     __all__, __dir__, __getattr__ = hints.names(globals())

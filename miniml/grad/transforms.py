@@ -49,6 +49,11 @@ from .reverse import (
     name_of,
 )
 
+__all__ = [
+    "GradOperation", "custom_bprop", "grad", "hessian", "hook_gradient", "hvp", "jacfwd",
+    "jacobian", "jacrev", "jvp", "per_example", "value_and_grad", "vjp",
+]  # fmt: skip
+
 Function = Callable[..., Any]
 ArgNums = int | Sequence[int] | None
 

@@ -18,6 +18,8 @@ from ..grad import value_and_grad
 from ..runtime.eager import together
 from .optimizer import Optimizer, Schedule, in_dtype
 
+__all__ = ["LBFGS"]
+
 
 class LBFGS(Optimizer):
     """w - lr * H g, where H estimates the inverse Hessian from the last `history` pairs of changes:

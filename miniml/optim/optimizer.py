@@ -33,6 +33,11 @@ from ..core.trace import Guarded, current_trace, is_tracing
 from ..nn import Cell
 from ..runtime.eager import together
 
+__all__ = [
+    "Adadelta", "Adagrad", "Adam", "AdamW", "Adamax", "Lion", "NAdam", "Optimizer", "RAdam",
+    "RMSprop", "SGD",
+]  # fmt: skip
+
 Schedule = Callable[[Any], Any]
 Several = Sequence[Tensor]
 Ruled = tuple[Tensor, tuple[Tensor, ...]]

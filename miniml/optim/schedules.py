@@ -25,6 +25,11 @@ from ..nn import Cell
 from ..runtime.eager import together
 from .optimizer import Schedule
 
+__all__ = [
+    "OnPlateau", "chained", "cosine", "cyclic", "one_cycle", "polynomial", "step_decay",
+    "warm_restarts", "warmup",
+]  # fmt: skip
+
 
 @hides_frames
 def step_decay(lr: float, every: int, factor: float = 0.1) -> Schedule:

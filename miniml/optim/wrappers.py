@@ -31,6 +31,10 @@ from ..core.trace import computes_at_once
 from ..nn import Cell
 from .optimizer import Optimizer, in_dtype
 
+__all__ = [
+    "Accumulate", "EMA", "Groups", "LossScale", "SWA", "clip_by_global_norm", "clip_by_value",
+]  # fmt: skip
+
 Clip = float | Callable[[Sequence[Tensor]], Sequence[Tensor]]
 
 

@@ -25,6 +25,8 @@ from .checkpoint import CALLS, save_checkpoint
 from .learner import Learner, check_listed
 from .metrics import Row
 
+__all__ = ["Callback", "EarlyStopping", "LivePlot", "Log", "ReduceRate", "SaveBest", "TensorBoard"]
+
 Mode = Literal["auto", "min", "max"]
 _MODES = "auto", "min", "max"
 

@@ -24,6 +24,8 @@ from ..nn import Cell
 from ..nn.state import streams
 from ..optim import Optimizer
 
+__all__ = ["Snapshot", "load_checkpoint", "save_checkpoint"]
+
 CALLS = "the calls are save_checkpoint(obj, path) and load_checkpoint(path, obj)"
 _FEW = 5
 Value = TypeVar("Value")

@@ -23,6 +23,11 @@ from ..core.errors import (
 )
 from ..core.tensor import Array
 
+__all__ = [
+    "Metric", "accuracy", "auc", "confusion_matrix", "f1", "mean", "mean_absolute_error",
+    "mean_squared_error", "perplexity", "precision", "r2", "recall", "top_k",
+]  # fmt: skip
+
 Counter = Callable[..., Array]  # of outputs, labels and, where they are weighted, weights
 Row = dict[str, Any]  # the results of an epoch or an evaluation, by name
 

@@ -57,6 +57,8 @@ from .metrics import Row
 from .step import TrainStep, locate_nonfinite
 from .weights import ClassWeights, weights_of_classes
 
+__all__ = ["Model", "RateSearch", "find_rate"]
+
 
 class Model(Learner):
     """A network, its loss and its optimizer: `fit`, `evaluate`, `predict`.

@@ -40,6 +40,8 @@ from ..runtime.jit import jit
 from ..runtime.observe import debug_nans
 from .ranks import Ranks
 
+__all__ = ["locate_nonfinite", "train_step"]
+
 Loss = Callable[..., Any]
 Result = TypeVar("Result", bound=Tensor | tuple[Tensor, Any])
 
