@@ -96,7 +96,7 @@ static inline float miniml_erfinv_float32(float x) {
   q = miniml_madd32(q, far, -0x1.55e7bap-3f);
   q = miniml_madd32(q, far, 0x1.53df7ap-4f);
   const int close = w > -5;
-  const float y = miniml_madd32(a, close ? 1.25f : 2.75f, a * (close ? p : q));
+  const float y = miniml_fused32(a, close ? 1.25f : 2.75f, a * (close ? p : q));
   const float end = miniml_real32(0x7f800000u | (uint32_t)(a != 1) << 22);
   return __builtin_copysignf(a < 1 ? y : end, x);
 }

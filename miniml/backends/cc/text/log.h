@@ -99,9 +99,9 @@ static inline double miniml_log2_float64(double x) {
 static inline float miniml_log10_float32(float x) {
   float e;
   const float f = miniml_mantissa32(x, &e) - 1, high = 0x1.bcb7b2p-2f, bend = f * f * high;
-  const float low = miniml_madd32(f, -0x1.5b235ep-27f, e * -0x1.ec10cp-27f);
+  const float low = miniml_madd32(f, -0x1.5b235ep-27f, e * 0x1.a84fbcp-21f);
   const float y = miniml_madd32(f, high, miniml_madd32(bend, miniml_log_bend32(f), low));
-  return miniml_log_end32(x, miniml_madd32(e, 0x1.344136p-2f, y));
+  return miniml_log_end32(x, miniml_madd32(e, 0x1.3441p-2f, y));
 }
 /* e log10(2) and log(m) log10(e), each factor in two parts, so that integers come out exactly. */
 static inline double miniml_log10_float64(double x) {
