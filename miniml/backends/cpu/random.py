@@ -258,10 +258,12 @@ def poisson(
 
     key = int(state[0])
     for counters, given, piece in parts(state, skip, math.prod(shape), lam, out):
-        draw = np.full(len(given), wrong)
         small = np.flatnonzero((given >= 0.0) & (given < 10.0))
-        units = inner64(blocks_of(key, counters[small], 0))
-        draw[small] = inverted(units[:, 0], given[small])
+        if len(small) == len(given):  # the common case, in which all draws are below 100
+            piece[...] = inverted(made_of(inner64, key, counters)[:, 0], given)
+            continue
+        draw = np.full(len(given), wrong)
+        draw[small] = inverted(made_of(inner64, key, counters[small])[:, 0], given[small])
         rejecting(attempt, key, counters, given, (given >= 10.0) & (given < np.inf), draw)
         # A float beyond the integers has no cast that is the same everywhere.
         piece[...] = np.where(draw < top, draw, 0.0) if top else draw
@@ -274,12 +276,12 @@ def inverted(u: Reals, lam: Reals) -> Reals:
     k, term = np.zeros_like(u), np.exp(-lam)
     total = term.copy()
     for i in range(1, 100):
-        more = u > total
-        if not more.any():
+        more = np.greater(u, total)
+        if not np.count_nonzero(more):
             break
-        term *= lam / i
-        k += more
-        total += term
+        np.multiply(term, lam / i, term)
+        np.add(k, more, k)
+        np.add(total, term, total)
     return k
 
 
@@ -333,7 +335,7 @@ def rejecting(
     """Fill the draws, where the parameters are sound, by the first attempt that is accepted."""
     left, number = np.flatnonzero(sound), 0
     while left.size:
-        draw, accepted = attempt(blocks_of(key, counters[left], number), given[left])
+        draw, accepted = attempt(made_of(as_words, key, counters[left], number), given[left])
         draws[left[accepted]] = draw[accepted]
         left, number = left[~accepted], number + 1
 
@@ -398,16 +400,13 @@ def _more(key: int, offset: int, size: int, made: Made) -> Array:
     return found
 
 
-def blocks(key: int, offset: int, count: int) -> Words:
-    """The blocks `offset` to `offset + count` (modulo 2**64) of the stream of `key`: (count, 4)."""
-    return numbers(key, offset, 4 * count).reshape(-1, 4)
-
-
-def blocks_of(key: int, low: npt.NDArray[np.uint64], high: int) -> Words:
-    """`blocks_at`, by those that are made ahead where the counters follow each other."""
-    if high or not np.array_equal(low - low[:1], np.arange(len(low), dtype=np.uint64)):
-        return blocks_at(key, low, high)
-    return blocks(key, int(low[0]) if len(low) else 0, len(low))
+def made_of(made: Made, key: int, low: npt.NDArray[np.uint64], high: int = 0) -> Array:
+    """The numbers of the blocks of these counters, a row each: those that are made ahead where the
+    counters follow each other."""
+    if high or not len(low) or np.count_nonzero(low[1:] - low[:-1] == 1) < len(low) - 1:
+        return made(blocks_at(key, low, high))
+    each = PER_BLOCK[made]
+    return numbers(key, int(low[0]), each * len(low), made).reshape(-1, each)
 
 
 def blocks_at(key: int, low: npt.NDArray[np.uint64], high: int) -> Words:

@@ -56,22 +56,37 @@ def encrypted(counters, key):
     return random.rounds(wide[0::2].copy(), wide[1::2].copy(), key.astype(np.uint64))
 
 
+def blocks(key, offset, count):
+    return random.numbers(key, offset, 4 * count).reshape(-1, 4)
+
+
+@pytest.mark.parametrize("counters", [[], [7], [3, 4, 5], [0, 2, 0, 2], [1, 3, 3], [2**64 - 1, 0]])
+def test_numbers_made_ahead_are_those_of_the_counters(counters):
+    low = np.array(counters, np.uint64)
+    for made in (random.as_words, random.inner64):
+        for high in (0, 1):
+            got = random.made_of(made, 5, low, high)
+            each = [made(random.blocks_at(5, low[i : i + 1], high)) for i in range(len(low))]
+            np.testing.assert_array_equal(got, np.concatenate([got[:0], *each]))
+            assert len(got) == len(low)
+
+
 def test_blocks_place_key_and_offset():
     key, offset = 0xFEDCBA9876543210, 2**33 + 5
-    got = random.blocks(key, offset, 3)
+    got = blocks(key, offset, 3)
     for i in range(3):
         counter = np.array([[5 + i, 2, 0, 0]], np.uint32)
         expected = encrypted(counter, np.array([0x76543210, 0xFEDCBA98], np.uint32))
         np.testing.assert_array_equal(got[i : i + 1], expected)
     assert got.dtype == np.uint32
-    assert random.blocks(key, offset, 0).shape == (0, 4)
+    assert blocks(key, offset, 0).shape == (0, 4)
 
 
 def test_blocks_carry_and_wrap():
-    near = random.blocks(7, 2**32 - 2, 4)
-    np.testing.assert_array_equal(near[2:], random.blocks(7, 2**32, 2))
-    around = random.blocks(7, 2**64 - 1, 2)
-    np.testing.assert_array_equal(around[1:], random.blocks(7, 0, 1))
+    near = blocks(7, 2**32 - 2, 4)
+    np.testing.assert_array_equal(near[2:], blocks(7, 2**32, 2))
+    around = blocks(7, 2**64 - 1, 2)
+    np.testing.assert_array_equal(around[1:], blocks(7, 0, 1))
     state = np.array([7, 2**64 - 1], np.uint64)
     np.testing.assert_array_equal(
         draw("uniform", (4,), skip=1, state=state),
