@@ -371,42 +371,43 @@ def as_words(words: Words) -> Words:
 # a NumPy call costs more than 16 of them.
 AHEAD = 4096
 _Ahead = tuple[int, int, Array]
-_made: dict[Made, _Ahead] = {}
+_made: dict[tuple[Made, int], _Ahead] = {}  # by the high bits of counters, too
 _NOTHING: _Ahead = (0, 0, np.zeros(0, np.uint32))
 
 
-def numbers(key: int, offset: int, size: int, made: Made = as_words) -> Array:
+def numbers(key: int, offset: int, size: int, made: Made = as_words, high: int = 0) -> Array:
     """The first `size` numbers made of the blocks from `offset` on (modulo 2**64) of the stream of
-    `key`: (size,), not to be written to."""
+    `key`, their counters with these high bits: (size,), not to be written to."""
     # Read and replaced as a whole, so threads need no lock.
-    of, first, held = _made.get(made, _NOTHING)
+    of, first, held = _made.get((made, high), _NOTHING)
     start = (offset - first) % 2**64 * PER_BLOCK[made]
     if of == key and start + size <= len(held):
         return held[start : start + size]
-    return _more(key, offset, size, made)[:size]
+    return _more(key, offset, size, made, high)[:size]
 
 
-def _more(key: int, offset: int, size: int, made: Made) -> Array:
-    of, first, held = _made.get(made, _NOTHING)
+def _more(key: int, offset: int, size: int, made: Made, high: int) -> Array:
+    of, first, held = _made.get((made, high), _NOTHING)
     count, before = -(-size // PER_BLOCK[made]), len(held) // PER_BLOCK[made]
     kept = 4 * count <= AHEAD
     # Others may have drawn in between.
     goes_on = kept and of == key and (offset - first) % 2**64 <= before + AHEAD
     ahead = max(count, min(8 * before, AHEAD)) if goes_on else count
     low = np.arange(ahead, dtype=np.uint64) + np.uint64(offset % 2**64)
-    found = made(blocks_at(key, low, 0)).reshape(-1)
-    if kept:
-        _made[made] = key, offset, found
+    found = made(blocks_at(key, low, high)).reshape(-1)
+    if kept and high < 4:
+        _made[made, high] = key, offset, found
     return found
 
 
 def made_of(made: Made, key: int, low: npt.NDArray[np.uint64], high: int = 0) -> Array:
-    """The numbers of the blocks of these counters, a row each: those that are made ahead where the
-    counters follow each other."""
-    if high or not len(low) or np.count_nonzero(low[1:] - low[:-1] == 1) < len(low) - 1:
+    """The numbers of the blocks of these counters, a row each: some of those that are made ahead
+    where the counters go up in few steps."""
+    count = int(low[-1]) - int(low[0]) + 1 if len(low) else 0
+    if not 0 < count <= AHEAD // 4 or np.count_nonzero(low[1:] > low[:-1]) < len(low) - 1:
         return made(blocks_at(key, low, high))
-    each = PER_BLOCK[made]
-    return numbers(key, int(low[0]), each * len(low), made).reshape(-1, each)
+    rows = numbers(key, int(low[0]), PER_BLOCK[made] * count, made, high).reshape(count, -1)
+    return rows if len(low) == count else rows[(low - low[0]).astype(np.intp)]
 
 
 def blocks_at(key: int, low: npt.NDArray[np.uint64], high: int) -> Words:

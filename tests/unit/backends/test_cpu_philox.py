@@ -60,11 +60,14 @@ def blocks(key, offset, count):
     return random.numbers(key, offset, 4 * count).reshape(-1, 4)
 
 
-@pytest.mark.parametrize("counters", [[], [7], [3, 4, 5], [0, 2, 0, 2], [1, 3, 3], [2**64 - 1, 0]])
+@pytest.mark.parametrize(
+    "counters",
+    [[], [7], [3, 4, 5], [4, 9, 20], [2, 900, 1025], [0, 2, 0, 2], [1, 3, 3], [2**64 - 1, 0]],
+)
 def test_numbers_made_ahead_are_those_of_the_counters(counters):
     low = np.array(counters, np.uint64)
     for made in (random.as_words, random.inner64):
-        for high in (0, 1):
+        for high in (0, 1, 0, 5):
             got = random.made_of(made, 5, low, high)
             each = [made(random.blocks_at(5, low[i : i + 1], high)) for i in range(len(low))]
             np.testing.assert_array_equal(got, np.concatenate([got[:0], *each]))
