@@ -187,6 +187,10 @@ class Graph:
         return isinstance(other, Graph) and self.key == other.key
 
     def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
         return hash(self.key)
 
 

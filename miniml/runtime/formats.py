@@ -69,7 +69,7 @@ class _Plan:
     def __init__(self, graph: Graph, target: Target):
         self.target = target
         self.nodes = [
-            n for n in graph.nodes if any(v.abstract.ndim == 4 for v in (*n.inputs, *n.outputs))
+            n for n in graph.nodes if 4 in [v.abstract.ndim for v in (*n.inputs, *n.outputs)]
         ]
         self.ports: dict[Node, Ports] = {}
         self.made: dict[Var, str] = {}
@@ -433,7 +433,7 @@ def narrow(graph: Graph, target: Target) -> Graph:
                 rewriter.keep(replace(part, where=node.where))
             rewriter.replace(node.outputs, inner.outputs[-1:])
             sums[node.outputs[0]] = inner.outputs[0]
-        elif node.primitive == Cast(int32) and node.inputs[0] in sums:
+        elif sums and node.primitive == Cast(int32) and node.inputs[0] in sums:
             rewriter.replace(node.outputs, (sums[node.inputs[0]],))
         else:
             rewriter.keep(node)

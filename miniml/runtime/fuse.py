@@ -521,7 +521,8 @@ class Grouping:
 
     def _makers(self, roots: Iterable[Var]) -> set[Group]:
         """The groups that compute these values."""
-        return {made for v in roots if (made := self._maker(v)) is not None}
+        nodes = map(self.maker.get, roots)
+        return {self.group[n] for n in nodes if n in self.group}
 
     def _maker(self, root: Var) -> Group | None:
         node = self.maker.get(root)
@@ -621,13 +622,15 @@ class Grouping:
         return self._memoized(_structure(nodes), lambda: Nest(nodes, self.kinds))
 
     def _memoized(self, key: object, question: Callable[[], object]) -> str:
-        if key not in self.refusals:
+        found = self.refusals.get(key)
+        if found is None:
             try:
                 question()
-                self.refusals[key] = ""
+                found = ""
             except Apart as reason:
-                self.refusals[key] = str(reason)
-        return self.refusals[key]
+                found = str(reason)
+            self.refusals[key] = found
+        return found
 
     def in_order(
         self, nodes: Sequence[Node], outputs: Sequence[Var]

@@ -210,7 +210,7 @@ def prune(graph: Graph) -> Graph:
     kept: list[Node] = []
     for node in reversed(graph.nodes):
         if node.effect != "pure" or not needed.isdisjoint(node.outputs):
-            kept.append(narrowed(node, needed))
+            kept.append(node if node.primitive._plain else narrowed(node, needed))
             needed.update(kept[-1].inputs)
     kept.reverse()
     constants = tuple([v for v in graph.constants if v in needed])
