@@ -32,10 +32,10 @@ from ..core.primitive import Primitive
 from ..graph.ir import Graph, Node, Var
 from ..graph.passes import Pass, add_stage, run_stage
 from ..graph.passes.loops import Loop
-from ..graph.passes.rewrite import prune
+from ..graph.passes.rewrite import Rewriter, prune, share
 from ..graph.tracing import trace_graph
 from ..ops.control import Scan
-from ..ops.elementwise import Cast
+from ..ops.elementwise import Cast, StopGradient
 from ..ops.index import (
     Gather,
     IndexAdd,
@@ -129,8 +129,13 @@ def decompose(graph: Graph, target: Target) -> Graph:
             (first if early else nodes).append(each)
             if isinstance(each.primitive, CheckedLabels) and each.primitive.ignored is None:
                 checked[CheckedLabels(each.primitive.classes), each.outputs[0]] = each.outputs[0]
-    # An unused output leaves dead nodes.
-    return prune(replace(graph, nodes=(*first, *nodes), constants=tuple(constants)))
+    rewriter = Rewriter(replace(graph, nodes=(*first, *nodes), constants=tuple(constants)))
+    for node in rewriter.graph.nodes:  # no gradient is asked of a lowered graph
+        if isinstance(node.primitive, StopGradient):
+            rewriter.replace(node.outputs, node.inputs)
+        else:
+            rewriter.keep(node)
+    return prune(share(rewriter.finish()))  # an unused output leaves dead nodes
 
 
 def _composed(node: Node, target: Target) -> Graph | None:
@@ -198,7 +203,7 @@ def log_softmax(self: Any, x: Any) -> Sequence[Any]:
 
 def log_sum_exp(self: Any, x: Any) -> Sequence[Any]:
     peak = ops.max(x, self.axis, True)
-    peak = ops.select(ops.isinf(peak), ops.zeros_like(peak), peak)
+    peak = ops.select(ops.isinf(peak), 0, peak)
     total = ops.sum(ops.exp(x - peak), self.axis, self.keepdims)
     return (ops.log(total) + ops.reshape(peak, total.shape),)
 

@@ -84,9 +84,8 @@ def log_sum_exp_bprop(self: ops.LogSumExp, x: Any, out: Any, dout: Any) -> tuple
     if not x.size:
         return (ops.zeros_like(x),)
     peak = ops.stop_gradient(ops.max(x, self.axis, True))
-    nothing = ops.equal(peak, -inf)
-    shares = ops.exp(x - ops.select(nothing, 0, peak))
-    total = ops.select(nothing, 1, ops.sum(shares, self.axis, True))
+    shares = ops.exp(x - ops.select(ops.isinf(peak), 0, peak))
+    total = ops.select(ops.equal(peak, -inf), 1, ops.sum(shares, self.axis, True))
     return (expanded(dout, x.shape, self.axis, self.keepdims) / total * shares,)
 
 
