@@ -65,16 +65,20 @@ static inline float miniml_capped32(float shifted, int cap) {
   const int32_t bits = (int32_t)miniml_bits32(shifted), most = 0x4b400000 + cap;
   return miniml_real32((uint32_t)(bits < most ? bits : most));
 }
-/* (1 + p) * 2^n of n + 254 in the last bits, in two steps, because 2^n may be out of range where the
-   product is not. The exponents, made positive, are the halves of n + 254, rounded down and up. */
-static inline float miniml_scaled32(float p, float shifted) {
+static inline double miniml_capped64(double shifted, int cap) {
+  return shifted > MINIML_ROUND64 + cap ? MINIML_ROUND64 + cap : shifted;
+}
+/* (x + y) * 2^n of n + 254 (2046) in the last bits, in two steps, because 2^n may be out of range where the
+   product is not. The exponents, made positive, are the halves of that, rounded down and up. */
+static inline float miniml_scaled32(float x, float y, float shifted) {
   const uint32_t sum = miniml_bits32(shifted), half = sum >> 1 << 23;
   const float first = miniml_real32(half);
-  return miniml_madd32(first, p, first) * miniml_real32((sum << 23) - half);
+  return miniml_madd32(first, y, first * x) * miniml_real32((sum << 23) - half);
 }
-static inline double miniml_scaled64(double x, double n) {
-  const uint64_t sum = miniml_bits64(n + (MINIML_ROUND64 + 2046)), half = sum >> 1 << 52;
-  return x * miniml_real64(half) * miniml_real64((sum << 52) - half);
+static inline double miniml_scaled64(double x, double y, double shifted) {
+  const uint64_t sum = miniml_bits64(shifted), half = sum >> 1 << 52;
+  const double first = miniml_real64(half);
+  return miniml_madd64(first, y, first * x) * miniml_real64((sum << 52) - half);
 }
 
 /* m of x = m * 2^e, and e, of the bits of a positive normal number, and of any positive number: m in [2/3, 4/3). */

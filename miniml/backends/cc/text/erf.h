@@ -118,10 +118,10 @@ static inline double miniml_far_erfc(double x, double low) {
   const double q_low = (__builtin_fma(-q, below, f) - lost + f_low) * w;
   const double square = a * a, slope = 2 * a + 1.7 * q;
   const double square_low = __builtin_fma(a, a, -square) + slope * low;
-  const double n = miniml_madd64(square, -0x1.71547652b82fep+0, MINIML_ROUND64) - MINIML_ROUND64;
-  const double r = miniml_exp_reduced64(-square, n) - square_low;
+  const double shifted = miniml_madd64(square, -0x1.71547652b82fep+0, MINIML_ROUND64 + 2046);
+  const double r = miniml_exp_reduced64(-square, shifted - (MINIML_ROUND64 + 2046)) - square_low;
   const double p = miniml_expm1_rest64(r);
-  return miniml_scaled64(q + miniml_madd64(q, p, q_low), n);
+  return miniml_scaled64(q, miniml_madd64(q, p, q_low), shifted);
 }
 
 /* x + x p(x^2) near 0, p to 2^-56 of erf(x) / x. */

@@ -46,18 +46,20 @@ static inline double miniml_exp_reduced64(double x, double n) {
 
 /* Beyond the bounds all is inf or 0; NaN passes them. What is too small becomes 2^-254 (2^-2046),
    both of whose factors are 0: a product that underflows takes a hundred times as long. A large
-   x has a large r, and inf, beside 2^250. */
+   x has a large r, and inf, beside 2^250 (2^2000). */
 static inline float miniml_exp_float32(float x) {
   const float held = x < -104 ? -176 : x;
   const float raised = miniml_madd32(held, 0x1.715476p+0f, MINIML_ROUND32 + 254);
   const float shifted = miniml_capped32(raised, 254 + 250);
   const float r = miniml_exp_reduced32(held, shifted - (MINIML_ROUND32 + 254));
-  return miniml_scaled32(miniml_exp_rest32(r), shifted);
+  return miniml_scaled32(1, miniml_exp_rest32(r), shifted);
 }
 static inline double miniml_exp_float64(double x) {
-  const double below = x > 710 ? 710 : x, held = below < -746 ? -1418 : below;
-  const double n = miniml_madd64(held, 0x1.71547652b82fep+0, MINIML_ROUND64) - MINIML_ROUND64;
-  return miniml_scaled64(1 + miniml_expm1_rest64(miniml_exp_reduced64(held, n)), n);
+  const double held = x < -746 ? -1418 : x;
+  const double raised = miniml_madd64(held, 0x1.71547652b82fep+0, MINIML_ROUND64 + 2046);
+  const double shifted = miniml_capped64(raised, 2046 + 2000);
+  const double r = miniml_exp_reduced64(held, shifted - (MINIML_ROUND64 + 2046));
+  return miniml_scaled64(1, miniml_expm1_rest64(r), shifted);
 }
 
 /* exp(x) of x that is not positive, or NaN; 0 below x = -86 (-707), so that 2^n is in range, or 0. */
@@ -69,22 +71,24 @@ static inline float miniml_weight_float32(float x) {
   return miniml_madd32(scale, miniml_exp_rest32(r), scale);
 }
 static inline double miniml_weight_float64(double x) {
-  const double held = x < -707 ? -707 : x;
-  const double shifted = miniml_madd64(held, 0x1.71547652b82fep+0, MINIML_ROUND64);
-  const double p = miniml_expm1_rest64(miniml_exp_reduced64(held, shifted - MINIML_ROUND64));
-  return x < -707 ? 0 : (1 + p) * miniml_power64(shifted);
+  const double held = x < -707 ? -709 : x;
+  const double shifted = miniml_madd64(held, 0x1.71547652b82fep+0, MINIML_ROUND64 + 1023);
+  const double r = miniml_exp_reduced64(held, shifted - (MINIML_ROUND64 + 1023));
+  const double scale = miniml_real64(miniml_bits64(shifted) << 52);
+  return miniml_madd64(scale, miniml_expm1_rest64(r), scale);
 }
 
 static inline float miniml_exp2_float32(float x) {
   const float held = x < -151 ? -254 : x;
   const float shifted = miniml_capped32(held + (MINIML_ROUND32 + 254), 254 + 250);
   const float r = (held - (shifted - (MINIML_ROUND32 + 254))) * 0x1.62e43p-1f;
-  return miniml_scaled32(miniml_exp_rest32(r), shifted);
+  return miniml_scaled32(1, miniml_exp_rest32(r), shifted);
 }
 static inline double miniml_exp2_float64(double x) {
-  const double below = x > 1025 ? 1025 : x, held = below < -1076 ? -2046 : below;
-  const double n = held + MINIML_ROUND64 - MINIML_ROUND64;
-  return miniml_scaled64(1 + miniml_expm1_rest64((held - n) * 0x1.62e42fefa39efp-1), n);
+  const double held = x < -1076 ? -2046 : x;
+  const double shifted = miniml_capped64(held + (MINIML_ROUND64 + 2046), 2046 + 2000);
+  const double r = (held - (shifted - (MINIML_ROUND64 + 2046))) * 0x1.62e42fefa39efp-1;
+  return miniml_scaled64(1, miniml_expm1_rest64(r), shifted);
 }
 
 /* Half of exp(x) - 1 is 2^(n-1) (exp(r) - 1) + (2^(n-1) - 1/2), with n <= 128 (1024). Tiny numbers
@@ -98,8 +102,9 @@ static inline float miniml_expm1_float32(float x) {
   return __builtin_fabsf(x) < 0x1p-26f ? x : y;
 }
 static inline double miniml_expm1_float64(double x) {
-  const double below = x > 710 ? 710 : x, held = below < -50 ? -50 : below;
-  const double shifted = miniml_madd64(held, 0x1.71547652b82fep+0, MINIML_ROUND64);
+  const double held = x < -50 ? -50 : x;
+  const double raised = miniml_madd64(held, 0x1.71547652b82fep+0, MINIML_ROUND64);
+  const double shifted = miniml_capped64(raised, 1024);
   const double p = miniml_expm1_rest64(miniml_exp_reduced64(held, shifted - MINIML_ROUND64));
   const double scale = miniml_power64(shifted - 1);
   const double y = 2 * miniml_madd64(scale, p, scale - 0.5);

@@ -43,9 +43,9 @@ static inline float miniml_cosh_float32(float x) {
 static inline double miniml_halves(double x, double *small) {
   const double a = __builtin_fabs(x), held = a > 711 ? 711 : a;
   const double n = miniml_madd64(held, 0x1.71547652b82fep+0, MINIML_ROUND64) - MINIML_ROUND64;
-  const double q = 1 + miniml_expm1_rest64(miniml_exp_reduced64(held, n));
-  *small = miniml_scaled64(1 / q, -1 - n);
-  return miniml_scaled64(q, n - 1);
+  const double p = miniml_expm1_rest64(miniml_exp_reduced64(held, n));
+  *small = miniml_scaled64(0, 1 / (1 + p), MINIML_ROUND64 + 2045 - n);
+  return miniml_scaled64(1, p, MINIML_ROUND64 + 2045 + n);
 }
 static inline double miniml_sinh_float64(double x) {
   double small;

@@ -58,9 +58,9 @@ static inline double miniml_pow_float64(double x, double y) {
   const double t = factor * held_log2, held = t > 1100 ? 1100 : t < -1100 ? -1100 : t;
   const double lost = miniml_madd64(factor, log2_low, __builtin_fma(factor, held_log2, -t));
   const double t_low = held == t ? lost : 0;
-  const double n = held + MINIML_ROUND64 - MINIML_ROUND64;
+  const double shifted = held + (MINIML_ROUND64 + 2046), n = shifted - (MINIML_ROUND64 + 2046);
   const double r = miniml_madd64(t_low, 0x1.62e42fefa39efp-1, (held - n) * 0x1.62e42fefa39efp-1);
-  return miniml_pow_end64(x, y, miniml_scaled64(1 + miniml_expm1_rest64(r), n));
+  return miniml_pow_end64(x, y, miniml_scaled64(1, miniml_expm1_rest64(r), shifted));
 }
 
 /* 0, infinities and NaN are their own roots. */
