@@ -109,10 +109,9 @@ def combine_at(
     positions, rows): of the matrix, whose rows are the positions along `axes`, row positions[i] is
     combined with rows[i]."""
     shape = out.shape
-    from_end = [check(name, i, shape[axis], axis) for axis, i in zip(axes, indices, strict=True)]
     ndim = max([i.ndim for i in indices])
     inside, matrix, in_front, rows_first = arranged(shape, axes, at, ndim, updates.ndim)
-    positions = flat(indices, inside, from_end)
+    positions = flat(name, indices, axes, inside)
     rows = updates.transpose(rows_first).reshape(len(positions), matrix[1])
     moved = out.transpose(in_front)
     found = moved if moved.flags.c_contiguous else np.empty(moved.shape, out.dtype)
@@ -135,12 +134,14 @@ def arranged(
     return inside, (prod(inside), prod(outside)), axes + rest, named + others
 
 
-def flat(indices: tuple[Array, ...], extents: tuple[int, ...], from_end: list[bool]) -> Array:
-    """One row-major position per entry of the indices, broadcast and flattened. from_end: whether
-    some of them count from the end."""
+def flat(
+    name: str, indices: tuple[Array, ...], axes: tuple[int, ...], extents: tuple[int, ...]
+) -> Array:
+    """One row-major position per entry of the indices, checked, broadcast and flattened."""
     total: Any = None
-    for named, extent, negative in zip(indices, extents, from_end, strict=True):
-        inside = np.where(named < 0, named + extent, named) if negative else named
+    for named, axis, extent in zip(indices, axes, extents, strict=True):
+        from_end = check(name, named, extent, axis)
+        inside = np.where(named < 0, named + extent, named) if from_end else named
         total = inside.astype(np.int64, copy=False) if total is None else total * extent + inside
     return total.reshape(-1)  # type: ignore[no-any-return]
 
@@ -222,7 +223,7 @@ def scatter_add(x: Array, indices: Array, updates: Array, *, axis: int, out: Arr
     full = (*x.shape[:axis], *indices.shape, *x.shape[axis + 1 :])
     if updates.shape != full:
         updates = np.broadcast_to(updates, full)
-    first = x.transpose(axis, *range(axis), *range(axis + 1, x.ndim))
+    first = x.transpose(axis, *range(axis), *range(axis + 1, x.ndim)) if axis else x
     combine_at("ScatterAdd", updates, (indices,), (axis,), axis, out, first, add_rows)
 
 
