@@ -110,8 +110,14 @@ def combine_at(
     combined with rows[i]."""
     shape = out.shape
     ndim = max([i.ndim for i in indices])
-    inside, matrix, in_front, rows_first = arranged(shape, axes, at, ndim, updates.ndim)
-    positions = flat(name, indices, axes, inside)
+    matrix, in_front, rows_first = arranged(shape, axes, at, ndim, updates.ndim)
+    positions: Any = None  # row-major, one for each entry of the indices
+    for axis, named in zip(axes, indices, strict=True):
+        from_end = check(name, named, shape[axis], axis)
+        inside = np.where(named < 0, named + shape[axis], named) if from_end else named
+        wide = inside.astype(np.int64, copy=False)
+        positions = wide if positions is None else positions * shape[axis] + wide
+    positions = positions.reshape(-1)
     rows = updates.transpose(rows_first).reshape(len(positions), matrix[1])
     moved = out.transpose(in_front)
     found = moved if moved.flags.c_contiguous else np.empty(moved.shape, out.dtype)
@@ -125,25 +131,13 @@ def combine_at(
 def arranged(
     shape: tuple[int, ...], axes: tuple[int, ...], at: int, ndim: int, rank: int
 ) -> tuple[tuple[int, ...], ...]:
-    """Of a combination at indices of `ndim` axes, with updates of `rank` axes: the extents of
-    `axes`, the shape of the matrix, and the orders of axes of the result and of the updates."""
+    """Of a combination at indices of `ndim` axes, with updates of `rank` axes: the shape of the
+    matrix, and the orders of axes of the result and of the updates."""
     rest = tuple([a for a in range(len(shape)) if a not in axes])
     inside, outside = tuple([shape[a] for a in axes]), tuple([shape[a] for a in rest])
     named = tuple(range(at, at + ndim))
     others = tuple([a for a in range(rank) if a not in named])
-    return inside, (prod(inside), prod(outside)), axes + rest, named + others
-
-
-def flat(
-    name: str, indices: tuple[Array, ...], axes: tuple[int, ...], extents: tuple[int, ...]
-) -> Array:
-    """One row-major position per entry of the indices, checked, broadcast and flattened."""
-    total: Any = None
-    for named, axis, extent in zip(indices, axes, extents, strict=True):
-        from_end = check(name, named, extent, axis)
-        inside = np.where(named < 0, named + extent, named) if from_end else named
-        total = inside.astype(np.int64, copy=False) if total is None else total * extent + inside
-    return total.reshape(-1)  # type: ignore[no-any-return]
+    return (prod(inside), prod(outside)), axes + rest, named + others
 
 
 def add_rows(sums: Array, positions: Array, rows: Array) -> None:

@@ -192,7 +192,8 @@ def diagonal(x: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Tensor:
     normal_axes("diagonal", axes, len(shape))  # refuses one named twice
     n, m = (shape[a] for a in axes)
     lead = tuple(extent for a, extent in enumerate(shape) if a not in axes)
-    rows = reshape(moveaxis(x, axes, (-2, -1)), (*lead, n * m))
+    last = x if axes == (len(shape) - 2, len(shape) - 1) else moveaxis(x, axes, (-2, -1))
+    rows = reshape(last, (*lead, n * m))
     (begin,), (end,), (stride,) = _diagonal(n, m, k)
     none = (0,) * len(lead)
     return Slice((*none, begin), (*lead, end), (*(1,) * len(lead), stride))(rows)
