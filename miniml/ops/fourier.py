@@ -17,9 +17,10 @@ from typing import Any
 
 import numpy as np
 
-from ..core.abstract import DType, Shape, as_dtype, complex_dtype, is_complex, real_dtype
+from ..core.abstract import DType, Shape, as_dtype, complex_dtype, is_complex
 from ..core.errors import DTypeError, ShapeError, choice, integer, number
 from ..core.primitive import Primitive, freeze
+from . import rules
 from .checks import (
     Tensor,
     composition,
@@ -33,7 +34,6 @@ from .checks import (
 from .composed.rearrange import roll
 from .create import zeros_like
 from .elementwise import Complex, Conj, Imag, Real, atan2, cast
-from .rules import LOW
 from .shape import Pad, Slice, broadcast_to
 
 __all__ = [
@@ -184,7 +184,7 @@ class RFFT(_Transform):
 
     axis: int = -1
     norm: str = "backward"
-    dtypes = (*(f"{c}->F" for c in LOW + "f"), "d->D")
+    dtypes = (*(f"{c}->F" for c in rules.LOW + "f"), "d->D")
     promote = "float"
     takes_complex = False
 
@@ -225,8 +225,7 @@ class IRFFT(_Transform):
             )
         return _with_extent(x, self.axis, self.n)
 
-    def infer_dtype(self, x: DType) -> DType:
-        return real_dtype(needs_complex(self.name, x))
+    infer_dtype = rules.part
 
     def points(self, x: Shape) -> int:
         return self.n

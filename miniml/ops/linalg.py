@@ -287,11 +287,8 @@ def parse(equation: str, shapes: tuple[Shape, ...]) -> Equation:
     explicit = tuple(
         _explicit(equation, t, s, r, fresh) for t, s, r in zip(terms, shapes, ranks, strict=True)
     )
-    return Equation(
-        explicit,
-        _output(equation, terms, arrow, right, fresh),
-        _extents(equation, explicit, shapes, fresh),
-    )
+    output = _output(equation, terms, arrow, right, fresh)
+    return Equation(explicit, output, _extents(equation, explicit, shapes, fresh))
 
 
 _WELL_FORMED = re.compile(r"[a-zA-Z]*(\.\.\.)?[a-zA-Z]*")

@@ -23,7 +23,6 @@ from ..core.abstract import (
     PLAIN,
     Abstract,
     ArraySpec,
-    DType,
     Shape,
     float64,
     int8,
@@ -42,6 +41,7 @@ from ..graph.tracing import trace_graph
 from ..ops.elementwise import Cast, Sub
 from ..ops.images import Conv2D
 from ..ops.linalg import MatMul
+from ..ops.rules import always
 from ..ops.shape import Convert, Reshape
 from .launch import in_c, native
 
@@ -660,15 +660,13 @@ class ByteQuads(Primitive):
     with zeros; unsigned ones plus 128 where they were signed, or signed ones less 128."""
 
     differentiable = False
+    infer_dtype = always(int32)
     axis: int
     signed: bool
 
     def infer_shape(self, x: Shape) -> Shape:
         axis = self.axis % len(x)
         return (*x[:axis], -(-x[axis] // 4), *x[axis + 1 :])
-
-    def infer_dtype(self, x: DType) -> DType:
-        return int32
 
 
 class ByteMatMul(MatMul):
@@ -687,6 +685,7 @@ class ByteConv2D(Conv2D):
 
     differentiable = False
     promote = False  # type: ignore[assignment]  # bytes and quads stay what they are
+    infer_dtype = always(int32)
     zero: int = 0
 
     def flops(self, inputs: Sequence[Abstract], outputs: Sequence[Abstract]) -> int:
@@ -694,6 +693,3 @@ class ByteConv2D(Conv2D):
 
     def infer_shape(self, x: Shape, w: Shape) -> Shape:
         return self.convolved(x, (w[0], x[1] // self.groups, *w[2:]))
-
-    def infer_dtype(self, x: DType, w: DType) -> DType:
-        return int32
