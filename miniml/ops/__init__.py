@@ -27,11 +27,7 @@ from .logic import *  # noqa: F403
 from .norm import *  # noqa: F403
 from .random import *  # noqa: F403
 from .reduce import *  # noqa: F403
-from .rules import Binary as Binary
-from .rules import Comparison as Comparison
-from .rules import FloatBinary as FloatBinary
-from .rules import FloatUnary as FloatUnary
-from .rules import Unary as Unary
+from .rules import *  # noqa: F403
 from .shape import *  # noqa: F403
 
 if not typing.TYPE_CHECKING:  # checkers read the imports; what `import *` leaves out is public too

@@ -39,7 +39,8 @@ from ..core.abstract import promote as common
 from ..core.errors import ArityError, DeclarationError, DTypeError, ShapeError
 from ..core.primitive import Primitive, Promote
 from . import checks
-from .checks import Tensor
+
+__all__ = ["Binary", "Comparison", "FloatBinary", "FloatUnary", "Unary"]  # others: ops.rules
 
 Rule = Callable[..., Any]
 
@@ -224,7 +225,7 @@ class Unary(Primitive, abstract=True):
     infer_shape = same
     if TYPE_CHECKING:
 
-        def __call__(self, x: Any) -> Tensor: ...
+        def __call__(self, x: Any) -> checks.Tensor: ...
 
 
 class NumberUnary(Unary, abstract=True):
@@ -256,7 +257,7 @@ class Binary(Primitive, abstract=True):
     infer_shape = broadcast
     if TYPE_CHECKING:
 
-        def __call__(self, x: Any, y: Any) -> Tensor: ...
+        def __call__(self, x: Any, y: Any) -> checks.Tensor: ...
 
 
 class NumberBinary(Binary, abstract=True):

@@ -25,6 +25,11 @@ from .loops import loops
 from .rewrite import check, everywhere, fold, prune, share
 from .simplify import Proposal, Rule, Site, by_kind, rewritten, scale, simplify
 
+__all__ = [
+    "PIPELINE", "Pass", "add_stage", "pipeline", "register_pass", "register_rule", "run_passes",
+    "run_stage", "schedule_pass", "unregister_pass",
+]  # fmt: skip
+
 
 class Pass(NamedTuple):
     """A named function from graph to graph. It gets one level at a time: the graphs inside
