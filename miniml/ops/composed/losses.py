@@ -769,9 +769,11 @@ def _paths(log_probs: Any, labels: Any, lengths: Any, blank: int) -> tuple[Any, 
 
     def step(before: Any, row: Any) -> Any:
         (blanks, ends), (silence, label, on) = before, row
-        entered = logaddexp(blanks[:, :most], select(again, _NEVER, ends[:, :most]))
-        stayed = logaddexp(ends[:, 1:], entered)
-        after = logaddexp(blanks, ends) + silence, concat([never, stayed + label], 1)
+        either = logaddexp(blanks, ends)
+        entered = select(
+            again, blanks[:, :most], either[:, :most]
+        )  # equal ones have a blank between
+        after = either + silence, concat([never, logaddexp(ends[:, 1:], entered) + label], 1)
         return tuple(select(on, a, b) for a, b in zip(after, before, strict=True)), None
 
     blanks, ends = scan(step, (blanks, ends), (silent, emitted, going))[1]
