@@ -770,9 +770,7 @@ def _paths(log_probs: Any, labels: Any, lengths: Any, blank: int) -> tuple[Any, 
     def step(before: Any, row: Any) -> Any:
         (blanks, ends), (silence, label, on) = before, row
         either = logaddexp(blanks, ends)
-        entered = select(
-            again, blanks[:, :most], either[:, :most]
-        )  # equal ones have a blank between
+        entered = select(again, blanks[:, :most], either[:, :most])  # a blank between equals
         after = either + silence, concat([never, logaddexp(ends[:, 1:], entered) + label], 1)
         return tuple(select(on, a, b) for a, b in zip(after, before, strict=True)), None
 
