@@ -48,19 +48,13 @@ def matmul_bprop(self: ops.MatMul, x: Any, y: Any, out: Any, dout: Any) -> tuple
 def _factors(x: Any, y: Any, dout: Any, turned_x: bool, turned_y: bool) -> tuple[Any, Any]:
     """dx = dout y^T and dy = x^T dout, each in the layout of its input."""
     product = ops.matmul
-    if turned_x:
-        dx = product(y, dout, turned_y, True)
-    else:
-        dx = product(dout, y, False, not turned_y)
+    dx = product(y, dout, turned_y, True) if turned_x else product(dout, y, False, not turned_y)
     if len(y.shape) == 2 and len(x.shape) > 2 and not turned_x:
         # All of the batch shares y: one product over all rows instead of a sum of products.
         rows = prod(x.shape[:-1])
         x = ops.reshape(x, (rows, x.shape[-1]))
         dout = ops.reshape(dout, (rows, dout.shape[-1]))
-    if turned_y:
-        dy = product(dout, x, True, turned_x)
-    else:
-        dy = product(x, dout, not turned_x, False)
+    dy = product(dout, x, True, turned_x) if turned_y else product(x, dout, not turned_x, False)
     return dx, dy
 
 
