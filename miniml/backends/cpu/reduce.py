@@ -265,9 +265,7 @@ def sort(x: Array, *, axis: int, descending: bool, out: Pair) -> None:
 
 
 def topk(x: Array, *, k: int, axis: int, largest: bool, out: Pair) -> None:
-    values, indices = out
-    order(x, axis % x.ndim, largest, indices)
-    values[...] = along(x, indices, axis % x.ndim)
+    sort(x, axis=axis, descending=largest, out=out)
 
 
 def order(x: Array, axis: int, descending: bool, out: Array) -> None:
