@@ -65,17 +65,14 @@ class SmoothL1Loss(Loss, of=ops.smooth_l1_loss):
     beta: float = 1.0
 
 
-class KLDivLoss(FunctionCell, of=ops.kl_div):
+class KLDivLoss(Loss, of=ops.kl_div):
     """target (log(target) - prediction), for a prediction that is the logarithm of probabilities.
 
     reduction: "mean" over all elements, as in PyTorch; "batchmean" for the mean divergence of a
     batch (N, ...), "sum" divided by N; "sum" or "none".
     """
 
-    reduction: Literal["mean", "sum", "none", "batchmean"] = "mean"
-
-    def construct(self, prediction: Any, target: Any) -> Any:
-        return self.function(prediction, target)
+    reduction: Literal["mean", "sum", "none", "batchmean"] = "mean"  # type: ignore[assignment]
 
 
 class HingeLoss(Loss, of=ops.hinge):
