@@ -69,7 +69,7 @@ static inline float miniml_asinh_float32(float x) {
 }
 static inline float miniml_acosh_float32(float x) {
   const double t = (double)x - 1;
-  return (float)miniml_rough_log(1 + (t + __builtin_sqrt(t) * __builtin_sqrt(t + 2)));
+  return (float)miniml_rough_log(1 + (t + __builtin_sqrt(t * __builtin_fabs(t + 2))));
 }
 static inline float miniml_atanh_float32(float x) {
   const double a = __builtin_fabsf(x), far = 0.5 * miniml_rough_log((1 + a) / (1 - a));
