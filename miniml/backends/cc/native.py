@@ -463,9 +463,8 @@ class NativeKernel(Kernel):
 
     def take_numbers(self, source: Source, numbers: Array) -> None:
         """Have C that finds numbers in an array after all others, where it had constants; so
-        kernels of other sizes have it, too."""
+        kernels with other numbers have it, too."""
         self.source, self.own, self.packing = source, (*self.own, numbers), None
-        self.for_sizes = True
 
     def avoid(self, features: tuple[str, ...]) -> None:
         """Have its C compiled without these features of the processor."""
@@ -589,11 +588,11 @@ def share_texts(kernels: Sequence[NativeKernel]) -> None:
     """Give kernels the texts of those that programs for other sizes have in their places; they are
     in the order of their program's nodes."""
     texts = _texts.get()
-    if texts is None:
-        return
     written = {k: k.source for k in kernels if k.source is not None}
-    if not texts.shared:
-        texts.note(written.values())
+    if texts is None or not texts.shared:
+        if texts is not None:
+            texts.note(written.values())
+        _share_among(written)
         return
     likes = {k: texts.likes(source) for k, source in written.items()}
     plain = {k: [[n.rstrip("L") for n in row] for row in rows] for k, rows in likes.items()}
@@ -611,8 +610,35 @@ def share_texts(kernels: Sequence[NativeKernel]) -> None:
                 (str(i), c[-1]) if i in counts else c if vary[i] else () for i, c in enumerate(of)
             ]
             kernel.take_numbers(*general(kernel.source, keys, kernel.slots))
+            kernel.for_sizes = True
 
 
+def _share_among(written: Mapping[NativeKernel, Source]) -> None:
+    """Give kernels of one program that compute arrays of equal shapes, as the steps of an unrolled
+    loop do of other slices, one text, if there are several that differ in numbers alone."""
+    alike: dict[object, list[NativeKernel]] = {}
+    for kernel, source in written.items():
+        if kernel.packing is None and NUMBERED.search(source.text):
+            node = kernel.node
+            alike.setdefault((node.name, node.inputs, node.outputs), []).append(kernel)
+    for kernels in alike.values():
+        if len({written[k].text for k in kernels}) < _ALIKE:
+            continue
+        forms: dict[str, list[NativeKernel]] = {}
+        for kernel in kernels:
+            forms.setdefault(form(written[kernel]).key, []).append(kernel)
+        for same in forms.values():
+            rows = [[n.rstrip("L") for n in form(written[k]).numbers] for k in same]
+            columns = [*zip(*rows)]
+            for kernel, own in zip(same, rows):
+                keys = [(*c, n) if len({*c}) > 1 else () for c, n in zip(columns, own)]
+                if any(keys) and len(same) >= _ALIKE:
+                    source, numbers = general(written[kernel], keys, kernel.slots)
+                    kept = written[kernel]
+                    kernel.take_numbers(source._replace(room=kept.room, wide=kept.wide), numbers)
+
+
+_ALIKE = 3  # texts of one program from which on to compile one of them takes less time
 _COMPARED = 64  # programs, of which each keeps some 30 KB
 _FEW = 16  # numbers up to which a kernel for them alone may be much faster
 

@@ -66,7 +66,8 @@ def test_groups_know_all_that_runs_before_them(seed):
     given = programs.inputs_for(seed, np.float32)
     grouping = fuse.Grouping(run_passes(ml.trace(programs.function(seed), *given)), CC)
     needs = {
-        g: grouping._makers(v for n in g.nodes for v in n.inputs) for g in grouping.group.values()
+        g: grouping._makers({grouping.root(v) for n in g.nodes for v in n.inputs})
+        for g in grouping.group.values()
     }
     for group, before in needs.items():
         found, stack = set(), [*before]

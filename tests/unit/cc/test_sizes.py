@@ -170,6 +170,26 @@ def network():
 
 
 class TestSharing:
+    def test_steps_of_an_unrolled_loop(self, texts):
+        """Each reads another slice and has another constant: they are compiled once."""
+        x, t = rows(4, 16, 5), rows(5, 5)
+        counts = []
+
+        def scores(m, x, t, steps):
+            a = x[:, 0]
+            for i in range(1, steps):
+                grown = a[:, :, None] + t[None] * (1.5 / i)
+                a = m.log(m.sum(m.exp(grown), 1)) + x[:, i]
+            return a
+
+        for steps in (6, 16):
+            texts.clear()
+            got = ml.jit(lambda x, t: scores(ops, x, t, steps))(x, t)  # noqa: B023
+            counts.append(len(texts))
+            expected = scores(np, x.astype("f8"), t.astype("f8"), steps)
+            np.testing.assert_allclose(got.asnumpy(), expected, 1e-5)
+        assert counts[0] == counts[1]
+
     def test_steps_of_many_lengths(self, texts):
         """They train as NumPy's kernels do, and from some length on compile nothing."""
         lengths = (33, 41, 37, 36, 35, 43, 39, 34, 38, 45, 40, 42)  # 36: rows of whole vectors
