@@ -404,7 +404,7 @@ def folded(ufunc: np.ufunc, start: float, x: Array, at: Any, back: bool = False)
     """x folded by the ufunc into windows, rows first, or `back` into pixels; at: the arguments of
     `sides`. What has no pixel is `start`."""
     for axis, extent, apart, ((to, taken), *rest) in sides(*at, back):
-        if apart > 64 or (apart > 2 and x.size <= 2048):  # where calls take longer than elements
+        if apart > 64 or (apart > 4 and x.size <= 2048):  # where calls take longer than elements
             x = ufunc.reduce(x.reshape(*x.shape[:2], extent, apart, x.shape[3]), axis=3)
             continue
         if to is not None:

@@ -99,7 +99,7 @@ def test_a_window_in_the_padding_alone_is_as_what_lies_there():
 @pytest.mark.parametrize("padding", [0, ((1, 0), (0, 0)), ((0, 1), (0, 0))])
 def test_windows_of_many_rows_side_by_side(padding):
     """Rows as many as windows have in all, with padding and without, of few images and of many."""
-    for images, size in ((1, 3), (40, 3), (1, 70)):
+    for images, size in ((1, 5), (40, 5), (1, 70)):
         x = np.random.default_rng(size).normal(size=(images, 2, 2 * size, 4))
         (top, _), _ = padding or ((0, 0), None)
         rows = [(max(r * size - top, 0), (r + 1) * size - top) for r in (0, 1)]
