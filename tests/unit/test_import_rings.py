@@ -44,17 +44,17 @@ def modules(root: Path) -> dict[str, Path]:
 @cache
 def imports(name: str, path: Path) -> tuple[Import, ...]:
     package = name if path.name == "__init__.py" else name.rpartition(".")[0]
-    tree = ast.parse(path.read_text())
+    nodes = [*ast.walk(ast.parse(path.read_text()))]
     checking = {
         inner
-        for node in ast.walk(tree)
+        for node in nodes
         if isinstance(node, ast.If) and word(node.test) == "TYPE_CHECKING"
         for statement in node.body
         for inner in ast.walk(statement)
     }
     return tuple(
         Import(imported, node in checking)
-        for node in ast.walk(tree)
+        for node in nodes
         for imported in names(node, package)
     )
 

@@ -173,7 +173,8 @@ def test_no_loop_leaves_the_try_that_it_stands_in():
     found = [
         f"{path.relative_to(ROOT)}:{line}"
         for path in sorted((ROOT / "miniml").rglob("*.py"))
-        for line in left_open(ast.parse(path.read_text("utf-8")))
+        if " while " in (text := path.read_text("utf-8"))
+        for line in left_open(ast.parse(text))
     ]
     assert not found, "a loop `while condition` in a `try`"
 
@@ -186,7 +187,8 @@ def test_a_loop_that_leaves_its_try_is_found():
 
 def test_every_module_says_what_it_is():
     for path in sorted((ROOT / "miniml").rglob("*.py")):
-        docstring = ast.get_docstring(ast.parse(path.read_text("utf-8")))
+        head = '"""'.join(path.read_text("utf-8").split('"""', 2)[:2])
+        docstring = ast.get_docstring(ast.parse(f'{head}"""'))
         assert docstring, f"{path}: a module opens with one sentence that says what it is"
         assert docstring.split("\n\n")[0].rstrip()[-1] in ".:!?", f"{path}: that sentence ends"
 
