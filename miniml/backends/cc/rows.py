@@ -113,12 +113,15 @@ _KEPT = 1 << 14  # elements that all lanes may keep on a thread's stack
 
 def _lanes_of(program: RowProgram) -> int:
     """The number of rows side by side whose kept elements fit on the stack: whole vectors, and as
-    few as that number of strips needs."""
+    few as that number of strips needs; of few, expensive ones in strips that overlap."""
     kept = prod(program.row) * sum(isinstance(s, Keep) for s in program.statements())
     first = _first(program)
     lanes = _LANES if first == program.outer - 1 else _LANES[-1:]  # where indices are divided
     fitting = [n for n in lanes if n * kept <= _KEPT]
     last = prod(program.extents[first : program.outer])
+    whole = range(_LANES[-1], last + 1, _LANES[-1])
+    if fitting and whole and last < fitting[0] and _dear(program):
+        return -min((-(-last // n) * n, -n) for n in whole)[1]
     strips = -(-last // fitting[0]) if fitting else 0
     return min(last, -(-last // strips // _LANES[-1]) * _LANES[-1]) if strips else 0
 
