@@ -53,9 +53,7 @@ def imports(name: str, path: Path) -> tuple[Import, ...]:
         for inner in ast.walk(statement)
     }
     return tuple(
-        Import(imported, node in checking)
-        for node in nodes
-        for imported in names(node, package)
+        Import(imported, node in checking) for node in nodes for imported in names(node, package)
     )
 
 
