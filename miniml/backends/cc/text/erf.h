@@ -85,33 +85,34 @@ static inline float miniml_normcdf_float32(float x) {
 
 /* erfc(x + low) for a = x >= 0.4 and what rounding has left of it, t = (a - 4) / (a + 4), f to
    2^-54. The quotient q of f and 1 + 2 a, the square and the exponential are each kept with the
-   error of their rounding, because the three add up; d log(erfc(a)) / da is -slope, nearly. */
+   error of their rounding, because the three add up; d log(erfc(a)) / da is -slope, nearly. The even and the odd
+   powers are two polynomials, since one would wait for itself. */
 static inline double miniml_far_erfc(double x, double low) {
   const double a = x > 28 ? 28 : x, t = (a - 4) / (a + 4);
-  double g = 0x1.a6491db52bd5fp-30;
-  g = miniml_madd64(g, t, 0x1.48bd51e654695p-29);
-  g = miniml_madd64(g, t, -0x1.fae62c3febdf2p-27);
-  g = miniml_madd64(g, t, -0x1.5217dfa7b0d03p-26);
-  g = miniml_madd64(g, t, 0x1.db24fe837ddd7p-24);
-  g = miniml_madd64(g, t, 0x1.4afedee9bcde3p-24);
-  g = miniml_madd64(g, t, -0x1.bb3c0a3a8a11bp-21);
-  g = miniml_madd64(g, t, 0x1.396fae24a4e0cp-22);
-  g = miniml_madd64(g, t, 0x1.7f2aff3708c6ap-18);
-  g = miniml_madd64(g, t, -0x1.7884a0620b27cp-17);
-  g = miniml_madd64(g, t, -0x1.9959711e474adp-16);
-  g = miniml_madd64(g, t, 0x1.3be03ec1f3dd6p-13);
-  g = miniml_madd64(g, t, -0x1.a1df243b5d9b6p-13);
-  g = miniml_madd64(g, t, -0x1.8d4a9a0a2debfp-11);
-  g = miniml_madd64(g, t, 0x1.49c67284cbc7bp-8);
-  g = miniml_madd64(g, t, -0x1.09623884e5b37p-6);
-  g = miniml_madd64(g, t, 0x1.3079edf686986p-5);
-  g = miniml_madd64(g, t, -0x1.0fb06dfe4a34p-4);
-  g = miniml_madd64(g, t, 0x1.7fee004e123b9p-4);
-  g = miniml_madd64(g, t, -0x1.9ddb23c3e903fp-4);
-  g = miniml_madd64(g, t, 0x1.16ecefcfa539ep-4);
-  g = miniml_madd64(g, t, 0x1.f7f5df66fd7a9p-7);
-  g = miniml_madd64(g, t, -0x1.1df1ad154a28ep-3);
-  const double rest = miniml_madd64(g, t, -0x1.a9e0eaeda961cp-55);
+  const double z = t * t;
+  double even = 0x1.a6491db52bd5fp-30, odd = 0x1.48bd51e654695p-29;
+  even = miniml_madd64(even, z, -0x1.fae62c3febdf2p-27);
+  odd = miniml_madd64(odd, z, -0x1.5217dfa7b0d03p-26);
+  even = miniml_madd64(even, z, 0x1.db24fe837ddd7p-24);
+  odd = miniml_madd64(odd, z, 0x1.4afedee9bcde3p-24);
+  even = miniml_madd64(even, z, -0x1.bb3c0a3a8a11bp-21);
+  odd = miniml_madd64(odd, z, 0x1.396fae24a4e0cp-22);
+  even = miniml_madd64(even, z, 0x1.7f2aff3708c6ap-18);
+  odd = miniml_madd64(odd, z, -0x1.7884a0620b27cp-17);
+  even = miniml_madd64(even, z, -0x1.9959711e474adp-16);
+  odd = miniml_madd64(odd, z, 0x1.3be03ec1f3dd6p-13);
+  even = miniml_madd64(even, z, -0x1.a1df243b5d9b6p-13);
+  odd = miniml_madd64(odd, z, -0x1.8d4a9a0a2debfp-11);
+  even = miniml_madd64(even, z, 0x1.49c67284cbc7bp-8);
+  odd = miniml_madd64(odd, z, -0x1.09623884e5b37p-6);
+  even = miniml_madd64(even, z, 0x1.3079edf686986p-5);
+  odd = miniml_madd64(odd, z, -0x1.0fb06dfe4a34p-4);
+  even = miniml_madd64(even, z, 0x1.7fee004e123b9p-4);
+  odd = miniml_madd64(odd, z, -0x1.9ddb23c3e903fp-4);
+  even = miniml_madd64(even, z, 0x1.16ecefcfa539ep-4);
+  odd = miniml_madd64(odd, z, 0x1.f7f5df66fd7a9p-7);
+  even = miniml_madd64(even, z, -0x1.1df1ad154a28ep-3);
+  const double rest = miniml_madd64(miniml_madd64(odd, t, even), t, -0x1.a9e0eaeda961cp-55);
   const double f = 0x1.3ba5916e9fd7fp+0 + rest, f_low = (0x1.3ba5916e9fd7fp+0 - f) + rest;
   const double below = 1 + 2 * a, w = 1 / below, q = f * w;
   const double lost = (2 * a - (below - 1)) * q;
