@@ -317,8 +317,8 @@ def has_rule(name: str) -> bool:
 def infer(primitive: Primitive, inputs: tuple[Any, ...]) -> tuple[Abstract, ...]:
     """The outputs of a call, as Abstracts.
 
-    inputs: one Abstract per tensor input and the value itself per const input, in order. A rule is
-    a function of its arguments: where these are types alone, what it gave for them is kept.
+    inputs: one Abstract per tensor input and the value itself per const input, in order. What the
+    library's own rules gave for types alone is kept.
     Errors of the primitive's own rules pass through; a note names the rule and what it got.
     DTypeError for complex inputs of one that does not take them.
     """
@@ -332,7 +332,7 @@ def infer(primitive: Primitive, inputs: tuple[Any, ...]) -> tuple[Abstract, ...]
     dtypes = tuple([i.dtype if isinstance(i, Abstract) else i for i in inputs])
     if isinstance(primitive, PrimitiveWithCheck):
         return _checked(primitive, inputs, shapes, dtypes)
-    by_rules = _by_rules if primitive._const or not primitive._plain else _kept_by_rules
+    by_rules = _kept_by_rules if primitive._pure and primitive._plain else _by_rules
     return by_rules(primitive, shapes, dtypes)
 
 

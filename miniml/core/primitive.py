@@ -141,6 +141,7 @@ class Primitive(Facts):
     _promoted: ClassVar[tuple[int, ...] | None] = None
     _like: ClassVar[int | None] = None
     _single: ClassVar[bool] = True
+    _pure: ClassVar[bool] = False  # its rules, the library's, are functions of types alone
     _plain: bool = True  # no attribute is a graph, or the like
     _classic: ClassVar[bool] = False
     _checks: ClassVar[bool] = False
@@ -168,6 +169,7 @@ class Primitive(Facts):
         if getattr(cls.__call__, "__code__", None) is Primitive.__call__.__code__:
             cls.__call__ = with_parameters(Primitive.__call__, inputs)  # type: ignore[method-assign]
         cls._const = const_positions(cls)
+        cls._pure = not cls._const and cls.__module__.startswith("miniml.")
         cls._promoted = promoted_positions(cls)
         cls._like = like_position(cls, inputs)
         cls._single = isinstance(cls.outputs, tuple) and len(cls.outputs) == 1
@@ -191,7 +193,8 @@ class Primitive(Facts):
         except TypeError:  # such as a list, which is frozen to a tuple
             given = made = None
         if made is not None:
-            self.__dict__.update(made.__dict__)
+            values = made.attributes
+            self.__dict__.update(values, attributes=values, _key=made._key, _hash=made._hash)
             return
         self._finish(bind_fields(type(self), self._fields, args, kwargs))
         if given is not None and self._plain:

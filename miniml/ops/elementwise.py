@@ -440,7 +440,6 @@ class XLog1pY(FloatBinary):
     """x * log(1 + y), accurate near y = 0, but 0 where x is 0, unless y is NaN; as is its gradient,
     else (log(1 + y), x / (1 + y)), where log(1 + y) is not finite."""
     autocast, expression = "wide", "(x == T(0)) & (y == y) ? T(0) : x * log1p(y) + T(0)"
-    by_element = _CALLED
     def bprop(self, x: Any, y: Any, out: Any, dout: Any) -> Any:
         v = select(logical_and(x == 0, logical_or(y <= -1, y == math.inf)), 0.0, y)
         return dout * log1p(v), dout * (x / (v + 1))
