@@ -357,9 +357,9 @@ class _Arrangement:
         self.views = {n.inputs[0]: n for n in views}
 
     def arrange(self) -> None:
-        for group in sorted(self.outputs, key=lambda u: self.g.position[u.nodes[0]]):
-            if group.joins:
-                self._turn(group)
+        joined = (group for group in self.outputs if group.joins)
+        for group in sorted(joined, key=lambda u: self.g.position[u.nodes[0]]):
+            self._turn(group)
 
     def _stored(self, group: Group) -> tuple[list[Node], list[Var]]:
         """Views that alone read results of a group; the results, or what those make of them, that
@@ -382,7 +382,8 @@ class _Arrangement:
         body = [*dict.fromkeys((*group.body, *views))]  # which may read them itself
         found = self.g.in_order(body, ends) if any(map(_transposes, body)) else None
         inner = [v for v in self.outputs[group] if not self.given[v]]
-        if found is None or not all({*found[1]}.issuperset(found[0][v]) for v in inner):
+        plain = all(v.abstract.format is None for v in inner)  # views see the order of the shape
+        if not (found and plain and all({*found[1]}.issuperset(found[0][v]) for v in inner)):
             return
         readers: dict[Group, list[Node]] = {}
         stored = dict.fromkeys(ends)
@@ -414,9 +415,8 @@ class _Arrangement:
         wanted = [a for a in order if a in axes]
         if wanted == [*axes]:
             return var, [], []
-        dtype, shape = var.abstract.dtype, tuple([a.extent for a in wanted])
-        apart, same = (Var(Abstract(tuple([a.extent for a in axes]), dtype)) for _ in range(2))
-        stored = Var(Abstract(shape, dtype))
+        shapes = [tuple([a.extent for a in of]) for of in (axes, axes, wanted)]
+        apart, same, stored = (Var(Abstract(shape, var.abstract.dtype)) for shape in shapes)
         there = [
             Node(Reshape(apart.abstract.shape), (var,), (apart,)),
             Node(Transpose(tuple([axes.index(a) for a in wanted])), (apart,), (stored,)),
