@@ -36,6 +36,7 @@ from ..core.tensor import Tensor
 from ..core.trace import Keyed, computes_at_once, current_trace, eager_trace, use_trace
 from ..graph.ir import Graph, Var, refuse_dataclass
 from ..graph.record import Call, RecordTrace
+from ..graph.tracing import Called
 from ..ops.checks import broadcasts_to, dtype_of
 
 Tree = Any
@@ -385,10 +386,10 @@ Tape = tuple[Sequence[Call], Mapping[Var, Any], Sequence[Var]]
 
 
 def _has_own_rule(cls: type[Primitive], version: object) -> bool:
-    """True for a primitive of the library with a gradient rule of the library; it is noted for this
-    version of the rules."""
+    """True for a primitive of the library with a gradient rule of the library, which calls no bprop
+    of a user's; it is noted for this version of the rules."""
     names = (cls.__module__, getattr(bprop_getters.find(cls), "__module__", ""))
-    found = all(name.startswith("miniml.") for name in names)
+    found = cls is not Called and all(name.startswith("miniml.") for name in names)
     if found:
         if version not in _own:
             _own.clear()

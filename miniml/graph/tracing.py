@@ -603,9 +603,8 @@ class Called(Primitive, abstract=True):
     _single: ClassVar[bool] = False
 
     def __init__(self, name: str, bprop: Function, args: Partition, out: Partition):
-        state = self.__dict__
-        state.update(name=name, bprop=bprop, args=args, out=out, attributes={})
-        state.update(_key=(Called, id(self)), _hash=id(self))
+        self.__dict__.update(name=name, bprop=bprop, args=args, out=out, attributes={})
+        self.__dict__.update(_key=(Called, object()), _hash=id(self))  # equal to nothing else
 
 
 def by_position(
@@ -621,14 +620,14 @@ def by_position(
         bound = signature(fn).bind(*args, **named)
     except TypeError as error:
         raise TypeError(f"{name}() {error}") from None
-    count = max(i for i, given in enumerate(signature(fn).parameters) if given in bound.arguments)
+    last = max(i for i, given in enumerate(signature(fn).parameters) if given in bound.arguments)
     bound.apply_defaults()
     if bound.kwargs:
         raise GradientArgumentError(
             f"{name} got {next(iter(bound.kwargs))!r} by keyword alone, but has a bprop, which "
             "takes all by position; declare it before the *"
         )
-    return bound.args[: max(count + 1, len(args))]
+    return bound.args[: max(last + 1, len(args))]
 
 
 def record_call(trace: Any, name: str, fn: Function, bprop: Function, args: Sequence[Any]) -> Any:
