@@ -6,7 +6,7 @@ from typing import Any
 
 from .. import ops
 from ..core.abstract import float32
-from ..core.errors import choice
+from ..core.options import choice
 from ..core.tensor import Tensor
 from .functions import on
 

@@ -27,7 +27,8 @@ from ..core.abstract import (
     is_inexact,
     uint64,
 )
-from ..core.errors import DTypeError, ShapeError, ValueRefusedError, integer
+from ..core.errors import DTypeError, ShapeError, ValueRefusedError
+from ..core.options import integer
 from ..core.settings import context, current, device_name
 from ..core.tensor import Tensor, around
 

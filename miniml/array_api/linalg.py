@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from .. import ops
 from ..core.abstract import real_dtype
-from ..core.errors import choice
+from ..core.options import choice
 from ..core.tensor import Tensor
 from ..ops import cholesky as _cholesky
 from ..ops import det as det

@@ -16,7 +16,8 @@ from typing import Any
 import numpy as np
 
 from ..core.abstract import DType, float32
-from ..core.errors import DistributedError, MinimlError, integer
+from ..core.errors import DistributedError, MinimlError
+from ..core.options import integer
 from .kernel import Array
 
 _SMALL = 4096  # bytes of which every rank gets all parts, in one move instead of two

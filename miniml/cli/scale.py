@@ -23,8 +23,9 @@ from typing import Literal
 
 import numpy as np
 
-from ..core.errors import MinimlError, choice
+from ..core.errors import MinimlError
 from ..core.files import write
+from ..core.options import choice
 
 Algorithm = Literal["direct", "ring", "tree"]
 ALGORITHMS: tuple[Algorithm, ...] = ("direct", "ring", "tree")

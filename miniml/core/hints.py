@@ -22,7 +22,8 @@ from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar
 import numpy as np
 
 from .abstract import typed
-from .errors import ArityError, MinimlError, RetiredWarning, brief, warn_user
+from .errors import ArityError, MinimlError, RetiredWarning, warn_user
+from .options import brief
 from .scope import Location, own_files
 from .settings import current
 

@@ -45,8 +45,8 @@ from .errors import (
     MinimlError,
     ShapeError,
     TracedValueError,
-    brief,
 )
+from .options import brief
 from .parameter import Parameter
 from .primitive import (
     Primitive,

@@ -21,7 +21,8 @@ from ..backends.selection import get_device
 from . import hints
 from .abstract import Kind, uint64
 from .access import Access, at_once
-from .errors import DTypeError, GraphError, ShapeError, integer
+from .errors import DTypeError, GraphError, ShapeError
+from .options import integer
 from .scope import Block, Scoped
 from .settings import current
 from .tensor import Array, Tensor, host_array

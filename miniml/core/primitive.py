@@ -39,11 +39,11 @@ from .errors import (
     DeclarationError,
     DuplicateError,
     ImmutableError,
-    brief,
     point_at,
 )
 from .facts import Facts, check_facts, check_spelling, complete, fill_in, row_of
 from .hints import Constructor
+from .options import brief
 from .scope import user_location
 from .trace import current_trace
 

@@ -10,7 +10,8 @@ from typing import Any, Generic, Literal, TypeVar
 from numpy.typing import DTypeLike
 
 from .abstract import HALVES, DType, as_dtype, known, unknown
-from .errors import CPU, DeviceError, DTypeError, MinimlError, choice, count, features
+from .errors import CPU, DeviceError, DTypeError, MinimlError, features
+from .options import choice, count
 from .scope import Block, Scoped
 
 GRAPH_MODE = 0

@@ -31,8 +31,9 @@ import optree
 
 from ..backends.group import Group, of_several
 from ..core.access import uninterrupted
-from ..core.errors import MinimlError, ShapeError, ValueRefusedError, count, flag, integer
+from ..core.errors import MinimlError, ShapeError, ValueRefusedError
 from ..core.hints import Constructed
+from ..core.options import count, flag, integer
 from ..core.tensor import Array, Tensor
 from .sets import Draw, Transform
 

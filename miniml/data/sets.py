@@ -18,20 +18,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..core.errors import (
-    DTypeError,
-    MinimlError,
-    OutOfRangeError,
-    ShapeError,
-    ValueRefusedError,
-    choice,
-    count,
-    integer,
-    integers,
-    number,
-    probability,
-)
+from ..core.errors import DTypeError, MinimlError, OutOfRangeError, ShapeError, ValueRefusedError
 from ..core.hints import optional
+from ..core.options import choice, count, integer, integers, number, probability
 from ..core.tensor import Array
 
 __all__ = [

@@ -39,7 +39,8 @@ from ..backends.group import (
 from ..backends.kernel import Array
 from ..backends.selection import get_device
 from ..core.abstract import is_float
-from ..core.errors import DeviceError, DistributedError, DTypeError, choice, count, number
+from ..core.errors import DeviceError, DistributedError, DTypeError
+from ..core.options import choice, count, number
 from ..core.tensor import Tensor
 
 _WORLD = "world"

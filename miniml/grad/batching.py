@@ -23,16 +23,9 @@ import optree
 from .. import ops
 from ..core.abstract import Abstract, DType, Shape, typed
 from ..core.bprop import Getters
-from ..core.errors import (
-    BatchError,
-    GraphError,
-    ShapeError,
-    TracedValueError,
-    choice,
-    count,
-    point_at,
-)
+from ..core.errors import BatchError, GraphError, ShapeError, TracedValueError, point_at
 from ..core.infer import arguments, infer, interleave, written
+from ..core.options import choice, count
 from ..core.parameter import Parameter
 from ..core.primitive import Primitive, PrimitiveWithCheck
 from ..core.scope import user_location

@@ -19,7 +19,8 @@ from typing import Any, NoReturn
 import numpy as np
 
 from .. import ops
-from ..core.errors import DeclarationError, number
+from ..core.errors import DeclarationError
+from ..core.options import number
 from ..core.primitive import Primitive
 from .transforms import vjp
 

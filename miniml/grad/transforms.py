@@ -27,9 +27,9 @@ from ..core.errors import (
     GradientArgumentError,
     MinimlError,
     ShapeError,
-    flag,
 )
 from ..core.hints import hide_frames, hides_frames
+from ..core.options import flag
 from ..core.parameter import Parameter
 from ..core.tensor import Tensor
 from ..core.trace import computes_at_once, current_trace, partition

@@ -9,18 +9,8 @@ import numpy as np
 
 from .. import ops
 from ..core.abstract import bool_, int64, is_float
-from ..core.errors import (
-    AttributeRefusedError,
-    DTypeError,
-    ShapeError,
-    ValueRefusedError,
-    choice,
-    count,
-    counts,
-    flag,
-    integer,
-    number,
-)
+from ..core.errors import AttributeRefusedError, DTypeError, ShapeError, ValueRefusedError
+from ..core.options import choice, count, counts, flag, integer, number
 from ..graph.tracing import as_tensor
 from ..ops.checks import is_one_integer, on_device_of
 from ..ops.composed.losses import checked

@@ -8,7 +8,8 @@ from inspect import signature
 from typing import Any, ClassVar
 
 from .. import ops
-from ..core.errors import ValueRefusedError, count, counts, flag, integer, number
+from ..core.errors import ValueRefusedError
+from ..core.options import count, counts, flag, integer, number
 from ..core.parameter import Parameter
 from ..ops.composed.rearrange import padding_mode as check_padding_mode
 from ..ops.images import (

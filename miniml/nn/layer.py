@@ -13,18 +13,8 @@ from typing import Any, ClassVar, Literal, NoReturn, dataclass_transform, get_ar
 import numpy as np
 
 from .. import ops
-from ..core.errors import (
-    NONE,
-    ArityError,
-    DTypeError,
-    ShapeError,
-    choice,
-    counts,
-    flag,
-    integer,
-    number,
-    point_at,
-)
+from ..core.errors import NONE, ArityError, DTypeError, ShapeError, point_at
+from ..core.options import choice, counts, flag, integer, number
 from ..core.primitive import with_parameters
 from ..core.scope import user_location
 from ..core.tensor import Tensor

@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from .. import ops
-from ..core.errors import choice, counts, flag, integer
+from ..core.options import choice, counts, flag, integer
 from ..ops.composed.sampling import BAG_MODES
 from . import init
 from .cell import Cell

@@ -11,7 +11,8 @@ import numpy as np
 
 from .. import ops
 from ..core.abstract import is_float, typed
-from ..core.errors import AttributeRefusedError, ShapeError, ValueRefusedError, number, probability
+from ..core.errors import AttributeRefusedError, ShapeError, ValueRefusedError
+from ..core.options import number, probability
 from ..core.parameter import Parameter
 from ..graph.tracing import as_tensor
 from ..ops.norm import check_reduction

@@ -8,7 +8,8 @@ from typing import Any, ClassVar
 from .. import ops
 from ..backends.group import Group, of_several
 from ..core.abstract import float32
-from ..core.errors import ValueRefusedError, count, counts, flag, number, probability
+from ..core.errors import ValueRefusedError
+from ..core.options import count, counts, flag, number, probability
 from ..graph.tracing import as_tensor
 from ..ops.checks import composition
 from . import init

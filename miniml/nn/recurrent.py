@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from .. import ops
-from ..core.errors import DTypeError, counts, flag, probability
+from ..core.errors import DTypeError
+from ..core.options import counts, flag, probability
 from ..core.parameter import Parameter
 from ..core.tensor import Tensor
 from ..ops.checks import composition

@@ -17,15 +17,9 @@ import numpy as np
 
 from .. import ops
 from ..core.abstract import is_float, typed
-from ..core.errors import (
-    AttributeRefusedError,
-    CheckpointError,
-    GraphError,
-    ShapeError,
-    count,
-    number,
-)
+from ..core.errors import AttributeRefusedError, CheckpointError, GraphError, ShapeError
 from ..core.files import PathLike, opened, readable, short
+from ..core.options import count, number
 from ..core.parameter import Parameter
 from ..core.tensor import Array, Tensor
 from ..core.trace import current_trace, use_trace

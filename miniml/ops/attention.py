@@ -28,7 +28,8 @@ from ..core.abstract import (
     promote,
     uint64,
 )
-from ..core.errors import DTypeError, ShapeError, flag, integer, number, probability
+from ..core.errors import DTypeError, ShapeError
+from ..core.options import flag, integer, number, probability
 from ..core.primitive import Primitive
 from ..core.settings import current
 from ..core.trace import computes_at_once, current_trace

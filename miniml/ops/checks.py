@@ -26,7 +26,8 @@ from ..core.abstract import (
     scalar_dtype,
 )
 from ..core.abstract import broadcast as broadcast
-from ..core.errors import NONE, AttributeRefusedError, DTypeError, ShapeError, brief
+from ..core.errors import NONE, AttributeRefusedError, DTypeError, ShapeError
+from ..core.options import brief
 from ..core.primitive import freeze
 from ..core.settings import context, current
 from ..core.trace import current_trace

@@ -16,7 +16,8 @@ from itertools import chain
 from typing import Literal
 
 from ..core.abstract import DType, Shape, bool_, is_complex, is_inexact
-from ..core.errors import AttributeRefusedError, DTypeError, ShapeError, choice, count
+from ..core.errors import AttributeRefusedError, DTypeError, ShapeError
+from ..core.options import choice, count
 from ..core.primitive import Primitive
 from .rules import moves
 

@@ -21,11 +21,9 @@ from ..core.errors import (
     ImmutableError,
     ShapeError,
     TracedValueError,
-    count,
-    flag,
-    integer,
     note_step,
 )
+from ..core.options import count, flag, integer
 from ..core.primitive import Primitive
 from ..core.settings import current
 from ..core.trace import Partition, computes_at_once, current_trace, partition

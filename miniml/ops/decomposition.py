@@ -19,7 +19,8 @@ from typing import Any
 import numpy as np
 
 from ..core.abstract import Shape, float32, float64, is_float
-from ..core.errors import DTypeError, ValueRefusedError, flag, integer, number
+from ..core.errors import DTypeError, ValueRefusedError
+from ..core.options import flag, integer, number
 from ..core.primitive import Primitive
 from . import reduce, rules
 from .checks import Tensor, broadcast, composition, dtype_of, matrices, right_side, shape_of, square

@@ -18,7 +18,8 @@ from typing import Any
 import numpy as np
 
 from ..core.abstract import INTEGERS, DType, as_dtype, bool_, complex_dtype, is_complex, real_dtype
-from ..core.errors import CPU, AttributeRefusedError, DTypeError, ShapeError, brief, integer
+from ..core.errors import CPU, AttributeRefusedError, DTypeError, ShapeError
+from ..core.options import brief, integer
 from ..core.primitive import Primitive
 from . import rules
 from .checks import Tensor, composition, needs_complex, needs_number

@@ -18,7 +18,8 @@ from typing import Any
 import numpy as np
 
 from ..core.abstract import DType, Shape, as_dtype, complex_dtype, is_complex
-from ..core.errors import DTypeError, ShapeError, choice, integer, number
+from ..core.errors import DTypeError, ShapeError
+from ..core.options import choice, integer, number
 from ..core.primitive import Primitive, freeze
 from . import rules
 from .checks import (

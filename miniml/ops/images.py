@@ -17,16 +17,8 @@ from typing import Any
 import numpy as np
 
 from ..core.abstract import Abstract, DType, Shape, float32, float64, int64, is_float
-from ..core.errors import (
-    AttributeRefusedError,
-    DTypeError,
-    ShapeError,
-    ValueRefusedError,
-    choice,
-    flag,
-    integers,
-    number,
-)
+from ..core.errors import AttributeRefusedError, DTypeError, ShapeError, ValueRefusedError
+from ..core.options import choice, flag, integers, number
 from ..core.primitive import Primitive, freeze
 from . import rules
 from .checks import Tensor, as_shape, composition, dtype_of, needs_float, shape_of

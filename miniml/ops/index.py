@@ -16,7 +16,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..core.abstract import INTEGERS, DType, Shape, int32, int64, promote, scalar_dtype, typed
-from ..core.errors import DTypeError, OutOfRangeError, ShapeError, TracedValueError, choice
+from ..core.errors import DTypeError, OutOfRangeError, ShapeError, TracedValueError
+from ..core.options import choice
 from ..core.primitive import Primitive
 from .checks import (
     Tensor,

@@ -9,7 +9,8 @@ from math import prod
 from typing import Any
 
 from ..core.abstract import INTEGERS, DType, Shape, promote
-from ..core.errors import DTypeError, ShapeError, choice, flag, integer, number
+from ..core.errors import DTypeError, ShapeError
+from ..core.options import choice, flag, integer, number
 from ..core.primitive import Primitive
 from . import rules
 from .checks import Tensor, composition, dtype_of, needs_float, shape_of

@@ -33,10 +33,8 @@ from ..core.errors import (
     ShapeError,
     TracedValueError,
     ValueRefusedError,
-    flag,
-    number,
-    probability,
 )
+from ..core.options import flag, number, probability
 from ..core.primitive import Primitive
 from ..core.trace import Stream, current_trace
 from . import reduce

@@ -13,7 +13,8 @@ from sys import float_info
 from typing import Any as Value  # Any is a primitive here
 
 from ..core.abstract import DType, Shape, bool_, float64, int64
-from ..core.errors import AttributeRefusedError, ShapeError, choice, number
+from ..core.errors import AttributeRefusedError, ShapeError
+from ..core.options import choice, number
 from ..core.primitive import Primitive, freeze
 from . import elementwise, rules
 from .checks import (

@@ -8,7 +8,8 @@ from math import prod
 from typing import Any
 
 from ..core.abstract import DType, Shape, bool_, known, unknown
-from ..core.errors import ArityError, AttributeRefusedError, DTypeError, ShapeError, count
+from ..core.errors import ArityError, AttributeRefusedError, DTypeError, ShapeError
+from ..core.options import count
 from ..core.primitive import Primitive, freeze
 from . import rules
 from .checks import (

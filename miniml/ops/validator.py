@@ -30,8 +30,8 @@ from ..core.errors import (
     DTypeError,
     ShapeError,
     ValueRefusedError,
-    brief,
 )
+from ..core.options import brief
 from . import checks
 from .shape import permutation
 

@@ -10,7 +10,8 @@ import numpy as np
 
 from .. import ops
 from ..core.abstract import promote
-from ..core.errors import MinimlError, count
+from ..core.errors import MinimlError
+from ..core.options import count
 from ..core.parameter import Parameter
 from ..core.tensor import Tensor
 from ..core.trace import current_trace

@@ -22,10 +22,9 @@ from ..core.errors import (
     MinimlError,
     ShapeError,
     ValueRefusedError,
-    flag,
-    number,
 )
 from ..core.hints import Constructed, hides_frames, unknown
+from ..core.options import flag, number
 from ..core.parameter import Parameter
 from ..core.scope import Layer, epoch, layers
 from ..core.tensor import Tensor

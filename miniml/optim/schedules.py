@@ -17,8 +17,9 @@ import numpy as np
 
 from .. import ops
 from ..core.abstract import float64
-from ..core.errors import MinimlError, ValueRefusedError, count, number
+from ..core.errors import MinimlError, ValueRefusedError
 from ..core.hints import hides_frames
+from ..core.options import count, number
 from ..core.parameter import Parameter
 from ..core.tensor import Tensor
 from ..nn import Cell

@@ -15,15 +15,8 @@ import numpy as np
 from .. import ops
 from ..core.abstract import wide
 from ..core.access import Access
-from ..core.errors import (
-    GradientArgumentError,
-    GraphError,
-    MinimlError,
-    count,
-    flag,
-    integer,
-    number,
-)
+from ..core.errors import GradientArgumentError, GraphError, MinimlError
+from ..core.options import count, flag, integer, number
 from ..core.parameter import Parameter, UndoLog, publish
 from ..core.scope import Layer, layers
 from ..core.tensor import Tensor

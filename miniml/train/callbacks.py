@@ -17,9 +17,10 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, ClassVar, Literal, Protocol
 
-from ..core.errors import CheckpointError, MinimlError, choice, count, number
+from ..core.errors import CheckpointError, MinimlError
 from ..core.files import PathLike, short, writable, write
 from ..core.hints import Constructed, optional
+from ..core.options import choice, count, number
 from ..optim import Groups
 from .checkpoint import CALLS, save_checkpoint
 from .learner import Learner, check_listed

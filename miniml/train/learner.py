@@ -17,7 +17,6 @@ import numpy as np
 import optree
 
 from ..backends.group import Group, Self, of_several
-from ..core import errors
 from ..core.access import uninterrupted
 from ..core.errors import (
     CheckpointError,
@@ -25,10 +24,10 @@ from ..core.errors import (
     OutOfRangeError,
     ShapeError,
     ValueRefusedError,
-    brief,
 )
 from ..core.files import PathLike, short
 from ..core.hints import Constructed, hides_frames, renamed
+from ..core.options import brief, count
 from ..core.parameter import Parameter
 from ..core.tensor import Array, Tensor
 from ..data import DataLoader
@@ -193,15 +192,15 @@ class Learner(Constructed):
         inputs: Any = optree.tree_map(_array, x, is_leaf=lambda node: isinstance(node, list))
         rows = _rows_of_inputs(inputs)
         first, end = self.ranks.part_of(rows)
-        count = max(min(errors.count("predict", "batch_size", batch_size), end - first), 1)
+        size = max(min(count("predict", "batch_size", batch_size), end - first), 1)
         outs: list[Any] = []
         with evaluating(self.net):
-            for start in range(first, max(end, first + 1), count):
-                own = slice(start, min(start + count, end))
+            for start in range(first, max(end, first + 1), size):
+                own = slice(start, min(start + size, end))
                 part: Any = optree.tree_map(lambda a, own=own: a[own], inputs)
                 outs.append(self._predicted(*inputs_of(part)))
         if len(outs) > 1 or end - first < rows:
-            _check_rows(outs[0], count)
+            _check_rows(outs[0], size)
         found = optree.tree_map(lambda *parts: np.concatenate([*map(_array, parts)]), *outs)
         return self.ranks.joined("predict", found, rows)
 
@@ -513,7 +512,7 @@ def in_batches(
             f"{who} got a {type(data).__name__} and {len(labels)} more; a series of batches has "
             "the labels in it, and what is beside them goes by keywords, as epochs=3"
         )
-    size = errors.count(who, "batch_size", default if batch_size is None else batch_size)
+    size = count(who, "batch_size", default if batch_size is None else batch_size)
     sources = data if type(data) is tuple and not labels else (data, *labels)
     try:
         loader = DataLoader(*sources, size=1, seed=seed)

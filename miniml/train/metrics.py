@@ -12,15 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from ..core.errors import (
-    DTypeError,
-    OutOfRangeError,
-    ShapeError,
-    ValueRefusedError,
-    choice,
-    count,
-    integer,
-)
+from ..core.errors import DTypeError, OutOfRangeError, ShapeError, ValueRefusedError
+from ..core.options import choice, count, integer
 from ..core.tensor import Array
 
 __all__ = [

@@ -23,9 +23,10 @@ from typing import Any
 import numpy as np
 
 from ..core.access import uninterrupted
-from ..core.errors import CheckpointError, MinimlError, NonFiniteError, count, number
+from ..core.errors import CheckpointError, MinimlError, NonFiniteError
 from ..core.files import PathLike, writable
 from ..core.hints import by_keyword, hides_frames, optional
+from ..core.options import count, number
 from ..core.parameter import Parameter, random_state
 from ..core.tensor import Array
 from ..data import DataLoader, Stream

@@ -13,7 +13,8 @@ import numpy as np
 
 from .. import ops
 from ..core.abstract import is_float
-from ..core.errors import AttributeRefusedError, MinimlError, ShapeError, ValueRefusedError, brief
+from ..core.errors import AttributeRefusedError, MinimlError, ShapeError, ValueRefusedError
+from ..core.options import brief
 from ..core.tensor import Array, Tensor
 from ..nn import Cell
 from ..nn.loss import of_rows

@@ -60,17 +60,17 @@ def test_a_function_of_one_line_more_is_found():
 def test_the_core_has_no_more_to_read_than_before():
     """What stands in `docs/architecture.md` as the core, without the CUDA device, a wing."""
     core = [p for p in files(CORE) if "cuda" not in p.relative_to(ROOT).parts]
-    assert len(core) <= 151
-    assert sum(map(lines, core)) <= 60_228
+    assert len(core) <= 152
+    assert sum(map(lines, core)) <= 60_176
 
 
 def test_the_package_has_no_more_files_than_before():
-    assert len(modules(ROOT)) <= 255
+    assert len(modules(ROOT)) <= 256
 
 
 def test_no_more_modules_have_one_importer_than_before():
     found = one_importer(arrows(ROOT, annotations=False))
-    assert len(found) <= 56, found
+    assert len(found) <= 55, found
 
 
 def test_a_module_with_one_importer_is_found():

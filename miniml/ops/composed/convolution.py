@@ -18,7 +18,8 @@ from typing import Any, Concatenate, NamedTuple, ParamSpec
 import numpy as np
 
 from ...core.abstract import Shape, float32, promote
-from ...core.errors import ShapeError, flag, integer, number
+from ...core.errors import ShapeError
+from ...core.options import flag, integer, number
 from ...core.primitive import freeze
 from ..checks import Tensor, composition, dtype_of, needs_float, shape_of
 from ..elementwise import abs, add, cast, mul, pow

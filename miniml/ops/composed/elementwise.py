@@ -12,7 +12,8 @@ from typing import Any
 import ml_dtypes
 
 from ...core.abstract import HALVES, float16, float32, float64, is_float, promote
-from ...core.errors import ShapeError, flag, number
+from ...core.errors import ShapeError
+from ...core.options import flag, number
 from ..checks import Tensor, broadcasts_to, composition, dtype_of, shape_of, strong
 from ..elementwise import (
     abs,

@@ -20,8 +20,8 @@ from ...core.errors import (
     OutOfRangeError,
     ShapeError,
     TracedValueError,
-    flag,
 )
+from ...core.options import flag
 from ..checks import Tensor, composition, dtype_of, function, normal_axis, shape_of
 from ..control import Tree, agree, cond, keeps, kept, outcome, scan, tensors, typed, while_loop
 from ..create import arange

@@ -14,16 +14,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...core.abstract import DType, float16, float32, float64, int64, is_float, promote
-from ...core.errors import (
-    AttributeRefusedError,
-    DTypeError,
-    ShapeError,
-    choice,
-    flag,
-    integer,
-    number,
-    probability,
-)
+from ...core.errors import AttributeRefusedError, DTypeError, ShapeError
+from ...core.options import choice, flag, integer, number, probability
 from ...core.trace import current_trace
 from ..checks import (
     Tensor,

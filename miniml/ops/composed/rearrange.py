@@ -11,15 +11,8 @@ from typing import Any
 import numpy as np
 
 from ...core.abstract import Shape, as_dtype, bool_, float32, is_float
-from ...core.errors import (
-    AttributeRefusedError,
-    DTypeError,
-    OutOfRangeError,
-    ShapeError,
-    choice,
-    count,
-    integer,
-)
+from ...core.errors import AttributeRefusedError, DTypeError, OutOfRangeError, ShapeError
+from ...core.options import choice, count, integer
 from ...core.primitive import freeze
 from ...core.trace import current_trace
 from .. import reduce

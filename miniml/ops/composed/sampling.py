@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 
 from ...core.abstract import DType, Shape, float32, int64, promote
-from ...core.errors import AttributeRefusedError, ShapeError, choice, count, flag, integer
+from ...core.errors import AttributeRefusedError, ShapeError
+from ...core.options import choice, count, flag, integer
 from ..checks import Tensor, as_shape, composition, dtype_of, needs_float, shape_of
 from ..create import zeros
 from ..elementwise import (

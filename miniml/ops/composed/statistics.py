@@ -29,7 +29,8 @@ from ...core.abstract import (
     is_float,
     promote,
 )
-from ...core.errors import DTypeError, ShapeError, ValueRefusedError, choice, flag, number
+from ...core.errors import DTypeError, ShapeError, ValueRefusedError
+from ...core.options import choice, flag, number
 from ...core.primitive import freeze
 from ...core.trace import Stream
 from .. import reduce

@@ -26,8 +26,8 @@ from ...core.errors import (
     KernelNotFoundError,
     MinimlError,
     TracedValueError,
-    count,
 )
+from ...core.options import count
 from ...core.parameter import logged
 from ...core.primitive import Primitive
 from ...core.settings import context

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 import miniml as ml
-from miniml import data, errors, nn, ops, optim, train
+from miniml import data, nn, ops, optim, train
+from miniml.core import options
 from miniml.errors import AttributeRefusedError, MinimlError, ValueRefusedError
 
 
@@ -198,21 +199,21 @@ def test_what_makes_no_sense_is_refused_by_name_type_and_range(call):
 @pytest.mark.parametrize(
     ("check", "value", "expected"),
     [
-        (errors.count, 0, "an int >= 1"),
-        (partial(errors.count, least=0), "a", "an int >= 0"),
-        (errors.integer, 1.0, "an int"),
-        (errors.integer, 2**63, "an int of 64 bits"),
-        (errors.count, 2**63, "an int of 64 bits >= 1"),
-        (partial(errors.integer, low=2, high=5), 6, "an int from 2 to 5"),
-        (errors.number, None, "a number"),
-        (errors.number, np.nan, "a finite number"),
-        (partial(errors.number, low=0, below=1), 1.5, "a number >= 0 and < 1"),
-        (partial(errors.number, above=0), 0, "a number > 0"),
-        (errors.probability, 2, "a number from 0 to 1"),
-        (errors.flag, 1, "True or False"),
-        (partial(errors.choice, known=("a", "b")), "c", "one of 'a', 'b'"),
-        (partial(errors.integers, n=2, low=1), (1, 0), "two ints >= 1"),
-        (partial(errors.integers, n=2, low=1), (1, 2**63), "two ints of 64 bits >= 1"),
+        (options.count, 0, "an int >= 1"),
+        (partial(options.count, least=0), "a", "an int >= 0"),
+        (options.integer, 1.0, "an int"),
+        (options.integer, 2**63, "an int of 64 bits"),
+        (options.count, 2**63, "an int of 64 bits >= 1"),
+        (partial(options.integer, low=2, high=5), 6, "an int from 2 to 5"),
+        (options.number, None, "a number"),
+        (options.number, np.nan, "a finite number"),
+        (partial(options.number, low=0, below=1), 1.5, "a number >= 0 and < 1"),
+        (partial(options.number, above=0), 0, "a number > 0"),
+        (options.probability, 2, "a number from 0 to 1"),
+        (options.flag, 1, "True or False"),
+        (partial(options.choice, known=("a", "b")), "c", "one of 'a', 'b'"),
+        (partial(options.integers, n=2, low=1), (1, 0), "two ints >= 1"),
+        (partial(options.integers, n=2, low=1), (1, 2**63), "two ints of 64 bits >= 1"),
     ],
 )
 def test_the_wording(check, value, expected):
@@ -224,11 +225,11 @@ def test_the_wording(check, value, expected):
 def test_numbers_of_numpy_become_those_of_python():
     bfloat16 = ml.bfloat16.type
     for value in (2, np.int8(2), np.uint64(2), np.int64(2)):
-        assert type(errors.count("f", "x", value)) is int
-        assert type(errors.integers("f", "x", (value,), 1, 0)[0]) is int
+        assert type(options.count("f", "x", value)) is int
+        assert type(options.integers("f", "x", (value,), 1, 0)[0]) is int
     for value in (2, np.int8(2), 0.5, np.float16(0.5), np.float64(0.5), bfloat16(0.5)):
-        assert type(errors.number("f", "x", value)) is float
-    assert errors.flag("f", "x", np.True_) is True
+        assert type(options.number("f", "x", value)) is float
+    assert options.flag("f", "x", np.True_) is True
     assert nn.Dense(np.int64(3), np.int32(2)).describe() == nn.Dense(3, 2).describe()
     assert type(data.DataLoader(X, size=np.int64(2)).size) is int
 
