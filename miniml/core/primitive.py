@@ -13,7 +13,8 @@ import math
 import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import is_dataclass
+from contextlib import suppress
+from dataclasses import fields, is_dataclass
 from functools import lru_cache
 from types import FunctionType, NoneType, UnionType
 from typing import (
@@ -312,16 +313,12 @@ def _check_init(cls: type[Primitive]) -> None:
 
 def _claim_name(cls: type[Primitive]) -> None:
     other = primitives.get(cls.name)
-    if other is None or _identity(other) == _identity(cls):
+    if other is None or str(other) == str(cls):  # a class of that module and name
         return
     raise DuplicateError(
         f"primitive name {cls.name!r} is taken by {other.__module__}.{other.__qualname__}, defined "
         f"at {other.defined_at}; rename the class or set name = '...' in it"
     )
-
-
-def _identity(cls: type) -> tuple[str, str]:
-    return cls.__module__, cls.__qualname__
 
 
 def spec_of(cls: type[Primitive], recorded: tuple[str, ...] | None = None) -> OpSpec:
@@ -345,6 +342,7 @@ def _tensors(cls: type[Primitive]) -> tuple[str, ...] | None:
 
 
 EMPTY = inspect.Parameter.empty
+_ATOMS = (int, str, bytes, NoneType, np.dtype)
 _SCALARS = (float, int, bool, str, bytes, "float", "int", "bool", "str", "bytes")
 _SEQUENCES = (tuple, list, Sequence, Iterable, np.ndarray)
 RESERVED = frozenset(
@@ -372,11 +370,8 @@ def freeze(value: Any, owner: str, name: str) -> Any:
     # A frozen dataclass is a value even if it can be called, as a Graph can.
     plain = is_dataclass(value) or not callable(value)
     if plain and not isinstance(value, type) and not hasattr(value, "__dlpack__"):
-        try:
+        with suppress(TypeError):
             hash(value)
-        except TypeError:
-            pass
-        else:
             return value
     raise AttributeRefusedError(
         f"{owner} refuses attribute {name}={value!r} of type {type(value).__name__}; attributes "
@@ -386,14 +381,22 @@ def freeze(value: Any, owner: str, name: str) -> Any:
 
 
 def key(value: Any) -> object:
-    """The identity of a frozen value as a key: 1, 1.0 and True differ, and so do 0.0 and -0.0."""
-    if isinstance(value, tuple):
-        return tuple(map(key, value))
-    if isinstance(value, float):
-        return "float", math.nan if value != value else value.hex()
+    """The identity of a frozen value as a key: 1, 1.0 and True differ, and so do 0.0 and -0.0, also
+    as parts of complex numbers, sets and dataclasses, which Python calls equal."""
+    if isinstance(value, _ATOMS):
+        return type(value).__name__, value
+    if isinstance(value, (tuple, frozenset)):
+        return (tuple if isinstance(value, tuple) else frozenset)(map(key, value))
+    if isinstance(value, (float, np.floating)):
+        return "float", *((math.nan,) if value != value else (value, math.copysign(1.0, value)))
     if isinstance(value, slice):
         return "slice", key(value.start), key(value.stop), key(value.step)
-    return type(value).__name__, value
+    if isinstance(value, (complex, np.complexfloating)):
+        return "complex", key(value.real), key(value.imag)
+    declared = getattr(type(value), "__dataclass_params__", None)
+    inside = fields(value) if declared is not None and declared.eq else ()
+    names = [f.name for f in inside if f.compare and f.hash is not False]
+    return type(value).__name__, value, *[key(getattr(value, name)) for name in names]
 
 
 def is_its_key(value: Any) -> bool:
@@ -646,8 +649,7 @@ def _agree(inputs: list[Parameter], taken: list[Parameter]) -> bool:
 
 
 def const_positions(cls: type[Any]) -> tuple[tuple[int, str], ...]:
-    """(position among the inputs, name) of each const input; DeclarationError for an unknown
-    name."""
+    """(position, name) of each const input; DeclarationError for an unknown name."""
     names = cls._inputs or ()
     unknown = [n for n in cls.const_inputs if n not in names]
     if unknown:
@@ -687,14 +689,11 @@ def like_position(cls: type[Any], inputs: list[Parameter]) -> int | None:
 
 
 def attribute_parameters(fields: Sequence[Field]) -> list[inspect.Parameter]:
-    """The attributes of a class; keyword-only where one without default follows one with a
-    default."""
+    """The attributes of a class, keyword-only where one without default follows one with it."""
     optional = [f.default is not EMPTY for f in fields]
     ordered = optional == sorted(optional)
-    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD if ordered else inspect.Parameter.KEYWORD_ONLY
-    return [
-        inspect.Parameter(f.name, kind, default=f.default, annotation=f.annotation) for f in fields
-    ]
+    kind = Parameter.POSITIONAL_OR_KEYWORD if ordered else Parameter.KEYWORD_ONLY
+    return [Parameter(f.name, kind, default=f.default, annotation=f.annotation) for f in fields]
 
 
 def with_parameters(call: Any, parameters: list[inspect.Parameter]) -> Any:

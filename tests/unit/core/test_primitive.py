@@ -34,6 +34,9 @@ class CoreScale(Primitive):
         return x
 
 
+ZEROS = (0.0, -0.0)
+
+
 @prim_attr_register
 def _register_classic(self, perm, keep=True):
     self.init_prim_io_names(inputs=["x"], outputs=["y"])
@@ -67,9 +70,16 @@ class TestValue:
         assert CoreScale(2.0) != CoreScale(3.0)
         assert CoreScale(2.0) != 2.0
 
-    @pytest.mark.parametrize(("a", "b"), [(1, True), (0, False), (1, 1.0), (0.0, -0.0)])
+    @pytest.mark.parametrize(
+        ("a", "b"), [(1, True), (0, False), (1, 1.0), (0.0, -0.0), (1 + 0j, complex(1, -0.0))]
+    )
     def test_numbers_that_python_calls_equal_are_told_apart(self, a, b):
         assert CoreClassic((a,)) != CoreClassic((b,))
+        assert CoreClassic((frozenset({a}),)) != CoreClassic((frozenset({b}),))
+
+    def test_zeros_of_numpy_keep_their_sign(self):
+        factors = [CoreScale(kind(v)).factor for kind in (np.float32, np.float16) for v in ZEROS]
+        assert list(map(str, factors)) == ["0.0", "-0.0"] * 2
 
     def test_nan_attributes_are_one(self):
         assert CoreScale(float("nan")) == CoreScale(float("nan"))

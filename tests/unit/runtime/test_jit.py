@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import threading
 import weakref
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -88,11 +89,45 @@ def test_the_cell_that_changed_is_named() -> None:
     assert starts == ["first call", "a cell changed (Factor)", "a cell changed (Dropout)"]
 
 
-def test_numbers_that_differ_only_in_kind_get_programs_of_their_own() -> None:
-    quick = ml.jit(lambda x, n: ops.cast(x, ml.int32) * n)
-    assert quick(ones(2), 1).dtype == ml.int32
-    assert quick(ones(2), 1.0).dtype == ml.float32
-    assert quick(ones(2), True).dtype == ml.int32
+@dataclass(frozen=True)
+class Config:
+    value: Any
+    note: str = field(default="", compare=False)
+
+
+HOLDING: dict[str, Any] = {
+    "bare": lambda n: n,
+    "dataclass": Config,
+    "nested": lambda n: Config((Config(n),)),
+    "set": lambda n: frozenset({n}),
+}
+
+
+def held(value: Any) -> Any:
+    """The number in any of these."""
+    while not isinstance(value, (int, float, complex)):
+        (value,) = (value.value,) if isinstance(value, Config) else value
+    return value
+
+
+@pytest.mark.filterwarnings("ignore::miniml.errors.PerformanceWarning")
+@pytest.mark.parametrize("hold", HOLDING.values(), ids=HOLDING)
+def test_numbers_that_differ_only_in_kind_get_programs_of_their_own(hold: Any) -> None:
+    numbers = [1, 1.0, True, 0.0, -0.0, complex(1, 0.0), complex(1, -0.0), complex(-0.0, 0)]
+    quick = ml.jit(lambda x, n: ops.cast(x, ml.int32) * held(n))
+    for n in numbers * 2:
+        expected, found = ops.cast(ones(2), ml.int32) * n, quick(ones(2), hold(n))
+        assert (found.dtype, found.asnumpy().tobytes()) == (
+            expected.dtype, expected.asnumpy().tobytes(),
+        )  # fmt: skip
+    assert len(quick.recompilations) == len(numbers)
+
+
+def test_what_a_dataclass_does_not_compare_needs_no_other_program() -> None:
+    quick = ml.jit(lambda x, n: x * n.value)
+    for note in "ab":
+        quick(ones(2), Config(2.0, note))
+    assert quick.recompilations == ["first call"]
 
 
 def test_arguments_and_results_are_trees() -> None:
