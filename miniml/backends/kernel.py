@@ -468,7 +468,7 @@ def least(x: Array) -> Any:
     return x.item(x.argmin()) if x.size <= _FEW else np.minimum.reduce(x, axis=None).item()
 
 
-_FEW = 256
+_FEW = 4096
 
 
 class _Opened:

@@ -30,6 +30,7 @@ from .kernel import (
     Array,
     Body,
     Formats,
+    Kernel,
     KernelEntry,
     KernelNode,
     Launch,
@@ -606,3 +607,19 @@ def register_floats(name: str, fn: Callable[..., Any], *signatures: str) -> None
         register(
             name, body, *[s.replace("{}", c) for s in signatures or ("{}->{}",) for c in codes]
         )
+
+
+def register_planned(name: str, plan: Callable[..., Any], codes: str = WIDE) -> None:
+    """Register the functions fill(x, out=out) that plan(x.shape, out.shape, x.dtype, **attributes)
+    gives: prepared once for shapes of these dtypes, and through float32 for floats of 16 bits."""
+
+    class Planned(Kernel):
+        def prepare(self, node: KernelNode) -> None:
+            (x,), (out,) = node.inputs, node.outputs
+            self.call = plan(x.shape, out.shape, x.dtype, **node.attrs)
+
+    def fill(x: Array, *, out: Array, **attrs: Any) -> None:
+        plan(x.shape, out.shape, x.dtype, **attrs)(x, out=out)
+
+    register(name, Planned, *same(1, codes))
+    register(name, in_float32(fill), *same(1, LOW))

@@ -20,15 +20,16 @@ is never materialized: a tap is applied only to the windows in which it meets th
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from itertools import product
+from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..kernel import Array, scalars, skips
-from ..registry import register, register_floats
+from ..kernel import Array, largest, scalars, skips
+from ..registry import register, register_floats, register_planned
 from ..signature import FLOAT
 from . import linalg
 
@@ -368,36 +369,49 @@ def flat_indices(indices: Array, plane: int) -> Array:
     return flat
 
 
-def avg_pool2d(
-    x: Array, *, kernel_size: Pair, stride: Pair, padding: Padding, count_include_pad: bool,
-    out: Array,
-) -> None:  # fmt: skip
-    """Means of the windows of x (N, C, H, W): out (N, C, OH, OW); padding counts as zeros, or not.
+FEW = 1 << 16  # as many multiplications take less time than the calls of NumPy for the taps
+
+
+@lru_cache(maxsize=256)
+def averaging(
+    shape: tuple[int, ...], out_shape: tuple[int, ...], dtype: np.dtype[Any], kernel_size: Pair,
+    stride: Pair, padding: Padding, count_include_pad: bool, input_shape: Pair | None = None,
+) -> Callable[..., None]:  # fmt: skip
+    """The means of the windows of x (N, C, H, W), as average(x, out=out (N, C, OH, OW)); padding
+    counts as zeros, or not. With `input_shape`, (H, W), its transpose, from means to images.
 
     Rows are summed first, over whole runs of memory, then columns: KH + KW taps instead of KH * KW.
-    Memory: two sums of a few images.
+    Memory: two sums of a few images. Of few pixels it is a product with a matrix of zeros and ones,
+    done again by taps if it has NaN, as infinity times 0 is.
     """
-    image, windows = (x.shape[2], x.shape[3]), (out.shape[2], out.shape[3])
-    at = kernel_size, stride, padding, image, windows
-    sizes, (zero,) = averaged(*at, count_include_pad, x.dtype), scalars(x.dtype, 0)
-    for part in pieces(x):
-        means = np.add(folded(np.add, 0, x[part], at), zero, out[part])  # of -0.0 it is 0.0
-        np.divide(means, sizes, means)
+    pixels, places, back = shape[2:], out_shape[2:], input_shape is not None
+    at: Any = kernel_size, stride, padding, *((places, pixels) if back else (pixels, places))
+    sizes, zero = scalars(dtype, prod(kernel_size), 0)
+    if not count_include_pad:
+        counts = folded(np.add, 0, np.ones((1, 1, *at[3]), dtype), at)[0, 0]
+        sizes = counts[0, 0, ...] if np.unique(counts).size == 1 else counts
 
+    def average(x: Array, *, out: Array) -> None:
+        for part in pieces(out if back else x):
+            means = x[part] / sizes if back else x[part]
+            sums = np.add(folded(np.add, 0, means, at, back), zero, out[part])  # of -0.0 it is 0.0
+            if not back:
+                np.divide(sums, sizes, sums)
 
-def avg_pool2d_grad(
-    dout: Array, *, input_shape: Pair, kernel_size: Pair, stride: Pair, padding: Padding,
-    count_include_pad: bool, out: Array,
-) -> None:  # fmt: skip
-    """The transpose of `avg_pool2d`, from dout (N, C, OH, OW) to dx = out (N, C, H, W).
+    if 0 in shape + out_shape or prod(shape) * max(prod(pixels), prod(places)) > FEW:
+        return average
+    units = np.eye(prod(pixels), dtype=dtype).reshape(1, -1, *pixels)
+    matrix = folded(np.add, 0, units, at, back).reshape(-1, prod(places))
 
-    `input_shape` is (H, W). Memory: two sums, as for `avg_pool2d`.
-    """
-    windows = dout.shape[2], dout.shape[3]
-    at = kernel_size, stride, padding, input_shape, windows
-    sizes, (zero,) = averaged(*at, count_include_pad, dout.dtype), scalars(dout.dtype, 0)
-    for part in pieces(out):
-        np.add(folded(np.add, 0, dout[part] / sizes, at, back=True), zero, out[part])
+    def multiply(x: Array, *, out: Array) -> None:
+        means = np.divide(x, sizes) if back else x
+        means.reshape(-1, len(matrix)).dot(matrix, out.reshape(-1, prod(places)))
+        if np.isnan(largest(out)):
+            average(x, out=out)
+        elif not back:
+            np.divide(out, sizes, out)
+
+    return multiply
 
 
 def folded(ufunc: np.ufunc, start: float, x: Array, at: Any, back: bool = False) -> Array:
@@ -423,22 +437,6 @@ def folded(ufunc: np.ufunc, start: float, x: Array, at: Any, back: bool = False)
 
 
 @lru_cache(maxsize=256)
-def averaged(
-    kernel_size: Pair, stride: Pair, padding: Padding, image: Pair, windows: Pair, padded: bool,
-    dtype: np.dtype[Any],
-) -> Array:  # fmt: skip
-    """The pixels in each window (OH, OW), or one number if they are as many in all; padded: KH * KW
-    in all of them. Made once."""
-    counts = []
-    for k in (0, 1):
-        start = np.arange(windows[k]) * stride[k] - padding[k][0]
-        inside = np.minimum(start + kernel_size[k], image[k]) - np.maximum(start, 0)
-        counts.append(np.full(windows[k], kernel_size[k]) if padded else inside)
-    sizes: Array = np.multiply.outer(*counts).astype(dtype)
-    return sizes[0, 0, ...] if np.unique(sizes).size == 1 else sizes
-
-
-@lru_cache(maxsize=256)
 def sides(
     kernel_size: Pair, stride: Pair, padding: Padding, image: Pair, windows: Pair, back: bool
 ) -> list[tuple[int, int, int, list[tuple[Any, Any]]]]:
@@ -459,8 +457,8 @@ def sides(
 register_floats("MaxPool2D", max_pool2d, "{}->{}l")
 register_floats("MaxPool2DGrad", max_pool2d_grad, "{}l->{}")
 register("MaxPool2DGather", max_pool2d_gather, *[f"{c}l->{c}" for c in FLOAT])
-register_floats("AvgPool2D", avg_pool2d)
-register_floats("AvgPool2DGrad", avg_pool2d_grad)
+register_planned("AvgPool2D", averaging)
+register_planned("AvgPool2DGrad", averaging)
 
 
 def pieces(x: Array) -> Sequence[Any]:

@@ -111,9 +111,10 @@ def limited(work: int, product: Callable[..., Any], *args: Any) -> Any:
     as long where another process has their core. Their number is one for the whole process:
     products in other threads of Python meanwhile are limited, too.
     """
-    blas = openblas() if work > VECTORS else None
+    if work <= VECTORS:
+        return product(*args)
+    blas, limit = openblas(), 1 if work < LARGE else _threads() or 1
     before = 1 if blas is None else blas.threads()
-    limit = 1 if work < LARGE else _threads() or 1
     if blas is None or before <= limit:
         return product(*args)
     blas.set_threads(limit)

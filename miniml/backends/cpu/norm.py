@@ -9,7 +9,7 @@ import numpy as np
 
 from ...core.abstract import DType, int64
 from ...core.errors import OutOfRangeError, ValueRefusedError
-from ..kernel import Array, scalars, skips
+from ..kernel import Array, largest, least, scalars, skips
 from ..registry import kernel, register_floats
 from ..signature import FLOAT, INT, same
 from . import linalg
@@ -19,8 +19,9 @@ Outs = tuple[Array, ...]
 
 
 def softmax(x: Array, *, axis: int, out: Array) -> None:
-    np.subtract(x, np.maximum.reduce(x, axis=axis, keepdims=True), out)
-    np.exp(out, out)
+    if not x.size or least(x) < -32 or not largest(x) <= 32:  # else exp keeps far from its ends
+        x = np.subtract(x, np.maximum.reduce(x, axis=axis, keepdims=True), out)
+    np.exp(x, out)
     np.divide(out, np.add.reduce(out, axis=axis, keepdims=True), out)
 
 
@@ -87,7 +88,7 @@ def cross_entropy_grad(
     rows = rows_of(probs.shape, probs.dtype)
     share: Any = dloss[()] if dloss.ndim == 0 else dloss
     if reduction == "mean":
-        share = probs.dtype.type(share / rows.rows)
+        share = share / labels.size
     np.multiply(probs, share if dloss.ndim == 0 else share[:, None], out=out)
     # CrossEntropy has checked the labels.
     out.reshape(-1)[np.add(rows.starts, labels, dtype=int64, casting="unsafe")] -= share
@@ -101,7 +102,6 @@ class Rows(NamedTuple):
     ones: Array
     each: Array
     share: Array
-    rows: np.float64
 
 
 @lru_cache(maxsize=256)
@@ -113,7 +113,6 @@ def rows_of(shape: tuple[int, int], dtype: DType) -> Rows:
         np.ones(classes, dtype),
         np.ones(n, dtype),
         np.full(n, 1 / max(n, 1), dtype),
-        np.float64(n),
     )
 
 
@@ -121,16 +120,13 @@ def checked_labels(
     labels: Array, *, classes: int, of: str, ignored: int | None, what: str, out: Array
 ) -> None:
     check_labels(labels, classes, of, ignored, what)
-    np.copyto(out, labels)
+    out[...] = labels
 
 
 def check_labels(
-    labels: Array,
-    classes: int,
-    of: str = "CrossEntropy",
-    ignored: int | None = None,
+    labels: Array, classes: int, of: str = "CrossEntropy", ignored: int | None = None,
     what: str = "label",
-) -> None:
+) -> None:  # fmt: skip
     """OutOfRangeError unless all labels are classes, or `ignored`."""
     if not inside(labels, classes):
         outside = (labels < 0) | (labels >= classes)
@@ -152,7 +148,7 @@ def checked_probabilities(x: Array, *, of: str, out: Array) -> None:
             "probabilities are 0 to 1: a sigmoid before it makes them, and BCEWithLogitsLoss, or "
             "ops.bce_with_logits, takes logits"
         )
-    np.copyto(out, x)
+    out[...] = x
 
 
 def _first(outside: Array) -> list[tuple[tuple[int, ...], str]]:

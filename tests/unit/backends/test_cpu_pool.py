@@ -44,6 +44,10 @@ def unwritten(shape, dtype=np.float64):
     return np.full(shape, 77, dtype)
 
 
+def average(x, attrs, out):
+    images.averaging(x.shape, out.shape, x.dtype, **attrs)(x, out=out)
+
+
 def max_pool2d(x, attrs):
     shape = rows.out_shape(x.shape, attrs)
     out = unwritten(shape, x.dtype), unwritten(shape, np.int64)
@@ -97,9 +101,18 @@ def test_max_pool_gradient_and_gather(case, dtype):
     np.testing.assert_array_equal(again, values)
 
 
+@pytest.fixture(params=[0, images.FEW], ids=["by taps", "by a product"])
+def few(request, monkeypatch):
+    """No images that are few, and the usual ones."""
+    monkeypatch.setattr(images, "FEW", request.param)
+    images.averaging.cache_clear()
+    yield request.param
+    images.averaging.cache_clear()
+
+
 @pytest.mark.parametrize("included", [True, False])
 @pytest.mark.parametrize("case", POOLS)
-@pytest.mark.usefixtures("scratch")
+@pytest.mark.usefixtures("scratch", "few")
 def test_average_pool_and_its_transpose(case, included):
     shape, attrs = POOLS[case]
     attrs = {**attrs, "count_include_pad": included}
@@ -108,18 +121,40 @@ def test_average_pool_and_its_transpose(case, included):
     dexpected = rows.avg_pool2d_grad(dout, shape[2:], **attrs)
     for dtype in (np.float64, np.float32, np.float16):  # half with sums in single
         out, dx = unwritten(dout.shape, dtype), unwritten(shape, dtype)
-        images.avg_pool2d(x.astype(dtype), **attrs, out=out)
+        average(x.astype(dtype), attrs, out)
         np.testing.assert_allclose(out, expected, atol=4 * np.finfo(dtype).eps)
-        images.avg_pool2d_grad(dout.astype(dtype), input_shape=shape[2:], **attrs, out=dx)
+        average(dout.astype(dtype), {**attrs, "input_shape": shape[2:]}, dx)
         np.testing.assert_allclose(dx, dexpected, atol=8 * np.finfo(dtype).eps)
 
 
+@pytest.mark.parametrize("odd", [np.inf, -np.inf, np.nan])
+@pytest.mark.usefixtures("few")
+def test_what_is_not_finite_reaches_its_own_windows_only(odd):
+    attrs = {**POOLS["halving"][1], "count_include_pad": True}
+    x, dout = np.ones((1, 2, 4, 4), np.float32), np.ones((1, 2, 2, 2), np.float32)
+    x[0, 1, 3, 0] = dout[0, 1, 1, 0] = odd
+    out, dx = unwritten(dout.shape, np.float32), unwritten(x.shape, np.float32)
+    with np.errstate(all="ignore"):  # as the runtime calls kernels
+        average(x, attrs, out)
+        average(dout, {**attrs, "input_shape": (4, 4)}, dx)
+    np.testing.assert_array_equal(out, dout)
+    np.testing.assert_array_equal(dx, dout.repeat(2, 2).repeat(2, 3) / 4)
+
+
+def test_means_of_few_pixels_are_a_product_of_any_strides():
+    shape, attrs = POOLS["overlap"]
+    attrs, x = {**attrs, "count_include_pad": False}, draw(shape, 1)
+    out = unwritten(rows.out_shape(shape, attrs))
+    average(x[::-1, :, ::-1], attrs, out)
+    np.testing.assert_allclose(out, rows.avg_pool2d(x[::-1, :, ::-1], **attrs), atol=1e-15)
+
+
+@pytest.mark.usefixtures("few")
 @pytest.mark.parametrize("size", [(1, 1), (1, 2), (2, 2), (3, 3)])
 def test_the_mean_of_negative_zeros_is_positive(size):
     x, out = np.full((1, 1, 6, 6), -0.0, np.float32), np.empty((1, 1, 2, 2), np.float32)
-    images.avg_pool2d(
-        x, kernel_size=size, stride=(3, 3), padding=NO_PAD, count_include_pad=True, out=out
-    )
+    attrs = {**dict(zip(NAMES, (size, (3, 3), NO_PAD))), "count_include_pad": True}
+    average(x, attrs, out)
     assert not np.signbit(out).any()
 
 

@@ -4,6 +4,7 @@ import re
 
 import numpy as np
 import pytest
+from scipy import special
 
 import miniml as ml
 from miniml import ops
@@ -19,6 +20,20 @@ def test_softmax_far_out():
     assert ops.softmax(far).tolist() == [[1.0, 0.0], [0.0, 1.0]]
     assert ops.log_softmax(far).tolist() == [[0.0, -1e4], [-1e4, 0.0]]
     assert not np.isnan(grad(lambda x: ops.sum(ops.log_softmax(x)[:, 0]))(far).asnumpy()).any()
+
+
+@pytest.mark.parametrize("largest", [1.0, 31.0, 33.0, 90.0, 800.0])
+@pytest.mark.parametrize("axis", [0, 1, 2])
+def test_softmax_of_numbers_small_and_large(largest, axis):
+    x = np.random.default_rng(0).uniform(-largest, largest, (3, 40, 2))
+    x[0, 0, 0], x[-1, -1, -1] = largest, -largest
+    want = special.softmax(x, axis)
+    np.testing.assert_allclose(ops.softmax(x, axis).asnumpy(), want, 1e-14, 1e-300)
+    got, want = (
+        ops.softmax(x.astype(np.float32), axis),
+        special.softmax(np.float32(x).astype(float), axis),
+    )
+    np.testing.assert_allclose(got.asnumpy(), want, 2e-7 * max(10, largest), 1e-37)
 
 
 def test_masked_places_have_probability_zero_and_rows_of_nothing_are_nan():
