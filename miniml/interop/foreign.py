@@ -21,7 +21,7 @@ from ..backends.registry import kernel
 from ..core.abstract import Abstract, Kind, canonical, is_float
 from ..core.errors import MinimlError, ShapeError
 from ..core.parameter import Parameter
-from ..core.primitive import Primitive, primitives
+from ..core.primitive import Primitive, key, primitives
 from ..core.tensor import Array, Tensor
 from ..core.trace import Partition
 from ..ops.custom import numpy_kernel
@@ -109,11 +109,11 @@ class Adopted:
         parts = Partition(given, spec, [i for i, x in enumerate(given) if isinstance(x, Tensor)])
         tensors, fixed = parts.taken(), tuple(parts.left())
         device = "cuda" if any(t.device == "cuda" for t in tensors) else "cpu"
-        key = spec, tuple(parts.positions), tuple(map(type, fixed)), fixed, device
-        found = self._made.get(key)
+        call = spec, tuple(parts.positions), key(fixed), device
+        found = self._made.get(call)
         if found is None:
             types = [Abstract(t.shape, t.dtype) for t in tensors]
-            found = self._made[key] = self._flattened(parts.emptied(), types, device)
+            found = self._made[call] = self._flattened(parts.emptied(), types, device)
         foreign, result = found
         outs: Any = foreign.primitive(*tensors)
         return result.unflatten((outs,) if foreign.outputs == 1 else outs)
@@ -127,7 +127,13 @@ class Adopted:
         def flat(*xs: Any) -> list[Any]:
             args, named = parts.filled(xs)
             outs, spec = self.outputs(self.fn(*args, **named))
-            result[:] = [spec]
+            result.append(spec)
+            if spec != result[0]:
+                raise MinimlError(
+                    f"{self.__name__} returned {spec}; for arguments of the same structure it was "
+                    f"{result[0]}, which must depend neither on types nor on values"
+                )
+            del result[1:]
             return outs
 
         return self.foreign(flat, types, device), result[0]

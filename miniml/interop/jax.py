@@ -16,7 +16,7 @@ from .. import ops
 from ..core.abstract import Abstract, canonical, is_float
 from ..core.errors import DTypeError, GraphError, MinimlError
 from ..core.infer import constant, infer, interleave
-from ..core.primitive import Primitive
+from ..core.primitive import Primitive, key
 from ..core.tensor import Array, Tensor, around
 from ..grad.batching import vmap
 from ..grad.reverse import name_of
@@ -193,13 +193,13 @@ class JaxPrimitive:
         consts = {n: constant(primitive, n, args[i]) for i, n in primitive._const}
         taken = {i for i, _ in primitive._const}
         xs = [jnp.asarray(a) for i, a in enumerate(args) if i not in taken]
-        key = primitive, tuple(consts.items()), len(xs)
-        callback = self._made.get(key)
+        call = primitive, key(tuple(consts.items())), len(xs)
+        callback = self._made.get(call)
         if callback is None:
             types = [type_of(x) for x in xs]
             outs = len(infer(primitive, interleave(primitive, types, consts)))
             operator = of_primitive(primitive, consts, len(xs), outs)
-            callback = self._made[key] = Callback(operator)
+            callback = self._made[call] = Callback(operator)
         return primitive.unwrap(callback(*xs))
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -226,12 +226,11 @@ class JaxFunction:
         leaves, spec = _tree.tree_flatten((args, named))
         leaves = [jnp.asarray(x) if isinstance(x, _NUMBERS) else x for x in leaves]
         types = [type_of(x) if isinstance(x, jax.Array) else x for x in leaves]
-        seen = [t.key() if isinstance(t, Abstract) else (type(t), t) for t in types]
-        key = spec, tuple(seen), mode
-        found = self._made.get(key)
+        seen = tuple([t.key() if isinstance(t, Abstract) else key(t) for t in types])
+        found = self._made.get((spec, seen, mode))
         if found is None:
             traced = Traced(self.__name__, self.fn, spec, types)
-            found = self._made[key] = traced, Callback(traced.operator)
+            found = self._made[spec, seen, mode] = traced, Callback(traced.operator)
         return leaves, *found
 
     def __reduce__(self) -> tuple[Any, ...]:

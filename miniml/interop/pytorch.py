@@ -24,7 +24,7 @@ from ..core.errors import ArityError, DTypeError, MinimlError
 from ..core.hints import hide_frames
 from ..core.infer import constant, infer, interleave
 from ..core.parameter import Parameter, default_generator
-from ..core.primitive import EMPTY, Primitive, resolved
+from ..core.primitive import EMPTY, Primitive, key, resolved
 from ..core.tensor import Tensor, around
 from ..grad.reverse import name_of
 from ..nn.cell import Cell
@@ -509,12 +509,12 @@ class TorchPrimitive(Opaque):
         consts = {n: constant(primitive, n, args[i]) for i, n in primitive._const}
         taken = {i for i, _ in primitive._const}
         tensors = [a for i, a in enumerate(args) if i not in taken]
-        key = primitive, tuple(consts.items()), len(tensors)
-        library = self._made.get(key)
+        call = primitive, key(tuple(consts.items())), len(tensors)
+        library = self._made.get(call)
         if library is None:
             outs = _outputs_of(primitive, consts, tensors)
             operator = of_primitive(primitive, consts, len(tensors), outs)
-            library = self._made[key] = Library(self.name, operator, lambda: operator)
+            library = self._made[call] = Library(self.name, operator, lambda: operator)
         return library.call(library.example, {}, tensors)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -578,17 +578,16 @@ def _of_class(kind: type[Primitive], name: str, schema: str) -> Library:
     names, outs = kind._inputs or (), len(kind.outputs)
 
     @lru_cache(256)
-    def operator_of(**attributes: Any) -> Operator:
-        return of_primitive(kind(**attributes), {}, len(names), outs)
+    def made(primitive: Primitive) -> Operator:
+        return of_primitive(primitive, {}, len(names), outs)
 
-    def thawed(**attributes: Any) -> Operator:
-        frozen = {k: tuple(v) if isinstance(v, list) else v for k, v in attributes.items()}
-        return operator_of(**frozen)
+    def operator_of(**attributes: Any) -> Operator:
+        return made(kind(**attributes))
 
     example = object.__new__(kind)
     example._finish({f.name: f.default for f in kind._fields if f.default is not EMPTY})
     shown = of_primitive(example, {}, len(names), outs)
-    found = _of_classes[kind, name] = Library(name, shown, thawed, schema)
+    found = _of_classes[kind, name] = Library(name, shown, operator_of, schema)
     return found
 
 
@@ -621,17 +620,13 @@ class TorchFunction(Opaque):
     def traced(self, leaves: Sequence[Any], spec: Any, mode: Any = None) -> tuple[Traced, Library]:
         """The function for arguments of this structure and types. mode: what else it depends on."""
         types = [type_of(x) if isinstance(x, torch.Tensor) else x for x in leaves]
-        key = (
-            spec,
-            mode,
-            tuple([t.key() if isinstance(t, Abstract) else (type(t), t) for t in types]),
-        )
-        found = self._made.get(key)
+        seen = tuple([t.key() if isinstance(t, Abstract) else key(t) for t in types])
+        found = self._made.get((spec, mode, seen))
         if found is None:
             traced = Traced(self.name, self.fn, _Spec(spec), types)
             operator = traced.operator
             library = Library(self.name, operator, lambda: operator)
-            found = self._made[key] = traced, library
+            found = self._made[spec, mode, seen] = traced, library
         return found
 
     def __reduce__(self) -> tuple[Any, ...]:

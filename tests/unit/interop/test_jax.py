@@ -35,6 +35,34 @@ def test_examples_of_the_docstrings():
         assert doctest.testmod(interop).failed == 0
 
 
+class InteropKinds(ml.Primitive):
+    """x times a const input, which counts 100 where it is True."""
+
+    const_inputs = ("by",)
+
+    def infer_shape(self, x, by):
+        return x
+
+    def infer_dtype(self, x, by):
+        return x
+
+    def compute(self, x, *, by, out):
+        np.multiply(x, 100.0 if by is True else by, out=out)
+
+
+def test_const_inputs_that_python_calls_equal_are_told_apart():
+    scale = to_jax(InteropKinds())
+    for n in (1, 1.0, True, 0.0, -0.0) * 2:
+        expected = np.ones(2) * (100.0 if n is True else n)
+        assert np.asarray(scale(np.ones(2), n)).tobytes() == expected.tobytes()
+
+
+def test_static_arguments_that_python_calls_equal_are_told_apart():
+    sign = to_jax(lambda x, z: x * float(np.copysign(1.0, z.imag)))
+    for z, expected in ((1 + 0j, 1.0), (complex(1, -0.0), -1.0)) * 2:
+        assert float(sign(jnp.float64(1.0), z)) == expected
+
+
 def test_gradients_of_any_order():
     x = jnp.linspace(-1.0, 1.0, 5)
     np.testing.assert_allclose(TANH(x), jnp.tanh(x))

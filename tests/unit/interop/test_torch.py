@@ -44,6 +44,32 @@ def expected(x, alpha=0.5):
     return x + torch.sin(alpha * x) ** 2 / alpha
 
 
+class InteropScale(Primitive):
+    """x times a const input, which counts 100 where it is True, and a factor."""
+
+    factor: float = 1.0
+    const_inputs = ("by",)
+
+    def infer_shape(self, x, by):
+        return x
+
+    def infer_dtype(self, x, by):
+        return x
+
+    def compute(self, x, *, by, factor, out):
+        np.multiply(x, (100.0 if by is True else by) * factor, out=out)
+
+
+class InteropFactor(Primitive):
+    """x times a factor."""
+
+    factor: float = 1.0
+    like = "x"
+
+    def compute(self, x, *, factor, out):
+        np.multiply(x, factor, out=out)
+
+
 SNAKE = to_torch(InteropSnake(0.5))
 X = torch.linspace(-2, 2, 7, dtype=torch.float64)
 
@@ -128,6 +154,36 @@ def test_export_with_open_extents(name):
     )
     x = torch.randn(9, 3)
     assert torch.equal(program.module()(x), Net()(x))
+
+
+def same(found, expected):
+    """True for arrays of one dtype that are equal bit by bit."""
+    found, expected = np.asarray(found), np.asarray(expected)
+    return (found.dtype, found.tobytes()) == (expected.dtype, expected.tobytes())
+
+
+def test_numbers_that_python_calls_equal_are_told_apart():
+    """A factor of each kind in turn, after the others: bit by bit as eagerly without torch."""
+    numbers, ones, x = (1, 1.0, True, 0.0, -0.0), np.ones(2, np.int64), np.ones(2)
+    multiply, back = to_torch(lambda x, n: x * n), from_torch(lambda x, n: x * n)
+    scale, factor = to_torch(InteropScale()), to_torch(InteropFactor)
+    for n in numbers * 2:
+        by = 100.0 if n is True else n
+        assert same(multiply(torch.from_numpy(ones), n), (ml.Tensor(ones) * n).asnumpy())
+        assert same(back(ones, n).asnumpy(), torch.from_numpy(ones) * n)
+        assert same(scale(torch.ones(2, dtype=torch.float64), n), x * by)
+        if isinstance(n, float):
+            assert same(factor(torch.ones(2, dtype=torch.float64), factor=n), x * n)
+            alone = to_torch(InteropFactor(n))
+            assert same(alone(torch.ones(2, dtype=torch.float64)), x * n)
+
+
+def test_a_function_whose_structure_depends_on_types_is_refused():
+    named = from_torch(lambda x: {"wide" if x.dtype == torch.float64 else "narrow": x})
+    assert list(named(np.ones(2))) == ["wide"]
+    with pytest.raises(MinimlError, match=r"returned .*narrow.*; for arguments .*wide"):
+        named(np.ones(2, np.float32))
+    assert list(named(np.ones(2))) == ["wide"]
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32", "float64", "int32", "int64"])
