@@ -555,10 +555,9 @@ class AlongRows(Loops):
         rest = [s for s in elements if s not in in_memory]
         moved = any(s.row == "Sum" for s in reduces) or not all(isinstance(s, Load) for s in rest)
         size = min(n, _BLOCK) if moved else n
-        whole = n % size == 0
         yield f"for (long b = 0; b < {n}L; b += {size}L) {{"
         short = f"{n}L - b < {size}L ? {n}L - b : {size}L"
-        yield f"  const long m = {f'{size}L' if whole else short};"
+        yield f"  const long m = {short if n % size else f'{size}L'};"
         made, count = (self.kept[-1], f"{self.kept[-1]}L") if self.overlaps else (size, "m")
         for s in [s for s in reduces if s not in in_memory]:
             yield from self.array(self.lane_type(s), f"t{s.value}", made)
@@ -683,7 +682,8 @@ class AcrossRows(Loops):
     def last_axis(
         self, elements: Sequence[Statement], reduces: Sequence[Reduce], n: int
     ) -> Iterator[str]:
-        """In blocks, whose sums are added in a wider type; over the lanes inside."""
+        """In blocks, whose sums are added in a wider type; over the lanes inside. Beside elementary
+        functions it is no faster unrolled, and takes long to compile."""
         beside, width = self.beside, self.lanes * self.beside
         size = _BLOCK // beside * beside
         yield f"for (long b = 0; b < {n}L; b += {size}) {{"
@@ -691,7 +691,7 @@ class AcrossRows(Loops):
             total = f"{self.lane_type(s)} t{s.value}"
             yield from (f"  {line}" for line in self._identities(total, s, width))
         end = f"{n}L" if n <= size else f"({n}L - b < {size} ? {n}L : b + {size})"
-        yield "  long i = b;"
+        yield "  long i = b;" + " MINIML_ROLLED" * _dear(self.program)
         rest = f" - {beside - 1}L" * (n % beside > 0)
         yield f"  for (; i < {end}{rest}; i += {beside}L) {{"
         yield from self._lanes(elements, width)
