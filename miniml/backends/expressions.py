@@ -44,7 +44,7 @@ from ..core.abstract import (
     uint32,
     uint64,
 )
-from .signature import ANY, COMPLEX, FLOAT, HELD, NUMBER
+from ..core.signature import ANY, COMPLEX, FLOAT, HELD, NUMBER
 
 WORDS = re.compile(r"(?<![\w.])[A-Za-z_]\w*")
 

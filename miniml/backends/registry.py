@@ -24,6 +24,7 @@ from ..core.abstract import HALVES, PLAIN, KernelAttr, Signature, float32
 from ..core.abstract import parse as parse
 from ..core.errors import DeclarationError, DuplicateError, features
 from ..core.scope import Scoped, epoch
+from ..core.signature import HELD, LOW, WIDE, same
 from .expressions import C_FUNCTIONS, C_WORDS, unknown_calls
 from .expressions import table as expressions
 from .kernel import (
@@ -42,9 +43,6 @@ from .kernel import (
 )
 from .kernel import Expression as Expression
 from .kernel import OpSpec as OpSpec
-from .signature import FLOAT as FLOAT
-from .signature import HELD, WIDE, same
-from .signature import LOW as LOW
 
 BUILTIN = "miniml"
 NATIVE = "cc"  # the provider of C that is compiled at run time

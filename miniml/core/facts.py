@@ -21,9 +21,10 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from ..backends.registry import LOW, Expression, Row, in_float32, parse
+from ..backends.registry import Expression, Row, in_float32, parse
 from .abstract import Abstract, Shape, broadcast
 from .errors import DeclarationError
+from .signature import LOW
 
 
 def _flops(primitive: Any, inputs: Sequence[Abstract], outputs: Sequence[Abstract]) -> int:

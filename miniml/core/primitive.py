@@ -32,7 +32,7 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
-from ..backends.registry import FLOAT, OpSpec, register_row, register_spec
+from ..backends.registry import OpSpec, register_row, register_spec
 from .abstract import ALL, Abstract, canonical
 from .errors import (
     ArityError,
@@ -46,6 +46,7 @@ from .facts import Facts, check_facts, check_spelling, complete, fill_in, row_of
 from .hints import Constructor
 from .options import brief
 from .scope import user_location
+from .signature import FLOAT
 from .trace import current_trace
 
 if TYPE_CHECKING:

@@ -21,18 +21,11 @@ from ..core.abstract import INTEGERS, DType, as_dtype, bool_, complex_dtype, is_
 from ..core.errors import CPU, AttributeRefusedError, DTypeError, ShapeError
 from ..core.options import brief, integer
 from ..core.primitive import Primitive
+from ..core.signature import ANY, COMPLEX, FLOAT, INT, LOW, NUMBER, SIGNED, UNSIGNED
 from . import rules
 from .checks import Tensor, composition, needs_complex, needs_number
 from .logic import isfinite, isinf, logical_and, logical_not, logical_or, select
 from .rules import (
-    ANY,
-    COMPLEX,
-    FLOAT,
-    INT,
-    LOW,
-    NUMBER,
-    SIGNED,
-    UNSIGNED,
     Binary,
     FloatBinary,
     FloatUnary,

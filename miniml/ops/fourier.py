@@ -21,6 +21,7 @@ from ..core.abstract import DType, Shape, as_dtype, complex_dtype, is_complex
 from ..core.errors import DTypeError, ShapeError
 from ..core.options import choice, integer, number
 from ..core.primitive import Primitive, freeze
+from ..core.signature import LOW
 from . import rules
 from .checks import (
     Tensor,
@@ -185,7 +186,7 @@ class RFFT(_Transform):
 
     axis: int = -1
     norm: str = "backward"
-    dtypes = (*(f"{c}->F" for c in rules.LOW + "f"), "d->D")
+    dtypes = (*(f"{c}->F" for c in LOW + "f"), "d->D")
     promote = "float"
     takes_complex = False
 

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 from ..core.abstract import DType, bool_
 from ..core.errors import DTypeError
 from ..core.primitive import Primitive
+from ..core.signature import ANY, COMPLEX, INT
 from . import rules
 from .checks import Tensor, dtype_of
-from .rules import ANY, COMPLEX, INT, Binary, Comparison, Unary
+from .rules import Binary, Comparison, Unary
 
 # A row is a paragraph.
 # fmt: off

@@ -19,10 +19,9 @@ from functools import wraps
 from math import prod
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from ..core.abstract import COMPLEX as _COMPLEX
 from ..core.abstract import (
-    FLOATS,
-    HALVES,
+    SIGNED,
+    UNSIGNED,
     Abstract,
     DType,
     Shape,
@@ -30,14 +29,12 @@ from ..core.abstract import (
     bool_,
     int64,
     real_dtype,
-    type_code,
     uint64,
 )
-from ..core.abstract import SIGNED as _SIGNED_TYPES
-from ..core.abstract import UNSIGNED as _UNSIGNED_TYPES
 from ..core.abstract import promote as common
 from ..core.errors import ArityError, DeclarationError, DTypeError, ShapeError
 from ..core.primitive import Primitive, Promote
+from ..core.signature import ANY, FLOAT, NUMBER
 from . import checks
 
 __all__ = ["Binary", "Comparison", "FloatBinary", "FloatUnary", "Unary"]  # others: ops.rules
@@ -147,9 +144,9 @@ def sums(self: Primitive, /, *dtypes: DType) -> DType:
     """The dtype in which sums and products of x are given: 64 bits for integers and bools, a
     float's own."""
     x = dtypes[self._like or 0]
-    if x in _SIGNED_TYPES or x == bool_:
+    if x in SIGNED or x == bool_:
         return int64
-    return uint64 if x in _UNSIGNED_TYPES else x
+    return uint64 if x in UNSIGNED else x
 
 
 def part(self: Primitive, /, *dtypes: DType) -> DType:
@@ -202,16 +199,6 @@ def _of(self: Primitive, name: str) -> Any:
 
 
 # --- Base classes of elementwise primitives -------------------------------------------------------
-
-# Type codes, as classes name dtypes in `dtypes` and by them kernels.
-FLOAT, SIGNED, UNSIGNED = (
-    "".join(map(type_code, d)) for d in (FLOATS, _SIGNED_TYPES, _UNSIGNED_TYPES)
-)
-INT = SIGNED + UNSIGNED
-LOW = "".join(map(type_code, HALVES))
-NUMBER = INT + FLOAT
-ANY = "?" + NUMBER
-COMPLEX = "".join(map(type_code, _COMPLEX))
 
 Dtypes = str | tuple[str, ...]  # type codes, or signatures
 Flops = Callable[[Primitive, Sequence[Abstract], Sequence[Abstract]], int]

@@ -26,11 +26,11 @@ from ..backends.cc.native import (
 from ..backends.kernel import Array, Arrays, Device, Kernel, KernelNode
 from ..backends.registry import NATIVE, kernel
 from ..backends.selection import Target
-from ..backends.signature import FLOAT, INT
 from ..core.abstract import Abstract, ArraySpec
 from ..core.errors import CompileError, GraphError, note_step
 from ..core.primitive import primitives
 from ..core.settings import current
+from ..core.signature import FLOAT, INT
 from ..graph.ir import Graph
 from ..graph.passes import run_passes
 from .codegen import FusedCuda

@@ -25,10 +25,10 @@ from ..backends.cpu.linalg import order
 from ..backends.kernel import CPU, Array, start_of
 from ..backends.registry import kernel
 from ..backends.selection import Selection, Target
-from ..backends.signature import ANY, INT, WIDE
 from ..core.abstract import HALVES, Abstract, DType, Shape, float32, float64, from_type_code, int32
 from ..core.errors import KernelNotFoundError
 from ..core.primitive import Primitive
+from ..core.signature import ANY, INT, WIDE
 from ..graph.ir import Graph, Node, Var
 from ..graph.passes import Pass, add_stage, run_stage
 from ..graph.passes.loops import Loop

@@ -13,10 +13,10 @@ from typing import NamedTuple
 import numpy as np
 
 from ...core.abstract import OTHERS, ArraySpec, KernelAttr
+from ...core.signature import ANY, INT, WIDE
 from ..kernel import KernelNode
 from ..product import Axis, Shape, broadcast_steps, dense_strides, merged, steps_of
 from ..registry import kernel
-from ..signature import ANY, INT, WIDE
 from .native import NativeKernel
 from .scalars import SCALARS, STORED, Reducer, Vectors, reducer, register_bytes
 from .units import NUMBERS, Source, enumerators, header, run_by

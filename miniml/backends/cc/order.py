@@ -11,10 +11,10 @@ from math import prod
 import numpy as np
 
 from ...core.abstract import ArraySpec, DType, bool_, is_float, uint8, uint64
+from ...core.signature import ANY, INT, WHOLE, WIDE, same
 from ..expressions import ends
 from ..kernel import KernelNode
 from ..registry import kernel
-from ..signature import ANY, INT, WHOLE, WIDE, same
 from .native import NativeKernel
 from .scalars import STORED, accumulator, in_c, register_bytes
 from .units import defined, header, template

@@ -17,11 +17,11 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ...core.abstract import ArraySpec, DType, bool_, float64, int32
+from ...core.signature import ATTENTION, ATTENTION_GRAD, ATTENTION_MASK_GRAD, WIDE, with_sums
 from ..expressions import C_TYPES, Load, Reduce, RowProgram, Statement
 from ..kernel import Array, Arrays, KernelNode
 from ..product import Axis, Product, broadcast_steps, dense_strides, merged, product_of, steps_of
 from ..registry import kernel
-from ..signature import ATTENTION, ATTENTION_GRAD, ATTENTION_MASK_GRAD, WIDE, with_sums
 from .native import NativeKernel, Packing
 from .rows import Loops
 from .scalars import STORED

@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ...core.signature import ATTENTION, ATTENTION_GRAD, ATTENTION_MASK_GRAD, LOW, WIDE, with_sums
 from ..kernel import Array
 from ..registry import in_float32, register
-from ..signature import ATTENTION, ATTENTION_GRAD, ATTENTION_MASK_GRAD, LOW, WIDE, with_sums
 from . import linalg, random
 
 Outs = tuple[Array, ...]

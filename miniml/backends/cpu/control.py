@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from ...core.signature import COMPLEX, FLOAT, HELD, INT, pairs, same
 from ..group import found
 from ..kernel import Array
 from ..registry import kernel, view_kernel
-from ..signature import COMPLEX, FLOAT, HELD, INT, pairs, same
 
 
 @view_kernel("Assign", "cpu", *same(2, HELD), of=1)

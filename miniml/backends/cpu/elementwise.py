@@ -15,9 +15,9 @@ import numpy as np
 
 from ...core.abstract import float32, float64, from_type_code
 from ...core.errors import DTypeError
+from ...core.signature import ANY, COMPLEX, FLOAT, HELD, INT, LOW, NUMBER, WIDE, same
 from ..kernel import Array, Kernel, KernelNode, largest, least, scalars
 from ..registry import in_float32, register, register_floats
-from ..signature import ANY, COMPLEX, FLOAT, HELD, INT, LOW, NUMBER, WIDE, same
 
 register("Sign", in_float32(np.sign), *same(1, "E"), inplace=(0,))  # ml_dtypes' keeps -0
 

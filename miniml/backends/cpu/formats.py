@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ...core.abstract import FORMATS, OTHERS, PLAIN, ArraySpec, Look, images, padding, pairs, parse
+from ...core.signature import ANY, FLOAT, same
 from ..kernel import Array, Formats, Kernel, KernelEntry, KernelNode
 from ..registry import (
     BUILTIN,
@@ -26,7 +27,6 @@ from ..registry import (
     register_arranged,
     table,
 )
-from ..signature import ANY, FLOAT, same
 
 _CONVOLUTIONS = "Conv2D", "Conv2DInputGrad", "Conv2DWeightGrad"
 _POOLINGS = "MaxPool2D", "MaxPool2DGrad", "MaxPool2DGather", "AvgPool2D", "AvgPool2DGrad"

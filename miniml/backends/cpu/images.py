@@ -28,9 +28,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ...core.signature import FLOAT
 from ..kernel import Array, largest, scalars, skips
 from ..registry import register, register_floats, register_planned
-from ..signature import FLOAT
 from . import linalg
 
 Pair = tuple[int, int]

@@ -11,10 +11,10 @@ import numpy as np
 
 from ...core.abstract import from_type_code
 from ...core.errors import OutOfRangeError
+from ...core.signature import ANY, COMPLEX, HELD, INT, LOW, WIDE
 from ..expressions import identity
 from ..kernel import Array, largest, least, opened
 from ..registry import in_float32, register
-from ..signature import ANY, COMPLEX, HELD, INT, LOW, WIDE
 
 # From this many elements on, a product with a sparse matrix beats add.at and repays its import.
 _SPARSE = 16384

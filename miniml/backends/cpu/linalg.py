@@ -14,10 +14,10 @@ from typing import Any
 
 import numpy as np
 
+from ...core.signature import COMPLEX, INT, LOW, WIDE, same
 from ..kernel import Array, Kernel, KernelNode, scalars
 from ..product import openblas, spelt_out
 from ..registry import in_float32, register
-from ..signature import COMPLEX, INT, LOW, WIDE, same
 from .index import along
 
 Shape = tuple[int, ...]

@@ -9,9 +9,9 @@ import numpy as np
 
 from ...core.abstract import DType, int64
 from ...core.errors import OutOfRangeError, ValueRefusedError
+from ...core.signature import FLOAT, INT, same
 from ..kernel import Array, largest, least, scalars, skips
 from ..registry import kernel, register_floats
-from ..signature import FLOAT, INT, same
 from . import linalg
 from .index import inside
 

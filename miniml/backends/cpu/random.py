@@ -67,10 +67,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ...core.signature import ANY, FLOAT
 from ..expressions import STIRLING, truncation
 from ..kernel import Array, Kernel, KernelNode
 from ..registry import register
-from ..signature import ANY, FLOAT
 
 Words = npt.NDArray[np.uint32]
 State = npt.NDArray[np.uint64]

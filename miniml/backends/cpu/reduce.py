@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 
 from ...core.abstract import DType, bfloat16, complex64, complex128, float32, float64
+from ...core.signature import ANY, BF16, COMPLEX, INT, WHOLE, WIDE, same
 from ..kernel import Array, opened, scalars, skips
 from ..registry import in_float32, register, register_floats, register_planned
-from ..signature import ANY, BF16, COMPLEX, INT, WHOLE, WIDE, same
 from . import linalg
 from .index import along
 

@@ -11,9 +11,9 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from ...core.abstract import DType
+from ...core.signature import FLOAT, HELD, INT, same
 from ..kernel import Array, Kernel, KernelNode, index_of
 from ..registry import register, view_kernel
-from ..signature import FLOAT, HELD, INT, same
 
 
 class BroadcastTo(Kernel):

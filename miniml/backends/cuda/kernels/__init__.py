@@ -3,9 +3,9 @@ and a module per family."""
 
 from ....core import load
 from ....core.abstract import parse
+from ....core.signature import COMPLEX
 from ...expressions import table
 from ...registry import kernel
-from ...signature import COMPLEX
 
 for (_name, _signature), _body in tuple(table.items()):
     # Users' expressions are registered one by one.

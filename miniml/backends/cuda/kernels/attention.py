@@ -13,10 +13,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from ....core.signature import ATTENTION, ATTENTION_GRAD, ATTENTION_MASK_GRAD, FLOAT, with_sums
 from ...kernel import Kernel, KernelNode
 from ...product import broadcast_steps, dense_strides, merged
 from ...registry import kernel
-from ...signature import ATTENTION, ATTENTION_GRAD, ATTENTION_MASK_GRAD, FLOAT, with_sums
 from ..text.source import bounded, layout, spread, unit
 from .random import PHILOX
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from ....core.signature import ANY, NUMBER, same
 from ...group import found
 from ...kernel import Arrays, Kernel, KernelNode
 from ...registry import kernel
-from ...signature import ANY, NUMBER, same
 
 # The method of a group that does what a primitive says, and the dtypes that it takes.
 _METHODS = {

@@ -16,9 +16,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ....core.abstract import ArraySpec, int64
+from ....core.signature import WIDE
 from ...kernel import Kernel, KernelNode, Launch
 from ...registry import kernel
-from ...signature import WIDE
 from ..text.source import BLOCK, unit
 
 # --- Linear systems -------------------------------------------------------------------------------

@@ -14,11 +14,11 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from ....core.abstract import ArraySpec
+from ....core.signature import FLOAT
 from ...expressions import accumulation
 from ...kernel import Kernel, KernelNode, Launch
 from ...product import Shape
 from ...registry import kernel, raw_kernel
-from ...signature import FLOAT
 from ..text.source import grid_for, spread, struct, unit
 
 # --- Windows --------------------------------------------------------------------------------------

@@ -14,11 +14,11 @@ import numpy as np
 
 from ....core.abstract import ArraySpec, DType, from_type_code, int32, int64, uint64
 from ....core.errors import OutOfRangeError
+from ....core.signature import ANY, FLOAT, INT
 from ...expressions import accumulation, identity
 from ...kernel import Kernel, KernelNode
 from ...product import Shape, broadcast_steps, dense_strides
 from ...registry import kernel
-from ...signature import ANY, FLOAT, INT
 from ..array import DeviceArray
 from ..text.source import carrier, fill, layout, merged, move, spread, unit
 

@@ -14,6 +14,7 @@ import numpy as np
 
 from ....core.abstract import ArraySpec, DType
 from ....core.errors import ShapeError
+from ....core.signature import BF16, FLOAT, INT, same
 from ...expressions import accumulation
 from ...kernel import Kernel, KernelNode
 from ...product import (
@@ -26,7 +27,6 @@ from ...product import (
     spelt_out,
 )
 from ...registry import kernel
-from ...signature import BF16, FLOAT, INT, same
 from ..driver import explained, raise_as
 from ..text.source import bounded, grid_for, layout, unit
 

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from ....core.abstract import ArraySpec
+from ....core.signature import FLOAT
 from ...expressions import accumulation
 from ...kernel import Kernel, KernelNode
 from ...registry import kernel, view_kernel
-from ...signature import FLOAT
 from ..text.source import BLOCK, grid_for, parts, unit
 
 # V elements at a time: packs where a plane has whole ones (side_by_side), else V is 1.

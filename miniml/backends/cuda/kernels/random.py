@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
+from ....core.signature import ANY, FLOAT
 from ...expressions import STIRLING, computed, truncation
 from ...kernel import KernelNode, Launch
 from ...registry import raw_kernel
-from ...signature import ANY, FLOAT
 from ..text.source import spread
 
 PHILOX = r"""

@@ -12,11 +12,11 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from ....core.abstract import ArraySpec, DType, int32, int64, uint8, uint32, uint64
+from ....core.signature import ANY, FLOAT, INT, WHOLE, same
 from ...expressions import ROWS, Row, accumulation, computed, ends
 from ...kernel import Kernel, KernelNode, Launch
 from ...product import Axis, dense_strides
 from ...registry import kernel, raw_kernel
-from ...signature import ANY, FLOAT, INT, WHOLE, same
 from ..text.source import (
     BLOCK,
     along,

@@ -9,9 +9,9 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from ....core import abstract
+from ....core.signature import ANY, FLOAT, pairs, same
 from ...kernel import Kernel, KernelNode, index_of
 from ...registry import kernel, view_kernel
-from ...signature import ANY, FLOAT, pairs, same
 from ..array import DeviceArray
 from ..text.source import fill, move
 

@@ -1,6 +1,6 @@
 """NumPy's type codes by kind, and the signatures of kernels made of them, for every device."""
 
-from ..core.abstract import bfloat16
+from .abstract import bfloat16
 
 BF16 = bfloat16.char
 LOW = "e" + BF16  # stored in 16 bits; computed in float32 where accuracy requires it
