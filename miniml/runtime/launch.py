@@ -278,7 +278,7 @@ def _workspace(entry: KernelEntry, made: Kernel) -> tuple[ArraySpec, ...]:
     if not isinstance(given, (tuple, list)) or not all(isinstance(s, ArraySpec) for s in given):
         raise DeclarationError(
             f"{entry.name} kernel {entry.describe()}: workspace gave {given!r}; it gives a tuple "
-            "with a miniml.backends.signature.ArraySpec(shape, dtype) for each scratch array"
+            "with an ml.ArraySpec(shape, dtype) for each scratch array"
         )
     return tuple(given)
 
