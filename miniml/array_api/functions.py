@@ -153,9 +153,7 @@ def matrix_transpose(x: Tensor, /) -> Tensor:
 
 def take(x: Tensor, indices: Tensor, /, *, axis: int | None = None) -> Tensor:
     """The slices of x along `axis` selected by integers; the axis may be left out for a vector."""
-    if axis is None and len(x.shape) != 1:
-        raise ShapeError(f"take got x of shape {x.shape} and no axis; give axis=")
-    return ops.gather(x, indices, 0 if axis is None else axis)
+    return ops.gather(x, indices, _only_axis("take", x, axis))
 
 
 def take_along_axis(x: Tensor, indices: Tensor, /, *, axis: int = -1) -> Tensor:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ... import ops
-from ...core.abstract import as_dtype, float32, float64, int32, is_float
+from ...core.abstract import DType, as_dtype, float32, float64, int32, is_float
 from ...core.errors import OnnxError
 from ...ops.composed.convolution import (
     average,
@@ -60,21 +60,22 @@ def conv_integer(
     pads: Ints | None = None, auto_pad: str = "NOTSET", group: int = 1,
 ) -> Any:  # fmt: skip
     out = conv(
-        _centred(x, x_zero_point), _centred(w, w_zero_point), kernel_shape=kernel_shape,
-        strides=strides, dilations=dilations, pads=pads, auto_pad=auto_pad, group=group,
+        # float64 represents these integers exactly.
+        centred(x, x_zero_point, float64, 0), centred(w, w_zero_point, float64, 0),
+        kernel_shape=kernel_shape, strides=strides, dilations=dilations, pads=pads,
+        auto_pad=auto_pad, group=group,
     )  # fmt: skip
     return ops.cast(out, int32)
 
 
-def _centred(x: Any, zero: Any) -> Any:
-    """x - zero in float64, which represents these integers exactly; zero is one number, or one for
-    each index of the first axis."""
-    values = ops.cast(x, float64)
+def centred(x: Any, zero: Any, dtype: DType, axis: int) -> Any:
+    """x - zero in a dtype; zero is one number, or one for each index of an axis."""
+    values = ops.cast(x, dtype)
     if zero is None:
         return values
-    shift = ops.cast(zero, float64)
-    each = len(shift.shape) == 1 and shift.shape[0] > 1
-    return ops.sub(values, ops.reshape(shift, along(0, len(x.shape)) if each else ()))
+    shift, rank = ops.cast(zero, dtype), len(x.shape)
+    each = len(shift.shape) == 1 < rank and shift.shape[0] > 1
+    return ops.sub(values, ops.reshape(shift, along(axis % rank, rank)) if each else shift)
 
 
 @register_operator("", "QLinearConv", (10, None))

@@ -23,7 +23,7 @@ from ..operators import (
 from ..reader import Node
 from ..tensors import counted, extent, ints
 from .elementwise import quantized
-from .images import along
+from .images import along, centred
 
 
 @register_operator("", "MatMul", (1, None))
@@ -60,16 +60,6 @@ def einsum(*xs: Any, equation: str) -> Any:
     return ops.einsum(equation.replace(" ", ""), *xs)
 
 
-def centred(x: Any, zero: Any) -> Any:
-    """x - zero in int32; zero is one number, or one for each row."""
-    wide = ops.cast(x, int32)
-    if zero is None:
-        return wide
-    shift = ops.cast(zero, int32)
-    by_row = len(shift.shape) == 1 < len(x.shape) and shift.shape[0] > 1
-    return ops.sub(wide, ops.expand_dims(shift, -1) if by_row else shift)
-
-
 @register_operator("", "MatMulInteger", (10, None))
 def matmul_integer(
     a: Any, b: Any, a_zero_point: Setting | None = None, b_zero_point: Setting | None = None
@@ -77,7 +67,7 @@ def matmul_integer(
     second = ops.cast(b, int32)
     if b_zero_point is not None:  # one number per column
         second = ops.sub(second, ops.cast(b_zero_point, int32))
-    return ops.matmul(centred(a, a_zero_point), second)
+    return ops.matmul(centred(a, a_zero_point, int32, -2), second)  # one for each row
 
 
 @register_operator("", "QLinearMatMul", (10, None))

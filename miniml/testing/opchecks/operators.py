@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import product
 from typing import Any
@@ -58,7 +58,7 @@ def check_operator(
     """
     operator = operator_of(value)
     calls = [Call(operator, one) for one in samples_of(operator, inputs)]
-    chosen = tuple(CHECKS) if checks is None else _known(checks)
+    chosen = known_checks("opcheck of an operator", checks, CHECKS)
     watch, counts = Stopwatch(), dict.fromkeys(chosen, 0)
     notes: list[str] = []
     found: dict[tuple[str, ...], OpFinding] = {}
@@ -99,13 +99,12 @@ def _as_it_was() -> Iterator[None]:
         torch.set_rng_state(state)
 
 
-def _known(checks: Sequence[str]) -> tuple[str, ...]:
-    unknown = [name for name in checks if name not in CHECKS]
+def known_checks(who: str, checks: Sequence[str] | None, known: Collection[str]) -> tuple[str, ...]:
+    """The checks, by default all that are known; ArityError for others."""
+    unknown = [name for name in checks or () if name not in known]
     if isinstance(checks, str) or unknown:
-        raise ArityError(
-            f"opcheck of an operator knows no checks {checks!r}; they are {', '.join(CHECKS)}"
-        )
-    return tuple(checks)
+        raise ArityError(f"{who} knows no checks {checks!r}; they are {', '.join(known)}")
+    return tuple(known if checks is None else checks)
 
 
 # --- Checks ---------------------------------------------------------------------------------------

@@ -78,7 +78,7 @@ from .gradients import (
 from .kernels import Canary, CrashError, follow, kernels, memory, remembered, sizes, state
 from .numbers import isolated_values, overflow, own_numbers, precision, special
 from .operator_calls import is_operator
-from .operators import check_operator
+from .operators import check_operator, known_checks
 from .relations import check_in_c, compile_all, related, stated
 from .rules import (
     accepted_though_refused,
@@ -148,7 +148,7 @@ def opcheck(
     subject = _instance(primitive, info)
     _refuse_complex(subject)
     session = Session(BUDGET if budget is None else budget, draws == "samples")
-    chosen = ("ranks",) if of_several(subject) else _known(CHECKS if checks is None else checks)
+    chosen = ("ranks",) if of_several(subject) else _chosen(checks)
     before = marks(subject)
     with without_c(), remembered(), lasting_until(session.over):
         one = None if inputs is None else [_one(subject, info, inputs, layouts)]
@@ -215,11 +215,9 @@ def _instance(primitive: Primitive | type[Primitive], info: OpInfo | None) -> Pr
         ) from None
 
 
-def _known(checks: Sequence[str]) -> tuple[str, ...]:
-    unknown = [name for name in checks if name not in CHECKS]
-    if isinstance(checks, str) or unknown:
-        raise ArityError(f"opcheck knows no checks {checks!r}; they are {', '.join(CHECKS)}")
-    return tuple(name for name in checks if name != "in C" or in_c(program_target("cpu")))
+def _chosen(checks: Sequence[str] | None) -> tuple[str, ...]:
+    known = known_checks("opcheck", checks, CHECKS)
+    return tuple(name for name in known if name != "in C" or in_c(program_target("cpu")))
 
 
 def _one(primitive: Primitive, info: OpInfo | None, inputs: object, layouts: Sequence[str]) -> Call:
