@@ -74,8 +74,10 @@ def imported(producer: Any, copy: bool | None = None, move: bool = False) -> Any
     if isinstance(producer, (np.ndarray, np.generic)):
         return _of_numpy(np.asarray(producer), copy)
     kind, number = (int(n) for n in producer.__dlpack_device__())
-    if kind in _HOSTS or move:
-        return _taken(producer, kind, lambda lent: _on_host(lent, kind, copy))
+    if kind in _HOSTS:
+        return _taken(producer, kind, lambda lent: np.from_dlpack(lent, copy=copy))
+    if move:
+        return _taken(producer, kind, lambda lent: np.from_dlpack(lent, copy=copy, device="cpu"))
     return _taken(producer, kind, lambda lent: _on_gpu(lent, kind, number, copy))
 
 
@@ -89,10 +91,6 @@ def _of_numpy(array: Array, copy: bool | None) -> Array:
             f"from_dlpack with copy=False refuses {array.dtype}, of another byte order"
         )
     return array.astype(canonical(array.dtype))
-
-
-def _on_host(lent: Lent, kind: int, copy: bool | None) -> Array:
-    return np.from_dlpack(lent, copy=copy, device=None if kind in _HOSTS else "cpu")
 
 
 def _on_gpu(lent: Lent, kind: int, number: int, copy: bool | None) -> Any:

@@ -38,7 +38,8 @@ class Getters:
         The same function registered again (a notebook cell run twice) replaces the first;
         DuplicateError where another function is registered.
         """
-        if not (isinstance(key, str) or _is_primitive(key)):
+        of_class = isinstance(key, type) and issubclass(key, Primitive)
+        if not (isinstance(key, str) or of_class):
             raise DeclarationError(
                 f"{self.name}.register takes a primitive's class or name; got {key!r}; write "
                 f"@{self.name}.register(Class) above the getter"
@@ -220,10 +221,6 @@ def _check_differentiable(primitive: type[Primitive] | None, getter: Any) -> Non
             f"{primitive.name} says differentiable = False, so its bprop {_author(getter)[1]} "
             "would never be used; take that out of the class, or do not register one"
         )
-
-
-def _is_primitive(key: Any) -> bool:
-    return isinstance(key, type) and issubclass(key, Primitive)
 
 
 def _author(fn: Any) -> tuple[str, str]:

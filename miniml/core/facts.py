@@ -17,7 +17,8 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
-from typing import Any, ClassVar, Literal
+from types import NoneType
+from typing import Any, ClassVar, Literal, get_args, get_origin, get_type_hints
 
 import numpy as np
 
@@ -84,38 +85,35 @@ class Facts:
     flops: ClassVar[Callable[..., int]] = _flops
 
 
-_TRUTH = (False, True)
-# The values that a fact can have, and what they mean.
-_CHOICES: dict[str, tuple[tuple[object, ...], str]] = {
-    "view": (
-        (None, "reshape", "broadcast", "transpose", "same"),
-        '"reshape" is the input in another shape, "broadcast" repeats it, "transpose" permutes its '
-        'axes, "same" is the input itself, None is no view',
-    ),
-    "reduces": (
-        (None, "sum", "mean", "prod", "max", "min", "any", "all"),
-        '"sum", "mean", "prod", "max", "min", "any" and "all" reduce their input along `axis`, '
-        "None does something else",
-    ),
-    "elementwise": (_TRUTH, "True computes each element from those at its place, False does not"),
-    "batch": (
-        (None, "leading"),
-        '"leading" takes further axes in front of every input, None has a batch rule or is looped',
-    ),
-    "any_format": (
-        _TRUTH,
-        "True has kernels that look at the memory formats of images, False gets row-major ones",
-    ),
-    "rounds": ((None, *_TRUTH), "True rounds every result, False none, None those that are new"),
-    "implicit": (_TRUTH, "True has gradients of a distribution, False those that differences show"),
-    "refuses": (_TRUTH, "True raises for some values of its inputs, False computes all of them"),
-    "takes_complex": (_TRUTH, "True takes complex numbers too, False refuses them"),
-    "autocast": (
-        (None, "low", "wide"),
-        '"low" computes in the 16 bits that a context asks for, "wide" in float32, None as the '
-        "inputs come",
-    ),
+# What the values of a fact mean.
+_MEANINGS = {
+    "view": '"reshape" is the input in another shape, "broadcast" repeats it, "transpose" permutes '
+    'its axes, "same" is the input itself, None is no view',
+    "reduces": '"sum", "mean", "prod", "max", "min", "any" and "all" reduce their input along '
+    "`axis`, None does something else",
+    "elementwise": "True computes each element from those at its place, False does not",
+    "batch": '"leading" takes further axes in front of every input, None has a batch rule or is '
+    "looped",
+    "any_format": "True has kernels that look at the memory formats of images, False gets "
+    "row-major ones",
+    "rounds": "True rounds every result, False none, None those that are new",
+    "implicit": "True has gradients of a distribution, False those that differences show",
+    "refuses": "True raises for some values of its inputs, False computes all of them",
+    "takes_complex": "True takes complex numbers too, False refuses them",
+    "autocast": '"low" computes in the 16 bits that a context asks for, "wide" in float32, None as '
+    "the inputs come",
 }
+
+
+def _values(kind: Any) -> tuple[object, ...]:
+    """The values of an annotated type, one of None, bool, Literal, and unions of these."""
+    if get_origin(kind) is Literal:
+        return get_args(kind)
+    known = {NoneType: (None,), bool: (False, True)}.get(kind)
+    return known or tuple(value for part in get_args(kind) for value in _values(part))
+
+
+_ALLOWED = {name: _values(get_type_hints(Facts)[name]) for name in _MEANINGS}
 
 
 def check_facts(cls: Any, tensors: tuple[str, ...] | None) -> None:
@@ -125,8 +123,8 @@ def check_facts(cls: Any, tensors: tuple[str, ...] | None) -> None:
     def refuse(name: str, says: str) -> None:
         raise DeclarationError(f"{cls.__name__} has {name} = {getattr(cls, name)!r}; {says}")
 
-    for name, (allowed, says) in _CHOICES.items():
-        if getattr(cls, name) not in allowed:
+    for name, says in _MEANINGS.items():
+        if getattr(cls, name) not in _ALLOWED[name]:
             refuse(name, says)
     if not isinstance(cls.by_element, str) or (cls.by_element and not cls.numpy):
         refuse("by_element", "beside numpy = it is a string of type codes, as in 'fd'")
@@ -164,7 +162,7 @@ def _check_names(cls: Any, fact: str, known: tuple[str, ...], of: str) -> None:
 
 def stated(cls: type[Facts]) -> list[str]:
     """The facts of a class in words, where it says another than most do."""
-    said = {n: getattr(cls, n) for n in (*_CHOICES, "linear", "images", "ordered", "by_element")}
+    said = {n: getattr(cls, n) for n in (*_MEANINGS, "linear", "images", "ordered", "by_element")}
     return [
         f"{name}: {', '.join(value) if isinstance(value, tuple) else value}"
         for name, value in said.items()

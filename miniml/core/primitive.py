@@ -689,7 +689,7 @@ def like_position(cls: type[Any], inputs: list[Parameter]) -> int | None:
     return None if first is None else [p.name for p in inputs].index(first)
 
 
-def attribute_parameters(fields: Sequence[Field]) -> list[inspect.Parameter]:
+def attribute_parameters(fields: Sequence[Field]) -> list[Parameter]:
     """The attributes of a class, keyword-only where one without default follows one with it."""
     optional = [f.default is not EMPTY for f in fields]
     ordered = optional == sorted(optional)
@@ -697,7 +697,7 @@ def attribute_parameters(fields: Sequence[Field]) -> list[inspect.Parameter]:
     return [Parameter(f.name, kind, default=f.default, annotation=f.annotation) for f in fields]
 
 
-def with_parameters(call: Any, parameters: list[inspect.Parameter]) -> Any:
+def with_parameters(call: Any, parameters: list[Parameter]) -> Any:
     """The same method, at no cost in speed, under a signature that names these parameters."""
     named: Any = FunctionType(call.__code__, call.__globals__, call.__name__)
     named.__qualname__, named.__module__ = call.__qualname__, call.__module__
@@ -737,7 +737,7 @@ def in_order(
 
 
 F = TypeVar("F", bound=Callable[..., None])
-_SEVERAL = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+_SEVERAL = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
 
 
 class PrimitiveWithInfer(Primitive, abstract=True):

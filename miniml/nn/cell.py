@@ -483,19 +483,16 @@ class Entry:
 
     def _with_hooks(self, *args: Any, **named: Any) -> Any:
         if self.cell._hooks:
-            return run_hooked(self.cell, self._with_recompute, args, named)
-        return self._with_recompute(args, named)
+            return run_hooked(self.cell, self._with_gradient, args, named)
+        return self._with_gradient(args, named)
 
-    def _with_recompute(self, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
-        if self.cell._recomputed and not hasattr(type(self.cell), "bprop"):
-            return recomputed(self.cell.construct)(*args, **named)
-        return self._with_bprop(args, named)  # a custom gradient, too, keeps only the inputs
-
-    def _with_bprop(self, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
+    def _with_gradient(self, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
         cell = self.cell
         bprop = getattr(type(cell), "bprop", None)
         if bprop is None:
-            return cell.construct(*args, **named)
+            construct = recomputed(cell.construct) if cell._recomputed else cell.construct
+            return construct(*args, **named)
+        # A custom gradient, too, keeps only the inputs.
         given = by_position(self.__name__, cell.construct, args, named)
         bound = MethodType(bprop, cell)
         return current_trace().call_with_bprop(self.__name__, cell.construct, bound, given)

@@ -475,13 +475,12 @@ def choice(
             f"choice got shape {size}, {draws} draws without replacement of {count} slices; draw "
             "fewer, or with replace=True"
         )
-    if not draws or p is None:
-        if replace and draws:
-            chosen = randint(size, 0, count, generator=generator)
-        else:
-            chosen = reshape(getitem(permutation(count, generator=generator), slice(draws)), size)
-    else:
+    if draws and p is not None:
         chosen = _weighted(count, size, replace, p, generator)
+    elif draws and replace:
+        chosen = randint(size, 0, count, generator=generator)
+    else:
+        chosen = reshape(getitem(permutation(count, generator=generator), slice(draws)), size)
     return chosen if whole else gather(x, chosen, at)
 
 

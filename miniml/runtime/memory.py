@@ -236,7 +236,7 @@ def _assign(
     if scratch:
         buffers.workspaces[node] = scratch
     for var in node.outputs:
-        reused = _reusable(buffers, node, step, reads) if reuse else None
+        reused = _reusable(buffers, node, step) if reuse else None
         if var in targets:
             allocation[var] = targets[var]
             if targets[var].parameter is not None:
@@ -249,9 +249,7 @@ def _assign(
         allocation[var].end = max(allocation[var].end, reads.get(var, step))
 
 
-def _reusable(
-    buffers: BufferAssignment, node: Node, step: int, reads: dict[Var, int]
-) -> Allocation | None:
+def _reusable(buffers: BufferAssignment, node: Node, step: int) -> Allocation | None:
     """The memory of an input that is dead after this step and that the kernel may overwrite."""
     inplace, out = buffers.prepared[node].inplace, node.outputs[0].abstract
     for i in inplace:

@@ -191,21 +191,17 @@ def _spec_of(value: Any) -> Spec | None:
     """Shape and dtype of an entry; None for what a checkpoint cannot hold."""
     if isinstance(value, Tensor):
         return value.shape, value.dtype.name
+    if isinstance(value, np.ma.MaskedArray):
+        return None
     if isinstance(value, (np.ndarray, np.generic)):
-        return _spec_of_array(value)
+        try:
+            return value.shape, canonical(value.dtype).name
+        except DTypeError:
+            return None
     if type(value) is int and not -(2**63) <= value < 2**63:
         return None
     dtype = _NUMBERS.get(type(value))
     return None if dtype is None else ((), dtype.name)
-
-
-def _spec_of_array(value: Array | np.generic) -> Spec | None:
-    if isinstance(value, np.ma.MaskedArray):
-        return None
-    try:
-        return value.shape, canonical(value.dtype).name
-    except DTypeError:
-        return None
 
 
 _NUMBERS: dict[type, DType] = {bool: bool_, int: int64, float: float64}

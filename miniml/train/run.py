@@ -661,7 +661,8 @@ def find_rate(
                 if not math.isfinite(loss) or (smoothed and loss > _WORSE * min(smoothed)):
                     break
                 losses.append(loss)
-                smoothed.append(_mean(losses))
+                weights = _SMOOTHING ** np.arange(len(losses))[::-1]
+                smoothed.append(float(np.average(losses, weights=weights)))
     finally:
         before.restore()
         model.optimizer.lr = first
@@ -683,9 +684,3 @@ def _again(data: Any) -> Generator[Any, None, None]:
                 yield batch
         if empty:
             raise MinimlError("find_rate got data without a batch; give data with at least one")
-
-
-def _mean(losses: list[float]) -> float:
-    """The running mean of losses, without start bias."""
-    weights = _SMOOTHING ** np.arange(len(losses))[::-1]
-    return float(np.average(losses, weights=weights))

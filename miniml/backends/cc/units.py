@@ -88,7 +88,7 @@ def _load(sources: Sequence[Source]) -> None:
             with _lock:
                 _take(made)
     except DeviceError as error:
-        give_up(error)
+        _given_up[_here()] = str(error)  # until the compiler or the folder is another one
         raise
 
 
@@ -169,15 +169,11 @@ def _take(paths: Mapping[Source, Path]) -> None:
     """Load units, and the functions of these kernels in them."""
     for source, path in paths.items():
         if path not in _libraries:
-            _libraries[path] = _opened(path)
+            library = TOOLS.load(path)
+            if _services is not None:
+                library.miniml_start(ctypes.byref(_services))
+            _libraries[path] = library
         _loaded[source] = getattr(_libraries[path], source.name)
-
-
-def _opened(path: Path) -> ctypes.CDLL:
-    library = TOOLS.load(path)
-    if _services is not None:
-        library.miniml_start(ctypes.byref(_services))
-    return library
 
 
 def run(source: Source, arrays: Sequence[Any]) -> None:
@@ -360,11 +356,6 @@ def available() -> bool:
 def absence() -> str:
     """The reason why no kernel in C can be compiled, as a clause; "" if they can."""
     return TOOLS.absence() or _given_up.get(_here(), "")
-
-
-def give_up(error: DeviceError) -> None:
-    """Remember that this compiler and this cache folder do not work, until one is changed."""
-    _given_up[_here()] = str(error)
 
 
 def _here() -> tuple[object, ...]:
