@@ -190,7 +190,7 @@ class Primitive(Facts):
 
     def __init__(self, *args: Any, **kwargs: Any):
         try:
-            given = key((args, tuple(kwargs.items()))) if kwargs else key(args)
+            given = (..., key(args), key((*kwargs.items(),))) if kwargs else key(args)
             made = self._made.get(given)
         except TypeError:  # such as a list, which is frozen to a tuple
             given = made = None

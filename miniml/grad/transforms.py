@@ -11,9 +11,10 @@ the inputs alone.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache, wraps
 from operator import index, itemgetter
+from types import MethodType
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
@@ -31,6 +32,7 @@ from ..core.errors import (
 from ..core.hints import hide_frames, hides_frames
 from ..core.options import flag
 from ..core.parameter import Parameter
+from ..core.primitive import Same
 from ..core.tensor import Tensor
 from ..core.trace import computes_at_once, current_trace, partition
 from ..graph.ir import is_result
@@ -119,18 +121,21 @@ def _value_and_grad(
     chosen = None if weights is None else Weights.of(weights)
     checked = checked_function(who, fn), checked_argnums(argnums)
     whole = flag(who, "holomorphic", holomorphic)
-    return called(_Gradient(*checked, has_aux, chosen, whole), fn, part)
+    by = fn if isinstance(fn, MethodType) else Same(fn)  # methods are made anew for each call
+    return called(_Gradient(*checked, has_aux, chosen, whole, by), fn, part)
 
 
 @dataclass(frozen=True)
 class _Gradient:
-    """value_and_grad of one function, hashable: equal settings share one compiled program."""
+    """value_and_grad of one function, hashable: equal settings share one compiled program. by: what
+    tells functions apart; objects that their class calls equal may compute different things."""
 
-    fn: Function
+    fn: Function = field(compare=False)
     argnums: ArgNums
     has_aux: bool
     weights: Weights | None
-    holomorphic: bool = False
+    holomorphic: bool
+    by: object
 
     def __call__(self, *args: Any, **named: Any) -> tuple[Any, Any]:
         one = isinstance(self.argnums, int)
@@ -267,11 +272,12 @@ class Trainable(Protocol):
 Given = Trainable | Parameter | Sequence["Given"] | Mapping[str, "Given"]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class Weights:
-    """Parameters, and the structure in which they were given."""
+    """Parameters, told apart by which they are, and the structure in which they were given."""
 
-    parameters: tuple[Parameter, ...]
+    parameters: tuple[Parameter, ...] = field(compare=False)
+    each: tuple[Same, ...]
     structure: optree.PyTreeSpec
 
     @staticmethod
@@ -282,20 +288,12 @@ class Weights:
         if not known:
             raise GradientArgumentError(f"weights is {_what(given)}; {_INSTEAD}")
         leaves, structure = optree.tree_flatten(tree, none_is_leaf=True)
-        return Weights(_checked(leaves), structure)
+        parameters = _checked(leaves)
+        return Weights(parameters, tuple(map(Same, parameters)), structure)
 
     def arranged(self, gradients: tuple[Any, ...]) -> Any:
         """The gradients, one per parameter, in that structure, with tuples for lists and cells."""
         return self.structure.unflatten(gradients)
-
-    def _key(self) -> tuple[object, ...]:
-        return *map(id, self.parameters), self.structure
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Weights) and self._key() == other._key()
-
-    def __hash__(self) -> int:
-        return hash(self._key())
 
 
 def _tree(given: Any) -> Any:

@@ -34,6 +34,14 @@ class CoreScale(Primitive):
         return x
 
 
+class CorePair(Primitive):
+    """Two attributes of any type."""
+
+    a: object
+    b: object
+    like = "x"
+
+
 ZEROS = (0.0, -0.0)
 
 
@@ -454,3 +462,9 @@ def test_a_primitive_made_again_of_the_same_values_is_not_bound_anew():
     assert ops.Transpose((2, 0, 1))._key is made
     assert ops.Transpose([2, 0, 1])._key == made
     assert ops.Scatter((2, 0, 1))._key != ops.Scatter((2.0, 0, 1))._key
+
+
+def test_attributes_by_name_are_told_apart_from_tuples_that_look_like_them():
+    made = CorePair(1, b=2)
+    assert CorePair((1,), (("b", 2),)).attributes == {"a": (1,), "b": (("b", 2),)}
+    assert made.attributes == {"a": 1, "b": 2}

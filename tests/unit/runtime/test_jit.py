@@ -123,6 +123,43 @@ def test_numbers_that_differ_only_in_kind_get_programs_of_their_own(hold: Any) -
     assert len(quick.recompilations) == len(numbers)
 
 
+@dataclass(frozen=True)
+class Times:
+    """A function that its class calls equal to others: 1, 1.0 and True are."""
+
+    by: Any
+
+    def __call__(self, x: Any) -> tuple[Any, Any]:
+        return ops.sum(x * self.by), ops.cast(x, ml.int32) * self.by
+
+
+def test_gradients_of_equal_objects_have_programs_of_their_own() -> None:
+    numbers = [1, 1.0, True, 0.0, -0.0]
+    slopes = [grad(Times(n), has_aux=True) for n in numbers]
+    with ml.context(mode=ml.GRAPH_MODE):
+        for slope, n in zip(slopes, numbers, strict=True):
+            found, aux = slope(ones(2))
+            np.testing.assert_array_equal(found.asnumpy(), np.full(2, float(n), np.float32))
+            np.testing.assert_array_equal(np.signbit(found.asnumpy()), np.signbit(float(n)))
+            assert aux.dtype == (ops.cast(ones(2), ml.int32) * n).dtype
+
+
+def test_gradients_of_a_method_made_anew_share_a_program() -> None:
+    seen = []
+
+    class Model:
+        def loss(self, x: Any) -> Any:
+            seen.append(x.shape)
+            return ops.sum(x * x)
+
+    model = Model()
+    kept = [grad(model.loss) for _ in range(3)]
+    with ml.context(mode=ml.GRAPH_MODE):
+        for slope in kept:
+            np.testing.assert_array_equal(slope(ones(2)).asnumpy(), [2, 2])
+    assert len(seen) == 1
+
+
 def test_what_a_dataclass_does_not_compare_needs_no_other_program() -> None:
     quick = ml.jit(lambda x, n: x * n.value)
     for note in "ab":
