@@ -170,6 +170,9 @@ def above_zero(x: Array, n: int) -> Array:
 
 
 def logaddexp(x: Array, y: Array, *, out: Array) -> None:
+    if out.size <= 128:  # one by one, in less than the time of eight calls
+        np.logaddexp(x, y, out)
+        return
     np.negative(np.absolute(np.subtract(x, y, out), out), out)
     np.fmax(out, scalars(out.dtype, -math.inf)[0], out)  # two infinities, whose difference is NaN
     np.add(np.log1p(np.exp(out, out), out), np.maximum(x, y), out)

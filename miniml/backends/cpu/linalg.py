@@ -111,11 +111,9 @@ def limited(work: int, product: Callable[..., Any], *args: Any) -> Any:
     as long where another process has their core. Their number is one for the whole process:
     products in other threads of Python meanwhile are limited, too.
     """
-    if work <= VECTORS:
-        return product(*args)
-    blas, limit = openblas(), 1 if work < LARGE else _threads() or 1
-    before = 1 if blas is None else blas.threads()
-    if blas is None or before <= limit:
+    blas = openblas() if work > VECTORS else None
+    limit = 1 if work < LARGE else _threads() or 1
+    if blas is None or (before := blas.threads()) <= limit:
         return product(*args)
     blas.set_threads(limit)
     try:

@@ -7,7 +7,6 @@ loss of labels at unknown positions in a sequence.
 
 from __future__ import annotations
 
-import builtins
 import math
 from typing import Any, NamedTuple
 
@@ -702,18 +701,21 @@ def ctc_loss(
     dtype = needs_float("ctc_loss", dtype_of(log_probs))
     computed = float64 if dtype == float64 else float32
     lengths = cast(checked("ctc_loss", "input_length", input_lengths, steps + 1), int64)
-    count = checked("ctc_loss", "target_length", target_lengths, most + 1)
-    count = expand_dims(cast(count, int64), 1)
-    targets = select(less(np.arange(most), count), targets, blank)
-    labels = checked("ctc_loss", "target", targets, classes)
-    blanks, ends = _paths(cast(log_probs, computed), labels, lengths, blank)
-    likely = squeeze(logaddexp(*(take_along_axis(v, count, 1) for v in (blanks, ends))), 1)
+    count = cast(checked("ctc_loss", "target_length", target_lengths, most + 1), int64)
+    spelt = less(np.arange(most), expand_dims(count, 1))
+    labels = checked("ctc_loss", "target", select(spelt, targets, blank), classes)
+    labels = cast(labels, int64)
+    paths = _paths(cast(log_probs, computed), labels, lengths, blank)
+    paths = concat([np.full((shape_of(count)[0], 1), _NEVER, computed), paths], 1)
+    ends = take_along_axis(paths, add(mul(expand_dims(count, 1), 2), np.array([0, 1])), 1)
+    likely = logaddexp(ends[:, 0], ends[:, 1])
+    likely = select(any(logical_and(spelt, equal(labels, blank)), 1), _NEVER, likely)
     losses = select(less(likely, _NEVER / 2), 0.0 if zero_infinity else float("inf"), neg(likely))
-    unseen = logical_or(outside(lengths, steps + 1), outside(squeeze(count, 1), most + 1))
+    unseen = logical_or(outside(lengths, steps + 1), outside(count, most + 1))
     unseen = logical_or(unseen, any(outside(labels, classes), 1))  # on a GPU
     losses = select(unseen, float("nan"), losses)
     if reduction == "mean":
-        losses = div(losses, cast(maximum(squeeze(count, 1), 1), computed))
+        losses = div(losses, cast(maximum(count, 1), computed))
     return cast(reduced("ctc_loss", losses, reduction), dtype)
 
 
@@ -723,7 +725,7 @@ def _sizes(
     """(T, S, C); ShapeError where the shapes do not belong together."""
     shapes = [shape_of(v) for v in (log_probs, targets, input_lengths, target_lengths)]
     rows = shapes[0][1:2]
-    if [len(s) for s in shapes] != [3, 2, 1, 1] or builtins.any(s[:1] != rows for s in shapes[1:]):
+    if [len(s) for s in shapes] != [3, 2, 1, 1] or {s[:1] for s in shapes[1:]} != {rows}:
         raise ShapeError(
             "ctc_loss got log_probs, targets, input_lengths and target_lengths of shapes "
             f"{', '.join(map(str, shapes))}; expected (T, N, C), (N, S), (N,) and (N,): targets "
@@ -739,32 +741,30 @@ def _sizes(
 _NEVER = -1e30
 
 
-def _paths(log_probs: Any, labels: Any, lengths: Any, blank: int) -> tuple[Any, Any]:
-    """The logarithms of the total probability of all paths that spell the first s labels, for s
-    from 0 to S: of those that end in the blank after them, and of those that end in the last of
-    them; both (N, S + 1).
-
-    Before step 0 there is the empty path, at the blank before all labels.
-    """
-    steps, rows, _ = log_probs.shape
-    most, dtype = labels.shape[1], log_probs.dtype
-    never = np.full((rows, 1), _NEVER, dtype)
-    none = zeros_like(reshape(lengths, (rows, 1)), dtype)  # on the inputs' device
-    ends = add(none, np.repeat(never, most + 1, 1))
-    blanks = add(none, np.array([0.0] + [_NEVER] * most, dtype))
-    again = equal(labels, concat([np.full((rows, 1), -1), cast(labels, int64)], 1)[:, :most])
-    at = broadcast_to(expand_dims(labels, 0), (steps, rows, most))
+def _paths(log_probs: Any, labels: Any, lengths: Any, blank: int) -> Any:
+    """(N, 2 S + 1): the logarithms of the total probability of all paths of these lengths, by the
+    state in which they end: 2 s is the blank after s labels, 2 s - 1 the last of these itself."""
+    dtype, (rows, most) = log_probs.dtype, shape_of(labels)
+    at = expand_dims(_between(labels, blank), 0)
     emitted = clip(take_along_axis(log_probs, at, 2), _NEVER)
-    emitted = select(equal(labels, blank), _NEVER, emitted)
-    silent = clip(log_probs[:, :, blank : blank + 1], _NEVER)
-    going = less(np.arange(steps).reshape(-1, 1, 1), reshape(lengths, (rows, 1)))
+    # A label follows the one before it, without a blank, if it is another.
+    before = concat([np.full((rows, 1), -1), labels], 1)[:, :-1]
+    skipping = _between(select(equal(labels, before), _NEVER, 0.0), _NEVER)
+    start = np.array([0.0] + [_NEVER] * (2 * most), dtype)  # of the empty path
+    start = add(zeros_like(expand_dims(lengths, 1), dtype), start)  # on the inputs' device
 
-    def step(before: Any, row: Any) -> Any:
-        (blanks, ends), (silence, label, on) = before, row
-        either = logaddexp(blanks, ends)
-        entered = select(again, blanks[:, :most], either[:, :most])  # a blank between equals
-        after = either + silence, concat([never, logaddexp(ends[:, 1:], entered) + label], 1)
-        return tuple(select(on, a, b) for a, b in zip(after, before, strict=True)), None
+    def step(reached: Any, emission: Any) -> Any:
+        earlier = concat([np.full((rows, 2), _NEVER, dtype), reached], 1)
+        entered = logaddexp(reached, earlier[:, 1:-1])
+        after = logaddexp(entered, earlier[:, :-2] + skipping) + emission
+        return after, after
 
-    blanks, ends = scan(step, (blanks, ends), (silent, emitted, going))[1]
-    return blanks, ends
+    found = concat([expand_dims(start, 0), scan(step, start, emitted)[0]])
+    return squeeze(take_along_axis(found, reshape(lengths, (1, rows, 1)), 0), 0)
+
+
+def _between(labels: Any, other: float) -> Any:
+    """(N, S) as (N, 2 S + 1): `other` before, between and behind the labels."""
+    rows, most = shape_of(labels)
+    whole = concat([np.full((rows, 1), other, dtype_of(labels)), labels], 1)
+    return gather(whole, [(i + 1) // 2 * (i % 2) for i in range(2 * most + 1)], 1)

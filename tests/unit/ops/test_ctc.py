@@ -53,6 +53,16 @@ def test_it_is_the_sum_over_all_paths(blank):
     np.testing.assert_allclose(got, expected, 1e-12, 1e-14)
 
 
+@pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.uint64])
+def test_targets_of_any_integers(dtype):
+    x = special.log_softmax(np.random.default_rng(0).normal(size=(5, 3, 4)), 2)
+    given = [np.array(v, dtype) for v in (TARGETS, LENGTHS, COUNTS)]
+    got = ops.ctc_loss(x, *given, reduction="none").asnumpy()
+    rows = zip(TARGETS, LENGTHS, COUNTS)
+    expected = [enumerated(x[:, n], t[:c], steps, 0) for n, (t, steps, c) in enumerate(rows)]
+    np.testing.assert_allclose(got, expected, 1e-12)
+
+
 def test_numbers_are_those_of_pytorch():
     values = loss(LOGITS, 0, "none", True).asnumpy()
     np.testing.assert_allclose(values, [6.838592631616959, 4.872289474346576, 0], 1e-13)
