@@ -14,8 +14,8 @@ from ..core.options import choice, flag, integer, number
 from ..core.primitive import Primitive
 from . import rules
 from .checks import Tensor, composition, dtype_of, needs_float, shape_of
-from .composed.elementwise import widened
-from .elementwise import add, cast, mul, rsqrt, square, sub
+from .composed.elementwise import in_dtype, widened
+from .elementwise import add, mul, rsqrt, square, sub
 from .reduce import mean
 from .rules import FloatUnary, moves, per_input
 from .shape import reshape
@@ -225,7 +225,7 @@ def rms_norm(x: Any, gamma: Any, eps: float = 2.0**-23) -> Tensor:
     eps, v = number("rms_norm", "eps", eps), widened(x)
     squares = mean(square(v), tuple(range(-len(own), 0)), True)
     normal = mul(v, rsqrt(add(squares, eps)))
-    return _in(mul(normal, gamma), promote(dtype_of(x), dtype_of(gamma)))
+    return in_dtype(mul(normal, gamma), promote(dtype_of(x), dtype_of(gamma)))
 
 
 def _normal(groups: Any, eps: float) -> Tensor:
@@ -234,16 +234,11 @@ def _normal(groups: Any, eps: float) -> Tensor:
     return mul(centred, rsqrt(add(mean(square(centred), 2, True), eps)))
 
 
-def _in(x: Tensor, dtype: DType) -> Tensor:
-    return x if x.dtype == dtype else cast(x, dtype)
-
-
 def _channelwise(name: str, normal: Tensor, gamma: Any, beta: Any, dtype: DType) -> Tensor:
     """normal * gamma + beta, each if given, channel by channel, in the common dtype."""
     shape = normal.shape
-    for given, word, join in ((gamma, "gamma", mul), (beta, "beta", add)):
-        if given is None:
-            continue
+    both = (gamma, "gamma", mul), (beta, "beta", add)
+    for given, word, join in (each for each in both if each[0] is not None):
         if shape_of(given) != shape[1:2]:
             raise ShapeError(
                 f"{name} got x of shape {shape} and {word} of {shape_of(given)}; {word} has one "
@@ -251,7 +246,7 @@ def _channelwise(name: str, normal: Tensor, gamma: Any, beta: Any, dtype: DType)
             )
         normal = join(normal, reshape(given, (-1, *(1,) * (len(shape) - 2))))
         dtype = promote(dtype, dtype_of(given))
-    return _in(normal, dtype)
+    return in_dtype(normal, dtype)
 
 
 # --- Cross entropy --------------------------------------------------------------------------------

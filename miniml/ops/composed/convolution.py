@@ -22,7 +22,7 @@ from ...core.errors import ShapeError
 from ...core.options import flag, integer, number
 from ...core.primitive import freeze
 from ..checks import Tensor, composition, dtype_of, needs_float, shape_of
-from ..elementwise import abs, add, cast, mul, pow
+from ..elementwise import abs, add, mul, pow
 from ..images import (
     EXTENTS,
     ONE,
@@ -49,6 +49,7 @@ from ..images import (
 from ..logic import equal, select
 from ..reduce import mean
 from ..shape import expand_dims, moveaxis, reshape, squeeze
+from .elementwise import in_dtype
 from .rearrange import pad
 
 __all__ = [
@@ -515,13 +516,13 @@ def average(x: Any, axes: Axes, with_padding: bool) -> Tensor:
 def norms(x: Any, axes: Axes, p: float) -> Tensor:
     """(sum |x|^p)^(1/p) of each window of floats x (N, C, ...)."""
     given = dtype_of(x)
-    wide = cast(x, promote(given, float32))
+    wide = in_dtype(x, promote(given, float32))
     # With all its padding in the axis every window has its full number of elements.
     whole = tuple(replace(a, after=max(a.after, a.behind), ceil=False) for a in axes)
     mean = average(pow(abs(wide), p), whole, True)
     sums = mul(mean, float(prod(a.size for a in axes)))
     none = equal(sums, 0.0)  # where the root's slope is infinite
-    return cast(select(none, 0.0, pow(select(none, 1.0, sums), 1.0 / p)), given)
+    return in_dtype(select(none, 0.0, pow(select(none, 1.0, sums), 1.0 / p)), given)
 
 
 def _reduced(x: Any, axes: Axes, outside: float, pool: Pool) -> Tensor:

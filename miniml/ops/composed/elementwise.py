@@ -311,7 +311,12 @@ def as_floats(*xs: Any) -> list[Any]:
     given = strong(*xs)
     joined = promote(*map(dtype_of, given))
     dtype = joined if is_float(joined) else float32
-    return [x if dtype_of(x) == dtype else cast(x, dtype) for x in given]
+    return [in_dtype(x, dtype) for x in given]
+
+
+def in_dtype(x: Any, dtype: Any) -> Any:
+    """x itself, or cast to another dtype."""
+    return x if dtype_of(x) == dtype else cast(x, dtype)
 
 
 def as_float(x: Any) -> Any:

@@ -73,7 +73,7 @@ from ..norm import (
 )
 from ..reduce import any, mean, norm, sum
 from ..shape import broadcast_to, concat, expand_dims, moveaxis, reshape, squeeze
-from .elementwise import as_floats
+from .elementwise import as_floats, in_dtype
 
 __all__ = [
     "bce", "bce_with_logits", "cosine_similarity", "focal_loss", "hinge", "huber_loss", "kl_div",
@@ -267,12 +267,12 @@ def cosine_similarity(x: Any, y: Any, axis: int = -1, eps: float = 1e-8) -> Tens
     at = normal_axis("cosine_similarity", axis, len(shape))
     dtype = promote(dtype_of(x), dtype_of(y))
     computed = float64 if dtype == float64 else float32
-    x, y = (broadcast_to(cast(v, computed), shape) for v in (x, y))
+    x, y = (broadcast_to(in_dtype(v, computed), shape) for v in (x, y))
     # The root's slope is infinite at 0, but no gradient passes where the clip binds.
     least = number("cosine_similarity", "eps", eps, 0) ** 2
     lengths = [sqrt(clip(sum(square(v), at), least)) for v in (x, y)]
     cosine = div(sum(mul(x, y), at), mul(*lengths))
-    return cast(cosine, dtype) if is_float(dtype) else cosine
+    return in_dtype(cosine, dtype) if is_float(dtype) else cosine
 
 
 def _scaled(name: str, what: str, losses: Any, weight: Any) -> Any:
@@ -280,7 +280,7 @@ def _scaled(name: str, what: str, losses: Any, weight: Any) -> Any:
     if weight is None:
         return losses
     check_beside(name, what, weight, "losses", losses)
-    return mul(losses, cast(weight, dtype_of(losses)))
+    return mul(losses, in_dtype(weight, dtype_of(losses)))
 
 
 def _alike(name: str, *xs: Any) -> tuple[Any, ...]:
@@ -568,7 +568,7 @@ def _targets(name: str, scores: Any, labels: Any, weight: Any, ignored: int | No
     if ignored is not None:
         ignored = integer(name, "ignore_index", ignored)
     labels = checked(name, "label", labels, classes, ignored)
-    counts = None if ignored is None else not_equal(cast(labels, int64), ignored)
+    counts = None if ignored is None else not_equal(in_dtype(labels, int64), ignored)
     labels = labels if counts is None else select(counts, labels, 0)
     share = None if w is None else gather(w, labels)
     return _Targets(name, labels, counts, w, share)
@@ -583,7 +583,7 @@ def _by_class(name: str, weight: Any, shape: tuple[int, ...], dtype: DType) -> A
         )
     if isinstance(weight, (np.ndarray, list, tuple)):  # it follows the scores to their device
         return np.asarray(weight, dtype)
-    return weight if weight.dtype == dtype else cast(weight, dtype)
+    return in_dtype(weight, dtype)
 
 
 def _would_do(name: str, shape: tuple[int, ...], given: tuple[int, ...]) -> str:
@@ -700,12 +700,11 @@ def ctc_loss(
     steps, most, classes = _sizes(log_probs, targets, input_lengths, target_lengths, blank)
     dtype = needs_float("ctc_loss", dtype_of(log_probs))
     computed = float64 if dtype == float64 else float32
-    lengths = cast(checked("ctc_loss", "input_length", input_lengths, steps + 1), int64)
-    count = cast(checked("ctc_loss", "target_length", target_lengths, most + 1), int64)
+    lengths = in_dtype(checked("ctc_loss", "input_length", input_lengths, steps + 1), int64)
+    count = in_dtype(checked("ctc_loss", "target_length", target_lengths, most + 1), int64)
     spelt = less(np.arange(most), expand_dims(count, 1))
-    labels = checked("ctc_loss", "target", select(spelt, targets, blank), classes)
-    labels = cast(labels, int64)
-    paths = _paths(cast(log_probs, computed), labels, lengths, blank)
+    labels = in_dtype(checked("ctc_loss", "target", select(spelt, targets, blank), classes), int64)
+    paths = _paths(in_dtype(log_probs, computed), labels, lengths, blank)
     paths = concat([np.full((shape_of(count)[0], 1), _NEVER, computed), paths], 1)
     ends = take_along_axis(paths, add(mul(expand_dims(count, 1), 2), np.array([0, 1])), 1)
     likely = logaddexp(ends[:, 0], ends[:, 1])
@@ -716,7 +715,7 @@ def ctc_loss(
     losses = select(unseen, float("nan"), losses)
     if reduction == "mean":
         losses = div(losses, cast(maximum(count, 1), computed))
-    return cast(reduced("ctc_loss", losses, reduction), dtype)
+    return in_dtype(reduced("ctc_loss", losses, reduction), dtype)
 
 
 def _sizes(

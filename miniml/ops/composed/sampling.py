@@ -51,6 +51,7 @@ from ..logic import (
 from ..reduce import all as all_of
 from ..reduce import argmax, searchsorted, sum
 from ..shape import expand_dims, reshape, split, squeeze, swapaxes, transpose
+from .elementwise import in_dtype
 from .losses import checked
 from .rearrange import segment_max, segment_min
 
@@ -189,8 +190,8 @@ def affine_grid(theta: Any, size: Any, align_corners: bool = False) -> Tensor:
     axes = [_centres(n, align) for n in out[2:]]
     points = np.stack([*np.meshgrid(*axes, indexing="ij")[::-1], np.ones(out[2:])], -1)
     flat = points.reshape(prod(out[2:]), d + 1).astype(dtype)
-    grid = matmul(flat, swapaxes(cast(theta, dtype), 1, 2))
-    return cast(reshape(grid, (out[0], *out[2:], d)), given)
+    grid = matmul(flat, swapaxes(in_dtype(theta, dtype), 1, 2))
+    return in_dtype(reshape(grid, (out[0], *out[2:], d)), given)
 
 
 def _centres(n: int, align_corners: bool) -> Array:
@@ -251,9 +252,9 @@ def grid_sample(
     computed = promote(promote(given, needs_float("grid_sample", dtype_of(grid))), float32)
     # Pixels as rows of their channels: a row is what each point takes.
     n, c, size = *shape[:2], prod(shape[2:])
-    rows = reshape(swapaxes(reshape(cast(x, computed), (n, c, size)), 1, 2), (n * size, c))
-    points = reshape(cast(grid, computed), (n, prod(at[1:-1]), d))
-    out = cast(_sampled(rows, points, shape[2:], mode, padding_mode, align), given)
+    rows = reshape(swapaxes(reshape(in_dtype(x, computed), (n, c, size)), 1, 2), (n * size, c))
+    points = reshape(in_dtype(grid, computed), (n, prod(at[1:-1]), d))
+    out = in_dtype(_sampled(rows, points, shape[2:], mode, padding_mode, align), given)
     return reshape(swapaxes(out, 1, 2), (n, c, *at[1:-1]))
 
 
@@ -398,7 +399,7 @@ def _factors(given: Any, mode: str, shape: Shape, dtype: DType) -> Any:
             f"embedding_bag got per_sample_weights of shape {shape_of(given)} for indices of shape "
             f"{shape}; there is one for each index"
         )
-    return cast(given, dtype)
+    return in_dtype(given, dtype)
 
 
 def _kept(indices: Any, count: int, padding_index: int | None) -> Any:
@@ -428,7 +429,7 @@ def _by_offsets(rows: Any, offsets: Any, mode: str, factors: Any, kept: Any) -> 
     """Bags of rows (n, F) that begin at the offsets (B,)."""
     n, features = rows.shape
     name = "embedding_bag"
-    begins = cast(checked(name, "offset", as_indices(name, offsets), n + 1), int64)
+    begins = in_dtype(checked(name, "offset", as_indices(name, offsets), n + 1), int64)
     bags = begins.shape[0]
     if not bags:
         return zeros((0, features), rows.dtype)
