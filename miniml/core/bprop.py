@@ -46,9 +46,11 @@ class Getters:
             )
 
         def add(getter: G) -> G:
-            self._check(primitives.get(key) if isinstance(key, str) else key, getter)
+            named = primitives.get(key) if isinstance(key, str) else key
+            self._check(named, getter)
             table: dict[Any, Getter] = self._by_name if isinstance(key, str) else self._by_class
-            other = table.get(key) or self._of_class(key)
+            # That of the class called `key` would take precedence over one registered by name.
+            other = table.get(key) or (named and self._by_class.get(named))
             if other is not None and _author(other) != _author(getter):
                 code = inspect.unwrap(other).__code__
                 name = key if isinstance(key, str) else key.name
@@ -87,12 +89,6 @@ class Getters:
                 f"primitive and returns the {self.kind}: {self.example}"
             ) from None
 
-    def _of_class(self, key: type[Primitive] | str) -> Getter | None:
-        """The getter of the class called `key`, which would take precedence over one registered by
-        name."""
-        named = primitives.get(key) if isinstance(key, str) else None
-        return None if named is None else self._by_class.get(named)
-
     def unregister(self, key: type[Primitive] | str) -> None:
         """Take a getter back; nothing happens if there is none."""
         epoch.bump("bprops")
@@ -111,6 +107,7 @@ class Getters:
             return found
 
     def _searched(self, primitive: type[Primitive]) -> Getter | None:
+        primitive = primitives.get(primitive.name, primitive)  # as kernels are found: by name
         for cls in primitive.__mro__:
             if cls in self._by_class:
                 return self._by_class[cls]
@@ -149,6 +146,9 @@ class BpropGetters(Getters):
         getter = self._by_name.get(primitive.name)
         if getter is not None:
             _check_differentiable(primitive, getter)
+        if primitives.get(primitive.name, primitive) is not primitive:  # it is defined again
+            self._found.clear()
+            epoch.bump("bprops")
         for cls in primitive.__mro__:
             if cls in self._by_class:
                 return
@@ -157,13 +157,11 @@ class BpropGetters(Getters):
                 _check_bprop(primitive, method)
                 _check_differentiable(primitive, method)
                 self._by_class[primitive] = of_function(method)
-                self._found.clear()
-                epoch.bump("bprops")
                 return
 
     def get(self, primitive: Primitive) -> Bprop:
         """The bprop of a primitive; BpropNotFoundError says how to give it one."""
-        getter = self._by_class.get(type(primitive)) or self.find(type(primitive))
+        getter = self.find(type(primitive))
         if getter is None:
             free = [name for name in self._by_name if name not in primitives]
             near = "".join(

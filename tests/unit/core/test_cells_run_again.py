@@ -55,6 +55,64 @@ def test_the_same_cell_run_twice_replaces():
     assert ml.grad.grad(second())(3.0).item() == 5.0
 
 
+@pytest.mark.parametrize("again", ["class", "bprop and kernel"])
+def test_what_was_made_before_follows_the_new_definition_with_its_gradient(run, again):
+    """A cell that made an instance is often not run again; nor are functions that hold it."""
+
+    def cell(factor):
+        class CoreFollowed(Primitive):
+            like = "x"
+
+            if again == "class":
+
+                def compute(self, x, *, out):
+                    np.multiply(x, factor, out=out)
+
+                def bprop(self, x, out, dout):
+                    return (dout * factor,)
+
+        if again != "class":
+
+            @bprop_getters.register(CoreFollowed)
+            def get_bprop(self):
+                return lambda x, out, dout: (dout * factor,)
+
+            @kernel("CoreFollowed", "cpu", "f->f")
+            def core_followed(x, *, out):
+                np.multiply(x, factor, out=out)
+
+        return CoreFollowed()
+
+    first = cell(2.0)
+    both = run(ml.grad.value_and_grad(first))
+    for factor in (2.0, 5.0, 7.0):
+        made = cell(factor)
+        for _ in range(3):
+            assert [t.item() for t in both(3.0)] == [3.0 * factor, factor]
+            assert ml.grad.grad(made)(3.0).item() == factor
+
+
+def test_a_subclass_keeps_the_gradient_of_its_base_when_that_is_defined_again():
+    def cell(factor):
+        class CoreRebased(Primitive):
+            like = "x"
+
+            def compute(self, x, *, out):
+                np.multiply(x, factor, out=out)
+
+            def bprop(self, x, out, dout):
+                return (dout * factor,)
+
+        return CoreRebased
+
+    class CoreOfRebased(cell(2.0)):
+        pass
+
+    cell(5.0)
+    assert CoreOfRebased()(ml.Tensor(3.0)).item() == 6.0
+    assert ml.grad.grad(CoreOfRebased())(3.0).item() == 2.0
+
+
 def test_a_cell_run_again_after_an_edit_replaces_its_text_and_drops_what_no_longer_fits():
     def cell(number, attributes, takes, expression):
         names = dict(vars(ml), np=np, elementwise_kernel=ml.elementwise_kernel)
