@@ -11,7 +11,7 @@ from typing import Any
 
 import ml_dtypes
 
-from ...core.abstract import HALVES, float16, float32, float64, is_float, promote
+from ...core.abstract import HALVES, DType, float16, float32, float64, is_float, promote
 from ...core.errors import ShapeError
 from ...core.options import flag, number
 from ..checks import Tensor, broadcasts_to, composition, dtype_of, shape_of, strong
@@ -314,7 +314,7 @@ def as_floats(*xs: Any) -> list[Any]:
     return [in_dtype(x, dtype) for x in given]
 
 
-def in_dtype(x: Any, dtype: Any) -> Any:
+def in_dtype(x: Tensor, dtype: DType) -> Tensor:
     """x itself, or cast to another dtype."""
     return x if dtype_of(x) == dtype else cast(x, dtype)
 

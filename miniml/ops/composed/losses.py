@@ -749,8 +749,8 @@ def _paths(log_probs: Any, labels: Any, lengths: Any, blank: int) -> Any:
     # A label follows the one before it, without a blank, if it is another.
     before = concat([np.full((rows, 1), -1), labels], 1)[:, :-1]
     skipping = _between(select(equal(labels, before), _NEVER, 0.0), _NEVER)
-    start = np.array([0.0] + [_NEVER] * (2 * most), dtype)  # of the empty path
-    start = add(zeros_like(expand_dims(lengths, 1), dtype), start)  # on the inputs' device
+    empty = np.array([0.0] + [_NEVER] * (2 * most), dtype)  # the path of no steps
+    start = add(zeros_like(expand_dims(lengths, 1), dtype), empty)  # on the inputs' device
 
     def step(reached: Any, emission: Any) -> Any:
         earlier = concat([np.full((rows, 2), _NEVER, dtype), reached], 1)
