@@ -93,10 +93,8 @@ class Getters:
         """Take a getter back; nothing happens if there is none."""
         epoch.bump("bprops")
         self._found.clear()
-        if isinstance(key, str):
-            self._by_name.pop(key, None)
-        else:
-            self._by_class.pop(key, None)
+        table: dict[Any, Getter] = self._by_name if isinstance(key, str) else self._by_class
+        table.pop(key, None)
 
     def find(self, primitive: type[Primitive]) -> Getter | None:
         """The getter of a primitive class: its own, a base class's, or that registered by name."""
@@ -117,10 +115,9 @@ class Getters:
 
     def _redefined(self, primitive: type[Primitive]) -> Getter | None:
         """The getter registered for an earlier definition of the same class (a cell run twice)."""
-        expected = primitive.__module__, primitive.__qualname__
         for cls, getter in list(self._by_class.items()):
             method = getattr(getter, "__wrapped__", getter) is vars(cls).get("bprop")
-            if (cls.__module__, cls.__qualname__) == expected and not method:
+            if str(cls) == str(primitive) and not method:  # of the same module and name
                 return getter
         return None
 
@@ -143,8 +140,7 @@ class BpropGetters(Getters):
         DeclarationError if it does not take the inputs, out and dout, and for a class without
         gradient that has one, or whose name has.
         """
-        getter = self._by_name.get(primitive.name)
-        if getter is not None:
+        if (getter := self._by_name.get(primitive.name)) is not None:
             _check_differentiable(primitive, getter)
         if primitives.get(primitive.name, primitive) is not primitive:  # it is defined again
             self._found.clear()

@@ -245,15 +245,26 @@ def flatten_arguments(args: Any) -> tuple[list[Tensor | Array], tuple[object, ..
     """(leaves, key, rebuild) of a tree of arguments.
 
     leaves: the tensors and arrays to trace, arrays in dtypes that tensors have. key: hashable,
-    equal if the structure and all static leaves are equal; 1, 1.0 and True differ, Parameters and
-    objects without value semantics compare by identity. `rebuild(leaves)` is the tree with other
-    values for the tensors. GraphError for a static leaf that cannot be hashed, and for a dataclass
-    of tensors that optree does not know.
+    equal if the structure and all static leaves are equal; 1, 1.0 and True differ, and so do dicts
+    in another order; Parameters and objects without value semantics compare by identity.
+    `rebuild(leaves)` is the tree with other values for the tensors. GraphError for a static leaf
+    that cannot be hashed, and for a dataclass of tensors that optree does not know.
     """
     tree = partition(args, is_traced)
-    leaves = [_as_leaf(leaf) for leaf in tree.taken()]
+    taken = tree.taken()
+    for leaf in taken:
+        if isinstance(leaf, Reading):
+            leaf.own()  # a program may write to memory that it shares
+    leaves = [leaf if isinstance(leaf, Tensor) else host_array(leaf, None) for leaf in taken]
     statics = tuple(map(_static_key, tree.left()))
-    return leaves, (tree.spec, tuple(tree.positions), statics), tree.filled
+    return leaves, (tree.spec, _orders(args), tuple(tree.positions), statics), tree.filled
+
+
+def _orders(tree: Any) -> tuple[object, ...]:
+    """The keys of all dicts in a tree, each in its order, in which a function takes the values."""
+    own = (*tree, *map(type, tree)) if isinstance(tree, dict) else ()
+    inside = [v for v in (tree.values() if own else tree) if type(v) is not Tensor]
+    return own, *[_orders(v) for v in inside if isinstance(v, (dict, list, tuple))]
 
 
 def is_result(leaf: Any) -> bool:
@@ -267,12 +278,6 @@ def is_traced(leaf: Any) -> bool:
     if isinstance(leaf, _ARRAYS):
         return not isinstance(leaf, Parameter)
     return any(hasattr(type(leaf), name) for name in _FOREIGN)
-
-
-def _as_leaf(leaf: Any) -> Tensor | Array:
-    if isinstance(leaf, Reading):
-        leaf.own()  # a program may write to memory that it shares
-    return leaf if isinstance(leaf, Tensor) else host_array(leaf, None)
 
 
 def _static_key(value: Any) -> object:

@@ -175,6 +175,39 @@ def test_arguments_and_results_are_trees() -> None:
     assert result["rest"][1] is None
 
 
+ORDERS: list[Any] = [
+    lambda a, b: {"a": a, "b": b},
+    lambda a, b: {"b": b, "a": a},
+    lambda a, b: ({"x": 0, "y": ({"b": b, "a": a},)}, [a]),
+    lambda a, b: ({"y": ({"a": a, "b": b},), "x": 0}, [a]),
+    lambda a, b: {1: a, 2: b},
+    lambda a, b: {1.0: a, 2: b},
+    lambda a, b: {True: a, 2: b},
+    lambda a, b: {},
+]
+
+
+@pytest.mark.filterwarnings("ignore::miniml.errors.PerformanceWarning")
+def test_dicts_are_told_apart_by_the_order_and_the_kinds_of_their_keys() -> None:
+    """As Python does where a function goes over them: trees are what a plain call sees."""
+
+    def numbered(tree: Any) -> Any:
+        if isinstance(tree, dict):
+            return sum((numbered(v) * (i + 2) for i, v in enumerate(tree.values())), 0.0) + sum(
+                100.0 * isinstance(k, float) + 200.0 * isinstance(k, bool) for k in tree
+            )
+        return sum(map(numbered, tree), 0.0) if isinstance(tree, (list, tuple)) else tree
+
+    quick, by_name = ml.jit(numbered), ml.jit(lambda **named: numbered(named))
+    for _ in range(2):
+        for order in ORDERS:
+            tree = order(ml.Tensor(3.0), ml.Tensor(5.0))
+            assert float(quick(tree)) == float(numbered(tree))
+        for named in ({"a": 3.0, "b": ml.Tensor(5.0)}, {"b": ml.Tensor(5.0), "a": 3.0}):
+            assert float(by_name(**named)) == float(numbered(named))
+    assert len(quick.recompilations) == len(ORDERS)
+
+
 class Foreign:
     """An array of another library, as PyTorch's: it compares element by element."""
 
