@@ -115,25 +115,43 @@ def written(primitive: Primitive, args: Sequence[Any]) -> Parameter | None:
     return args[0] if isinstance(args[0], Parameter) else None
 
 
-def as_they_are(primitive: Primitive, values: Sequence[Any]) -> bool:
-    """True where `arguments` would give back these very values, all of them known tensors."""
+_weak: dict[object, Sequence[tuple[int, Kind]] | None] = {}  # by class of primitive and kinds
+
+
+def ready(primitive: Primitive, values: Sequence[Any]) -> Sequence[Any] | None:
+    """The tensors that `arguments` would give, quickly, where they are known ones as they are, and
+    made of weak scalars; None where it has more to do."""
     try:
-        kinds = tuple(map(_kind, values))
-        return _stay(type(primitive), kinds, current().autocast)  # type: ignore[arg-type]
+        kinds: tuple[Any, ...] = tuple(map(_kind, values))
     except AttributeError:  # not all are tensors
-        return False
+        kinds = tuple([getattr(v, "_kind", type(v)) for v in values])
+    key = type(primitive), kinds, current().autocast
+    try:
+        made = _weak[key]
+    except KeyError:
+        if len(_weak) > 4096:
+            _weak.clear()
+        made = _weak[key] = None if None in kinds else _weak_kinds(primitive, values)
+    if not made:
+        return None if made is None else values
+    tensors = list(values)
+    for i, kind in made:
+        tensors[i] = weak_tensor(primitive, values[i], kind)
+    return tensors
 
 
-@lru_cache(4096)
-def _stay(primitive: type[Primitive], kinds: tuple[Kind | None, ...], low: DType | None) -> bool:
-    names = primitive._inputs
-    if primitive._const or None in kinds or (names is not None and len(kinds) != len(names)):
-        return False
-    dtypes = {k.abstract.dtype for k in kinds if k is not None}
-    if low is not None and computed_in(primitive, dtypes, low) is not None:
-        return False
-    floats = primitive.promote != "float" or all(map(is_inexact, dtypes))
-    return not primitive.promote or (len(dtypes) == 1 and floats)
+def _weak_kinds(primitive: Primitive, values: Sequence[Any]) -> Sequence[tuple[int, Kind]] | None:
+    """The positions of weak scalars, and the kinds of their tensors."""
+
+    def cast(*_: Any) -> Any:
+        raise DTypeError("a call that casts is not ready")
+
+    try:
+        tensors, consts = arguments(primitive, values, cast)
+    except MinimlError:  # the call itself will raise it, unless it is the one above
+        return None
+    made = [(i, t._kind) for i, t in enumerate(tensors) if t is not values[i]]
+    return None if consts or any(type(values[i]) not in Weak for i, _ in made) else made
 
 
 def constant(primitive: Primitive, name: str, value: Any) -> Any:

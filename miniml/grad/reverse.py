@@ -13,8 +13,10 @@ import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
+from functools import lru_cache
 from inspect import unwrap
-from operator import index
+from itertools import count, repeat
+from operator import attrgetter, index
 from types import CodeType, MappingProxyType
 from typing import Any
 
@@ -226,7 +228,7 @@ class Linearized:
             if target is not None and dout is not None:
                 seeds[target] = ops.add(seeds[target], dout) if target in seeds else dout
         wrt = [v for vs, _ in self.wrt for v in vs] + list(self.weights)
-        found = self._found(seeds, wrt)
+        found = self._found(seeds)
         # Eagerly, the branch that was taken for these values may use no weight.
         traced = reaching and self.weights and not computes_at_once()
         if traced and found.keys().isdisjoint(self.weights):
@@ -242,14 +244,17 @@ class Linearized:
         trees = tuple([spec.unflatten([found[v] for v in vs]) for vs, spec in self.wrt])
         return trees, tuple([found[v] for v in self.weights])
 
-    def _found(self, seeds: dict[Var, Any], wrt: Sequence[Var]) -> dict[Var, Any]:
-        """The gradients of what is differentiated, by Var; eagerly as one planned composition."""
+    def _found(self, cotangents: dict[Var, Any]) -> dict[Var, Any]:
+        """The gradients of what is differentiated, by Var; eagerly as planned compositions, in each
+        of which cotangents of what calls read take the place of those of their outputs."""
         trace, calls = current_trace(), self.trace.calls
-        tape = taped(calls, seeds, wrt) if trace is eager_trace() else None
-        if tape is None:
-            return backward(calls, seeds)
-        gradients = trace.compose(gradients_of, (tape,), _NONE)
-        return {v: g for v, g in zip(wrt, gradients, strict=True) if g is not None}
+        if trace is not eager_trace():
+            return backward(calls, cotangents)
+        for start, end, planned in _parts(calls):
+            tape, read = taped(calls[start:end], cotangents)
+            found = trace.compose(gradients_of, tape, _NONE) if planned else gradients_of(*tape)
+            cotangents.update((v, g) for v, g in zip(read, found, strict=True) if g is not None)
+        return cotangents
 
 
 def cotangents(spec: Any, out: Any, dout: Any) -> list[Any]:
@@ -342,59 +347,64 @@ def checked_argnums(argnums: Any) -> int | tuple[int, ...] | None:
 # --- Tapes as arguments ---------------------------------------------------------------------------
 
 
-_LONGEST = 1000  # calls on a tape that is planned
-_own: dict[object, set[type[Primitive]]] = {}  # of the rules in force
+_PART = 128  # calls on a tape that are planned together; parts of a long loop are alike, and share
 
 
-def taped(calls: Sequence[Call], seeds: Mapping[Var, Any], wrt: Sequence[Var]) -> Keyed | None:
-    """The calls and seeds as an argument of `gradients_of`, whose key tells all but the numbers;
-    None where a rule is not the library's own, which may do anything, and for a long tape."""
-    if len(calls) > _LONGEST:
-        return None
+def _parts(calls: Sequence[Call]) -> Iterator[tuple[int, int, bool]]:
+    """A tape from its end: (start, end, True) of calls with rules of the library, which are planned
+    together, and (i, i + 1, False) of one with another rule, which may do anything."""
+    classes = map(type, map(attrgetter("primitive"), calls))
+    ours = list(map(_has_own_rule, classes, repeat(epoch.now.bprops)))
+    end = len(calls)
+    while end:
+        first = max(end - _PART, 0)
+        start = end - (ours[first:end][::-1] + [False]).index(False)
+        yield (start, end, True) if start < end else (end - 1, end, False)
+        end = min(start, end - 1)
+
+
+@lru_cache(1024)
+def _has_own_rule(cls: type[Primitive], version: int) -> bool:
+    """True for a primitive of the library with a gradient rule of the library, which calls no bprop
+    of a user's. version: of the rules in force."""
+    names = (cls.__module__, getattr(bprop_getters.find(cls), "__module__", ""))
+    return cls is not Called and all(name.startswith("miniml.") for name in names)
+
+
+def taped(calls: Sequence[Call], cotangents: dict[Var, Any]) -> tuple[tuple[Keyed], list[Var]]:
+    """The calls, with the cotangents of their Vars, which are taken out, as the argument of
+    `gradients_of`, whose key tells all but the numbers; and the Vars of its gradients."""
     slots: dict[Var, int] = {}
-    key: list[object] = [version := epoch.now.bprops]
-    known = _own.get(version, ())
+    read: list[Var] = []
+    key: list[object] = [epoch.now.bprops]
     tensors: list[Any] = []
     for call in calls:
-        primitive = call.primitive
-        if type(primitive) not in known and not _has_own_rule(type(primitive), version):
-            return None
-        key.append(primitive._key)
-        for var in (*call.inputs, *call.outputs):
-            slot = None if var is None else slots.setdefault(var, len(slots))
-            key.append(slot)
+        key.append(call.primitive._key)
+        for var in call.inputs:
+            if var is not None and var not in slots:
+                slots[var] = len(slots)
+                read.append(var)
+            key.append(None if var is None else slots[var])
         for value in call.given:
             if isinstance(value, Tensor):
                 tensors.append(value)
             else:
                 key += (len(tensors), attribute_key(value))
+        slots.update(zip(call.outputs, count(len(slots))))
         tensors += call.outs
-    for var, seed in seeds.items():
-        key.append(slots.setdefault(var, len(slots)))
-        tensors.append(seed)
-    key.append(tuple(map(slots.get, wrt)))
+    seeds = {var: cotangents.pop(var) for var in slots if var in cotangents}
+    key.append(tuple(map(slots.get, seeds)))
+    tensors += seeds.values()
 
     def filled(given: Sequence[Any]) -> Tape:
         values = iter(given)
         replaced = [_with_values(call, values) for call in calls]
-        return replaced, dict(zip(seeds, values, strict=True)), wrt
+        return replaced, dict(zip(seeds, values, strict=True)), read
 
-    return Keyed(tuple(key), tensors, filled, (calls, seeds, wrt))
+    return (Keyed(tuple(key), tensors, filled, (calls, seeds, read)),), read
 
 
 Tape = tuple[Sequence[Call], Mapping[Var, Any], Sequence[Var]]
-
-
-def _has_own_rule(cls: type[Primitive], version: object) -> bool:
-    """True for a primitive of the library with a gradient rule of the library, which calls no bprop
-    of a user's; it is noted for this version of the rules."""
-    names = (cls.__module__, getattr(bprop_getters.find(cls), "__module__", ""))
-    found = cls is not Called and all(name.startswith("miniml.") for name in names)
-    if found:
-        if version not in _own:
-            _own.clear()
-        _own.setdefault(version, set()).add(cls)
-    return found
 
 
 def _with_values(call: Call, values: Iterator[Any]) -> Call:
@@ -440,8 +450,9 @@ def backward(calls: Sequence[Call], cotangents: dict[Var, Any]) -> dict[Var, Any
 def _pull(call: Call, cotangents: dict[Var, Any]) -> None:
     """Accumulate the gradients of the recorded inputs of a call, checked."""
     gradients = _gradients(call, cotangents)
+    checked = not _has_own_rule(type(call.primitive), epoch.now.bprops)  # type: ignore[arg-type]
     for i, (gradient, x, var) in enumerate(zip(gradients, call.given, call.inputs, strict=True)):
-        if gradient is None:
+        if gradient is None or (var is None and not checked):
             continue
         if var is None or type(gradient) is not Tensor or gradient._kind is not x._kind:
             gradient = _fitted(call, i, gradient, x)

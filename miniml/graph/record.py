@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from ..core.errors import GraphError
-from ..core.infer import arguments, as_tensors, as_they_are, interleave, written
+from ..core.infer import arguments, as_tensors, interleave, ready, written
 from ..core.parameter import Parameter
 from ..core.primitive import Primitive
 from ..core.scope import Layer, Location, layers, user_location
@@ -91,15 +91,15 @@ class RecordTrace(ForwardingTrace):
         if not primitive.differentiable:
             target = None if pure else written(primitive, args)
             return self.parent.bind(primitive, _writing(target, values))
-        if pure and as_they_are(primitive, values):
-            return self.keep(primitive, values, inputs, self.parent.bind(primitive, values))
+        if pure and (tensors := ready(primitive, values)) is not None:
+            return self.keep(primitive, tensors, inputs, self.parent.bind(primitive, tensors))
         return self._converted(primitive, args)
 
     def _converted(self, primitive: Primitive, args: Sequence[Any]) -> tuple[Any, ...]:
         """A call whose arguments become tensors first, or that writes to a parameter."""
         if np.ndarray in map(type, args) and not (primitive._const or primitive.effect == "state"):
             args = as_tensors(primitive, args)
-            if as_they_are(primitive, self.split(args)[1]):
+            if ready(primitive, self.split(args)[1]) is not None:
                 return self.bind(primitive, args)
         given = [self.stand_in(a) if isinstance(a, Parameter) else a for a in args]
         tensors, consts = arguments(primitive, given, self.bind)

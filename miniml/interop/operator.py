@@ -21,7 +21,7 @@ import optree
 from .. import ops
 from ..core.abstract import Abstract, float32, is_float
 from ..core.errors import DTypeError, GraphError, MinimlError
-from ..core.infer import as_they_are, interleave
+from ..core.infer import interleave, ready
 from ..core.parameter import Parameter, default_generator
 from ..core.primitive import Primitive
 from ..core.scope import Layer, layers
@@ -188,7 +188,7 @@ def _pull_of(primitive: Primitive, consts: dict[str, Any], fn: Function, count: 
 
     def pull(*values: Any) -> tuple[Any, ...]:
         xs = values[:count]
-        if not as_they_are(primitive, xs) and primitive.promote:  # casts are part of the gradient
+        if ready(primitive, xs) is None and primitive.promote:  # casts are part of the gradient
             return again(*values)
         rest = values[count:]
         outs, douts = rest[: len(rest) // 2], rest[len(rest) // 2 :]
