@@ -15,8 +15,7 @@ from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from inspect import unwrap
-from itertools import count, repeat
-from operator import attrgetter, index
+from operator import index
 from types import CodeType, MappingProxyType
 from typing import Any
 
@@ -250,10 +249,16 @@ class Linearized:
         trace, calls = current_trace(), self.trace.calls
         if trace is not eager_trace():
             return backward(calls, cotangents)
-        for start, end, planned in _parts(calls):
-            tape, read = taped(calls[start:end], cotangents)
-            found = trace.compose(gradients_of, tape, _NONE) if planned else gradients_of(*tape)
-            cotangents.update((v, g) for v, g in zip(read, found, strict=True) if g is not None)
+        end = len(calls)
+        while end:
+            part = _last_planned(calls, end)
+            end -= len(part) or 1
+            if part:
+                tape, read = taped(part, cotangents)
+                found = trace.compose(gradients_of, (tape,), _NONE)
+                cotangents.update([(v, g) for v, g in zip(read, found) if g is not None])
+            else:
+                backward(calls[end : end + 1], cotangents)
         return cotangents
 
 
@@ -350,17 +355,14 @@ def checked_argnums(argnums: Any) -> int | tuple[int, ...] | None:
 _PART = 128  # calls on a tape that are planned together; parts of a long loop are alike, and share
 
 
-def _parts(calls: Sequence[Call]) -> Iterator[tuple[int, int, bool]]:
-    """A tape from its end: (start, end, True) of calls with rules of the library, which are planned
-    together, and (i, i + 1, False) of one with another rule, which may do anything."""
-    classes = map(type, map(attrgetter("primitive"), calls))
-    ours = list(map(_has_own_rule, classes, repeat(epoch.now.bprops)))
-    end = len(calls)
-    while end:
-        first = max(end - _PART, 0)
-        start = end - (ours[first:end][::-1] + [False]).index(False)
-        yield (start, end, True) if start < end else (end - 1, end, False)
-        end = min(start, end - 1)
+def _last_planned(calls: Sequence[Call], end: int) -> Sequence[Call]:
+    """The last calls before `end`, as long as their rules are the library's: others may do
+    anything."""
+    version, start = epoch.now.bprops, end
+    least = max(end - _PART, 0)
+    while start > least and _has_own_rule(type(calls[start - 1].primitive), version):  # type: ignore[arg-type]
+        start -= 1
+    return calls[start:end]
 
 
 @lru_cache(1024)
@@ -371,7 +373,7 @@ def _has_own_rule(cls: type[Primitive], version: int) -> bool:
     return cls is not Called and all(name.startswith("miniml.") for name in names)
 
 
-def taped(calls: Sequence[Call], cotangents: dict[Var, Any]) -> tuple[tuple[Keyed], list[Var]]:
+def taped(calls: Sequence[Call], cotangents: dict[Var, Any]) -> tuple[Keyed, list[Var]]:
     """The calls, with the cotangents of their Vars, which are taken out, as the argument of
     `gradients_of`, whose key tells all but the numbers; and the Vars of its gradients."""
     slots: dict[Var, int] = {}
@@ -381,27 +383,32 @@ def taped(calls: Sequence[Call], cotangents: dict[Var, Any]) -> tuple[tuple[Keye
     for call in calls:
         key.append(call.primitive._key)
         for var in call.inputs:
-            if var is not None and var not in slots:
+            if var is None:
+                key.append(None)
+                continue
+            if var not in slots:
                 slots[var] = len(slots)
                 read.append(var)
-            key.append(None if var is None else slots[var])
+            key.append(slots[var])
         for value in call.given:
             if isinstance(value, Tensor):
                 tensors.append(value)
             else:
                 key += (len(tensors), attribute_key(value))
-        slots.update(zip(call.outputs, count(len(slots))))
+        for var in call.outputs:
+            slots[var] = len(slots)
         tensors += call.outs
     seeds = {var: cotangents.pop(var) for var in slots if var in cotangents}
-    key.append(tuple(map(slots.get, seeds)))
-    tensors += seeds.values()
+    for var, seed in seeds.items():
+        key.append(slots[var])
+        tensors.append(seed)
 
     def filled(given: Sequence[Any]) -> Tape:
         values = iter(given)
         replaced = [_with_values(call, values) for call in calls]
         return replaced, dict(zip(seeds, values, strict=True)), read
 
-    return (Keyed(tuple(key), tensors, filled, (calls, seeds, read)),), read
+    return Keyed(tuple(key), tensors, filled, (calls, seeds, read)), read
 
 
 Tape = tuple[Sequence[Call], Mapping[Var, Any], Sequence[Var]]
