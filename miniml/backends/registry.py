@@ -611,13 +611,15 @@ def register_planned(name: str, plan: Callable[..., Any], codes: str = WIDE) -> 
     """Register the functions fill(x, out=out) that plan(x.shape, out.shape, x.dtype, **attributes)
     gives: prepared once for shapes of these dtypes, and through float32 for floats of 16 bits."""
 
+    def fill(x: Array, *, out: Array, **attrs: Any) -> None:
+        plan(x.shape, out.shape, x.dtype, **attrs)(x, out=out)
+
     class Planned(Kernel):
+        anywhere = staticmethod(fill)  # of any memory
+
         def prepare(self, node: KernelNode) -> None:
             (x,), (out,) = node.inputs, node.outputs
             self.call = plan(x.shape, out.shape, x.dtype, **node.attrs)
-
-    def fill(x: Array, *, out: Array, **attrs: Any) -> None:
-        plan(x.shape, out.shape, x.dtype, **attrs)(x, out=out)
 
     register(name, Planned, *same(1, codes))
     register(name, in_float32(fill), *same(1, LOW))

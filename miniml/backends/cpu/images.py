@@ -404,11 +404,13 @@ def averaging(
     matrix = folded(np.add, 0, units, at, back).reshape(-1, prod(places))
 
     def multiply(x: Array, *, out: Array) -> None:
+        if not out.flags.c_contiguous:  # in another format
+            return average(x, out=out)
         means = np.divide(x, sizes) if back else x
         means.reshape(-1, len(matrix)).dot(matrix, out.reshape(-1, prod(places)))
         if np.isnan(largest(out)):
-            average(x, out=out)
-        elif not back:
+            return average(x, out=out)
+        if not back:
             np.divide(out, sizes, out)
 
     return multiply

@@ -268,3 +268,19 @@ def test_another_primitive_gets_images_in_row_major_order():
 
     close(*both(between, X, W, BIAS, V))
     assert set(seen) == {None}
+
+
+@pytest.mark.parametrize("format", [*OTHERS])
+@pytest.mark.parametrize("providers", [("cc",), ("miniml",)])
+def test_small_pools_and_sums_fill_images_in_every_format(format, providers):
+    def squares(x, w):
+        y = ops.avg_pool2d(ops.conv2d(x, w, padding=1), 2)
+        return ops.sum(ops.square(ops.conv2d(y, w) - ops.mean(y)))
+
+    fn, given = value_and_grad(squares, (0, 1)), (draw(2, 4, 8, 8), draw(4, 4, 3, 3, seed=1))
+    with ml.context(providers=providers, formats=(format,)):
+        value, gradients = ml.jit(fn)(*given)
+    plain, expected = fn(*given)
+    np.testing.assert_allclose(float(value), float(plain), rtol=1e-4)
+    for got, right in zip(gradients, expected, strict=True):
+        np.testing.assert_allclose(got.asnumpy(), right.asnumpy(), rtol=1e-3, atol=1e-2)
