@@ -404,13 +404,12 @@ def averaging(
     matrix = folded(np.add, 0, units, at, back).reshape(-1, prod(places))
 
     def multiply(x: Array, *, out: Array) -> None:
-        if not out.flags.c_contiguous:  # in another format
-            return average(x, out=out)
-        means = np.divide(x, sizes) if back else x
-        means.reshape(-1, len(matrix)).dot(matrix, out.reshape(-1, prod(places)))
-        if np.isnan(largest(out)):
-            return average(x, out=out)
-        if not back:
+        means, fits = np.divide(x, sizes) if back else x, out.flags.c_contiguous  # no other format
+        if fits:
+            means.reshape(-1, len(matrix)).dot(matrix, out.reshape(-1, prod(places)))
+        if not fits or np.isnan(largest(out)):
+            average(x, out=out)
+        elif not back:
             np.divide(out, sizes, out)
 
     return multiply
