@@ -20,8 +20,8 @@ from weakref import finalize
 import numpy as np
 
 from ..core.abstract import PLAIN, ArraySpec, DType, Shape, Signature
-from ..core.errors import CPU as FEATURES
 from ..core.errors import CaptureError, DeclarationError
+from ..core.signature import CPU as FEATURES
 from .expressions import Expression as Expression
 
 Array = np.ndarray[Any, Any]

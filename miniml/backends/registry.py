@@ -22,9 +22,9 @@ import numpy as np
 
 from ..core.abstract import HALVES, PLAIN, KernelAttr, Signature, float32
 from ..core.abstract import parse as parse
-from ..core.errors import DeclarationError, DuplicateError, features
+from ..core.errors import DeclarationError, DuplicateError
 from ..core.scope import Scoped, epoch
-from ..core.signature import HELD, LOW, WIDE, same
+from ..core.signature import HELD, LOW, WIDE, features, same
 from .expressions import C_FUNCTIONS, C_WORDS, unknown_calls
 from .expressions import table as expressions
 from .kernel import (

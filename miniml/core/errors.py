@@ -1,16 +1,12 @@
 """Errors and warnings, one class for each way of refusing.
 
-First the classes; then the note by which an error points at the user's own line. At the end the
-names of the features of machines, with what each of them needs.
+First the classes; then the note by which an error points at the user's own line.
 """
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable
 from contextvars import ContextVar
-
-import numpy as np
 
 from .scope import Location, user_location
 
@@ -257,30 +253,3 @@ def name_layer(error: BaseException, layer: str) -> None:
     notes, old = getattr(error, "__notes__", []), getattr(error, "_miniml_layer", "")
     error.__notes__ = [f"in {layer}", *(n for n in notes if n != f"in {old}")]
     error._miniml_layer = layer  # type: ignore[attr-defined]
-
-
-# --- Features of machines -------------------------------------------------------------------------
-
-
-_PRESENT: dict[str, bool] = np._core._multiarray_umath.__cpu_features__  # type: ignore[attr-defined]
-CPU = {name.lower(): present for name, present in _PRESENT.items()}  # True where present
-GPU = ("cublas", "wmma", "wmma_bfloat16")
-KNOWN = {"cpu": tuple(CPU), "cuda": GPU}  # by the device under which kernels are registered
-
-
-def features(names: str | Iterable[object], device: str = "") -> tuple[str, ...]:
-    """The names in lower case, as kernels of that device ("" for any) may require them.
-
-    DeviceError lists the known names for one that is unknown: spelt wrongly, it would count as
-    absent everywhere.
-    """
-    known = KNOWN.get(device, (*CPU, *GPU))
-    given = (names,) if isinstance(names, str) else names
-    found = tuple(n.lower() if isinstance(n, str) else n for n in given)
-    for name in found:
-        if name not in known:
-            raise DeviceError(
-                f"feature {name!r} is unknown{f' on {device}' if device else ''}; known are "
-                f"{', '.join(known)}"
-            )
-    return found  # type: ignore[return-value]

@@ -10,9 +10,10 @@ from typing import Any, Generic, Literal, TypeVar
 from numpy.typing import DTypeLike
 
 from .abstract import HALVES, DType, as_dtype, known, unknown
-from .errors import CPU, DeviceError, DTypeError, MinimlError, features
+from .errors import DeviceError, DTypeError, MinimlError
 from .options import choice, count
 from .scope import Block, Scoped
+from .signature import CPU, features
 
 GRAPH_MODE = 0
 PYNATIVE_MODE = 1

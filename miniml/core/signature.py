@@ -1,6 +1,11 @@
-"""NumPy's type codes by kind, and the signatures of kernels made of them, for every device."""
+"""Declarations of kernels: NumPy's type codes by kind, signatures of them, features of machines."""
+
+from collections.abc import Iterable
+
+import numpy as np
 
 from .abstract import bfloat16
+from .errors import DeviceError
 
 BF16 = bfloat16.char
 LOW = "e" + BF16  # stored in 16 bits; computed in float32 where accuracy requires it
@@ -35,3 +40,29 @@ def with_sums(codes: str, *patterns: str) -> list[str]:
 ATTENTION = "xxx?L->xs", "xxxxL->xs"
 ATTENTION_GRAD = "xxx?Lssx->xxx", "xxxxLssx->xxx"
 ATTENTION_MASK_GRAD = ("xxxxLssx->x",)
+
+
+# --- Features of machines -------------------------------------------------------------------------
+
+
+_PRESENT: dict[str, bool] = np._core._multiarray_umath.__cpu_features__  # type: ignore[attr-defined]
+CPU = {name.lower(): present for name, present in _PRESENT.items()}  # True where present
+GPU = ("cublas", "wmma", "wmma_bfloat16")
+
+
+def features(names: str | Iterable[object], device: str = "") -> tuple[str, ...]:
+    """The names in lower case, as kernels of that device ("" for any) may require them.
+
+    DeviceError lists the known names for one that is unknown: spelt wrongly, it would count as
+    absent everywhere.
+    """
+    known = {"cpu": tuple(CPU), "cuda": GPU}.get(device, (*CPU, *GPU))
+    given = (names,) if isinstance(names, str) else names
+    found = tuple(n.lower() if isinstance(n, str) else n for n in given)
+    for name in found:
+        if name not in known:
+            raise DeviceError(
+                f"feature {name!r} is unknown{f' on {device}' if device else ''}; known are "
+                f"{', '.join(known)}"
+            )
+    return found  # type: ignore[return-value]

@@ -19,10 +19,11 @@ import numpy as np
 
 from ..backends.cc import units
 from ..core.access import Access
-from ..core.errors import CPU, ExportError, MinimlError
+from ..core.errors import ExportError, MinimlError
 from ..core.files import write_file
 from ..core.parameter import Parameter
 from ..core.settings import context, current
+from ..core.signature import CPU
 from ..graph.ir import Graph
 from ..nn.cell import Cell
 from ..nn.summary import flops

@@ -22,15 +22,7 @@ from ..grad.batching import vmap
 from ..grad.reverse import name_of
 from ..nn.cell import Cell
 from .foreign import Adopted, Foreign, gradient_types, package
-from .operator import (
-    Operator,
-    Traced,
-    known,
-    of_floats,
-    of_primitive,
-    owned,
-    refuse_parameters,
-)
+from .operator import Operator, Traced, known, of_floats, of_primitive, owned, refuse_parameters
 
 jax = package("jax", "miniml.interop with JAX")
 jnp = jax.numpy

@@ -12,16 +12,7 @@ from miniml.errors import ShapeError
 from miniml.grad import bprop_getters
 from miniml.ops.checks import normal_axis
 
-from .planted import (
-    PRODUCT,
-    SCALE,
-    TOTAL,
-    WAVE,
-    Planted,
-    bprop_of,
-    rebuild_without,
-    sine,
-)
+from .planted import PRODUCT, SCALE, TOTAL, WAVE, Planted, bprop_of, rebuild_without, sine
 
 
 def rule(gradients: Callable[..., Any]) -> Any:

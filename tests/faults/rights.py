@@ -8,17 +8,7 @@ import numpy as np
 
 from miniml import ops
 
-from .natural import (
-    Natural,
-    across,
-    alike,
-    both,
-    inside,
-    natural,
-    numbers,
-    pair,
-    same,
-)
+from .natural import Natural, across, alike, both, inside, natural, numbers, pair, same
 from .rights_shaped import SHAPED_RIGHTS
 
 

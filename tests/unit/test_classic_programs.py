@@ -4,15 +4,7 @@ import numpy as np
 import pytest
 
 import miniml as ml
-from miniml import (
-    KernelAttr,
-    Primitive,
-    PrimitiveWithInfer,
-    kernel,
-    nn,
-    ops,
-    prim_attr_register,
-)
+from miniml import KernelAttr, Primitive, PrimitiveWithInfer, kernel, nn, ops, prim_attr_register
 from miniml.errors import (
     ConstInputError,
     DTypeError,

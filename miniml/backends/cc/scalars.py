@@ -18,7 +18,7 @@ import numpy as np
 
 from ...core.abstract import COMPLEX as _COMPLEX
 from ...core.abstract import HALVES, INTEGERS, DType, bool_, float32, float64, int64, uint8, uint64
-from ...core.errors import CPU
+from ...core.signature import CPU
 from ..expressions import C_TYPES, FUNCTIONS, ROWS, Expression, computed, ends, unsigned
 from .units import header, template
 

@@ -24,15 +24,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...core.errors import (
-    CPU,
-    CompileError,
-    DeviceError,
-    MinimlError,
-    PerformanceWarning,
-    warn_user,
-)
+from ...core.errors import CompileError, DeviceError, MinimlError, PerformanceWarning, warn_user
 from ...core.scope import Block, Scoped
+from ...core.signature import CPU
 from ..compiled import BESIDE, Cache, Job, Toolchain, digest, lock_of_process
 from ..kernel import cpu_threads, cpus
 from ..product import openblas

@@ -10,8 +10,8 @@ from miniml import ops
 from miniml.backends.cc import units
 from miniml.backends.cc.scalars import register_bytes
 from miniml.backends.cc.units import Source
-from miniml.core.errors import CPU
 from miniml.core.settings import masking
+from miniml.core.signature import CPU
 from miniml.runtime.jit import Jit
 from tests.frame.native import needs_compiler
 

@@ -9,14 +9,7 @@ import pytest
 import miniml as ml
 from miniml import ArraySpec, kernel, ops
 from miniml.backends import registry
-from miniml.backends.cc.moves import (
-    AddToRows,
-    Combine,
-    Concat,
-    Lookup,
-    Place,
-    PutRows,
-)
+from miniml.backends.cc.moves import AddToRows, Combine, Concat, Lookup, Place, PutRows
 from miniml.backends.cc.native import Call as NativeCall
 from miniml.backends.cpu import index
 from miniml.backends.cpu import shape as join

@@ -9,7 +9,7 @@ import pytest
 import miniml as ml
 from miniml import nn, ops, optim
 from miniml.backends.cc import units
-from miniml.core.errors import CPU
+from miniml.core.signature import CPU
 from miniml.errors import CompileError, DeviceError, MinimlError, PerformanceWarning
 from miniml.runtime import launch
 from tests.frame.native import NatPlus, NatTwice, native, needs_compiler

@@ -13,7 +13,7 @@ from miniml.backends.cc.product import ProductKernel, pack_text, packed_size, pr
 from miniml.backends.cc.units import Source, load, run
 from miniml.backends.kernel import KernelNode
 from miniml.backends.product import Product
-from miniml.core.errors import CPU
+from miniml.core.signature import CPU
 from tests.frame.native import needs_compiler
 from tests.unit.cc.fences import FENCES, first_to_fail, ignores_forks, needs_fences
 

@@ -12,8 +12,8 @@ from miniml.backends import registry
 from miniml.backends.cuda.device import FEATURES
 from miniml.backends.selection import Target, get_device
 from miniml.core.abstract import parse
-from miniml.core.errors import CPU, GPU
 from miniml.core.settings import masking
+from miniml.core.signature import CPU, GPU
 from miniml.errors import DeviceError, KernelNotFoundError
 from tests.unit.core.kernels import constant, primitive
 

@@ -7,7 +7,7 @@ import miniml as ml
 from miniml import ArraySpec, elementwise_kernel, kernel
 from miniml.backends.selection import Target, get_device, widenings
 from miniml.core.abstract import ALL, FLOATS, INTEGERS
-from miniml.core.errors import CPU
+from miniml.core.signature import CPU
 from miniml.errors import DeclarationError, KernelNotFoundError
 from tests.unit.core.kernels import constant, primitive
 

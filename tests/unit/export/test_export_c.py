@@ -14,7 +14,7 @@ import safetensors.numpy
 import miniml as ml
 from miniml import nn, ops, optim
 from miniml.cli import main
-from miniml.core.errors import CPU
+from miniml.core.signature import CPU
 from miniml.errors import ExportError
 from miniml.grad import grad, value_and_grad
 from tests.frame.native import needs_compiler
