@@ -9,6 +9,7 @@ are held against its rules, where it is defined.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import lru_cache
 from math import prod
@@ -48,14 +49,7 @@ from .errors import (
 )
 from .options import brief
 from .parameter import Parameter
-from .primitive import (
-    Primitive,
-    PrimitiveWithCheck,
-    definition_checks,
-    freeze,
-    named_by,
-    primitives,
-)
+from .primitive import Primitive, PrimitiveWithCheck, definition_checks, freeze, primitives
 from .scope import epoch
 from .settings import current
 from .tensor import Tensor
@@ -458,7 +452,7 @@ def _checked(
     if primitive._types is not None:
         return primitive._types
     rule = _rules.get(primitive.name)
-    taken = named_by(rule, primitive.attributes) if rule else {}
+    taken = _named_by(rule, primitive.attributes) if rule else {}
     result = rule(*inputs, **taken) if rule else _like_first(primitive, inputs)
     outs = result if isinstance(result, tuple) else (result,)
     expected = len(primitive.outputs) if isinstance(primitive.outputs, tuple) else len(outs)
@@ -470,6 +464,20 @@ def _checked(
             "returns an Abstract for each"
         )
     return outs
+
+
+@lru_cache(512)
+def _keywords(rule: Any) -> tuple[bool, frozenset[str]]:
+    """True if a function takes any keyword; and those that it names."""
+    taken = inspect.signature(rule).parameters.values()
+    named = frozenset(p.name for p in taken if p.kind is p.KEYWORD_ONLY)
+    return any(p.kind is p.VAR_KEYWORD for p in taken), named
+
+
+def _named_by(rule: Callable[..., Any], attributes: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Those of the attributes that a rule takes by keyword."""
+    takes_all, named = _keywords(rule)
+    return attributes if takes_all else {k: v for k, v in attributes.items() if k in named}
 
 
 def _like_first(primitive: Primitive, inputs: tuple[Any, ...]) -> Abstract:

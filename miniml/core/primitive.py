@@ -15,7 +15,6 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import fields, is_dataclass
-from functools import lru_cache
 from types import FunctionType, NoneType, UnionType
 from typing import (
     TYPE_CHECKING,
@@ -703,20 +702,6 @@ def with_parameters(call: Any, parameters: list[Parameter]) -> Any:
     named.__qualname__, named.__module__ = call.__qualname__, call.__module__
     named.__signature__ = inspect.Signature([SELF, *parameters])
     return named
-
-
-@lru_cache(512)
-def _keywords(rule: Any) -> tuple[bool, frozenset[str]]:
-    """True if a function takes any keyword; and those that it names."""
-    taken = inspect.signature(rule).parameters.values()
-    named = frozenset(p.name for p in taken if p.kind is p.KEYWORD_ONLY)
-    return any(p.kind is p.VAR_KEYWORD for p in taken), named
-
-
-def named_by(rule: Callable[..., Any], attributes: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Those of the attributes that a rule takes by keyword."""
-    takes_all, named = _keywords(rule)
-    return attributes if takes_all else {k: v for k, v in attributes.items() if k in named}
 
 
 def in_order(

@@ -15,16 +15,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import numpy as np
 
-from ..core.abstract import (
-    FLOATS,
-    INTEGERS,
-    DType,
-    Shape,
-    bool_,
-    canonical,
-    is_complex,
-    scalar_dtype,
-)
+from ..core.abstract import FLOATS, DType, Shape, bool_, canonical, is_complex, scalar_dtype
 from ..core.abstract import broadcast as broadcast
 from ..core.errors import NONE, AttributeRefusedError, DTypeError, ShapeError
 from ..core.options import brief
@@ -203,7 +194,7 @@ def needs_number(name: str, dtype: DType) -> DType:
 
 def needs_integer(name: str, dtype: DType) -> DType:
     """The dtype itself if it is an integer; DTypeError otherwise."""
-    if dtype not in INTEGERS:
+    if dtype.kind not in "iu":
         would_do = "use the logical operators" if dtype == bool_ else "compare first, as in x != 0"
         raise DTypeError(
             f"{name} needs integer tensors; got {dtype.name}; {would_do}, or cast to int64"

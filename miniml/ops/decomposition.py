@@ -27,20 +27,7 @@ from .checks import Tensor, broadcast, composition, dtype_of, matrices, right_si
 from .composed.elementwise import as_float
 from .control import while_loop
 from .create import eye, zeros
-from .elementwise import (
-    abs,
-    add,
-    cast,
-    ceil,
-    div,
-    exp2,
-    log2,
-    maximum,
-    mul,
-    neg,
-    stop_gradient,
-    sub,
-)
+from .elementwise import abs, add, cast, ceil, div, exp2, log2, maximum, mul, stop_gradient, sub
 from .linalg import matmul
 from .logic import greater, isfinite, isnan, less_equal, logical_and, select
 from .reduce import norm
@@ -468,7 +455,7 @@ def expm(a: Any) -> Tensor:
     norms = stop_gradient(matrix_norm(a, 1, keepdims=True))
     squarings = maximum(ceil(log2(div(norms, limit))), 0.0)
     possible = select(less_equal(squarings, float(_SQUARINGS)), 1.0, nan)
-    scaled = mul(a, mul(exp2(neg(squarings)), cast(possible, dtype)))
+    scaled = mul(a, mul(exp2(-squarings), cast(possible, dtype)))
 
     def squared(state: tuple[Any, Any]) -> tuple[Any, Any]:
         done, power = state

@@ -18,23 +18,14 @@ from typing import Any
 import numpy as np
 
 from ..core.abstract import INTEGERS, DType, as_dtype, bool_, complex_dtype, is_complex, real_dtype
-from ..core.errors import CPU, AttributeRefusedError, DTypeError, ShapeError
+from ..core.errors import AttributeRefusedError, DTypeError, ShapeError
 from ..core.options import brief, integer
 from ..core.primitive import Primitive
-from ..core.signature import ANY, COMPLEX, FLOAT, INT, LOW, NUMBER, SIGNED, UNSIGNED
+from ..core.signature import ANY, COMPLEX, CPU, FLOAT, INT, LOW, NUMBER, SIGNED, UNSIGNED
 from . import rules
 from .checks import Tensor, composition, needs_complex, needs_number
 from .logic import isfinite, isinf, logical_and, logical_not, logical_or, select
-from .rules import (
-    Binary,
-    FloatBinary,
-    FloatUnary,
-    NumberBinary,
-    NumberUnary,
-    Unary,
-    WideUnary,
-    moves,
-)
+from .rules import Binary, FloatBinary, FloatUnary, NumberBinary, NumberUnary, Unary, WideUnary
 
 # A row is a paragraph.
 # fmt: off
@@ -71,7 +62,7 @@ class Cast(Primitive):
     real one: DTypeError.
     """
     elementwise = takes_complex = True
-    flops = moves
+    flops = rules.moves
     dtype: DType
     infer_shape = rules.same
 
@@ -752,7 +743,7 @@ class Complex(Binary):
 class Part(Unary, abstract=True):
     """One of the two real tensors that complex numbers are made of."""
     linear, takes_complex = ("x",), True
-    flops = moves
+    flops = rules.moves
     dtypes = _PARTS
     infer_dtype = rules.part
 

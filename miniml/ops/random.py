@@ -14,18 +14,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ..core.abstract import (
-    FLOATS,
-    INTEGERS,
-    DType,
-    Shape,
-    as_dtype,
-    float32,
-    float64,
-    int64,
-    is_float,
-    uint64,
-)
+from ..core.abstract import DType, Shape, as_dtype, float32, float64, int64, is_float, uint64
 from ..core.errors import (
     AttributeRefusedError,
     DTypeError,
@@ -99,7 +88,7 @@ class FloatDraw(Draw, abstract=True):
     """Draws of floats."""
 
     def infer_dtype(self, state: DType) -> DType:
-        if self.dtype not in FLOATS:
+        if not is_float(self.dtype):
             raise DTypeError(
                 f"{self.name} draws floats; got dtype {self.dtype.name}; cast the draw"
             )
@@ -392,7 +381,7 @@ def randint(
     True
     """
     kind = as_dtype(dtype)
-    if kind not in INTEGERS:
+    if kind.kind not in "iu":
         raise DTypeError(f"randint draws integers; got dtype {kind.name}; cast the draw")
     ends: tuple[Any, Any] = low, high
     try:

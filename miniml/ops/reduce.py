@@ -17,16 +17,7 @@ from ..core.errors import AttributeRefusedError, ShapeError
 from ..core.options import choice, number
 from ..core.primitive import Primitive, freeze
 from . import elementwise, rules
-from .checks import (
-    Axes,
-    Tensor,
-    composition,
-    dtype_of,
-    normal_axes,
-    normal_axis,
-    reduced_shape,
-    shape_of,
-)
+from .checks import Axes, Tensor, composition, dtype_of, normal_axes, normal_axis, shape_of
 from .composed.elementwise import as_float, isclose, narrowed, widened
 from .create import arange
 from .logic import equal, logical_or, not_equal, select
@@ -88,7 +79,7 @@ class Extremum(Reduction, abstract=True):
     """A reduction that selects one of the elements, so there must be one."""
 
     def infer_shape(self, x: Shape) -> Shape:
-        out = reduced_shape(self.name, x, self.axis, self.keepdims)
+        out: Shape = super().infer_shape(x)
         refuse_nothing(self.name, x, normal_axes(self.name, self.axis, len(x)))
         return out
 

@@ -19,18 +19,7 @@ from functools import wraps
 from math import prod
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from ..core.abstract import (
-    SIGNED,
-    UNSIGNED,
-    Abstract,
-    DType,
-    Shape,
-    as_dtype,
-    bool_,
-    int64,
-    real_dtype,
-    uint64,
-)
+from ..core.abstract import Abstract, DType, Shape, as_dtype, bool_, int64, real_dtype, uint64
 from ..core.abstract import promote as common
 from ..core.errors import ArityError, DeclarationError, DTypeError, ShapeError
 from ..core.primitive import Primitive, Promote
@@ -144,9 +133,9 @@ def sums(self: Primitive, /, *dtypes: DType) -> DType:
     """The dtype in which sums and products of x are given: 64 bits for integers and bools, a
     float's own."""
     x = dtypes[self._like or 0]
-    if x in SIGNED or x == bool_:
+    if x.kind in "bi":
         return int64
-    return uint64 if x in UNSIGNED else x
+    return uint64 if x.kind == "u" else x
 
 
 def part(self: Primitive, /, *dtypes: DType) -> DType:
