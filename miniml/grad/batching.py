@@ -31,17 +31,8 @@ from ..core.primitive import Primitive, PrimitiveWithCheck
 from ..core.scope import user_location
 from ..core.tensor import Tensor
 from ..core.trace import Trace, current_trace, partition, use_trace
-from ..graph.ir import Graph, Var, is_result
-from ..graph.record import replay
-from ..graph.tracing import (
-    ForwardingTrace,
-    Function,
-    TracedTensor,
-    as_tensor,
-    live,
-    map_tree,
-    trace_graph,
-)
+from ..graph.ir import Var, is_result
+from ..graph.tracing import ForwardingTrace, Function, TracedTensor, as_tensor, live, map_tree
 from ..ops.random import Draw
 from .reverse import called, checked_function, name_of
 
@@ -566,34 +557,6 @@ def looped(
     return tuple(ops.scan(step, None, tuple(rows))[0])
 
 
-def batched_graph(
-    graph: Graph, flags: Sequence[bool], mapped: Mapped, device: str, spread: Sequence[bool]
-) -> tuple[Graph, list[bool]]:
-    """A graph, such as the body of a loop, for all examples.
-
-    flags: which of its inputs differ between them. spread: for each output, whether it must have
-    the axis of all even if it does not differ; and back come those that have it.
-    """
-    inputs = [
-        Abstract((mapped.size, *v.abstract.shape), v.abstract.dtype) if flag else v.abstract
-        for v, flag in zip(graph.inputs, flags, strict=True)
-    ]
-    found: list[bool] = []
-
-    def body(*tensors: Any) -> list[Any]:
-        trace = BatchTrace(current_trace(), mapped)
-        with use_trace(trace):
-            given = [trace.wrap(t) if flag else t for t, flag in zip(tensors, flags, strict=True)]
-            outs = replay(graph, given)
-        found[:] = [trace.owns(o) or s for o, s in zip(outs, spread, strict=True)]
-        return [trace.whole(o) if f else o for o, f in zip(outs, found, strict=True)]
-
-    made, ended = trace_graph(body, inputs, device, graph.name)
-    for where, text in ended.remarks:
-        current_trace().remark(where, text)
-    return made, found
-
-
 def shifted(attribute: str) -> Callable[[Any], Function]:
     """The getter of a batch rule for primitives of one input whose attribute names axes of it."""
 
@@ -623,14 +586,3 @@ def all_in_front(batched: Batched, values: Sequence[Any]) -> list[Any]:
         v if flag or not isinstance(v, Tensor) else in_front(v, batched.size)
         for v, flag in zip(values, batched, strict=True)
     ]
-
-
-def of_graph(
-    graph: Graph, flags: Sequence[bool], values: Sequence[Any], mapped: Mapped
-) -> list[Any]:
-    """The outputs of a graph for all examples, computed in the current trace."""
-    trace = BatchTrace(current_trace(), mapped)
-    with use_trace(trace):
-        given = [trace.wrap(v) if flag else v for v, flag in zip(values, flags, strict=True)]
-        outs = replay(graph, given)
-    return [trace.whole(out) for out in outs]

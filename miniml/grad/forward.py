@@ -26,8 +26,8 @@ from ..core.settings import context
 from ..core.tensor import Tensor
 from ..core.trace import Trace, current_trace, partition, use_trace
 from ..graph.ir import Graph, Var
-from ..graph.record import Call, replay
-from ..graph.tracing import ConstantTrace, ForwardingTrace, Function, TracedTensor, as_constant
+from ..graph.record import Call, ConstantTrace, as_constant, replay
+from ..graph.tracing import ForwardingTrace, Function, TracedTensor
 from .reverse import (
     Linearized,
     as_result,

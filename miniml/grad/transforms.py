@@ -22,13 +22,7 @@ import optree
 
 from .. import ops
 from ..core.abstract import Kind, is_complex, is_float, is_inexact, typed
-from ..core.errors import (
-    BpropError,
-    DeclarationError,
-    GradientArgumentError,
-    MinimlError,
-    ShapeError,
-)
+from ..core.errors import BpropError, DeclarationError, GradientArgumentError, ShapeError
 from ..core.hints import hide_frames, hides_frames
 from ..core.options import flag
 from ..core.parameter import Parameter
@@ -411,7 +405,7 @@ def _returned(who: str, fn: Callable[..., Any], *args: Any) -> Any:
         raise
 
 
-def checked(who: str, kind: type[MinimlError], got: Any, expected: Any) -> Any:
+def checked(who: str, kind: type[Exception], got: Any, expected: Any) -> Any:
     """The replacement that a hook returned for a value; an error of this kind unless both have
     tensors of the same shapes and dtypes in the same structure."""
     given, structure = optree.tree_flatten(got, none_is_leaf=True)

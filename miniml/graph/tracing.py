@@ -2,13 +2,11 @@
 
 Functions: arguments and results are pytrees, whose tensors are traced. The graph trace: records
 every call. Traced tensors: stand-ins without values. Forwarding: the defaults of a trace on top of
-another. Custom gradients: a function with its own gradient runs in the enclosing trace and is
-recorded as one node.
+another. Custom gradients: the call of a function with a gradient of its own as one node.
 """
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
@@ -630,69 +628,6 @@ def by_position(
     return bound.args[: max(last + 1, len(args))]
 
 
-def record_call(trace: Any, name: str, fn: Function, bprop: Function, args: Sequence[Any]) -> Any:
-    """Call fn(*args) in the enclosing trace; record a node for `bprop` if an argument is traced."""
-    given = partition(map_tree(_read(trace), tuple(args)), is_result, none_is_leaf=True)
-    own = as_constant(trace, fn), as_constant(trace, bprop)
-    with use_trace(trace.parent):
-        values = map_tree(trace.known, given.filled(given.taken()))
-        known = map_tree(trace.known, trace.parent.call_with_bprop(name, *own, values))
-        numbers = np.ndarray, np.generic, float
-        out = map_tree(lambda leaf: Tensor(leaf) if isinstance(leaf, numbers) else leaf, known)
-    if not any(map(trace.owns, given.leaves)):
-        return out
-    result = partition(out, is_result, none_is_leaf=True)
-    called = Called(name, own[1], given.emptied(), result.emptied())
-    inputs, values = trace.split([as_tensor(leaf) for leaf in given.taken()])
-    outs = tuple(map(trace.value, result.taken()))
-    return result.filled(list(trace.keep(called, values, inputs, outs)))
-
-
 def map_tree(fn: Function, tree: Any) -> Any:
     """The tree with `fn` applied to each leaf, None included."""
     return optree.tree_map(fn, tree, none_is_leaf=True)
-
-
-def _read(trace: Any) -> Callable[[Any], Any]:
-    """A function that gives the trace's stand-in for a recorded Parameter, else its argument."""
-
-    def read(leaf: Any) -> Any:
-        stands = trace.stand_in(leaf) if isinstance(leaf, Parameter) else None
-        return stands if trace.owns(stands) else leaf
-
-    return read
-
-
-def as_constant(trace: Any, fn: Function) -> Function:
-    """The function, for which tensors that the trace has recorded are values without a gradient.
-
-    The trace records calls that hold this function, so a strong reference would make a cycle.
-    """
-    held = weakref.ref(trace)
-
-    def constant(*args: Any) -> Any:
-        record = held()
-        if record is None:  # and all that it traced
-            return fn(*args)
-        with use_trace(record.constant_in(current_trace())):
-            return fn(*args)
-
-    constant.__wrapped__ = fn  # type: ignore[attr-defined]
-    return constant
-
-
-class ConstantTrace(ForwardingTrace):
-    """The trace `parent`, in which a tensor that `record` traced counts as its value there."""
-
-    def __init__(self, record: Any, parent: Trace):
-        super().__init__(parent)
-        self.record = record
-
-    def known(self, value: Any) -> Any:
-        return self.record.known(value)
-
-    def _within(self, fn: Function) -> Function:
-        return as_constant(self.record, fn)
-
-    def guard(self, owner: Any, state: object) -> None:
-        self.record.guard(owner, state)

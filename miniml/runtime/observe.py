@@ -7,7 +7,7 @@ A watcher in `settings.watchers` has `sees_values`, and these members:
     calls                       a list that gets the fields of a `TimedCall` for each eager call, or
                                 None; where it grows longer than `most`, fold() is called
 
-Watched runs: the executables and call plans that watchers see, without NumPy's warnings. Profiles:
+Watched runs: kernels and call plans as watchers see them, without NumPy's warnings. Profiles:
 time, calls, bytes and bandwidth of each node, layer and line. Hooks: functions called before and
 after each kernel. NaN checks: the first call that makes a NaN or an infinity is named.
 """
@@ -50,18 +50,8 @@ from ..core.tensor import Tensor
 from ..graph.ir import Node, Var
 from ..ops.control import Cond, Fused, Scan, WhileLoop
 from .codegen import name as fused_name
-from .executor import Executable, Marks, clock_of, executable_of, write
-from .memory import (
-    BufferAssignment,
-    Copy,
-    KernelLaunch,
-    LookAt,
-    Memory,
-    Publish,
-    Stage,
-    Step,
-    steps,
-)
+from .executor import Marks, clock_of
+from .memory import Copy, KernelLaunch, LookAt, Publish, Stage, Step
 
 Plan = Callable[[Sequence[Any]], tuple[Tensor, ...]]
 
@@ -104,26 +94,7 @@ class TimedCall(NamedTuple):
     thread: int
 
 
-def observed(
-    buffers: BufferAssignment, device: Device, settings: Settings, filled: Sequence[Var],
-    checks: Sequence[LookAt], copies: bool, values: bool,
-) -> Executable:  # fmt: skip
-    """The kernels of a Program, run one by one for watchers: those of `Executable.by`.
-
-    copies: as of `write`. values: they see arrays, so with these buffers no kernel overwrites its
-    inputs, and none runs after the last check.
-    """
-    by: list[Any] = []
-    before = [_showing("before", device, by)] if values else []
-    after = [*checks, *([_showing("after", device, by)] if values else [])]
-    marks, memory, graph = Marks(device), Memory(buffers, device), buffers.graph
-    made = steps(buffers, before, after)
-    threads = settings.threads
-    executor = write(made, memory, graph.name, graph.inputs, filled, threads, marks, copies=copies)
-    return executable_of(executor, settings, marks, by)
-
-
-def _showing(when: str, device: Device, by: Sequence[Any]) -> LookAt:
+def showing(when: str, device: Device, by: Sequence[Any]) -> LookAt:
     """A function that shows copies of a node's inputs and outputs to those of `by`."""
 
     def copies(arrays: tuple[Any, ...]) -> tuple[Tensor, ...]:

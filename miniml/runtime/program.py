@@ -38,7 +38,7 @@ from ..core.parameter import keep_readings
 from ..core.settings import Settings, current, enter, in_context
 from ..graph.ir import Graph, Node, Var
 from ..ops.control import Fused
-from .executor import Executable, Executor, Function, calls_of, executable_of, write
+from .executor import Executable, Executor, Function, Marks, calls_of, executable_of, write
 from .launch import (
     BoundKernel,
     Sharing,
@@ -69,7 +69,7 @@ from .memory import (
     steps,
 )
 from .nest import FREE, kind_of
-from .observe import finding_nan, observed
+from .observe import finding_nan, showing
 
 _LOG = 1000  # characters of a compiler's log in a warning
 
@@ -370,10 +370,19 @@ class Program:
             idle.append(executable)
 
     def _observed(self, values: bool) -> Executable:
-        """An executable for watchers; values: they see arrays."""
+        """The kernels run one by one for watchers, those of `Executable.by`; values: they see
+        arrays."""
+        device, by, marks = self.device, list[Any](), Marks(self.device)
+        # So that no kernel overwrites its inputs, and none runs after the last check.
         buffers = self.arranged(True)[1] if values else self.buffers
-        given = self.settings, self.filled, self.checks, self._copies
-        return observed(buffers, self.device, *given, values)
+        before = [showing("before", device, by)] if values else []
+        after = [*self.checks, *([showing("after", device, by)] if values else [])]
+        made, memory = steps(buffers, before, after), Memory(buffers, device)
+        executor = write(
+            made, memory, self.graph.name, self.graph.inputs, self.filled, self.settings.threads,
+            marks, copies=self._copies,
+        )  # fmt: skip
+        return executable_of(executor, self.settings, marks, by)
 
 
 @cache

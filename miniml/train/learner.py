@@ -1,14 +1,12 @@
 """Learner: a network with its loss, optimizer and metrics; evaluates and predicts.
 
-Then the checks of a run: data are batches, labels classes, weights finite, and files those of the
-run.
+Then the checks of what it is given: data are batches, labels classes.
 """
 
 from __future__ import annotations
 
 import inspect
-import math
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence, Set, Sized
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from typing import Any
@@ -18,17 +16,9 @@ import optree
 
 from ..backends.group import Group, Self, of_several
 from ..core.access import uninterrupted
-from ..core.errors import (
-    CheckpointError,
-    MinimlError,
-    OutOfRangeError,
-    ShapeError,
-    ValueRefusedError,
-)
-from ..core.files import PathLike, short
+from ..core.errors import MinimlError, OutOfRangeError, ShapeError
 from ..core.hints import Constructed, hides_frames, renamed
 from ..core.options import brief, count
-from ..core.parameter import Parameter
 from ..core.tensor import Array, Tensor
 from ..data import DataLoader
 from ..graph.tracing import trace
@@ -476,15 +466,6 @@ def with_weights(
     return (data, (*labels, found)) if labels else ((*data, found), ())
 
 
-def number_of_labels(data: Any, labels: Sequence[Any]) -> int | None:
-    """The labels of a batch, counted before there is one; None where its source does not tell."""
-    if labels or isinstance(data, tuple):
-        return len(labels) or len(data) - 1
-    if isinstance(data, DataLoader) and not data.of_tuples:
-        return len(data.sources) - 1
-    return None
-
-
 def in_batches(
     who: str,
     data: Any,
@@ -521,20 +502,6 @@ def in_batches(
         raise
     loader.size, loader.group = min(size, loader.rows), group
     return loader
-
-
-def in_equal_parts(who: str, data: Any, batch_size: int | None) -> Any:
-    """The data, with batches that their ranks can divide: fewer rows where nobody asked for a
-    number, else ValueRefusedError."""
-    if isinstance(data, DataLoader) and data.group is not None and data.size % data.group.size:
-        ranks = data.group.size
-        if batch_size is not None or data.size < ranks:
-            raise ValueRefusedError(
-                f"{who} got batches of {data.size} rows, which {ranks} ranks cannot divide in "
-                f"equal parts; give batch_size= a multiple of {ranks}"
-            )
-        data.size -= data.size % ranks
-    return data
 
 
 def _check_group(who: str, of_data: Group | None, own: Group | None) -> None:
@@ -661,33 +628,3 @@ def _all_labels(data: Any) -> tuple[Any, Array, tuple[int, ...]] | None:
         if all(isinstance(p, np.ndarray) and p.dtype.kind in "iu" and p.ndim for p in parts):
             return data[0][0], np.concatenate([np.ravel(p) for p in parts]), parts[0].shape[1:]
     return None
-
-
-def is_finite(parameter: Parameter) -> bool:
-    """True if all elements are finite: their sum tells, unless it overflows."""
-    host = parameter.device == "cpu"
-    values = np.asarray(parameter) if host else parameter.asnumpy()
-    return bool(np.isfinite(values.sum()) or np.isfinite(values).all())
-
-
-def manifest(data: Any) -> dict[str, int]:
-    """The numbers that identify the data of a run."""
-    if not isinstance(data, DataLoader):
-        return {}
-    seed = -1 if data.seed is None else data.seed
-    found = {"data.rows": data.rows, "data.size": data.size, "data.seed": seed}
-    return {**found, "data.batches": len(data)}
-
-
-def check_manifest(path: PathLike, state: Mapping[str, Any], data: Any) -> None:
-    """CheckpointError if the loaded state is that of a run on other data."""
-    own, batches = manifest(data), len(data) if isinstance(data, Sized) else math.inf
-    other = [f"{k} {state[k]} in the file, {v} here" for k, v in own.items() if state[k] != v]
-    behind = {key: state[key] for key in ("epoch", "done", "steps")}
-    if min(behind.values()) < 0 or behind["done"] > batches:
-        other.append(f"{behind} in the file, {batches} batches here")
-    if other:
-        raise CheckpointError(
-            f"{short(path)} is of a run on other data: {', '.join(other)} (seed -1: no "
-            "shuffling); give the same DataLoader, or another file; nothing was loaded"
-        )

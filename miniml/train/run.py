@@ -23,8 +23,8 @@ from typing import Any
 import numpy as np
 
 from ..core.access import uninterrupted
-from ..core.errors import CheckpointError, MinimlError, NonFiniteError
-from ..core.files import PathLike, writable
+from ..core.errors import CheckpointError, MinimlError, NonFiniteError, ValueRefusedError
+from ..core.files import PathLike, short, writable
 from ..core.hints import by_keyword, hides_frames, optional
 from ..core.options import count, number
 from ..core.parameter import Parameter, random_state
@@ -41,19 +41,7 @@ from .checkpoint import (
     save_checkpoint,
     spread_checkpoint,
 )
-from .learner import (
-    Learner,
-    batches_of,
-    check_batches,
-    check_labels,
-    check_manifest,
-    in_batches,
-    in_equal_parts,
-    is_finite,
-    manifest,
-    number_of_labels,
-    with_weights,
-)
+from .learner import Learner, batches_of, check_batches, check_labels, in_batches, with_weights
 from .metrics import Row
 from .step import TrainStep, locate_nonfinite
 from .weights import ClassWeights, weights_of_classes
@@ -138,7 +126,7 @@ class Model(Learner):
             step = self.weighted_step(classes, weighs)
             data, labels = with_weights("fit", data, labels, sample_weight)
         made = in_batches("fit", data, labels, batch_size, 32, seed, self.group)
-        data = in_equal_parts("fit", made, batch_size)
+        data = _in_equal_parts("fit", made, batch_size)
         check_batches("fit", data, epochs)
         check_labels(self.net, self.loss, data)
         check_callbacks(callbacks)
@@ -154,7 +142,7 @@ class Model(Learner):
         array that a tuple (x, *labels) has more of than the data to learn from."""
         if validation is None:
             return None, False
-        known, weights = number_of_labels(data, labels), None
+        known, weights = _number_of_labels(data, labels), None
         if known and type(validation) is tuple and len(validation) == known + 2:
             *validation, weights = validation
             validation, _ = with_weights("validation", tuple(validation), (), weights)
@@ -162,6 +150,29 @@ class Model(Learner):
         check_batches("fit", batches, epochs)
         check_labels(self.net, self.loss, batches)
         return batches, weights is not None
+
+
+def _number_of_labels(data: Any, labels: Sequence[Any]) -> int | None:
+    """The labels of a batch, counted before there is one; None where its source does not tell."""
+    if labels or isinstance(data, tuple):
+        return len(labels) or len(data) - 1
+    if isinstance(data, DataLoader) and not data.of_tuples:
+        return len(data.sources) - 1
+    return None
+
+
+def _in_equal_parts(who: str, data: Any, batch_size: int | None) -> Any:
+    """The data, with batches that their ranks can divide: fewer rows where nobody asked for a
+    number, else ValueRefusedError."""
+    if isinstance(data, DataLoader) and data.group is not None and data.size % data.group.size:
+        ranks = data.group.size
+        if batch_size is not None or data.size < ranks:
+            raise ValueRefusedError(
+                f"{who} got batches of {data.size} rows, which {ranks} ranks cannot divide in "
+                f"equal parts; give batch_size= a multiple of {ranks}"
+            )
+        data.size -= data.size % ranks
+    return data
 
 
 # --- The loop of fit ------------------------------------------------------------------------------
@@ -351,7 +362,7 @@ class Run:
         """NonFiniteError for a NaN or infinite loss or weight, with the operation that made it."""
         bad = next((i for i, loss in enumerate(losses) if not math.isfinite(loss)), None)
         with np.errstate(all="ignore"):
-            if bad is None and all(map(is_finite, self.model.optimizer.params)):
+            if bad is None and all(map(_is_finite, self.model.optimizer.params)):
                 return
         what = "a weight is not finite" if bad is None else f"the loss is {losses[bad]}"
         last = len(losses) if bad is None else bad + 1
@@ -450,7 +461,7 @@ class Run:
         state = {**self._cells(), "optimizer": self.model.optimizer, "random": random_state}
         state |= {f"random.{path}": stream for path, stream in streams(self._cells()).items()}
         state |= {"epoch": self.epoch, "done": self.done, "steps": self.steps}
-        state |= {"total": self._total, "stopped": self.stopped, **manifest(self.data)}
+        state |= {"total": self._total, "stopped": self.stopped, **_manifest(self.data)}
         state |= {f"aux.{name}": total for name, total in self._aux.items()}
         metrics = zip(self.model.metrics, self._sums, strict=True)
         state |= {f"metric.{metric.name}": total for metric, total in metrics}
@@ -508,7 +519,7 @@ class Run:
             if not self.rank:
                 load_checkpoint(self.path, state)
             spread_checkpoint(state, self.ranks.group)
-            check_manifest(self.path, state, self.data)
+            _check_manifest(self.path, state, self.data)
             self._take_own(state, count)
         except CheckpointError as error:
             self._undo()
@@ -544,6 +555,36 @@ class Run:
                 state[name] = every[self.rank]
             else:
                 state[name] = every.sum(0) * (self.rank == 0)
+
+
+def _is_finite(parameter: Parameter) -> bool:
+    """True if all elements are finite: their sum tells, unless it overflows."""
+    host = parameter.device == "cpu"
+    values = np.asarray(parameter) if host else parameter.asnumpy()
+    return bool(np.isfinite(values.sum()) or np.isfinite(values).all())
+
+
+def _manifest(data: Any) -> dict[str, int]:
+    """The numbers that identify the data of a run."""
+    if not isinstance(data, DataLoader):
+        return {}
+    seed = -1 if data.seed is None else data.seed
+    found = {"data.rows": data.rows, "data.size": data.size, "data.seed": seed}
+    return {**found, "data.batches": len(data)}
+
+
+def _check_manifest(path: PathLike, state: Mapping[str, Any], data: Any) -> None:
+    """CheckpointError if the loaded state is that of a run on other data."""
+    own, batches = _manifest(data), len(data) if isinstance(data, Sized) else math.inf
+    other = [f"{k} {state[k]} in the file, {v} here" for k, v in own.items() if state[k] != v]
+    behind = {key: state[key] for key in ("epoch", "done", "steps")}
+    if min(behind.values()) < 0 or behind["done"] > batches:
+        other.append(f"{behind} in the file, {batches} batches here")
+    if other:
+        raise CheckpointError(
+            f"{short(path)} is of a run on other data: {', '.join(other)} (seed -1: no "
+            "shuffling); give the same DataLoader, or another file; nothing was loaded"
+        )
 
 
 def _copied(state: Mapping[str, Any]) -> dict[str, Any]:
@@ -647,7 +688,7 @@ def find_rate(
     low = number(who, "low", low, above=0)
     high, steps = number(who, "high", high, above=low), count(who, "steps", steps, 4)
     data = in_batches(who, data, labels, batch_size, 32, 0, model.group)
-    data = in_equal_parts(who, data, batch_size)
+    data = _in_equal_parts(who, data, batch_size)
     check_batches(who, data, 2)
     parts = model.net, model.loss, step.loss_scale
     before = Snapshot(model.optimizer, *(part for part in parts if isinstance(part, Cell)))

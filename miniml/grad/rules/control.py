@@ -13,16 +13,18 @@ from typing import Any, NamedTuple
 import optree
 
 from ... import ops
-from ...core.abstract import is_inexact
+from ...core.abstract import Abstract, is_inexact
 from ...core.bprop import Bprop, bprop_getters, rule
 from ...core.errors import BpropError, BpropNotFoundError
 from ...core.settings import current
 from ...core.tensor import Tensor
+from ...core.trace import current_trace, use_trace
 from ...graph.ir import Graph, Node, Var
 from ...graph.passes import run_passes
+from ...graph.record import replay
 from ...graph.tracing import Called, trace_graph
 from ...ops.checks import on_device_of
-from ..batching import Batched, all_in_front, batched_graph, batches, in_front, of_graph, padded
+from ..batching import Batched, BatchTrace, Mapped, all_in_front, batches, in_front, padded
 from ..forward import jointly, moved_or_zeros, moves_along, of_duals
 from ..reverse import pull_graph, pull_values, used
 
@@ -263,7 +265,7 @@ def batch_cond(self: ops.Cond, batched: Batched, pred: Any, *operands: Any) -> A
     if not batched[0]:
         spread = [True] * len(self.on_true.outputs)
         on_true, on_false = (
-            batched_graph(graph, [flags[i] for i in takes], batched.mapped, device, spread)[0]
+            _batched_graph(graph, [flags[i] for i in takes], batched.mapped, device, spread)[0]
             for graph, takes in branches
         )
         return ops.Cond(on_true, on_false, self.true_takes, self.false_takes)(pred, *operands)
@@ -282,7 +284,7 @@ def _branch(
     """The outputs of a branch for all examples; `taken` is True for those that take it. One that
     may raise is computed at their values alone, and not at all if none takes it."""
     if not batched.size or not any(_refusing(graph)):
-        return of_graph(graph, flags, values, batched.mapped)
+        return _of_graph(graph, flags, values, batched.mapped)
 
     def zeros() -> list[Any]:
         with on_device_of(taken):
@@ -291,7 +293,7 @@ def _branch(
 
     def outs() -> list[Any]:
         given = _of_taking(taken, flags, values, batched)
-        return of_graph(graph, flags, given, batched.mapped)
+        return _of_graph(graph, flags, given, batched.mapped)
 
     return ops.cond(ops.any(taken), outs, zeros)
 
@@ -329,7 +331,7 @@ def batch_while_loop(self: ops.WhileLoop, batched: Batched, *values: Any) -> Any
     refuses = batched.size > 0 and any(_refusing(self.body))
 
     def run(graph: Graph, takes: tuple[int, ...], known: Sequence[Any]) -> list[Any]:
-        return of_graph(graph, [flags[i] for i in takes], [known[i] for i in takes], mapped)
+        return _of_graph(graph, [flags[i] for i in takes], [known[i] for i in takes], mapped)
 
     def goes_on(carried: Sequence[Any]) -> Any:
         return run(self.condition, self.condition_takes, (*carried, *captured))[0]
@@ -359,7 +361,7 @@ def batch_scan(self: ops.Scan, batched: Batched, *values: Any) -> Any:
     rows = [False] * (len(self.body.outputs) - first)
     while True:
         differ, spread = [*carried, *flags[first:]], [*carried, *rows]
-        body, found = batched_graph(self.body, differ, batched.mapped, device, spread)
+        body, found = _batched_graph(self.body, differ, batched.mapped, device, spread)
         if found[:first] == carried:
             break
         carried = found[:first]
@@ -377,6 +379,45 @@ def batch_scan(self: ops.Scan, batched: Batched, *values: Any) -> Any:
     for v, flag in zip(outs[first:], found[first:], strict=True):
         whole.append(ops.moveaxis(v, 1, 0) if flag else in_front(v, batched.size))
     return tuple(whole)
+
+
+def _batched_graph(
+    graph: Graph, flags: Sequence[bool], mapped: Mapped, device: str, spread: Sequence[bool]
+) -> tuple[Graph, list[bool]]:
+    """A graph, such as the body of a loop, for all examples.
+
+    flags: which of its inputs differ between them. spread: for each output, whether it must have
+    the axis of all even if it does not differ; and back come those that have it.
+    """
+    inputs = [
+        Abstract((mapped.size, *v.abstract.shape), v.abstract.dtype) if flag else v.abstract
+        for v, flag in zip(graph.inputs, flags, strict=True)
+    ]
+    found: list[bool] = []
+
+    def body(*tensors: Any) -> list[Any]:
+        trace = BatchTrace(current_trace(), mapped)
+        with use_trace(trace):
+            given = [trace.wrap(t) if flag else t for t, flag in zip(tensors, flags, strict=True)]
+            outs = replay(graph, given)
+        found[:] = [trace.owns(o) or s for o, s in zip(outs, spread, strict=True)]
+        return [trace.whole(o) if f else o for o, f in zip(outs, found, strict=True)]
+
+    made, ended = trace_graph(body, inputs, device, graph.name)
+    for where, text in ended.remarks:
+        current_trace().remark(where, text)
+    return made, found
+
+
+def _of_graph(
+    graph: Graph, flags: Sequence[bool], values: Sequence[Any], mapped: Mapped
+) -> list[Any]:
+    """The outputs of a graph for all examples, computed in the current trace."""
+    trace = BatchTrace(current_trace(), mapped)
+    with use_trace(trace):
+        given = [trace.wrap(v) if flag else v for v, flag in zip(values, flags, strict=True)]
+        outs = replay(graph, given)
+    return [trace.whole(out) for out in outs]
 
 
 # --- Tangents -------------------------------------------------------------------------------------
