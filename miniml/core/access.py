@@ -160,21 +160,16 @@ _waits_for: dict[_Turn, _Turn] = {}
 
 
 def _turns_of(thread: int, before: _Turn | None = None) -> list[_Turn]:
-    """The turns of a thread that are not over, outermost first."""
-    _forget()
+    """The turns of a thread that are not over, outermost first; those that are over are dropped."""
+    for turn in list(_turns):
+        if not turn.lasts:
+            _turns.pop(turn, None)
     return [t for t in list(_turns) if t.thread == thread and t is not before]
 
 
 def inside_section() -> bool:
     """True in a thread that is inside a section, for which others may be waiting."""
     return bool(_turns) and bool(_turns_of(get_ident()))
-
-
-def _forget() -> None:
-    """Drop the parts of turns that are over."""
-    for turn in list(_turns):
-        if not turn.lasts:
-            _turns.pop(turn, None)
 
 
 def _blocked(thread: int, by: int) -> bool:

@@ -61,11 +61,7 @@ class Recurrent(Cell):
         self.bias = flag(layer, "bias", bias)
         for k, suffix in self._directions():
             inputs = n_in if k == 0 else n * (1 + self.bidirectional)
-            shapes = (self.gates * n, inputs), (self.gates * n, n), (self.gates * n,)
-            for name, shape in zip(_WEIGHTS, (*shapes, shapes[2]), strict=True):
-                has = bias or name.startswith("weight")
-                drawn = init.symmetric_uniform(shape, 1.0 / math.sqrt(n)) if has else None
-                setattr(self, f"{name}_l{k}{suffix}", drawn)
+            _draw(self, self.gates * n, inputs, n, self.bias, f"_l{k}{suffix}")
 
     @staticmethod
     @abstractmethod
@@ -144,6 +140,15 @@ class Recurrent(Cell):
         lengths = checked(self.describe(), "length", lengths, steps + 1)
         position = np.arange(steps).reshape(steps, 1, 1).astype(lengths.dtype)
         return ops.less(position, ops.reshape(lengths, (batch, 1)))
+
+
+def _draw(cell: Cell, rows: int, inputs: int, n: int, bias: bool, suffix: str = "") -> None:
+    """Give a cell the weights of one direction of a layer; None for biases that it has not."""
+    shapes = (rows, inputs), (rows, n), (rows,), (rows,)
+    for name, shape in zip(_WEIGHTS, shapes, strict=True):
+        drawn = bias or name.startswith("weight")
+        value = init.symmetric_uniform(shape, 1.0 / math.sqrt(n)) if drawn else None
+        setattr(cell, name + suffix, value)
 
 
 @composition
@@ -244,12 +249,7 @@ class RecurrentCell(Cell):
 
     def __init__(self, n_in: int, n: int, bias: bool = True):
         self.n_in, self.n = counts(type(self).__name__, n_in=n_in, n=n)
-        gates, has = self._of.gates * n, flag(type(self).__name__, "bias", bias)
-        shapes = (gates, n_in), (gates, n), (gates,), (gates,)
-        for name, shape in zip(_WEIGHTS, shapes, strict=True):
-            drawn = has or name.startswith("weight")
-            value = init.symmetric_uniform(shape, 1.0 / math.sqrt(n)) if drawn else None
-            setattr(self, name, value)
+        _draw(self, self._of.gates * n, n_in, n, flag(type(self).__name__, "bias", bias))
 
     def construct(self, x: Any, state: Any = None) -> Any:
         w_x, w_h, b_x, b_h = (getattr(self, name) for name in _WEIGHTS)
