@@ -24,7 +24,7 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 from itertools import product
 from math import prod
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -246,57 +246,53 @@ def max_pool2d(
 
     Memory, for each window of a few images: a pixel, a truth value and two small integers.
     """
-    image, windows = (x.shape[2], x.shape[3]), (out[0].shape[2], out[0].shape[3])
-    at = kernel_size, stride, padding, image, windows
-    if out[1] is None:
-        for part in pieces(x):
-            out[0][part] = folded(np.maximum, -np.inf, x[part], at)
+    values, indices = out
+    at: Any = kernel_size, stride, padding, x.shape[2:], values.shape[2:]
+    if 0 < values.size * prod(kernel_size) <= FEW_PLACES * (1 if indices is None else 4):
+        places, of_all, starts = gathered(x.shape[0] * x.shape[1], *at)
+        pixels = x.reshape(-1, prod(x.shape[2:])).take(places, 1)
+        winner = np.add(pixels.argmax(2).ravel(), starts).reshape(values.shape)
+        pixels.take(winner, None, values, "clip")
+        if indices is not None:
+            of_all.take(winner, None, indices, "clip")
         return
-    windows_of = pooled(*at)
     for part in pieces(x):
-        values, pixels = out[0][part], x[part]
-        if windows_of.cut:
-            rows, columns = windows_of.first
-            values[...] = pixels[:, :, rows][:, :, :, columns]
+        if indices is None:
+            values[part] = folded(np.maximum, -np.inf, x[part], at)
         else:
-            values[...] = pixels[windows_of.meeting[0].pixels]
-        indices = out[1][part]
-        winner: Array = np.empty(values.shape, windows_of.begins.dtype)
-        winner[...] = windows_of.begins
-        compete(pixels, windows_of.meeting, values, winner)
-        windows_of.steps.take(winner, out=indices, mode="clip")
-        np.add(indices, windows_of.base, out=indices)
+            compete(x[part], at, values[part], indices[part])
 
 
-class Tap(NamedTuple):
-    """One pixel of each window. windows: those in which it lies in the image, None for all of them;
-    pixels: what it is there; both are indices of images. number: its own, 0-d, a small integer."""
-
-    windows: tuple[Any, ...] | None
-    pixels: tuple[Any, ...]
-    number: Array
-
-
-class Pooled(NamedTuple):
-    """The windows of a pooling.
-
-    meeting: its taps, in row-major order. first: of both axes, where the windows' first pixels in
-    the image are; begins: the numbers of their taps. These are small integers, which fill SIMD
-    lanes as indices would not. cut: True where some windows begin outside. base: the indices of
-    their corners; steps: from a corner to the pixel of each tap.
-    """
-
-    meeting: list[Tap]
-    first: list[Array]
-    begins: Array
-    cut: bool
-    base: Array
-    steps: Array
+FEW_PLACES = 1200  # as many pixels are gathered in less time than each tap is compared
 
 
 @lru_cache(maxsize=256)
-def pooled(kernel_size: Pair, stride: Pair, padding: Padding, image: Pair, windows: Pair) -> Pooled:
-    """The windows of a pooling of an image, made once: small images take less time than this."""
+def gathered(
+    planes: int, kernel_size: Pair, stride: Pair, padding: Padding, image: Pair, windows: Pair
+) -> tuple[Array, Array, Array]:
+    """(windows, taps): the pixels of each window, where those outside are its first ones inside;
+    the same for so many planes in one row, and where each window begins there."""
+    sides = []
+    for k in (0, 1):
+        at = np.arange(windows[k])[:, None] * stride[k] - padding[k][0] + np.arange(kernel_size[k])
+        sides.append(np.where((at < 0) | (at >= image[k]), np.maximum(at[:, :1], 0), at))
+    places = sides[0][:, None, :, None] * image[1] + sides[1][:, None]
+    places = places.reshape(-1, prod(kernel_size))
+    starts = np.arange(planes * len(places)) * places.shape[1]
+    return places, np.tile(places.ravel(), planes), starts
+
+
+@lru_cache(maxsize=256)
+def pooled(
+    kernel_size: Pair, stride: Pair, padding: Padding, image: Pair, windows: Pair
+) -> tuple[Any, ...]:
+    """The windows of a pooling of an image, made once: small images take less time than this.
+
+    In order: its taps, row-major, each with the windows in which it lies in the image, None for
+    all, its pixels there, both as indices of images, and its number, small to fill SIMD lanes; the
+    windows' first pixels in the image, on both axes; the numbers of their taps; True where some
+    begin outside; the indices of their corners; the steps from there to each tap.
+    """
     rows, columns = taps(kernel_size, stride, padding, image, windows)
     small = np.min_scalar_type(len(rows) * len(columns))
     whole = tuple([slice(0, count) for count in windows])
@@ -304,39 +300,41 @@ def pooled(kernel_size: Pair, stride: Pair, padding: Padding, image: Pair, windo
     for i, tap in enumerate(product(rows, columns)):
         reached, pixels = zip(*tap, strict=True)
         those = None if reached == whole else (..., *reached)
-        meeting.append(Tap(those, (..., *pixels), np.array(i, small)))
+        meeting.append((those, (..., *pixels), np.array(i, small)))
     corner = [np.arange(windows[k]) * stride[k] - padding[k][0] for k in (0, 1)]
     first = [np.maximum(starts, 0) for starts in corner]
     cut = any(np.any(f != c) for f, c in zip(first, corner, strict=True))
     begins = np.add.outer((first[0] - corner[0]) * kernel_size[1], first[1] - corner[1])
     base = np.add.outer(corner[0] * image[1], corner[1])
     steps = np.add.outer(np.arange(kernel_size[0]) * image[1], np.arange(kernel_size[1])).ravel()
-    return Pooled(meeting, first, begins.astype(small), cut, base, steps)
+    return meeting, first, begins.astype(small), cut, base, steps
 
 
-def compete(pixels: Array, taps: list[Tap], values: Array, winner: Array) -> None:
-    """Raise `values` to the largest pixel of each window and `winner` to its tap, in place.
-
-    Initially they are the first pixel of each window that lies in the image, and its tap.
-    """
-    rival, number = np.empty(values.shape, values.dtype), np.empty(values.shape, winner.dtype)
+def compete(x: Array, at: Any, values: Array, indices: Array) -> None:
+    """Fill in the largest pixel of each window of images x, first its first one in the image."""
+    meeting, (rows, columns), begins, cut, base, steps = pooled(*at)
+    values[...] = x[:, :, rows][:, :, :, columns] if cut else x[meeting[0][1]]
+    rival, number = np.empty(values.shape, values.dtype), np.empty(values.shape, begins.dtype)
+    winner = np.broadcast_to(begins, values.shape).copy()
     flags = np.empty(values.shape, np.uint8)
     better = flags.view(np.bool_)
-    for tap in taps[1:]:
+    for windows, pixels, tap in meeting[1:]:
         # A copy pays off: the three passes over it then run over contiguous memory.
-        if tap.windows is None:
-            rival[...] = pixels[tap.pixels]
+        if windows is None:
+            rival[...] = x[pixels]
         else:
             rival[...] = values  # windows that this tap does not reach compete with themselves
-            rival[tap.windows] = pixels[tap.pixels]
+            rival[windows] = x[pixels]
         np.greater(rival, values, better)
-        np.multiply(flags, tap.number, number)
+        np.multiply(flags, tap, number)
         np.maximum(winner, number, out=winner)
         np.maximum(values, rival, out=values)
     if np.count_nonzero(np.not_equal(values, values, better)):
-        for tap in reversed(taps):
-            rival, won = pixels[tap.pixels], winner[... if tap.windows is None else tap.windows]
-            np.copyto(won, tap.number, where=rival != rival, casting="unsafe")
+        for windows, pixels, tap in reversed(meeting):
+            rival, won = x[pixels], winner[... if windows is None else windows]
+            np.copyto(won, tap, where=rival != rival, casting="unsafe")
+    steps.take(winner, out=indices, mode="clip")
+    np.add(indices, base, out=indices)
 
 
 def max_pool2d_grad(dout: Array, indices: Array, *, input_shape: Pair, out: Array) -> None:

@@ -36,6 +36,16 @@ def scratch(request, monkeypatch):
     monkeypatch.setattr(images, "SCRATCH", request.param)
 
 
+@pytest.fixture(params=[0, 1], ids=["by taps", "all at once"])
+def few(request, monkeypatch):
+    """No images that are few, and the usual ones."""
+    for name in ("FEW", "FEW_PLACES"):
+        monkeypatch.setattr(images, name, request.param * getattr(images, name))
+    images.averaging.cache_clear()
+    yield request.param
+    images.averaging.cache_clear()
+
+
 def draw(shape, seed=0, dtype=np.float64):
     return np.random.default_rng(seed).standard_normal(shape).astype(dtype)
 
@@ -63,13 +73,14 @@ def check_max_pool(x, attrs):
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32, np.float16, np.int8, np.int64])
 @pytest.mark.parametrize("case", POOLS)
-@pytest.mark.usefixtures("scratch")
+@pytest.mark.usefixtures("scratch", "few")
 def test_max_pool(case, dtype):
     shape, attrs = POOLS[case]
     check_max_pool((3 * draw(shape)).astype(dtype), attrs)  # as integers, with many ties
 
 
 @pytest.mark.parametrize("case", ["halving", "overlap", "asymmetric", "whole plane", "many taps"])
+@pytest.mark.usefixtures("few")
 def test_max_pool_of_nan_infinity_and_lowest(case):
     shape, attrs = POOLS[case]
     random = np.random.default_rng(0)
@@ -87,7 +98,7 @@ def test_max_pool_of_nan_infinity_and_lowest(case):
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float16])
 @pytest.mark.parametrize("case", POOLS)
-@pytest.mark.usefixtures("scratch")
+@pytest.mark.usefixtures("scratch", "few")
 def test_max_pool_gradient_and_gather(case, dtype):
     shape, attrs = POOLS[case]
     x = draw(shape, 1, dtype)
@@ -99,15 +110,6 @@ def test_max_pool_gradient_and_gather(case, dtype):
     np.testing.assert_allclose(dx, expected, rtol=np.finfo(dtype).eps, atol=1e-6)
     images.max_pool2d_gather(x, indices, out=again)
     np.testing.assert_array_equal(again, values)
-
-
-@pytest.fixture(params=[0, images.FEW], ids=["by taps", "by a product"])
-def few(request, monkeypatch):
-    """No images that are few, and the usual ones."""
-    monkeypatch.setattr(images, "FEW", request.param)
-    images.averaging.cache_clear()
-    yield request.param
-    images.averaging.cache_clear()
 
 
 @pytest.mark.parametrize("included", [True, False])
@@ -158,6 +160,7 @@ def test_the_mean_of_negative_zeros_is_positive(size):
     assert not np.signbit(out).any()
 
 
+@pytest.mark.usefixtures("few")
 def test_pools_read_any_strides():
     shape, attrs = POOLS["overlap"]
     x = draw(shape, 1)
