@@ -257,14 +257,14 @@ def flatten_arguments(args: Any) -> tuple[list[Tensor | Array], tuple[object, ..
             leaf.own()  # a program may write to memory that it shares
     leaves = [leaf if isinstance(leaf, Tensor) else host_array(leaf, None) for leaf in taken]
     statics = tuple(map(_static_key, tree.left()))
-    return leaves, (tree.spec, _orders(args), tuple(tree.positions), statics), tree.filled
+    return leaves, (tree.spec, orders(args), tuple(tree.positions), statics), tree.filled
 
 
-def _orders(tree: Any) -> tuple[object, ...]:
+def orders(tree: Any) -> tuple[object, ...]:
     """The keys of all dicts in a tree, each in its order, in which a function takes the values."""
     own = (*tree, *map(type, tree)) if isinstance(tree, dict) else ()
     inside = [v for v in (tree.values() if own else tree) if type(v) is not Tensor]
-    return own, *[_orders(v) for v in inside if isinstance(v, (dict, list, tuple))]
+    return own, *[orders(v) for v in inside if isinstance(v, (dict, list, tuple))]
 
 
 def is_result(leaf: Any) -> bool:

@@ -24,6 +24,7 @@ from ..core.parameter import Parameter
 from ..core.primitive import Primitive, key, primitives
 from ..core.tensor import Array, Tensor
 from ..core.trace import Partition
+from ..graph.ir import orders
 from ..ops.custom import numpy_kernel
 from .operator import ABSENT
 
@@ -109,7 +110,7 @@ class Adopted:
         parts = Partition(given, spec, [i for i, x in enumerate(given) if isinstance(x, Tensor)])
         tensors, fixed = parts.taken(), tuple(parts.left())
         device = "cuda" if any(t.device == "cuda" for t in tensors) else "cpu"
-        call = spec, tuple(parts.positions), key(fixed), device
+        call = spec, orders(tree), tuple(parts.positions), key(fixed), device
         found = self._made.get(call)
         if found is None:
             types = [Abstract(t.shape, t.dtype) for t in tensors]

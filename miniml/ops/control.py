@@ -613,12 +613,11 @@ def outcome(name: str, tree: Tree) -> Tree:
 
 def kept(name: str, what: str, before: Tree, after: Tree) -> Tree:
     """`after`, which the body of a loop returned for `before`, with floats that autocast brought
-    to 16 bits cast back. ShapeError or DTypeError, naming the leaf of `what`, where types differ.
-    """
+    to 16 bits cast back, and dicts in the order of `before`. ShapeError or DTypeError, naming the
+    leaf of `what`, where types differ."""
     if current().autocast and optree.tree_structure(before) == optree.tree_structure(after):
         after = optree.tree_map(_as_before, before, after)
-    keeps(name, what, before, after)
-    return after
+    return keeps(name, what, before, after)
 
 
 def _as_before(before: Any, after: Any) -> Any:
@@ -629,8 +628,9 @@ def _as_before(before: Any, after: Any) -> Any:
 # --- Checks of types ------------------------------------------------------------------------------
 
 
-def keeps(name: str, what: str, before: Tree, after: Tree) -> None:
-    """ShapeError or DTypeError, naming the leaf of `what`, unless both have the same types."""
+def keeps(name: str, what: str, before: Tree, after: Tree) -> Tree:
+    """`after` in the very structure of `before`. ShapeError or DTypeError, naming the leaf of
+    `what`, unless both have the same types."""
     left, structure = optree.tree_flatten(before)
     right, other = optree.tree_flatten(after)
     if structure != other:
@@ -641,9 +641,9 @@ def keeps(name: str, what: str, before: Tree, after: Tree) -> None:
     def leaf(i: int) -> str:
         return optree.tree_accessors(before)[i].codify(what)
 
-    if [(x.dtype, x.shape) for x in left] == [(x.dtype, x.shape) for x in right]:
-        return
-    agree(name, "the loop", list(map(typed, left)), "body", list(map(typed, right)), leaf)
+    if [(x.dtype, x.shape) for x in left] != [(x.dtype, x.shape) for x in right]:
+        agree(name, "the loop", list(map(typed, left)), "body", list(map(typed, right)), leaf)
+    return structure.unflatten(right)
 
 
 def typed(value: Any) -> tuple[str, Shape]:

@@ -178,6 +178,13 @@ def test_numbers_that_python_calls_equal_are_told_apart():
             assert same(alone(torch.ones(2, dtype=torch.float64)), x * n)
 
 
+def test_dicts_keep_the_order_of_the_call():
+    joined = from_torch(lambda named: torch.stack(list(named.values())))
+    x, y = np.ones(2), np.zeros(2)
+    for named in ({"x": x, "y": y}, {"y": y, "x": x}) * 2:
+        np.testing.assert_array_equal(joined(named).asnumpy(), np.stack(list(named.values())))
+
+
 def test_a_function_whose_structure_depends_on_types_is_refused():
     named = from_torch(lambda x: {"wide" if x.dtype == torch.float64 else "narrow": x})
     assert list(named(np.ones(2))) == ["wide"]

@@ -436,3 +436,27 @@ def test_compile_time_does_not_depend_on_the_length():
 
     short, long = (min(compiled(n) for _ in range(4)) for n in (8, 512))
     assert long < 2.0 * short
+
+
+@MODES
+def test_dicts_keep_the_order_in_which_a_loop_began(wrap):
+    """A body that goes over the values of its carry gets them in one order at each step, by hand:
+    (a, b) -> (2 a + b, a + 1), whichever of the two it names first."""
+
+    def step(carry):
+        a, b = carry.values()
+        return {"b": a + 1, "a": 2 * a + b}
+
+    def loops(a, b):
+        first = {"a": a, "b": b}
+        return (
+            ops.scan(lambda carry, _: (step(carry), None), first, length=4)[1],
+            ops.while_loop(lambda carry: next(iter(carry.values())) < 100.0, step, first),
+            ops.fori_loop(0, 4, lambda _, carry: step(carry), first),
+        )
+
+    a, b = 3.0, 5.0
+    for _ in range(4):
+        a, b = 2 * a + b, a + 1
+    for found in wrap(loops)(ml.Tensor(3.0), ml.Tensor(5.0)):
+        assert [(name, value.item()) for name, value in found.items()] == [("a", a), ("b", b)]
