@@ -27,7 +27,7 @@ from ..core.options import count, flag, integer
 from ..core.primitive import Primitive
 from ..core.settings import current
 from ..core.trace import Partition, computes_at_once, current_trace, partition
-from .checks import Tensor, function, needs_float
+from .checks import Tensor, composition, function, needs_float
 from .create import full
 from .elementwise import add, cast
 from .logic import logical_and
@@ -439,8 +439,7 @@ def _length(xs: Tree, length: int | None) -> int:
 def _stepped(f: Step, carry: Tree, xs: Tree, count: int, reverse: bool) -> tuple[Tree, Tree]:
     """The loop in Python, op by op."""
     leaves, structure = optree.tree_flatten(xs)
-    # All rows by one call of `split`, whose gradient is one call too.
-    rows = [[reshape(row, np.shape(x)[1:]) for row in split(x, count)] for x in leaves]
+    rows = [_rows(x) for x in leaves]
     ys: list[Tree] = []
     for t in reversed(range(count)) if reverse else range(count):
         try:
@@ -454,6 +453,13 @@ def _stepped(f: Step, carry: Tree, xs: Tree, count: int, reverse: bool) -> tuple
     if reverse:
         ys.reverse()
     return carry, optree.tree_map(lambda *parts: stack(parts), *ys)
+
+
+@composition
+def _rows(x: Any) -> list[Tensor]:
+    """The rows of x, by one call of `split`, whose gradient is one call too."""
+    count, *extents = np.shape(x)
+    return [reshape(row, tuple(extents)) for row in split(x, count)]
 
 
 def _traced(f: Step, carry: Tree, xs: Tree, count: int, reverse: bool) -> tuple[Tree, Tree]:
@@ -588,6 +594,8 @@ def tensors(name: str, tree: Tree) -> Tree:
     DTypeError for leaves that are not tensors."""
 
     def tensor(value: Any) -> Any:
+        if type(value) is Tensor:  # the common case
+            return value
         if hasattr(type(value), "set_data"):  # a tensor has a hint for a name that it lacks
             return current_trace().stand_in(value)
         if hasattr(value, "dtype"):
