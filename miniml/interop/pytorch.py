@@ -713,6 +713,12 @@ class CellModule(_Layer, Opaque):
         types = tuple([h.dtype for h in held])
         traced, library = self.__function.traced(leaves, spec, (mode, types))
         every = {id(p): i for i, p in enumerate((*self.__held, default_generator.state))}
+        new = [p.name for p in traced.state if id(p) not in every]
+        if new:
+            raise MinimlError(
+                f"to_torch of {self.__function.name} does not hold {', '.join(new)}, which the "
+                "network got later; make the module again, to_torch(net)"
+            )
         state = [held[every[id(p)]] for p in traced.state]
         updated = set(map(id, traced.updated))  # written to before a backward pass sees them
         state = [h.clone() if id(p) in updated else h for p, h in zip(traced.state, state)]

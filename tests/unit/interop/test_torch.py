@@ -426,6 +426,18 @@ class Head(nn.Cell):
         return self._layers(self.type(self.cell(x))) * self.half + self.float
 
 
+def test_a_parameter_that_the_network_got_later_is_refused():
+    net = nn.Dense(3, 2)
+    module, x = to_torch(net), torch.ones(1, 3)
+    module(x)
+    net.weight = ml.Parameter(np.zeros((3, 2), np.float32), name="newer")
+    with pytest.raises(
+        MinimlError, match=r"^to_torch of Dense does not hold .*newer.*to_torch\(net\)"
+    ):
+        module(x)
+    assert to_torch(net)(x).shape == (1, 2)
+
+
 def test_a_network_may_name_its_layers_as_a_module_names_its_own():
     net = Head()
     module = to_torch(nn.Sequential(net))
