@@ -398,14 +398,13 @@ def averaging(
 
     if 0 in shape + out_shape or prod(shape) * max(prod(pixels), prod(places)) > FEW:
         return average
-    units = np.eye(prod(pixels), dtype=dtype).reshape(1, -1, *pixels)
+    units = np.eye(prod(pixels)).reshape(1, -1, *pixels)
     matrix = folded(np.add, 0, units, at, back).reshape(-1, prod(places))
 
     def multiply(x: Array, *, out: Array) -> None:
-        means, fits = np.divide(x, sizes) if back else x, out.flags.c_contiguous  # no other format
-        if fits:
-            means.reshape(-1, len(matrix)).dot(matrix, out.reshape(-1, prod(places)))
-        if not fits or np.isnan(largest(out)):
+        means = np.divide(x, sizes) if back else x  # summed in float64, below
+        out[...] = means.reshape(-1, len(matrix)).dot(matrix).reshape(out.shape)
+        if np.isnan(largest(out)):
             average(x, out=out)
         elif not back:
             np.divide(out, sizes, out)
