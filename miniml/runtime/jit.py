@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, fields
 from functools import partial
-from inspect import CO_ASYNC_GENERATOR, CO_COROUTINE, CO_GENERATOR, Signature
+from inspect import CO_ASYNC_GENERATOR, CO_COROUTINE, CO_GENERATOR, CO_VARKEYWORDS, Signature
 from itertools import accumulate, count
 from types import FunctionType, MethodType
 from typing import Any, NamedTuple, TypeVar
@@ -161,7 +161,7 @@ class Jit:
         settings = current()
         if not settings.jit or is_tracing():
             return self.fn(*args, **named)
-        flat = _flat(args, named)
+        flat = _flat(self.fn, args, named)
         arrays = [a._data if isinstance(a, Tensor) else a for a in flat.leaves]
         types = tuple([(a.shape, a.dtype) for a in arrays])
         compiled = self._find(flat, types, settings)
@@ -180,7 +180,7 @@ class Jit:
 
     def compiled(self, *args: Any, **named: Any) -> Compiled:
         """The compiled version that a call with these arguments uses; compiled now if need be."""
-        flat = _flat(args, named)
+        flat = _flat(self.fn, args, named)
         found = self._find(flat, tuple([(a.shape, a.dtype) for a in flat.leaves]), current())
         found.settle(wait=True)
         return found
@@ -342,14 +342,13 @@ class _Flat(NamedTuple):
     rebuild: Rebuild
 
 
-def _flat(args: Sequence[Any], named: Mapping[str, Any]) -> _Flat:
+def _flat(fn: Any, args: Sequence[Any], named: Mapping[str, Any]) -> _Flat:
     """Flatten the arguments; tensors and arrays by position, the common case, need no tree."""
-    plain = not named
-    for a in args:
-        kind = type(a)
-        plain = plain and (kind is Tensor or kind is np.ndarray)
-    if plain:
+    if not named and {Tensor, np.ndarray}.issuperset(map(type, args)):
         return _Flat(args, len(args), lambda leaves: (leaves, {}))
+    code = getattr(fn, "__code__", None)
+    if code is not None and not code.co_flags & CO_VARKEYWORDS:  # it does not see their order
+        named = dict(sorted(named.items()))
     return _Flat(*flatten_arguments((args, named)))
 
 
