@@ -25,6 +25,7 @@ from ..core.hints import hide_frames
 from ..core.infer import constant, infer, interleave
 from ..core.parameter import Parameter, default_generator
 from ..core.primitive import EMPTY, Primitive, key, resolved
+from ..core.scope import own_files
 from ..core.tensor import Tensor, around
 from ..grad.reverse import name_of
 from ..nn.cell import Cell
@@ -666,6 +667,10 @@ class _Layer(_Module):  # type: ignore[misc]
     def extra_repr(self) -> str:
         """The Cell, for print."""
         return str(self.__cell.describe())
+
+
+# What calls a module's `forward`: lines of users are further out.
+own_files.update({m.__file__: True for m in (torch.nn.modules.module, torch.nn.modules.container)})
 
 
 class CellModule(_Layer, Opaque):

@@ -426,6 +426,14 @@ class Head(nn.Cell):
         return self._layers(self.type(self.cell(x))) * self.half + self.float
 
 
+def test_errors_of_a_module_show_the_line_of_the_user():
+    module = to_torch(nn.Dense(3, 2))
+    for called in (module, torch.nn.Sequential(module)):
+        with pytest.raises(MinimlError, match="expected") as caught:
+            called(torch.ones(1, 4))  # here
+        assert "called(torch.ones(1, 4))  # here" in "".join(caught.value.__notes__)
+
+
 def test_a_parameter_that_the_network_got_later_is_refused():
     net = nn.Dense(3, 2)
     module, x = to_torch(net), torch.ones(1, 3)
