@@ -5,9 +5,9 @@ enum { MINIML_DRAWN = 16 };
 /* Words in 64 bits, of which a product reads the lower half: what the upper one holds need not be
    cleared. GCC's own vectors take three times as long, since they pack the words in each round. */
 typedef uint64_t miniml_words __attribute__((vector_size(32)));
-typedef int miniml_halves __attribute__((vector_size(32)));
+typedef int miniml_word_pairs __attribute__((vector_size(32)));
 #define MINIML_TIMES(x, by) \
-  (miniml_words) __builtin_ia32_pmuludq256((miniml_halves)(x), (miniml_halves)((miniml_words){0} + by))
+  (miniml_words) __builtin_ia32_pmuludq256((miniml_word_pairs)(x), (miniml_word_pairs)((miniml_words){0} + by))
 static inline __attribute__((always_inline)) void miniml_philox(
     uint64_t key, uint64_t counter, uint32_t w[4][MINIML_DRAWN]) {
   enum { VECTORS = MINIML_DRAWN / 4 };
@@ -29,8 +29,8 @@ static inline __attribute__((always_inline)) void miniml_philox(
   for (int i = 0; i < 4; ++i)
 #pragma GCC unroll 4
     for (int v = 0; v < VECTORS; ++v) {
-      const miniml_halves x = (miniml_halves)c[i][v];
-      const miniml_halves words = __builtin_shuffle(x, (miniml_halves){0, 2, 4, 6, 0, 2, 4, 6});
+      const miniml_word_pairs x = (miniml_word_pairs)c[i][v];
+      const miniml_word_pairs words = __builtin_shuffle(x, (miniml_word_pairs){0, 2, 4, 6, 0, 2, 4, 6});
       memcpy(w[i] + 4 * v, &words, sizeof words / 2);
     }
 }
