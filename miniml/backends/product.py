@@ -185,8 +185,7 @@ def spelt_out(equation: str, shapes: tuple[Shape, ...]) -> tuple[list[str], str,
 
 
 class OpenBlas(NamedTuple):
-    """Functions of the library: sgemm and dgemm of Fortran, the number of threads, and its
-    setter."""
+    """Functions of the library: Fortran's sgemm and dgemm, the number of threads, its setter."""
 
     sgemm: Callable[..., Any]
     dgemm: Callable[..., Any]

@@ -322,8 +322,7 @@ class _Gate:
             self._handlers[number](number, frame)
 
     def open(self) -> None:
-        """Put every handler back, and call those of the signals that arrived, even if one of them
-        raises."""
+        """Put every handler back and call those of the signals that arrived, even if one raises."""
         try:
             for number, handler in self._handlers.items():
                 if getsignal(number) == self._keep:  # unless somebody has set another one

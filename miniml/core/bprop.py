@@ -78,8 +78,7 @@ class Getters:
         return add
 
     def _check(self, primitive: type[Primitive] | None, getter: Getter) -> None:
-        """DeclarationError for a getter that does not take the primitive alone, as a rule does
-        not."""
+        """DeclarationError for a getter that does not take the primitive alone: a rule does not."""
         taken = inspect.signature(getter, follow_wrapped=False)
         try:
             taken.bind(None)

@@ -13,7 +13,7 @@ import inspect
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import lru_cache
 from math import prod
-from operator import attrgetter, index
+from operator import index
 from traceback import walk_tb
 from typing import Any, TypeVar
 
@@ -55,7 +55,6 @@ from .settings import current
 from .tensor import Tensor
 
 Weak = (bool, int, float, complex)
-_kind = attrgetter("_kind")
 
 
 def arguments(
@@ -115,10 +114,7 @@ _weak: dict[object, Sequence[tuple[int, Kind]] | None] = {}  # by class of primi
 def ready(primitive: Primitive, values: Sequence[Any]) -> Sequence[Any] | None:
     """The tensors that `arguments` would give, quickly, where they are known ones as they are, and
     made of weak scalars; None where it has more to do."""
-    try:
-        kinds: tuple[Any, ...] = tuple(map(_kind, values))
-    except AttributeError:  # not all are tensors
-        kinds = tuple([getattr(v, "_kind", type(v)) for v in values])
+    kinds = tuple([getattr(v, "_kind", type(v)) for v in values])
     key = type(primitive), kinds, current().autocast
     try:
         made = _weak[key]

@@ -161,8 +161,7 @@ def logged() -> Block[UndoLog]:
 
 
 def before_write(parameter: Any) -> None:
-    """To be called before a parameter's data change: the old value is logged in all enclosing
-    blocks."""
+    """To be called before a parameter's data change: all enclosing blocks log the old value."""
     global _last_write
     _last_write = object()
     if parameter._reading is not None:
@@ -204,8 +203,7 @@ def publish(values: Sequence[tuple[Any, Any]]) -> None:
 
 
 def write_all(who: str, values: Sequence[tuple[Any, Any]]) -> None:
-    """`publish` as a section of its own: no other section sees some parameters new and others
-    old."""
+    """`publish` as a section of its own: no other sees some parameters new and others old."""
     Access(who, map(_first, values)).run(publish, values)
 
 

@@ -280,8 +280,7 @@ class Primitive(Facts):
         return f"{self.name}({shown})"
 
     def with_attributes(self, values: dict[str, Any]) -> Primitive:
-        """The primitive with exactly these attributes in place of its own, all of which are
-        given."""
+        """The primitive with exactly these attributes, all of them, in place of its own."""
         return rebuild(type(self), values)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -299,8 +298,7 @@ def rebuild(cls: type[Primitive], values: dict[str, Any]) -> Primitive:
 
 
 def _check_init(cls: type[Primitive]) -> None:
-    """DeclarationError for an `__init__` that does not call super's, so that nothing is
-    recorded."""
+    """DeclarationError for an `__init__` that does not call super's, so nothing is recorded."""
     code = getattr(cls.__dict__.get("__init__"), "__code__", None)
     if cls._classic or code is None or code.co_freevars not in ((), ("__class__",)):
         return

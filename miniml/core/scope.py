@@ -249,22 +249,28 @@ layers: Scoped[Layer] = Scoped("miniml_layer")
 layer_block = layers.variable.get
 
 
-# The code object and instruction of a call, its layer, and whether it belongs to its gradient.
-Place = tuple[CodeType | None, int, str, bool]
-NOWHERE: Place = None, 0, "", False
+# Of a call its code object and instruction, its layer, and what a Location says of its gradient.
+Place = tuple[CodeType | None, int, str, bool, str]
+NOWHERE: Place = None, 0, "", False, ""
 
 
 def user_place(passed: int = 0) -> Place:
-    """The place of a call, without the names of a Location; `passed` as for `user_location`."""
+    """The place of a call, of which a Location is `located`; `passed` as for `user_location`."""
     if pin_block() is not None and (at := _pin()) is not None:
-        return at.code, at.lasti, at.layer, True
+        return at.code, at.lasti, at.layer, True, at.called or at.forward
     frame: FrameType | None = sys._getframe(1 + passed)
     while frame is not None and own_files[frame.f_code.co_filename]:
         frame = frame.f_back
     if frame is None:
         return NOWHERE
     layer = layers.get() if layer_block() is not None else None
-    return frame.f_code, frame.f_lasti, layer.name if layer else "", False
+    return frame.f_code, frame.f_lasti, layer.name if layer else "", False, ""
+
+
+def located(place: Place, called: str) -> Location | None:
+    """The place as a Location; None for NOWHERE."""
+    code, lasti, layer, gradient, forward = place
+    return None if code is None else Location(code, lasti, called, layer, gradient, forward)
 
 
 def user_location(called: str = "", passed: int = 0) -> Location | None:
@@ -273,10 +279,7 @@ def user_location(called: str = "", passed: int = 0) -> Location | None:
     called: the name of what is called there. passed: how many frames from the caller's outwards
     are known to be miniml's; each that is looked at costs as much as the Location.
     """
-    code, lasti, layer, gradient = user_place(passed + 1)
-    at = _pin() if gradient else None
-    forward = "" if at is None else at.called or at.forward
-    return None if code is None else Location(code, lasti, called, layer, gradient, forward)
+    return located(user_place(passed + 1), called)
 
 
 def _pin() -> Location | None:
@@ -306,8 +309,7 @@ class _Changes:
         self._ticks = count(1)
 
     def tick(self) -> int:
-        """A number that is larger than all before: one call into C, so threads get different
-        ones."""
+        """A number larger than all before: one call into C, so threads get different ones."""
         return next(self._ticks)
 
     def bump(self, kind: Literal["kernels", "bprops", "passes", "cells"]) -> None:

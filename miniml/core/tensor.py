@@ -305,8 +305,7 @@ class Tensor(Operators):
         return self.size * self.dtype.itemsize
 
     def _host(self, operation: str) -> Array:
-        """The data as a NumPy array. operation: what needs them, for the error of a traced
-        tensor."""
+        """The data as a NumPy array. operation: what needs them, for a traced tensor's error."""
         array = self._array(operation)
         return array if self.device == "cpu" else get_device(self.device).to_host(array)
 

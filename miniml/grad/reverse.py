@@ -418,7 +418,7 @@ def _with_values(call: Call, values: Iterator[Any]) -> Call:
     """The call with other tensors, in order."""
     given = [next(values) if isinstance(v, Tensor) else v for v in call.given]
     outs = tuple([next(values) for _ in call.outs])
-    return Call(call.primitive, given, call.inputs, outs, call.outputs, call.where)
+    return Call(call.primitive, given, call.inputs, outs, call.outputs, call.place)
 
 
 def gradients_of(tape: Keyed) -> list[Any]:

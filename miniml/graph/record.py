@@ -22,7 +22,7 @@ from ..core.errors import GraphError
 from ..core.infer import arguments, as_tensors, interleave, ready, written
 from ..core.parameter import Parameter
 from ..core.primitive import Primitive
-from ..core.scope import Layer, Location, layers, user_location
+from ..core.scope import Layer, Location, Place, layers, located, user_location, user_place
 from ..core.settings import context, current
 from ..core.tensor import Tensor
 from ..core.trace import Trace, current_trace, partition, use_trace
@@ -199,10 +199,13 @@ class RecordTrace(ForwardingTrace):
         outs: tuple[Any, ...],
     ) -> tuple[TracedTensor, ...]:
         """Record a call; returns the traced tensors of its outputs."""
-        results = tuple(map(self._traced, outs))
-        outputs = tuple(map(_var, results))
-        where = user_location(primitive.name, passed=2)
-        self.calls.append(Call(primitive, given, inputs, outs, outputs, where))
+        if len(outs) == 1:  # the common case, unrolled
+            results: tuple[TracedTensor, ...] = (self._traced(outs[0]),)
+            outputs: tuple[Var, ...] = (results[0].var,)
+        else:
+            results = tuple(map(self._traced, outs))
+            outputs = tuple(map(_var, results))
+        self.calls.append(Call(primitive, given, inputs, outs, outputs, user_place(2)))
         return results
 
     def compose(self, fn: Function, args: Sequence[Any], named: Mapping[str, Any]) -> Any:
@@ -234,8 +237,7 @@ class RecordTrace(ForwardingTrace):
     def _keep_all(
         self, made: Any, given: Sequence[Any], results: Sequence[Any], own: list[Var | None]
     ) -> Any:
-        """Record the calls of a composition; returns its result. given, own: its arguments and
-        their Vars."""
+        """Record a composition's calls; returns its result. own: Vars of the arguments given."""
         where = user_location(made.name, passed=2) if made.made else None
         own += [None] * (len(made.fixed) + len(results))
         values = [*given, *made.fixed, *results]
@@ -292,7 +294,7 @@ class Call:
     """A recorded call: the arguments of its bprop, and the Vars between which gradients flow.
 
     given: the values of the inputs, const ones too; inputs: their Vars, None for those that are not
-    recorded. outs and outputs: the same for the outputs.
+    recorded. outs and outputs: the same for the outputs. place: where it was called.
     """
 
     primitive: Primitive
@@ -300,7 +302,13 @@ class Call:
     inputs: Sequence[Var | None]
     outs: tuple[Any, ...]
     outputs: tuple[Var, ...]
-    where: Location | None
+    place: Place | Location | None
+
+    @property
+    def where(self) -> Location | None:
+        """Where it was called; made when somebody asks, as most calls are pulled by a plan."""
+        at = self.place
+        return located(at, self.primitive.name) if isinstance(at, tuple) else at
 
 
 # --- Recomputation --------------------------------------------------------------------------------

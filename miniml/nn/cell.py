@@ -696,8 +696,7 @@ def run_hooked(cell: Any, run: Run, args: tuple[Any, ...], by_name: dict[str, An
 def _in_order(
     cell: Any, args: tuple[Any, ...], by_name: dict[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """The inputs by position, which hooks see, as far as the signature allows; and the others by
-    name."""
+    """The inputs by position, which hooks see, as far as the signature allows; others by name."""
     if not by_name:
         return args, by_name
     try:

@@ -268,8 +268,7 @@ def composition(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def on_device_of(x: Any) -> AbstractContextManager[object]:
-    """A context in which new tensors are made on the device of x, the first tensor in it if x is a
-    tuple."""
+    """A context in which new tensors are made on the device of x, or of the first tensor in x."""
     device = _device_of((x,))
     if device is None or device == current().device_target:
         return nullcontext()

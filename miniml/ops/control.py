@@ -42,8 +42,6 @@ __all__ = [
 
 
 Tree = Any
-
-
 Step = Callable[[Tree, Tree], Tree]
 
 
@@ -119,8 +117,7 @@ class Nested(Primitive, abstract=True):
     takes: ClassVar[dict[str, str | None]] = {"body": None}
 
     def fed(self, operands: tuple[Any, ...]) -> None:
-        """ShapeError or DTypeError unless the shapes, or the dtypes, are those that the graphs
-        take."""
+        """ShapeError or DTypeError unless the shapes, or dtypes, are those that the graphs take."""
         for label, name in self.takes.items():
             every = tuple(range(len(operands)))
             takes = every if name is None else getattr(self, name)
@@ -290,9 +287,10 @@ def while_loop(
     function("WhileLoop", "cond_fn", cond_fn)
     function("WhileLoop", "body_fn", body_fn)
     value = tensors("WhileLoop", init)
+    checked = _steady(lambda before, after: kept("WhileLoop", "value", before, after))
 
     def step(before: Tree) -> Tree:
-        return kept("WhileLoop", "value", before, tensors("WhileLoop", body_fn(before)))
+        return checked(before, body_fn(before))
 
     done, bound = 0, max_iterations
     if bound is not None:
@@ -441,14 +439,14 @@ def _stepped(f: Step, carry: Tree, xs: Tree, count: int, reverse: bool) -> tuple
     leaves, structure = optree.tree_flatten(xs)
     rows = [_rows(x) for x in leaves]
     ys: list[Tree] = []
+    checked = _steady(lambda carry, result: _pair(carry, result, ys))
     for t in reversed(range(count)) if reverse else range(count):
         try:
-            carry, y = _step(f, carry, structure.unflatten([row[t] for row in rows]))
+            x = structure.unflatten([row[t] for row in rows])
+            carry, y = checked(carry, f(carry, x))
         except Exception as error:
             note_step(error, "scan", t)
             raise
-        if ys:
-            keeps("Scan", "y", ys[0], y)
         ys.append(y)
     if reverse:
         ys.reverse()
@@ -469,7 +467,8 @@ def _traced(f: Step, carry: Tree, xs: Tree, count: int, reverse: bool) -> tuple[
     given = [*first, *(Abstract(np.shape(x)[1:], canonical(x.dtype)) for x in scanned)]
 
     def step(*leaves: Any) -> Tree:
-        return _step(f, before.filled(leaves[: len(first)]), rows.filled(leaves[len(first) :]))
+        value = before.filled(leaves[: len(first)])
+        return _pair(value, f(value, rows.filled(leaves[len(first) :])))
 
     body = traced(step, given, "body")
     graph, per_step, captures = _drawing(body, len(given), count, reverse)
@@ -498,16 +497,15 @@ def _drawing(
     return replace(body.graph, inputs=tuple(inputs)), states, captures
 
 
-def _step(f: Step, carry: Tree, x: Tree) -> tuple[Tree, Tree]:
-    """f(carry, x), checked."""
-    result = f(carry, x)
+def _pair(carry: Tree, result: Any, ys: Sequence[Tree] = ()) -> tuple[Tree, Tree]:
+    """The pair that f returned for the carry, checked, y against the first of the ys before."""
     if not isinstance(result, tuple) or len(result) != 2:
         raise ShapeError(
             f"Scan f returned {type(result).__name__}; it returns a pair (carry, y), with None for "
             "a y that nobody needs"
         )
-    after, y = tensors("Scan", result)
-    return kept("Scan", "carry", carry, after), y
+    after, y = kept("Scan", "carry", carry, result[0]), tensors("Scan", result[1])
+    return after, keeps("Scan", "y", ys[0], y) if ys else y
 
 
 # --- Tracing of branches and bodies ---------------------------------------------------------------
@@ -622,7 +620,8 @@ def outcome(name: str, tree: Tree) -> Tree:
 def kept(name: str, what: str, before: Tree, after: Tree) -> Tree:
     """`after`, which the body of a loop returned for `before`, with floats that autocast brought
     to 16 bits cast back, and dicts in the order of `before`. ShapeError or DTypeError, naming the
-    leaf of `what`, where types differ."""
+    leaf of `what`, where types differ, or where they are no tensors."""
+    after = tensors(name, after)
     if current().autocast and optree.tree_structure(before) == optree.tree_structure(after):
         after = optree.tree_map(_as_before, before, after)
     return keeps(name, what, before, after)
@@ -636,6 +635,33 @@ def _as_before(before: Any, after: Any) -> Any:
 # --- Checks of types ------------------------------------------------------------------------------
 
 
+def _steady(check: Callable[[Tree, Tree], Tree]) -> Callable[[Tree, Tree], Tree]:
+    """`check(before, after)`, which is asked only for an `after` that has not the structure and the
+    types of the last one that it gave."""
+    structure: Any = None
+    known: object = None
+
+    def checked(before: Tree, after: Tree) -> Tree:
+        nonlocal structure, known
+        leaves, given = optree.tree_flatten(after)
+        if given == structure and _kinds(leaves) == known:
+            return structure.unflatten(leaves)
+        after = check(before, after)
+        leaves, structure = optree.tree_flatten(after)
+        known = _kinds(leaves)
+        return after
+
+    return checked
+
+
+def _kinds(leaves: Sequence[Any]) -> object:
+    """An object that is equal for tensors of equal types, and for no arrays and numbers."""
+    try:
+        return [x._kind or x._abstract for x in leaves]
+    except AttributeError:
+        return object()
+
+
 def keeps(name: str, what: str, before: Tree, after: Tree) -> Tree:
     """`after` in the very structure of `before`. ShapeError or DTypeError, naming the leaf of
     `what`, unless both have the same types."""
@@ -646,11 +672,10 @@ def keeps(name: str, what: str, before: Tree, after: Tree) -> Tree:
             f"{name} body returns {other} for {structure}; it keeps the structure of its {what}"
         )
 
-    def leaf(i: int) -> str:
-        return optree.tree_accessors(before)[i].codify(what)
-
-    if [(x.dtype, x.shape) for x in left] != [(x.dtype, x.shape) for x in right]:
-        agree(name, "the loop", list(map(typed, left)), "body", list(map(typed, right)), leaf)
+    agree(
+        name, "the loop", list(map(typed, left)), "body", list(map(typed, right)),
+        lambda i: optree.tree_accessors(before)[i].codify(what),
+    )  # fmt: skip
     return structure.unflatten(right)
 
 

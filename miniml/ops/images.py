@@ -380,8 +380,7 @@ def _columns(
 
 
 def laid_apart(x: Any, at: int, places: Array, value: float = 0) -> Tensor:
-    """x with axis `at` replaced by two, (count, size): its elements at `places`, `value` outside
-    of it."""
+    """x with axis `at` replaced by (count, size): its elements at `places`, else `value`."""
     n, low, high = shape_of(x)[at], int(places.min(initial=0)), int(places.max(initial=0))
     before, behind = max(-low, 0), max(high + 1 - n, 0)
     if before or behind:

@@ -492,8 +492,7 @@ class _Sequence:
         return f"of_kind({self.names[var]}{copied}, {self._object('k', kind)})"
 
     def _rebuilt(self, outputs: list[str]) -> str:
-        """The expression of the result: a tree with these tensors, the same one for the same
-        variable."""
+        """The expression of the result: a tree with these tensors, one for each variable."""
         first: dict[Var, str] = {}
         for i, (var, text) in enumerate(zip(self.outs, outputs, strict=True)):
             if var not in first:

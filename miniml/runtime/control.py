@@ -60,8 +60,7 @@ class Part:
         return calls if positions is None else [call.moved(positions) for call in calls]
 
     def others(self) -> list[str]:
-        """The operations that have no kernel in C, if some have one; a native part calls these
-        back."""
+        """The operations without kernel in C, if some have one; a native part calls these back."""
         bound = [p for p in self.program.prepared.values() if p.entry.view is None and not p.empty]
         inner = [[p.node.name] if p.native is None else [*p.native.called_back] for p in bound]
         if self.native or not all(p.native is None for p in bound):
@@ -85,8 +84,7 @@ def _explained(kernel: NativeKernel, what: str, *parts: Part) -> None:
 
 
 def _noting(name: str, steps: range | None = None) -> Callable[[BaseException, int], None]:
-    """A function that notes the step of an error; with steps, that of the order in which they are
-    made."""
+    """A function that notes the step of an error; steps: the order in which they are made."""
 
     def note(error: BaseException, number: int) -> None:
         if isinstance(error, Exception):

@@ -441,8 +441,7 @@ def narrow(graph: Graph, target: Target) -> Graph:
 
 
 def _made(node: Node, maker: Mapping[Var, Node]) -> tuple[tuple[Var, ...], Graph] | None:
-    """The graph of bytes that computes what a node does, and what it reads; None where there is
-    none."""
+    """The graph of bytes for what a node does, and what it reads; None where there is none."""
     product = isinstance(node.primitive, MatMul)
     wide = (int32, float64) if product else (float64,)
     if type(node.primitive) not in (MatMul, Conv2D) or node.outputs[0].abstract.dtype not in wide:

@@ -102,8 +102,7 @@ def _selected(rewriter: Rewriter, node: Node, target: Target) -> bool:
 
 
 def _work(node: Node, target: Target) -> float:
-    """Operations of a node on vectors; endless for one that may fail, or is no loop over
-    elements."""
+    """Operations of a node on vectors; endless if it may fail, or is no loop over elements."""
     kind = kind_of(node)
     if node.effect == "pure" and (kind in FREE or _is_view(node, target)):
         return 0
@@ -669,8 +668,7 @@ class Grouping:
         return sorted(found, key=self.position.__getitem__)
 
     def _join_readers(self) -> None:
-        """Horizontal fusion: groups that read the same array, as gradients of a layer do, read it
-        once."""
+        """Horizontal fusion: groups that read the same array, as gradients do, read it once."""
         readers: dict[Var, dict[Node, None]] = {}
         for group in dict.fromkeys(self.group.values()):
             read = dict.fromkeys(self.root(v) for n in group.nodes for v in n.inputs)

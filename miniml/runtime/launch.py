@@ -623,8 +623,7 @@ class Varying(str):
 
 
 class SourceCall(NamedTuple):
-    """A call in a line, with fixed and Varying arguments. stem: of the function's name in the
-    source."""
+    """A call in a line, with fixed and Varying arguments. stem: of the function's name."""
 
     function: Any
     arguments: tuple[Any, ...]
@@ -647,8 +646,7 @@ class NamedValues:
         self._named: dict[int, str] = {id(...): "...", id(None): "None"}
 
     def call(self, made: SourceCall, through: str = "") -> str:
-        """The call as text. through: a function that is called with the function and its
-        arguments."""
+        """The call as text. through: a function, called with the function and its arguments."""
         given = [self.text(made.function, made.stem)] if through else []
         given += map(self.text, made.arguments)
         given += [f"{key}={self.text(value, 'a')}" for key, value in made.keywords.items()]

@@ -159,8 +159,7 @@ class Allocation:
 
 
 def _given(buffers: BufferAssignment, device: str) -> dict[int, Allocation]:
-    """Allocate the values that exist when the program begins; the parameters' allocations, by
-    id."""
+    """Allocate what exists when the program begins; the parameters' allocations, by id."""
     graph = buffers.graph
     buffers.allocation.update({var: Allocation("input") for var in graph.inputs})
     buffers.allocation.update({var: Allocation("constant") for var in graph.constants})
@@ -520,8 +519,7 @@ class Copy(NamedTuple):
 
 
 class Stage(NamedTuple):
-    """A parameter's old value is copied to `target`, because it would be overwritten before its
-    use."""
+    """A parameter's old value is copied to `target`: it would be overwritten before its use."""
 
     source: Var
     target: Var

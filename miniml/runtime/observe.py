@@ -151,11 +151,11 @@ def _timed(name: str, clock: Callable[[], int], by: Sequence[Any], run: Plan) ->
             while frame is not None and own[frame.f_code.co_filename]:
                 frame = frame.f_back
             if frame is None:
-                code, lasti, layer, gradient = NOWHERE
+                code, lasti, layer, gradient, _ = NOWHERE
             else:
                 code, lasti, layer, gradient = frame.f_code, frame.f_lasti, "", False
         else:
-            code, lasti, layer, gradient = user_place(2)
+            code, lasti, layer, gradient, _ = user_place(2)
         if what is None:
             what = name, sum(t._abstract.nbytes for t in (*tensors, *outputs))
         call = what, code, lasti, layer, gradient, begin, end, thread()
@@ -392,8 +392,7 @@ def _longest(rows: Sequence[Row]) -> list[Row]:
 
 
 def _table(rows: Sequence[Row]) -> str:
-    """The first rows as text, cut to the width of the terminal if there is one; percentages are
-    of all rows."""
+    """The first rows as text, cut to the width of a terminal; percentages are of all rows."""
     total = sum(row.seconds for row in rows) or 1.0
     cells = [("ms", "%", "calls", "MB", "GB/s", "node", "layer", "line")]
     cells += [

@@ -186,8 +186,7 @@ class Program:
 
     @property
     def checks(self) -> list[LookAt]:
-        """Checks of the outputs of each kernel and of members of groups, if the settings ask for
-        them."""
+        """Checks of outputs of kernels and of members of groups, if the settings ask for them."""
         if not self.settings.check_nan:
             return []
         target = self.target.without(NATIVE)  # capturing self would make a reference cycle
@@ -505,8 +504,7 @@ class Layouts:
         self.copied: set[Node] = set()
 
     def follow(self, node: Node, kernel: BoundKernel) -> None:
-        """Apply a view to arrays that stand in for its inputs; the result of a user's view stays
-        unknown."""
+        """Apply a view to stand-ins for its inputs; the result of a user's view stays unknown."""
         view, (out, *_) = kernel.entry.view, (*node.outputs, None)
         if view is None or out is None:
             return

@@ -164,8 +164,7 @@ class Loops(ABC):
         self.unread = {s.of for s in program.statements() if isinstance(s, Store)} - set(read)
 
     def _split(self) -> tuple[int, int]:
-        """The number of parts, and rows (or elements) of each: the same for any number of
-        threads."""
+        """The number of parts, and rows (or elements) of each, whatever the number of threads."""
         size = prod(self.program.extents)
         parts = min(size * sum(1 for _ in self.program.statements()) // _PART, _PARTS)
         if self.gathers:  # partial results are not to be more than what is reduced

@@ -357,8 +357,7 @@ def _here() -> tuple[object, ...]:
 
 
 def compiled(units: Sequence[tuple[str, tuple[str, ...]]], scratch: Path) -> list[bytes]:
-    """The shared libraries of C texts, each without some features of the processor, compiled side
-    by side."""
+    """The shared libraries of C texts, each without some features, compiled side by side."""
     try:
         return _compiled(units, scratch)
     except CompileError:

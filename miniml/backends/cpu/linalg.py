@@ -148,8 +148,7 @@ def plan(equation: str, shapes: tuple[Shape, ...]) -> ContractionPlan:
 
 @dataclass(frozen=True, slots=True)
 class ContractionPlan:
-    """An Einstein sum for given shapes: the broadcast axes that each operand drops, and the
-    steps."""
+    """An Einstein sum for given shapes: the broadcast axes that operands drop, and the steps."""
 
     drops: tuple[Shape, ...]
     steps: tuple[Step, ...]

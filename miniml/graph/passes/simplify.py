@@ -212,8 +212,7 @@ class Sight:
         return maker if made else None
 
     def first(self, node: Node, primitive: Primitive, inputs: tuple[Var, ...]) -> Proposal:
-        """The replacement that the first matching rule gives for a call in place of `node`, or
-        None."""
+        """The value that the first matching rule gives for a call in place of `node`, or None."""
         out = node.outputs[0].abstract
         self.node, self.shape = node, out.shape
         for rule in self._rules(type(primitive)):
@@ -322,8 +321,7 @@ def _convert_of_convert(site: Site, convert: Convert, x: Var) -> Proposal:
 
 
 def _repeated_twice(site: Site, reshape: Primitive, x: Var) -> Proposal:
-    """A broadcast of a reshape of a broadcast, reshaped again: one broadcast, and the last
-    reshape."""
+    """A reshaped broadcast of a reshape of a broadcast: one broadcast, and the last reshape."""
     outer = site.made_by(x, BroadcastTo)
     middle = outer and site.made_by(outer.inputs[0], _RESHAPES)
     inner = middle and site.made_by(middle.inputs[0], BroadcastTo)
@@ -505,8 +503,7 @@ def scale(graph: Graph) -> Graph:
 
 
 def _folded(uses: Counter[Var], at: Place) -> Var | None:
-    """A product with a scale, or a sum with a shift, that is folded. uses: as often as each Var is
-    used."""
+    """A product with a scale, or a sum with a shift, that is folded. uses: of each Var."""
     (x, y), (out,) = at.inputs, at.node.outputs
     if x.abstract.shape != out.abstract.shape:
         x, y = y, x

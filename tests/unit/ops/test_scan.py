@@ -1,5 +1,6 @@
 """scan: against unrolled loops and HIPS autograd, in both modes, with gradients of two orders."""
 
+import collections
 import time
 
 import autograd
@@ -327,6 +328,49 @@ def test_a_training_step_and_graph_mode():
 def test_refusals_name_the_leaf(wrap, call, error, says):
     with pytest.raises(error, match=says):
         wrap(call)(START)
+
+
+LATE = {
+    "shape": lambda c: {"h": c["h"][:1]},
+    "dtype": lambda c: {"h": ops.cast(c["h"], "float32")},
+    "structure": lambda c: {"h": (c["h"],)},
+    "dict": collections.OrderedDict,
+}
+
+
+@pytest.mark.parametrize("late", LATE)
+@pytest.mark.parametrize("under", [lambda f: f, grad], ids=["plain", "gradient"])
+def test_an_eager_step_that_changes_later_is_refused(late, under):
+    """Steps that are like the one before pass by the checks; others do not."""
+
+    def total(x):
+        steps = iter(range(9))
+
+        def step(c, row):
+            after = {"h": c["h"] * 1.0}
+            return (LATE[late](after) if next(steps) == 3 else after), row
+
+        return ops.sum(ops.scan(step, {"h": x}, ROWS)[1]["h"])
+
+    with pytest.raises((ShapeError, DTypeError), match=r"Scan (carry|body returns)") as caught:
+        under(total)(START)
+    assert any("step 3" in note for note in caught.value.__notes__)
+
+
+def test_late_rows_are_checked_and_made_tensors():
+    weight, zero = ml.Parameter(np.float32(7.0)), np.float32(0)
+    given = iter([ml.Tensor(1.0), 2.0, np.float32(3.0), weight, ml.Tensor(4.0)])
+    ys, last = ops.scan(lambda c, _: (c + 1, next(given)), zero, length=5)
+    weight.set_data(zero)
+    assert (ys.tolist(), last.item()) == ([1.0, 2.0, 3.0, 7.0, 4.0], 5.0)
+    late = iter([ml.Tensor(1.0), ml.Tensor(1.0), ml.Tensor([1.0])])
+    with pytest.raises(ShapeError, match=r"Scan y is float32\[\] in the loop and float32\[1\]"):
+        ops.scan(lambda c, _: (c, next(late)), zero, length=3)
+    late = iter([START, START, START[:1]])
+    with pytest.raises(
+        ShapeError, match=r"value is float64\[2, 3\] in the loop and float64\[1, 3\]"
+    ):
+        ops.while_loop(lambda c: True, lambda c: ml.Tensor(next(late)), START)
 
 
 @MODES
