@@ -382,7 +382,7 @@ def key(value: Any) -> object:
     """The identity of a frozen value as a key: 1, 1.0 and True differ, and so do 0.0 and -0.0, also
     as parts of complex numbers, sets and dataclasses, which Python calls equal."""
     if isinstance(value, _ATOMS):
-        return type(value).__name__, value
+        return type(value), value
     if isinstance(value, (tuple, frozenset)):
         return (tuple if isinstance(value, tuple) else frozenset)(map(key, value))
     if isinstance(value, (float, np.floating)):
@@ -394,7 +394,7 @@ def key(value: Any) -> object:
     declared = getattr(type(value), "__dataclass_params__", None)
     inside = fields(value) if declared is not None and declared.eq else ()
     names = [f.name for f in inside if f.compare and f.hash is not False]
-    return type(value).__name__, value, *[key(getattr(value, name)) for name in names]
+    return type(value), value, *[key(getattr(value, name)) for name in names]
 
 
 def is_its_key(value: Any) -> bool:

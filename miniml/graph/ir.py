@@ -262,9 +262,15 @@ def flatten_arguments(args: Any) -> tuple[list[Tensor | Array], tuple[object, ..
 
 def orders(tree: Any) -> tuple[object, ...]:
     """The keys of all dicts in a tree, each in its order, in which a function takes the values."""
-    own = (*tree, *map(type, tree)) if isinstance(tree, dict) else ()
-    inside = [v for v in (tree.values() if own else tree) if type(v) is not Tensor]
-    return own, *[orders(v) for v in inside if isinstance(v, (dict, list, tuple))]
+    found: list[object] = []
+
+    def look(node: Any) -> bool:
+        if isinstance(node, dict):
+            found.append(tuple(map(key, node)))
+        return False
+
+    optree.tree_flatten(tree, is_leaf=look)
+    return tuple(found)
 
 
 def is_result(leaf: Any) -> bool:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import gc
 import threading
 import weakref
+from collections import deque
 from dataclasses import dataclass, field
+from enum import IntEnum
 from typing import Any
 
 import numpy as np
@@ -123,6 +125,13 @@ def test_numbers_that_differ_only_in_kind_get_programs_of_their_own(hold: Any) -
     assert len(quick.recompilations) == len(numbers)
 
 
+def test_members_of_enums_of_one_name_get_programs_of_their_own() -> None:
+    first, second = (IntEnum("Kind", {name: 1}) for name in ("ONE", "OTHER"))
+    quick = ml.jit(lambda x, kind: x * len(kind.name))
+    for kind in (*first, *second):
+        np.testing.assert_array_equal(quick(ones(2), kind).asnumpy(), len(kind.name) * ones(2))
+
+
 @dataclass(frozen=True)
 class Times:
     """A function that its class calls equal to others: 1, 1.0 and True are."""
@@ -175,6 +184,13 @@ def test_arguments_and_results_are_trees() -> None:
     assert result["rest"][1] is None
 
 
+@optree.dataclasses.dataclass(namespace="")
+class Named:
+    """A node of trees that is registered with optree."""
+
+    of: Any
+
+
 ORDERS: list[Any] = [
     lambda a, b: {"a": a, "b": b},
     lambda a, b: {"b": b, "a": a},
@@ -183,6 +199,12 @@ ORDERS: list[Any] = [
     lambda a, b: {1: a, 2: b},
     lambda a, b: {1.0: a, 2: b},
     lambda a, b: {True: a, 2: b},
+    lambda a, b: {(1,): a, 2: b},
+    lambda a, b: {(True,): a, 2: b},
+    lambda a, b: [deque([{"a": a, "b": b}])],
+    lambda a, b: [deque([{"b": b, "a": a}])],
+    lambda a, b: Named({"a": a, "b": [Named({"a": a, "b": b})]}),
+    lambda a, b: Named({"a": a, "b": [Named({"b": b, "a": a})]}),
     lambda a, b: {},
 ]
 
@@ -192,11 +214,14 @@ def test_dicts_are_told_apart_by_the_order_and_the_kinds_of_their_keys() -> None
     """As Python does where a function goes over them: trees are what a plain call sees."""
 
     def numbered(tree: Any) -> Any:
+        if isinstance(tree, Named):
+            return numbered(tree.of)
         if isinstance(tree, dict):
+            keys = [k[0] if isinstance(k, tuple) else k for k in tree]
             return sum((numbered(v) * (i + 2) for i, v in enumerate(tree.values())), 0.0) + sum(
-                100.0 * isinstance(k, float) + 200.0 * isinstance(k, bool) for k in tree
+                100.0 * isinstance(k, float) + 200.0 * isinstance(k, bool) for k in keys
             )
-        return sum(map(numbered, tree), 0.0) if isinstance(tree, (list, tuple)) else tree
+        return sum(map(numbered, tree), 0.0) if isinstance(tree, (list, tuple, deque)) else tree
 
     quick, by_name = ml.jit(numbered), ml.jit(lambda **named: numbered(named))
     for _ in range(2):
