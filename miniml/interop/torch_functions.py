@@ -230,12 +230,14 @@ class _Part(Cell):
 class TorchCell(Cell):
     """A module of torch as a network; `module` is the module, with which it shares memory.
 
-    Whether it trains is up to the module: from_torch takes those without effects.
+    Whether it trains is up to the module: from_torch takes those without effects. MinimlError once
+    the module has other parameters, or has them in other memory.
     """
+
+    silent = True  # torch tells nobody when a module changes
 
     def __init__(self, module: Any):
         self.module = module
-        self.paths = tuple([path for path, _ in module.named_parameters()])
         parts: dict[str, Cell] = {"": self}
         for path, parameter in module.named_parameters():
             above, _, last = path.rpartition(".")
@@ -243,9 +245,23 @@ class TorchCell(Cell):
             setattr(_part(parts, above), last, shared)
         self.imported = Imported(from_torch, self._run, type(module).__name__)
         self.imported.module = module
+        self.homes = self._homes()
 
-    def _run(self, weights: Any, *args: Any, **named: Any) -> Any:
-        """The module with other values for its parameters."""
+    def _homes(self) -> tuple[tuple[str, int], ...]:
+        """Where the module's parameters lie, by their paths."""
+        return tuple([(path, p.data_ptr()) for path, p in self.module.named_parameters()])
+
+    def _modes(self) -> tuple[bool, ...]:
+        """Which parts of the module are training."""
+        return tuple([part.training for part in self.module.modules()])
+
+    @property
+    def signature(self) -> tuple[object, ...]:
+        """That of a Cell, and what a call of the module depends on besides."""
+        return *super().signature, self._homes(), self._modes()
+
+    def _run(self, weights: Any, modes: object, *args: Any, **named: Any) -> Any:
+        """The module with other values for its parameters. modes: those that it is in."""
         dtypes = {w.dtype for w in weights.values()}
         held = dict(weights)
         if len(dtypes) == 1:  # buffers follow, as they would with module.to(dtype)
@@ -256,9 +272,15 @@ class TorchCell(Cell):
 
     def construct(self, *args: Any, **named: Any) -> Any:
         """The module's output."""
+        moved = [path for path, _ in {*self.homes} ^ {*self._homes()}]
+        if moved:
+            raise MinimlError(
+                f"from_torch of {self.imported.__name__} does not share {min(moved)}, which the "
+                "module got, lost or moved later; make the Cell again, from_torch(module)"
+            )
         held = self.parameters_dict()
-        weights = {path: current_trace().stand_in(held[path]) for path in self.paths}
-        return self.imported(weights, *args, **named)
+        weights = {path: current_trace().stand_in(held[path]) for path, _ in self.homes}
+        return self.imported(weights, self._modes(), *args, **named)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Copies and pickles are Cells around a copy of the module, whose memory they share."""

@@ -3,6 +3,7 @@
 import copy
 import doctest
 import pickle
+from collections import deque
 
 import numpy as np
 import pytest
@@ -179,10 +180,12 @@ def test_numbers_that_python_calls_equal_are_told_apart():
 
 
 def test_dicts_keep_the_order_of_the_call():
-    joined = from_torch(lambda named: torch.stack(list(named.values())))
+    joined = from_torch(lambda nodes: torch.stack(list(nodes[0].values())))
     x, y = np.ones(2), np.zeros(2)
-    for named in ({"x": x, "y": y}, {"y": y, "x": x}) * 2:
-        np.testing.assert_array_equal(joined(named).asnumpy(), np.stack(list(named.values())))
+    for node in (list, deque):
+        for named in ({"x": x, "y": y}, {"y": y, "x": x}) * 2:
+            found = joined(node([named])).asnumpy()
+            np.testing.assert_array_equal(found, np.stack(list(named.values())))
 
 
 def test_a_function_whose_structure_depends_on_types_is_refused():
@@ -546,6 +549,35 @@ def test_module_trains_here():
     np.testing.assert_allclose(
         module(torch.from_numpy(x)).detach().numpy(), net(x).asnumpy(), rtol=1e-5, atol=1e-6
     )
+
+
+def test_a_module_that_changes_later_is_seen():
+    module = torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.Dropout(), torch.nn.Tanh())
+    net, x = from_torch(module.eval(), torch.ones(4, 3)), np.ones((4, 3), np.float32)
+    ways = net, ml.jit(net)
+
+    def agree():
+        expected = module(torch.from_numpy(x)).detach().numpy()
+        return [np.allclose(way(x).asnumpy(), expected) for way in ways] == [True, True]
+
+    assert agree()
+    module[2] = torch.nn.ReLU()
+    assert agree()
+    module.train()
+    for way in ways:
+        with pytest.raises(GraphError, match=r"draws random numbers: .*module.eval"):
+            way(x)
+    module.eval()
+    assert agree()
+    old = module[0].weight
+    module[0].weight = torch.nn.Parameter(torch.ones(2, 3))
+    for way in ways:
+        with pytest.raises(
+            MinimlError, match=r"Sequential does not share 0.weight, .*again, from_"
+        ):
+            way(x)
+    module[0].weight = old
+    assert agree()
 
 
 def test_from_torch_refuses_effects():
