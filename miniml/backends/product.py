@@ -107,36 +107,6 @@ def dense_strides(shape: Shape, itemsize: int) -> Shape:
     return tuple(reversed(strides))
 
 
-def product_of_labels(
-    x: Mapping[Any, int], y: Mapping[Any, int], output: Sequence[Any], extents: Mapping[Any, int]
-) -> Product | None:
-    """The Einstein sum of two operands as a product of matrices, where it is one.
-
-    x, y: the steps of each along its labels. Labels of both that the output keeps are the batch,
-    labels that are summed run along k, labels of one alone along m or n. None where a label is
-    summed in one operand alone, or where the axes of one kind do not lie as one axis.
-    """
-    labels = [label for label in extents if extents[label] != 1]
-    out = dict(zip(output, dense_strides(tuple(extents[o] for o in output), 1), strict=True))
-    kinds: dict[tuple[int, int, int], list[Any]] = {}
-    for label in [*(o for o in output if extents[o] != 1), *(s for s in labels if s not in out)]:
-        kinds.setdefault((label in x, label in y, label in out), []).append(label)
-    found = []
-    of_m, of_n, of_k, of_batch = (1, 0, 1), (0, 1, 1), (1, 1, 0), (1, 1, 1)
-    for kind, operands in ((of_m, (x, out)), (of_n, (y, out)), (of_k, (x, y))):
-        axes = axes_of(kinds.pop(kind, []), operands, extents)
-        found.append(axes[0])
-        if len(axes) > 1:
-            return None
-    batch = axes_of(kinds.pop(of_batch, []), (x, y, out), extents)
-    if kinds:
-        return None
-    (m, m_steps), (n, n_steps), (k, k_steps) = found
-    return Product(
-        m, n, k, (m_steps[0], k_steps[0]), (k_steps[1], n_steps[0]), (m_steps[1], n_steps[1]), batch
-    )  # fmt: skip
-
-
 def axes_of(
     labels: Sequence[Any], steps: Sequence[Mapping[Any, int]], extents: Mapping[Any, int]
 ) -> list[Axis]:

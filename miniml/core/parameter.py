@@ -23,7 +23,7 @@ from .abstract import Kind, uint64
 from .access import Access, at_once
 from .errors import DTypeError, GraphError, ShapeError
 from .options import integer
-from .scope import Block, Scoped
+from .scope import Block, Scoped, epoch
 from .settings import current
 from .tensor import Array, Tensor, host_array
 from .trace import computes_at_once, current_trace, is_tracing
@@ -36,7 +36,7 @@ class Parameter(Tensor):
     `trainable_params`. The data are copied.
     """
 
-    __slots__ = ("name", "requires_grad", "_buffer", "_reading", "_reads")
+    __slots__ = ("name", "_learns", "_buffer", "_reading", "_reads")
     UNNAMED: ClassVar[str] = "parameter"
     _instead_of_writing: ClassVar[str] = (
         "it changes as a whole: p.set_data(ops.scatter(p, index, value)), in construct ops.assign"
@@ -46,7 +46,17 @@ class Parameter(Tensor):
         self, data: Any, name: str = UNNAMED, requires_grad: bool = True, device: str | None = None
     ):
         super().__init__(data, device=device)
-        self.name, self.requires_grad = name, requires_grad
+        self.name, self._learns = name, requires_grad
+
+    @property
+    def requires_grad(self) -> bool:
+        """True if `trainable_params` has it; programs of its cell are made anew when it changes."""
+        return self._learns
+
+    @requires_grad.setter
+    def requires_grad(self, value: bool) -> None:
+        self._learns = value
+        epoch.bump("cells")
 
     def _seal(self) -> None:
         # The Reading that shares the present value, kept alive by its users alone, and its kind.

@@ -153,9 +153,11 @@ class Cell(Constructed, Guarded):
 
     @property
     def signature(self) -> tuple[object, ...]:
-        """The mode, the structure, and what lists, dicts and sets among the attributes hold."""
+        """The mode, the structure, which of its parameters learn, and what lists, dicts and sets
+        among the attributes hold."""
+        learns = tuple([v._learns for v in self.__dict__.values() if isinstance(v, Parameter)])
         held = tuple(contents(self.__dict__.get(name)) for name in self._watched)
-        return self._structure, int(self.training), held
+        return self._structure, int(self.training), learns, held
 
     def outgrown(self, signature: object) -> bool:
         """True for the signature of an older structure: modes and contents can recur."""

@@ -29,7 +29,7 @@ from ..core.parameter import Parameter
 from ..core.scope import Layer, epoch, layers
 from ..core.tensor import Tensor
 from ..core.trace import Guarded, current_trace, is_tracing
-from ..nn import Cell
+from ..nn.cell import Cell, changes_silently, contents
 from ..runtime.eager import together
 
 __all__ = [
@@ -214,12 +214,18 @@ class Optimizer(Constructed, Guarded):
 
     @property
     def signature(self) -> tuple[object, ...]:
-        """Changes with every assignment of an attribute but lr, which is state."""
-        return type(self).__name__, self._changes
+        """Changes with every assignment of an attribute but lr, which is state, and with what a
+        list, dict or set among the attributes holds."""
+        return type(self).__name__, self._changes, *map(contents, self._containers())
 
-    def outgrown(self, signature: object) -> bool:
-        """True for every signature but the present one."""
-        return signature != self.signature
+    def _containers(self) -> list[Any]:
+        settings = [v for n, v in vars(self).items() if n[0] != "_" and n != "params"]
+        return list(filter(changes_silently, settings))
+
+    @property
+    def silent(self) -> bool:  # type: ignore[override]
+        """True with a list, dict or set among the attributes, which may change in place."""
+        return bool(self._containers())
 
     def keep(self, name: str, value: Any) -> Parameter:
         """Make a piece of state, and return it; MinimlError where there is one of this name."""

@@ -63,6 +63,11 @@ class Wrapper(Optimizer):
         """Changes with every assignment of an attribute, here or inside."""
         return *super().signature, *(opt.signature for opt in self._inner)
 
+    @property
+    def silent(self) -> bool:  # type: ignore[override]
+        """True where that of an optimizer inside may change in place."""
+        return super().silent or any(opt.silent for opt in self._inner)
+
     def parameters_dict(self) -> dict[str, Parameter]:
         """The state by name, that of the optimizers inside included."""
         pairs = zip(self._inner, self._prefixes, strict=True)

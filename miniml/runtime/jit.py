@@ -415,8 +415,9 @@ class Compiled:
         return True
 
     def changed(self) -> Iterator[Guarded]:
-        """The cells that are not as they were."""
-        return (cell for cell, state in self._alive() if cell.signature != state)
+        """The cells that are not as they were; without a new epoch, of those that may be so."""
+        new = self.checked is not epoch.now
+        return (c for c, met in self._alive() if (new or c.silent) and c.signature != met)
 
     def outgrown(self) -> bool:
         """True if a cell has changed for good, so that this is never valid again."""

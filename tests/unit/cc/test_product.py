@@ -7,10 +7,10 @@ import pytest
 
 import miniml as ml
 from miniml import ArraySpec
-from miniml.backends import product as products
 from miniml.backends.cc import product as native
 from miniml.backends.cc.product import ProductKernel, pack_text, packed_size, product_text, stored
 from miniml.backends.cc.units import Source, load, run
+from miniml.backends.cuda.kernels.linalg import product_of_labels
 from miniml.backends.kernel import KernelNode
 from miniml.backends.product import Product
 from miniml.core.signature import CPU
@@ -431,5 +431,5 @@ def test_labels_give_the_same_description_as_matmul():
     """An Einstein sum that is a product can have this kernel, too."""
     x, y = {"b": 20, "i": 4, "k": 1}, {"b": 12, "k": 3, "j": 1}
     extents = {"b": 2, "i": 5, "j": 3, "k": 4}
-    p = products.product_of_labels(x, y, ["b", "i", "j"], extents)
+    p = product_of_labels(x, y, ["b", "i", "j"], extents)
     assert p == Product(5, 3, 4, (4, 1), (3, 1), (3, 1), [(2, (20, 12, 15))])

@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 import miniml as ml
-from miniml import nn, ops
+from miniml import nn, ops, optim
 from miniml.errors import AttributeRefusedError, DeviceError, MinimlError, ShapeError
+from miniml.grad import grad
 from miniml.runtime.jit import compiled
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3)
@@ -254,6 +255,25 @@ def test_graph_mode_compiles_once_until_something_changes():
         other.factor = 5.0
         assert np.array_equal(other(X).asnumpy(), 5 * X)
         assert np.array_equal(net(X).asnumpy(), 3 * X)
+
+
+def test_a_parameter_that_learns_no_more_is_seen():
+    net = nn.Sequential(nn.Dense(3, 2), nn.Dense(2, 1))
+    loss = ml.jit(lambda x: grad(lambda: ops.sum(net(x)), None, weights=net)())
+    step = ml.train_step(net, nn.MSELoss(), optim.SGD(net.trainable_params(), lr=0.1))
+    labels = np.ones((len(X), 1), np.float32)
+    assert len(loss(X)) == 4
+    step(X, labels)
+    net[1].bias.requires_grad = False
+    assert len(loss(X)) == 3
+    before = net[1].bias.tolist()
+    with pytest.raises(MinimlError, match=r"SGD for 1.bias, which do not learn"):
+        step(X, labels)
+    assert net[1].bias.tolist() == before
+    net[1].bias.requires_grad = True
+    assert len(loss(X)) == 4
+    step(X, labels)
+    assert net[1].bias.tolist() != before
 
 
 def test_a_new_parameter_is_seen_and_new_data_need_no_program():

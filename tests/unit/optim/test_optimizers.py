@@ -281,6 +281,35 @@ def test_the_learning_rate_changes_without_compiling_anew():
     assert len(step.recompilations) == 2
 
 
+class Factors(optim.Optimizer):
+    """Its settings are in containers, which change without an assignment."""
+
+    def __init__(self, params):
+        super().__init__(params, lr=1.0)
+        self.listed, self.named = [1.0], {"scale": {"by": 1.0}}
+
+    def rule(self, w, g, lr, scalars, old):
+        return w - self.listed[0] * self.named["scale"]["by"] * g, ()
+
+
+@pytest.mark.parametrize(
+    "wrap", [lambda opt: opt, optim.Groups, lambda opt: optim.Accumulate(opt, 1)]
+)
+def test_settings_in_containers_take_part_in_the_program(wrap):
+    p = ml.Parameter(np.zeros(1, np.float32))
+    inner = Factors([p])
+    opt = wrap(inner)
+    step = ml.jit(lambda g: opt.update([g]))
+    for change in (lambda: None, lambda: inner.listed.__setitem__(0, 10.0),
+                   lambda: inner.named["scale"].update(by=2.0)):  # fmt: skip
+        change()
+        expected = float(p.asnumpy()[0]) - inner.listed[0] * inner.named["scale"]["by"]
+        step(np.ones(1, np.float32))
+        assert p.tolist() == [expected]
+    step(np.ones(1, np.float32))
+    assert len(step.recompilations) == 3
+
+
 def test_state_has_names_and_adam_counts():
     params = [ml.Parameter(np.zeros(2, np.float32), name=n) for n in ("a", "b", "a")]
     opt = optim.Adam(params)
