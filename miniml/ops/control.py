@@ -27,12 +27,12 @@ from ..core.options import count, flag, integer
 from ..core.primitive import Primitive
 from ..core.settings import current
 from ..core.trace import Partition, computes_at_once, current_trace, partition
-from .checks import Tensor, composition, function, needs_float
+from .checks import Tensor, function, needs_float
 from .create import full
 from .elementwise import add, cast
 from .logic import logical_and
 from .rules import Move
-from .shape import reshape, split, stack
+from .shape import reshape, stack, unstack
 
 __all__ = [
     "Assign", "Barrier", "Cond", "Fused", "WhileLoop",
@@ -437,7 +437,7 @@ def _length(xs: Tree, length: int | None) -> int:
 def _stepped(f: Step, carry: Tree, xs: Tree, count: int, reverse: bool) -> tuple[Tree, Tree]:
     """The loop in Python, op by op."""
     leaves, structure = optree.tree_flatten(xs)
-    rows = [_rows(x) for x in leaves]
+    rows = [unstack(x) for x in leaves]
     ys: list[Tree] = []
     checked = _steady(lambda carry, result: _pair(carry, result, ys))
     for t in reversed(range(count)) if reverse else range(count):
@@ -451,13 +451,6 @@ def _stepped(f: Step, carry: Tree, xs: Tree, count: int, reverse: bool) -> tuple
     if reverse:
         ys.reverse()
     return carry, optree.tree_map(lambda *parts: stack(parts), *ys)
-
-
-@composition
-def _rows(x: Any) -> list[Tensor]:
-    """The rows of x, by one call of `split`, whose gradient is one call too."""
-    count, *extents = np.shape(x)
-    return [reshape(row, tuple(extents)) for row in split(x, count)]
 
 
 def _traced(f: Step, carry: Tree, xs: Tree, count: int, reverse: bool) -> tuple[Tree, Tree]:

@@ -32,7 +32,7 @@ __all__ = [
     "broadcast_arrays", "broadcast_to", "expand_dims", "flatten", "flip", "moveaxis", "reshape",
     "squeeze", "sum_to", "swap_axes", "swapaxes", "tile", "transpose",
     "Concat", "Pad", "SlidingWindow", "Slice", "SliceGrad", "Split",
-    "concat", "slice", "sliding_window", "split", "stack",
+    "concat", "slice", "sliding_window", "split", "stack", "unstack",
 ]  # fmt: skip
 
 
@@ -517,7 +517,23 @@ def stack(xs: Any, axis: int = 0) -> Tensor:
     if len(shapes) > 1:
         got = ", ".join(map(str, sorted(shapes)))
         raise ShapeError(f"stack got tensors of shapes {got}; all shapes must be equal")
-    return concat([expand_dims(x, axis) for x in parts], axis)
+    shape = next(iter(shapes), ())
+    if not shape or normal_axis("stack", axis, len(shape) + 1):
+        return concat([expand_dims(x, axis) for x in parts], axis)
+    return reshape(concat(parts), (len(parts), *shape))
+
+
+@composition
+def unstack(x: Any, axis: int = 0) -> tuple[Tensor, ...]:
+    """The slices of x along `axis`, without that axis: the inverse of `stack`."""
+    shape = shape_of(x)
+    at = normal_axis("unstack", axis, len(shape))
+    if not shape[at]:
+        return ()
+    if at or len(shape) == 1:
+        return tuple(squeeze(part, at) for part in split(x, shape[at], at))
+    count, extent, *rest = shape
+    return split(reshape(x, (count * extent, *rest)), (extent,) * count)
 
 
 @composition

@@ -60,7 +60,8 @@ class EagerTrace(Trace):
             try:
                 if len(args) == 2:  # the common case, unrolled
                     x, y = args
-                    kinds: tuple[Any, ...] = (x._kind, float if type(y) is float else y._kind)
+                    left = float if type(x) is float else x._kind
+                    kinds: tuple[Any, ...] = (left, float if type(y) is float else y._kind)
                 elif len(args) == 1:
                     (x,) = args
                     kinds = (x._kind,)

@@ -53,13 +53,12 @@ from ..shape import (
     moveaxis,
     reshape,
     split,
-    squeeze,
     swapaxes,
 )
 
 __all__ = [
     "atleast_1d", "atleast_2d", "atleast_3d", "diag", "diagonal", "pad", "roll", "rot90", "tril",
-    "triu", "meshgrid", "repeat", "unstack",
+    "triu", "meshgrid", "repeat",
     "bincount", "gather_nd", "masked_fill", "masked_select", "one_hot", "scatter_nd",
     "segment_max", "segment_mean", "segment_min", "segment_prod", "segment_sum",
 ]  # fmt: skip
@@ -337,15 +336,6 @@ def meshgrid(*xs: Any, indexing: str = "xy") -> tuple[Tensor, ...]:
         broadcast_to(reshape(x, tuple(n if a == axis else 1 for a in range(len(xs)))), out)
         for x, n, axis in zip(xs, extents, axes, strict=True)
     )
-
-
-@composition
-def unstack(x: Any, axis: int = 0) -> tuple[Tensor, ...]:
-    """The slices of x along `axis`, without that axis: the inverse of `stack`."""
-    shape = shape_of(x)
-    at = normal_axis("unstack", axis, len(shape))
-    parts = split(x, (1,) * shape[at], at) if shape[at] else ()
-    return tuple(squeeze(part, at) for part in parts)
 
 
 @composition
