@@ -273,11 +273,25 @@ class TestUsersKernels:
         assert np.allclose(f(ml.Tensor([1.0, 2.0, 3.0])).asnumpy(), [2, 4, 6])
 
 
-def broken(name, source, launch=rows, entry="f"):
+def broken(name, source, launch=rows, entry="f", options=()):
     """A primitive with a kernel of that text."""
     made = type(name, (SumOfRows,), {"__doc__": "x", "__module__": __name__})
-    raw_kernel(name, "f->f", entry=entry, source=source, launch=launch)
+    raw_kernel(name, "f->f", entry=entry, source=source, launch=launch, options=options)
     return made()
+
+
+def test_a_header_that_was_edited_is_compiled_anew(on_device, tmp_path):
+    """It is not in the text, which is the name of what was compiled."""
+    text = (
+        '#include "outer.cuh"\n'
+        'extern "C" __global__ void f(const T* x, T* out, long long n) {\n'
+        "  if (threadIdx.x == 0) out[blockIdx.x] = SHARE * x[blockIdx.x * n];\n}\n"
+    )
+    (tmp_path / "outer.cuh").write_text('#include "inner.cuh"\n')
+    for share in (2, 3):
+        (tmp_path / "inner.cuh").write_text(f"#define SHARE {share}\n")
+        first = broken("Headed", text, options=(f"-I{tmp_path}",))
+        assert first(ml.Tensor(MATRIX)).tolist() == [share] * 2
 
 
 def recounted(name, **launch):

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from ....core.errors import CompileError, DeviceError
 from ...compiled import Cache, Job, Toolchain, content_of, digest
+from ..text.source import INCLUDE_LINE
 
 NAME = "kernel.cu"  # the name of the user's text in messages, unless it has #line directives
 
@@ -214,7 +215,6 @@ _HEADERS = (
     (r"cuda_fp[468]\.h", "it knows half and bfloat16"),
     (r"(math|stdint|stdio|assert|stdlib|string|float|limits)\.h|c\w+|\w+", _HOST),
 )  # fmt: skip
-_INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*[<"]([^>"]+)[>"]', re.MULTILINE)
 _MISSING = re.compile(r"fatal error: '?([^':]+)'?(?:: No such file| file not found)")
 
 # Parts of the language: a pattern of their use, and the message.
@@ -250,7 +250,7 @@ def absent(code: str, log: str) -> list[str]:
 def _headers(text: str, log: str) -> Iterator[str]:
     """The header that the compiler did not find, if the user's own text names it."""
     missing = _MISSING.search(log)
-    if missing and missing[1] in _INCLUDE.findall(text):
+    if missing and missing[1] in INCLUDE_LINE.findall(text):
         known = (advice for name, advice in _HEADERS if re.fullmatch(name, missing[1]))
         yield f"the simulator has no <{missing[1]}>: {next(known, 'put it into the text')}"
 

@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterable, Sequence
 from functools import cache
 from math import prod
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,6 +20,7 @@ import numpy as np
 from ....core.abstract import DType, bfloat16, float16
 from ....core.errors import LaunchError, ShapeError
 from ... import expressions
+from ...compiled import digest
 from ...expressions import Row, accumulation, computed, ends
 from ...product import Axis, Shape, broadcast_steps
 from ...product import merged as merge
@@ -155,6 +157,8 @@ class Compiler:
         ones of the compiler. Messages call the text by its first kernel, unless it has a #line of
         its own. CompileError, with the compiler's log, when the text does not compile.
         """
+        if options or '#include "' in code:
+            code = _with_headers(code, options)
         key = code, entry, *options
         found = self._functions.get(key)
         if found is None:
@@ -171,6 +175,28 @@ class Compiler:
             code, *options = key
             self._units[key] = self._driver.load(code, (*OPTIONS, *options))
         return self._units[key]
+
+
+def _with_headers(code: str, options: Sequence[str]) -> str:
+    """The text with a hash of the headers that it includes from the folders among the options: it
+    is the name of what was compiled of it, here and on disk, and headers change."""
+    found = re.findall(r"(?:-I|--include-path=) *(.+)", "\n".join(options))
+    contents = _headers(code, (".", *found), {})
+    return f"{code}\n// headers: {digest(*contents.values())}\n" if contents else code
+
+
+def _headers(code: str, folders: Sequence[str | Path], seen: dict[Path, str]) -> dict[Path, str]:
+    """`seen` with the headers in these folders that a text includes, and theirs, by their paths."""
+    for name in INCLUDE_LINE.findall(code):
+        paths = (Path(folder, name) for folder in folders)
+        path = next(filter(Path.is_file, paths), None)
+        if path is not None and path not in seen:
+            seen[path] = path.read_text("utf-8", "replace")
+            _headers(seen[path], (path.parent, *folders), seen)
+    return seen
+
+
+INCLUDE_LINE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*[<"]([^>"]+)[>"]', re.MULTILINE)
 
 
 def _titled(code: str) -> str:
