@@ -17,7 +17,7 @@ from ..backends import registry
 from ..backends.kernel import Expression, KernelEntry, RawSource
 from ..core.bprop import bprop_getters
 from ..core.errors import MinimlError
-from ..core.facts import stated
+from ..core.facts import MEANINGS, Facts
 from ..core.primitive import Primitive, primitives
 from ..nn import Cell
 from . import fold, load, near
@@ -92,10 +92,20 @@ def _headline(primitive: type[Primitive]) -> str:
     lines = [f"{primitive.name}: {inputs} -> {out}; attributes: {attributes}"]
     if primitive.const_inputs:
         lines.append(f"const inputs: {', '.join(primitive.const_inputs)}")
-    lines += stated(primitive)
+    lines += _stated(primitive)
     if primitive.effect != "pure":
         lines.append(f"effect: {primitive.effect}, so it keeps its place in the program")
     return "\n".join(lines)
+
+
+def _stated(cls: type[Facts]) -> list[str]:
+    """The facts of a class in words, where it says another than most do."""
+    said = {n: getattr(cls, n) for n in (*MEANINGS, "linear", "images", "ordered", "by_element")}
+    return [
+        f"{name}: {', '.join(value) if isinstance(value, tuple) else value}"
+        for name, value in said.items()
+        if value != getattr(Facts, name)
+    ]
 
 
 def _section(title: str, text: str) -> str:

@@ -86,7 +86,7 @@ class Facts:
 
 
 # What the values of a fact mean.
-_MEANINGS = {
+MEANINGS = {
     "view": '"reshape" is the input in another shape, "broadcast" repeats it, "transpose" permutes '
     'its axes, "same" is the input itself, None is no view',
     "reduces": '"sum", "mean", "prod", "max", "min", "any" and "all" reduce their input along '
@@ -113,7 +113,7 @@ def _values(kind: Any) -> tuple[object, ...]:
     return known or tuple(value for part in get_args(kind) for value in _values(part))
 
 
-_ALLOWED = {name: _values(get_type_hints(Facts)[name]) for name in _MEANINGS}
+_ALLOWED = {name: _values(get_type_hints(Facts)[name]) for name in MEANINGS}
 
 
 def check_facts(cls: Any, tensors: tuple[str, ...] | None) -> None:
@@ -123,7 +123,7 @@ def check_facts(cls: Any, tensors: tuple[str, ...] | None) -> None:
     def refuse(name: str, says: str) -> None:
         raise DeclarationError(f"{cls.__name__} has {name} = {getattr(cls, name)!r}; {says}")
 
-    for name, says in _MEANINGS.items():
+    for name, says in MEANINGS.items():
         if getattr(cls, name) not in _ALLOWED[name]:
             refuse(name, says)
     if not isinstance(cls.by_element, str) or (cls.by_element and not cls.numpy):
@@ -158,16 +158,6 @@ def _check_names(cls: Any, fact: str, known: tuple[str, ...], of: str) -> None:
             f"{cls.__name__} has {fact} = {given!r}; it is a tuple of names of {of}: "
             f"{', '.join(known) or 'there are none'}"
         )
-
-
-def stated(cls: type[Facts]) -> list[str]:
-    """The facts of a class in words, where it says another than most do."""
-    said = {n: getattr(cls, n) for n in (*_MEANINGS, "linear", "images", "ordered", "by_element")}
-    return [
-        f"{name}: {', '.join(value) if isinstance(value, tuple) else value}"
-        for name, value in said.items()
-        if value != getattr(Facts, name)
-    ]
 
 
 # --- The row of a primitive -----------------------------------------------------------------------

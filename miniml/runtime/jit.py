@@ -174,6 +174,9 @@ class Jit:
     def __repr__(self) -> str:
         return f"jit({self.__name__})"
 
+    def __reduce__(self) -> tuple[Any, ...]:  # copies and pickles are compiled anew
+        return Jit, (self.fn, self.dynamic and self.dynamic.axes)
+
     def __get__(self, owner: object, kind: type | None = None) -> Any:
         """On an instance, a bound method: the object is the first argument, a static one."""
         return self if owner is None else MethodType(self, owner)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import gc
+import pickle
 import threading
 import weakref
 from collections import deque
@@ -123,6 +125,20 @@ def test_numbers_that_differ_only_in_kind_get_programs_of_their_own(hold: Any) -
             expected.dtype, expected.asnumpy().tobytes(),
         )  # fmt: skip
     assert len(quick.recompilations) == len(numbers)
+
+
+@pytest.mark.parametrize("how", [copy.copy, copy.deepcopy, lambda x: pickle.loads(pickle.dumps(x))])
+def test_copies_are_compiled_anew(how: Any) -> None:
+    net = nn.Dense(3, 2, bias=False)
+    quick = ml.jit(net, dynamic={"x": (0,)})
+    before = quick(ones(4, 3)).asnumpy()
+    other: Any = how(quick)
+    assert (other.fn is net, other.dynamic.axes) == (how is copy.copy, {"x": (0,)})
+    np.testing.assert_array_equal(other(ones(4, 3)).asnumpy(), before)
+    assert len(other.recompilations) == 1
+    other.fn.weight.set_data(2.0 * net.weight.asnumpy())
+    np.testing.assert_allclose(other(ones(4, 3)).asnumpy(), 2.0 * before, rtol=1e-6)
+    assert np.array_equal(quick(ones(4, 3)).asnumpy(), before) == (other.fn is not net)
 
 
 def test_members_of_enums_of_one_name_get_programs_of_their_own() -> None:
