@@ -27,15 +27,17 @@ from ..optim import LossScale, Optimizer
 from ..runtime.jit import jit
 from .metrics import Metric, Row, named
 from .ranks import Ranks, leaves, rows_in
-from .step import OwnStep, TrainStep, parted
+from .step import OfParts, OwnStep, TrainStep, parted
 from .weights import Weighted, labels_weighed, weights_of_rows
 
 Metrics = Sequence[Metric | str] | Mapping[Any, Sequence[Metric | str]]
 _ONLY = None  # the head of a network with one output
 
 
-class Learner(Constructed):
+class Learner(OfParts, Constructed):
     """Base of Model: what it does besides `fit`, with the arguments that are described there."""
+
+    _parts = "net", "loss", "metrics", "group"
 
     def __init__(
         self,

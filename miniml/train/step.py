@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from textwrap import indent
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 import optree
@@ -17,6 +17,7 @@ from ..core.access import Access
 from ..core.errors import (
     ArityError,
     GradientArgumentError,
+    ImmutableError,
     MinimlError,
     NonFiniteError,
     ShapeError,
@@ -90,7 +91,22 @@ def train_step(
     return TrainStep(net, loss_fn, optimizer, clip, loss_scale, group)
 
 
-class TrainStep:
+class OfParts:
+    """Base of what is compiled of its parts: ImmutableError for another part later."""
+
+    _parts: ClassVar[tuple[str, ...]] = ("net", "loss_fn", "optimizer", "clip", "loss_scale")
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in self._parts and vars(self).get(name, value) is not value:
+            who = getattr(self, "__name__", type(self).__name__)
+            raise ImmutableError(
+                f"{who} refuses another {name}, since it is compiled of its parts; make another "
+                f"{who} with it"
+            )
+        super().__setattr__(name, value)
+
+
+class TrainStep(OfParts):
     """One training step of a net; equal to no other, so it has its own cache of programs."""
 
     __name__ = "train_step"  # the name of its graphs
@@ -107,10 +123,10 @@ class TrainStep:
         _check(net, loss_fn, optimizer)
         several = of_several("train_step", group)
         self.ranks = None if several is None else Ranks(several)
-        self._scale = _checked_scale(loss_scale, optimizer)
+        self.loss_scale = _checked_scale(loss_scale, optimizer)
         self.net, self.loss_fn, self.optimizer = net, loss_fn, optimizer
-        self._clip, self._clipping = clip, clipping("train_step", clip)
-        self._forward = _Forward(net, loss_fn, self._scale, self.ranks)
+        self.clip, self._clipping = clip, clipping("train_step", clip)
+        self._forward = _Forward(net, loss_fn, self.loss_scale, self.ranks)
         self._gradient = value_and_grad(self._forward, None, True, optimizer.params)
         self._searches = isinstance(optimizer, LBFGS) and optimizer.line_search > 0
         if self._searches and (clip, loss_scale, group) != (None, None, None):
@@ -119,17 +135,6 @@ class TrainStep:
             )
         self._program = jit(self.train_step)
         self._left: list[str] = []
-
-    @property
-    def clip(self) -> Clip | None:
-        """The largest norm of all gradients, or the function that clips them; part of the compiled
-        program, so it cannot be set."""
-        return self._clip
-
-    @property
-    def loss_scale(self) -> LossScale | None:
-        """The scale of the loss, if there is one."""
-        return self._scale
 
     @property
     def group(self) -> Group | None:
@@ -161,19 +166,19 @@ class TrainStep:
         """The parameters that a step may write, as far as is known before it runs; the state of the
         random stream is claimed by the first draw."""
         yield from self.optimizer.written()
-        for cell in (self.net, self.loss_fn, self._scale):
+        for cell in (self.net, self.loss_fn, self.loss_scale):
             yield from cell.get_parameters() if isinstance(cell, Cell) else ()
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Copies and pickles are compiled anew."""
-        parts = self.net, self.loss_fn, self.optimizer, self.clip, self._scale
+        parts = self.net, self.loss_fn, self.optimizer, self.clip, self.loss_scale
         return TrainStep, (*parts, self.group)
 
     def __repr__(self) -> str:
         parts = {"net": self.net, "loss": self.loss_fn, "optimizer": self.optimizer}
         shown = [f"({name}): {_shown(part)}" for name, part in parts.items()]
         shown += [] if self.clip is None else [f"(clip): {_name(self.clip)}"]
-        shown += [] if self._scale is None else [f"(loss_scale): {self._scale}"]
+        shown += [] if self.loss_scale is None else [f"(loss_scale): {self.loss_scale}"]
         shown += [] if self.group is None else [f"(group): {self.group}"]
         return "train_step(\n" + indent("\n".join(shown), "  ") + "\n)"
 
@@ -181,7 +186,7 @@ class TrainStep:
         self._check_batch(x, labels)
         if self._searches:
             return self._searched(x, labels, named)
-        alone = self._scale is None and self.ranks is None
+        alone = self.loss_scale is None and self.ranks is None
         before = [] if alone else [(p, _now(p)) for p in self._assigned()]
         (_, (loss, *aux)), gradients = self._gradient(x, *labels, **named)
         if self.ranks is not None:
@@ -189,9 +194,9 @@ class TrainStep:
             weight = self.ranks.weight((x, *labels))
             loss, aux, gradients = self._averaged(loss, aux, gradients, moved, weight)
         finite = None
-        if self._scale is not None:
-            gradients, finite = self._scale.unscaled(gradients)
-            self._scale.update(finite)
+        if self.loss_scale is not None:
+            gradients, finite = self.loss_scale.unscaled(gradients)
+            self.loss_scale.update(finite)
         self.optimizer.update(self._clipping(gradients), finite)
         for parameter, old in before:
             if finite is not None and _now(parameter) is not old:

@@ -10,7 +10,14 @@ import pytest
 import miniml as ml
 from miniml import nn, ops, optim, train
 from miniml.data import DataLoader
-from miniml.errors import ArityError, MinimlError, NonFiniteError, OutOfRangeError, ShapeError
+from miniml.errors import (
+    ArityError,
+    ImmutableError,
+    MinimlError,
+    NonFiniteError,
+    OutOfRangeError,
+    ShapeError,
+)
 
 DRAW = np.random.default_rng(0)
 X, Y = DRAW.normal(size=(70, 4)).astype(np.float32), np.arange(70) % 3
@@ -262,6 +269,20 @@ def test_a_model_of_the_wrong_parts_is_refused():
         train.Model(net, nn.CrossEntropyLoss(), adam, [train.accuracy(), train.accuracy()])
     with pytest.raises(MinimlError, match=r"give an nn\.Cell"):
         train.Model(lambda x: x, nn.CrossEntropyLoss(), adam)
+
+
+def test_the_parts_of_a_model_and_of_a_step_stay():
+    """They are compiled of them, and would compute with the old ones."""
+    net = nn.Dense(2, 1)
+    parts = {"net": net, "loss": nn.MSELoss(), "metrics": ()}
+    model = train.Model(**parts, optimizer=optim.SGD(net.trainable_params(), lr=0.1))
+    for name in parts:
+        with pytest.raises(ImmutableError, match=f"Model refuses another {name}, .*another Model"):
+            setattr(model, name, nn.L1Loss())
+        setattr(model, name, getattr(model, name))
+    for name in ("net", "loss_fn", "optimizer"):
+        with pytest.raises(ImmutableError, match=f"train_step refuses another {name}"):
+            setattr(model.step, name, nn.L1Loss())
 
 
 def test_a_nan_stops_the_run_and_keeps_the_last_good_state(tmp_path):
