@@ -17,10 +17,10 @@ from ..core.abstract import Abstract, Shape
 from ..core.errors import ShapeError
 from ..core.primitive import Primitive
 from .checks import Tensor, broadcast, composition, normal_axis, shape_of, strong
-from .composed.rearrange import diagonal, roll
+from .composed.rearrange import diagonal
 from .elementwise import mul, sub
 from .reduce import sum
-from .shape import moveaxis, reshape
+from .shape import concat, moveaxis, reshape, split
 
 __all__ = [
     "Einsum", "MatMul", "cross", "dot", "einsum", "inner", "kron", "matmul", "outer", "trace",
@@ -212,8 +212,9 @@ def cross(x: Any, y: Any, axis: int = -1) -> Tensor:
             f"cross got x of shape {shapes[0]} and y of shape {shapes[1]} with axis={axis}; both "
             "have 3 elements along that axis"
         )
-    x, y = strong(x, y)
-    return roll(sub(mul(x, roll(y, -1, at)), mul(roll(x, -1, at), y)), -1, at)
+    x, y = (split(v, 3, at) for v in strong(x, y))
+    turns = (1, 2), (2, 0), (0, 1)
+    return concat([sub(mul(x[i], y[j]), mul(x[j], y[i])) for i, j in turns], at)
 
 
 @composition
