@@ -234,8 +234,7 @@ class _Placement:
     def _put(
         self, var: Var, windows: tuple[Primitive, ...], zeros: int, where: Location | None
     ) -> Var:
-        """Windows on a value, one on the other, or what is computed of such. zeros: as of
-        `_is_cheap`."""
+        """Windows on a value, one on another, or what is made of such. zeros: as of `_is_cheap`."""
         node = self.maker.get(var)
         if node is not None and slices(node):
             return self._put(node.inputs[0], (node.primitive, *windows), zeros, where)

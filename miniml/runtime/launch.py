@@ -508,8 +508,7 @@ class Sharing:
                 self._kept.add(node)
 
     def kernel(self, node: Node) -> tuple[BoundKernel | None, BoundKernel | None]:
-        """The kernel of an equal call, which serves this one, and that of the same call in another
-        size."""
+        """The kernel of an equal call, which serves this one, and of a call in another size."""
         like = self._like.get(node)
         return like if node in self._kept else None, like
 

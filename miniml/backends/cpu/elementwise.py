@@ -415,7 +415,11 @@ def silu(x: Array, *, out: Array) -> None:
 
 def elu(x: Array, *, alpha: float, out: Array) -> None:
     np.multiply(np.expm1(x, out), scalars(out.dtype, alpha)[0] if alpha else alpha, out)
-    np.putmask(out, np.greater(x, *scalars(out.dtype, 0)), x)
+    above = np.greater(x, *scalars(out.dtype, 0))
+    if out.size <= _BRANCHED:
+        np.putmask(out, above, x)
+    else:
+        select_of(f"i{out.itemsize}")(above, x, out.copy(), out=out)
 
 
 def gelu(x: Array, *, approximate: bool, out: Array) -> None:

@@ -95,8 +95,7 @@ def cross_entropy_grad(
 
 
 class Rows(NamedTuple):
-    """Constants of matrices of one shape: where rows start, and the vectors that sum and average
-    them."""
+    """Constants of matrices of one shape: row starts, and vectors that sum and average them."""
 
     starts: Array
     ones: Array

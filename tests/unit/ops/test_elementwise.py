@@ -270,6 +270,22 @@ def test_select_moves_bits_as_they_are():
         assert out.tolist() == np.where(cond, x, -x).view(np.uint64).tolist()
 
 
+@pytest.mark.parametrize("dtype", [ml.float64, ml.float32, ml.float16, ml.bfloat16])
+@pytest.mark.parametrize("alpha", [1.0, 1.7, 0.0, -0.5])
+def test_elu_has_equal_bits_in_arrays_of_any_size(dtype, alpha):
+    """Few elements are selected by branches, many by their bits, transposed ones too."""
+    with ml.context(providers=("miniml",)):
+        ends = [NAN, INF, -INF, 0.0, -0.0, 1e-7, -1e-7, 80.0, -80.0]
+        x = np.resize([*ends, *np.random.default_rng(5).normal(size=91)], (30, 30))
+        whole = t(x, dtype)
+        parts = np.concatenate([ops.elu(row, alpha).asnumpy() for row in whole])
+        bits = f"u{parts.itemsize}"
+        found = ops.elu(whole, alpha).asnumpy().reshape(-1).view(bits)
+        assert found.tolist() == parts.view(bits).tolist()
+        turned = ops.elu(whole.T, alpha).T.asnumpy().reshape(-1).view(bits)
+        assert turned.tolist() == parts.view(bits).tolist()
+
+
 def test_numpy_functions_and_operators_are_these_operations():
     x, y = t([0.25, 0.5]), t([2.0, 3.0])
     for name in ("arctan2", "power", "maximum", "floor_divide", "remainder", "less", "true_divide"):
