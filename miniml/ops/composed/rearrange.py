@@ -171,7 +171,7 @@ def diagonal(x: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Tensor:
     """The elements whose index along axis2 is that along axis1 plus `offset`, along a new last
     axis in place of these two.
 
-    x of two axes at least, else ShapeError. `diag` takes one matrix, or puts a vector on a diagonal.
+    x of two axes at least, else ShapeError. `diag` takes one matrix, or makes one of a vector.
 
     >>> diagonal([[1, 2, 3], [4, 5, 6]], 1).tolist()
     [2, 6]
