@@ -542,8 +542,7 @@ def _without_lines(code: CodeType) -> CodeType:
 
 
 def _values_seen(body: Any) -> list[tuple[type, object]]:
-    """The closure and the defaults of a function: numbers and texts by value, all else by
-    identity."""
+    """The closure and defaults of a function: numbers, texts by value, all else by identity."""
     cells = [cell.cell_contents for cell in body.__closure__ or ()]
     given = [*cells, *(body.__defaults__ or ()), *(body.__kwdefaults__ or {}).values()]
     by_value = (bool, int, float, str)

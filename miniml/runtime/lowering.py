@@ -173,8 +173,7 @@ def _inlined(
 
 @lru_cache(maxsize=256)
 def composition(primitive: Primitive, abstracts: tuple[Abstract, ...], home: str) -> Graph | None:
-    """The composition as a graph; each of its outputs is made by a node. None where the primitive
-    stays whole."""
+    """The composition as a graph, whose outputs nodes make; None if the primitive stays whole."""
     made = ON_DEVICE[home][primitive.name]
 
     def composed(*inputs: Any) -> Sequence[Any]:

@@ -369,8 +369,7 @@ class Program:
             idle.append(executable)
 
     def _observed(self, values: bool) -> Executable:
-        """The kernels run one by one for watchers, those of `Executable.by`; values: they see
-        arrays."""
+        """The kernels run one by one for the watchers `Executable.by`; values: they see arrays."""
         device, by, marks = self.device, list[Any](), Marks(self.device)
         # So that no kernel overwrites its inputs, and none runs after the last check.
         buffers = self.arranged(True)[1] if values else self.buffers

@@ -404,8 +404,7 @@ def pattern_of(fn: Callable[..., Any], name: str | None = None) -> tuple[Call, l
 
 
 def _variables(pattern: Callable[..., Any]) -> list[Any]:
-    """One per parameter of a pattern: a Variable, or Captured if its default is a class of
-    primitives."""
+    """One per parameter of a pattern: a Variable, or Captured if its default is a primitive."""
     found: list[Any] = []
     for p in inspect.signature(pattern).parameters.values():
         if p.kind not in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD):

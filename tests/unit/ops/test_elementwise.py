@@ -286,6 +286,18 @@ def test_elu_has_equal_bits_in_arrays_of_any_size(dtype, alpha):
         assert turned.tolist() == parts.view(bits).tolist()
 
 
+@pytest.mark.parametrize("shape", [(), (3,), (5000,), (70, 70), (100, 33), (9, 5, 100), (0, 7)])
+@pytest.mark.parametrize("bounds", [(-0.5, 0.5), (None, 0.25), (0.0, None)])
+def test_clip_repeats_its_bounds_over_arrays_of_any_shape(shape, bounds):
+    x = np.random.default_rng(6).normal(size=shape).astype(np.float32)
+    x.reshape(-1)[:1] = NAN
+    with ml.context(providers=("miniml",)):
+        for given in (x, x.T):
+            expected = np.clip(given, *bounds)
+            np.testing.assert_array_equal(ops.clip(ml.Tensor(given), *bounds).asnumpy(), expected)
+            np.testing.assert_array_equal(ml.jit(ops.clip)(given, *bounds).asnumpy(), expected)
+
+
 def test_numpy_functions_and_operators_are_these_operations():
     x, y = t([0.25, 0.5]), t([2.0, 3.0])
     for name in ("arctan2", "power", "maximum", "floor_divide", "remainder", "less", "true_divide"):
