@@ -246,7 +246,7 @@ def flatten_arguments(args: Any) -> tuple[list[Tensor | Array], tuple[object, ..
 
     leaves: the tensors and arrays to trace, arrays in dtypes that tensors have. key: hashable,
     equal if the structure and all static leaves are equal; 1, 1.0 and True differ, and so do dicts
-    in another order; Parameters and objects without value semantics compare by identity.
+    in another order; Parameters, cells and objects without value semantics compare by identity.
     `rebuild(leaves)` is the tree with other values for the tensors. GraphError for a static leaf
     that cannot be hashed, and for a dataclass of tensors that optree does not know.
     """
@@ -287,7 +287,7 @@ def is_traced(leaf: Any) -> bool:
 
 
 def _static_key(value: Any) -> object:
-    if isinstance(value, Tensor):
+    if isinstance(value, (Tensor, Guarded)):  # cells that their class calls equal hold others
         return Same(value)
     refuse_dataclass("a traced function got", value)
     try:

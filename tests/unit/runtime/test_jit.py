@@ -158,6 +158,30 @@ class Times:
         return ops.sum(x * self.by), ops.cast(x, ml.int32) * self.by
 
 
+@dataclass(unsafe_hash=True)
+class Scaled(nn.Cell):
+    """Equal to all others of its size."""
+
+    size: int
+
+    def __post_init__(self) -> None:
+        self.by = ml.Parameter(np.full(self.size, Scaled.made, np.float32))
+
+    def construct(self, x: Any) -> Any:
+        return x * self.by
+
+    made = 1.0
+
+
+def test_equal_cells_get_programs_of_their_own() -> None:
+    one = Scaled(2)
+    Scaled.made = 3.0
+    quick = ml.jit(lambda net, x: net(x))
+    for net in (one, Scaled(2)) * 2:
+        np.testing.assert_array_equal(quick(net, ones(2)).asnumpy(), net.by.asnumpy())
+    assert len(quick.recompilations) == 2
+
+
 def test_gradients_of_equal_objects_have_programs_of_their_own() -> None:
     numbers = [1, 1.0, True, 0.0, -0.0]
     slopes = [grad(Times(n), has_aux=True) for n in numbers]
