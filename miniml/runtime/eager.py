@@ -146,9 +146,11 @@ class EagerTrace(Trace):
         What raises in a plan is called again, one primitive after another, for the error of the one
         that it is about.
         """
-        if len(args) == 1 and type(args[0]) is Tensor and not named:  # the common case, unrolled
-            tensors: Sequence[Any] = args
-            key: object = fn, args[0]._kind
+        count, tensors = 0 if named else len(args), args
+        if count == 1 and type(args[0]) is Tensor:  # the common cases, unrolled
+            key: object = (fn, args[0]._kind)
+        elif count == 2 and type(args[0]) is type(args[1]) is Tensor:
+            key = fn, args[0]._kind, args[1]._kind
         else:
             found = _key_of(fn, args, named)
             if found is None:

@@ -313,8 +313,7 @@ class Jit:
         return why(before, now, [cell for version in others[-1:] for cell in version.changed()])
 
 
-# Locks of the versions being compiled, by function and key; each lasts while a thread holds it or
-# waits for it.
+# Locks of versions being compiled, by function and key, while a thread holds or awaits them.
 _making: WeakValueDictionary[tuple[int, object], RLock] = WeakValueDictionary()
 _registry = lock_of_process()
 at_fork(after_in_child=_making.clear)  # the threads that held them are not there

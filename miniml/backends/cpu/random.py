@@ -473,8 +473,7 @@ def normal32(words: Words) -> npt.NDArray[np.float32]:
 
 
 def box_muller(unit: Array, least: Any) -> Array:
-    """Standard normal numbers of pairs of numbers in [0, 1), the first of which `least` keeps
-    from 0."""
+    """Standard normal numbers of pairs in [0, 1), the first of which `least` keeps from 0."""
     real = unit.dtype.type
     radius = unit[:, 0::2] + least
     np.log(radius, out=radius)
