@@ -128,6 +128,7 @@ def pytest_configure(config: pytest.Config) -> None:
     # Where a shell started the tests in the background, Ctrl-C is ignored: tests of it need it.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     config.stash[_LIMITS] = threadpoolctl.threadpool_limits(1)
+    gc.disable()  # nearly all that a collection of tests makes is still there at its end
 
 
 @pytest.hookimpl(tryfirst=True)  # before `-m` chooses
@@ -183,8 +184,12 @@ def pytest_collect_file(file_path, parent):
 def pytest_collection_finish() -> None:
     """Take what is there before the first test out of the garbage collector's sight: it need not
     go through the modules and the list of tests again, each time that a test calls it."""
+    gc.enable()
     gc.collect()
     gc.freeze()
+    units = sys.modules.get("miniml.backends.cc.units")
+    if units and int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1")) > 1:
+        units._PROCESSES = 1  # of the compiler, in each test process: to divide a text takes time
 
 
 @pytest.hookimpl(wrapper=True)

@@ -26,6 +26,12 @@ def adding(n: float, *shared: str) -> Source:
     return Source(f"{text}{n}; }}", shared)
 
 
+@pytest.fixture(autouse=True)
+def divided(monkeypatch):
+    """Long texts are divided, as they are for users; other tests compile each at once."""
+    monkeypatch.setattr(units, "_PROCESSES", 8)
+
+
 @pytest.fixture
 def alone(tmp_path, monkeypatch):
     """What a new process knows, and a cache of the test's own; called again, as a next process."""
