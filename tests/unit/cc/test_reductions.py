@@ -1,8 +1,10 @@
 """Reductions over axes that are apart, over few elements, and with NaN, against NumPy."""
 
 import re
+from functools import partial
 
 import numpy as np
+import optree
 import pytest
 
 import miniml as ml
@@ -13,6 +15,13 @@ from tests.frame.native import needs_compiler
 
 pytestmark = needs_compiler
 RNG = np.random.default_rng(3)
+
+
+def in_one_program(fn, *arrays):
+    """The outputs in C. Kernels of arrays of different shapes are those of programs of their own;
+    the compiler is called once for all."""
+    with ml.context(providers=("cc",)):
+        return optree.tree_map(ml.Tensor.asnumpy, ml.jit(fn)(*arrays))
 
 
 def pooled(x):
@@ -87,19 +96,22 @@ def test_windows_are_reduced_where_they_overlap(shape, size, axis, step):
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int32, np.int64, np.uint8, np.bool_])
-@pytest.mark.parametrize("name", ["pooling", "few long rows", "short rows", "one number"])
-def test_products_are_numpys(name, dtype):
-    shape, axis, view = CASES[name]
-    x = RNG.uniform(0.9, 1.1, shape) if np.dtype(dtype).kind == "f" else RNG.integers(1, 4, shape)
-    x = x.astype(dtype)
-    with ml.context(providers=("cc",)):
-        out = ml.jit(lambda x: ops.prod(view(x), axis))(x).asnumpy()
-    expected = np.prod(view(ml.Tensor(x)).asnumpy(), axis)
-    assert out.dtype == expected.dtype or np.dtype(dtype).kind in "ub"
-    if np.dtype(dtype).kind == "f":
-        np.testing.assert_allclose(out, expected, rtol=1e-3 if dtype == np.float32 else 1e-11)
-    else:
-        np.testing.assert_array_equal(out.astype(expected.dtype), expected)
+def test_products_are_numpys(dtype):
+    kind = np.dtype(dtype).kind
+    cases = [CASES[name] for name in ("pooling", "few long rows", "short rows", "one number")]
+    draw = partial(RNG.uniform, 0.9, 1.1) if kind == "f" else partial(RNG.integers, 1, 4)
+    xs = [draw(shape).astype(dtype) for shape, _, _ in cases]
+
+    def fn(*xs):
+        return [ops.prod(view(x), axis) for x, (_, axis, view) in zip(xs, cases, strict=True)]
+
+    for out, x, (_, axis, view) in zip(in_one_program(fn, *xs), xs, cases, strict=True):
+        expected = np.prod(view(ml.Tensor(x)).asnumpy(), axis)
+        assert out.dtype == expected.dtype or kind in "ub"
+        if kind == "f":
+            np.testing.assert_allclose(out, expected, rtol=1e-3 if dtype == np.float32 else 1e-11)
+        else:
+            np.testing.assert_array_equal(out.astype(expected.dtype), expected)
 
 
 def test_reductions_of_reductions_are_numpys():
@@ -115,14 +127,15 @@ def test_reductions_of_reductions_are_numpys():
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("count", [1, 15, 16, 63, 64, 65, 129, 512, 515, 1030])
-def test_a_nan_at_any_index_is_found(count):
-    x = RNG.standard_normal((count + 3, count)).astype(np.float32)
-    x[np.arange(count), np.arange(count)] = np.nan
-    with ml.context(providers=("cc",)):
-        top, low = ml.jit(lambda x: (ops.max(x, -1), ops.min(x, -1)))(x)
-    np.testing.assert_array_equal(top.asnumpy(), x.max(-1))
-    np.testing.assert_array_equal(low.asnumpy(), x.min(-1))
+def test_a_nan_at_any_index_is_found():
+    xs = []
+    for n in (1, 15, 16, 63, 64, 65, 129, 512, 515, 1030):
+        xs.append(RNG.standard_normal((n + 3, n)).astype(np.float32))
+        xs[-1][np.arange(n), np.arange(n)] = np.nan
+    found = in_one_program(lambda *xs: [(ops.max(x, -1), ops.min(x, -1)) for x in xs], *xs)
+    for x, (top, low) in zip(xs, found, strict=True):
+        np.testing.assert_array_equal(top, x.max(-1))
+        np.testing.assert_array_equal(low, x.min(-1))
 
 
 @pytest.mark.parametrize(
@@ -157,16 +170,17 @@ def test_a_maximum_has_the_same_bits_on_two_threads():
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.float16])
-@pytest.mark.parametrize("n", [1, 7, 17, 31, 33, 48, 63, 97, 545])
-def test_extrema_of_rows_of_any_length_are_numpys(n, dtype):
-    x = RNG.standard_normal((40, n)).astype(dtype)
-    x[1, n // 2], x[2, -1], x[3, 0], x[4], x[5] = np.nan, np.nan, np.inf, -np.inf, -0.0
-    with ml.context(providers=("cc",)):
-        both = ml.jit(lambda x: (ops.max(x, -1), ops.min(x, -1)))
-        great, least = (out.asnumpy() for out in both(x))
-    np.testing.assert_array_equal(great, x.max(-1))
-    np.testing.assert_array_equal(least, x.min(-1))
-    assert np.signbit([great[5], least[5]]).all()
+def test_extrema_of_rows_of_any_length_are_numpys(dtype):
+    xs = []
+    for n in (1, 7, 17, 31, 33, 48, 63, 97, 545):
+        x = RNG.standard_normal((40, n)).astype(dtype)
+        x[1, n // 2], x[2, -1], x[3, 0], x[4], x[5] = np.nan, np.nan, np.inf, -np.inf, -0.0
+        xs.append(x)
+    found = in_one_program(lambda *xs: [(ops.max(x, -1), ops.min(x, -1)) for x in xs], *xs)
+    for x, (great, least) in zip(xs, found, strict=True):
+        np.testing.assert_array_equal(great, x.max(-1))
+        np.testing.assert_array_equal(least, x.min(-1))
+        assert np.signbit([great[5], least[5]]).all(), x.shape
 
 
 # Expensive values of rows beyond 32 KB, which outputs hold until they are written.
@@ -253,23 +267,23 @@ def of_columns(x):
     return *sums, ops.max(x, 1), ops.min(x, 1), ops.softmax(x[:, :50], 1), centred
 
 
-@pytest.mark.parametrize("columns", [8, 11, 30, 33])  # of 64 lanes: 8 x 8, 5 x 11, 2 x 30, 1 x 33
 @pytest.mark.parametrize("n", [3, 50, 1030])
-def test_columns_of_several_elements_side_by_side_are_numpys(n, columns):
-    """Vectors hold elements of all columns, and of several lines where columns are few. Each dtype
-    is tried with every length and with every number of columns."""
-    turn = (3, 50, 1030).index(n) + (8, 11, 30, 33).index(columns)
-    dtype = (np.float16, np.float32, np.float64)[turn % 3]
-    x = RNG.standard_normal((5, n, columns)).astype(dtype)
-    with ml.context(providers=("cc",)):
-        found = [out.asnumpy() for out in ml.jit(of_columns)(x)]
-    y = x.astype(np.float64)
-    centred, powers = y - y.mean(1, keepdims=True), np.exp(y[:, :50])
-    sums = y.sum(1), (centred**2).sum(1), np.sign(y).prod(1)
-    right = *sums, y.max(1), y.min(1), powers / powers.sum(1, keepdims=True), centred
-    eps = np.finfo(dtype).eps
-    for one, two in zip(found, right, strict=True):
-        np.testing.assert_allclose(one, two, 8 * eps, 8 * eps * np.abs(two).max())
+def test_columns_of_several_elements_side_by_side_are_numpys(n):
+    """Vectors hold elements of all columns, and of several lines where columns are few: of 64 lanes
+    8 x 8, 5 x 11, 2 x 30 and 1 x 33. Each dtype is tried with every length and with every number of
+    columns."""
+    xs = []
+    for turn, columns in enumerate((8, 11, 30, 33), (3, 50, 1030).index(n)):
+        dtype = (np.float16, np.float32, np.float64)[turn % 3]
+        xs.append(RNG.standard_normal((5, n, columns)).astype(dtype))
+    for x, found in zip(xs, in_one_program(lambda *xs: [*map(of_columns, xs)], *xs), strict=True):
+        y = x.astype(np.float64)
+        centred, powers = y - y.mean(1, keepdims=True), np.exp(y[:, :50])
+        sums = y.sum(1), (centred**2).sum(1), np.sign(y).prod(1)
+        right = *sums, y.max(1), y.min(1), powers / powers.sum(1, keepdims=True), centred
+        eps = np.finfo(x.dtype).eps
+        for one, two in zip(found, right, strict=True):
+            np.testing.assert_allclose(one, two, 8 * eps, 8 * eps * np.abs(two).max())
 
 
 def test_columns_of_a_wider_array_and_of_lines_that_are_repeated_are_numpys():
@@ -311,24 +325,23 @@ LAST = [17, 63, 64, 65, 72, 100, 129, 191]
 
 
 @pytest.mark.parametrize(
-    ("n", "dtype"),
-    [*((n, np.float32) for n in LAST), *zip(LAST, (np.float16, np.float64) * 4, strict=True)],
+    ("lengths", "dtype"), [(LAST, np.float32), (LAST[::2], np.float16), (LAST[1::2], np.float64)]
 )
-def test_every_row_counts_once_where_the_last_strip_begins_earlier(n, dtype):
-    x = RNG.standard_normal((6, 8, n)).astype(dtype)
-    x[1, 2, -1] = np.nan
+def test_every_row_counts_once_where_the_last_strip_begins_earlier(lengths, dtype):
+    xs = [RNG.standard_normal((6, 8, n)).astype(dtype) for n in lengths]
+    for x in xs:
+        x[1, 2, -1] = np.nan
 
     def fn(x):
         far, short = ops.exp(x), ops.exp(ops.transpose(x, (0, 2, 1)))
         sums = ops.sum(far, 1), ops.sum(short, (0, 2)), ops.sum(ops.max(far, 1), 0)
         return *sums, ops.min(x, 1), ops.softmax(x, 1)
 
-    with ml.context(providers=("cc",)):
-        found = [out.asnumpy() for out in ml.jit(fn)(x)]
-    wide = np.exp(x.astype(np.float64))
-    expected = [wide.sum(1), wide.sum((0, 1)), wide.max(1).sum(0), x.min(1)]
-    for one, other in zip(found, [*expected, wide / wide.sum(1, keepdims=True)], strict=True):
-        np.testing.assert_allclose(one, other, rtol=16 * float(np.finfo(dtype).eps))
+    for x, found in zip(xs, in_one_program(lambda *xs: [*map(fn, xs)], *xs), strict=True):
+        wide = np.exp(x.astype(np.float64))
+        expected = [wide.sum(1), wide.sum((0, 1)), wide.max(1).sum(0), x.min(1)]
+        for one, other in zip(found, [*expected, wide / wide.sum(1, keepdims=True)], strict=True):
+            np.testing.assert_allclose(one, other, rtol=16 * float(np.finfo(dtype).eps))
 
 
 def test_long_products_are_as_exact_as_their_roundings():
