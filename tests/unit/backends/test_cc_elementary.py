@@ -111,9 +111,26 @@ def floats(begin, end, step=1):
     return np.arange(begin, end, step, dtype=np.uint64).astype(np.uint32).view(np.float32)
 
 
+def of_two(text, dtype):
+    return loop(text, [("x", dtype), ("y", dtype)], dtype)
+
+
+TURNING = ["sin", "cos", "tan"]
+REMAINDERS = {
+    "fmod(x, y)": np.fmod, "float_mod(x, y)": np.remainder, "float_floor_div(x, y)": np.floor_divide
+}  # fmt: skip
+INTEGERS = [np.dtype(c) for c in "bhilBHIL"]
+
+
 @pytest.fixture(scope="module", autouse=True)
 def compiled():
-    units.load([loop_of(name, dtype) for name in FLOAT32 for dtype in (float32, float64)])
+    """Nearly all of them in one unit."""
+    both, gamma = (float32, float64), [loop_of(name, float32) for name in REFERENCES]
+    ones = [loop_of(name, dtype) for name in FLOAT32 for dtype in both]
+    narrow = [loop_of(name, d)._replace(without=("avx512f",)) for name in TURNING for d in both]
+    floats = [of_two(t, d) for t in (*REMAINDERS, "pow(x, y)", "atan2(x, y)") for d in both]
+    whole = [of_two(t, d) for t in ("int_floor_div(x, y)", "int_mod(x, y)") for d in INTEGERS]
+    units.load([*gamma, *ones, *narrow, *floats, *whole])
 
 
 @pytest.mark.parametrize("name", FLOAT32)
@@ -173,7 +190,7 @@ def test_the_number_nearest_to_a_multiple_of_half_pi():
 
 @pytest.mark.parametrize("without", [(), ("avx512f",)])
 @pytest.mark.parametrize("dtype", [float32, float64])
-@pytest.mark.parametrize("name", ["sin", "cos", "tan"])
+@pytest.mark.parametrize("name", TURNING)
 def test_huge_angles_do_not_change_those_beside_them(name, dtype, without):
     """Loops of any length, of whose elements some are reduced in more steps than others."""
     x = np.random.default_rng(4).normal(0, 100, 99).astype(dtype)
@@ -199,7 +216,7 @@ def test_powers_are_within_two_ulps(dtype, wide):
     most = -np.log2(np.finfo(dtype).smallest_subnormal)
     y = (rng.uniform(-most, most, x.size) / np.log2(np.abs(x))).astype(dtype)
     y = np.where(x < 0, np.rint(y), y)
-    got = values(loop("pow(x, y)", [("x", dtype), ("y", dtype)], dtype), x, y)
+    got = values(of_two("pow(x, y)", dtype), x, y)
     assert ulps(got, np.power(x.astype(wide), y.astype(wide))) <= ULPS
 
 
@@ -219,7 +236,7 @@ def pairs(dtype, rng, n=50000):
 @pytest.mark.parametrize(("dtype", "wide"), [(float32, np.float64), (float64, np.longdouble)])
 def test_angles_of_points(dtype, wide):
     y, x = pairs(dtype, np.random.default_rng(2))
-    got = values(loop("atan2(y, x)", [("y", dtype), ("x", dtype)], dtype), y, x)
+    got = values(of_two("atan2(x, y)", dtype), y, x)
     expected = np.arctan2(y.astype(wide), x.astype(wide))
     assert ulps(got, expected) <= (MORE["atan2"] if dtype == float64 else ULPS)
     numbers = ~np.isnan(expected)
@@ -245,24 +262,17 @@ REFERENCES = {"lgamma": "gammaln", "digamma": "digamma"}
 
 
 @pytest.mark.parametrize("dtype", [float32, float64])
-@pytest.mark.parametrize(
-    ("text", "reference"),
-    [
-        ("fmod(x, y)", np.fmod),
-        ("float_mod(x, y)", np.remainder),
-        ("float_floor_div(x, y)", np.floor_divide),
-    ],
-)
+@pytest.mark.parametrize(("text", "reference"), REMAINDERS.items())
 def test_remainders_have_numpys_bits(text, reference, dtype):
     x, y = pairs(dtype, np.random.default_rng(3))
-    got = values(loop(text, [("x", dtype), ("y", dtype)], dtype), x, y)
+    got = values(of_two(text, dtype), x, y)
     expected = reference(x, y)
     np.testing.assert_array_equal(got, expected)
     numbers = ~np.isnan(expected)
     np.testing.assert_array_equal(np.signbit(got)[numbers], np.signbit(expected)[numbers])
 
 
-@pytest.mark.parametrize("dtype", [np.dtype(c) for c in "bhilBHIL"], ids=str)
+@pytest.mark.parametrize("dtype", INTEGERS, ids=str)
 def test_quotients_of_integers_are_numpys(dtype):
     """Of all sizes, at the ends of the dtype, beside multiples, and by 0, which gives 0."""
     rng, ends = np.random.default_rng(5), np.iinfo(dtype)
@@ -274,24 +284,27 @@ def test_quotients_of_integers_are_numpys(dtype):
     edges = np.meshgrid(some, some)
     x, y = np.hstack([x, *beside, edges[0].ravel()]), np.hstack([y, y, y, y, edges[1].ravel()])
     for text, reference in (("int_floor_div(x, y)", np.floor_divide), ("int_mod(x, y)", np.mod)):
-        got = values(loop(text, [("x", dtype), ("y", dtype)], dtype), x, y)
+        got = values(of_two(text, dtype), x, y)
         with np.errstate(all="ignore"):
             np.testing.assert_array_equal(got, reference(x, y))
 
 
-@pytest.mark.parametrize("dtype", [np.dtype(c) for c in "bhilBHIL"], ids=str)
+@pytest.mark.parametrize("dtype", INTEGERS, ids=str)
 def test_quotients_by_constants_are_numpys(dtype):
     """Which compilers know: both signs, powers of 2 and their neighbours, the ends, and 0."""
     ends = np.iinfo(dtype)
     some = np.array([2**k + d for k in range(ends.bits) for d in (-1, 0, 1)])
     x = np.unique([v for v in (*some, *-some, ends.min, ends.max) if ends.min <= v <= ends.max])
     x = x.astype(dtype)
+    cases = {}
     for y in (0, 1, 7, 8, 100, ends.max, *((-1, -2, -7, ends.min) if ends.min else ())):
         for name, reference in (("int_floor_div", np.floor_divide), ("int_mod", np.mod)):
             text = f"{name}(x, T({y + (y == ends.min)}LL - {int(y == ends.min)}))"
-            got = values(loop(text, [("x", dtype)], dtype), x)
-            with np.errstate(all="ignore"):
-                np.testing.assert_array_equal(got, reference(x, dtype.type(y)), str(y))
+            cases[loop(text, [("x", dtype)], dtype)] = reference, dtype.type(y)
+    units.load([*cases])
+    for source, (reference, y) in cases.items():
+        with np.errstate(all="ignore"):
+            np.testing.assert_array_equal(values(source, x), reference(x, y), str(y))
 
 
 @pytest.mark.parametrize("dtype", [float32, float64])
