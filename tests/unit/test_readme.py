@@ -101,10 +101,13 @@ def words(text: str) -> list[str]:
 
 
 # A process that has imported miniml and forks for each program that it is told of: an import takes
-# as long as most sections.
+# as long as most sections, and so does an end that looks for garbage in what is imported.
 FORKS = """
-import os, sys
-import miniml
+import gc, os, sys
+import scipy.special
+import miniml.data, miniml.export, miniml.grad, miniml.nn, miniml.onnx, miniml.optim
+import miniml.testing, miniml.train
+gc.freeze()
 for line in sys.stdin:
     path = line.rstrip("\\n")
     child = os.fork()
@@ -117,7 +120,7 @@ for line in sys.stdin:
     sys.path[0], sys.argv, here = os.path.dirname(path), [path], globals()
     with open(path, encoding="utf-8") as file:
         code = compile(file.read(), path, "exec")
-    for name in ("os", "sys", "miniml", "line", "path", "child", "number", "name", "file"):
+    for name in ("gc", "os", "sys", "scipy", "miniml", "line", "path", "child", "number", "name", "file"):
         del here[name]
     here["__file__"] = code.co_filename
     exec(code, here)
