@@ -1,6 +1,8 @@
 """`python -m miniml show NAME` has all of every primitive, with file and line."""
 
+import ast
 import re
+from functools import cache
 
 import pytest
 
@@ -10,6 +12,14 @@ from miniml.ops import LeakyReLU
 from tests.frame.completeness import library
 
 LIBRARY = {p.name: p for p in library()}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def parsed_once():
+    """Each file: inspect parses the whole of it for each class that it shows."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ast, "parse", cache(ast.parse))
+        yield
 
 
 @pytest.mark.parametrize("name", LIBRARY)
