@@ -120,7 +120,7 @@ for line in sys.stdin:
     sys.path[0], sys.argv, here = os.path.dirname(path), [path], globals()
     with open(path, encoding="utf-8") as file:
         code = compile(file.read(), path, "exec")
-    for name in ("gc", "os", "sys", "scipy", "miniml", "line", "path", "child", "number", "name", "file"):
+    for name in "gc os sys scipy miniml line path child number name file".split():
         del here[name]
     here["__file__"] = code.co_filename
     exec(code, here)
