@@ -19,11 +19,13 @@ from concurrent.futures.process import BrokenProcessPool
 from contextvars import copy_context
 from dataclasses import dataclass
 from functools import partial
+from hashlib import blake2b
 from inspect import signature
 from itertools import islice
 from multiprocessing import get_context
 from queue import SimpleQueue
 from threading import Thread
+from types import SimpleNamespace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -68,12 +70,12 @@ class DataLoader(Constructed):
     with the whole batch, then, and such a Generator, returns another one; see `mixup`.
 
     prefetch: a thread makes up to this many batches ahead, the same in the same order, while the
-    program computes. workers: so many processes take the items of sources that are no arrays,
-    collate, transform and mix, where these take longer than a step in Python code; prefetch is then
-    by default twice as many. They are spawned at the first batch, so a script needs its `if
-    __name__ == "__main__":`, and what they are given has to pickle; batches stay the same, since
-    `np.random` and `random` are seeded for each, too. An error in one is raised here with its
-    traceback. They end with the loader, and leave Ctrl-C to this process.
+    program computes. workers: so many processes take items of sources that are no arrays, collate,
+    transform and mix, where these take longer than a step; prefetch is then twice as many unless
+    given. They are spawned at the first batch, and anew if what they are given, which has to
+    pickle, has changed, so a script needs its `if __name__ == "__main__":`; batches stay the same,
+    since `np.random` and `random` are seeded for each, too. An error in one is raised here with
+    its traceback. They end with the loader, and leave Ctrl-C to this process.
 
     group: the ranks that share each batch, as `ml.distributed.init()` gives it. size is then that
     of the whole batch, which the ranks divide among them in equal parts, in the order of the rows:
@@ -126,7 +128,7 @@ class DataLoader(Constructed):
                 f"equal parts; give a multiple of {self.group.size}"
             )
         if workers:
-            _check_pickles(self._making())
+            _pickled(self._making())
 
     def __repr__(self) -> str:
         return f"DataLoader({self.rows:,} rows, size={self.size}, {len(self):,} batches)"
@@ -169,8 +171,9 @@ class DataLoader(Constructed):
             making = self._making()
             batches = (making(*call) for call in calls)
             return prefetched(batches, self.prefetch) if self.prefetch else batches
-        if self._pool is None or self._pool.broken:
-            self._pool = Pool(self.workers, self._making())
+        given = _pickled(making := self._making())
+        if self._pool is None or self._pool.broken or self._pool.given != given:
+            self._pool = Pool(self.workers, making, given)
         return self._pool.made(calls, max(self.prefetch or 2 * self.workers, self.workers))
 
     def _calls(
@@ -295,9 +298,12 @@ def _check_called(name: str, function: Any) -> None:
         ) from None
 
 
-def _check_pickles(making: Making) -> None:
+def _pickled(making: Making) -> bytes:
+    """A hash of what workers are given, which may change between epochs."""
+    found = blake2b()
     try:
-        pickle.dumps(making)
+        pickle.Pickler(SimpleNamespace(write=found.update)).dump(making)
+        return found.digest()
     except Exception as error:
         raise MinimlError(
             f"DataLoader got workers=, and what they need does not pickle ({error}); give "
@@ -358,8 +364,8 @@ def _taker(source: Any) -> Callable[[Array], Any] | None:
 class Pool:
     """Processes that make batches; they end when this is dropped."""
 
-    def __init__(self, workers: int, making: Making) -> None:
-        self.broken = False
+    def __init__(self, workers: int, making: Making, given: bytes) -> None:
+        self.broken, self.given = False, given
         self._executor = ProcessPoolExecutor(
             workers, get_context("spawn"), initializer=_begin, initargs=(making,)
         )

@@ -153,8 +153,7 @@ class Cell(Constructed, Guarded):
 
     @property
     def signature(self) -> tuple[object, ...]:
-        """The mode, the structure, which of its parameters learn, and what lists, dicts and sets
-        among the attributes hold."""
+        """The mode, the structure, which parameters learn, and what lists, dicts and sets hold."""
         learns = tuple([v._learns for v in self.__dict__.values() if isinstance(v, Parameter)])
         held = tuple(contents(self.__dict__.get(name)) for name in self._watched)
         return self._structure, int(self.training), learns, held

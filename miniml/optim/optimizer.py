@@ -214,18 +214,14 @@ class Optimizer(Constructed, Guarded):
 
     @property
     def signature(self) -> tuple[object, ...]:
-        """Changes with every assignment of an attribute but lr, which is state, and with what a
-        list, dict or set among the attributes holds."""
-        return type(self).__name__, self._changes, *map(contents, self._containers())
-
-    def _containers(self) -> list[Any]:
-        settings = [v for n, v in vars(self).items() if n[0] != "_" and n != "params"]
-        return list(filter(changes_silently, settings))
+        """Changes with every attribute but lr, which is state, and in lists, dicts and sets."""
+        own = [v for n, v in vars(self).items() if n[0] != "_" and n != "params"]
+        return type(self).__name__, self._changes, *map(contents, filter(changes_silently, own))
 
     @property
     def silent(self) -> bool:  # type: ignore[override]
         """True with a list, dict or set among the attributes, which may change in place."""
-        return bool(self._containers())
+        return len(self.signature) > 2
 
     def keep(self, name: str, value: Any) -> Parameter:
         """Make a piece of state, and return it; MinimlError where there is one of this name."""

@@ -66,7 +66,7 @@ class Wrapper(Optimizer):
     @property
     def silent(self) -> bool:  # type: ignore[override]
         """True where that of an optimizer inside may change in place."""
-        return super().silent or any(opt.silent for opt in self._inner)
+        return any(opt.silent for opt in self._inner)
 
     def parameters_dict(self) -> dict[str, Parameter]:
         """The state by name, that of the optimizers inside included."""

@@ -59,8 +59,8 @@ class Learner(OfParts, Constructed):
         learnt = _WithOutput(loss) if self.metrics else loss
         self._step: TrainStep | None = None
         if optimizer is not None:
-            self._plain = TrainStep(net, learnt, optimizer, clip, loss_scale, self.group)
-            self._step = self._plain
+            options = clip, loss_scale, self.group
+            self._step = self._plain = TrainStep(net, learnt, optimizer, *options)
             self.ranks = self._plain.ranks or self.ranks
         if optimizer is not None and type(self).training_step is not Learner.training_step:
             ranks = self._plain.ranks

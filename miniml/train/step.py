@@ -98,10 +98,9 @@ class OfParts:
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name in self._parts and vars(self).get(name, value) is not value:
-            who = getattr(self, "__name__", type(self).__name__)
             raise ImmutableError(
-                f"{who} refuses another {name}, since it is compiled of its parts; make another "
-                f"{who} with it"
+                f"{type(self).__name__} refuses another {name}, as it is compiled of its parts; "
+                f"make another {type(self).__name__}"
             )
         super().__setattr__(name, value)
 

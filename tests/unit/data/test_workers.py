@@ -57,6 +57,37 @@ def test_workers_make_the_batches_that_this_process_makes():
     assert len(list(theirs.batches(3))) == 4
 
 
+class Times:
+    """A dataset and a transform with a state."""
+
+    def __init__(self, by):
+        self.by = by
+
+    def __len__(self):
+        return 6
+
+    def __getitem__(self, i):
+        return i * self.by
+
+    def __call__(self, rows, draw):
+        return rows * self.by + draw.integers(10)
+
+
+def test_workers_see_what_is_changed_between_epochs():
+    loaders = [
+        DataLoader(Times(1), size=3, transform=Times(1), workers=workers) for workers in (0, 1)
+    ]
+    for change in (
+        lambda loader: None,
+        lambda loader: setattr(loader, "transform", Times(100)),
+        lambda loader: setattr(loader.sources[0], "by", 7),
+    ):
+        for loader in loaders:
+            change(loader)
+        ours, theirs = (np.concatenate([x for (x,) in loader]).tolist() for loader in loaders)
+        assert ours == theirs
+
+
 def test_errors_have_the_traceback_of_the_worker_and_draws_do_not_depend_on_it():
     loader = DataLoader(Squares(), size=3, workers=2)
     with pytest.raises(LookupError, match="no item 13") as caught:

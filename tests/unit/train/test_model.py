@@ -281,7 +281,7 @@ def test_the_parts_of_a_model_and_of_a_step_stay():
             setattr(model, name, nn.L1Loss())
         setattr(model, name, getattr(model, name))
     for name in ("net", "loss_fn", "optimizer"):
-        with pytest.raises(ImmutableError, match=f"train_step refuses another {name}"):
+        with pytest.raises(ImmutableError, match=f"TrainStep refuses another {name}"):
             setattr(model.step, name, nn.L1Loss())
 
 

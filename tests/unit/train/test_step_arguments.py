@@ -124,7 +124,7 @@ class TestClipping:
             step((A, B), Y)
             step.optimizer.lr = float(step.optimizer.lr) / 2
         assert step._program.recompilations == ["first call"]
-        with pytest.raises(ImmutableError, match="train_step refuses another clip"):
+        with pytest.raises(ImmutableError, match="TrainStep refuses another clip"):
             step.clip = 1.0
 
     @pytest.mark.parametrize("dtype", [ml.float16, ml.bfloat16])
