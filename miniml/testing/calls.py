@@ -34,7 +34,6 @@ from ..core.abstract import (
     ArraySpec,
     DType,
     Shape,
-    float64,
     from_type_code,
     is_float,
     typed,
@@ -353,11 +352,27 @@ def poisoned(call: Call, byte: int) -> Arrays:
 # --- Launches in a check --------------------------------------------------------------------------
 
 
+_WIDTHS, _BLOCKS = (4, 8), 3  # bytes of an element; blocks of each size
+
+
 def launch(entry: KernelEntry, call: Call, arrays: Arrays | None = None, byte: int = 0) -> Arrays:
-    """The outputs of one kernel, in buffers that are filled with `byte` before; TimeIsUpError when
-    the time of the check is up."""
+    """The outputs of one kernel, in buffers that are filled with `byte` before, if it is not 0 with
+    memory that np.empty gives it; TimeIsUpError when the time of the check is up."""
     go_on()
-    return run_entry(entry, call, copies(call) if arrays is None else arrays, poisoned(call, byte))
+    arrays, outs = copies(call) if arrays is None else arrays, poisoned(call, byte)
+    if byte:
+        _soil(byte, (*arrays, *outs))
+    return run_entry(entry, call, arrays, outs)
+
+
+def _soil(byte: int, arrays: Arrays) -> None:
+    """Fill free memory of the sizes that a kernel may ask for beside these arrays: as many rows,
+    columns or elements, or a few more. What was freed last is given out first."""
+    counts = {n + more for a in arrays for n in (*a.shape, a.size) for more in range(-1, 3)}
+    sizes = sorted({max(n, 1) * width for n in counts for width in _WIDTHS})
+    for blocks in ([np.empty(n, np.uint8) for _ in range(_BLOCKS)] for n in sizes):
+        for block in blocks:
+            block.fill(byte)
 
 
 def copies(call: Call) -> Arrays:
@@ -392,11 +407,11 @@ def failure(entry: KernelEntry, call: Call) -> Exception | None:
     return None
 
 
-def gives_no_number(call: Call) -> bool:
-    """True when a kernel gives NaN or infinity for these numbers."""
+def gives_no_number(call: Call, at_all: bool = False) -> bool:
+    """True when a kernel gives NaN or infinity for these numbers; at_all: and nothing else."""
     entries = [entry for entry in call.entries[:1] if failure(entry, call) is None]
-    outs = [o for entry in entries for o in launch(entry, call) if is_float(o.dtype)]
-    return any(not np.isfinite(o.astype(float64)).all() for o in outs)
+    finite = [np.isfinite(wide(o)) for entry in entries for o in launch(entry, call)]
+    return any(o.size and not (o.any() if at_all else o.all()) for o in finite)
 
 
 def refused_by_value(call: Call) -> bool:

@@ -135,6 +135,8 @@ def too_large(exact: Array, dtype: DType) -> Array:
 
 _PROBES, _MOVES = 2, 4  # draws of moved inputs, at most cheap references, and of a kernel
 _STEP, _NARROW_STEP = 2.0**-22, 2.0**-10  # in float64 four units of float32: it shows as noise
+_SLOPE_STEP = 2.0**-46  # well above the rounding of float64, and as small as can be
+_SLOPES = 8  # draws: the moves of two inputs may cancel
 _POINTS = 13
 _ROUGH = 2.0  # `allowed` multiplies by 16
 
@@ -203,6 +205,17 @@ def moved_by_rounding(run: Callable[[Arrays], Arrays], arrays: Arrays, outs: Arr
     largest of a few draws, 0 where it is not finite."""
     rng = np.random.default_rng(0)
     return _moved(run, arrays, outs, Perturbation(0.0, own=True), rng, _MOVES)
+
+
+def moved_by_slope(run: Callable[[Arrays], Arrays], arrays: Arrays, outs: Arrays) -> Arrays:
+    """The change of each output, for each u by which float64 inputs move, as its slope says: that
+    of cos(1e10) by 1e10 u, which is more than the cosine itself. 0 where steps of a quarter do not
+    move it less, which is a jump, or noise."""
+    at = [
+        _moved(run, arrays, outs, Perturbation(step), np.random.default_rng(0), _SLOPES)
+        for step in (_SLOPE_STEP, _SLOPE_STEP / 4)
+    ]
+    return tuple(np.where(2 * near < far, far / _SLOPE_STEP, 0.0) for far, near in zip(*at))
 
 
 def _moved(

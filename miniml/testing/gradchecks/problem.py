@@ -538,13 +538,14 @@ class Subject:
         """
         held = [np.empty(0) for _ in range(1000)]
         alike, raised, memory = self.repeatable, self.raised, self.arrays(self.x)
-        for _ in range(times):
-            for x in self.x * self.random(self.x.size), self.x:
+        for k in range(times):  # of two calls or three, so that few counters keep step
+            for x in (self.x * self.random(self.x.size), self.x, self.x)[: 3 - k % 5 % 2]:
                 for array, value in zip(memory, self.arrays(x), strict=True):
                     array[...] = value
                 y = self._values(memory)
-            with np.errstate(invalid="ignore"):
-                self.unlike = max(self.unlike, largest_of(y - self.y))
+                with np.errstate(invalid="ignore"):
+                    apart = largest_of(y - self.y) if x is self.x else 0.0
+                self.unlike = max(self.unlike, apart)
         self.remembers |= alike and not self.repeatable
         self.raised = raised
         del held

@@ -192,6 +192,8 @@ class Search:
                 yield from self.judge_all(rest)
             return
         self._note_noise(both)
+        if self.subject.remembers:
+            return
         for seen, what in zip(both, ("steps like the numbers", "equal steps"), strict=True):
             if seen.agrees and seen.sharp:
                 self._note(f"a random direction, {what}", seen)
@@ -219,8 +221,9 @@ class Search:
         if self.subject.repeatable and all(d == float64 for d in self.subject.dtypes):
             noise = noise_of(self.subject, both)
             if noise > self.report.noise:
+                self.subject.recall(AGAIN)
                 self.report.noise = noise
-                self.report.notes.append(note_on(noise))
+                self.report.notes += [note_on(noise)] * self.subject.repeatable
 
 
 def _apart(seen: Probe, sources: Array) -> Array:
@@ -235,6 +238,7 @@ def _apart(seen: Probe, sources: Array) -> Array:
 Change = Callable[[Array], Array]
 
 LOWER = (np.float32, np.float16, ml_dtypes.bfloat16)
+_ALIKE = 1e-2  # of an error that all elements have: no two roundings are so near to each other
 EXACT = 1e-6  # tolerance of a factor: differences give six digits wherever the bar is narrow
 
 
@@ -251,6 +255,7 @@ def diagnosed(subject: Subject, members: Array, verdicts: list[Verdict]) -> list
             probes = [probe(subject, leaf.among(members)) for _ in range(2)]
             kinds[leaf.argument] = (
                 (_kind(subject, leaf, probes) if all(p.sharp for p in probes) else "")
+                or _constant(mine)
                 or _rounded(mine)
                 or _other_argument(subject, leaf, probes)
             )
@@ -307,6 +312,16 @@ def _kind(subject: Subject, leaf: Leaf, probes: list[Probe]) -> str:
 def _fits(seen: Probe, leaf: Leaf, gradient: Array) -> bool:
     """True if a gradient of the argument agrees with differences in the probe's direction."""
     return seen.holds(float(np.sum(gradient.reshape(-1) * seen.u[leaf.part])), 2.0)
+
+
+def _constant(found: list[GradFinding]) -> str:
+    """The diagnosis if several elements are off by one amount, and by several factors, else ""."""
+    analytic, numeric = np.array([(f.analytic, f.numeric) for f in found]).T
+    off, blur = analytic - numeric, 2 * max(f.error_bar for f in found)
+    by, factors = float(off.mean()), analytic / np.where(numeric == 0, 1.0, numeric)
+    if not blur + np.ptp(off) < _ALIKE * abs(by) or np.ptp(factors) < _ALIKE * abs(factors[0] - 1):
+        return ""
+    return f"off by {by:.3g} in each element: a constant, or a term of dout alone"
 
 
 def _rounded(found: list[GradFinding]) -> str:

@@ -62,6 +62,7 @@ from .values import LONGEST
 from .variants import Variant, dense
 
 _SMALL = 64  # elements up to which a call is run in several ways
+_BLOCK = 256  # threads
 _LISTED = 12  # kernels at most
 _MIXED = 2  # layouts of a call that are tried
 _LOG = 6  # lines of a compiler's log that a finding shows
@@ -87,6 +88,12 @@ def on_devices(call: Call) -> bool:
     return call.kind != LONGEST and bool(entries(call)) and launched(call)
 
 
+def long_on_devices(call: Call) -> bool:
+    """True for those with an axis longer than a warp, and than most blocks of threads."""
+    long = any(n > _BLOCK for a in call.arrays for n in a.shape)
+    return long and bool(entries(call)) and launched(call)
+
+
 def devices(call: Call) -> Iterator[Remark]:
     """Every CUDA kernel agrees with the reference and the CPU's kernels, without a fault."""
     for entry in entries(call):
@@ -94,7 +101,8 @@ def devices(call: Call) -> Iterator[Remark]:
         found = yield from _remarks(call, name, _once(call, name, entry))
         if found:
             continue
-        yield from _remarks(call, name, _in_other_ways(call, name, entry))
+        if call.kind != LONGEST:
+            yield from _remarks(call, name, _in_other_ways(call, name, entry))
         if max((a.size for a in call.arrays), default=0) <= _SMALL:
             for other in _elsewhere(call, entry):
                 remark = _remarks(other, name, _beside_cpu(other, name, entry, other.smooth))

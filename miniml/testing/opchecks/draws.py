@@ -12,6 +12,7 @@ import time
 import tracemalloc
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import chain, combinations, islice, product
 from math import prod
 from typing import Any
@@ -19,7 +20,6 @@ from typing import Any
 import numpy as np
 
 from ...backends import registry
-from ...backends.kernel import KernelEntry
 from ...core.abstract import DType, Shape, float32, float64, is_complex, is_float
 from ...core.primitive import Primitive
 from ..calls import (
@@ -480,32 +480,36 @@ _SECONDS = 2e-3  # for that part
 def grows_slowly(call: Call) -> bool:
     """True if kernels on the first part of the call are fast and allocate no arrays far larger than
     inputs and outputs, such as a table of all pairs."""
-    part = call.on(tuple(a[(slice(_PART),) * a.ndim] for a in call.arrays))
+    part = first_part(call)
     try:
-        return all(_is_light(entry, part) for entry in part.entries)
+        return all(light(partial(launch, entry, part), part.arrays) for entry in part.entries)
     except Exception:  # refused, or a kernel cannot run it: shorter calls show that
         return False
 
 
-def _is_light(entry: KernelEntry, call: Call) -> bool:
-    launch(entry, call)  # the first time may compile or import
+def first_part(call: Call) -> Call:
+    """The call on the first elements along each axis."""
+    return call.on(tuple(a[(slice(_PART),) * a.ndim] for a in call.arrays))
+
+
+def light(run: Callable[[], Arrays], given: Arrays, seconds: float = _SECONDS) -> bool:
+    """True if it takes no longer, and memory of the order of what it is given and what it gives."""
+    run()  # the first time may compile or import
     start = time.process_time()  # which a busy machine does not lengthen: draws follow the seed
-    outs = launch(entry, call)
-    seconds = time.process_time() - start
-    return seconds < _SECONDS and _peak(entry, call) < _MEMORY * sum(
-        a.nbytes for a in (*call.arrays, *outs)
-    )
+    outs = run()
+    seconds -= time.process_time() - start
+    return seconds > 0 and _peak(run) < _MEMORY * sum(a.nbytes for a in (*given, *outs))
 
 
-def _peak(entry: KernelEntry, call: Call) -> int:
-    """The peak memory of a launch, in bytes."""
+def _peak(run: Callable[[], Arrays]) -> int:
+    """The peak of what it allocates, in bytes."""
     traced = tracemalloc.is_tracing()
     if not traced:
         tracemalloc.start()
     try:
         tracemalloc.reset_peak()
         before, _ = tracemalloc.get_traced_memory()
-        launch(entry, call)
+        run()
         return tracemalloc.get_traced_memory()[1] - before
     finally:
         if not traced:

@@ -24,7 +24,7 @@ from ..calls import Array, Arrays, Call, as_tuple, go_on
 from ..gradchecks.run import gradcheck
 from ..report import GradFinding
 from ..tolerance import largest_of, limits_of, of_one_size, unit_roundoff
-from .draws import LONG_AND_ODD
+from .draws import LONG_AND_ODD, first_part, light
 from .rules import variations
 from .session import Issue, first_line, gradchecked
 from .values import LONGEST
@@ -160,6 +160,7 @@ def ran(call: Call) -> tuple[Any, dict[str, Tensor]]:
 
 
 _SATURATED = 64  # roundings
+_SLOWEST = 0.05  # seconds for the first part of the longest inputs
 _DIRECTIONS = 3  # in which the gradient of the longest inputs is checked
 _EDGE = (
     "should such numbers come, give the derivative there, or a slope between those of both sides, "
@@ -273,7 +274,19 @@ def _runs(call: Call) -> bool:
 def long(call: Call) -> bool:
     """True for calls of the longest inputs, and of long odd ones."""
     odd = call.kind == "ordinary" and any(LONG_AND_ODD in a.shape for a in call.arrays)
-    return call.kind == LONGEST or odd
+    return odd or (call.kind == LONGEST and _few_at_once(call))
+
+
+def _few_at_once(call: Call) -> bool:
+    """True if the pull-back of the first part of the call allocates no table of all pairs, for
+    which there may be no memory."""
+    slope = Slope(first_part(call))
+    try:
+        given = (*slope.xs, *slope.some_cotangents())
+        tensors = tuple(map(Tensor, given))
+        return light(lambda: tuple(g.asnumpy() for g in slope.pulled(*tensors)), given, _SLOWEST)
+    except Exception:  # shorter calls show that
+        return False
 
 
 def gradient_of_long_inputs(call: Call) -> Iterator[Issue]:

@@ -46,6 +46,7 @@ from ..calls import (
 )
 from ..report import OpFinding
 from ..tolerance import (
+    STEPS,
     Systematic,
     at_an_end,
     degree,
@@ -53,6 +54,7 @@ from ..tolerance import (
     limits_of,
     mismatch,
     moved_by_rounding,
+    moved_by_slope,
     scale_of,
     spread_of,
     systematic,
@@ -66,6 +68,7 @@ from .session import ENDS, LIBRARIES, Difference, Issue, Remark, program
 
 _NUDGES = 3  # attempts to move inputs across a step
 _CAP = 0.01  # of the result
+_MOVES, _CHANCE = 8, 4.0  # an error is so many times the largest of 8 changes in 3 of 10^6 cases
 _ADVICE = {
     "wrong": "correct the kernel for this dtype (or the reference, should that be wrong)",
     "inaccurate": "rewrite the formula so that terms do not cancel, or compute it in a wider dtype",
@@ -78,19 +81,27 @@ def kernels(call: Call) -> Iterator[Remark]:
     """Every kernel agrees with float64 up to rounding, and with the other kernels."""
     if not launched(call):
         return
-    results = {entry.describe(): launch(entry, call) for entry in call.entries}
+    entries = {entry.describe(): entry for entry in call.entries}
+    results = {name: launch(entry, call) for name, entry in entries.items()}
     expected = Expected(call)
     if expected.known:
         for name, outs in results.items():
-            yield from against(call, expected, name, outs)
+            yield from against(call, expected, name, outs, partial(launch, entries[name], call))
     first = next(iter(results), None)
     for name in list(results)[1:]:
         assert first is not None
         yield from between(call, name, results[name], first, results[first])
 
 
-def against(call: Call, expected: Expected, name: str, outs: Arrays) -> Iterator[Remark]:
-    """Issues of a kernel's outputs against the expected ones."""
+def against(
+    call: Call,
+    expected: Expected,
+    name: str,
+    outs: Arrays,
+    run: Callable[[Arrays], Arrays] | None = None,
+) -> Iterator[Remark]:
+    """Issues of a kernel's outputs against the expected ones. run: the kernel, so that an error
+    that changes with every rounding of its inputs is told from that of a formula."""
     exact = expected.exact()
     if len(outs) != len(exact):
         return
@@ -103,7 +114,7 @@ def against(call: Call, expected: Expected, name: str, outs: Arrays) -> Iterator
         yield from _small(call, name, i, out, right)
         right = where_too_large(out, right)
         wrong = mismatch(out, right, call.terms, moved)
-        shared = systematic(out, right, moved) if call.smooth else None
+        shared = systematic(out, right, moved) if call.smooth and _apiece(call, out) else None
         if shared is not None and expected.by_itself(i):
             yield _systematic(call, name, i, shared, expected.source)
             continue
@@ -118,6 +129,8 @@ def against(call: Call, expected: Expected, name: str, outs: Arrays) -> Iterator
             continue
         if how == "wrong" and at_an_end(call.arrays):
             how = ENDS
+        elif how == "wrong" and run and _noisy(call, expected, run, i, out, right):
+            how = "inaccurate"
         yield Issue(
             ENDS if how == ENDS else f"{how} {i}",
             f"{call}: output {i} of the kernel {name} {wrong} ({expected.source})"
@@ -125,6 +138,12 @@ def against(call: Call, expected: Expected, name: str, outs: Arrays) -> Iterator
             _ADVICE[how],
             "fault" if how == "wrong" else "warning",
         )
+
+
+def _apiece(call: Call, out: Array) -> bool:
+    """True if each element has inputs of its own: what rounding does to one that several have is an
+    error that they share."""
+    return all(a.size >= out.size for a in call.arrays if is_float(a.dtype))
 
 
 def _systematic(call: Call, name: str, i: int, shared: Systematic, source: str) -> Issue:
@@ -163,8 +182,9 @@ def _small(call: Call, name: str, i: int, out: Array, right: Array) -> Iterator[
 
 
 def _rounds(expected: Expected, i: int, out: Array, right: Array) -> bool:
-    """True if the exact result moves as far when inputs move by a rounding: near a pole, or where
-    terms cancel almost completely. That is capped, since results also move far at steps."""
+    """True if the exact result moves as far when inputs move by a rounding: near a pole, where
+    terms cancel almost completely, or where it oscillates between one number and the next. The
+    change is capped, unless a slope shows it, since results also move far at steps."""
     call = expected.call
     if not is_float(out.dtype) or out.shape != right.shape:
         return False
@@ -172,14 +192,46 @@ def _rounds(expected: Expected, i: int, out: Array, right: Array) -> bool:
     def exact(arrays: Arrays) -> Arrays:
         return expected.outputs(*call.args(tuple(map(wide, arrays))))
 
-    moved = moved_by_rounding(exact, call.arrays, expected.exact())[i]
-    return mismatch(out, right, call.terms, np.minimum(moved, _CAP * np.abs(right))) is None
+    outs = expected.exact()
+    moved = np.minimum(moved_by_rounding(exact, call.arrays, outs)[i], _CAP * np.abs(right))
+    if mismatch(out, right, call.terms, moved) is None:
+        return True
+    along = moved_by_slope(exact, tuple(map(wide, call.arrays)), outs)[i] * _unit(call)
+    return mismatch(out, right, call.terms, np.maximum(moved, along)) is None
+
+
+def _noisy(
+    call: Call,
+    expected: Expected,
+    run: Callable[[Arrays], Arrays],
+    i: int,
+    out: Array,
+    right: Array,
+) -> bool:
+    """True if the error is another one for inputs that are some roundings apart: terms cancel
+    inside, as in a determinant. That of a wrong formula stays. For ordinary numbers, which make no
+    terms cancel, it is a fault all the same."""
+    if call.smooth or not is_float(out.dtype) or out.shape != right.shape:
+        return False
+    rng, u, moved = np.random.default_rng(2), _unit(call), np.zeros(out.shape)
+    with np.errstate(all="ignore"):
+        for _ in range(_MOVES):
+            near = call.of_floats(lambda a: a * (1 + STEPS * u * rng.choice([-1.0, 1.0], a.shape)))
+            exact = expected.outputs(*near.args(tuple(map(wide, near.arrays))))[i]
+            error = run(near.arrays)[i].astype(float64) - exact
+            moved = np.fmax(moved, np.abs(error - (out.astype(float64) - right)))
+    return mismatch(out, right, call.terms, _CHANCE * moved / STEPS) is None
+
+
+def _unit(call: Call) -> float:
+    """The largest rounding of the inputs, relative to them."""
+    return max((unit_roundoff(a.dtype) for a in call.arrays if is_float(a.dtype)), default=0.0)
 
 
 def _jumps(expected: Expected, i: int, out: Array, moved: Array | float) -> bool:
     """True if the exact result itself jumps when inputs move by a rounding: at a step."""
     rng, call = np.random.default_rng(1), expected.call
-    u = max((unit_roundoff(a.dtype) for a in call.arrays if is_float(a.dtype)), default=0.0)
+    u = _unit(call)
     exact = call.on(tuple(map(wide, call.arrays)))
     for _ in range(_NUDGES):
         near = exact.of_floats(lambda a: a * (1 + 4 * u * rng.choice([-1.0, 1.0], a.shape)))

@@ -26,7 +26,7 @@ from ..tolerance import (
     unit_roundoff,
 )
 from .gradients import has_bprop
-from .kernels import Expected
+from .kernels import Expected, memory
 from .session import Issue
 
 _NOISE = 1e-10  # of the largest output: a million roundings of float64
@@ -231,10 +231,12 @@ _ORDINARY = (1e-3, 0.5, 2.0, -1.0)
 
 
 def special(call: Call) -> Iterator[Issue]:
-    """NaN stays NaN, and infinities are not replaced by numbers."""
+    """NaN stays NaN, and infinities are not replaced by numbers; memory is used as for others."""
     handled = call.info is not None and call.info.nan == "handled"
     if not launched(call) or handled or at_an_end(call.arrays):
         return
+    for other, *_ in specials(call, 1):
+        yield from memory(other)
     for other, number, i in specials(call):
         what = f"{number} in input {i}"
         for entry in other.entries:

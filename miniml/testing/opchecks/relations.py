@@ -23,8 +23,9 @@ from ...backends.cc.units import Source, available
 from ...backends.expressions import Expression, table
 from ...backends.registry import BUILTIN, NATIVE
 from ...backends.selection import Target, get_device
-from ...core.abstract import bool_, float64, is_float, type_code, uint64
+from ...core.abstract import Abstract, bool_, float64, is_float, type_code, uint64
 from ...core.errors import CompileError, DeviceError, MinimlError
+from ...core.facts import Facts
 from ...core.scope import Block
 from ...core.settings import context
 from ...core.tensor import Tensor
@@ -39,8 +40,21 @@ from ...runtime.launch import prepare, program_target
 from ...runtime.lowering import COMPOSITIONS, lower
 from ...runtime.nest import REDUCTIONS
 from ...runtime.program import Program
-from ..calls import USUAL, Array, Arrays, Call, as_tuple, go_on, laid_out, launch, launched, named
-from ..tolerance import apart, changed, difference, limits_of, mismatch, spread_inside
+from ..calls import (
+    USUAL,
+    Array,
+    Arrays,
+    Call,
+    as_tuple,
+    go_on,
+    laid_out,
+    launch,
+    launched,
+    named,
+    wide,
+    wide_kernel,
+)
+from ..tolerance import apart, at_an_end, changed, difference, limits_of, mismatch, spread_inside
 from . import variants
 from .gradients import Slope, has_bprop
 from .numbers import specials
@@ -300,7 +314,24 @@ def stated(call: Call) -> bool:
     """True for calls of a class that states a fact about numbers."""
     cls = type(call.primitive)
     facts = cls.view or cls.reduces or cls.elementwise or cls.linear or cls.batch
-    return launched(call) and bool(facts or batch_rules.find(cls) or jvp_rules.find(cls))
+    own = cls.rounds is False or cls.flops is not Facts.flops
+    return launched(call) and bool(facts or own or batch_rules.find(cls) or jvp_rules.find(cls))
+
+
+def counted(call: Call) -> Iterator[Issue]:
+    """The number of operations is one, for whatever the rules accept."""
+    given = [Abstract(a.shape, a.dtype) for a in call.arrays]
+    try:
+        count = call.primitive.flops(given, call.inferred)
+        wrong = "" if float(count) >= 0 else f"gives {count!r}"
+    except Exception as error:
+        wrong = f"raises {first_line(error)}"
+    if wrong:
+        yield Issue(
+            "flops",
+            f"{call}: flops {wrong}",
+            "let flops(self, inputs, outputs) give a number, of tensors without axes too",
+        )
 
 
 def as_view(call: Call) -> Iterator[Variant]:
@@ -341,6 +372,24 @@ def _beside_kernels(call: Call, fact: str, what: str, made: Made) -> Iterator[Va
     for entry in call.entries:
         words = f"{fact} = {value!r}, but the kernel {entry.describe()} does not give {what}"
         yield Variant(words, partial(launch, entry, call), made, call.arrays)
+
+
+def as_exact(call: Call) -> Iterator[Variant]:
+    """A kernel of a narrow dtype that never rounds, beside that of float64."""
+    arrays = tuple(map(wide, call.arrays))
+    narrow = [a.dtype for a in arrays] != list(call.dtypes)
+    never = type(call.primitive).rounds is False and call.kind in SMOOTH
+    other = wide_kernel(call, arrays) if narrow and never else None
+    if other is None:
+        return
+    exact = fixed(tuple(map(wide, launch(other, call.on(arrays)))))
+    for entry in call.entries:
+        words = f"rounds = False, but the kernel {entry.describe()} rounds what that of float64 has"
+        yield Variant(words, partial(_widened, partial(launch, entry, call)), exact)
+
+
+def _widened(run: Callable[[], Arrays]) -> Arrays:
+    return tuple(map(wide, run()))
 
 
 def as_elements(call: Call) -> Iterator[Variant]:
@@ -540,6 +589,13 @@ def same_numbers(call: Call, variant: Variant, got: Arrays, expected: Arrays) ->
     return difference(got, expected, call.terms)
 
 
+def within_range(call: Call, variant: Variant, got: Arrays, expected: Arrays) -> str | None:
+    """That of same_numbers; nothing is said of an end of the range, where one order of the same
+    products overflows, and another does not."""
+    wrong = same_numbers(call, variant, got, expected)
+    return None if wrong and at_an_end((*call.arrays, *expected)) else wrong
+
+
 def any_order(call: Call, variant: Variant, got: Arrays, expected: Arrays) -> str | None:
     """The tolerance that allows differences that another order of the same sums explains."""
     return apart(got, expected, variant.run, variant.arrays)
@@ -580,11 +636,13 @@ RELATIONS: dict[str, tuple[Relation, ...]] = {
             "correct `reduces` in the class, or the kernel"),
         Relation("elementwise", as_elements, same_numbers,
             "take elementwise = True out of the class, or let no element depend on another"),
+        Relation("rounds", as_exact, same_bits,
+            "take rounds = False out of the class: None is right for most"),
         Relation("linear", as_linear, any_order,
             "take the inputs out of `linear`; \"x y\" are two that it is linear in together"),
         Relation("batch", as_batch, same_numbers,
             "correct the batch rule, or take the fact out of the class"),
-        Relation("tangent", as_tangent, same_numbers,
+        Relation("tangent", as_tangent, within_range,
             "correct the jvp rule, or take the fact out of the class"),
     ),
     "graph": (
@@ -619,7 +677,11 @@ RELATIONS: dict[str, tuple[Relation, ...]] = {
         Relation("threads", on_one_thread, same_bits,
             "let the parts of a kernel and the order of its sums depend on shapes alone"),
     ),
-    "attributes": (Relation("kernel", variants.after_another, same_numbers, _OWN),),
+    "attributes": (
+        Relation("kernel", variants.after_another, same_numbers, _OWN),
+        Relation("copy", variants.from_attributes, same_bits,
+            "keep all that rules, kernels and the bprop read of `self` in annotated attributes"),
+    ),
     "gradient cotangents": (
         Relation("strided", variants.cotangents_in_other_layouts, any_order,
             "let every kernel in the bprop follow strides"),

@@ -14,7 +14,7 @@ from dataclasses import replace
 from itertools import chain
 from math import inf
 from types import FunctionType
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -55,6 +55,7 @@ from .devices import (
     calls_of_ranks,
     devices,
     is_collective,
+    long_on_devices,
     notes_on_devices,
     of_several,
     on_devices,
@@ -79,7 +80,7 @@ from .kernels import Canary, CrashError, follow, kernels, memory, remembered, si
 from .numbers import isolated_values, overflow, own_numbers, precision, special
 from .operator_calls import is_operator
 from .operators import check_operator, known_checks
-from .relations import check_in_c, compile_all, related, stated
+from .relations import check_in_c, compile_all, counted, related, stated
 from .rules import (
     accepted_though_refused,
     attributes,
@@ -158,10 +159,10 @@ def opcheck(
             calls, found, chosen = [], [error.finding], ()
         with lasting_until(session.checked_for_long):
             _run(session, chosen, subject, info, calls)
-        found += _nothing(subject, session) + _findings(session, subject)
+        beyond = outside(calls) if info is None else Outside(0, 0, 0)
+        found += _nothing(subject, session, beyond) + _findings(session, subject)
         session.kept = changed(before, marks(subject)) if found else []
-        beyond = outside(calls) if info is None else (0, 0)
-        doubtful = _doubtful(session, calls, found, beyond[0]) if info is None else ()
+        doubtful = _doubtful(session, calls, found, beyond.few) if info is None else ()
         report = OpReport(
             repr(subject), in_order(found), session.counts,
             tuple(notes(subject, info, beyond, session)), session.watch.seconds(),
@@ -279,12 +280,21 @@ def _while_time(values: Iterable[T]) -> Iterator[T]:
         yield from values
 
 
-def _nothing(primitive: Primitive, session: Session) -> list[OpFinding]:
-    """The finding that the budget ended before anything was checked."""
-    text = f"{primitive!r}: nothing was checked before the budget was used up"
-    advice, shown = "give more seconds: opcheck(op, budget=10)", program(None, None, primitive)
-    idle = session.unfinished and not session.counts
-    return [OpFinding("budget", "cannot judge", text, advice, shown)] if idle else []
+def _nothing(primitive: Primitive, session: Session, beyond: Outside) -> list[OpFinding]:
+    """The finding that the budget ended before anything was checked, or that there is no number."""
+    if session.unfinished and not session.counts:
+        check, text = "budget", "nothing was checked before the budget was used up"
+        advice = "give more seconds: opcheck(op, budget=10)"
+    elif beyond.none == beyond.many > 0:
+        check, text = (
+            "draws",
+            "no drawn call of ordinary numbers gives anything but NaN or infinity",
+        )
+        advice = "give an OpInfo, whose samples are valid inputs; or correct the kernel"
+    else:
+        return []
+    shown = program(None, None, primitive)
+    return [OpFinding(check, "cannot judge", f"{primitive!r}: {text}", advice, shown)]
 
 
 # --- Calls to check -------------------------------------------------------------------------------
@@ -455,10 +465,14 @@ REST = (
     Check("layouts", related("layouts"), 100, lambda c: c.kind != LONGEST, few=200),
     Check("special", special, 24, _floats, trusted=True, few=12),
     Check("devices", devices, 60, on_devices, trusted=True, enough=12, share=0.35, few=3),
+    Check(
+        "devices with long inputs", devices, 6, long_on_devices, trusted=True, enough=1, share=0.15,
+        after="devices",
+    ),
     Check("in C", related("in C"), 6, check_in_c, trusted=True, few=2, first=compile_all),
     Check("infer_value", related("infer_value"), 40, lambda c: type(c.primitive)._infers_value),
     Check("batching", related("batching"), 40, _batched),
-    Check("facts", related("facts"), 12, stated, trusted=True, few=8),
+    Check("facts", _both(counted, related("facts")), 12, stated, trusted=True, few=8),
     Check("attributes", _both(attributes, related("attributes")), 6, few=2),
     Check("graph", related("graph"), 8, compilable, trusted=True, few=8),
     Check("state", state, 2, few=1),
@@ -723,7 +737,7 @@ _LOOKED = 24  # calls at most
 
 
 def notes(
-    primitive: Primitive, info: OpInfo | None, beyond: tuple[int, int], session: Session
+    primitive: Primitive, info: OpInfo | None, beyond: Outside, session: Session
 ) -> Iterator[str]:
     """The notes, one sentence each. beyond: the result of `outside` for the calls."""
     if info is not None and info.reference is not None:
@@ -746,9 +760,8 @@ def notes(
         yield f"not checked: kernels in C, which need a C compiler, and {absence()}"
     if session.unfinished:
         yield f"the budget was used up in {', '.join(session.unfinished)}; give more"
-    few, many = beyond
-    if few:
-        yield f"{few} of {many} drawn calls of ordinary numbers give NaN or infinity"
+    if beyond.few:
+        yield f"{beyond.few} of {beyond.many} drawn calls of ordinary numbers give NaN or infinity"
     if info is None and primitive.const_inputs:
         guesses = guesses_of(primitive)
         for name, guess in zip(primitive.const_inputs, guesses):
@@ -762,12 +775,21 @@ def notes(
         yield f"largest differences in units in the last place: {apart}"
 
 
-def outside(calls: Sequence[Call]) -> tuple[int, int]:
-    """The number of drawn calls of ordinary numbers that seem to lie outside the domain, and the
-    number of those run, as far as there is time."""
-    few, many = 0, 0
+class Outside(NamedTuple):
+    """Of so many drawn calls of ordinary numbers, those that give NaN or infinity, and those that
+    give nothing else: they seem to lie outside the domain."""
+
+    few: int
+    many: int
+    none: int
+
+
+def outside(calls: Sequence[Call]) -> Outside:
+    """The counts of the first drawn calls, as far as there is time."""
+    few, many, none = 0, 0, 0
     with suppress(TimeIsUpError):
         for call in [c for c in calls if c.kind in SMOOTH and launched(c)][:_LOOKED]:
-            few += gives_no_number(call)
-            many += 1
-    return few, many
+            beyond = gives_no_number(call)
+            none += beyond and gives_no_number(call, at_all=True)
+            few, many = few + beyond, many + 1
+    return Outside(few, many, none)

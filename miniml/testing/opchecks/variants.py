@@ -86,11 +86,40 @@ def fixed(outs: Arrays) -> Compute:
 
 
 def again(call: Call) -> Iterator[Variant]:
+    """The kernel again, at once, and after it ran on other numbers and on longer inputs."""
+    between = [call.on(_flipped(call)), *map(call.on, _longer(call))]
     for entry in kernels_of(call):
         first = tuple(o.copy() for o in launch(entry, call))
         for _ in range(_RUNS):
             words = f"the kernel {entry.describe()} gives other numbers when it runs again"
             yield Variant(words, partial(launch, entry, call), fixed(first))
+        words = f"after calls with other inputs, the kernel {entry.describe()} gives other numbers"
+        yield Variant(words, partial(_after, entry, call, between), fixed(first))
+
+
+def _after(entry: KernelEntry, call: Call, between: list[Call]) -> Arrays:
+    for other in between:
+        failure(entry, other)
+    return launch(entry, call)
+
+
+def _flipped(call: Call) -> Arrays:
+    return tuple(np.flip(a.reshape(-1)).reshape(a.shape) for a in call.arrays)
+
+
+def _longer(call: Call) -> Iterator[Arrays]:
+    """The numbers of the call, again and again along its longest extent, if the rules accept it."""
+    extent = max((n for a in call.arrays for n in a.shape), default=0)
+    shapes = _with_extent(call, extent, 2 * extent + 3)
+    if extent and shapes:
+        yield tuple(np.resize(np.flip(a.reshape(-1)), s) for a, s in zip(call.arrays, shapes))
+
+
+def _with_extent(call: Call, extent: int, other: int) -> tuple[tuple[int, ...], ...]:
+    """The shapes of the call with another extent; none if the rules refuse them, or too large."""
+    shapes = tuple(tuple(other if n == extent else n for n in a.shape) for a in call.arrays)
+    small = max(map(prod, shapes), default=0) <= _MOST
+    return shapes if small and accepts(call.primitive, shapes, call.dtypes) else ()
 
 
 def in_place(call: Call) -> Iterator[Variant]:
@@ -225,14 +254,14 @@ def _prolonged(call: Call) -> Iterator[Arrays]:
     """The largest numbers, in the shapes of the call with each extent in turn so large that a byte
     cannot count it, if the rules still accept them."""
     for extent in sorted({n for a in call.arrays for n in a.shape if n > 1}):
-        shapes = tuple(tuple(_MANY if n == extent else n for n in a.shape) for a in call.arrays)
-        if max(map(prod, shapes)) <= _MOST and accepts(call.primitive, shapes, call.dtypes):
+        shapes = _with_extent(call, extent, _MANY)
+        if shapes:
             most = (1 if d == bool_ else np.iinfo(d).max for d in call.dtypes)
             yield tuple(map(np.full, shapes, most, call.dtypes))
 
 
 def beside_another_thread(call: Call) -> Iterator[Variant]:
-    other = tuple(np.flip(a.reshape(-1)).reshape(a.shape) for a in call.arrays)
+    other = _flipped(call)
     for entry in call.entries:
         words = (
             f"while another thread runs the kernel {entry.describe()} on other numbers, it gives "
@@ -490,6 +519,16 @@ def after_another(call: Call) -> Iterator[Variant]:
                 yield variant._replace(words=words)
 
 
+def from_attributes(call: Call) -> Iterator[Variant]:
+    """The call and its gradient, of a primitive that is made of the attributes alone."""
+    with suppress(Exception):  # `attributes` reports it
+        twin = call.primitive.with_attributes(call.primitive.attributes)
+        for what, _, tensors, outs in _functions(call) if compilable(call) else ():
+            words = f"{what} of a primitive made of the attributes alone is not that of this one"
+            fn = _callables(replace(call, primitive=twin))[what]
+            yield Variant(words, partial(_outputs, fn, tensors), fixed(outs))
+
+
 def compiled(call: Call) -> Iterator[Variant]:
     for what, fn, tensors, outs in _functions(call):
         words = f"{what}, compiled, is not what it is eagerly"
@@ -508,19 +547,25 @@ def traced(call: Call) -> Iterator[Variant]:
             yield Variant(f"{what} changes in the pass {name!r}", got, fixed(outs))
 
 
-def _functions(call: Call) -> Iterator[tuple[str, Function, tuple[Tensor, ...], Arrays]]:
-    """The call and its gradient as functions, with arguments and eager results."""
+def _callables(call: Call) -> dict[str, Function]:
+    """The call and its gradient, as functions."""
 
     def function(*xs: Any) -> Any:
         return call.primitive(*call.args(xs))
 
+    return {"the call": function, "the gradient": Slope(call).pulled}
+
+
+def _functions(call: Call) -> Iterator[tuple[str, Function, tuple[Tensor, ...], Arrays]]:
+    """The call and its gradient as functions, with arguments and eager results."""
+    function, pulled = _callables(call).values()
     tensors = tuple(map(Tensor, call.arrays))
     yield "the call", function, tensors, _outputs(function, tensors)
     if has_bprop(call):
         slope = Slope(call)
         given = tuple(map(Tensor, (*slope.xs, *slope.some_cotangents())))
         with suppress(Exception):  # the bprop check reports it
-            yield "the gradient", slope.pulled, given, _outputs(slope.pulled, given)
+            yield "the gradient", pulled, given, _outputs(pulled, given)
 
 
 def _outputs(fn: Function, args: tuple[Any, ...]) -> Arrays:

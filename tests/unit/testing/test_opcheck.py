@@ -24,8 +24,8 @@ from tests.opinfo import ROWS
 
 # Checks that have nothing to look at in a primitive of one float input without CUDA kernels.
 ELSEWHERE = {
-    "infer_value", "batching", "devices", "in C", "integers", "one array twice", "sizes",
-    "gradient of broadcast inputs", "facts", "ranks",
+    "infer_value", "batching", "devices", "devices with long inputs", "in C", "integers",
+    "one array twice", "sizes", "gradient of broadcast inputs", "facts", "ranks",
 }  # fmt: skip
 
 
