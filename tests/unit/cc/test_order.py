@@ -1,5 +1,7 @@
 """Sorting, searching, running results and indices of extrema in C: NumPy's bits."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 from ml_dtypes import bfloat16
@@ -14,6 +16,11 @@ SHAPES = [((7,), 0), ((3, 300), 0), ((2, 70, 5), 1), ((1, 9000), 1)]
 FLOATS = [np.float32, np.float64, np.float16, bfloat16]
 INTEGERS = [np.int32, np.int64, np.int8, np.int16, np.uint8, np.uint16, np.uint32, np.uint64]
 DTYPES = [*FLOATS, *INTEGERS, np.bool_]
+compiled_together = pytest.mark.parametrize(
+    "dtypes",
+    [[*FLOATS, np.bool_], INTEGERS[:4], INTEGERS[4:]],
+    ids=["floats", "signed", "unsigned"],
+)
 
 
 def numbers(dtype, shape):
@@ -39,23 +46,30 @@ def wide(x):
 
 def same_bits(fn, *arrays, zeros=True):
     """Compiled by C alone, and op by op by NumPy. zeros: with their signs."""
+    all_have_same_bits([(fn, arrays)], zeros)
+
+
+def all_have_same_bits(cases, zeros=True):
+    """The same of several functions with their arrays, in one program: the compiler is called once
+    for kernels that are those of programs of their own."""
+    fns, given = zip(*cases, strict=True)
     with ml.context(providers=("cc",)):
-        got = ml.jit(fn)(*arrays)
-    for one, other in zip(got, fn(*map(ml.Tensor, arrays)), strict=True):
-        a, b = (wide(x.asnumpy()) for x in (one, other))
-        assert one.dtype == other.dtype
-        np.testing.assert_array_equal(a, b)
-        if a.dtype.kind == "f" and zeros:
-            known = ~np.isnan(a)
-            np.testing.assert_array_equal(np.signbit(a)[known], np.signbit(b)[known])
+        found = ml.jit(lambda *given: [f(*xs) for f, xs in zip(fns, given, strict=True)])(*given)
+    for got, fn, arrays in zip(found, fns, given, strict=True):
+        for one, other in zip(got, fn(*map(ml.Tensor, arrays)), strict=True):
+            a, b = (wide(x.asnumpy()) for x in (one, other))
+            assert one.dtype == other.dtype
+            np.testing.assert_array_equal(a, b, str(one.dtype))
+            if a.dtype.kind == "f" and zeros:
+                known = ~np.isnan(a)
+                np.testing.assert_array_equal(np.signbit(a)[known], np.signbit(b)[known])
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_sorting(dtype):
+@compiled_together
+def test_sorting(dtypes):
     """Each count of the greatest or least with every size of elements, for each shape."""
-    turn = DTYPES.index(dtype)
 
-    def fn(*xs):
+    def fn(turn, *xs):
         found = []
         for i, (x, (shape, axis)) in enumerate(zip(xs, SHAPES, strict=True)):
             n = shape[axis]
@@ -65,16 +79,16 @@ def test_sorting(dtype):
                     found += ops.TopK(k, axis, bool((turn + j // 2) % 2))(x)
         return tuple(found)
 
-    same_bits(fn, *(numbers(dtype, shape) for shape, _ in SHAPES))
+    given = ([numbers(dtype, shape) for shape, _ in SHAPES] for dtype in dtypes)
+    all_have_same_bits([(partial(fn, DTYPES.index(d)), xs) for d, xs in zip(dtypes, given)])
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_running_results_and_indices_of_extrema(dtype):
+@compiled_together
+def test_running_results_and_indices_of_extrema(dtypes):
     """Every way to run with some shape, and every shape with some way."""
-    turn = DTYPES.index(dtype)
     ways = (False, False), (True, False), (True, True)
 
-    def fn(*xs):
+    def fn(turn, *xs):
         found = []
         for i, (x, (_, axis)) in enumerate(zip(xs, SHAPES, strict=True), turn):
             whole = (axis, None) if i % 2 else (None, axis)
@@ -82,14 +96,15 @@ def test_running_results_and_indices_of_extrema(dtype):
             found += [ops.cumsum(x, axis, *ways[i % 3]), ops.cumprod(x, axis, *ways[(i + 1) % 3])]
         return tuple(found)
 
-    def extrema(*xs):
+    def extrema(turn, *xs):
         cases = enumerate(zip(xs, SHAPES, strict=True), turn)
         return tuple((ops.CumMax, ops.CumMin)[i % 2](axis)(x) for i, (x, (_, axis)) in cases)
 
-    given = [numbers(dtype, shape) for shape, _ in SHAPES]
+    given = [[numbers(dtype, shape) for shape, _ in SHAPES] for dtype in dtypes]
+    turns = [*map(DTYPES.index, dtypes)]
     with np.errstate(all="ignore"):
-        same_bits(fn, *given)
-    same_bits(extrema, *given, zeros=False)
+        all_have_same_bits([(partial(fn, turn), xs) for turn, xs in zip(turns, given)])
+    all_have_same_bits([(partial(extrema, t), xs) for t, xs in zip(turns, given)], zeros=False)
 
 
 def before_and_after(shape, axis, dtype):
@@ -139,9 +154,8 @@ def test_they_have_the_same_bits_on_two_threads():
         np.testing.assert_array_equal(one, two)
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_running_extrema_of_rows_that_rise_fall_and_hold_nan(dtype):
-    """Where every element is the best so far, where none is, and where one in a block is."""
+def rising_falling_and_nan(dtype):
+    """The calls for a dtype, and their rows."""
     given = []
     for n in (64, 130, 301):
         rising = np.arange(n)
@@ -152,7 +166,13 @@ def test_running_extrema_of_rows_that_rise_fall_and_hold_nan(dtype):
         given.append(x.astype(dtype))
     turns = (ops.CumMax, ops.CumMin) * 2
     first = DTYPES.index(dtype) % 2
-    same_bits(lambda *xs: tuple(f(-1)(x) for f, x in zip(turns[first:], xs)), *given, zeros=False)
+    return lambda *xs: tuple(f(-1)(x) for f, x in zip(turns[first:], xs)), given
+
+
+@compiled_together
+def test_running_extrema_of_rows_that_rise_fall_and_hold_nan(dtypes):
+    """Where every element is the best so far, where none is, and where one in a block is."""
+    all_have_same_bits([*map(rising_falling_and_nan, dtypes)], zeros=False)
 
 
 @pytest.mark.parametrize("n", [300, 3000])
@@ -181,8 +201,8 @@ def test_elements_in_order_and_backwards():
     )
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_searching(dtype):
+def searched(dtype):
+    """The searches in arrays of a dtype, and these."""
     given, turn = [], DTYPES.index(dtype)
     for rows, n, m in (((), 7, 100), ((), 300, 5), ((), 0, 9), ((3, 2), 33, 17), ((4,), 1, 1)):
         x, values = numbers(dtype, (*rows, n + 1))[..., :n], numbers(dtype, (*rows, m))
@@ -193,4 +213,9 @@ def test_searching(dtype):
         pairs = enumerate(zip(given[::2], given[1::2], strict=True), turn)
         return tuple(ops.searchsorted(x, v, ("left", "right")[i % 2]) for i, (x, v) in pairs)
 
-    same_bits(fn, *given)
+    return fn, given
+
+
+@compiled_together
+def test_searching(dtypes):
+    all_have_same_bits([*map(searched, dtypes)])
