@@ -279,8 +279,7 @@ def of_several(who: str, group: object) -> Group | None:
 
 
 def found(who: str, name: str, size: int) -> Group:
-    """The group that a call is for; DistributedError where it was not joined, or has another number
-    of ranks."""
+    """The group of a call; DistributedError if it was not joined or has another number of ranks."""
     group = joined(name)
     if group is None:
         raise DistributedError(

@@ -43,6 +43,7 @@ _LIMIT = 4096
 _PATIENCE = 16  # plans of one composition for each further time that a call must have been seen
 _kind: Callable[[Any], Any] = attrgetter("_kind")
 _data = attrgetter("_data")
+_weak_kind = {of: of for of in Weak}.get
 
 
 class EagerTrace(Trace):
@@ -60,8 +61,9 @@ class EagerTrace(Trace):
             try:
                 if len(args) == 2:  # the common case, unrolled
                     x, y = args
-                    left = float if type(x) is float else x._kind
-                    kinds: tuple[Any, ...] = (left, float if type(y) is float else y._kind)
+                    left = x._kind if type(x) is Tensor else _weak_kind(type(x)) or x._kind
+                    right = y._kind if type(y) is Tensor else _weak_kind(type(y)) or y._kind
+                    kinds: tuple[Any, ...] = (left, right)
                 elif len(args) == 1:
                     (x,) = args
                     kinds = (x._kind,)

@@ -262,8 +262,7 @@ def _elements(like: Array) -> tuple[int, list[int], list[int]]:
 
 
 def neighbours(array: Array) -> tuple[list[int], list[int]]:
-    """Extents and strides, in bytes, of at least one axis, with neighbours merged where one stride
-    serves both."""
+    """Extents and strides in bytes, of an axis at least; neighbours with one stride are merged."""
     if array.size == 1:
         return [1], [array.itemsize]
     axes = merged(array.shape, [array.strides])
