@@ -287,7 +287,7 @@ def is_traced(leaf: Any) -> bool:
 
 
 def _static_key(value: Any) -> object:
-    if isinstance(value, (Tensor, Guarded)):  # cells that their class calls equal hold others
+    if isinstance(value, Tensor):
         return Same(value)
     refuse_dataclass("a traced function got", value)
     try:

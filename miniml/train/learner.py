@@ -51,7 +51,7 @@ class Learner(OfParts, Constructed):
         weighted_metrics: Metrics = (),
     ) -> None:
         self.net, self.loss = net, loss
-        self.group = of_several("Model", group)
+        self.group = group = of_several("Model", group)
         self.ranks = Ranks(self.group or Self())
         _check_parts(net, loss)
         self._heads, self.metrics, self._plain_metrics = _both(metrics, weighted_metrics)
@@ -59,8 +59,7 @@ class Learner(OfParts, Constructed):
         learnt = _WithOutput(loss) if self.metrics else loss
         self._step: TrainStep | None = None
         if optimizer is not None:
-            options = clip, loss_scale, self.group
-            self._step = self._plain = TrainStep(net, learnt, optimizer, *options)
+            self._step = self._plain = TrainStep(net, learnt, optimizer, clip, loss_scale, group)
             self.ranks = self._plain.ranks or self.ranks
         if optimizer is not None and type(self).training_step is not Learner.training_step:
             ranks = self._plain.ranks

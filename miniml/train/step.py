@@ -99,8 +99,7 @@ class OfParts:
     def __setattr__(self, name: str, value: Any) -> None:
         if name in self._parts and vars(self).get(name, value) is not value:
             raise ImmutableError(
-                f"{type(self).__name__} refuses another {name}, as it is compiled of its parts; "
-                f"make another {type(self).__name__}"
+                f"{type(self).__name__} refuses another {name}; make another {type(self).__name__}"
             )
         super().__setattr__(name, value)
 

@@ -4,6 +4,7 @@ import copy
 import doctest
 import pickle
 from collections import deque
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
@@ -186,6 +187,26 @@ def test_dicts_keep_the_order_of_the_call():
         for named in ({"x": x, "y": y}, {"y": y, "x": x}) * 2:
             found = joined(node([named])).asnumpy()
             np.testing.assert_array_equal(found, np.stack(list(named.values())))
+
+
+@dataclass(unsafe_hash=True)
+class Sized(nn.Cell):
+    """Equal to all others of its size."""
+
+    size: int
+
+    def __post_init__(self):
+        self.by = 1.0
+
+    def construct(self, x):
+        return x * self.by
+
+
+def test_equal_cells_among_the_arguments_are_told_apart():
+    cells = Sized(2), Sized(2)
+    cells[1].by = 3.0
+    scaled = to_torch(lambda x, cell: cell(x))
+    assert [scaled(torch.ones(1), cell).item() for cell in cells] == [1.0, 3.0]
 
 
 def test_a_function_whose_structure_depends_on_types_is_refused():
