@@ -257,3 +257,20 @@ def test_a_small_change_in_some_calls_is_a_state_and_no_noise(every):
         x = np.array([1.0, 2.0, 3.0])
         report = gradcheck_vjp(f, lambda x, d: (d * np.cos(x),), x, raise_error=False)
         assert not report.repeatable, str(report)
+
+
+def test_gradients_that_are_equal_by_chance_are_no_name_for_a_fault():
+    """Of two arguments with the same numbers each has the gradient of the other."""
+    x = np.array([0.5, -1.5, 2.0])
+
+    def f(x, y):
+        return np.sin(x) * np.cos(2 * y)
+
+    def vjp(x, y, d):
+        by_x = d * np.cos(x) * np.cos(2 * y)
+        return by_x, by_x
+
+    for y, named in ((x.copy(), False), (x[::-1].copy(), True)):
+        report = gradcheck_vjp(f, vjp, x, y, raise_error=False)
+        assert report.wrong
+        assert ("another input" in str(report)) is named, str(report)

@@ -425,11 +425,12 @@ def _unsummed(subject: Subject, leaf: Leaf, v: Array, gradient: Array) -> str:
 
 
 def _other_argument(subject: Subject, leaf: Leaf, probes: list[Probe]) -> str:
-    """The diagnosis if the gradient is another argument's, or the other way round, else ""."""
+    """The diagnosis if the gradient is another argument's, or the other way round, else "". Where
+    both have the same numbers, gradients may be equal by chance."""
     whole = [subject.pull(p.v) for p in probes]
     own = [g[leaf.part].reshape(leaf.shape) for g in whole]
     for other in subject.leaves:
-        if other is leaf or other.shape != leaf.shape:
+        if other.shape != leaf.shape or np.array_equal(subject.x[leaf.part], subject.x[other.part]):
             continue
         theirs = [g[other.part].reshape(leaf.shape) for g in whole]
         if own[0].any() and all(map(np.array_equal, own, theirs)):
