@@ -185,7 +185,8 @@ while not os.path.exists(sys.argv[1]):
 
 @pytest.mark.parametrize("then", ["", "raise KeyboardInterrupt", "sys.exit(3)"])
 def test_no_compiler_outlives_the_process(then, tmp_path, patch):
-    put(patch, units.TOOLS, tmp_path, f"echo $$ > {tmp_path}/pid; sleep 300")
+    whole = f"echo $$ > {tmp_path}/written; mv {tmp_path}/written {tmp_path}/pid"
+    put(patch, units.TOOLS, tmp_path, f"{whole}; sleep 300")
     command = [sys.executable, "-c", ENDS.format(then=then), str(tmp_path / "pid")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == {"": 0, "sys.exit(3)": 3}.get(then, -2), done.stderr
