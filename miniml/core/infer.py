@@ -80,7 +80,7 @@ def arguments(
         args = [a for i, a in enumerate(args) if i not in taken]
     for a in args:
         if not isinstance(a, Tensor):
-            tensors = _tensors(primitive, args)
+            tensors = in_tensors(primitive, args)
             break
     else:
         tensors = list(args)
@@ -174,9 +174,10 @@ def as_tensors(primitive: Primitive, given: Sequence[Any]) -> list[Any]:
     ]
 
 
-def _tensors(primitive: Primitive, given: Sequence[Any]) -> list[Tensor]:
+def in_tensors(primitive: Primitive, given: Sequence[Any]) -> list[Tensor]:
+    """The tensors of a call, before any cast."""
     found = as_tensors(primitive, given)
-    device = next((a.device for a in found if isinstance(a, Tensor)), None)
+    device = next((a.device for a in found if isinstance(a, Tensor)), current().device_target)
     together = primitive._promoted or range(len(found))
     beside = tuple(found[i].dtype for i in together if isinstance(found[i], Tensor))
     weak = [found[i] for i in together if not isinstance(found[i], Tensor)]
@@ -185,14 +186,13 @@ def _tensors(primitive: Primitive, given: Sequence[Any]) -> list[Tensor]:
         if not isinstance(a, Tensor):
             joins = i in together
             dtype = scalar_dtype(strongest if joins and not beside else a, beside if joins else ())
-            kind = Kind.of(Tensor, (), dtype, device or current().device_target)
-            found[i] = weak_tensor(primitive, a, kind)
+            found[i] = weak_tensor(primitive, a, Kind.of(Tensor, (), dtype, device))
     return found
 
 
-def weak_tensor(primitive: Primitive, value: Any, kind: Kind) -> Tensor:
-    """The tensor of a weak scalar, with the dtype and device of `kind`."""
-    dtype = kind.abstract.dtype
+def weak_tensor(primitive: Primitive, value: Any, kind: Kind, first: Kind | None = None) -> Tensor:
+    """The tensor of a weak scalar, of `kind`; by way of the kind `first`, if a cast follows it."""
+    dtype, last = (first or kind).abstract.dtype, kind.abstract.dtype
     try:
         array = np.array(value, dtype)
     except OverflowError:
@@ -200,7 +200,7 @@ def weak_tensor(primitive: Primitive, value: Any, kind: Kind) -> Tensor:
             f"{primitive.name} got the scalar {brief(value)}, which {dtype.name} cannot hold; cast "
             "the tensor beside it to a wider dtype"
         ) from None
-    return Tensor.of_host(array, kind)
+    return Tensor.of_host(array if dtype is last else array.astype(last), kind)
 
 
 def _to_tensor(primitive: Primitive, value: Any, device: str | None) -> Tensor:

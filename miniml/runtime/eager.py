@@ -18,6 +18,7 @@ import numpy as np
 
 from ..backends.kernel import Array, refuse_returned
 from ..backends.selection import get_device
+from ..core import infer as inference
 from ..core.abstract import Abstract, Kind
 from ..core.access import claim
 from ..core.errors import DeclarationError, DTypeError, GraphError, point_at
@@ -91,10 +92,9 @@ class EagerTrace(Trace):
         run = self._of_tensors(primitive, tensors, {})
         if kinds == tuple(map(_kind, tensors)):
             return run
-        given = zip(kinds, args, tensors, strict=True)
-        makers = [self._maker(primitive, kind, a, t._kind) for kind, a, t in given]
-        plan = _plans()[primitive._key, kinds] = _making(makers, run)
-        return plan
+        given = zip(kinds, args, inference.in_tensors(primitive, args), tensors, strict=True)
+        makers = [self._maker(primitive, k, a, i._kind, t._kind) for k, a, i, t in given]
+        return _plans().setdefault((primitive._key, kinds), _making(makers, run))  # type: ignore[no-any-return]
 
     def _run_by_value(self, primitive: Primitive, args: Sequence[Any]) -> tuple[Tensor, ...]:
         tensors, consts = arguments(primitive, args, self.bind)
@@ -127,14 +127,14 @@ class EagerTrace(Trace):
         return plan
 
     def _maker(
-        self, primitive: Primitive, given: Any, argument: Any, kind: Kind
+        self, primitive: Primitive, given: Any, argument: Any, first: Kind, kind: Kind
     ) -> Callable[[Any], Tensor]:
         """A function from an argument to a tensor of that kind: identity, a copy of an array, a
         cast of these, or weak scalar."""
         if given is kind:
             return lambda tensor: tensor
         if not isinstance(given, Kind):
-            return lambda value: weak_tensor(primitive, value, kind)
+            return lambda value: weak_tensor(primitive, value, kind, first)
         if isinstance(argument, Tensor):
             return lambda tensor: self.bind(Cast(kind.abstract.dtype), (tensor,))[0]
         made = of_array(given, kind.device)

@@ -38,6 +38,29 @@ def test_a_plan_of_a_kind_serves_other_values_and_refuses_those_that_do_not_fit(
         x + 300
 
 
+@pytest.mark.filterwarnings("ignore:overflow encountered:RuntimeWarning")
+@pytest.mark.parametrize("number", [0.1, 7e4, 300, -1, 2])
+@pytest.mark.parametrize("dtype", [np.float16, np.uint8])
+@pytest.mark.parametrize("op", [ops.logaddexp, ops.pow, ops.div])
+def test_a_number_beside_a_tensor_that_is_cast_has_its_dtype_first(op, dtype, number):
+    """As in a graph: it is rounded to it, or refused, whatever was computed before."""
+    x = ml.Tensor(np.array([2, 3], dtype))
+
+    def outcome(way):
+        try:
+            return way(lambda v: op(v, number))(x).asnumpy()
+        except DTypeError as error:
+            return str(error)
+
+    with ml.context(autocast=ml.float16):
+        op(x, type(number)(1))  # a plan of these kinds
+        found, expected = outcome(lambda fn: fn), outcome(ml.jit)
+    if isinstance(expected, str):
+        assert found == expected
+    else:
+        np.testing.assert_allclose(found, expected, rtol=1e-6)
+
+
 def test_arrays_of_any_strides_and_none():
     for array in (X.T, X[:, ::2], X[0, 0], X[:0]):
         for found in twice(lambda a=array: ml.Tensor(a) * a + 1.0):
