@@ -64,11 +64,19 @@ from .runtime.observe import profile as profile
 
 __version__ = "0.2.0"
 
-# Modules of the core that stood here before: programs import from these paths.
-_STOOD = ("abstract", "errors", "infer", "parameter", "primitive", "tensor")
-for _name, _home in {**dict(zip(_STOOD, _STOOD, strict=True)), "dtype": "abstract"}.items():
-    globals()[_name] = importlib.import_module(f"{__name__}.core.{_home}")
-    sys.modules[f"{__name__}.{_name}"] = globals()[_name]
+# Modules that stood elsewhere before: programs import from these paths.
+_STOOD = {
+    name: f"core.{name}" for name in "abstract errors infer parameter primitive tensor".split()
+}
+for _path, _home in {
+    **_STOOD,
+    "dtype": "core.abstract",
+    "ops.validator": "compat.validator",
+}.items():
+    _module = importlib.import_module(f"{__name__}.{_home}")
+    _parent, _, _name = f"{__name__}.{_path}".rpartition(".")
+    setattr(sys.modules[_parent], _name, _module)
+    sys.modules[f"{_parent}.{_name}"] = _module
 
 _install_eager(_EagerTrace())
 

@@ -1,4 +1,7 @@
-"""The names of PyTorch, JAX and MindSpore, by what to write here instead: the tables of hints."""
+"""The names of PyTorch, JAX and MindSpore, by what to write here instead: the tables of hints.
+
+The validator has checks under MindSpore's names, which programs import from `miniml.ops`.
+"""
 
 from __future__ import annotations
 

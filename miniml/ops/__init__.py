@@ -4,7 +4,6 @@ import typing
 
 from ..core import hints
 from . import rules as rules
-from . import validator as validator
 from .attention import *  # noqa: F403
 from .collective import *  # noqa: F403
 from .composed.convolution import *  # noqa: F403

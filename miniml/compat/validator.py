@@ -32,8 +32,8 @@ from ..core.errors import (
     ValueRefusedError,
 )
 from ..core.options import brief
-from . import checks
-from .shape import permutation
+from ..ops import checks
+from ..ops.shape import permutation
 
 _T = TypeVar("_T")
 

@@ -1,0 +1,1 @@
+from ..compat.validator import *  # noqa: F403 - programs import it from here
