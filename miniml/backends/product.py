@@ -155,16 +155,10 @@ def spelt_out(equation: str, shapes: tuple[Shape, ...]) -> tuple[list[str], str,
 
 
 class OpenBlas(NamedTuple):
-    """Functions of the library: Fortran's sgemm and dgemm, the number of threads, its setter."""
+    """Functions of the library: the number of its threads, and the setter of that."""
 
-    sgemm: Callable[..., Any]
-    dgemm: Callable[..., Any]
     threads: Callable[[], int]
     set_threads: Callable[[int], object]
-
-    def addresses(self) -> tuple[int, ...]:
-        """The addresses of the functions."""
-        return tuple(ctypes.cast(f, ctypes.c_void_p).value or 0 for f in self)  # type: ignore[arg-type]
 
 
 @cache
@@ -181,8 +175,7 @@ def _functions(path: str) -> OpenBlas | None:
     library = ctypes.PyDLL(path)  # loaded already; its setter returns at once, so it keeps the GIL
     for before in ("scipy_", ""):
         for after in ("64_", ""):
-            names = [f"{before}{letter}gemm_{after}" for letter in "sd"]
-            names += [f"{before}openblas_{verb}_num_threads{after}" for verb in ("get", "set")]
+            names = [f"{before}openblas_{verb}_num_threads{after}" for verb in ("get", "set")]
             if all(hasattr(library, name) for name in names):
                 return OpenBlas(*[getattr(library, name) for name in names])
     return None

@@ -36,7 +36,7 @@ class Parameter(Tensor):
     `trainable_params`. The data are copied.
     """
 
-    __slots__ = ("name", "_learns", "_buffer", "_reading", "_reads")
+    __slots__ = ("name", "_learns", "_buffer", "_changed", "_reading", "_reads")
     UNNAMED: ClassVar[str] = "parameter"
     _instead_of_writing: ClassVar[str] = (
         "it changes as a whole: p.set_data(ops.scatter(p, index, value)), in construct ops.assign"
@@ -63,6 +63,7 @@ class Parameter(Tensor):
         self._reading: ref[Reading] | None = None
         known = self._kind.abstract
         self._reads = Kind.of(Reading, known.shape, known.dtype, self._kind.device)
+        self._changed: object = _last_write  # None if others may write to the buffer, too
         self._buffer = self._data
         self._data = self._buffer.view()
         self._data.setflags(write=False)
@@ -172,10 +173,7 @@ def logged() -> Block[UndoLog]:
 
 def before_write(parameter: Any) -> None:
     """To be called before a parameter's data change: all enclosing blocks log the old value."""
-    global _last_write
-    _last_write = object()
-    if parameter._reading is not None:
-        _keep_reading(parameter)
+    keep_readings((parameter,))
     block = _log.block() if _block() is not None else None
     while block is not None:
         block.value.note(parameter)
@@ -190,8 +188,21 @@ def keep_readings(parameters: Iterable[Any]) -> None:
     global _last_write
     _last_write = object()
     for parameter in parameters:
+        if parameter._changed is not None:
+            parameter._changed = _last_write
         if parameter._reading is not None:
             _keep_reading(parameter)
+
+
+def last_write() -> object:
+    """Another object whenever a parameter has been written to."""
+    return _last_write
+
+
+def share(parameter: Any) -> None:
+    """Note that others, who do not say when, may write to the parameter's buffer from now on."""
+    global _last_write
+    _last_write, parameter._changed = object(), None
 
 
 def _keep_reading(parameter: Any) -> None:

@@ -20,7 +20,7 @@ from .. import ops
 from ..backends.registry import kernel
 from ..core.abstract import Abstract, Kind, canonical, is_float
 from ..core.errors import MinimlError, ShapeError
-from ..core.parameter import Parameter
+from ..core.parameter import Parameter, share
 from ..core.primitive import Primitive, key, primitives
 from ..core.tensor import Array, Tensor
 from ..core.trace import Partition
@@ -57,6 +57,7 @@ def shared_parameter(array: Any, name: str, requires_grad: bool = True) -> Param
     made._kind = Kind.of(Parameter, array.shape, canonical(array.dtype), device)
     made.name, made.requires_grad = name, requires_grad
     made._seal()
+    share(made)
     return made
 
 
@@ -68,6 +69,7 @@ def memory_of(parameter: Parameter) -> Any:
             f"Parameter {parameter.name!r} is on {parameter.device}, whose memory nobody else "
             "knows: bring the network to the CPU with net.to('cpu')"
         )
+    share(parameter)
     return parameter._buffer
 
 

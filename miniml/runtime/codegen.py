@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 
 from ..backends.cc.convolution import convolution, pointwise, source
-from ..backends.cc.native import NativeKernel
-from ..backends.cc.product import epilogue, packing, prefers_blas, product_text
+from ..backends.cc.native import Keeping, NativeKernel
+from ..backends.cc.product import epilogue, packing, product_text
 from ..backends.cc.rows import FEW, SHORT, Printed, printed
 from ..backends.cc.scalars import vectors
 from ..backends.expressions import (
@@ -435,7 +435,7 @@ def _row(node: Node) -> int:
 
 
 def anchors(node: Node) -> bool:
-    """True for a convolution, or a product that is neither of vectors nor for the BLAS: it may have
+    """True for a convolution, or a product that is not of vectors: it may have
     an epilogue. Its operands are no constants of one element, which are not arrays in the text."""
     dtype = node.outputs[0].abstract.dtype
     if not _row(node) or dtype not in (float32, float64, int32):
@@ -447,7 +447,7 @@ def anchors(node: Node) -> bool:
     if any(0 in s or len(s) < 2 for s in operands):
         return False
     if node.primitive.name == "MatMul":
-        return dtype != int32 and not (shape[-1] == 1 or prefers_blas(product(node)))
+        return dtype != int32 and shape[-1] != 1
     return True
 
 
@@ -504,8 +504,10 @@ def anchored(
     if pixels := pointwise(node):
         return program, Printed(product_text(pixels, dtype, text, (y, x), shared), ())
     v, workspace = vectors(dtype, masked), len(body.inputs) + len(body.outputs)
-    made_of, size = source(convolution(node, v, text, (x, y, workspace)), v, shared)
-    return program, Printed(made_of, (ArraySpec((size,), dtype),))
+    written = convolution(node, v, text, (x, y, workspace))
+    made_of, size = source(written, v, shared)
+    kept = Keeping(y, written[-1] * dtype.itemsize)
+    return program, Printed(made_of, (ArraySpec((size,), dtype),), keeps=kept)
 
 
 # --- Kernels --------------------------------------------------------------------------------------
@@ -522,9 +524,11 @@ class FusedC(NativeKernel):
 
     def prepare(self, node: KernelNode) -> None:
         super().prepare(node)
-        self.program, (self.source, self.scratch, self.packing), self.inplace = _made(
+        self.program, (self.source, self.scratch, self.packing, keeps), self.inplace = _made(
             node.attrs["body"], node.strides, node.masked, epoch.now.kernels
         )
+        if keeps is not None:
+            self.keep(*keeps)
 
     def workspace(self) -> tuple[ArraySpec, ...]:
         return self.scratch
@@ -699,7 +703,7 @@ def apart(first: Node, second: Node) -> str:
     if anchor_of([n for n in nodes if n is not anchor]) is not None:
         return "each has a product or a convolution"
     if anchor is not None and not anchors(anchor):
-        return "it is a product of vectors, or a large one that the BLAS computes"
+        return "it is a product of vectors"
     try:
         if anchor is None:
             Nest(nodes)

@@ -39,7 +39,7 @@ from ..core.errors import point_at
 from ..core.settings import Settings, enter
 from ..graph.ir import Node, Var
 from .launch import BoundKernel, NamedValues, SourceCall, Varying, ignore_errors, note_kernel
-from .memory import Copy, KernelLaunch, Look, Memory, Publish, Stage, Step, Steps, View
+from .memory import Copy, Kept, KernelLaunch, Look, Memory, Publish, Stage, Step, Steps, View
 
 # --- Writer ---------------------------------------------------------------------------------------
 
@@ -90,6 +90,8 @@ def write(
     if marks is not None:
         marks.finish()
     run = values.pop("program")  # no reference cycle: a dropped program frees its memory at once
+    if natives is not None:
+        run = natives.kept.around(run)
     return Function(run, source, writer.nodes, writer.native_runs)
 
 
@@ -568,6 +570,7 @@ class Natives:
         self._addresses: dict[Var, _Address] = {}
         self._uncopied: dict[Var, _Address] = {}
         self._bound = {*memory.arrays}
+        self.kept, self._words = Kept(), dict[Node, Array]()
         buffers = memory.buffers
         self._read = {v for node in buffers.order.order for v in node.inputs}
         self._read |= {*buffers.staged, *(v for _, v in buffers.order.writes)}
@@ -666,7 +669,20 @@ class Natives:
                 called = copy_bounded(target.operand, *given, called)
             return [*calls, called]
         operands = *(o.operand for o in (*inputs, *targets)), *scratch
-        return [*calls, *kernel.native.calls_on(operands)]
+        made, keeps = kernel.native.calls_on(operands), kernel.native.keeps
+        if keeps is not None and self._lasts(node.inputs[keeps.operand]):
+            of = self.memory.buffers.allocation[node.inputs[keeps.operand]].parameter
+            if node not in self._words:
+                self._words[node] = self.kept.words(keeps.nbytes, of)
+            given = *operands, self._words[node], *made[0].operands[len(operands) + 1 :]
+            made = [made[0]._replace(operands=given)]
+        return [*calls, *made]
+
+    def _lasts(self, var: Var) -> bool:
+        """True for a constant, or a parameter that the program does not write, or a view of one."""
+        of, written = self.memory.buffers.allocation[var], self.memory.buffers.order.writes
+        lasts = of.kind == "parameter" and all(p is not of.parameter for p, _ in written)
+        return not self.calls_back and (lasts or of.kind == "constant")
 
     def _layout(self, var: Var) -> Array:
         array = self.memory.targets.get(var)

@@ -4,7 +4,7 @@ Order: nodes that may fail run first, updates of state, which cannot fail, run l
 where each value lives. Donation: new values of state that are computed in the buffers of their
 parameters. Planning: lifetimes of buffers become offsets in one arena. Steps: plain records, which
 executors compile or record. Arrays: those of one executable, for values whose address is the same
-at every call.
+at every call; and those in which its kernels keep what they have packed.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from typing import Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
 
-from ..backends.kernel import Device, once, read_only
+from ..backends.kernel import CPU, Array, Device, once, read_only, start_of
 from ..core.abstract import ArraySpec, DType
-from ..core.parameter import Parameter
+from ..core.parameter import Parameter, last_write
 from ..graph.ir import Graph, Node, Var, only_for_state, versions
 from .launch import BoundKernel
 
@@ -633,3 +633,50 @@ class Memory:
         if copied and seen.size:
             source = given[kernel.entry.view or 0]
             self.copies[node] = seen.reshape(source.shape), source
+
+
+# --- What kernels keep ----------------------------------------------------------------------------
+
+
+_KEPT = 2  # the first word of a Keeping, where its input is there
+
+
+class Kept:
+    """The memory in which the kernels of a run keep what they pack of values that stay the same.
+
+    The first call, and each after a change, packs for itself, as all of a training loop do; the
+    second one packs for those that follow.
+    """
+
+    def __init__(self) -> None:
+        self._of: list[tuple[Parameter | None, Array, Array]] = []  # with the words and the memory
+        self._calls = 0  # since the last change
+        self._last: object = None  # write, that the last look saw, and those of each parameter
+        self._writes: list[object] = []
+
+    def words(self, nbytes: int, parameter: Parameter | None) -> Array:
+        """The two words for a kernel that reads a parameter, or a constant."""
+        room = CPU().arena(nbytes)
+        self._of.append((parameter, np.array([0, start_of(room)], np.int64), room))
+        return self._of[-1][1]
+
+    def around(self, run: Callable[..., Any]) -> Callable[..., Any]:
+        """The run, before which kernels are told what they have kept."""
+
+        def looked(*arrays: Array) -> Any:
+            if self._calls <= _KEPT or self._last is not last_write():
+                self._look()
+            outs = run(*arrays)
+            self._calls += 1
+            return outs
+
+        return looked if self._of else run
+
+    def _look(self) -> None:
+        last, writes = last_write(), [p._changed for p, *_ in self._of if p is not None]
+        shared = None in writes
+        if shared or writes != self._writes:
+            self._calls = 0
+        self._last, self._writes = None if shared else last, writes
+        for _, words, _ in self._of:
+            words[0] = min(self._calls, _KEPT)

@@ -55,7 +55,10 @@ class Convolution(NativeKernel):
         v = vectors(result.dtype, node.masked)
         made = pointwise(node)
         if made is None:
-            self.source, self.scratch = source(TEXTS[node.name](node, v), v)
+            written = TEXTS[node.name](node, v)
+            self.source, self.scratch = source(written, v)
+            if node.name != "Conv2DWeightGrad":
+                self.keep(1, written[-1] * result.dtype.itemsize)
         else:
             self.source = product_text(made, result.dtype, operands=(1, 0))
 
@@ -103,6 +106,7 @@ def filters_of(node: KernelNode) -> ArraySpec:
 
 MOST = 4096  # images, since kernels of pooling keep one number of each on the stack
 NEAR = 3600  # numbers of a pixel of all images, with the batch innermost
+NARROW = 32  # pixels, which leave lanes of vectors of pixels idle
 WORTH = 128  # products in a sum, from which on conversions take less than blocks of channels save
 
 
@@ -111,7 +115,8 @@ def _quickest(node: KernelNode) -> str:
     quicker: the batch innermost where a pixel of all images fills whole cache lines and channels
     are few or a window of all images stays near, else channels in blocks where they fill these."""
     images, channels, *_ = node.inputs[0].shape
-    other = (node.inputs[1] if node.name == "Conv2DWeightGrad" else node.outputs[0]).shape[1]
+    made = node.inputs[1] if node.name == "Conv2DWeightGrad" else node.outputs[0]
+    other, narrow = made.shape[1], prod(made.shape[2:]) <= NARROW
     given = node.inputs[0].format
     batch = images <= MOST and images * node.outputs[0].dtype.itemsize % LINE == 0
     wide = max(channels, other)
@@ -124,6 +129,7 @@ def _quickest(node: KernelNode) -> str:
         enough = batch or by_channel(node)
         enough = enough or channels * prod(filters_of(node).shape[2:]) >= WORTH
         worth = other % BLOCK == 0 and (channels < BLOCK or (channels % BLOCK == 0 and enough))
+        worth = worth or (narrow and enough and other >= BLOCK)
     if worth and in_blocks(node):
         return BLOCKS
     return BATCH_INNERMOST if batch else PLAIN
@@ -132,7 +138,8 @@ def _quickest(node: KernelNode) -> str:
 # --- Their texts ----------------------------------------------------------------------------------
 
 
-Written = tuple[str, int, int]  # the text, the elements of its workspace, and those of its room
+# The text, the elements of its workspace, those of its room, and those of its packed filters.
+Written = tuple[str, int, int, int]
 Slots = tuple[int, int, int]  # in `at`: of the images, the filters, the workspace
 SLOTS = (0, 1, 3)
 
@@ -145,7 +152,12 @@ static inline void KERNEL_epilogue(char *const *at, long batch, long i, long j, 
   for (long k = 0; k < count; ++k) to[k] = acc[k];
 }
 """
-FILTERS = "#define KERNEL_FILTERS ((REAL *)at[KERNEL_SCRATCH] + %dL)\n"
+# Where filters are packed: for one call, or for more, as the words of a Keeping say.
+FILTERS = """\
+#define KERNEL_HELD ((REAL *)at[KERNEL_SCRATCH] + %dL)
+#define KERNEL_KEPT(i) (((const int64_t *)at[KERNEL_SCRATCH + 1])[i])
+#define KERNEL_KEPT_AT ((REAL *)(intptr_t)KERNEL_KEPT(1))
+"""
 # A channel's number of a pixel, or a vector of channels.
 READS = (
     "#define KERNEL_READ(at, v) *(at)\n",
@@ -218,7 +230,7 @@ def correlated(
         "ROW_STEP": x.offset(windows.step[0], 0), "COLUMN_STEP": x.offset(0, windows.step[1]),
         "ROW_SPREAD": windows.spread[0], "COLUMN_SPREAD": windows.spread[1],
         "W_GROUP": prod(node.inputs[1].shape) // groups, **filters,
-        "TAPS": taps, "CHUNK": channels, "KEPT": 0, "PHASES": len(windows.phases),
+        "TAPS": taps, "CHUNK": channels, "SUMS": 0, "PHASES": len(windows.phases),
         "WHOLE": int(len(windows.phases) == 1), "ENTRIES": x.entries, "SLICES": slices,
         "CUTS": min(groups * bands, ceil(PARTS / slices)) if split else 1, **tiles.numbers,
     }  # fmt: skip
@@ -231,10 +243,11 @@ def correlated(
         "WORK": "KERNEL_streamed" if numbers["CHUNK"] < channels else "KERNEL_part",
     }
     body = re.sub("|".join(parts), lambda found: parts[found[0]], v.text("correlate.c"))
-    varying = "IMAGES", "ENTRIES", "SLICES", "CUTS", "KEPT"
+    varying = "IMAGES", "ENTRIES", "SLICES", "CUTS", "SUMS"
     text = enumerators(numbers, *varying) + run_by(split) + body
-    packed = numbers["CHUNK"] * taps * rows + numbers["KEPT"]
-    return text, start + groups * bands * packed, copied
+    packed = groups * bands * taps * rows  # of each channel
+    held = packed * numbers["CHUNK"] + groups * bands * numbers["SUMS"]
+    return text, start + held, copied, packed * channels
 
 
 def tables(phases: Iterable[Phase], x: Planes, rows: int) -> str:
@@ -333,7 +346,7 @@ def weight_grad(node: KernelNode, v: Vectors) -> Written:
         f"static const REAL_mask KERNEL_last = {{{', '.join(map(str, valid))}}};\n",
         v.text("weight_grad.c"),
     ])  # fmt: skip
-    return text, start + d.size, 0
+    return text, start + d.size, 0, 0
 
 
 def fewest_reads(rows: int, columns: int, most: int, x: int, d: int) -> tuple[int, int]:
@@ -372,7 +385,7 @@ def weight_grad_in_blocks(node: KernelNode, windows: Windows, v: Vectors) -> Wri
         enumerators(numbers, "IMAGES", "ENTRIES"), run_by(split), x.text("X", 0, 0), READS[each],
         table("long KERNEL_offset", offsets), v.text("weight_grad_block.c"),
     ])  # fmt: skip
-    return text, x.size, 0
+    return text, x.size, 0, 0
 
 
 def table(declared: str, rows: Sequence[Sequence[int]]) -> str:
@@ -394,7 +407,7 @@ TEXTS: dict[str, Callable[[KernelNode, Vectors], Written]] = {
 
 def source(written: Written, v: Vectors, shared: tuple[str, ...] = ()) -> tuple[Source, int]:
     """The kernel of a text, which needs those of `shared` too, and its workspace in elements."""
-    (text, scratch, room), texts = written, (v.prelude, v.text("planes.c"), *shared)
+    (text, scratch, room, _), texts = written, (v.prelude, v.text("planes.c"), *shared)
     room = room * v.size // v.width
     return Source(text.replace("REAL", v.scalar), texts, room=room), scratch
 
@@ -489,7 +502,7 @@ def _over_channels(
     chunk = max(1, PACKED // piece) * BLOCK if streamed else channels
     numbers = {
         "PIXELS": pixels, "IN": BLOCK if x.format else 1, "OUT": min(width, BLOCK),
-        "HEIGHT": windows.output[0], "PLANE": BLOCK, "CHUNK": chunk, "KEPT": kept * streamed,
+        "HEIGHT": windows.output[0], "PLANE": BLOCK, "CHUNK": chunk, "SUMS": kept * streamed,
     }  # fmt: skip
     if streamed:
         numbers |= {"SLICES": 1, "CUTS": padded // width}

@@ -22,11 +22,14 @@ static void KERNEL_packed(char *const *at, long block, long channel, long channe
     REAL_squares(w + c * KERNEL_W_CHANNEL, KERNEL_W_OUTPUT, to + c * KERNEL_TAPS * KERNEL_ROWS,
                  KERNEL_ROWS, rows, KERNEL_TAPS * together);
 }
+static inline REAL *KERNEL_filters(char *const *at) {
+  return KERNEL_KEPT(0) ? KERNEL_KEPT_AT : KERNEL_HELD;
+}
 static void KERNEL_pack(void *data, long block) {
   char *const *at = data;
   KERNEL_NUMBERS(at)
   KERNEL_packed(at, block, 0, KERNEL_CHANNELS,
-                KERNEL_FILTERS + block * KERNEL_CHANNELS * KERNEL_TAPS * KERNEL_ROWS);
+                KERNEL_filters(at) + block * KERNEL_CHANNELS * KERNEL_TAPS * KERNEL_ROWS);
 }
 
 UNITS
@@ -45,7 +48,7 @@ static void KERNEL_part(void *data, long part) {
       const REAL *x =
           KERNEL_X + group * KERNEL_CHANNELS * KERNEL_CHANNEL +
           KERNEL_EACH * (o / KERNEL_IN * KERNEL_CHANNEL + o % KERNEL_IN);
-      const REAL *w = KERNEL_FILTERS + b * KERNEL_CHANNELS * KERNEL_TAPS * KERNEL_ROWS;
+      const REAL *w = KERNEL_filters(at) + b * KERNEL_CHANNELS * KERNEL_TAPS * KERNEL_ROWS;
       const long rows = KERNEL_OUTPUTS - o < KERNEL_ROWS ? KERNEL_OUTPUTS - o : KERNEL_ROWS;
       for (long u = first; u < last; ++u)
         KERNEL_unit(at, f, u, x, w, group * KERNEL_OUTPUTS + o, rows);
@@ -56,6 +59,7 @@ static void KERNEL_part(void *data, long part) {
 void KERNEL(char *const *at) {
   KERNEL_NUMBERS(at)
   KERNEL_RUN(KERNEL_enter_X, (void *)at, KERNEL_ENTRIES);
-  if (KERNEL_CHUNK == KERNEL_CHANNELS) KERNEL_RUN(KERNEL_pack, (void *)at, KERNEL_GROUPS * KERNEL_BLOCKS);
+  if (KERNEL_CHUNK == KERNEL_CHANNELS && KERNEL_KEPT(0) < 2)
+    KERNEL_RUN(KERNEL_pack, (void *)at, KERNEL_GROUPS * KERNEL_BLOCKS);
   KERNEL_RUN(WORK, (void *)at, KERNEL_CUTS * KERNEL_SLICES);
 }

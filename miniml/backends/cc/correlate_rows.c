@@ -32,16 +32,18 @@ static inline void KERNEL_unit(char *const *at, const KERNEL_phase *f, long u, c
   }
 }
 
-/* One block of outputs, with filters packed on the way. */
+/* One block of outputs, with filters packed on the way, unless they are kept. */
 static void KERNEL_streamed(void *data, long block) {
   char *const *at = data;
   KERNEL_NUMBERS(at)
-  REAL *filters = KERNEL_FILTERS + block * (KERNEL_CHUNK * KERNEL_TAPS * KERNEL_ROWS + KERNEL_KEPT);
+  REAL *held = KERNEL_HELD + block * (KERNEL_CHUNK * KERNEL_TAPS * KERNEL_ROWS + KERNEL_SUMS);
   for (long c = 0; c < KERNEL_CHANNELS; c += KERNEL_CHUNK) {
     const long left = KERNEL_CHANNELS - c, channels = left < KERNEL_CHUNK ? left : KERNEL_CHUNK;
     const REAL *x = KERNEL_X + c / KERNEL_IN * KERNEL_CHANNEL;
-    REAL *acc = filters + KERNEL_CHUNK * KERNEL_TAPS * KERNEL_ROWS;
-    KERNEL_packed(at, block, c, channels, filters);
+    REAL *acc = held + KERNEL_CHUNK * KERNEL_TAPS * KERNEL_ROWS, *filters = held;
+    if (KERNEL_KEPT(0))
+      filters = KERNEL_KEPT_AT + (block * KERNEL_CHANNELS + c) * KERNEL_TAPS * KERNEL_ROWS;
+    if (KERNEL_KEPT(0) < 2) KERNEL_packed(at, block, c, channels, filters);
     for (const KERNEL_phase *f = KERNEL_phases; f < KERNEL_phases + KERNEL_PHASES; ++f)
       for (long u = 0; u < KERNEL_units(at, f); ++u)
         for (long tile = 0; tile < KERNEL_tiles(f); ++tile, acc += KERNEL_PIXELS * KERNEL_ROWS) {

@@ -426,6 +426,17 @@ def copy_bounded(
     return Call("copy_bounded", (table, source, target, *moving), stops=True)
 
 
+class Keeping(NamedTuple):
+    """An input that a kernel may keep in the order in which it reads it, and the bytes of that. Two
+    words tell it: 0; or 1, and the address where it is to be kept; or 2, if it is there."""
+
+    operand: int
+    nbytes: int
+
+
+_NOT_KEPT = np.zeros(2, np.int64)
+
+
 # --- Kernels that the executor calls without Python -----------------------------------------------
 
 
@@ -437,7 +448,8 @@ class NativeKernel(Kernel):
     alone. strided: the answer of `bakes` for every input. native: False for one that only `launch`
     can run. stops: its calls may raise. called_back: operations for which its calls go back into
     Python. packing: as of a Call. own: arrays that its C gets after the workspace, for whatever
-    differs between kernels that are to share one text. for_sizes: its C serves other sizes, too.
+    differs between kernels that are to share one text. keeps: the first of these says whether it
+    keeps an input. for_sizes: its C serves other sizes, too.
     """
 
     strided: ClassVar[bool] = False
@@ -447,6 +459,7 @@ class NativeKernel(Kernel):
     source: Source | None = None
     packing: Callable[[], Packing | None] | None = None
     own: Arrays = ()
+    keeps: Keeping | None = None
     for_sizes: bool = False
 
     @classmethod
@@ -459,6 +472,10 @@ class NativeKernel(Kernel):
         """The number of addresses that its C gets."""
         arrays = self.node.inputs, self.node.outputs, self.workspace(), self.own
         return sum(map(len, arrays))
+
+    def keep(self, operand: int, nbytes: int) -> None:
+        """Have C that may keep an input; it does not, unless an executor says so."""
+        self.keeps, self.own = Keeping(operand, nbytes), (_NOT_KEPT,)
 
     def take_numbers(self, source: Source, numbers: Array) -> None:
         """Have C that finds numbers in an array after all others, where it had constants; so

@@ -27,8 +27,8 @@ from .rows import Loops
 from .scalars import STORED
 from .units import LINE, NUMBERS, Source, defined, header, run_by, template
 
-_NAMES = "vectors quads tiles panels cut product pack dots lines blas split factors stacks".split()
-VECTORS, QUADS, TILES, PANELS, CUT, PRODUCT, PACK, DOTS, LINES, BLAS, SPLIT, _FORM, _STACKS = (
+_NAMES = "vectors quads tiles panels cut product pack dots lines split factors stacks".split()
+VECTORS, QUADS, TILES, PANELS, CUT, PRODUCT, PACK, DOTS, LINES, SPLIT, _FORM, _STACKS = (
     template(f"text/{name}.c") for name in _NAMES
 )
 DEPTH = 128  # lines of y that are packed at a time: with 64 columns of float32, 32 KB of L1
@@ -38,8 +38,6 @@ UNSPLIT = 2_000_000  # multiplications and additions of a part: 12 us on one cor
 STREAMED = 1 << 17  # elements of y of a part, half a megabyte: 20 us from the third cache
 MOST_PARTS = 16
 MOST_SUMS = 2048  # of a part of lines of y: all parts' are on the stack, at most 256 KB
-LARGE = 2**29  # multiplications of a product that the BLAS computes: about 800 x 800 x 800
-SLICE = 2**28  # multiplications of one call of the BLAS: 3 ms on one core
 FEWEST = 5  # rows for which y may be packed: fewer stream through it once
 UNPACKED = 64, 28  # rows up to which y is read in place: too few to pay for a copy; see `_unpacked`
 
@@ -64,19 +62,15 @@ def product_text(
     if not product.m * product.n * product.batches:
         return Source("void KERNEL(char *const *at) {}\n")
     quads = dtype == int32
-    blas = epilogue is None and not (packed or quads) and prefers_blas(product)
     epilogue = stored(product, dtype) if epilogue is None else epilogue
     swapped = product.n == 1 < product.m and not (packed or quads)
     computed = product.transposed if swapped else product
     operands = operands[::-1] if swapped else operands
-    constants = _constants(computed, operands) | {
-        "GEMM": "dgemm" if dtype == float64 else "sgemm",
-        "PACKED": str(int(packed)),
-    }
+    constants = _constants(computed, operands) | {"PACKED": str(int(packed))}
     emit = _BY_COLUMN if swapped else _BY_ROW
     body = (DOTS,) if _dots(computed) and not (packed or quads) else (CUT, PRODUCT)
-    lines = _by_lines(computed) and not (blas or packed)
-    ending = (CUT, LINES) if lines else (*body, BLAS * blas, SPLIT)
+    lines = _by_lines(computed) and not packed
+    ending = (CUT, LINES) if lines else (*body, SPLIT)
     text = "\n".join((_defines(constants), epilogue, *(_in(dtype, t) for t in (emit, *ending))))
     room, wide = (
         0 if DOTS in body and not lines else _room(computed, dtype, packed, lines, vectors)
@@ -135,8 +129,7 @@ def packing(
     shared: tuple[str, ...] = (),
 ) -> Packing | None:
     """The product with its y packed; None where that is no faster, as for few or short rows."""
-    plain = epilogue is None and prefers_blas(product)
-    if plain or product.batches != 1 or product.m < FEWEST or product.n < 64 // dtype.itemsize:
+    if product.batches != 1 or product.m < FEWEST or product.n < 64 // dtype.itemsize:
         return None
     kernel = product_text(product, dtype, epilogue, operands, shared, packed=True)
     pack = pack_text(product, dtype)
@@ -204,7 +197,6 @@ def _constants(product: Product, operands: tuple[int, int]) -> dict[str, str]:
         "M": p.m, "N": p.n, "K": p.k, "BATCHES": p.batches, "BLOCKS": blocks, "PARTS": parts,
         "X": operands[0], "X_ROW": p.x[0], "X_COLUMN": p.x[1],
         "Y": operands[1], "Y_ROW": p.y[0], "Y_COLUMN": p.y[1], "OUT_ROW": p.out[0],
-        "SLICES": max(1, p.m * p.n * p.k // SLICE),
         "GROUP": GROUP if _copies(p) else 1, "LINES": DEPTH, "UNPACKED": _unpacked(p),
     }  # fmt: skip
     starts = {f"{name}_START": offset(p.axes, i) for i, name in enumerate(("X", "Y", "OUT"))}
@@ -216,18 +208,6 @@ def _unpacked(p: Product) -> int:
     """Rows up to which y is read in place: fewer where each tile would find what another one reads
     gone from the first cache, since lines 2048 bytes apart have a few places there."""
     return UNPACKED[p.y[0] % 512 == 0]
-
-
-def prefers_blas(p: Product) -> bool:
-    """True where the BLAS is faster, since the matrices exceed the level-two cache."""
-    plain = _in_lines(p.x, p.m, p.k) and _in_lines(p.y, p.k, p.n) and p.out[1] == 1
-    return plain and p.m * p.n * p.k >= LARGE and max(p.x + p.y + p.out) < 2**31
-
-
-def _in_lines(steps: tuple[int, int], rows: int, columns: int) -> bool:
-    """True where a matrix has contiguous rows or columns, as the BLAS requires."""
-    row, column = steps
-    return row >= columns if column == 1 else row == 1 and column >= rows
 
 
 def _copies(p: Product) -> bool:
@@ -267,7 +247,6 @@ class ProductKernel(NativeKernel):
         product = product_of(node).folded
         self.source = product_text(product, node.outputs[0].dtype)
         self.packing = partial(packing, product, node.outputs[0].dtype)
-        self.reason = "large: by the BLAS" if prefers_blas(product) else ""
 
 
 for _name in ("MatMul", "TurnedMatMul"):

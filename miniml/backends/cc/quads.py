@@ -154,7 +154,8 @@ class ByteConvolution(NativeKernel):
         images = ArraySpec((x.shape[0], groups * w.shape[1], *x.shape[2:]), w.dtype)
         known = f", {x.shape[1] // groups}L, {flipped(x.dtype, False)}u, {attrs['zero']}u"
         given = replace(node, inputs=(images, w), attrs={**attrs, "quads": known})
-        text, self.scratch, room = convolution(given, v)
+        text, self.scratch, room, packed = convolution(given, v)
+        self.keep(1, 4 * packed)
         plus = f"#define quad_plus(sum, w, x) miniml_dot{v.size}(sum, x, (quad_vector){{0}} + (w))"
         shared = VECTORS, QUADS, f"{plus}\n", v.prelude, v.text("planes.c"), _SPREAD
         self.source = Source(text.replace("REAL", v.scalar), shared, room=4 * room)

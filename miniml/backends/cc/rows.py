@@ -31,7 +31,7 @@ from ..expressions import (
     computed,
     operands,
 )
-from .native import Packing
+from .native import Keeping, Packing
 from .scalars import (
     REDUCERS,
     STORED,
@@ -54,12 +54,13 @@ from .units import NUMBERS, Source, header
 class Printed(NamedTuple):
     """A row program as a native kernel, and the scratch arrays that it needs.
 
-    packing: as of a Call.
+    packing: as of a Call. keeps: as of a NativeKernel.
     """
 
     source: Source
     workspace: tuple[ArraySpec, ...]
     packing: Callable[[], Packing | None] | None = None
+    keeps: Keeping | None = None
 
 
 def printed(program: RowProgram) -> Printed:

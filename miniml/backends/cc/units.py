@@ -4,7 +4,7 @@ A unit is a file of the cache with several kernels. Every kernel's name, with wh
 besides its text, is a link to a unit that has it: so what one Program compiled, another finds.
 Next: the C text of a kernel and of a unit; the machine's C compiler, or the one in the wheel
 `ziglang`, and what its output depends on; and the services that a process gives its native kernels:
-threads, a BLAS on one thread, and the C of the executor.
+threads, and the C of the executor.
 """
 
 from __future__ import annotations
@@ -29,7 +29,6 @@ from ...core.scope import Block, Scoped
 from ...core.signature import CPU
 from ..compiled import BESIDE, Cache, Job, Toolchain, digest, lock_of_process
 from ..kernel import cpu_threads, cpus
-from ..product import openblas
 
 # --- Units ----------------------------------------------------------------------------------------
 
@@ -184,7 +183,7 @@ def addresses_of(arrays: Sequence[object]) -> list[int]:
 def provide(services: ctypes.Structure) -> None:
     """Give the units that are loaded, and those that will be, a `miniml_services`.
 
-    Until then they are serial and have no BLAS. It is copied, and kept for the rest of the process.
+    Until then they are serial. It is copied, and kept for the rest of the process.
     """
     global _services
     with _lock:
@@ -196,7 +195,7 @@ def provide(services: ctypes.Structure) -> None:
 # --- Source text ----------------------------------------------------------------------------------
 
 
-# What every kernel may use, on one thread and without a BLAS, as a file of `export_c` has it.
+# What every kernel may use, on one thread, as a file of `export_c` has it.
 DECLARATIONS = """\
 #include <stdint.h>
 #include <stddef.h>
@@ -214,13 +213,12 @@ static MINIML_INLINE void miniml_serial(void (*part)(void *, long), void *data, 
 SERVICES = f"""\
 {DECLARATIONS}
 /* parallel: calls part(data, i) for every i < parts, perhaps on several threads, and returns when
-   all have returned. sgemm, dgemm: a Fortran BLAS. */
+   all have returned. */
 typedef struct {{
   void (*parallel)(void (*part)(void *, long), void *data, long parts);
-  void *sgemm, *dgemm;
 }} miniml_services;
 #define MINIML_SERVICES
-static miniml_services miniml = {{miniml_serial, 0, 0}};
+static miniml_services miniml = {{miniml_serial}};
 void miniml_start(const miniml_services *given) {{ miniml = *given; }}
 """
 KERNEL = "KERNEL"  # stands for the kernel's own name in its text
@@ -452,7 +450,7 @@ def _warn(text: str) -> None:
 class _Services(ctypes.Structure):
     """The `miniml_services` of SERVICES."""
 
-    _fields_ = [(name, ctypes.c_void_p) for name in ("parallel", "sgemm", "dgemm")]
+    _fields_ = [(name, ctypes.c_void_p) for name in ("parallel",)]
 
 
 class ExecutorInC(NamedTuple):
@@ -486,22 +484,20 @@ _PYTHON = (
 @cache
 def executor() -> ExecutorInC:
     """Compile and start the services, which all units get from now on. Errors: as `load`."""
-    blas = openblas()
     given = np.array(
         [
             *(_address(getattr(ctypes.pythonapi, name)) for name in _PYTHON),
             id(np.ndarray),
             id(None),
             object.__basicsize__,
-            *((0, 0, 0, 0) if blas is None else blas.addresses()),
             cpu_threads(),
         ],
         np.int64,
     )
-    made = np.zeros(3 + len(ExecutorInC._fields), np.int64)
+    made = np.zeros(1 + len(ExecutorInC._fields), np.int64)
     run(source(), (given, made))
-    provide(_Services(*made[:3].tolist()))
-    return ExecutorInC(*made[3:].tolist())
+    provide(_Services(*made[:1].tolist()))
+    return ExecutorInC(*made[1:].tolist())
 
 
 @cache

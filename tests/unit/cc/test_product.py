@@ -7,7 +7,6 @@ import pytest
 
 import miniml as ml
 from miniml import ArraySpec
-from miniml.backends.cc import product as native
 from miniml.backends.cc.product import ProductKernel, pack_text, packed_size, product_text, stored
 from miniml.backends.cc.units import Source, load, run
 from miniml.backends.cuda.kernels.linalg import product_of_labels
@@ -70,6 +69,14 @@ def test_every_shape_and_transpose(dtype):
         x, y = operands(m, n, k, tx, ty, dtype)
         got = computed(source, x, y, (m, n))
         assert right(got, x.T if tx else x, y.T if ty else y), (m, n, k, tx, ty)
+
+
+def test_products_that_no_cache_holds():
+    sources = [product_text(dense(870, 790, 810, *turn), F) for turn in TURNS]
+    load(sources)
+    for (tx, ty), source in zip(TURNS, sources, strict=True):
+        x, y = operands(870, 790, 810, tx, ty)
+        assert right(computed(source, x, y, (870, 790)), x.T if tx else x, y.T if ty else y)
 
 
 @pytest.mark.deep
@@ -377,54 +384,6 @@ def test_small_products_are_one_part():
 def test_lines_that_share_places_in_the_first_cache_are_packed_for_fewer_rows():
     for n, rows in ((1024, 28), (512, 28), (1000, 64), (256, 64)):
         assert f"KERNEL_UNPACKED {rows}L" in product_text(dense(64, n, 128), F).text
-
-
-# Calls of a BLAS are counted, and a plain product stands in for it.
-BLAS = """\
-static void counted_sgemm(
-    const char *ta, const char *tb, const int *m, const int *n, const int *k, const float *alpha,
-    const float *a, const int *lda, const float *b, const int *ldb, const float *beta, float *c,
-    const int *ldc) {
-  for (int i = 0; i < *m; ++i)
-    for (int j = 0; j < *n; ++j) {
-      float sum = 0;
-      for (int q = 0; q < *k; ++q)
-        sum += a[*ta == 'N' ? i + q * *lda : q + i * *lda]
-               * b[*tb == 'N' ? q + j * *ldb : j + q * *ldb];
-      c[i + j * *ldc] = sum + 1000;
-    }
-}
-static miniml_services counted = {miniml_serial, counted_sgemm, 0};
-#define miniml counted
-"""
-
-
-def test_the_blas_computes_large_products(monkeypatch):
-    monkeypatch.setattr(native, "LARGE", 1000)
-    monkeypatch.setattr(native, "SLICE", 1000)
-    sources = [product_text(dense(13, 20, 30, *turn), F) for turn in TURNS]
-    by_blas = [Source(source.text, (BLAS, *source.shared)) for source in sources]
-    load(sources)
-    load(by_blas)
-    for (tx, ty), source, called in zip(TURNS, sources, by_blas, strict=True):
-        x, y = operands(13, 20, 30, tx, ty)
-        own = computed(source, x, y, (13, 20))
-        assert right(own, x.T if tx else x, y.T if ty else y)
-        np.testing.assert_allclose(computed(called, x, y, (13, 20)), own + 1000, rtol=1e-6)
-
-
-def test_the_blas_is_for_large_plain_products():
-    assert native.prefers_blas(dense(1024, 1024, 1024))
-    assert not native.prefers_blas(dense(512, 512, 512))
-    for operand in ("x", "y", "out"):
-        assert not native.prefers_blas(dense(1024, 1024, 1024)._replace(**{operand: (2048, 2)}))
-    overlapping = dense(1024, 1024, 1024)._replace(x=(512, 1))
-    assert not native.prefers_blas(overlapping)
-
-
-def test_explain_says_which_products_the_blas_computes():
-    assert kernel_for((1024, 1024), (1024, 1024), False, False)[0].reason == "large: by the BLAS"
-    assert not kernel_for((8, 8), (8, 8), False, False)[0].reason
 
 
 def test_labels_give_the_same_description_as_matmul():

@@ -1,4 +1,4 @@
-"""What native kernels get from the process: threads that sleep between calls, a BLAS on one."""
+"""What native kernels get from the process: threads that sleep between calls."""
 
 import os
 import threading
@@ -10,7 +10,6 @@ import pytest
 from miniml.backends.cc import native, units
 from miniml.backends.cc.units import Source
 from miniml.backends.kernel import cpu_threads, cpus
-from miniml.backends.product import openblas
 from tests.frame.native import needs_compiler
 
 pytestmark = needs_compiler
@@ -120,37 +119,6 @@ def test_a_child_has_threads_of_its_own():
         finally:
             os._exit(code)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-
-
-# out = x @ y in column-major order, by Fortran's gemm; at[3]: how many threads the BLAS had then.
-PRODUCT = """
-void KERNEL(char *const *at) {
-  const int n = N;
-  const T one = 1, zero = 0;
-  typedef void gemm(const char *, const char *, const int *, const int *, const int *, const T *,
-                    const T *, const int *, const T *, const int *, const T *, T *, const int *);
-  ((gemm *)miniml.GEMM)("N", "N", &n, &n, &n, &one, (const T *)at[0], &n, (const T *)at[1], &n,
-                        &zero, (T *)at[2], &n);
-}
-"""
-
-
-@pytest.mark.skipif(openblas() is None, reason="no OpenBLAS in this NumPy")
-@pytest.mark.parametrize(("dtype", "letter", "c"), [("f", "s", "float"), ("d", "d", "double")])
-def test_products_leave_the_threads_of_numpy_as_they_were(dtype, letter, c):
-    n = 96
-    text = PRODUCT.replace("GEMM", letter + "gemm").replace("T ", c + " ").replace("N;", f"{n};")
-    x, y = np.random.default_rng(0).standard_normal((2, n, n)).astype(dtype)
-    out, blas = np.empty_like(x), openblas()
-    before = blas.threads()
-    blas.set_threads(2)
-    two = blas.threads()
-    try:
-        units.run(Source(text), (y, x, out))
-        assert blas.threads() == two
-        assert np.abs(out - x @ y).max() < 1e-4
-    finally:
-        blas.set_threads(before)
 
 
 @pytest.mark.parametrize("wanted", ["1", "1,2", " 1 "])

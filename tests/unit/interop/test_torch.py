@@ -399,6 +399,21 @@ def test_network_shares_memory_both_ways():
         np.testing.assert_array_equal(value.numpy(), net.state_dict()[name])
 
 
+def test_writes_of_torch_are_seen_by_programs_that_keep_filters():
+    net = nn.Conv2d(16, 32, 3)
+    answer, x = ml.jit(net), np.ones((1, 16, 6, 6), np.float32)
+    with ml.context(providers=("cc",)):
+        for _ in range(4):
+            answer(x)
+        module = to_torch(net)
+        for _ in range(4):
+            with torch.no_grad():
+                module.weight.mul_(2.0)
+            expected = module(torch.tensor(x)).detach().numpy()
+            np.testing.assert_array_equal(answer(x).asnumpy(), ml.jit(net)(x).asnumpy())
+            np.testing.assert_allclose(answer(x).asnumpy(), expected, rtol=1e-5, atol=1e-5)
+
+
 def test_mode_and_gradients_of_a_network():
     net = small_net()
     module = to_torch(net).eval()

@@ -283,7 +283,7 @@ static void branch(char *const *at) {
 }
 
 /* Begins all of this. at[0]: the addresses of CPython's functions, of the class of arrays, and the
-   size of an object's head; the addresses of OpenBLAS's functions; the number of threads. at[1]
+   size of an object's head; the number of threads. at[1]
    receives the services and the addresses of what Python uses: the methods and the kernels. */
 void KERNEL(char *const *at) {
   static const method methods[] = {{"unusable", unusable, 0x80, NULL},
@@ -294,7 +294,7 @@ void KERNEL(char *const *at) {
   struct {
     miniml_services services;
     const void *methods[4], *copy, *loop, *branch, *call_back, *copy_bounded;
-  } made = {begin_services(beyond, beyond[4]),
+  } made = {begin_services(*beyond),
             {methods, methods + 1, methods + 2, methods + 3},
             (void *)copy, (void *)loop, (void *)branch, (void *)call_back,
             (void *)copy_bounded};

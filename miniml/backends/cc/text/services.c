@@ -1,5 +1,5 @@
-/* What one process gives every unit of kernels: threads that sleep between calls, and a BLAS on one
-   thread. It follows the prelude of all units, which declares miniml_services. */
+/* What one process gives every unit of kernels: threads that sleep between calls. It
+   follows the prelude of all units, which declares miniml_services. */
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -110,50 +110,9 @@ static void parallel(void (*part)(void *, long), void *data, long parts) {
   pthread_mutex_unlock(&pool.turn);
 }
 
-/* --- BLAS ---------------------------------------------------------------------------------------
-
-   OpenBLAS's threads spin while they wait, so that a product takes a hundred times as long where
-   another process has their core. Its number of threads is one for the whole process: it is set to
-   one for as long as any thread is in a product of ours. */
-
-typedef void gemm(const char *, const char *, const int64_t *, const int64_t *, const int64_t *,
-                  const void *, const void *, const int64_t *, const void *, const int64_t *,
-                  const void *, void *, const int64_t *);
-static struct {
-  gemm *sgemm, *dgemm;
-  int (*threads)(void);
-  void (*set_threads)(int);
-} blas;
-static pthread_mutex_t blas_lock = PTHREAD_MUTEX_INITIALIZER;
-static long blas_calls;
-static int blas_before;
-
-static void hold_blas(int change) {
-  if (!blas.set_threads) return;
-  pthread_mutex_lock(&blas_lock);
-  if (change > 0 && !blas_calls && (blas_before = blas.threads()) > 1) blas.set_threads(1);
-  blas_calls += change;
-  if (change < 0 && !blas_calls && blas_before > 1) blas.set_threads(blas_before);
-  pthread_mutex_unlock(&blas_lock);
-}
-
-/* The integers are 64 bits wide here: a BLAS of 32 bits reads the lower half, which comes first. */
-#define GEMM(NAME)                                                                                 \
-  static void NAME(const char *ta, const char *tb, const int *m, const int *n, const int *k,       \
-                   const void *alpha, const void *a, const int *lda, const void *b,                \
-                   const int *ldb, const void *beta, void *c, const int *ldc) {                    \
-    const int64_t wide[6] = {*m, *n, *k, *lda, *ldb, *ldc};                                        \
-    hold_blas(1);                                                                                  \
-    blas.NAME(ta, tb, wide, wide + 1, wide + 2, alpha, a, wide + 3, b, wide + 4, beta, c,          \
-              wide + 5);                                                                           \
-    hold_blas(-1);                                                                                 \
-  }
-GEMM(sgemm)
-GEMM(dgemm)
-
 /* --- the services -------------------------------------------------------------------------------*/
 
-/* A child of fork has the one thread that called it, which was in no region and no product. */
+/* A child of fork has the one thread that called it, which was in no region. */
 static void begin_in_child(void) {
   pthread_mutex_init(&pool.turn, NULL);
   pthread_mutex_init(&pool.lock, NULL);
@@ -161,15 +120,10 @@ static void begin_in_child(void) {
   pthread_cond_init(&pool.done, NULL);
   pool.open = NULL;
   pool.places = pool.inside = pool.threads = 0;
-  pthread_mutex_init(&blas_lock, NULL);
-  if (blas_calls && blas_before > 1) blas.set_threads(blas_before);
-  blas_calls = 0;
 }
 
-static miniml_services begin_services(const int64_t *blas_functions, long threads) {
-  memcpy(&blas, blas_functions, sizeof blas);
+static miniml_services begin_services(long threads) {
   most_threads = threads;
   pthread_atfork(NULL, NULL, begin_in_child);
-  return (miniml_services){parallel, blas.sgemm ? (void *)sgemm : NULL,
-                           blas.dgemm ? (void *)dgemm : NULL};
+  return (miniml_services){parallel};
 }

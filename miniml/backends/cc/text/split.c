@@ -11,12 +11,6 @@ static void KERNEL_part(void *data, long part) {
 
 void KERNEL(char *const *at) {
   KERNEL_NUMBERS(at)
-#ifdef KERNEL_BLAS
-  if (miniml.KERNEL_GEMM) {
-    miniml.parallel(KERNEL_by_blas, (void *)at, KERNEL_BATCHES * KERNEL_SLICES);
-    return;
-  }
-#endif
   if (KERNEL_PARTS > 1)
     miniml.parallel(KERNEL_part, (void *)at, KERNEL_PARTS);
   else

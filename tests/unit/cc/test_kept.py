@@ -1,0 +1,162 @@
+"""Filters that kernels keep packed from call to call, while nobody writes to the parameter."""
+
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
+
+import numpy as np
+import pytest
+
+import miniml as ml
+from miniml import nn, ops, optim
+from miniml.core import parameter
+from miniml.runtime import memory
+from tests.frame.native import needs_compiler
+
+pytestmark = needs_compiler
+
+# images, filters, and attributes of the convolution
+CASES = {
+    "image by image": ((2, 3, 7, 9), (5, 3, 3, 2), {}),
+    "batch": ((16, 4, 5, 5), (7, 4, 3, 3), {"padding": 1}),
+    "blocks": ((2, 32, 6, 7), (48, 32, 3, 3), {"padding": 1}),
+    "many filters": ((1, 300, 5, 6), (32, 300, 3, 3), {"padding": 1}),
+    "few pixels": ((1, 20, 2, 2), (33, 20, 3, 3), {"padding": 1}),
+    "depthwise": ((2, 32, 9, 7), (32, 1, 3, 3), {"padding": 1, "groups": 32}),
+    "groups": ((2, 4, 5, 5), (6, 2, 3, 3), {"groups": 2}),
+    "one axis": ((2, 9, 40), (20, 9, 5), {"stride": 3}),
+}
+
+
+def drawn(*shape, dtype=np.float32):
+    return np.random.default_rng(sum(shape)).standard_normal(shape).astype(dtype)
+
+
+def networks(shape, filters, attributes, dtype=np.float32):
+    """Images; a Parameter; a convolution by it, and one by filters that are an argument."""
+    p = ml.Parameter(drawn(*filters, dtype=dtype))
+    convolve = ops.conv1d if len(shape) == 3 else ops.conv2d
+    kept = ml.jit(lambda x: ops.tanh(convolve(x, p, **attributes)) + 1.0)
+    given = ml.jit(lambda x, w: ops.tanh(convolve(x, w, **attributes)) + 1.0)
+    return drawn(*shape, dtype=dtype), p, kept, given
+
+
+@pytest.fixture(autouse=True)
+def in_c():
+    with ml.context(providers=("cc",)):
+        yield
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("case", CASES)
+def test_all_calls_give_the_same_bits_and_see_every_change(case, dtype):
+    x, p, kept, given = networks(*CASES[case], dtype=dtype)
+    for calls in (4, 1, 2, 3, 5):
+        expected = given(x, p.asnumpy()).asnumpy()
+        for _ in range(calls):
+            np.testing.assert_array_equal(kept(x).asnumpy(), expected)
+            np.testing.assert_array_equal(kept(-x).asnumpy(), given(-x, p.asnumpy()).asnumpy())
+        p.set_data(p.asnumpy()[::-1] * 1.5)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_constants_are_kept_too(case):
+    x, p, _, given = networks(*CASES[case])
+    w, (_, _, attributes) = p.asnumpy(), CASES[case]
+    convolve = ops.conv1d if x.ndim == 3 else ops.conv2d
+    fixed = ml.jit(lambda x: ops.tanh(convolve(x, w, **attributes)) + 1.0)
+    for sign in (1, -1, 2, -2, 3):
+        np.testing.assert_array_equal(fixed(sign * x).asnumpy(), given(sign * x, w).asnumpy())
+
+
+def test_a_look_that_saw_no_change_would_show(monkeypatch):
+    """So that the tests here can fail: filters are kept in every kind of kernel."""
+    for case in CASES:
+        x, p, kept, _ = networks(*CASES[case])
+        before = [kept(x).asnumpy() for _ in range(3)][-1]
+        with monkeypatch.context() as patch:
+            patch.setattr(memory.Kept, "_look", lambda self: None)
+            p.set_data(p.asnumpy() * 2.0)
+            np.testing.assert_array_equal(kept(x).asnumpy(), before, err_msg=case)
+
+
+def by_step(p, folder):
+    step = ml.jit(lambda: ops.assign(p, p * 0.5))
+    step()
+
+
+def by_optimizer(p, folder):
+    optim.SGD([p], lr=0.1).update([ml.Tensor(np.ones_like(p.asnumpy()))])
+
+
+def by_checkpoint(p, folder):
+    ml.save_checkpoint({"p": ml.Parameter(p.asnumpy() + 1.0)}, folder / "p.safetensors")
+    ml.load_checkpoint(folder / "p.safetensors", {"p": p})
+
+
+def by_undoing(p, folder):
+    with parameter.logged() as log:
+        p.set_data(p.asnumpy() + 1.0)
+    log.restore()
+    p.set_data(p.asnumpy() - 1.0)
+
+
+WRITERS = [
+    by_step, by_optimizer, by_checkpoint, by_undoing,
+    lambda p, folder: ops.assign(p, p * 0.25),
+    lambda p, folder: p.set_data(np.zeros_like(p.asnumpy())),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("write", WRITERS, ids=range(len(WRITERS)))
+def test_every_way_to_write_is_seen(write, tmp_path):
+    x, p, kept, given = networks(*CASES["blocks"])
+    for _ in range(2):
+        for _ in range(4):
+            np.testing.assert_array_equal(kept(x).asnumpy(), given(x, p.asnumpy()).asnumpy())
+        before = p.asnumpy()
+        write(p, tmp_path)
+        assert write is WRITERS[-1] or (p.asnumpy() != before).any()
+    np.testing.assert_array_equal(kept(x).asnumpy(), given(x, p.asnumpy()).asnumpy())
+
+
+def test_evaluation_between_steps_of_training():
+    ml.manual_seed(0)
+    net = nn.Sequential(
+        nn.Conv2d(3, 16, 3, padding=1), nn.ReLU(), nn.Conv2d(16, 4, 3), nn.Flatten()
+    )
+    step = ml.train_step(net, nn.CrossEntropyLoss(), optim.SGD(net.trainable_params(), lr=0.1))
+    answer, x, y = ml.jit(net), drawn(2, 3, 6, 6), np.array([1, 2])
+    for calls in (1, 4, 1, 3):
+        step(x, y)
+        with ml.context(providers=("miniml",)):
+            expected = net(x).asnumpy()
+        for _ in range(calls):
+            np.testing.assert_allclose(answer(x).asnumpy(), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_a_call_that_fails_keeps_nothing():
+    x, p, _, _ = networks(*CASES["many filters"])
+    f = ml.jit(lambda x, i: ops.conv2d(ops.gather(x, i), p))
+    expected = f(x, np.array([0])).asnumpy()
+    for index in (7, -9, 7):
+        with pytest.raises(IndexError):
+            f(x, np.array([index]))
+    for _ in range(4):
+        np.testing.assert_array_equal(f(x, np.array([0])).asnumpy(), expected)
+
+
+def test_threads_see_the_filters_of_their_call():
+    x, p, kept, given = networks(*CASES["blocks"])
+    first = p.asnumpy()
+    allowed = [given(x, first * scale).asnumpy().tobytes() for scale in (1.0, 3.0)]
+
+    def calls():
+        return {kept(x).asnumpy().tobytes() for _ in range(20)}
+
+    with ThreadPoolExecutor(4) as pool:
+        here = [copy_context() for _ in range(8)]
+        seen = pool.map(lambda context: context.run(calls), here)
+        for scale in (3.0, 1.0, 3.0):
+            p.set_data(first * scale)
+        assert set().union(*seen) <= {*allowed}
+    assert kept(x).asnumpy().tobytes() == allowed[1]
