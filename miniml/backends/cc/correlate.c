@@ -23,6 +23,7 @@ static void KERNEL_packed(char *const *at, long block, long channel, long channe
                  KERNEL_ROWS, rows, KERNEL_TAPS * together);
 }
 static inline REAL *KERNEL_filters(char *const *at) {
+  KERNEL_NUMBERS(at)
   return KERNEL_KEPT(0) ? KERNEL_KEPT_AT : KERNEL_HELD;
 }
 static void KERNEL_pack(void *data, long block) {
