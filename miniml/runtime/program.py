@@ -172,12 +172,18 @@ class Program:
 
     def _outputs_in_place(self) -> Sequence[Var]:
         """The outputs that may be computed in arrays of the caller, or that it receives: users'
-        functions, which may keep an array, do not get them."""
+        functions, which may keep an array, or write to it, do not get them, nor views of them."""
         if self._direct or self.device.name != "cpu":
             return self.filled
-        kernels = {v: self.prepared[n] for n in self.graph.nodes for v in n.outputs}
-        made = [v for v in self.graph.outputs if v in kernels and kernels[v].entry.view is None]
-        return [v for v in made if kernels[v].entry.built_in or kernels[v].native is not None]
+        ours, theirs = set[Var](), set[Var]()
+        for node in reversed(self.graph.nodes):
+            kernel = self.prepared[node]
+            users = not kernel.entry.built_in and kernel.native is None
+            if users or (kernel.entry.view is not None and not theirs.isdisjoint(node.outputs)):
+                theirs.update(node.inputs)
+            elif kernel.entry.view is None:
+                ours.update(node.outputs)
+        return [v for v in self.graph.outputs if v in ours - theirs]
 
     @property
     def filled(self) -> Sequence[Var]:

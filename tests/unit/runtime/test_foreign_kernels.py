@@ -139,6 +139,21 @@ def test_what_a_kernel_gets_is_read_only(run: Any, wrap: Any) -> None:
     assert np.asarray(x).tolist() == [1.0, 1.0, 1.0]
 
 
+@pytest.mark.parametrize("providers", [("miniml",), ("cc",)])
+@pytest.mark.parametrize("seen", [lambda e: e, lambda e: ops.reshape(e, (20, 300)).T[5:]])
+def test_outputs_that_a_kernel_reads_are_read_only_too(seen: Any, providers: Any) -> None:
+    """In eager calls; where the caller receives them; and views of them."""
+
+    def both(x: Any) -> Any:
+        made = ops.exp(x)
+        return made, ops.sum(RunGreedy()(seen(made)))
+
+    with ml.context(providers=providers):
+        for run in (both, ml.jit(both)):
+            with pytest.raises(ValueError, match="read-only"):
+                run(np.zeros(6000, np.float32))
+
+
 class RunSettings(Unary):
     """x; its kernel notes the settings that it sees."""
 
