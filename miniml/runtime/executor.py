@@ -570,7 +570,7 @@ class Natives:
         self._addresses: dict[Var, _Address] = {}
         self._uncopied: dict[Var, _Address] = {}
         self._bound = {*memory.arrays}
-        self.kept, self._words = Kept(), dict[Node, Array]()
+        self.kept = Kept()
         buffers = memory.buffers
         self._read = {v for node in buffers.order.order for v in node.inputs}
         self._read |= {*buffers.staged, *(v for _, v in buffers.order.writes)}
@@ -672,9 +672,8 @@ class Natives:
         made, keeps = kernel.native.calls_on(operands), kernel.native.keeps
         if keeps is not None and self._lasts(node.inputs[keeps.operand]):
             of = self.memory.buffers.allocation[node.inputs[keeps.operand]].parameter
-            if node not in self._words:
-                self._words[node] = self.kept.words(keeps.nbytes, of)
-            given = *operands, self._words[node], *made[0].operands[len(operands) + 1 :]
+            words = self.kept.words(node, keeps.nbytes, of)
+            given = *operands, words, *made[0].operands[len(operands) + 1 :]
             made = [made[0]._replace(operands=given)]
         return [*calls, *made]
 

@@ -638,9 +638,6 @@ class Memory:
 # --- What kernels keep ----------------------------------------------------------------------------
 
 
-_KEPT = 2  # the first word of a Keeping, where its input is there
-
-
 class Kept:
     """The memory in which the kernels of a run keep what they pack of values that stay the same.
 
@@ -649,22 +646,22 @@ class Kept:
     """
 
     def __init__(self) -> None:
-        self._of: list[tuple[Parameter | None, Array, Array]] = []  # with the words and the memory
+        self._of: dict[Node, tuple[Parameter | None, Array, Array]] = {}  # the words, the memory
         self._calls = 0  # since the last change
-        self._last: object = None  # write, that the last look saw, and those of each parameter
-        self._writes: list[object] = []
+        self._seen: tuple[object, list[object]] = None, []  # the last write, those of parameters
 
-    def words(self, nbytes: int, parameter: Parameter | None) -> Array:
-        """The two words for a kernel that reads a parameter, or a constant."""
-        room = CPU().arena(nbytes)
-        self._of.append((parameter, np.array([0, start_of(room)], np.int64), room))
-        return self._of[-1][1]
+    def words(self, node: Node, nbytes: int, parameter: Parameter | None) -> Array:
+        """The two words for the kernel of a node that reads a parameter, or a constant."""
+        if node not in self._of:
+            room = CPU().arena(nbytes)
+            self._of[node] = parameter, np.array([0, start_of(room)], np.int64), room
+        return self._of[node][1]
 
     def around(self, run: Callable[..., Any]) -> Callable[..., Any]:
         """The run, before which kernels are told what they have kept."""
 
         def looked(*arrays: Array) -> Any:
-            if self._calls <= _KEPT or self._last is not last_write():
+            if self._calls <= 2 or self._seen[0] is not last_write():
                 self._look()
             outs = run(*arrays)
             self._calls += 1
@@ -673,10 +670,10 @@ class Kept:
         return looked if self._of else run
 
     def _look(self) -> None:
-        last, writes = last_write(), [p._changed for p, *_ in self._of if p is not None]
+        last, writes = last_write(), [p._changed for p, *_ in self._of.values() if p is not None]
         shared = None in writes
-        if shared or writes != self._writes:
+        if shared or writes != self._seen[1]:
             self._calls = 0
-        self._last, self._writes = None if shared else last, writes
-        for _, words, _ in self._of:
-            words[0] = min(self._calls, _KEPT)
+        self._seen = None if shared else last, writes
+        for _, words, _ in self._of.values():
+            words[0] = min(self._calls, 2)  # as Keeping says

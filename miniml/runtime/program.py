@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import atexit
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from functools import cache, partial
 from threading import Thread
@@ -176,13 +176,12 @@ class Program:
         if self._direct or self.device.name != "cpu":
             return self.filled
         ours, theirs = set[Var](), set[Var]()
-        for node in reversed(self.graph.nodes):
-            kernel = self.prepared[node]
-            users = not kernel.entry.built_in and kernel.native is None
-            if users or (kernel.entry.view is not None and not theirs.isdisjoint(node.outputs)):
+        for node, kernel in reversed(self.prepared.items()):
+            view = kernel.entry.view is not None
+            users = not (kernel.entry.built_in or kernel.native)
+            if users or (view and not theirs.isdisjoint(node.outputs)):
                 theirs.update(node.inputs)
-            elif kernel.entry.view is None:
-                ours.update(node.outputs)
+            ours.update(() if users or view else node.outputs)
         return [v for v in self.graph.outputs if v in ours - theirs]
 
     @property
@@ -459,9 +458,8 @@ class Pending:
         enter(settings)
         self._warnings = keep_warnings()
         try:
-            self._made = self._make()
-        except Exception:  # `program` tries again, where a line of the user's is running
-            pass
+            with suppress(Exception):  # `program` tries again, where a line of the user's runs
+                self._made = self._make()
         finally:
             _threads.discard(self._thread)
 
