@@ -108,7 +108,7 @@ AT_OTHER_NUMBERS = (
         "gradient at other numbers", letters=FD),
     Planted("SlopeOfExpTooLargeBelow", curve(  # and hidden by what is large beside it
         np.exp, lambda x, out, dout: dout * ops.exp(x) * ops.where(x < -6.5, 1.5 + 0.0 * x, 1.0)),
-        "gradient at other numbers", "constant factor 1.5", letters=FD),
+        "gradient at other numbers", "constant factor 1.5|1.5 times", letters=FD),
     Planted("GradientOverflowsInFloat16", curve(
         lambda x: (np.float32(1) / (1 + np.exp(-x.astype(np.float32)))).astype(x.dtype)
         if x.dtype.itemsize == 2 else 1 / (1 + np.exp(-x)),

@@ -690,14 +690,14 @@ class AcrossRows(Loops):
         for s in reduces:
             total = f"{self.lane_type(s)} t{s.value}"
             yield from (f"  {line}" for line in self._identities(total, s, width))
-        end = f"{n}L" if n <= size else f"({n}L - b < {size} ? {n}L : b + {size})"
-        yield "  long i = b;" + " MINIML_ROLLED" * _dear(self.program)
+        end = f"{n}L" if n <= size else f"{n}L - b < {size} ? {n}L : b + {size}"
+        yield f"  long i = b, end = {end};" + " MINIML_ROLLED" * _dear(self.program)
         rest = f" - {beside - 1}L" * (n % beside > 0)
-        yield f"  for (; i < {end}{rest}; i += {beside}L) {{"
+        yield f"  for (; i < end{rest}; i += {beside}L) {{"
         yield from self._lanes(elements, width)
         yield "  }"
         if n % beside:
-            yield f"  if (i < {end}) {{"
+            yield "  if (i < end) {"
             yield from self._lanes(elements, n % beside * self.lanes)
             yield "  }"
         for s in reduces:

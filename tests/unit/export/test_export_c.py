@@ -173,10 +173,17 @@ def test_an_mlp_is_what_numpy_computes(rng, tmp_path, compiler):
     np.testing.assert_allclose(outs[0], by_hand, 1e-5, 1e-6)
 
 
-def test_a_product_that_python_gives_to_the_blas_needs_none(rng, tmp_path, compiler):
+def test_a_large_product(rng, tmp_path, compiler):
     x = floats(rng, 820, 820)
     (out,), _ = ran(compiler, lambda x: x @ x, tmp_path, x)
     np.testing.assert_allclose(out, x @ x, 1e-4, 1e-3)
+
+
+@pytest.mark.parametrize("rows", [512, 640, 1030])
+def test_sums_over_many_short_rows_beside_elementary_functions(rng, tmp_path, compiler, rows):
+    """They go in blocks of 512 rows, whose loops have pragmas; warnings are errors here."""
+    x = floats(rng, rows, 16)
+    same(*ran(compiler, lambda x: ops.sum(ops.tanh(x) * x, 0) * x, tmp_path, x), compiler)
 
 
 @pytest.mark.parametrize(
