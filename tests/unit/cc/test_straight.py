@@ -117,7 +117,8 @@ def test_loops_over_short_rows_are_unrolled_where_that_pays(monkeypatch, fn, exp
     with ml.context(providers=("cc",)):
         got = ml.jit(fn)(x).asnumpy()
     np.testing.assert_allclose(got, expected(x.astype(np.float64)), 1e-5)
-    before = [line for s in sources for line in re.findall(r"(.*)\n *for \(; i < 10L", s.text)]
+    loops = r"(.* end = 10L;.*)\n *for \(; i < end"
+    before = [line for s in sources for line in re.findall(loops, s.text)]
     assert before
     assert all(line.endswith("MINIML_ROLLED") == rolled for line in before)
 
