@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 
 import miniml as ml
-from miniml import nn, ops, optim
+from miniml import Primitive, kernel, nn, ops, optim
 from miniml.core import parameter
 from miniml.runtime import memory
+from miniml.train import Snapshot
 from tests.frame.native import needs_compiler
 
 pytestmark = needs_compiler
@@ -100,8 +101,31 @@ def by_undoing(p, folder):
     p.set_data(p.asnumpy() - 1.0)
 
 
+def by_snapshot(p, folder):
+    snapshot = Snapshot(p)
+    p.set_data(p.asnumpy() * 3.0)
+    ml.jit(lambda x: ops.sum(x * p))(p.asnumpy())
+    snapshot.restore()
+    p.set_data(p.asnumpy() - 2.0)
+
+
+class KeptMoves(Primitive):
+    """p moved by d, in place."""
+
+    effect, differentiable, inputs, like = "state", False, ("p", "d"), "p"
+
+
+@kernel("KeptMoves", "cpu", "ff->f", inplace=(0,))
+def moves(p, d, *, out):
+    np.add(p, d, out=out)
+
+
+def by_kernel_in_place(p, folder):
+    KeptMoves()(p, np.full(p.shape, 0.5, np.float32))
+
+
 WRITERS = [
-    by_step, by_optimizer, by_checkpoint, by_undoing,
+    by_step, by_optimizer, by_checkpoint, by_undoing, by_snapshot, by_kernel_in_place,
     lambda p, folder: ops.assign(p, p * 0.25),
     lambda p, folder: p.set_data(np.zeros_like(p.asnumpy())),
 ]  # fmt: skip
