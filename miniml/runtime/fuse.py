@@ -383,15 +383,15 @@ class _Arrangement:
         plain = all(v.abstract.format is None for v in inner)  # views see the order of the shape
         if not (found and plain and all({*found[1]}.issuperset(found[0][v]) for v in inner)):
             return
-        readers: dict[Group, list[Node]] = {}
-        stored = dict.fromkeys(ends)
+        readers, stored, before = dict[Group, list[Node]](), dict.fromkeys(ends), len(body)
         for var in inner:
             turned, there, back = self._turned(var, found[0][var], found[1])
             stored[turned] = None
             body += there
             for reader in self.readers[var] if back else ():
                 readers.setdefault(reader, []).extend(back)
-        if all(self._reads(reader, back) for reader, back in readers.items()):
+        loops = len(body) == before or self.g.in_order(body, [*stored]) is not None
+        if loops and all(self._reads(reader, back) for reader, back in readers.items()):
             self.outputs[group], group.body = stored, body
             for view in views:
                 del self.kept[view]

@@ -12,12 +12,14 @@ from tests.frame.native import needs_compiler
 
 from .networks import trained
 from .programs import (
+    axes_inputs,
     exact,
     exact_inputs,
     function,
     inputs_for,
     keep_to_their_arrays,
     load_all,
+    of_axes,
     with_gradient,
 )
 
@@ -29,6 +31,10 @@ TOLERANCE = {"rtol": 1e-9, "atol": 1e-11}
 
 def of_float64(seed):
     return [ml.Tensor(a) for a in inputs_for(seed, np.float64)]
+
+
+def over_axes(seed):
+    return [ml.Tensor(a) for _, a in axes_inputs(seed)]
 
 
 def close(got, expected, seed):
@@ -69,6 +75,24 @@ def test_values():
 
 def test_gradients():
     check(range(18, 27), lambda seed: with_gradient(function(seed, 7)))
+
+
+def test_products_and_reductions_over_any_axes():
+    check(range(60, 80), lambda seed: with_gradient(of_axes(seed)), over_axes)
+
+
+def test_a_result_reduced_twice_that_others_read_in_another_order():
+    """The maximum of a softmax, stored in the order of loops, would be computed in another row."""
+
+    def votes(a):
+        turned = ops.transpose(a, (2, 1, 0, 3))
+        routed = ops.softmax(ops.sum(turned * 0.5, -1), 2)
+        return ops.sum(ops.expand_dims(routed, -1) * turned, 1)
+
+    rng = np.random.default_rng(0)
+    check(
+        [0], lambda _: with_gradient(votes), lambda _: [ml.Tensor(rng.normal(size=(10, 6, 4, 3)))]
+    )
 
 
 @pytest.mark.parametrize("shape", [(0,), (0, 3), (3, 0), (1, 1)])
@@ -129,6 +153,7 @@ def test_many(start):
         check(range(start, start + 60), function)
         check(range(start + 60, start + 100), lambda seed: with_gradient(function(seed)))
         check(range(start, start + 60), exact, exact_inputs, equal)
+        check(range(start, start + 60), lambda seed: with_gradient(of_axes(seed)), over_axes)
 
 
 @pytest.mark.deep
