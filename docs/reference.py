@@ -68,7 +68,7 @@ TASKS = {
     "builtins": "Settings",
     "miniml.graph.tracing": "Compile and look inside",
     "miniml.grad.batching": "Compile and look inside",
-    "miniml.runtime.explain": "Compile and look inside",
+    "miniml.viz.reports": "Compile and look inside",
     "miniml.runtime.jit": "Compile and look inside",
     "miniml.runtime.observe": "Compile and look inside",
     "miniml.viz": "Compile and look inside",
@@ -80,7 +80,7 @@ TASKS = {
     "miniml.core.abstract.ArraySpec": "Kernels of your own",
     "miniml.core.abstract.KernelAttr": "Kernels of your own",
     "miniml.graph.passes": "Passes and rewriting rules",
-    "miniml.graph.saved": "Saved graphs",
+    "miniml.export.saved": "Saved graphs",
     "miniml.export": "Export",
 }
 

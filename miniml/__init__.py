@@ -52,15 +52,11 @@ from .graph.passes import register_pass as register_pass
 from .graph.passes import register_rule as register_rule
 from .graph.passes import schedule_pass as schedule_pass
 from .graph.passes import unregister_pass as unregister_pass
-from .graph.saved import load_graph as load_graph
-from .graph.saved import save_graph as save_graph
 from .graph.tracing import trace as trace
 from .runtime.eager import EagerTrace as _EagerTrace
-from .runtime.explain import explain as explain
 from .runtime.jit import jit as jit
 from .runtime.observe import debug_nans as debug_nans
 from .runtime.observe import hooks as hooks
-from .runtime.observe import profile as profile
 
 __version__ = "0.2.0"
 
@@ -102,6 +98,8 @@ if typing.TYPE_CHECKING:  # checkers read the imports
     from . import viz as viz
     from .array_api.functions import from_dlpack as from_dlpack
     from .export import export_c as export_c
+    from .export.saved import load_graph as load_graph
+    from .export.saved import save_graph as save_graph
     from .grad.batching import vmap as vmap
     from .grad.formula import elementwise as elementwise
     from .nn.container import recompute as recompute
@@ -109,12 +107,15 @@ if typing.TYPE_CHECKING:  # checkers read the imports
     from .train import save_checkpoint as save_checkpoint
     from .train import train_step as train_step
     from .viz import draw as draw
+    from .viz.reports import explain as explain
+    from .viz.reports import profile as profile
 else:  # imported where they are first used: whoever runs a graph needs none of them
     _LATER = ("array_api", "data", "distributed", "export", "grad", "interop", "nn", "onnx")
     _LATER += ("optim", "testing", "train", "viz")
     _OF = {"recompute": "nn.container", "draw": "viz", "vmap": "grad.batching"}
     _OF |= {"elementwise": "grad.formula", "from_dlpack": "array_api.functions"}
-    _OF["export_c"] = "export"
+    _OF |= {"export_c": "export", "load_graph": "export.saved", "save_graph": "export.saved"}
+    _OF |= dict.fromkeys(("explain", "profile"), "viz.reports")
     _OF |= dict.fromkeys(("load_checkpoint", "save_checkpoint", "train_step"), "train")
     __all__, __dir__, _missing = hints.names(globals(), "errors", "ops", *_LATER, *_OF)
 

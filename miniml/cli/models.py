@@ -22,9 +22,9 @@ from ..core.abstract import ArraySpec, as_dtype, float32
 from ..core.errors import MinimlError
 from ..core.tensor import Array
 from ..export.exporter import exported
+from ..export.saved import load_graph
 from ..export.web import export_web
 from ..graph.ir import Graph
-from ..graph.saved import load_graph
 from ..nn import Cell, CrossEntropyLoss
 from ..optim import SGD
 from ..train.checkpoint import load_checkpoint, names_below

@@ -17,9 +17,9 @@ from ..core.errors import MinimlError
 from ..core.files import refused, write_file
 from ..core.settings import context
 from ..core.tensor import Array, Tensor
+from ..export.saved import load_graph
 from ..graph.ir import Graph
-from ..graph.saved import load_graph
-from ..runtime.observe import profile
+from ..viz.reports import profile
 from . import imported, near, whole
 
 

@@ -4,7 +4,7 @@
 copies, checks and loops on symbolic addresses; `writer` prints a plan as C; `loops` has the C of
 operations that Python computes, and of those that may refuse their inputs; `quantize` puts
 products of int8 in the place of those by weights; `web` makes a page of a network and its training
-step.
+step. `saved` writes graphs as text that is read again.
 """
 
 from ..core import hints

@@ -2,7 +2,7 @@
 
 Row programs: values are sorted into passes over rows. Anchors: a matrix product or a convolution
 with the elementwise nodes that follow it as its epilogue. Kernels: the native kernels of Fused
-nodes. Explanations: members and passes of fused nodes, and why neighbours are apart.
+nodes.
 """
 
 from __future__ import annotations
@@ -42,7 +42,6 @@ from ..backends.expressions import (
     computed,
     inplace,
     operands,
-    table,
 )
 from ..backends.kernel import Kernel, KernelNode
 from ..backends.product import Product, dense_strides, product_of
@@ -50,20 +49,15 @@ from ..backends.registry import kernel
 from ..core.abstract import ArraySpec, DType, float32, float64, int32
 from ..core.errors import GraphError
 from ..core.scope import epoch
-from ..graph.ir import Graph, Node, Var, in_order
-from ..ops.control import Fused
+from ..graph.ir import Graph, Node, Var
 from .nest import (
     REDUCTIONS,
     Apart,
     Compound,
     Nest,
-    body_of,
     bounds,
     cast,
-    codes_of,
-    doubt,
     extent,
-    kind_of,
     literal,
     of_two,
     reduced_axes,
@@ -601,114 +595,3 @@ def _one_loop() -> Iterator[None]:
         yield
     except Apart as reason:
         raise GraphError(f"Fused got a body that is not one loop: {reason}") from None
-
-
-# --- Explanations ---------------------------------------------------------------------------------
-
-
-def members(node: Node, program: RowProgram | None) -> str:
-    """Members of a fused node, and its number of passes over which rows."""
-    names = " ".join(n.primitive.name for n in node.primitive.attributes["body"].nodes)
-    if program is None:
-        return names
-    count = sum(bool(p.elements) for p in program.passes)
-    rows = " x ".join(map(str, program.extents[: program.outer])) or "1"
-    row = " x ".join(map(str, program.row)) or "1"
-    return f"{names}; {count} {'pass' if count == 1 else 'passes'} over {rows} rows of {row}"
-
-
-def neighbours(graph: Graph, home: str) -> Iterator[str]:
-    """For each fused node and each node that computes one of its inputs, why they are apart."""
-    maker = graph.makers()
-    for node in graph.nodes:
-        for other in dict.fromkeys(maker[v] for v in node.inputs if v in maker):
-            if not isinstance(node.primitive, Fused):
-                continue
-            fused = isinstance(other.primitive, Fused)
-            if fused or (home == "cpu" and anchor_of([other]) is not None):
-                yield f"{name(other)} | {name(node)}: {apart(other, node)}"
-            elif home == "cuda" and kind_of(other) == "" and not _users(other):
-                yield f"{other.primitive.name} | {name(node)}: {_alone(other)}"
-
-
-def _alone(node: Node) -> str:
-    """Reason why nothing is fused with a node that has a hand-written kernel."""
-    if node.primitive.name == "MatMul":
-        return "products on CUDA have no epilogue"
-    return "one has a kernel of its own"
-
-
-def alone(graph: Graph) -> Iterator[str]:
-    """For each user's primitive that could join a neighbour and does not, why, and a remedy."""
-    maker, reported = graph.makers(), set()
-    for reader in graph.nodes:
-        for other in dict.fromkeys(maker[v] for v in reader.inputs if v in maker):
-            for node, near in (other, reader), (reader, other):
-                if node in reported or not _users(node) or kind_of(node) or not _has_loops(near):
-                    continue
-                reported.add(node)
-                yield f"{name(node)}: {_lacking(node)}"
-
-
-def _users(node: Node) -> bool:
-    return not type(node.primitive).__module__.startswith("miniml.")
-
-
-def _has_loops(node: Node) -> bool:
-    return isinstance(node.primitive, Fused) or kind_of(node) in ("elements", "reduction")
-
-
-def _lacking(node: Node) -> str:
-    """Reason why loops cannot compute a user's primitive, and a remedy."""
-    primitive, shapes = node.primitive.name, [v.abstract.shape for v in node.inputs]
-    if len(node.outputs) != 1:
-        return f"it has {len(node.outputs)} outputs, and an expression gives one"
-    codes = codes_of(node)
-    given = [c for n, c in table if n == primitive]
-    if codes in given:
-        return doubt(primitive, codes) or "there is nothing to compute, or its format differs"
-    if given:
-        return f"its expression is for {', '.join(given)}; register it for {codes}, too"
-    if node.outputs[0].abstract.shape == _broadcast(shapes):
-        return (
-            "it has no expression; if every element is computed by itself, "
-            f'ml.elementwise_kernel({primitive!r}, "...", {codes!r}) gives it one'
-        )
-    return (
-        "it has no expression, and cannot have one, since its output has another shape; a function "
-        "of operations in its place would be fused"
-    )
-
-
-def _broadcast(shapes: list[tuple[int, ...]]) -> tuple[int, ...] | None:
-    try:
-        return np.broadcast_shapes(*shapes)
-    except ValueError:
-        return None
-
-
-def name(node: Node) -> str:
-    """Name of a node in `explain`: a fused one by its members."""
-    fused = isinstance(node.primitive, Fused)
-    return str(node.primitive.attributes["body"].name) if fused else repr(node.primitive)
-
-
-def apart(first: Node, second: Node) -> str:
-    """Reason why an anchor or a fused node is not one with a fused node that reads it."""
-    fused = isinstance(first.primitive, Fused)
-    before = first.primitive.attributes["body"].nodes if fused else (first,)
-    body = second.primitive.attributes["body"]
-    nodes = in_order([*dict.fromkeys((*before, *body.nodes))])
-    anchor = anchor_of(nodes)
-    if anchor_of([n for n in nodes if n is not anchor]) is not None:
-        return "each has a product or a convolution"
-    if anchor is not None and not anchors(anchor):
-        return "it is a product of vectors"
-    try:
-        if anchor is None:
-            Nest(nodes)
-        else:
-            tail(body_of(nodes, body.outputs, {n: kind_of(n) for n in nodes}), anchor)
-    except Apart as reason:
-        return str(reason)
-    return "other nodes stand between them, one updates parameters, or they would be too large"

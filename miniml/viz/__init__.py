@@ -1,4 +1,5 @@
-"""Drawings of graphs (HTML, Mermaid, DOT) and figures of the values inside networks."""
+"""Drawings of graphs (HTML, Mermaid, DOT), figures of the values inside networks, and reports on
+programs."""
 
 import typing
 

@@ -14,7 +14,7 @@ import pytest
 import miniml as ml
 from miniml import nn, ops, optim
 from miniml.grad import grad
-from miniml.runtime import observe as module
+from miniml.viz import reports as module
 
 X = np.random.default_rng(0).normal(size=(32, 16)).astype(np.float32)
 Y = np.arange(32) % 4

@@ -18,9 +18,9 @@ import miniml as ml
 from miniml import Primitive, infer_rule, kernel, nn, ops, optim
 from miniml.core.primitive import primitives
 from miniml.errors import CheckpointError, GraphError
+from miniml.export import saved as saving
+from miniml.export.saved import signed
 from miniml.grad import grad, jacobian, value_and_grad
-from miniml.graph import saved as saving
-from miniml.graph.saved import signed
 from tests.conftest import DEEP
 from tests.opinfo import ROWS
 from tests.stateful.machines import Stateful

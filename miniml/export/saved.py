@@ -36,9 +36,9 @@ from ..core.files import (
 from ..core.infer import has_rule
 from ..core.parameter import Parameter, default_generator
 from ..core.primitive import Primitive, primitives, rebuild
+from ..graph.ir import Graph, Node, Var, unique, verify
+from ..graph.tracing import trace
 from ..ops import Custom, Fused
-from .ir import Graph, Node, Var, unique, verify
-from .tracing import trace
 
 FORMAT, VERSION = "miniml graph", 1
 DATA = ".safetensors"  # appended to the path of the text
