@@ -256,7 +256,7 @@ def flatten_arguments(args: Any) -> tuple[list[Tensor | Array], tuple[object, ..
         if isinstance(leaf, Reading):
             leaf.own()  # a program may write to memory that it shares
     leaves = [leaf if isinstance(leaf, Tensor) else host_array(leaf, None) for leaf in taken]
-    statics = tuple(map(_static_key, tree.left()))
+    statics = tuple(map(static_key, tree.left()))
     return leaves, (tree.spec, orders(args), tuple(tree.positions), statics), tree.filled
 
 
@@ -286,18 +286,18 @@ def is_traced(leaf: Any) -> bool:
     return any(hasattr(type(leaf), name) for name in _FOREIGN)
 
 
-def _static_key(value: Any) -> object:
-    if isinstance(value, Tensor):
-        return Same(value)
-    refuse_dataclass("a traced function got", value)
+def static_key(value: Any, who: str = "a traced function") -> object:
+    """The key of a leaf that is not traced; GraphError for one that cannot be hashed."""
+    refuse_dataclass(f"{who} got", value)
+    found = Same(value) if isinstance(value, Tensor) else key(value)
     try:
-        hash(value)
+        hash(found)
     except TypeError:
         raise GraphError(
-            f"a traced function got {value!r} of type {type(value).__name__}, which is neither a "
-            "tensor nor hashable; pass Tensors, numbers, strings, or trees of these"
+            f"{who} got {value!r} of type {type(value).__name__}, which is neither a tensor nor "
+            "hashable; pass tensors, numbers, strings, or trees of these"
         ) from None
-    return key(value)
+    return found
 
 
 def refuse_dataclass(who: str, leaf: Any, kind: type[MinimlError] = GraphError) -> None:

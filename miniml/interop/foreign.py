@@ -21,10 +21,10 @@ from ..backends.registry import kernel
 from ..core.abstract import Abstract, Kind, canonical, is_float
 from ..core.errors import MinimlError, ShapeError
 from ..core.parameter import Parameter, share
-from ..core.primitive import Primitive, key, primitives
+from ..core.primitive import Primitive, primitives
 from ..core.tensor import Array, Tensor
 from ..core.trace import Partition
-from ..graph.ir import orders
+from ..graph.ir import orders, static_key
 from ..ops.custom import numpy_kernel
 from .operator import ABSENT
 
@@ -110,9 +110,10 @@ class Adopted:
         leaves, spec = optree.tree_flatten(tree, none_is_leaf=True)
         given = list(map(self.ours, leaves))
         parts = Partition(given, spec, [i for i, x in enumerate(given) if isinstance(x, Tensor)])
-        tensors, fixed = parts.taken(), tuple(parts.left())
+        tensors = parts.taken()
+        fixed = tuple([static_key(value, self.__name__) for value in parts.left()])
         device = "cuda" if any(t.device == "cuda" for t in tensors) else "cpu"
-        call = spec, orders(tree), tuple(parts.positions), key(fixed), device
+        call = spec, orders(tree), tuple(parts.positions), fixed, device
         found = self._made.get(call)
         if found is None:
             types = [Abstract(t.shape, t.dtype) for t in tensors]

@@ -17,6 +17,7 @@ from ..core.abstract import Abstract, canonical, is_float
 from ..core.errors import DTypeError, GraphError, MinimlError
 from ..core.infer import constant, infer, interleave
 from ..core.primitive import Primitive, key
+from ..core.settings import current
 from ..core.tensor import Array, Tensor, around
 from ..grad.batching import vmap
 from ..grad.reverse import name_of
@@ -185,7 +186,7 @@ class JaxPrimitive:
         consts = {n: constant(primitive, n, args[i]) for i, n in primitive._const}
         taken = {i for i, _ in primitive._const}
         xs = [jnp.asarray(a) for i, a in enumerate(args) if i not in taken]
-        call = primitive, key(tuple(consts.items())), len(xs)
+        call = primitive, key(tuple(consts.items())), len(xs), current().autocast
         callback = self._made.get(call)
         if callback is None:
             types = [type_of(x) for x in xs]
@@ -218,11 +219,11 @@ class JaxFunction:
         leaves, spec = _tree.tree_flatten((args, named))
         leaves = [jnp.asarray(x) if isinstance(x, _NUMBERS) else x for x in leaves]
         types = [type_of(x) if isinstance(x, jax.Array) else x for x in leaves]
-        seen = tuple([t.key() if isinstance(t, Abstract) else key(t) for t in types])
-        found = self._made.get((spec, seen, mode))
+        call = spec, Traced.key(self.__name__, types), mode
+        found = self._made.get(call)
         if found is None:
             traced = Traced(self.__name__, self.fn, spec, types)
-            found = self._made[spec, seen, mode] = traced, Callback(traced.operator)
+            found = self._made[call] = traced, Callback(traced.operator)
         return leaves, *found
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from sys import getrefcount
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import optree
@@ -25,12 +25,13 @@ from ..core.infer import interleave, ready
 from ..core.parameter import Parameter, default_generator
 from ..core.primitive import Primitive
 from ..core.scope import Layer, layers
+from ..core.settings import context, current
 from ..core.tensor import Array, Tensor
 from ..core.trace import Partition, current_trace, use_trace
 from ..grad.batching import vmap
 from ..grad.reverse import backward, name_of
 from ..grad.transforms import jvp, vjp
-from ..graph.ir import Graph, Var, is_result, versions
+from ..graph.ir import Graph, Var, is_result, static_key, versions
 from ..graph.record import Call
 from ..graph.tracing import SubstitutingTrace, as_tensor, trace_anywhere
 from ..nn.cell import Cell
@@ -40,13 +41,20 @@ from ..runtime.jit import jit
 Tensors = Sequence[Tensor]
 Types = tuple[Abstract, ...]
 Function = Callable[..., tuple[Any, ...]]
+R = TypeVar("R")
 
 ABSENT = Abstract((0,), float32)  # stands for the gradient by an input that is not a float
 _KNOWN = 1024  # types of calls whose results are remembered
 
 
+def casts() -> bool:
+    """True under an autocast."""
+    return current().autocast is not None
+
+
 class Operator:
-    """A pure function of tensors that gives a tuple of tensors.
+    """A pure function of tensors that gives a tuple of tensors, under the autocast of the context
+    that it was made in: other frameworks call it, and its pull-back, elsewhere.
 
     name: for messages, and the operator of another framework. fn(*tensors): the function. inputs:
     names of them. count: how many outputs it has. compiled: run as one program. pull: the function
@@ -67,12 +75,25 @@ class Operator:
         pull: Function | None = None,
         likes: tuple[int, ...] | None = None,
     ):
-        self.name, self.fn, self.inputs, self.count = name, fn, tuple(inputs), count
+        self.name, self.inputs, self.count = name, tuple(inputs), count
         self.compiled, self.pull, self.likes = compiled, pull, likes
+        self.autocast = current().autocast
+        self.fn = self._in_context(fn)
         self.differentiable = True
         self._types: dict[Types, Types] = {}
         self._mapped: dict[tuple[bool, ...], Operator] = {}
-        self.run: Function = jit(fn) if compiled else fn
+        self.run: Function = jit(self.fn) if compiled else self.fn
+
+    def _in_context(self, fn: Callable[..., R]) -> Callable[..., R]:
+        """The function, called under the operator's autocast."""
+
+        def called(*xs: Any) -> R:
+            if current().autocast == self.autocast:
+                return fn(*xs)
+            with context(autocast=self.autocast or False):
+                return fn(*xs)
+
+        return called
 
     def types(self, inputs: Types) -> Types:
         """The types of the outputs for inputs of these types; nothing is computed."""
@@ -98,7 +119,8 @@ class Operator:
         outs = [f"out{i}" for i in range(self.count)] if self.count != 1 else ["out"]
         names = _different((*self.inputs, *outs, *(f"d{o}" for o in outs)))
         likes = tuple(range(count))
-        return Operator(f"{self.name}_bprop", rule, names, count, self.compiled, likes=likes)
+        made = self._in_context(Operator)
+        return made(f"{self.name}_bprop", rule, names, count, self.compiled, None, likes)
 
     @cached_property
     def pushed(self) -> Operator:
@@ -115,7 +137,8 @@ class Operator:
             return tuple([ops.zeros_like(o) if t is None else t for t, o in each])
 
         names = _different((*self.inputs, *(f"t_{n}" for n in self.inputs)))
-        return Operator(f"{self.name}_jvp", push, names, self.count, self.compiled)
+        made = self._in_context(Operator)
+        return made(f"{self.name}_jvp", push, names, self.count, self.compiled)
 
     def mapped(self, flags: tuple[bool, ...]) -> Operator:
         """The operator for many examples, whose axis is the first of the inputs with a flag, and of
@@ -124,7 +147,8 @@ class Operator:
         if found is None:
             name = f"{self.name}_vmap{''.join(map(str, map(int, flags)))}"
             every = vmap(self.fn, tuple([0 if flag else None for flag in flags]))
-            found = Operator(name, every, self.inputs, self.count, self.compiled)
+            made = self._in_context(Operator)
+            found = made(name, every, self.inputs, self.count, self.compiled)
             found.differentiable = self.differentiable
             self._mapped[flags] = found
         return found
@@ -273,6 +297,13 @@ class Traced:
         inputs = [f"p{i}" for i in range(len(self.state))] + [f"x{i}" for i in range(len(types))]
         total = self.count + len(self.updated)
         self.operator = Operator(name, self._functional(flat), inputs, total, compiled=True)
+
+    @staticmethod
+    def key(who: str, leaves: Sequence[Any]) -> tuple[object, ...]:
+        """The types of arguments, constants and the autocast, on which it depends; GraphError for a
+        constant that cannot be hashed."""
+        seen = [x.key() if isinstance(x, Abstract) else static_key(x, who) for x in leaves]
+        return *seen, current().autocast
 
     def rebuild(self, outputs: Sequence[Any]) -> Any:
         """The result of the function, with these outputs in it."""

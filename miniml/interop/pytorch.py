@@ -26,11 +26,12 @@ from ..core.infer import constant, infer, interleave
 from ..core.parameter import Parameter, default_generator
 from ..core.primitive import EMPTY, Primitive, key, resolved
 from ..core.scope import own_files
+from ..core.settings import context, current
 from ..core.tensor import Tensor, around
 from ..grad.reverse import name_of
 from ..nn.cell import Cell
 from .foreign import memory_of, package
-from .operator import Operator, Traced, known, of_primitive, owned, refuse_parameters
+from .operator import Operator, Traced, casts, known, of_primitive, owned, refuse_parameters
 
 torch = package("torch", "miniml.interop with PyTorch")
 _fake_of = torch.empty
@@ -190,7 +191,8 @@ def _mark() -> bool:
     return True
 
 
-_mark._dynamo_marked_constant = True  # type: ignore[attr-defined]  # it is run while tracing
+# They are run while tracing.
+_mark._dynamo_marked_constant = casts._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
 # --- One operator of torch.library ----------------------------------------------------------------
@@ -408,15 +410,16 @@ class _Transformed(_Function):  # type: ignore[misc]
         info: Any, dims: Any, library: Library, operator: Operator, attributes: Any, *xs: Any
     ) -> Any:
         inner, front = library.mapped(dims[3:], xs)
-        outs = _Transformed.apply(inner, inner.operator_of(**attributes), attributes, *front)
+        flags = tuple([d is not None for d in dims[3:]])
+        outs = _Transformed.apply(inner, operator.mapped(flags), attributes, *front)
         return outs, 0 if library.count == 1 else (0,) * library.count
 
     @staticmethod
     def jvp(ctx: Any, *tangents: Any) -> Any:
-        library, _, attributes = ctx.call
+        library, operator, attributes = ctx.call
         xs, pushed = ctx.saved_tensors[: len(tangents) - 3], library.pushed
         given = [torch.zeros_like(x) if t is None else t for x, t in zip(xs, tangents[3:])]
-        return pushed.call(pushed.operator_of(**attributes), attributes, (*xs, *given))
+        return pushed.call(operator.pushed, attributes, (*xs, *given))
 
 
 def _save(ctx: Any, library: Library, xs: Any, outs: tuple[Any, ...]) -> None:
@@ -432,12 +435,12 @@ def _save(ctx: Any, library: Library, xs: Any, outs: tuple[Any, ...]) -> None:
 
 def _gradients(ctx: Any, douts: Sequence[Any]) -> tuple[Any, ...]:
     """The gradients of the inputs of a call, None for those that are not floats."""
-    saved, (library, _, attributes) = ctx.saved_tensors, ctx.call
+    saved, (library, operator, attributes) = ctx.saved_tensors, ctx.call
     count = library.count
     xs, outs = saved[:-count], saved[-count:]
     given = [torch.zeros_like(o) if d is None else d for o, d in zip(outs, douts, strict=True)]
     pulled = library.pulled
-    found = pulled.call(pulled.operator_of(**attributes), attributes, (*xs, *outs, *given))
+    found = pulled.call(operator.pulled, attributes, (*xs, *outs, *given))
     each = (found,) if pulled.count == 1 else found
     return tuple([g if x.dtype.is_floating_point else None for g, x in zip(each, xs, strict=True)])
 
@@ -465,7 +468,7 @@ class TorchPrimitive(Opaque):
         self._attributes: dict[str, Any] = {}
         schema = _schema(self.kind)
         if schema is not None and not self.kind._const:
-            self._library = _of_class(self.kind, self.name, schema)
+            self._library = _of_class(self.kind, self.name, schema, None)
             if instance:
                 self._attributes = dict(self.primitive.attributes)  # type: ignore[union-attr]
                 self._operator = self._library.operator_of(**self._attributes)
@@ -482,7 +485,8 @@ class TorchPrimitive(Opaque):
 
     def __call__(self, *args: Any, **attributes: Any) -> Any:
         library = self._library
-        if library is None or (self.primitive is None) is not (self._operator is None):
+        several = (self.primitive is None) is not (self._operator is None)
+        if several or library is None or casts():
             return self.opaquely(*args, **attributes)
         if _compiling():
             return library.overload(*args, **self._attributes, **attributes)
@@ -497,10 +501,12 @@ class TorchPrimitive(Opaque):
                 f"the class: to_torch({self.kind.__name__}) takes them"
             )
         primitive = self.primitive or self.kind(**attributes)
-        if self._library is not None:
-            given = dict(primitive.attributes)
-            return self._library.call(self._library.operator_of(**given), given, args)
-        return self._baked(primitive, args)
+        if self._library is None:
+            return self._baked(primitive, args)
+        library, given = self._library, dict(primitive.attributes)
+        if casts():
+            library = _of_class(self.kind, self.name, library.attributes, current().autocast)
+        return library.call(library.operator_of(**given), given, args)
 
     def _baked(self, primitive: Primitive, args: tuple[Any, ...]) -> Any:
         """A call whose const inputs and attributes belong to the operator."""
@@ -510,7 +516,7 @@ class TorchPrimitive(Opaque):
         consts = {n: constant(primitive, n, args[i]) for i, n in primitive._const}
         taken = {i for i, _ in primitive._const}
         tensors = [a for i, a in enumerate(args) if i not in taken]
-        call = primitive, key(tuple(consts.items())), len(tensors)
+        call = primitive, key(tuple(consts.items())), len(tensors), current().autocast
         library = self._made.get(call)
         if library is None:
             outs = _outputs_of(primitive, consts, tensors)
@@ -528,8 +534,7 @@ class TorchPrimitive(Opaque):
 def _outputs_of(primitive: Primitive, consts: dict[str, Any], tensors: Sequence[Any]) -> int:
     if isinstance(primitive.outputs, tuple):
         return len(primitive.outputs)
-    types = [type_of(x) for x in tensors]
-    return len(infer(primitive, interleave(primitive, types, consts)))
+    return len(infer(primitive, interleave(primitive, [*map(type_of, tensors)], consts)))
 
 
 _SCHEMA = {bool: "bool", int: "int", float: "float", str: "str"}
@@ -568,19 +573,20 @@ def _default(value: Any) -> str:
     return repr(value)
 
 
-_of_classes: dict[tuple[type[Primitive], str], Library] = {}
+_of_classes: dict[tuple[type[Primitive], str, Any], Library] = {}
 
 
-def _of_class(kind: type[Primitive], name: str, schema: str) -> Library:
-    """The operator of all instances of a class, made once."""
-    found = _of_classes.get((kind, name))
+def _of_class(kind: type[Primitive], name: str, schema: str, low: Any) -> Library:
+    """The operator of all instances of a class under this autocast, made once."""
+    found = _of_classes.get((kind, name, low))
     if found is not None:
         return found
     names, outs = kind._inputs or (), len(kind.outputs)
 
     @lru_cache(256)
     def made(primitive: Primitive) -> Operator:
-        return of_primitive(primitive, {}, len(names), outs)
+        with context(autocast=low or False):
+            return of_primitive(primitive, {}, len(names), outs)
 
     def operator_of(**attributes: Any) -> Operator:
         return made(kind(**attributes))
@@ -588,7 +594,8 @@ def _of_class(kind: type[Primitive], name: str, schema: str) -> Library:
     example = object.__new__(kind)
     example._finish({f.name: f.default for f in kind._fields if f.default is not EMPTY})
     shown = of_primitive(example, {}, len(names), outs)
-    found = _of_classes[kind, name] = Library(name, shown, operator_of, schema)
+    full = name if low is None else f"{name}_{low.name}"
+    found = _of_classes[kind, name, low] = Library(full, shown, operator_of, schema)
     return found
 
 
@@ -621,13 +628,13 @@ class TorchFunction(Opaque):
     def traced(self, leaves: Sequence[Any], spec: Any, mode: Any = None) -> tuple[Traced, Library]:
         """The function for arguments of this structure and types. mode: what else it depends on."""
         types = [type_of(x) if isinstance(x, torch.Tensor) else x for x in leaves]
-        seen = tuple([t.key() if isinstance(t, Abstract) else key(t) for t in types])
-        found = self._made.get((spec, mode, seen))
+        call = spec, mode, Traced.key(self.name, types)
+        found = self._made.get(call)
         if found is None:
             traced = Traced(self.name, self.fn, _Spec(spec), types)
             operator = traced.operator
             library = Library(self.name, operator, lambda: operator)
-            found = self._made[spec, mode, seen] = traced, library
+            found = self._made[call] = traced, library
         return found
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -163,3 +163,31 @@ def test_functions_are_copied_and_pickled():
             np.testing.assert_array_equal(np.asarray(again(x)), value)
     tree = to_jax(lambda a: {"out": ops.exp(a), "state": None})(x)
     assert tree["state"] is None
+
+
+@pytest.mark.parametrize("cast_first", [False, True])
+def test_a_result_has_the_dtype_of_the_autocast_of_its_call(cast_first):
+    """Whichever was called first; gradients, which JAX asks for anywhere, are those of the call."""
+    x = jnp.full((2, 2), 0.1, jnp.float32)
+
+    def twice(a):
+        return ops.matmul(a, a)
+
+    product = to_jax(ops.MatMul())  # anew, so that nothing was called before
+    for fn in (to_jax(twice), lambda a: product(a, a)):
+        for casts in (cast_first, not cast_first):
+            with ml.context(autocast=ml.float16 if casts else False):
+                out, pull = jax.vjp(fn, x)
+                expected = ops.matmul(np.asarray(x), np.asarray(x)).asnumpy()
+            assert out.dtype == expected.dtype == (np.float16 if casts else np.float32)
+            np.testing.assert_array_equal(out, expected)
+            with ml.context(autocast=False if casts else ml.float16):
+                (gradient,) = pull(jnp.ones_like(out))
+            assert gradient.dtype == np.float32
+            np.testing.assert_allclose(gradient, np.full((2, 2), 0.4), rtol=1e-3)
+
+
+@pytest.mark.parametrize("by", [to_jax, from_jax])
+def test_constants_that_cannot_be_hashed_are_refused(by):
+    with pytest.raises(GraphError, match=r"got \{1, 2\} of type set, .* nor hashable; pass"):
+        by(lambda x, chosen: x)(np.ones(2), {1, 2})

@@ -705,3 +705,27 @@ def test_import_torch_says_what_it_lacks():
         import_torch(torch.nn.Linear(3, 2))
     with pytest.raises(MinimlError, match="cannot export Linear: torch's exporter says"):
         import_torch(torch.nn.Linear(3, 2), torch.ones(4, 5))
+
+
+@pytest.mark.parametrize("make", [to_torch, from_torch])
+def test_constants_that_cannot_be_hashed_are_refused(make):
+    x = torch.ones(2) if make is to_torch else np.ones(2)
+    with pytest.raises(GraphError, match=r"got \{1, 2\} of type set, .* nor hashable; pass"):
+        make(lambda x, chosen: x)(x, {1, 2})
+
+
+@pytest.mark.parametrize(
+    "obj", [ops.matmul, ops.MatMul(), ops.MatMul], ids=["function", "instance", "class"]
+)
+def test_gradients_are_those_of_the_autocast_of_the_call(obj):
+    """Torch asks for them anywhere, as outside of the context in which the loss was computed."""
+    product = to_torch(obj)
+    for casts in (True, False, True):
+        a = torch.full((2, 2), 0.1, requires_grad=True)
+        with ml.context(autocast=ml.float16 if casts else False):
+            out = product(a, a)
+        assert out.dtype == (torch.float16 if casts else torch.float32)
+        with ml.context(autocast=False if casts else ml.float16):
+            out.sum().backward()
+        assert a.grad.dtype == torch.float32
+        torch.testing.assert_close(a.grad, torch.full((2, 2), 0.4), rtol=1e-3, atol=0)
