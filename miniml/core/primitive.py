@@ -30,6 +30,7 @@ from typing import (
 from weakref import WeakValueDictionary
 
 import numpy as np
+import optree
 
 from ..backends.registry import OpSpec, register_row, register_spec
 from .abstract import ALL, Abstract, canonical
@@ -397,6 +398,18 @@ def key(value: Any) -> object:
     inside = fields(value) if declared is not None and declared.eq else ()
     names = [f.name for f in inside if f.compare and f.hash is not False]
     return type(value), value, *[key(getattr(value, name)) for name in names]
+
+
+def orders(tree: Any) -> tuple[object, ...]:
+    """The keys of all dicts in a tree, each in its order, in which a function takes the values."""
+    found: list[object] = []
+
+    def look(node: Any) -> bool:
+        found.extend([tuple(map(key, node))] if isinstance(node, dict) else [])
+        return False
+
+    optree.tree_flatten(tree, is_leaf=look)
+    return tuple(found)
 
 
 def is_its_key(value: Any) -> bool:

@@ -27,7 +27,7 @@ from ..core.abstract import Abstract, scalar_dtype, typed
 from ..core.errors import GraphError, MinimlError, point_at
 from ..core.infer import infer, interleave
 from ..core.parameter import Parameter, Reading
-from ..core.primitive import Primitive, Same, key, show
+from ..core.primitive import Primitive, Same, key, orders, show
 from ..core.scope import Location
 from ..core.tensor import Array, Tensor, host_array
 from ..core.trace import Guarded, partition
@@ -258,19 +258,6 @@ def flatten_arguments(args: Any) -> tuple[list[Tensor | Array], tuple[object, ..
     leaves = [leaf if isinstance(leaf, Tensor) else host_array(leaf, None) for leaf in taken]
     statics = tuple(map(static_key, tree.left()))
     return leaves, (tree.spec, orders(args), tuple(tree.positions), statics), tree.filled
-
-
-def orders(tree: Any) -> tuple[object, ...]:
-    """The keys of all dicts in a tree, each in its order, in which a function takes the values."""
-    found: list[object] = []
-
-    def look(node: Any) -> bool:
-        if isinstance(node, dict):
-            found.append(tuple(map(key, node)))
-        return False
-
-    optree.tree_flatten(tree, is_leaf=look)
-    return tuple(found)
 
 
 def is_result(leaf: Any) -> bool:

@@ -21,10 +21,10 @@ from ..backends.registry import kernel
 from ..core.abstract import Abstract, Kind, canonical, is_float
 from ..core.errors import MinimlError, ShapeError
 from ..core.parameter import Parameter, share
-from ..core.primitive import Primitive, primitives
+from ..core.primitive import Primitive, orders, primitives
 from ..core.tensor import Array, Tensor
 from ..core.trace import Partition
-from ..graph.ir import orders, static_key
+from ..graph.ir import static_key
 from ..ops.custom import numpy_kernel
 from .operator import ABSENT
 

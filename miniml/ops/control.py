@@ -24,7 +24,7 @@ from ..core.errors import (
     note_step,
 )
 from ..core.options import count, flag, integer
-from ..core.primitive import Primitive
+from ..core.primitive import Primitive, orders
 from ..core.settings import current
 from ..core.trace import Partition, computes_at_once, current_trace, partition
 from .checks import Tensor, function, needs_float
@@ -181,10 +181,10 @@ def cond(
 
     pred: a bool tensor of one element, or a Python bool, else DTypeError. operands and results are
     trees of tensors. Where pred is known, eagerly that is, the branch is called as it is. In a
-    graph both are traced, and return equal structures, shapes and dtypes; they may use values from
-    outside, but not assign parameters; and both draw equally many random numbers or none:
-    ShapeError for other structures, GraphError for other draws. A compiled program may compute both
-    where they are cheap, have no effect and cannot fail: that shows in nothing but time.
+    graph both are traced, and return equal structures, with dicts in one order, shapes and dtypes,
+    else ShapeError; they may use values from outside, but not assign parameters; and both draw
+    equally many random numbers or none, else GraphError. A compiled program may compute both where
+    they are cheap, have no effect and cannot fail: that shows in nothing but time.
 
     >>> cond(True, lambda x: x + 1.0, lambda x: x * 2.0, 5.0)
     Tensor(6., shape=(), dtype=float32)
@@ -198,10 +198,11 @@ def cond(
     leaves = given.taken()
     yes = traced(lambda *xs: outcome("Cond", on_true(*given.filled(xs))), leaves, "on_true")
     no = traced(lambda *xs: outcome("Cond", on_false(*given.filled(xs))), leaves, "on_false")
-    if yes.structure != no.structure:
+    shown = [b.structure.unflatten(["*"] * len(b.graph.outputs)) for b in (yes, no)]
+    if yes.structure != no.structure or orders(shown[0]) != orders(shown[1]):
         raise ShapeError(
-            f"Cond got on_true, which returns {yes.structure}, and on_false, which returns "
-            f"{no.structure}; branches return equal structures"
+            f"Cond got on_true, which returns {shown[0]}, and on_false, which returns {shown[1]}; "
+            "branches return equal structures, with dicts in one order"
         )
     if yes.blocks != no.blocks:
         raise GraphError(
@@ -211,9 +212,8 @@ def cond(
         )
     for generator, blocks in yes.blocks.items():
         current_trace().reserve(blocks, generator)
-    inputs, (true_takes, false_takes) = merged(leaves, yes, no)
-    outs = Cond(yes.graph, no.graph, true_takes, false_takes)(truth(pred), *inputs)
-    return yes.structure.unflatten(outs)
+    inputs, takes = merged(leaves, yes, no)
+    return yes.structure.unflatten(Cond(yes.graph, no.graph, *takes)(truth(pred), *inputs))
 
 
 def _counted(branch: Traced) -> str:

@@ -103,6 +103,12 @@ def test_python_conditions_leave_no_trace():
     ("on_true", "on_false", "error", "says"),
     [
         (lambda x: x, lambda x: (x, x), ShapeError, "branches return equal structures"),
+        (  # eagerly the result has the order of the branch: it may not be another one compiled
+            lambda x: {"b": x, "a": x},
+            lambda x: {"a": x, "b": x},
+            ShapeError,
+            r"on_false, which returns \{'a': '\*', 'b': '\*'\}; .* with dicts in one order",
+        ),
         (lambda x: x, ops.sum, ShapeError, r"value 0 is float64\[3\] in on_true and float64\[\]"),
         (lambda x: x, lambda x: ops.cast(x, "float32"), DTypeError, r"float32\[3\] in on_false"),
         (lambda x: "x", lambda x: x, DTypeError, "'x' of type str among its values"),
