@@ -87,7 +87,7 @@ TASKS = {
 
 TITLES = {
     "miniml.nn.cell": "Cell",
-    "miniml.nn.container": "Containers",
+    "miniml.nn.container": "Containers, and weights as dictionaries",
     "miniml.nn.linear": "Linear layers and embeddings",
     "miniml.nn.layer": "Activations",
     "miniml.nn.images": "Images",
@@ -95,7 +95,7 @@ TITLES = {
     "miniml.nn.recurrent": "Recurrent layers",
     "miniml.nn.attention": "Attention",
     "miniml.nn.loss": "Losses",
-    "miniml.nn.weights": "Weights as dictionaries",
+    "miniml.interop.foreign": "Weights of PyTorch",
     "miniml.optim.optimizer": "Optimizers",
     "miniml.optim.lbfgs": "LBFGS",
     "miniml.optim.schedules": "Schedules",
@@ -108,6 +108,7 @@ TITLES = {
     "miniml.data.loader": "Batches, samplers and streams",
     "miniml.data.sets": "Data sets, preparation and augmentation",
     "miniml.grad.transforms": "Gradients",
+    "miniml.compat.classic": "Gradients",
     "miniml.ops.elementwise": "Gradients",
     "miniml.grad.forward": "Forward mode",
     "miniml.grad.batching": "vmap",

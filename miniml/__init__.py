@@ -77,12 +77,6 @@ for _path, _home in {
 _install_eager(_EagerTrace())
 
 
-def _array_namespace(version: str | None) -> typing.Any:
-    return importlib.import_module(f"{__name__}.array_api").namespace(version)
-
-
-Tensor._namespace = _array_namespace
-
 if typing.TYPE_CHECKING:  # checkers read the imports
     from . import array_api as array_api
     from . import data as data
@@ -112,17 +106,20 @@ if typing.TYPE_CHECKING:  # checkers read the imports
 else:  # imported where they are first used: whoever runs a graph needs none of them
     _LATER = ("array_api", "data", "distributed", "export", "grad", "interop", "nn", "onnx")
     _LATER += ("optim", "testing", "train", "viz")
-    _OF = {"recompute": "nn.container", "draw": "viz", "vmap": "grad.batching"}
-    _OF |= {"elementwise": "grad.formula", "from_dlpack": "array_api.functions"}
-    _OF |= {"export_c": "export", "load_graph": "export.saved", "save_graph": "export.saved"}
-    _OF |= dict.fromkeys(("explain", "profile"), "viz.reports")
-    _OF |= dict.fromkeys(("load_checkpoint", "save_checkpoint", "train_step"), "train")
-    __all__, __dir__, _missing = hints.names(globals(), "errors", "ops", *_LATER, *_OF)
+    for _module, _names in {
+        "array_api.functions": "from_dlpack",
+        "export.exporter": "export_c",
+        "export.saved": "load_graph save_graph",
+        "grad.batching": "vmap",
+        "grad.formula": "elementwise",
+        "nn.container": "recompute",
+        "train.checkpoint": "load_checkpoint save_checkpoint",
+        "train.step": "train_step",
+        "viz.pictures": "draw",
+        "viz.reports": "explain profile",
+    }.items():
+        hints.stand_in(_module, "", *_names.split())
+    __all__, __dir__, _found = hints.names(globals(), "errors", "ops", *_LATER)
 
     def __getattr__(name: str) -> object:
-        if name in _LATER:
-            return importlib.import_module(f"{__name__}.{name}")
-        if name in _OF:
-            found = getattr(importlib.import_module(f"{__name__}.{_OF[name]}"), name)
-            return globals().setdefault(name, found)
-        return _missing(name)
+        return importlib.import_module(f"{__name__}.{name}") if name in _LATER else _found(name)

@@ -71,7 +71,7 @@ INTERNAL = (
     ),
     Internal(
         "miniml.graph",
-        "unit/cc unit/core unit/onnx unit/runtime unit/test_viz.py",
+        "unit/cc unit/core unit/onnx unit/runtime unit/viz unit/test_viz.py",
         "graphs are built, verified and passed through single passes",
     ),
     Internal(
@@ -113,7 +113,7 @@ INTERNAL = (
 # Names with an underscore.
 PRIVATE: dict[str, str] = {
     "miniml.backends.kernel._made": "how many kernels live",
-    "miniml.nn.summary._short": "numbers as a table has them",
+    "miniml.viz.summary._short": "numbers as a table has them",
     "miniml.testing.opchecks.run._findings": "findings without the time of a run",
 }
 

@@ -184,7 +184,7 @@ def _decorator(
     return register
 
 
-_OWN = (__name__, "miniml.ops.custom")  # through which users' registrations pass
+_OWN = (__name__, "miniml.interop.custom")  # through which users' registrations pass
 
 
 def _caller() -> tuple[str, str]:

@@ -15,11 +15,11 @@ import numpy as np
 
 from ..core.errors import MinimlError
 from ..core.files import refused, write_file
+from ..core.hints import elsewhere
 from ..core.settings import context
 from ..core.tensor import Array, Tensor
 from ..export.saved import load_graph
 from ..graph.ir import Graph
-from ..viz.reports import profile
 from . import imported, near, whole
 
 
@@ -71,7 +71,7 @@ def run(options: Namespace) -> int:
                 f"--input {absent[0]}=FILE.npy"
             )
         inputs = [Tensor(_array(given[name])) for name in graph.input_names]
-        with profile() if options.profile else nullcontext() as seen:
+        with elsewhere("miniml", "profile")() if options.profile else nullcontext() as seen:
             outputs = _timed(graph, inputs, options.repeat)
     if seen is not None:
         print(seen)

@@ -1,11 +1,19 @@
 """The names of PyTorch, JAX and MindSpore, by what to write here instead: the tables of hints.
 
+Beside them the names that packages of the core show, and that stand in wings.
 The validator has checks under MindSpore's names, which programs import from `miniml.ops`.
 """
 
 from __future__ import annotations
 
-from ..core.hints import learn
+from ..core.hints import learn, stand_in
+
+stand_in("array_api", "core.tensor", "namespace")
+stand_in("compat.classic", "grad", "GradOperation")
+stand_in("interop.custom", "ops", "Custom", "custom", "pack_attribute", "unpack_attribute")
+stand_in("interop.foreign", "nn", "load_torch_state", "torch_state")
+stand_in("viz.pictures", "train", "LivePlot", "TensorBoard")
+stand_in("viz.summary", "nn.cell", "summary")
 
 # Keyed by what to use here: the names that people look for.
 INSTEAD = {

@@ -36,6 +36,7 @@ _UNEXPECTED = re.compile(
 )
 _SURPLUS = re.compile(r"(?:\w+\.)*(\w+)\(\) takes .*positional arguments? but \d+ were given")
 
+_MINIML = __name__.partition(".")[0]
 _PACKAGES = {
     "miniml.ops": "ops",
     "miniml.nn": "nn",
@@ -179,11 +180,26 @@ def _arguments(function: Any) -> str:
 # --- The public names of a package ----------------------------------------------------------------
 
 
+_ELSEWHERE: dict[str, dict[str, str]] = {}  # by package and name: the module that has it
+
+
+def stand_in(module: str, package: str, *names: str) -> None:
+    """Let a package of miniml, such as "ops", or "" for miniml itself, show names that a module
+    has which is imported when one of them is first used, as those of wings are."""
+    known = _ELSEWHERE.setdefault(f"{_MINIML}.{package}".rstrip("."), {})
+    known.update(dict.fromkeys(names, f"{_MINIML}.{module}"))
+
+
+def elsewhere(package: str, name: str) -> Any:
+    """The value that a package shows by this name and another module has."""
+    return getattr(import_module(_ELSEWHERE[package][name]), name)
+
+
 def names(
     namespace: Mapping[str, object], *modules: str
-) -> tuple[list[str], Callable[[], list[str]], Callable[[str], NoReturn]]:
-    """`__all__`, `__dir__` and `__getattr__` of a package: what it imports by name, and these of
-    its modules; a name that it lacks is refused with a hint.
+) -> tuple[list[str], Callable[[], list[str]], Callable[[str], Any]]:
+    """`__all__`, `__dir__` and `__getattr__` of a package: what it imports by name, these of its
+    modules, and what stands elsewhere; a name that it lacks is refused with a hint.
 
     Names of Python's builtins, such as `sum`, are only in `__dir__`, so that `import *` shadows
     nothing.
@@ -193,13 +209,16 @@ def names(
         for name, value in namespace.items()
         if not name.startswith("_") and not isinstance(value, ModuleType)
     }
-    shown = sorted(imported.union(modules))
     package = str(namespace["__name__"])
+    away = _ELSEWHERE.get(package, {})
+    shown = sorted(imported.union(modules, away))
 
-    def missing(name: str) -> NoReturn:
-        raise unknown(package, name, sys.modules[package])
+    def found(name: str) -> Any:
+        if name not in away:
+            raise unknown(package, name, sys.modules[package])
+        return vars(sys.modules[package]).setdefault(name, elsewhere(package, name))
 
-    return [name for name in shown if not hasattr(builtins, name)], lambda: list(shown), missing
+    return [name for name in shown if not hasattr(builtins, name)], lambda: list(shown), found
 
 
 class Uncallable(ModuleType):

@@ -236,8 +236,6 @@ class Tensor(Operators):
         "tensors do not change: use ops.scatter(t, index, value) or ops.where(mask, value, t) for "
         "a new one"
     )
-    # Given by the package, which knows the wing: the namespace for a version of the standard.
-    _namespace: ClassVar[Callable[[str | None], ModuleType]]
     _data: Any
     _kind: Kind
 
@@ -353,7 +351,8 @@ class Tensor(Operators):
 
     def __array_namespace__(self, /, *, api_version: str | None = None) -> ModuleType:
         """`miniml.array_api`, the functions of the array API standard."""
-        return Tensor._namespace(api_version)
+        found: ModuleType = hints.elsewhere(__name__, "namespace")(api_version)
+        return found
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
         array = self._host("np.asarray")

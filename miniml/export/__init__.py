@@ -7,7 +7,12 @@ products of int8 in the place of those by weights; `web` makes a page of a netwo
 step. `saved` writes graphs as text that is read again.
 """
 
-from ..core import hints
-from .exporter import export_c as export_c
+import typing
 
-__all__, __dir__, __getattr__ = hints.names(globals())
+from ..core import hints
+
+if typing.TYPE_CHECKING:  # checkers read the imports
+    from .exporter import export_c as export_c
+else:  # imported where it is first used: whoever loads a graph does not need it
+    hints.stand_in("export.exporter", "export", "export_c")
+    __all__, __dir__, __getattr__ = hints.names(globals())

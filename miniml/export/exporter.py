@@ -24,9 +24,8 @@ from ..core.files import write_file
 from ..core.parameter import Parameter
 from ..core.settings import context, current
 from ..core.signature import CPU
-from ..graph.ir import Graph
+from ..graph.ir import Graph, flops
 from ..nn.cell import Cell
-from ..nn.summary import flops
 from ..runtime.jit import Compiled, Jit
 from ..train.step import TrainStep
 from . import writer

@@ -38,7 +38,8 @@ from ..core.parameter import Parameter, default_generator
 from ..core.primitive import Primitive, primitives, rebuild
 from ..graph.ir import Graph, Node, Var, unique, verify
 from ..graph.tracing import trace
-from ..ops import Custom, Fused
+from ..interop.custom import Custom
+from ..ops import Fused
 
 FORMAT, VERSION = "miniml graph", 1
 DATA = ".safetensors"  # appended to the path of the text

@@ -12,7 +12,9 @@ from .forward import jvp_rules as jvp_rules
 from .forward import linearize as linearize
 from .transforms import *  # noqa: F403
 
-if not typing.TYPE_CHECKING:  # checkers read the imports
+if typing.TYPE_CHECKING:
+    from ..compat.classic import GradOperation as GradOperation
+else:  # checkers read the imports
     __all__, __dir__, __getattr__ = hints.names(globals())
 
 hints.refuse_calls(

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 import optree
 
-from ..core.abstract import Abstract, scalar_dtype, typed
+from ..core.abstract import Abstract, is_float, scalar_dtype, typed
 from ..core.errors import GraphError, MinimlError, point_at
 from ..core.infer import infer, interleave
 from ..core.parameter import Parameter, Reading
@@ -658,3 +658,45 @@ def only_for_state(graph: Graph, total: Callable[[Node], bool]) -> set[Node]:
         else:
             early.update(node.inputs)
     return late
+
+
+# --- Floating-point operations -------------------------------------------------------------------
+
+
+def flops(graph: Graph) -> Iterator[tuple[Node, int]]:
+    """Each node that computes, those of branches and loops too, and its operations in one run.
+
+    A multiply-add counts as 2, any function of one number as 1, and nodes that only move or
+    create numbers, or have integers alone, as 0. Each primitive says its formula, by `flops` in its
+    class; n is the size of the inputs if the formula says so, else of the outputs:
+
+        product of matrices     2 m n k, for each matrix of a batch
+        einsum of p operands    p times the product of the extents of all labels
+        convolution             2 x size of the output x numbers in one filter, and so its gradients
+        pooling                 size of the output x numbers in a window
+        reduction               n inputs; log-sum-exp 4 n
+        softmax, log-softmax    5 n: maximum, difference, exponential, sum, quotient; and losses of
+        layer and batch norm    7 n: mean, difference, square, mean, three for scale and shift
+        attention               2 s (E + F) + 5 s for s scores of queries of size E and values of
+                                size F; 2.5 times as many for its gradients
+        factors of a matrix     the leading terms, as Golub and Van Loan (2013) count them
+        everything else         n, primitives of your own as well
+
+    A scan counts once for each step, a branch by its larger side, and a loop whose number of
+    iterations is unknown by one iteration.
+    """
+    for node in graph.nodes:
+        yield from _flops_of(node)
+
+
+def _flops_of(node: Node) -> Iterator[tuple[Node, int]]:
+    inner = [list(flops(graph)) for _, graph in node.subgraphs()]
+    if not inner:
+        floats = any(is_float(v.abstract.dtype) for v in (*node.inputs, *node.outputs))
+        known = [[v.abstract for v in values] for values in (node.inputs, node.outputs)]
+        yield node, node.primitive.flops(*known) if floats else 0
+    elif node.primitive.name == "Cond":
+        yield from max(inner, key=lambda found: sum(count for _, count in found))
+    else:
+        times = node.attrs.get("length", 1)
+        yield from ((n, times * count) for found in inner for n, count in found)

@@ -1,14 +1,15 @@
 """Arrays of others: memory that a tensor of ours and one of another framework share.
 
 In order: packages that may be missing; parameters around arrays; functions of other frameworks as
-primitives.
+primitives; the weights of PyTorch's layers as those of ours, and back.
 """
 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Sequence
-from functools import cached_property, lru_cache
+import os
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property, lru_cache, reduce
 from itertools import chain
 from itertools import count as numbers
 from typing import Any
@@ -19,13 +20,17 @@ import optree
 from .. import ops
 from ..backends.registry import kernel
 from ..core.abstract import Abstract, Kind, canonical, is_float
-from ..core.errors import MinimlError, ShapeError
+from ..core.errors import CheckpointError, MinimlError, ShapeError
+from ..core.files import PathLike, opened, readable, short
 from ..core.parameter import Parameter, share
 from ..core.primitive import Primitive, orders, primitives
 from ..core.tensor import Array, Tensor
 from ..core.trace import Partition
 from ..graph.ir import static_key
-from ..ops.custom import numpy_kernel
+from ..nn.cell import Cell
+from ..nn.linear import Dense
+from ..nn.state import COUNTER, load, paths
+from .custom import numpy_kernel
 from .operator import ABSENT
 
 _PIP = {"torch": "torch", "jax": "jax", "sklearn": "scikit-learn"}
@@ -242,3 +247,80 @@ class Foreign:
 def gradient_types(inputs: Types, count: int) -> Types:
     """The types of the gradients by the first `count` inputs."""
     return tuple([t if is_float(t.dtype) else ABSENT for t in inputs[:count]])
+
+
+# --- Weights of PyTorch's layers ------------------------------------------------------------------
+
+
+_CALLS = (
+    "the calls are nn.load_torch_state(cell, {name: array}) and nn.load_torch_state(cell, path)"
+)
+_TRANSPOSED = ((Dense, "weight"),)  # (in, out) here, (out, in) in PyTorch
+
+
+def load_torch_state(cell: Cell, state: Mapping[str, Any] | PathLike) -> None:
+    """Give the parameters of `cell` the values that a PyTorch layer holds.
+
+    state: the state_dict of the same layer, or of a Sequential of the same layers: a dict of arrays
+    or of CPU tensors, or the path of a safetensors file. Its names are those of
+    `cell.parameters_dict()`, and its shapes PyTorch's: the weight of a Dense, (in, out) here, is
+    (out, in) in PyTorch; all others agree. Floats are cast to the parameter's dtype. A batch norm's
+    num_batches_tracked is not needed. Shared weights may be given under one of their names, or
+    equal under all.
+
+    CheckpointError lists every entry that is missing, unexpected, of another shape or not of
+    floats; nothing has changed then.
+    """
+    if not isinstance(cell, Cell):
+        raise CheckpointError(f"load_torch_state got {type(cell).__name__} for a cell; {_CALLS}")
+    load("load_torch_state", cell, _entries(state), _transposed_in(cell))
+
+
+def torch_state(cell: Cell) -> dict[str, Array]:
+    """The weights of `cell` as the state_dict of the same PyTorch layers: copies by name, so that
+    `load_torch_state(cell, torch_state(cell))` changes nothing.
+
+    The weight of a Dense is of shape (out, in) there; a batch norm also has num_batches_tracked, 0.
+    Weights that layers share stand under each of their names. In PyTorch,
+    `module.load_state_dict({name: torch.from_numpy(array) for name, array in state.items()})`;
+    arrays of bfloat16, which NumPy does not know, go as `array.astype(np.float32)`. CheckpointError
+    for what is no Cell.
+
+    >>> from miniml import nn
+    >>> {name: array.shape for name, array in torch_state(nn.Dense(2, 3)).items()}
+    {'weight': (3, 2), 'bias': (3,)}
+    """
+    if not isinstance(cell, Cell):
+        raise CheckpointError(f"torch_state got {type(cell).__name__}; give a Cell")
+    transposed, state = _transposed_in(cell), dict[str, Array]()
+    for name, parameter in paths(cell):
+        array = parameter.asnumpy()
+        state[name] = np.ascontiguousarray(array.T) if transposed(name) else array
+        if name.endswith("running_var"):
+            state[name.removesuffix("running_var") + COUNTER] = np.array(0)
+    return state
+
+
+def _transposed_in(cell: Cell) -> Callable[[str], bool]:
+    """True for the name of a parameter of a cell that is the transpose of PyTorch's."""
+
+    def transposed(name: str) -> bool:
+        *path, attribute = name.split(".")
+        owner = reduce(getattr, path, cell)
+        return any(isinstance(owner, kind) and attribute == n for kind, n in _TRANSPOSED)
+
+    return transposed
+
+
+def _entries(state: Any) -> Mapping[Any, Any]:
+    if isinstance(state, Mapping):
+        return state
+    if not isinstance(state, (str, os.PathLike)):
+        raise CheckpointError(f"load_torch_state got {type(state).__name__} for a state; {_CALLS}")
+    if str(state).endswith((".pt", ".pth", ".bin")):
+        raise CheckpointError(
+            f"load_torch_state got {short(state)}, a pickle, which may run code; let PyTorch read "
+            "it: load_torch_state(cell, torch.load(path, weights_only=True))"
+        )
+    with opened(readable(state, _CALLS, "safetensors.torch.save_file(state_dict, path)")) as file:
+        return file.read()

@@ -13,7 +13,9 @@ from .linear import *  # noqa: F403
 from .loss import *  # noqa: F403
 from .norm import *  # noqa: F403
 from .recurrent import *  # noqa: F403
-from .weights import *  # noqa: F403
 
-if not typing.TYPE_CHECKING:  # checkers read the imports; what `import *` leaves out is public too
+if typing.TYPE_CHECKING:
+    from ..interop.foreign import load_torch_state as load_torch_state
+    from ..interop.foreign import torch_state as torch_state
+else:  # checkers read the imports; what `import *` leaves out is public too
     __all__, __dir__, __getattr__ = hints.names(globals(), "init")

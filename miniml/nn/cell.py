@@ -27,7 +27,7 @@ from ..core.errors import (
     PerformanceWarning,
     warn_user,
 )
-from ..core.hints import Constructed, hide_frames, shown, unknown
+from ..core.hints import Constructed, elsewhere, hide_frames, shown, unknown
 from ..core.parameter import Parameter
 from ..core.primitive import Same, key
 from ..core.scope import Epoch, Layer, epoch, layers
@@ -37,8 +37,10 @@ from ..core.trace import Guarded, computes_at_once, current_trace, partition
 from ..grad.reverse import name_of
 from ..grad.transforms import _returned, checked, recomputed
 from ..graph.tracing import by_position
-from .state import load
-from .summary import Summary, note_layer, summary
+from .state import load, note_layer
+
+if TYPE_CHECKING:
+    from ..viz.summary import Summary
 
 
 class Cell(Constructed, Guarded):
@@ -328,7 +330,8 @@ class Cell(Constructed, Guarded):
         together                                                  7,850      31.4 kB  502 k
         trainable 7,850, others 0
         """
-        return summary(self, examples)
+        found: Summary = elsewhere(__name__, "summary")(self, examples)
+        return found
 
     def describe(self) -> str:
         """This layer in one line, without its children; errors and `repr` use it.

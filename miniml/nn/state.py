@@ -1,14 +1,19 @@
-"""load: gives a network values by name, or reports all that do not fit at once."""
+"""State of networks by name: `load` gives a network values, or reports all that do not fit at once.
+
+Then the paths of layers, such as "body.0", which errors name.
+"""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
 
 from ..core.abstract import is_float
-from ..core.errors import CheckpointError, MinimlError
+from ..core.errors import AttributeRefusedError, CheckpointError, MinimlError, name_layer
 from ..core.files import short
 from ..core.parameter import Generator, Parameter, write_all
 from ..core.tensor import Array, host_array
@@ -121,3 +126,38 @@ def streams(cells: Mapping[str, Any]) -> dict[str, Parameter]:
                 if isinstance(value, Generator):
                     found.setdefault(id(value.state), (prefix + name, value.state))
     return dict(found.values())
+
+
+# --- Paths of layers ------------------------------------------------------------------------------
+
+
+def note_layer(error: Exception, cell: Any) -> None:
+    """Add the path of the layer that raised an error, which is leaving `cell`, to the error.
+
+    The innermost cell does so first; each one around it replaces the path with its longer one.
+    """
+    if isinstance(error, RecursionError):
+        if not getattr(error, "__notes__", ()):
+            error.add_note(_TOO_DEEP)
+        return
+    inner: Any = error.__dict__.setdefault("_miniml_cell", cell)
+    layer = ""
+    with suppress(AttributeRefusedError):  # cells hidden in a list are another mistake
+        layer = layer_of(inner, cell)
+    if layer and not (inner is cell and hasattr(error, "_miniml_layer")):
+        name_layer(error, layer)
+
+
+_TOO_DEEP = (
+    "cells that hold each other are called some 210 levels deep at most: Python 3.12 has a fixed "
+    "limit on calls from C, which 3.11 and 3.13 have not; nest them less"
+    if sys.version_info[:2] == (3, 12)
+    else "cells that hold each other are called some 240 levels deep at most, as Python's stack "
+    "holds 1000 calls; sys.setrecursionlimit(10_000) before the call lets it hold more"
+)
+
+
+def layer_of(cell: Any, network: Any) -> str:
+    """The name of a layer of a network; "" for a cell that is not in it."""
+    name: str = network._entry.names().get(id(cell), "")
+    return name

@@ -20,7 +20,7 @@ from ..core.abstract import DType
 from ..core.errors import DeclarationError, DuplicateError, OnnxError
 from ..core.primitive import Primitive, attribute_parameters, resolved
 from ..grad.formula import formula
-from ..ops import pack_attribute
+from ..interop.custom import pack_attribute
 from .tensors import array_of, code_of, wheel
 
 F = TypeVar("F", bound=Callable[..., Any])

@@ -15,7 +15,6 @@ from .composed.sampling import *  # noqa: F403
 from .composed.statistics import *  # noqa: F403
 from .control import *  # noqa: F403
 from .create import *  # noqa: F403
-from .custom import *  # noqa: F403
 from .decomposition import *  # noqa: F403
 from .elementwise import *  # noqa: F403
 from .fourier import *  # noqa: F403
@@ -29,5 +28,10 @@ from .reduce import *  # noqa: F403
 from .rules import *  # noqa: F403
 from .shape import *  # noqa: F403
 
-if not typing.TYPE_CHECKING:  # checkers read the imports; what `import *` leaves out is public too
+if typing.TYPE_CHECKING:
+    from ..interop.custom import Custom as Custom
+    from ..interop.custom import custom as custom
+    from ..interop.custom import pack_attribute as pack_attribute
+    from ..interop.custom import unpack_attribute as unpack_attribute
+else:  # checkers read the imports; what `import *` leaves out is public too
     __all__, __dir__, __getattr__ = hints.names(globals(), "rules", "validator")

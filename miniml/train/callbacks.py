@@ -1,7 +1,6 @@
 """Callbacks: hooks that a run calls at its beginning, between steps and after each epoch.
 
-The base class; stopping, saving and logging; progress in a terminal; curves in a notebook;
-TensorBoard.
+The base class; stopping, saving and logging; progress in a terminal.
 """
 
 from __future__ import annotations
@@ -10,23 +9,21 @@ import csv
 import io
 import json
 import sys
-import time
 from collections.abc import Mapping, Sequence
-from io import BytesIO
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, ClassVar, Literal, Protocol
 
 from ..core.errors import CheckpointError, MinimlError
 from ..core.files import PathLike, short, writable, write
-from ..core.hints import Constructed, optional
+from ..core.hints import Constructed
 from ..core.options import choice, count, number
 from ..optim import Groups
 from .checkpoint import CALLS, save_checkpoint
 from .learner import Learner, check_listed
 from .metrics import Row
 
-__all__ = ["Callback", "EarlyStopping", "LivePlot", "Log", "ReduceRate", "SaveBest", "TensorBoard"]
+__all__ = ["Callback", "EarlyStopping", "Log", "ReduceRate", "SaveBest"]
 
 Mode = Literal["auto", "min", "max"]
 _MODES = "auto", "min", "max"
@@ -312,137 +309,3 @@ def progress() -> Callback:
     except ImportError:
         return Lines()
     return Bar(tqdm) if sys.stderr.isatty() else Lines()
-
-
-# --- Curves in a notebook -------------------------------------------------------------------------
-
-
-_SHARE = 0.05  # the largest share of the time spent on pictures
-
-
-class LivePlot(Callback):
-    """One picture below the cell of a notebook, redrawn every `seconds` at most: the loss
-    by steps and, for the loss and each metric, training and validation by epochs.
-
-    Outside of a notebook it says so, once, and does nothing. MinimlError where matplotlib is not
-    installed.
-    """
-
-    rank_0_only = True
-
-    def __init__(self, seconds: float = 1.0) -> None:
-        figures = optional("LivePlot draws with", "matplotlib", "demo", "matplotlib.figure")
-        self.seconds, self._figure = number("LivePlot", "seconds", seconds, 0), figures.Figure
-        self._show: Any = None  # IPython's display; None outside of a notebook
-        self._handle: Any = None
-        self._steps: list[tuple[int, float]] = []
-        self._epochs: dict[str, list[tuple[int, float]]] = {}
-        self._due = 0.0
-
-    def on_start(self, run: Run) -> None:
-        self._steps, self._epochs, self._handle, self._due = [], {}, None, 0.0
-        self._show = _notebook_display()
-        if self._show is None:
-            print("LivePlot draws in notebooks only; here it does nothing", flush=True)
-
-    def on_steps(self, run: Run, losses: Sequence[float]) -> None:
-        self._steps.append((run.steps, sum(losses) / len(losses)))
-        self._draw_if_due()
-
-    def on_epoch(self, run: Run, row: Row) -> None:
-        for name, value in numbers(row).items():
-            self._epochs.setdefault(name, []).append((run.steps, value))
-        self._draw_if_due()
-
-    def on_end(self, run: Run) -> None:
-        if self._steps:
-            self._draw()
-
-    def _draw_if_due(self) -> None:
-        if time.perf_counter() >= self._due:
-            began = time.perf_counter()
-            self._draw()
-            now = time.perf_counter()
-            self._due = now + max(self.seconds, (now - began) / _SHARE)
-
-    def _draw(self) -> None:
-        if self._show is None:
-            return
-        from IPython.display import Image
-
-        picture: Any = Image(data=self.picture(), format="png")  # type: ignore[no-untyped-call]
-        if self._handle is None:
-            self._handle = self._show(picture, display_id=True)
-        else:
-            self._handle.update(picture)
-
-    def picture(self) -> bytes:
-        """The curves as they are now, as a PNG."""
-        names = [n for n in self._epochs if not n.startswith("val_") and n != "seconds"] or ["loss"]
-        figure = self._figure(figsize=(4.5 * len(names), 3.2), layout="constrained")
-        for axes, name in zip(figure.subplots(1, len(names), squeeze=False)[0], names, strict=True):
-            if name == "loss":
-                axes.plot(*zip(*self._steps, strict=True), color="0.75", label="steps")
-            for key, label in ((name, "training"), (f"val_{name}", "validation")):
-                if key in self._epochs:
-                    axes.plot(
-                        *zip(*self._epochs[key], strict=True), "o-", markersize=3, label=label
-                    )
-            axes.set(title=name, xlabel="step")
-            axes.grid(alpha=0.3)
-            axes.legend(frameon=False)
-        data = BytesIO()
-        figure.savefig(data, format="png", dpi=80)
-        return data.getvalue()
-
-
-def _notebook_display() -> Any:
-    """IPython's `display` in a notebook, else None."""
-    if "IPython" not in sys.modules:
-        return None
-    import IPython
-    from IPython.display import display
-
-    return display if getattr(IPython.get_ipython(), "kernel", None) is not None else None
-
-
-# --- TensorBoard ----------------------------------------------------------------------------------
-
-
-class TensorBoard(Callback):
-    """Writes event files to a folder; `tensorboard --logdir FOLDER` shows them.
-
-    "step/loss" and "step/lr" a few times a second, and after each epoch "epoch/" and the name of
-    each number of its row; all by the number of steps. A resumed run replaces what was
-    written after the step from which it resumes. MinimlError where tensorboardX is not installed.
-    """
-
-    rank_0_only = True
-
-    def __init__(self, folder: PathLike) -> None:
-        who = "TensorBoard writes event files with"
-        self.folder = Path(folder)
-        self._open = optional(who, "tensorboardX", "tensorboard").SummaryWriter
-        self._writer: Any = None
-
-    def on_start(self, run: Run) -> None:
-        # File names hold whole seconds: a second run within the same one would replace the first's.
-        mark = f".{time.time_ns()}"
-        self._writer = self._open(str(self.folder), purge_step=run.steps + 1, filename_suffix=mark)
-
-    def on_steps(self, run: Run, losses: Sequence[float]) -> None:
-        mean = sum(losses) / len(losses)
-        self._write(run, "step", {"loss": mean, "lr": float(run.model.optimizer.lr)})
-
-    def on_epoch(self, run: Run, row: Row) -> None:
-        self._write(run, "epoch", numbers(row))
-        self._writer.flush()
-
-    def on_end(self, run: Run) -> None:
-        if self._writer is not None:
-            self._writer.close()
-        self._writer = None
-
-    def _write(self, run: Run, about: str, values: Row) -> None:
-        for name, value in values.items():
-            self._writer.add_scalar(f"{about}/{name}", value, run.steps)

@@ -33,7 +33,7 @@ from ..grad import value_and_grad
 from ..graph.ir import signature_of
 from ..graph.tracing import SubstitutingTrace
 from ..nn import Cell
-from ..nn.summary import layer_of
+from ..nn.state import layer_of
 from ..optim import LBFGS, LossScale, Optimizer
 from ..optim.wrappers import Clip, clipping
 from ..runtime.eager import together

@@ -14,7 +14,7 @@ FAMILY_OF_PART = {part: family for family, parts in FAMILIES.items() for part in
 # What stands beside the families on a floor, and the families that have nothing there.
 FLOORS = {
     "miniml/ops": (
-        {"checks", "custom", "logic", "rules"},
+        {"checks", "logic", "rules"},
         set(),
     ),
     "miniml/grad/rules": (set(), {"elementwise"}),

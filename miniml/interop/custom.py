@@ -31,7 +31,7 @@ from ..core.errors import (
 )
 from ..core.primitive import SELF, Primitive, PrimitiveWithCheck, primitives
 from ..core.scope import user_location
-from .checks import Tensor, as_shape, function
+from ..ops.checks import Tensor, as_shape, function
 
 __all__ = [
     "Custom", "pack_attribute", "unpack_attribute",

@@ -11,7 +11,8 @@ import pytest
 import miniml as ml
 from miniml import nn, ops
 from miniml.errors import DTypeError, ShapeError
-from miniml.nn.summary import _short, flops
+from miniml.graph.ir import flops
+from miniml.viz.summary import _short
 
 
 class Net(nn.Cell):

@@ -1,14 +1,11 @@
 """summary: a network as a table of its layers, from shapes alone.
 
-The table, the tracing of a call that it is made from, and the paths of layers, such as "body.0",
-which errors name as well.
+The table, and the tracing of a call that it is made from.
 """
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from html import escape
 from math import prod
@@ -17,14 +14,14 @@ from typing import Any
 import numpy as np
 import optree
 
-from ..core.abstract import Abstract, ArraySpec, canonical, float32, is_float, listed
-from ..core.errors import AttributeRefusedError, DTypeError, ShapeError, name_layer
+from ..core.abstract import Abstract, ArraySpec, canonical, float32, listed
+from ..core.errors import DTypeError, ShapeError
 from ..core.parameter import Parameter
 from ..core.primitive import Primitive
 from ..core.scope import layers
 from ..core.settings import current, unwatched
 from ..core.trace import Partition, current_trace, partition, use_trace
-from ..graph.ir import Graph, Node, Var, is_result, is_traced
+from ..graph.ir import Graph, Var, flops, is_result, is_traced
 from ..graph.tracing import ForwardingTrace, TracedTensor, trace_body, trace_call
 
 
@@ -113,45 +110,6 @@ def _traced(net: Any, examples: Partition) -> _Noted:
         name = layer_of.get(node.outputs[0], "")
         counted[name] = counted.get(name, 0) + count
     return _Noted(outputs, counted)
-
-
-def flops(graph: Graph) -> Iterator[tuple[Node, int]]:
-    """Each node that computes, those of branches and loops too, and its operations in one run.
-
-    A multiply-add counts as 2, any function of one number as 1, and nodes that only move or
-    create numbers, or have integers alone, as 0. Each primitive says its formula, by `flops` in its
-    class; n is the size of the inputs if the formula says so, else of the outputs:
-
-        product of matrices     2 m n k, for each matrix of a batch
-        einsum of p operands    p times the product of the extents of all labels
-        convolution             2 x size of the output x numbers in one filter, and so its gradients
-        pooling                 size of the output x numbers in a window
-        reduction               n inputs; log-sum-exp 4 n
-        softmax, log-softmax    5 n: maximum, difference, exponential, sum, quotient; and losses of
-        layer and batch norm    7 n: mean, difference, square, mean, three for scale and shift
-        attention               2 s (E + F) + 5 s for s scores of queries of size E and values of
-                                size F; 2.5 times as many for its gradients
-        factors of a matrix     the leading terms, as Golub and Van Loan (2013) count them
-        everything else         n, primitives of your own as well
-
-    A scan counts once for each step, a branch by its larger side, and a loop whose number of
-    iterations is unknown by one iteration.
-    """
-    for node in graph.nodes:
-        yield from _of_node(node)
-
-
-def _of_node(node: Node) -> Iterator[tuple[Node, int]]:
-    inner = [list(flops(graph)) for _, graph in node.subgraphs()]
-    if not inner:
-        floats = any(is_float(v.abstract.dtype) for v in (*node.inputs, *node.outputs))
-        known = [[v.abstract for v in values] for values in (node.inputs, node.outputs)]
-        yield node, node.primitive.flops(*known) if floats else 0
-    elif node.primitive.name == "Cond":
-        yield from max(inner, key=lambda found: sum(count for _, count in found))
-    else:
-        times = node.attrs.get("length", 1)
-        yield from ((n, times * count) for found in inner for n, count in found)
 
 
 class _Watching(ForwardingTrace):
@@ -344,38 +302,3 @@ def _scaled(count: int, units: Sequence[str]) -> str:
     power = min(int(exponent) // 3, len(units) - 1)
     shown = float(digits) * 10 ** (int(exponent) - 3 * power)
     return f"{shown:.3g}{units[power]}" if shown < 1000 else f"{count:.2e}{units[0]}"
-
-
-# --- Paths of layers ------------------------------------------------------------------------------
-
-
-def note_layer(error: Exception, cell: Any) -> None:
-    """Add the path of the layer that raised an error, which is leaving `cell`, to the error.
-
-    The innermost cell does so first; each one around it replaces the path with its longer one.
-    """
-    if isinstance(error, RecursionError):
-        if not getattr(error, "__notes__", ()):
-            error.add_note(_TOO_DEEP)
-        return
-    inner: Any = error.__dict__.setdefault("_miniml_cell", cell)
-    layer = ""
-    with suppress(AttributeRefusedError):  # cells hidden in a list are another mistake
-        layer = layer_of(inner, cell)
-    if layer and not (inner is cell and hasattr(error, "_miniml_layer")):
-        name_layer(error, layer)
-
-
-_TOO_DEEP = (
-    "cells that hold each other are called some 210 levels deep at most: Python 3.12 has a fixed "
-    "limit on calls from C, which 3.11 and 3.13 have not; nest them less"
-    if sys.version_info[:2] == (3, 12)
-    else "cells that hold each other are called some 240 levels deep at most, as Python's stack "
-    "holds 1000 calls; sys.setrecursionlimit(10_000) before the call lets it hold more"
-)
-
-
-def layer_of(cell: Any, network: Any) -> str:
-    """The name of a layer of a network; "" for a cell that is not in it."""
-    name: str = network._entry.names().get(id(cell), "")
-    return name
