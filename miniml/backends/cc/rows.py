@@ -177,9 +177,8 @@ class Loops(ABC):
 
     def printed(self) -> Printed:
         """The kernel: the parts, then the sum of what they gathered."""
-        sizes = [self.parts * self._gathered(g) for g in self.gathers]
-        dtypes = [computed(self._type(g)) for g in self.gathers]
-        specs = tuple(ArraySpec((n,), d) for n, d in zip(sizes, dtypes, strict=True))
+        sums = [(self.parts * self._gathered(g), computed(self._type(g))) for g in self.gathers]
+        specs = tuple(ArraySpec((n,), dtype) for n, dtype in sums)
         call = "  KERNEL_part((void *)at, 0);"
         if self.parts > 1:
             call = f"  miniml.parallel(KERNEL_part, (void *)at, {self.parts}L);"
@@ -245,8 +244,7 @@ class Loops(ABC):
         """Multi-pass programs promise that no output is an input; others may work in place."""
         alone = "restrict " if self.reduces or self.gathers else ""
         for i, array in enumerate(self.program.arrays):
-            const = "const " * (i < self.program.inputs)
-            c = f"{const}{STORED[array.dtype]} *"
+            c = f"{'const ' * (i < self.program.inputs)}{STORED[array.dtype]} *"
             yield f"  {c}{alone}a{i} = ({c})at[{i}];"
         for g, gather in enumerate(self.gathers):
             c, size = f"{value_type(self._type(gather))} *", self._gathered(gather)
@@ -466,6 +464,9 @@ class AlongRows(Loops):
         self.overlaps = long and not self.flat and _STRIP < n <= _BLOCK and n % _STRIP > 0
         if self.overlaps:
             self.kept = (*before, -(-n // _STRIP) * _STRIP)
+        # Arrays that are read: for what a pass before wrote, too, or if they lie where inputs do.
+        loads = {s.array for s in program.statements() if isinstance(s, Load)}
+        self.read = loads if self.reduces or self.gathers else range(len(program.arrays))
         # A part of the last axis, in which what is read of this lies in whole or not at all.
         self.segment = 0, n
 
@@ -518,10 +519,9 @@ class AlongRows(Loops):
             return self.set(s.value, f"{self.halves[s]}[i - b]")
         if each and isinstance(s, Store) and s in self.halves:
             return f"{self.halves[s]}[i - b] = {self.name(s.of)};"
-        if each and isinstance(s, Store) and self.overlaps and not (self.reduces or self.gathers):
-            element = self.element(s, each)  # may have been an input
-            number = stored(self.program.arrays[s.array].dtype, self.name(s.of))
-            return f"{element} = i < p ? {element} : {number};"
+        if each and isinstance(s, Store) and self.overlaps and s.array in self.read:
+            element, dtype = self.element(s, each), self.program.arrays[s.array].dtype
+            return f"{element} = i < p ? {element} : {stored(dtype, self.name(s.of))};"
         return super().statement(s, each)
 
     def _loop(self, elements: Sequence[Statement], first: str, last: str) -> Iterator[str]:
@@ -610,7 +610,7 @@ class AcrossRows(Loops):
 
     def _beside(self, program: RowProgram) -> int:
         """The number of elements of a long row that lie beside those of the other, few lanes."""
-        apart = self.by_lane or self.first < program.outer - 1
+        apart = self.by_lane or self.first < program.outer - 1 or program.limited(-1)
         if apart or self.last % self.lanes or self.lanes > _ROLLED:
             return 1
         steps = [s.strides for s in program.statements() if isinstance(s, Call) and s.strides]

@@ -234,6 +234,27 @@ def test_values_of_long_rows_that_passes_share_are_numpys(name, dtype):
         )
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_what_outputs_hold_of_rows_of_odd_lengths_is_divided_once(dtype):
+    """Rows along two axes that are apart: the last vector of 103 elements begins among those that
+    are written already."""
+    x = RNG.standard_normal((85, 3, 103)).astype(dtype)
+
+    def fn(x):
+        y = ops.exp(x)
+        return y / ops.sum(y, (0, 2), keepdims=True), ops.tanh(x) / ops.max(
+            ops.tanh(x), (0, 2), True
+        )
+
+    with ml.context(providers=("cc",)):
+        found = [out.asnumpy() for out in ml.jit(fn)(x)]
+    x = x.astype(np.float64)
+    powers, bent = np.exp(x), np.tanh(x)
+    right = powers / powers.sum((0, 2), keepdims=True), bent / bent.max((0, 2), keepdims=True)
+    for one, two in zip(found, right, strict=True):
+        np.testing.assert_allclose(one, two, 3e-5 if dtype == np.float32 else 1e-12)
+
+
 def test_a_long_rows_exponential_is_taken_once():
     x, gradient = (
         np.zeros((2, 9000), np.float32),
@@ -284,6 +305,29 @@ def test_columns_of_several_elements_side_by_side_are_numpys(n):
         eps = np.finfo(x.dtype).eps
         for one, two in zip(found, right, strict=True):
             np.testing.assert_allclose(one, two, 8 * eps, 8 * eps * np.abs(two).max())
+
+
+@pytest.mark.parametrize("columns", [1, 3, 8, 16])
+def test_columns_of_lines_that_are_joined_are_numpys(columns):
+    """Of several elements side by side some lie before a joint, others behind it."""
+    xs = [RNG.standard_normal((2, n, columns)).astype(np.float32) for n in (9, 33, 70)]
+
+    def fn(x):
+        rolled, padded = ops.roll(x, 2, 1), ops.pad(x, ((0, 0), (3, 2), (0, 0)))
+        joined = ops.concat([x[:, 5:], ops.sin(x[:, :5])], 1)
+        return [
+            f(y, 1) for y in (rolled, padded, joined) for f in (ops.var, ops.max, ops.logsumexp)
+        ]
+
+    def right(x):
+        rolled, padded = np.roll(x, 2, 1), np.pad(x, ((0, 0), (3, 2), (0, 0)))
+        joined = np.concatenate([x[:, 5:], np.sin(x[:, :5])], 1)
+        three = (np.var, np.max, lambda y, axis: np.log(np.exp(y).sum(axis)))
+        return [f(y, 1) for y in (rolled, padded, joined) for f in three]
+
+    for x, found in zip(xs, in_one_program(lambda *xs: [*map(fn, xs)], *xs), strict=True):
+        for one, two in zip(found, right(x.astype(np.float64)), strict=True):
+            np.testing.assert_allclose(one, two, 3e-6, 3e-6)
 
 
 def test_columns_of_a_wider_array_and_of_lines_that_are_repeated_are_numpys():
