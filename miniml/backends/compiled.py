@@ -247,8 +247,7 @@ def _identity(command: tuple[str, ...]) -> str:
 
 def digest(*parts: str) -> str:
     """A short hash of texts, for file names."""
-    text = "\0".join(parts).encode(errors="surrogatepass")
-    return hashlib.sha256(text).hexdigest()[:32]
+    return hashlib.sha256("\0".join(parts).encode(errors="surrogatepass")).hexdigest()[:32]
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

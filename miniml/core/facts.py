@@ -60,9 +60,9 @@ class Facts:
     then looks for them, and calls the kernel if there is one. autocast: where a context asks for 16
     bits, "low" computes in them, "wide" in float32, and None as the inputs come. takes_complex:
     True where it is defined for complex numbers too; others refuse them. by_element: the type codes
-    for which the ufunc `numpy` computes one element after another, with branches or by a call, not
-    vectors of them, so that C takes a fraction of its time even for few. flops: `flops(self,
-    inputs, outputs)` counts the floating-point operations of a call from what is known of its
+    of inputs or outputs for which NumPy's kernel computes one element after another, with branches
+    or by a call, so that C takes a fraction of its time, even for few. flops: `flops(self, inputs,
+    outputs)` counts the floating-point operations of a call from what is known of its
     tensors; by default one for each number of the outputs, for each that a reduction takes, and
     none for a view.
     """
@@ -126,8 +126,8 @@ def check_facts(cls: Any, tensors: tuple[str, ...] | None) -> None:
     for name, says in MEANINGS.items():
         if getattr(cls, name) not in _ALLOWED[name]:
             refuse(name, says)
-    if not isinstance(cls.by_element, str) or (cls.by_element and not cls.numpy):
-        refuse("by_element", "beside numpy = it is a string of type codes, as in 'fd'")
+    if not isinstance(cls.by_element, str):
+        refuse("by_element", "it is a string of type codes, as in 'fd'")
     if not callable(cls.flops):
         refuse("flops", "flops(self, inputs, outputs) gives a number of operations")
     outputs = cls.outputs if isinstance(cls.outputs, tuple) else ()

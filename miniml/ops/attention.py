@@ -254,8 +254,7 @@ def scaled_dot_product_attention(
     if dropout:
         state, skip = current_trace().reserve(block_count(full, dtype_of(q)))
     mask = np.ones((1, 1), np.bool_) if mask is None else mask
-    attend = ScaledDotProductAttention(factor, is_causal, dropout, skip)
-    return attend(q, k, v, mask, state)[0]
+    return ScaledDotProductAttention(factor, is_causal, dropout, skip)(q, k, v, mask, state)[0]
 
 
 _NAME = "scaled_dot_product_attention"

@@ -62,7 +62,7 @@ class Cast(Primitive):
     real one: DTypeError.
     """
     elementwise = takes_complex = True
-    flops = rules.moves
+    flops, by_element = rules.moves, "e"
     dtype: DType
     infer_shape = rules.same
 
@@ -369,7 +369,7 @@ class LGamma(WideUnary):
     whichever is more, for x < 0, where it has zeros; on a GPU it is that of CUDA's lgamma. The
     gradient is digamma(x).
     """
-    expression = "lgamma(x)"
+    expression, by_element = "lgamma(x)", "fd"
     def bprop(self, x: Any, out: Any, dout: Any) -> Any: return (dout * digamma(x),)
 
 class Polygamma(WideUnary):
@@ -378,7 +378,7 @@ class Polygamma(WideUnary):
     n: an int from 0 to 20. The gradient is polygamma(n + 1, x).
     """
     n: int
-    expression = "polygamma(x, T(n))"
+    expression, by_element = "polygamma(x, T(n))", "fd"
 
     def infer_dtype(self, x: DType) -> DType:
         integer("Polygamma", "n", self.n, 0, 20)
@@ -402,7 +402,7 @@ class Hypot(FloatBinary):
 
     The gradient is (x / out, y / out), and 0 where x and y are both 0 and where one is infinite.
     """
-    numpy, expression, by_element = {LOW + "f": "hypot"}, "hypotenuse(x, y)", "f"
+    numpy, expression, by_element = "hypot", "hypotenuse(x, y)", "fd"
     def bprop(self, x: Any, y: Any, out: Any, dout: Any) -> Any:
         # That of x / c and y / c is the same for every c, so no gradient passes to c.
         size = stop_gradient(maximum(abs(x), abs(y)))
@@ -566,29 +566,29 @@ _TANH_ARGUMENT = f"(x * x * T(0.044715) + T(1)) * {_FINITE} * T(-1.5957691216057
 
 class Erf(WideUnary):
     """The error function, 2 / sqrt(pi) times the integral of exp(-t^2) over [0, x] (DLMF 7.2.1)."""
-    expression, onnx = "erf(x)", ("Erf", 9)
+    expression, onnx, by_element = "erf(x)", ("Erf", 9), "fd"
     def bprop(self, x: Any, out: Any, dout: Any) -> Any: return (dout * _bell(x),)
 
 class Erfc(WideUnary):
     """1 - erf(x), accurate where erf(x) is near 1 (DLMF 7.2.2)."""
-    expression = "erfc(x)"
+    expression, by_element = "erfc(x)", "fd"
     def bprop(self, x: Any, out: Any, dout: Any) -> Any: return (-dout * _bell(x),)
 
 class ErfInv(WideUnary):
     """The y with erf(y) = x: infinite at -1 and 1, NaN beyond (DLMF 7.17.1)."""
-    expression = "erfinv(x)"
+    expression, by_element = "erfinv(x)", "fd"
     def bprop(self, x: Any, out: Any, dout: Any) -> Any: return (dout / _bell(out),)
 
 class ExpNegSquare(WideUnary):
     """exp(-x^2), with `halved` exp(-x^2 / 2); accurate, as the square is not rounded first."""
     halved: bool = False
-    expression = "gaussian(x, halved != 0 ? T(0.5) : T(1))"
+    expression, by_element = "gaussian(x, halved != 0 ? T(0.5) : T(1))", "fd"
     def bprop(self, x: Any, out: Any, dout: Any) -> Any:
         return (dout * out * x * (-1.0 if self.halved else -2.0),)
 
 class NormalCDF(WideUnary):
     """Phi(x) = erfc(-x / sqrt(2)) / 2, the normal distribution function, accurate near 0."""
-    expression = "normcdf(x)"
+    expression, by_element = "normcdf(x)", "fd"
     def bprop(self, x: Any, out: Any, dout: Any) -> Any: return (dout * _normal_density(x),)
 
 class Sigmoid(FloatUnary):
@@ -654,6 +654,7 @@ class GELU(FloatUnary):
     where `approximate` is no bool.
     """
     approximate: bool = False
+    by_element = "fd"
     expression = (
         f"approximate != 0 ? {_FINITE} / (T(1) + exp({_TANH_ARGUMENT})) : {_FINITE} * normcdf(x)"
     )

@@ -16,6 +16,7 @@ from ..core.abstract import DType, Shape, bool_, float64, int64
 from ..core.errors import AttributeRefusedError, ShapeError
 from ..core.options import choice, number
 from ..core.primitive import Primitive, freeze
+from ..core.signature import FLOAT, INT
 from . import elementwise, rules
 from .checks import Axes, Tensor, composition, dtype_of, normal_axes, normal_axis, shape_of
 from .composed.elementwise import as_float, isclose, narrowed, widened
@@ -332,6 +333,7 @@ class Running(Primitive, abstract=True):
     axis: int
     reverse: bool = False
     exclusive: bool = False
+    by_element = FLOAT + INT
     infer_shape = rules.along("axis")
     infer_dtype = rules.sums
 
@@ -366,7 +368,7 @@ class LogCumSumExp(Primitive):
     axis: int
     reverse: bool = False
     infer_shape = rules.along("axis")
-    autocast = "wide"
+    autocast, by_element = "wide", FLOAT
     flops = per_input(4)
     rounds = True
     promote = "float"
@@ -376,6 +378,7 @@ class RunningExtremum(Primitive, abstract=True):
     """The extremum of the elements up to each one along `axis`; NaN from the first NaN on."""
 
     axis: int
+    by_element = FLOAT + INT
     infer_shape = rules.along("axis")
 
 
@@ -456,8 +459,7 @@ def extremum_indices(x: Value, extrema: Value, axis: int) -> Tensor:
     shape = shape_of(x)
     axis = normal_axis("places", axis, len(shape))
     column = reshape(arange(shape[axis]), (-1, *(1 for _ in shape[axis + 1 :])))
-    found = logical_or(equal(x, extrema), not_equal(x, x))
-    return CumMax(axis)(select(found, column, 0))
+    return CumMax(axis)(select(logical_or(equal(x, extrema), not_equal(x, x)), column, 0))
 
 
 # --- Sorting --------------------------------------------------------------------------------------
@@ -471,7 +473,7 @@ class Sort(Primitive):
 
     axis: int = -1
     descending: bool = False
-    outputs = ("values", "indices")
+    outputs, by_element = ("values", "indices"), FLOAT + INT
 
     infer_shape = rules.along("axis")
 
@@ -489,7 +491,7 @@ class TopK(Primitive):
     k: int
     axis: int = -1
     largest: bool = True
-    outputs = ("values", "indices")
+    outputs, by_element = ("values", "indices"), FLOAT + INT
 
     def infer_shape(self, x: Shape) -> tuple[Shape, Shape]:
         axis = normal_axis("TopK", self.axis, len(x))

@@ -372,8 +372,7 @@ class Adam(Moments):
         v = ops.add(ops.mul(self.betas[1], old[1]), ops.mul(g, g))
         largest = [ops.maximum(old[2], v)] if self.amsgrad else []
         size = ops.sqrt([v, *largest][-1])
-        step = ops.mul(scale, ops.div(m, ops.add(size, shift)))
-        return ops.sub(w, step), (m, v, *largest)
+        return ops.sub(w, ops.mul(scale, ops.div(m, ops.add(size, shift)))), (m, v, *largest)
 
 
 class AdamW(Adam):
@@ -581,8 +580,7 @@ class Adagrad(Optimizer):
     def rule(self, w: Tensor, g: Tensor, lr: Tensor, scalars: Several, old: Several) -> Ruled:
         """w - lr * g / (sqrt(v) + eps), and v."""
         v = ops.add(old[0], ops.mul(g, g))
-        step = ops.mul(lr, ops.div(g, ops.add(ops.sqrt(v), self.eps)))
-        return ops.sub(w, step), (v,)
+        return ops.sub(w, ops.mul(lr, ops.div(g, ops.add(ops.sqrt(v), self.eps)))), (v,)
 
 
 class Adadelta(Optimizer):

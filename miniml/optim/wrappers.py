@@ -324,8 +324,7 @@ def _sum_of_squares(grad: Tensor) -> Tensor:
 
 def _scaled(grad: Tensor, factor: Tensor) -> Tensor:
     dtype = wide(grad.dtype)
-    scaled = ops.mul(in_dtype(grad, dtype), in_dtype(factor, dtype))
-    return in_dtype(scaled, grad.dtype)
+    return in_dtype(ops.mul(in_dtype(grad, dtype), in_dtype(factor, dtype)), grad.dtype)
 
 
 def clip_by_value(grads: Sequence[Tensor], clip: float) -> tuple[Tensor, ...]:

@@ -25,7 +25,7 @@ from ..core.tensor import Tensor, common_device
 from ..core.trace import Keyed, Partition, partition, use_trace
 from ..graph.ir import Node, Rebuild, Var, is_result
 from ..graph.tracing import GraphTrace, TracedTensor, as_tensor, rebuild_of
-from .launch import BoundKernel, ignore_errors, prepare, quietly, target_for
+from .launch import BoundKernel, eager_kernel, ignore_errors, quietly, target_for
 
 Composition = Callable[..., Any]
 Plan = Callable[[Sequence[Tensor]], Any]  # from the tensors of a call to its result
@@ -396,7 +396,8 @@ class _Sequence:
             raise Unplanned(f"{primitive.name} is not planned")
         inputs = tuple([Abstract(v.abstract.shape, v.abstract.dtype) for v in node.inputs])
         outs = tuple([v.abstract for v in node.outputs])
-        kernel: BoundKernel = quietly(prepare, primitive, inputs, outs, attrs, self.target)
+        call = primitive, inputs, outs, attrs, self.trace.device
+        kernel: BoundKernel = quietly(eager_kernel, *call)
         return kernel
 
     def _call(self, node: Node, kernel: BoundKernel, i: int) -> None:

@@ -35,7 +35,7 @@ from ..graph.tracing import TracedTensor, known_value, live, trace_body
 from ..ops.elementwise import Cast
 from .compositions import Calls, calls_of, kind_of_array, of_array, plan_of, tensors_of
 from .jit import compiled
-from .launch import BoundKernel, ignore_errors, note_kernel, prepare, quietly, target_for
+from .launch import BoundKernel, eager_kernel, ignore_errors, note_kernel, quietly, target_for
 from .observe import check_finite, watching_call
 
 Plan = Callable[[Sequence[Any]], tuple[Tensor, ...]]
@@ -319,7 +319,7 @@ def _kernel_plan(primitive: Primitive, tensors: list[Tensor], consts: dict[str, 
     if primitive.dynamic_outputs:
         return _launching(_dynamic(primitive, inputs, attrs, device), device)
     outs = infer(primitive, interleave(primitive, list(inputs), consts))
-    prepared = quietly(prepare, primitive, inputs, outs, attrs, target_for(device))
+    prepared = quietly(eager_kernel, primitive, inputs, outs, attrs, device)
     kinds = [Kind.of(Tensor, o.shape, o.dtype, device) for o in outs]
     view = prepared.entry.view
     if view is not None:

@@ -424,8 +424,7 @@ class _Writer:
 
 def _is_dense(array: Any) -> bool:
     """True for an array in row-major order, on the host or a device."""
-    of_host = isinstance(array, np.ndarray)
-    return bool(array.flags.c_contiguous if of_host else array.contiguous)
+    return bool(array.flags.c_contiguous if isinstance(array, np.ndarray) else array.contiguous)
 
 
 # --- Marks ----------------------------------------------------------------------------------------

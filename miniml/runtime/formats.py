@@ -320,8 +320,7 @@ def _spread(node: Node, format: str) -> Ports | None:
     channels = [_images(v.abstract.shape)[1] for v in node.inputs if v.abstract.size > 1]
     if block and any(c != shape[1] for c in channels):
         return None  # padding channels are zeros, not the broadcast channel
-    takes = tuple([format if v.abstract.size > 1 else PLAIN for v in node.inputs])
-    return takes, (format,)
+    return tuple([format if v.abstract.size > 1 else PLAIN for v in node.inputs]), (format,)
 
 
 # --- Minimum cut ----------------------------------------------------------------------------------

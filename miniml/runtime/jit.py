@@ -284,8 +284,7 @@ class Jit:
 
     def _of_sizes(self, sizes: object) -> list[Compiled]:
         """The versions for these kinds of arguments in any size, the one used last at the end."""
-        found = [c for _, c in self._kept if c.sizes == sizes]
-        return sorted(found, key=lambda c: c.used)
+        return sorted([c for _, c in self._kept if c.sizes == sizes], key=lambda c: c.used)
 
     def _keep(self, key: Key, compiled: Compiled) -> None:
         """Add a version; evict those that never fit again, and the oldest beyond the limit: among

@@ -43,9 +43,13 @@ from ..core.errors import DeclarationError, InUseError, MinimlError, point_at
 from ..core.primitive import Primitive, key
 from ..core.settings import current, masking
 from ..graph.ir import Graph, Node
+from ..graph.tracing import trace_body
+from ..ops.control import Fused
+from .nest import kind_of
 
 Arrays = tuple[Array, ...]
 Strides = tuple[int, ...] | None  # None: row-major
+Abstracts = tuple[Abstract, ...]
 _shape, _stored = attrgetter("shape"), attrgetter("stored")
 _dtype, _format = attrgetter("dtype"), attrgetter("format")
 ask_threads(lambda: current().threads)
@@ -174,10 +178,7 @@ class BoundKernel:
 
 
 def target_for(device: str) -> Target:
-    """The target of an eager call on a device, under the settings in force.
-
-    It has no kernels in C, which would be compiled for each shape.
-    """
+    """The target of an eager call on a device, under the settings in force, without C."""
     settings = current()
     masked = masking(settings.without)
     target = Target(get_device(device, settings.sim), settings.providers, masked=masked)
@@ -191,6 +192,28 @@ def program_target(device: str) -> Target:
     masked = masking(settings.without)
     providers = settings.providers or first
     return Target(get_device(device, settings.sim), providers, masked, settings.formats)
+
+
+def eager_kernel(
+    primitive: Primitive, inputs: Abstracts, outputs: Abstracts, attrs: dict[str, Any], device: str
+) -> BoundKernel:
+    """The kernel of a call op by op: NumPy's, but of many elements that NumPy would compute one
+    after another it is in C, in a text for any extents, so that each primitive is compiled once."""
+    slow, values = type(primitive).by_element, (*inputs, *outputs)
+    many = slow and any(v.size >= _MANY for v in values)
+    if many and any(v.dtype.char in slow for v in values) and in_c(program_target(device)):
+        call: tuple[Primitive, dict[str, Any]] = primitive, attrs
+        if primitive.elementwise:
+            body = trace_body(None, primitive, inputs)[0]
+            if kind_of(body.nodes[0]) == "elements":
+                call = Fused(body), {"body": body}
+        made = prepare(call[0], inputs, outputs, call[1], program_target(device))
+        if made.native is not None and made.native.loaded(current().threads):
+            return made
+    return prepare(primitive, inputs, outputs, attrs, target_for(device))
+
+
+_MANY = 1 << 18  # elements: NumPy takes 0.3 to 8 ms, a compiler 60, once for all processes
 
 
 def native(target: Target) -> bool:

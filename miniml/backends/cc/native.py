@@ -445,11 +445,11 @@ class NativeKernel(Kernel):
     the strides of the node.
 
     The executor calls the C function itself, for a run of native kernels at once; `launch` calls it
-    alone. strided: the answer of `bakes` for every input. native: False for one that only `launch`
-    can run. stops: its calls may raise. called_back: operations for which its calls go back into
-    Python. packing: as of a Call. own: arrays that its C gets after the workspace, for whatever
-    differs between kernels that are to share one text. keeps: the first of these says whether it
-    keeps an input. for_sizes: its C serves other sizes, too.
+    alone, on at most `threads` threads, 0 for all. strided: the answer of `bakes` for every input.
+    native: False for one that only `launch` can run. stops: its calls may raise. called_back:
+    operations for which its calls go back into Python. packing: as of a Call. own: arrays that its
+    C gets after the workspace, for whatever differs between kernels that are to share one text.
+    keeps: the first of these says whether it keeps an input. for_sizes: its C serves other sizes.
     """
 
     strided: ClassVar[bool] = False
@@ -461,6 +461,7 @@ class NativeKernel(Kernel):
     own: Arrays = ()
     keeps: Keeping | None = None
     for_sizes: bool = False
+    threads: int = 0
 
     @classmethod
     def bakes(cls, attrs: Mapping[str, Any], index: int, strides: tuple[int, ...]) -> bool:
@@ -496,7 +497,29 @@ class NativeKernel(Kernel):
 
     def launch(self, inputs: Arrays, workspace: Arrays, outputs: Arrays, stream: Any) -> None:
         assert self.source is not None
-        run(self.source, (*inputs, *outputs, *workspace, *self.own))
+        operands = (*inputs, *outputs, *workspace, *self.own)
+        if self.threads:
+            native_run([Call(self.source, operands)], self.threads)()
+        else:
+            run(self.source, operands)
+
+    def loaded(self, threads: int) -> bool:
+        """True once its C, for all but small extents, is there, to be launched on up to so many
+        threads; False where there is none, and where the compiler fails, with a warning."""
+        if self.source is None or not NUMBERED.search(self.source.text):
+            return False
+        of, keys = form(self.source), list[Numbers]()
+        for i, n in enumerate(of.numbers):
+            varies = n[-1] == "L" and (int(n[:-1]) > _FEW or i in of.counts)
+            keys.append((str(i), n[:-1]) if varies else ())
+        self.take_numbers(*general(self.source, keys, self.slots))
+        self.threads = threads
+        try:
+            units.load_with_services([self.source])
+        except (CompileError, DeviceError) as error:
+            units.warn_without(error)
+            return False
+        return True
 
 
 def _packing_without(

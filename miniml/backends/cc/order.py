@@ -61,7 +61,7 @@ class Sort(NativeKernel):
         names = {
             "T": f"uint{size}_t", "BITS": size, "N": f"{n}L", "STEP": f"{step}L",
             "TAKEN": f"{self.taken}L", "ROWS": f"{rows}L", "PARTS": f"{self.parts}L",
-            "PART": f"{part}L", "FEW": f"{_FEW}L", "DIGIT": digit,
+            "PART": f"{part}L", "FEW": _FEW, "DIGIT": digit,
             "KEY": _key(x.dtype, node.attrs.get("descending", node.attrs.get("largest"))),
         }  # fmt: skip
         self.source = defined(names, _TEXT, header("types"))
@@ -108,6 +108,7 @@ class Search(NativeKernel):
 _RUNNING = """
 static void KERNEL_part(void *data, long part) {
   char *const *at = (char *const *)data;
+  KERNEL_NUMBERS(at)
   const KERNEL_T *restrict in = (const KERNEL_T *)at[0];
   KERNEL_O *restrict out = (KERNEL_O *)at[1];
   const long begin = KERNEL_OUTER * part / KERNEL_PARTS;
@@ -132,7 +133,10 @@ static void KERNEL_part(void *data, long part) {
     }
   }
 }
-void KERNEL(char *const *at) { miniml.parallel(KERNEL_part, (void *)at, KERNEL_PARTS); }
+void KERNEL(char *const *at) {
+  KERNEL_NUMBERS(at)
+  miniml.parallel(KERNEL_part, (void *)at, KERNEL_PARTS);
+}
 """
 # Of a running operation: how it starts, its result for nothing, and how it goes on from a to b. A
 # sum starts from -0, which changes no number.

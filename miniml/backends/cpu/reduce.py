@@ -277,18 +277,9 @@ def searchsorted(x: Array, values: Array, *, side: Any, out: Array) -> None:
 
 
 def unique(x: Array) -> tuple[Array, ...]:
-    flat = x.reshape(-1)
-    order = (flat.astype(float32) if x.dtype == bfloat16 else flat).argsort(kind="stable")
-    ordered, first = flat[order], np.empty(flat.size, bool)
-    first[:1], before = True, ordered[:-1]
-    # NaN, the only elements that differ from themselves, come last.
-    np.logical_and(ordered[1:] != before, before == before, out=first[1:])
-    starts, inverse = first.nonzero()[0], np.empty(flat.size, np.int64)
-    inverse[order] = first.cumsum() - 1
-    counts = np.empty(starts.size, np.int64)
-    np.subtract(starts[1:], starts[:-1], out=counts[:-1])
-    counts[-1:] = flat.size - starts[-1:]
-    return ordered[starts], order[starts], inverse.reshape(x.shape), counts
+    wide = x.astype(float32) if x.dtype == bfloat16 else x
+    _, first, inverse, counts = np.unique(wide, True, True, True)
+    return x.reshape(-1)[first], first, inverse.reshape(x.shape), counts
 
 
 register("SearchSorted", searchsorted, *[f"{c}{c}->l" for c in ANY if c != BF16])

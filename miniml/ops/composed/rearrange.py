@@ -451,8 +451,7 @@ def bincount(x: Any, length: int, weights: Any = None) -> Tensor:
     if not current_trace().plans and known_truth("bincount", reduce.any(negative)):
         raise OutOfRangeError("bincount got a negative number; it counts those from 0 on")
     bins = select(negative, sub(x, length), x)  # a negative index would count from the end
-    counts = zeros(length, dtype_of(given))
-    return scatter_add(counts, reshape(bins, -1), reshape(given, -1))
+    return scatter_add(zeros(length, dtype_of(given)), reshape(bins, -1), reshape(given, -1))
 
 
 @composition

@@ -374,8 +374,7 @@ def laplace(
     """
     call = _call("laplace", shape, dtype, loc=loc, scale=scale)
     u = call.uniform(generator, 2.0**-53 - 1.0)
-    noise = neg(mul(sign(u), log1p(neg(magnitude(u)))))
-    return _spread(call, noise)
+    return _spread(call, neg(mul(sign(u), log1p(neg(magnitude(u))))))
 
 
 @composition

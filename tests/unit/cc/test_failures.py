@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import miniml as ml
-from miniml import nn, optim
+from miniml import nn, ops, optim
 from miniml.backends import compiled
 from miniml.backends.cc import units
 from miniml.errors import PerformanceWarning
@@ -96,6 +96,17 @@ def test_a_compiler_that_fails(alone, monkeypatch, tmp_path, kind):
     monkeypatch.setattr(units, "TOOLS", replace(units.TOOLS, seconds=seconds))
     (first, one), (second, others) = warned(trained), warned(trained)
     assert first == second == by_numpy(trained)
+    assert (len(one), others) == (1, [])
+    assert any(text in one[0] for text in reason.split("|")), one
+
+
+def test_a_compiler_that_fails_at_an_eager_call(alone, monkeypatch, tmp_path):
+    content, reason = COMPILERS["crashes"]
+    put(monkeypatch, units.TOOLS, tmp_path, content)
+    x = ml.Tensor(np.linspace(-3, 3, 1 << 18, dtype=np.float32))
+    (found, one), (again, others) = (warned(lambda: ops.erf(x).asnumpy()) for _ in range(2))
+    np.testing.assert_array_equal(found, again)
+    np.testing.assert_array_equal(found, by_numpy(lambda: ops.erf(x).asnumpy()))
     assert (len(one), others) == (1, [])
     assert any(text in one[0] for text in reason.split("|")), one
 

@@ -79,7 +79,7 @@ REFUSED = {
     "implicit": (1.5, "has implicit = 1.5; True has gradients of a distribution"),
     "images": (("x", "y"), r"has images = \('x', 'y'\); it is a tuple of names of inputs and outp"),
     "linear": ("x", "has linear = 'x'; it is a tuple of names of inputs: x"),
-    "by_element": ("fd", "has by_element = 'fd'; beside numpy = it is a string of type codes"),
+    "by_element": (("f", "d"), "it is a string of type codes, as in 'fd'"),
     "flops": (3, r"has flops = 3; flops\(self, inputs, outputs\) gives"),
 }
 

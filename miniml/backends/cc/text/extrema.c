@@ -17,6 +17,7 @@ static inline KERNEL_v KERNEL_of(KERNEL_v a, KERNEL_v b) {
 }
 static void KERNEL_part(void *data, long part) {
   char *const *at = (char *const *)data;
+  KERNEL_NUMBERS(at)
   const long end = KERNEL_OUTER * (part + 1) / KERNEL_PARTS;
   for (long r = KERNEL_OUTER * part / KERNEL_PARTS; r < end; ++r) {
     const KERNEL_T *restrict in = (const KERNEL_T *)at[0] + r * KERNEL_N;
@@ -49,4 +50,7 @@ static void KERNEL_part(void *data, long part) {
     }
   }
 }
-void KERNEL(char *const *at) { miniml.parallel(KERNEL_part, (void *)at, KERNEL_PARTS); }
+void KERNEL(char *const *at) {
+  KERNEL_NUMBERS(at)
+  miniml.parallel(KERNEL_part, (void *)at, KERNEL_PARTS);
+}

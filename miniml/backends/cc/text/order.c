@@ -69,7 +69,8 @@ KERNEL_SORTED(KERNEL_by_32, uint64_t, KERNEL_ABOVE, KERNEL_HALF)
 
 /* How many of the lowest digits can be left out, if the keys with one highest digit are spread
    evenly, so that hardly any two are equal without them. */
-static int KERNEL_needless(const uint32_t *highest) {
+static int KERNEL_needless(char *const *at, const uint32_t *highest) {
+  KERNEL_NUMBERS(at)
   double pairs = 0;
   for (int c = 0; c < KERNEL_VALUES; ++c) pairs += 0.5 * highest[c] * highest[c];
   int skipped = KERNEL_HALF - 1;
@@ -79,7 +80,8 @@ static int KERNEL_needless(const uint32_t *highest) {
 
 /* Neighbours that are equal in their bits from `below` on change places; how many moved. It ends
    where these are many. */
-static long KERNEL_exchanged(const KERNEL_T *x, uint64_t *w, int below) {
+static long KERNEL_exchanged(char *const *at, const KERNEL_T *x, uint64_t *w, int below) {
+  KERNEL_NUMBERS(at)
   long moves = 0;
   for (long b = 1; b < KERNEL_N && moves <= KERNEL_N / 8; b += 64) {
     const long end = b + 64 < KERNEL_N ? b + 64 : KERNEL_N;
@@ -103,7 +105,8 @@ static long KERNEL_exchanged(const KERNEL_T *x, uint64_t *w, int below) {
 /* Keys of 64 bits by the first 32 in which they differ, or fewer; where these are equal, neighbours
    change places. Nothing where that takes long, since many are nearly equal. */
 static const uint64_t *KERNEL_by_first(
-    const KERNEL_T *x, uint64_t *room, uint32_t (*counts)[KERNEL_VALUES]) {
+    char *const *at, const KERNEL_T *x, uint64_t *room, uint32_t (*counts)[KERNEL_VALUES]) {
+  KERNEL_NUMBERS(at)
   KERNEL_K least = (KERNEL_K)-1, most = 0;
   for (long i = 0; i < KERNEL_N; ++i) room[i] = KERNEL_key(x + i * KERNEL_STEP);
   for (long i = 0; i < KERNEL_N; ++i) least = room[i] < least ? room[i] : least;
@@ -116,11 +119,11 @@ static const uint64_t *KERNEL_by_first(
     for (long i = 0; i < KERNEL_N; ++i)
       w[i] = (KERNEL_key(x + i * KERNEL_STEP) - least) >> shift << left << 32 | (uint32_t)i;
     KERNEL_by_32_count(w, KERNEL_N, counts);
-    const int skipped = skips ? KERNEL_needless(counts[KERNEL_HALF - 1]) : 0;
+    const int skipped = skips ? KERNEL_needless(at, counts[KERNEL_HALF - 1]) : 0;
     w = KERNEL_by_32(w, w + KERNEL_N + 1, KERNEL_N, counts, skipped);
     int lost = shift;
     for (int d = 0; d < skipped; ++d) lost |= counts[d][0] != KERNEL_N;
-    const long moves = lost ? KERNEL_exchanged(x, w, 32 + KERNEL_DIGIT * skipped) : 0;
+    const long moves = lost ? KERNEL_exchanged(at, x, w, 32 + KERNEL_DIGIT * skipped) : 0;
     if (moves <= KERNEL_N / 8) return w;
     if (!skipped) return 0;
     skips = 0;
@@ -130,7 +133,8 @@ static const uint64_t *KERNEL_by_first(
 
 /* The k smallest, in order: those so far are kept sorted, and blocks without a smaller one are
    skipped. */
-static void KERNEL_few(const KERNEL_T *x, KERNEL_W *w) {
+static void KERNEL_few(char *const *at, const KERNEL_T *x, KERNEL_W *w) {
+  KERNEL_NUMBERS(at)
   long kept = 0;
   KERNEL_K worst = (KERNEL_K)-1;
   for (long b = 0; b < KERNEL_N; b += 64) {
@@ -152,7 +156,9 @@ static void KERNEL_few(const KERNEL_T *x, KERNEL_W *w) {
 
 /* Those elements that may be among the k smallest, by the first 11 bits of their keys, which are
    counted. */
-static long KERNEL_candidates(const KERNEL_T *x, KERNEL_W *w, uint32_t *counts) {
+static long KERNEL_candidates(
+    char *const *at, const KERNEL_T *x, KERNEL_W *w, uint32_t *counts) {
+  KERNEL_NUMBERS(at)
   enum { SHIFT = KERNEL_BITS > 11 ? KERNEL_BITS - 11 : 0 };
   memset(counts, 0, 2048 * sizeof *counts);
   for (long i = 0; i < KERNEL_N; ++i) ++counts[KERNEL_key(x + i * KERNEL_STEP) >> SHIFT];
@@ -168,6 +174,7 @@ static long KERNEL_candidates(const KERNEL_T *x, KERNEL_W *w, uint32_t *counts) 
 
 static void KERNEL_part(void *data, long part) {
   char *const *at = (char *const *)data;
+  KERNEL_NUMBERS(at)
   uint64_t *const own = (uint64_t *)at[3] + part * KERNEL_PART;
   KERNEL_W *const w = (KERNEL_W *)own;
   uint32_t(*const counts)[KERNEL_VALUES] = (uint32_t(*)[KERNEL_VALUES])(w + 2 * (KERNEL_N + 1));
@@ -179,12 +186,12 @@ static void KERNEL_part(void *data, long part) {
     int64_t *indices = (int64_t *)at[2] + outer * KERNEL_TAKEN * KERNEL_STEP + inner;
     const KERNEL_W *found = w;
     if (KERNEL_TAKEN <= 32 && KERNEL_TAKEN * 8 <= KERNEL_N) {
-      KERNEL_few(x, w);
+      KERNEL_few(at, x, w);
     } else {
       long m = KERNEL_N;
 #if KERNEL_BITS == 64
       const int many = KERNEL_N > KERNEL_FEW && KERNEL_TAKEN * 4 > KERNEL_N;
-      const uint64_t *const quick = many ? KERNEL_by_first(x, own, counts) : 0;
+      const uint64_t *const quick = many ? KERNEL_by_first(at, x, own, counts) : 0;
       for (long i = 0; quick && i < KERNEL_TAKEN; ++i) {
         const long index = (uint32_t)quick[i];
         values[i * KERNEL_STEP] = x[index * KERNEL_STEP];
@@ -193,7 +200,7 @@ static void KERNEL_part(void *data, long part) {
       if (quick) continue;
 #endif
       if (KERNEL_TAKEN * 4 <= KERNEL_N && KERNEL_N >= 4096)
-        m = KERNEL_candidates(x, w, (uint32_t *)counts);
+        m = KERNEL_candidates(at, x, w, (uint32_t *)counts);
       else
         for (long i = 0; i < m; ++i)
           w[i] = KERNEL_WORD(KERNEL_key(x + i * KERNEL_STEP), i);
@@ -206,4 +213,7 @@ static void KERNEL_part(void *data, long part) {
     }
   }
 }
-void KERNEL(char *const *at) { miniml.parallel(KERNEL_part, (void *)at, KERNEL_PARTS); }
+void KERNEL(char *const *at) {
+  KERNEL_NUMBERS(at)
+  miniml.parallel(KERNEL_part, (void *)at, KERNEL_PARTS);
+}
