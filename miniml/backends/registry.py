@@ -434,8 +434,7 @@ def _count(
 def _check_names(entry: KernelEntry, body: Expression, spec: OpSpec) -> None:
     if spec.inputs is None or spec.attributes is None:
         return
-    known = {*spec.inputs, *spec.attributes}
-    unknown = sorted(body.words - known - C_WORDS)
+    unknown = sorted(body.words - {*spec.inputs, *spec.attributes} - C_WORDS)
     if unknown:
         raise DeclarationError(
             f"{entry.name} expression {body.text!r} names {', '.join(unknown)}; the primitive has "

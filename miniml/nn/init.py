@@ -144,8 +144,7 @@ def orthogonal(target: Target, gain: float = 1.0) -> Parameter:
 def _filled(target: Target, draw: Callable[[Shape], Any], requires_grad: bool = True) -> Parameter:
     """The Parameter with values drawn for its shape; a new one for a shape."""
     if isinstance(target, Parameter):
-        values = np.asarray(draw(target.shape))
-        target.set_data(values.astype(target.dtype))
+        target.set_data(np.asarray(draw(target.shape)).astype(target.dtype))
         return target
     if not isinstance(target, (tuple, list)):
         raise AttributeRefusedError(

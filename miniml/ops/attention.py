@@ -394,8 +394,7 @@ def _turns(shape: Shape, dtype: DType, positions: Any, base: float) -> tuple[Any
     if isinstance(given, (int, list, tuple, np.ndarray)):
         angles = np.asarray(given)[..., None] * speeds
         return np.cos(angles).astype(dtype), np.sin(angles).astype(dtype)
-    column = reshape(cast(given, float32), (*extents, 1))
-    angles = mul(column, speeds.astype(float32))
+    angles = mul(reshape(cast(given, float32), (*extents, 1)), speeds.astype(float32))
     return cast(cos(angles), dtype), cast(sin(angles), dtype)
 
 

@@ -148,8 +148,7 @@ class TakeAlongAxis(Move):
                 "equal ranks"
             )
         axis = normal_axis("TakeAlongAxis", self.axis, len(x))
-        one = (*x[:axis], indices[axis], *x[axis + 1 :])
-        return broadcast("TakeAlongAxis", one, indices)
+        return broadcast("TakeAlongAxis", (*x[:axis], indices[axis], *x[axis + 1 :]), indices)
 
     infer_dtype = _of_first
 

@@ -265,8 +265,7 @@ def _var(name: str, x: Value, axis: Axes, keepdims: bool, correction: float) -> 
     shape, less = shape_of(x), number(name, "correction", correction)
     axes = normal_axes(name, freeze(axis, name, "axis"), len(shape))
     count = product(shape[i] for i in axes)
-    centred = elementwise.sub(x, mean(x, axis, True))
-    squares = sum(elementwise.square(centred), axis, keepdims)
+    squares = sum(elementwise.square(elementwise.sub(x, mean(x, axis, True))), axis, keepdims)
     return elementwise.div(squares, float(builtins.max(count - less, 0)))
 
 

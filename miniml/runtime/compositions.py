@@ -328,8 +328,7 @@ class _Sequence:
             checks = [self.names[v] for v in node.outputs if v in self.trace.assumed]
             self.lines += [f"if not {name}: raise Unplanned" for name in checks]
             self._release(node, i)
-        results = [self._output(v) for v in self.outs]
-        rebuilt = self._rebuilt(results)
+        rebuilt = self._rebuilt([self._output(v) for v in self.outs])
         heads = [f"x{i}" for i in range(len(self.given))]
         unpacked = [f"{', '.join(heads)}, = tensors"] if heads else []
         read = [i for i, v in enumerate(self.trace.inputs) if v in self.last]

@@ -166,8 +166,7 @@ class Jit:
         types = tuple([(a.shape, a.dtype) for a in arrays])
         compiled = self._find(flat, types, settings)
         if flat.leaves is args:
-            kinds = [Kind.of(Tensor, *of, compiled.device) for of in types]
-            compiled.expect(kinds)
+            compiled.expect([Kind.of(Tensor, *of, compiled.device) for of in types])
             self._latest = _Latest(settings.bare, compiled)
         return compiled.run(arrays)
 

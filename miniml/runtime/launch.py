@@ -203,10 +203,9 @@ def eager_kernel(
     many = slow and any(v.size >= _MANY for v in values)
     if many and any(v.dtype.char in slow for v in values) and in_c(program_target(device)):
         call: tuple[Primitive, dict[str, Any]] = primitive, attrs
-        if primitive.elementwise:
-            body = trace_body(None, primitive, inputs)[0]
-            if kind_of(body.nodes[0]) == "elements":
-                call = Fused(body), {"body": body}
+        body = trace_body(None, primitive, inputs)[0]
+        if kind_of(body.nodes[0]) == "elements":
+            call = Fused(body), {"body": body}
         made = prepare(call[0], inputs, outputs, call[1], program_target(device))
         if made.native is not None and made.native.loaded(current().threads):
             return made

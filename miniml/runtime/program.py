@@ -217,8 +217,7 @@ class Program:
         sharing.prepare(partial(self._prepare_all, sharing))
         self.shared = sharing.sentence
         self._objects = sharing.objects  # of kernels that programs for other sizes resize
-        natives = [p.native for p in self.prepared.values() if p.native is not None]
-        share_texts(natives)
+        share_texts([p.native for p in self.prepared.values() if p.native is not None])
         made = {v: p for n, p in self.prepared.items() for v in n.outputs}
         viewed = (v for v in self.graph.outputs if v in made and made[v].entry.view is not None)
         self._copies = in_c(self.target) and any(viewed)

@@ -572,8 +572,7 @@ def form(source: Source) -> Form:
     begins = [*(m.start() for m in found), len(source.text)]
     between = tuple(source.text[end:begin] for end, begin in zip(ends, begins))
     counts = frozenset(i for i, text in enumerate(between) if _COUNT.search(text))
-    whole = "\0".join((*source.without, *source.shared, *between))
-    key = sha256(whole.encode()).hexdigest()
+    key = sha256("\0".join((*source.without, *source.shared, *between)).encode()).hexdigest()
     return Form(between, tuple(m[1] for m in found), counts, key)
 
 

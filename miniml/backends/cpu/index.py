@@ -203,12 +203,16 @@ def put_along_axis_add(
 ) -> None:
     axis %= out.ndim
     check("PutAlongAxisAdd", indices, extent, axis)
+    out.fill(0)
+    if updates.shape[axis] == 1:  # nothing is added up
+        at = numbers(updates.shape)
+        out[(*at[:axis], indices, *at[axis + 1 :])] = updates
+        return
     steps = [s // out.itemsize for s in out.strides]
     positions: Any = np.where(indices < 0, indices + extent, indices) * steps[axis]
     for i, offsets in enumerate(np.ogrid[tuple(slice(n) for n in updates.shape)]):
         if i != axis:
             positions = positions + offsets * steps[i]
-    out.fill(0)
     np.add.at(out.reshape(-1), positions.reshape(-1), updates.reshape(-1))
 
 

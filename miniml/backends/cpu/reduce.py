@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import lru_cache, partial
+from math import gcd
 from math import prod as product
 from typing import Any
 
@@ -160,8 +161,11 @@ def blocks(shape: Shape, axes: tuple[int, ...]) -> tuple[int, int, int] | None:
 
     None also where np.add.reduce, which sums contiguous numbers pairwise, is at least as good.
     """
-    long = [i for i in range(len(shape)) if i not in axes and shape[i] != 1]
-    if 0 in shape or (not long and product(shape) > _ROWS):
+    long, size = [i for i in range(len(shape)) if i not in axes and shape[i] != 1], product(shape)
+    if not long and size > _ROWS:  # rows, and then their sums
+        trail = shape[-1] if shape[-1] <= _ROWS else gcd(size, _ROWS)
+        return (size // trail, 1, trail) if trail >= 64 else None
+    if not size:
         return None
     first, last = (long[0], long[-1]) if long else (0, -1)
     if any(i in axes and shape[i] != 1 for i in range(first, last)):

@@ -38,8 +38,7 @@ def divided(dout: Any, count: int) -> Any:
 @rule(ops.Max, ops.Min)
 def extremum_bprop(self: ops.Max | ops.Min, x: Any, out: Any, dout: Any) -> tuple[Any]:
     """Elements equal to the extremum share dout equally."""
-    extremum = expanded(out, x.shape, self.axis, self.keepdims)
-    chosen = ops.cast(ops.equal(x, extremum), x.dtype)
+    chosen = ops.cast(ops.equal(x, expanded(out, x.shape, self.axis, self.keepdims)), x.dtype)
     share = expanded(dout, x.shape, self.axis, self.keepdims)
     return (chosen * (share / ops.sum(chosen, self.axis, True)),)
 

@@ -520,9 +520,12 @@ def nll_loss(
     log_probs, labels = _classes_second("nll_loss", log_probs, labels, axis)
     target = _targets("nll_loss", log_probs, labels, weight, ignore_index)
     classes, rank = shape_of(log_probs)[1], len(shape_of(log_probs))
-    numbers = np.arange(classes, dtype=target.labels.dtype).reshape(-1, *(1,) * (rank - 2))
-    hits = equal(expand_dims(target.labels, 1), numbers)
-    losses = neg(sum(select(hits, log_probs, 0.0), 1))
+    if rank == 2:
+        hits = take_along_axis(log_probs, expand_dims(target.labels, 1), 1)
+    else:  # in C a loop over all classes takes less time there
+        numbers = np.arange(classes, dtype=target.labels.dtype).reshape(-1, *(1,) * (rank - 2))
+        hits = select(equal(expand_dims(target.labels, 1), numbers), log_probs, 0.0)
+    losses = neg(sum(hits, 1))
     if not current_trace().plans:  # whose kernels have refused what is outside
         losses = select(outside(target.labels, classes), float("nan"), losses)
     return _total(target, _weighted(target, losses), reduction)

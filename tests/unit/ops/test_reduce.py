@@ -266,3 +266,17 @@ def test_a_norm_is_right_for_every_size_and_0_without_a_slope_for_zeros(dtype):
         lengths = np.where(expected == 0, 1, expected)[:, None]
         np.testing.assert_allclose(slopes.astype(float), rows / lengths, 4 * eps)
         assert not np.any(slopes[0])
+
+
+@pytest.mark.parametrize("shape", [(1024, 7), (300, 300), (5, 2050), (4096,), (65, 1, 64), (1009,)])
+def test_sums_of_all_elements_of_any_memory(shape):
+    """By rows, where there are many: within a few units of the sum of sizes, and infinite or NaN
+    as NumPy's."""
+    x = np.random.default_rng(3).standard_normal(shape).astype(np.float32) + 1
+    for given in (x, x.T, x[::-1]):
+        for value in (1.0, np.inf, np.nan):
+            given.flat[17] = value
+            got, exact = ops.sum(ml.Tensor(given)).item(), given.sum(dtype=np.float64)
+            np.testing.assert_allclose(got, exact, atol=4e-7 * np.abs(x[np.isfinite(x)]).sum())
+            got = ops.mean(ml.Tensor(given)).item()
+            np.testing.assert_allclose(got, exact / x.size, rtol=1e-5)
