@@ -341,14 +341,14 @@ def diff(
     prepend: Tensor | None = None,
     append: Tensor | None = None,
 ) -> Tensor:
-    """x[i + 1] - x[i] along `axis`, n times; of bools where they differ.
+    """x[i + 1] - x[i] along `axis`, n times; of bools where they differ. For n = 0 x alone.
 
     >>> from miniml import Tensor
     >>> diff(Tensor([1, 4, 9])).tolist()
     [3, 5]
     """
     times = integer("diff", "n", n, 0)
-    ends = [end for end in (prepend, x, append) if end is not None]
+    ends = [end for end in (prepend, x, append) if end is x or (times and end is not None)]
     found = x if len(ends) == 1 else ops.concat(ends, axis)
     for _ in range(times):
         extent = found.shape[axis]
@@ -362,8 +362,15 @@ def diff(
 
 
 def vecdot(x1: Tensor, x2: Tensor, /, *, axis: int = -1) -> Tensor:
-    """The sum of conj(x1) x2 along `axis`, a negative one; the other axes broadcast."""
-    return ops.sum(ops.mul(ops.conj(x1), x2), axis)
+    """The sum of conj(x1) x2 along `axis`, as long in both; the other axes broadcast. ShapeError
+    where it is not."""
+    first, second = ops.moveaxis(x1, axis, -1), ops.moveaxis(x2, axis, -1)
+    if first.shape[-1] != second.shape[-1]:
+        raise ShapeError(
+            f"vecdot got shapes {x1.shape} and {x2.shape}, of other extents along axis {axis}; "
+            "only the other axes broadcast: use sum(conj(x1) * x2, axis)"
+        )
+    return ops.sum(ops.mul(ops.conj(first), second), -1)
 
 
 def tensordot(x1: Tensor, x2: Tensor, /, *, axes: Any = 2) -> Tensor:

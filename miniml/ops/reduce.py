@@ -12,7 +12,7 @@ from math import prod as product
 from sys import float_info
 from typing import Any as Value  # Any is a primitive here
 
-from ..core.abstract import DType, Shape, bool_, float64, int64
+from ..core.abstract import DType, Shape, bool_, float64, int64, is_complex
 from ..core.errors import AttributeRefusedError, ShapeError
 from ..core.options import choice, number
 from ..core.primitive import Primitive, freeze
@@ -245,7 +245,7 @@ def logsumexp(x: Value, axis: Axes = None, keepdims: bool = False) -> Tensor:
 
 @composition
 def var(x: Value, axis: Axes = None, keepdims: bool = False, correction: float = 0) -> Tensor:
-    """The variance of x over `axis`: the sum of (x - mean)^2, divided by n - `correction`.
+    """The variance of x over `axis`: the sum of |x - mean|^2, divided by n - `correction`.
 
     correction: 1 gives the unbiased estimate of a sample's population. Where n <= correction it is
     divided by 0: the result is infinite, or NaN where all elements are equal. float16 and bfloat16
@@ -265,14 +265,19 @@ def _var(name: str, x: Value, axis: Axes, keepdims: bool, correction: float) -> 
     shape, less = shape_of(x), number(name, "correction", correction)
     axes = normal_axes(name, freeze(axis, name, "axis"), len(shape))
     count = product(shape[i] for i in axes)
-    squares = sum(elementwise.square(elementwise.sub(x, mean(x, axis, True))), axis, keepdims)
+    squares = sum(square_of_size(elementwise.sub(x, mean(x, axis, True))), axis, keepdims)
     return elementwise.div(squares, float(builtins.max(count - less, 0)))
+
+
+def square_of_size(x: Value) -> Tensor:
+    """|x|^2, which is real for complex numbers too."""
+    return elementwise.square(elementwise.abs(x) if is_complex(dtype_of(x)) else x)
 
 
 @composition
 def count_nonzero(x: Value, axis: Axes = None, keepdims: bool = False) -> Tensor:
     """The number of elements of x over `axis` that are not 0, int64; NaN is not 0."""
-    return sum(elementwise.cast(x, bool_), axis, keepdims)
+    return sum(not_equal(x, 0), axis, keepdims)
 
 
 @composition

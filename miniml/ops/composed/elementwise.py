@@ -11,11 +11,14 @@ from typing import Any
 
 import ml_dtypes
 
-from ...core.abstract import HALVES, DType, float16, float32, float64, is_float, promote
+from ...core.abstract import HALVES, DType, float16, float32, float64, is_complex, is_float, promote
 from ...core.errors import ShapeError
 from ...core.options import flag, number
 from ..checks import Tensor, broadcasts_to, composition, dtype_of, shape_of, strong
 from ..elementwise import (
+    Complex,
+    Imag,
+    Real,
     abs,
     add,
     cast,
@@ -37,17 +40,7 @@ from ..elementwise import (
     tanh,
     trunc,
 )
-from ..logic import (
-    equal,
-    greater,
-    isfinite,
-    isnan,
-    less,
-    less_equal,
-    logical_and,
-    logical_or,
-    select,
-)
+from ..logic import equal, greater, isfinite, isnan, less_equal, logical_and, logical_or, select
 
 __all__ = [
     "divmod", "lerp",
@@ -70,7 +63,7 @@ def lerp(x: Any, y: Any, weight: Any) -> Tensor:
     x, y, weight = as_floats(x, y, weight)
     step = sub(y, x)
     from_x, from_y = add(x, mul(weight, step)), sub(y, mul(sub(1.0, weight), step))
-    return select(less(abs(weight), 0.5), from_x, from_y)  # each is exact at its own end
+    return select(greater(0.5, abs(weight)), from_x, from_y)  # each is exact at its own end
 
 
 @composition
@@ -123,6 +116,8 @@ def nan_to_num(x: Any, nan: Any = 0.0, posinf: Any = None, neginf: Any = None) -
     [0.0, 9.0, 2.0]
     """
     dtype = dtype_of(x)
+    if is_complex(dtype):
+        return Complex()(*[nan_to_num(p(x), nan, posinf, neginf) for p in (Real(), Imag())])
     if not is_float(dtype):
         return cast(x, dtype)
     most = float(ml_dtypes.finfo(dtype).max)  # type: ignore[no-untyped-call]
@@ -157,7 +152,7 @@ def sinc(x: Any) -> Tensor:
     """
     v = widened(as_float(x))
     scaled = mul(v, pi)
-    near = less(abs(scaled), 1.0)
+    near = greater(1.0, abs(scaled))
     # Taylor's series of sin(s) / s to s^20, which is right to the last digit of float64 up to 1; to
     # s^14 for float32.
     squares, last = square(select(near, scaled, 0.0)), 10 if dtype_of(v) == float64 else 7

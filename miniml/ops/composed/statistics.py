@@ -27,6 +27,7 @@ from ...core.abstract import (
     float64,
     int64,
     is_float,
+    is_inexact,
     promote,
 )
 from ...core.errors import DTypeError, ShapeError, ValueRefusedError
@@ -61,7 +62,6 @@ from ..elementwise import (
     neg,
     sigmoid,
     sign,
-    square,
     sub,
     tan,
 )
@@ -69,7 +69,7 @@ from ..index import gather, getitem
 from ..logic import greater, greater_equal, isfinite, isnan, less, logical_and, logical_not, select
 from ..norm import softmax
 from ..random import Gamma, Normal, Poisson, Uniform, drawn, drawn_of, extents_of
-from ..reduce import all, max, mean, min, refuse_nothing, root_of, sort, std, sum, var
+from ..reduce import all, max, mean, min, refuse_nothing, root_of, sort, sum, var
 from ..shape import reshape, transpose
 from .elementwise import as_float, lerp, narrowed, widened
 
@@ -257,7 +257,7 @@ def nanmean(x: Any, axis: Axes = None, keepdims: bool = False) -> Tensor:
     >>> nanmean([1.0, float("nan"), 2.0]).item()
     1.5
     """
-    if not is_float(dtype_of(x)):
+    if not is_inexact(dtype_of(x)):
         return mean(x, axis, keepdims)
     wide = widened(x)
     return narrowed(x, div(nansum(wide, axis, keepdims), _count(wide, axis, keepdims)))
@@ -270,25 +270,24 @@ def nanvar(x: Any, axis: Axes = None, keepdims: bool = False, correction: float 
     correction: subtracted from their number, which the sum of squares is divided by; 0 is the least
     divisor, which gives infinity or NaN. NaN where all are NaN.
     """
-    if not is_float(dtype_of(x)):
-        return var(x, axis, keepdims, correction)
     return narrowed(x, _nanvar("nanvar", widened(x), axis, keepdims, correction))
 
 
 @composition
 def nanstd(x: Any, axis: Axes = None, keepdims: bool = False, correction: float = 0) -> Tensor:
     """The square root of `nanvar`; its gradient is 0 where all elements are equal."""
-    if not is_float(dtype_of(x)):
-        return std(x, axis, keepdims, correction)
     return narrowed(x, root_of(_nanvar("nanstd", widened(x), axis, keepdims, correction), 2))
 
 
 def _nanvar(name: str, x: Any, axis: Axes, keepdims: bool, correction: float) -> Tensor:
+    if not is_inexact(dtype_of(x)):
+        return var(x, axis, keepdims, correction)
     less = number(name, "correction", correction)
     centred = sub(x, nanmean(x, axis, True))
     # Not x's NaN alone: the mean of a row of NaN is NaN too.
-    squares = sum(square(_without_nan(centred, 0)), axis, keepdims)
-    return div(squares, maximum(sub(_count(x, axis, keepdims), less), 0.0))
+    squares = sum(reduce.square_of_size(_without_nan(centred, 0)), axis, keepdims)
+    count = cast(_count(x, axis, keepdims), dtype_of(squares))
+    return div(squares, maximum(sub(count, less), 0.0))
 
 
 @composition
@@ -324,12 +323,12 @@ def _nan_extremum(name: str, x: Any, axis: Axes, keepdims: bool) -> Tensor:
 
 def _without_nan(x: Any, value: float) -> Any:
     """x with `value` for NaN."""
-    return select(isnan(x), value, x) if is_float(dtype_of(x)) else x
+    return select(isnan(x), value, x) if is_inexact(dtype_of(x)) else x
 
 
 def _count(x: Any, axis: Axes, keepdims: bool) -> Tensor:
-    """The number of elements that are not NaN, in x's dtype."""
-    return cast(sum(logical_not(isnan(x)), axis, keepdims), dtype_of(x))
+    """The number of elements that are not NaN."""
+    return sum(logical_not(isnan(x)), axis, keepdims)
 
 
 # --- Random draws whose parameters are tensors ----------------------------------------------------

@@ -174,6 +174,8 @@ def test_inspection():
         (lambda x: xp.nonzero(x[0, 0]), ShapeError, "one axis at least"),
         (lambda x: xp.tensordot(x, x, axes=3), ValueRefusedError, "expected 0 to 2"),
         (lambda x: xp.tensordot(x, x, axes=1), ShapeError, "must agree in pairs"),
+        (lambda x: xp.vecdot(x, x[:, :1]), ShapeError, "of other extents along axis -1; only"),
+        (lambda x: xp.vecdot(x, x[0], axis=-2), ShapeError, "axis -2"),
         (lambda x: xp.linalg.qr(x, mode="r"), ValueError, "mode"),
         (lambda x: xp.fft.hfft(x, norm="no"), ValueError, "norm"),
         (lambda x: xp.diff(x, n=-1), ValueError, "n"),

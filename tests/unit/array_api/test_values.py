@@ -125,7 +125,8 @@ SAMPLES = {
                        case(A, axis=-1, include_initial=True), case(M, axis=1)],
     "cumulative_prod": [case(V), case(A, axis=1), case(J.astype(np.uint8), axis=0),
                         case(A, axis=0, include_initial=True)],
-    "diff": [case(V), case(A, axis=0), case(A, n=2), case(A, n=0), case(M), case(V[:1]),
+    "diff": [case(V), case(A, axis=0), case(A, n=2), case(A, n=0), case(A, n=0, prepend=A),
+        case(M), case(V[:1]),
              case(V, prepend=W, append=W), case(N, axis=0, n=5)],
     **{name: [case(A), case(N, axis=1), case(S, axis=(0, -1), keepdims=True)] for name in
        "max min".split()},

@@ -11,7 +11,8 @@ import miniml as ml
 from miniml import Primitive, kernel, ops, optim
 from miniml.core.abstract import complex_dtype, real_dtype
 from miniml.errors import CheckpointError, DeclarationError, DTypeError, MinimlError
-from miniml.testing import opcheck
+from miniml.grad import grad
+from miniml.testing import gradcheck, opcheck
 from miniml.testing.calls import calls, dtypes_of
 from tests.frame.calls import rng_of
 from tests.opinfo import COMPLEX_ROWS
@@ -357,3 +358,37 @@ def test_checkpoints_hold_complex64(tmp_path):
     with pytest.raises(CheckpointError, match="p is complex128, which safetensors files do not"):
         ml.save_checkpoint({"p": ml.Parameter(Z, name="p")}, tmp_path / "wide.safetensors")
     assert not (tmp_path / "wide.safetensors").exists()
+
+
+@pytest.mark.parametrize("dtype", COMPLEX)
+@pytest.mark.parametrize(("axis", "correction"), [(None, 0), (0, 1), (-1, 0.5), ((0, 1), 2)])
+def test_variances_are_those_of_sizes_and_nan_is_left_out(dtype, axis, correction):
+    x = Z.astype(dtype)
+    with_nan = np.where(X > 1.0, dtype(NAN), x)
+    for call, expected in ((ml.jit, np), (lambda fn: fn, np)):
+        for name in ("var", "std", "nanvar", "nanstd"):
+            given = with_nan if name.startswith("nan") else x
+            found = call(lambda v, n=name: getattr(ops, n)(v, axis, correction=correction))(given)
+            close(found, getattr(expected, name)(given, axis, ddof=correction), dtype)
+        for name in ("nansum", "nanmean"):
+            found = call(lambda v, n=name: getattr(ops, n)(v, axis))(with_nan)
+            close(found, np.asarray(getattr(np, name)(with_nan, axis)), dtype)
+    assert (
+        ops.count_nonzero(x * (X > 0), axis).tolist()
+        == np.count_nonzero(x * (X > 0), axis).tolist()
+    )
+
+
+@pytest.mark.parametrize("fn", [ops.var, ops.std, ops.nanvar, ops.nan_to_num])
+def test_gradients_of_variances(fn):
+    gradcheck(fn, Z)
+
+
+def test_equal_numbers_have_no_gradient_of_their_variance():
+    assert grad(ops.var)(np.full(3, 1 + 2j)).tolist() == [0j] * 3
+
+
+def test_nan_and_infinity_are_replaced_in_both_parts():
+    x = np.array([NAN, complex(1, -np.inf), complex(np.inf, np.nan), 2 - 3j])
+    for options in ({}, {"nan": 5.0, "posinf": 7.0}, {"neginf": -1.0}):
+        close(ops.nan_to_num(x, **options), np.nan_to_num(x, **options), np.complex128)
