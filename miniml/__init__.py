@@ -95,7 +95,7 @@ if typing.TYPE_CHECKING:  # checkers read the imports
     from .export.saved import load_graph as load_graph
     from .export.saved import save_graph as save_graph
     from .grad.batching import vmap as vmap
-    from .grad.formula import elementwise as elementwise
+    from .interop.formula import elementwise as elementwise
     from .nn.container import recompute as recompute
     from .train import load_checkpoint as load_checkpoint
     from .train import save_checkpoint as save_checkpoint
@@ -111,7 +111,7 @@ else:  # imported where they are first used: whoever runs a graph needs none of 
         "export.exporter": "export_c",
         "export.saved": "load_graph save_graph",
         "grad.batching": "vmap",
-        "grad.formula": "elementwise",
+        "interop.formula": "elementwise",
         "nn.container": "recompute",
         "train.checkpoint": "load_checkpoint save_checkpoint",
         "train.step": "train_step",

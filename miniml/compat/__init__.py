@@ -1,13 +1,22 @@
-"""The names of PyTorch, JAX and MindSpore, by what to write here instead: the tables of hints.
+"""The names of PyTorch, JAX and MindSpore, by what to write here instead.
 
-Beside them the names that packages of the core show, and that stand in wings.
+First the names that packages of the core show, and that stand in wings; then the tables of hints,
+and the hints that errors take from them.
 The validator has checks under MindSpore's names, which programs import from `miniml.ops`.
 """
 
 from __future__ import annotations
 
-from ..core.hints import learn, stand_in
+import inspect
+import re
+import sys
+from collections.abc import Collection
+from typing import Any
 
+from ..core.hints import PACKAGES, stand_in, steps_of
+from ..core.scope import Location
+
+stand_in("compat", "core.hints", "argument_hint", "hint_for", "note_habits")
 stand_in("array_api", "core.tensor", "namespace")
 stand_in("compat.classic", "grad", "GradOperation")
 stand_in("interop.custom", "ops", "Custom", "custom", "pack_attribute", "unpack_attribute")
@@ -391,5 +400,121 @@ TUPLES = {
     "squeeze": "ops.squeeze(x, (0, 1)), with the axes in one tuple",
     "transpose": "ops.transpose(x, (1, 0)), with all axes in one tuple, or ops.swapaxes(x, 0, 1)",
 }
+HINTS = {name: hint for hint, names in INSTEAD.items() for name in names.split()}
+ARGUMENTS: dict[str, list[str]] = {}  # keywords of other libraries, with what may be meant
+for _hint, _names in KEYWORDS.items():
+    for _name in _names.split():
+        ARGUMENTS.setdefault(_name, []).append(_hint)
 
-learn(INSTEAD, KEYWORDS, TUPLES)
+
+# --- Hints ----------------------------------------------------------------------------------------
+
+
+_UNEXPECTED = re.compile(
+    r"([\w.]+)\(\) got (?:an unexpected keyword|multiple values for) argument '(\w+)'"
+)
+_SURPLUS = re.compile(r"(?:\w+\.)*(\w+)\(\) takes .*positional arguments? but \d+ were given")
+_SIZE = re.compile(r"\.size\([^()]*\)$")
+
+
+def hint_for(name: str, owner: str = "miniml") -> str:
+    """The equivalent here of what other libraries call `name`; "" where none is known."""
+    return (
+        HINTS.get(f"{owner}.{name}")
+        or HINTS.get(name)
+        or _same_name(name, owner)
+        or _in_place(name, owner)
+    )
+
+
+def argument_hint(name: str, takes: Collection[str]) -> str:
+    """The equivalent here of a keyword of another library, of what takes these; "" if unknown."""
+    for hint in ARGUMENTS.get(name, ()):
+        parameter, equals, _ = hint.partition("=")
+        if not (equals and parameter.isidentifier() and parameter not in takes):
+            return hint
+    return ""
+
+
+def note_argument(error: BaseException) -> None:
+    """Add to Python's error for an unknown keyword of a public function, or of a method of a public
+    class, what it is called here, also for one which an argument took the place of; for axes,
+    extents or arrays one by one, that they are one argument; for a function of another library that
+    got a traced tensor, what does."""
+    if isinstance(error, TypeError) and "TracedTensor" in str(error):
+        note_hint(
+            error,
+            "functions of ops, as ops.tanh(x): a compiled function is traced, on "
+            "tensors whose values are not known yet, so other libraries cannot take them",
+        )
+    surplus = _SURPLUS.match(str(error)) if isinstance(error, TypeError) else None
+    if surplus is not None and surplus[1] in TUPLES:
+        note_hint(error, TUPLES[surplus[1]])
+    found = _UNEXPECTED.match(str(error)) if isinstance(error, TypeError) else None
+    function = _function(found[1]) if found else None
+    if found is None or function is None:
+        return
+    hint = argument_hint(found[2], inspect.signature(function).parameters)
+    if hint:
+        note_hint(error, hint)
+
+
+def note_hint(error: BaseException, hint: str) -> None:
+    """Add to an error what to write in miniml, once."""
+    note = f"in miniml: {hint}"
+    if note not in getattr(error, "__notes__", ()):
+        error.add_note(note)
+
+
+def _function(qualified: str) -> Any:
+    """A public function, or a method of a public class, by its name."""
+    owner, _, method = qualified.rpartition(".")
+    for package in PACKAGES:
+        found = getattr(sys.modules.get(package), "__dict__", {}).get(owner or method)
+        if callable(found):
+            return getattr(found, method, None) if owner else found
+    return None
+
+
+def _in_place(name: str, owner: str) -> str:
+    """t.add_(y) is ops.add(t, y)."""
+    found = hint_for(name[:-1], owner) if name.endswith("_") else ""
+    return f"{found}, which gives a new tensor" if found else ""
+
+
+def _same_name(name: str, owner: str) -> str:
+    """The same public name in another package, or in this one with other capitalization."""
+    for package, short in PACKAGES.items():
+        if name in dir(sys.modules.get(package)):
+            value = getattr(sys.modules[package], name)
+            if owner in PACKAGES:
+                return f"{short}.{name}"
+            return "" if inspect.ismodule(value) else f"{short}.{name}{_arguments(value)}"
+    for known in dir(sys.modules[owner]) if owner in PACKAGES else ():
+        if _letters(known) == _letters(name):
+            return f"{PACKAGES[owner]}.{known}"
+    return ""
+
+
+def _letters(name: str) -> str:
+    """A name without what people write differently: hardtanh, hard_tanh and HardTanh."""
+    return name.lower().replace("_", "")
+
+
+def _arguments(function: Any) -> str:
+    """The arguments without default, as a call shows them: those of a tensor `t` first."""
+    if isinstance(function, type) or not callable(function):
+        return ""
+    takes = inspect.signature(function).parameters.values()
+    names = [p.name for p in takes if p.default is p.empty]
+    return f"({', '.join('t' if n == 'x' else n for n in names)})"
+
+
+def note_habits(error: BaseException) -> None:
+    """Add to Python's own errors what to write: for a keyword of another library, and for a call
+    of `size`."""
+    note_argument(error)
+    if isinstance(error, TypeError) and str(error) == "'int' object is not callable":
+        trace = steps_of(error.__traceback__)[-1:]
+        if trace and _SIZE.search(Location(trace[0].tb_frame.f_code, trace[0].tb_lasti).text):
+            note_hint(error, "t.shape, or t.shape[0]; t.size is the number of elements")

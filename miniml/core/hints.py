@@ -1,16 +1,15 @@
-"""Hints: the names of PyTorch, JAX and MindSpore, and what to write here instead.
+"""Hints: errors about names that there are not, with what `compat` knows to write instead.
 
-For every error about such a name; then the public names of a package: what `dir` shows, what
-`import *` takes, and the error for a name that it lacks; spellings that were replaced, which go
-on for a while; the classes that refuse keywords of other libraries; and tracebacks as users see
-them, with hints in place of miniml's own frames.
+First packages that are not installed, and names that an object lacks; then the public names of a
+package: what `dir` shows, what `import *` takes, and the names that stand elsewhere; spellings that
+were replaced, which go on for a while; the classes that refuse keywords of other libraries; and
+tracebacks as users see them, without miniml's own frames.
 """
 
 from __future__ import annotations
 
 import builtins
 import inspect
-import re
 import sys
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
@@ -24,20 +23,12 @@ import numpy as np
 from .abstract import typed
 from .errors import ArityError, MinimlError, RetiredWarning, warn_user
 from .options import brief
-from .scope import Location, own_files
+from .scope import own_files
 from .settings import current
 
 F = TypeVar("F", bound=Callable[..., Any])
-HINTS: dict[str, str] = {}  # names of other libraries, with what to write here: `learn` fills them
-ARGUMENTS: dict[str, list[str]] = {}  # their keywords, with what may be meant
-TUPLES: dict[str, str] = {}  # functions whose axes, extents or arrays are one argument here
-_UNEXPECTED = re.compile(
-    r"([\w.]+)\(\) got (?:an unexpected keyword|multiple values for) argument '(\w+)'"
-)
-_SURPLUS = re.compile(r"(?:\w+\.)*(\w+)\(\) takes .*positional arguments? but \d+ were given")
-
 _MINIML = __name__.partition(".")[0]
-_PACKAGES = {
+PACKAGES = {
     "miniml.ops": "ops",
     "miniml.nn": "nn",
     "miniml.grad": "miniml.grad",
@@ -61,120 +52,15 @@ def optional(says: str, package: str, extra: str, module: str | None = None) -> 
         ) from None
 
 
-def learn(
-    instead: Mapping[str, str], keywords: Mapping[str, str], tuples: Mapping[str, str]
-) -> None:
-    """Take tables of hints; the first two are keyed by what to write here, with the names that
-    people look for, separated by blanks."""
-    HINTS.update((name, hint) for hint, names in instead.items() for name in names.split())
-    for hint, names in keywords.items():
-        for name in names.split():
-            ARGUMENTS.setdefault(name, []).append(hint)
-    TUPLES.update(tuples)
-
-
 def unknown(owner: str, name: str, obj: object) -> AttributeError:
     """The AttributeError for a name that an object lacks, with the replacement, if one is known.
 
     owner: the full name of a package, or what an object is called.
     """
-    hint = "" if name.startswith("_") else hint_for(name, owner)
-    who = f"module {owner!r}" if owner in _PACKAGES else owner
+    hint = "" if name.startswith("_") else elsewhere(__name__, "hint_for")(name, owner)
+    who = f"module {owner!r}" if owner in PACKAGES else owner
     would_do = f"; in miniml: {hint}" if hint else ""
     return AttributeError(f"{who} has no attribute {name!r}{would_do}", name=name, obj=obj)
-
-
-def hint_for(name: str, owner: str = "miniml") -> str:
-    """The equivalent here of what other libraries call `name`; "" where none is known."""
-    return (
-        HINTS.get(f"{owner}.{name}")
-        or HINTS.get(name)
-        or _same_name(name, owner)
-        or _in_place(name, owner)
-    )
-
-
-def argument_hint(name: str, takes: Collection[str]) -> str:
-    """The equivalent here of a keyword of another library, of what takes these; "" if unknown."""
-    for hint in ARGUMENTS.get(name, ()):
-        parameter, equals, _ = hint.partition("=")
-        if not (equals and parameter.isidentifier() and parameter not in takes):
-            return hint
-    return ""
-
-
-def note_argument(error: BaseException) -> None:
-    """Add to Python's error for an unknown keyword of a public function, or of a method of a public
-    class, what it is called here, also for one which an argument took the place of; for axes,
-    extents or arrays one by one, that they are one argument; for a function of another library that
-    got a traced tensor, what does."""
-    if isinstance(error, TypeError) and "TracedTensor" in str(error):
-        note_hint(
-            error,
-            "functions of ops, as ops.tanh(x): a compiled function is traced, on "
-            "tensors whose values are not known yet, so other libraries cannot take them",
-        )
-    surplus = _SURPLUS.match(str(error)) if isinstance(error, TypeError) else None
-    if surplus is not None and surplus[1] in TUPLES:
-        note_hint(error, TUPLES[surplus[1]])
-    found = _UNEXPECTED.match(str(error)) if isinstance(error, TypeError) else None
-    function = _function(found[1]) if found else None
-    if found is None or function is None:
-        return
-    hint = argument_hint(found[2], inspect.signature(function).parameters)
-    if hint:
-        note_hint(error, hint)
-
-
-def note_hint(error: BaseException, hint: str) -> None:
-    """Add to an error what to write in miniml, once."""
-    note = f"in miniml: {hint}"
-    if note not in getattr(error, "__notes__", ()):
-        error.add_note(note)
-
-
-def _function(qualified: str) -> Any:
-    """A public function, or a method of a public class, by its name."""
-    owner, _, method = qualified.rpartition(".")
-    for package in _PACKAGES:
-        found = getattr(sys.modules.get(package), "__dict__", {}).get(owner or method)
-        if callable(found):
-            return getattr(found, method, None) if owner else found
-    return None
-
-
-def _in_place(name: str, owner: str) -> str:
-    """t.add_(y) is ops.add(t, y)."""
-    found = hint_for(name[:-1], owner) if name.endswith("_") else ""
-    return f"{found}, which gives a new tensor" if found else ""
-
-
-def _same_name(name: str, owner: str) -> str:
-    """The same public name in another package, or in this one with other capitalization."""
-    for package, short in _PACKAGES.items():
-        if name in dir(sys.modules.get(package)):
-            value = getattr(sys.modules[package], name)
-            if owner in _PACKAGES:
-                return f"{short}.{name}"
-            return "" if inspect.ismodule(value) else f"{short}.{name}{_arguments(value)}"
-    for known in dir(sys.modules[owner]) if owner in _PACKAGES else ():
-        if _letters(known) == _letters(name):
-            return f"{_PACKAGES[owner]}.{known}"
-    return ""
-
-
-def _letters(name: str) -> str:
-    """A name without what people write differently: hardtanh, hard_tanh and HardTanh."""
-    return name.lower().replace("_", "")
-
-
-def _arguments(function: Any) -> str:
-    """The arguments without default, as a call shows them: those of a tensor `t` first."""
-    if isinstance(function, type) or not callable(function):
-        return ""
-    takes = inspect.signature(function).parameters.values()
-    names = [p.name for p in takes if p.default is p.empty]
-    return f"({', '.join('t' if n == 'x' else n for n in names)})"
 
 
 # --- The public names of a package ----------------------------------------------------------------
@@ -375,7 +261,7 @@ def _refuse_unknown(kind: type, named: dict[str, Any]) -> None:
 
 def _refused(name: str, value: Any, takes: Collection[str]) -> str:
     """An argument that is not taken, with what to write in its place."""
-    hint = argument_hint(name, takes)
+    hint = elsewhere(__name__, "argument_hint")(name, takes)
     return f"{name}={shown(value)}" + (f" (in miniml: {hint})" if hint else "")
 
 
@@ -394,9 +280,6 @@ def shown(value: Any) -> str:
 # --- Tracebacks -----------------------------------------------------------------------------------
 
 
-_SIZE = re.compile(r"\.size\([^()]*\)$")
-
-
 def hide_frames(error: BaseException) -> None:
     """Take miniml's own frames out of the traceback of an error, and of the errors it came from.
 
@@ -405,7 +288,7 @@ def hide_frames(error: BaseException) -> None:
     `except` clauses that raise again, so calls that succeed pay nothing. Habits from elsewhere are
     noted.
     """
-    note_habits(error)
+    elsewhere(__name__, "note_habits")(error)
     seen: set[int] = set()
     shown: BaseException | None = None if current().full_tracebacks else error
     while shown is not None and id(shown) not in seen:
@@ -448,13 +331,3 @@ def hides_frames(fn: F) -> F:
             raise
 
     return hiding  # type: ignore[return-value]
-
-
-def note_habits(error: BaseException) -> None:
-    """Add to Python's own errors what to write: for a keyword of another library, and for a call
-    of `size`."""
-    note_argument(error)
-    if isinstance(error, TypeError) and str(error) == "'int' object is not callable":
-        trace = steps_of(error.__traceback__)[-1:]
-        if trace and _SIZE.search(Location(trace[0].tb_frame.f_code, trace[0].tb_lasti).text):
-            note_hint(error, "t.shape, or t.shape[0]; t.size is the number of elements")

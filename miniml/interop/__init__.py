@@ -2,7 +2,8 @@
 here.
 
 `pytorch` and `jax` are imported when first asked for, and say so where their package is missing;
-`scipy` and `estimators` likewise. `operator` has what both share, `foreign` the arrays.
+`scipy` and `estimators` likewise. `operator` has what both share, `foreign` the arrays. `custom`
+and `formula` make primitives of functions in Python and C, and of the text of one element.
 """
 
 from __future__ import annotations

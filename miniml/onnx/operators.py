@@ -19,8 +19,8 @@ from ..backends.expressions import table
 from ..core.abstract import DType
 from ..core.errors import DeclarationError, DuplicateError, OnnxError
 from ..core.primitive import Primitive, attribute_parameters, resolved
-from ..grad.formula import formula
 from ..interop.custom import pack_attribute
+from ..interop.formula import formula
 from .tensors import array_of, code_of, wheel
 
 F = TypeVar("F", bound=Callable[..., Any])

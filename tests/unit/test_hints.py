@@ -8,8 +8,7 @@ import pytest
 
 import miniml as ml
 from miniml import data, nn, ops, optim, train
-from miniml.compat import INSTEAD, KEYWORDS, TUPLES
-from miniml.core.hints import ARGUMENTS, HINTS, hint_for
+from miniml.compat import ARGUMENTS, HINTS, INSTEAD, KEYWORDS, TUPLES, hint_for
 from miniml.errors import ArityError, DeviceError, DTypeError
 
 T = ml.Tensor(np.ones((2, 3), np.float32))

@@ -22,7 +22,7 @@ from .. import ops
 from ..core.errors import DeclarationError
 from ..core.options import number
 from ..core.primitive import Primitive
-from .transforms import vjp
+from ..grad.transforms import vjp
 
 Node = Any  # a float, a name, or (function, *arguments)
 

@@ -13,7 +13,7 @@ from miniml import nn, ops, optim
 from miniml.core.primitive import primitives
 from miniml.errors import DeclarationError, MinimlError
 from miniml.grad import grad, jvp
-from miniml.grad.formula import FORMULAS
+from miniml.interop.formula import FORMULAS
 from miniml.testing import gradcheck, opcheck
 from tests.frame.native import needs_compiler
 
