@@ -52,7 +52,7 @@ class DataLoader(Constructed):
     """Batches of arrays or sequences of equal length: tuples with the same rows of each source.
 
     sources: arrays, Tensors, tables with `to_numpy`, or anything else with `len` and `[i]`, whose
-    items are stacked (a tuple of fields gives a tuple of arrays; those of a single source are the
+    items are stacked (of a tuple or dict field by field; those of a single source are the
     batch, so that a dataset of pairs gives (x, y)). A source may be a tree of these, tuples and
     dicts: DataLoader((a, b), y, size=32) gives ((a, b), y), for a network of two inputs, and
     DataLoader({"u": a, "v": b}, y, size=32) gives ({"u": a, "v": b}, y). size: rows of a batch.
@@ -212,8 +212,8 @@ def minibatches(
 ) -> Iterator[tuple[Array, ...]]:
     """One epoch of `DataLoader(*arrays, size=size, seed=seed, drop_last=drop_last)`, for training
     loops of your own."""
-    sources = map(np.asarray, arrays)
-    return DataLoader(*sources, size=size, seed=seed, drop_last=drop_last).batches(epoch)
+    loader = DataLoader(*map(np.asarray, arrays), size=size, seed=seed, drop_last=drop_last)
+    return loader.batches(epoch)
 
 
 # --- How a batch is made --------------------------------------------------------------------------
@@ -262,9 +262,14 @@ def _batch(name: str, batch: Any) -> tuple[Any, ...]:
 
 
 def stacked(items: Sequence[Any]) -> Any:
-    """Items of a batch as arrays: of tuples a tuple, a field each."""
-    if isinstance(items[0], tuple):
-        return tuple(stacked(field) for field in zip(*items, strict=True))
+    """Items of a batch as arrays: of trees of tuples and dicts a tree, an array for each leaf."""
+    if not _is_leaf(items[0]):
+        spec: Any = optree.tree_structure(items[0], is_leaf=_is_leaf)
+        try:
+            fields = zip(*map(spec.flatten_up_to, items), strict=True)
+        except ValueError as error:
+            raise ShapeError(f"DataLoader got items that differ ({error}); give collate=") from None
+        return spec.unflatten(map(stacked, fields))
     rows = [np.asarray(item) for item in items]
     shapes = list(dict.fromkeys(row.shape for row in rows))
     if len(shapes) > 1:

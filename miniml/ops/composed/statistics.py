@@ -389,8 +389,7 @@ def cauchy(
     loc, scale: numbers or tensors, scale >= 0; both get gradients. The rest is as in `exponential`.
     """
     call = _call("cauchy", shape, dtype, loc=loc, scale=scale)
-    u = call.uniform(generator, 2.0**-53 - 1.0)
-    return _spread(call, tan(mul(u, math.pi / 2.0)))
+    return _spread(call, tan(mul(call.uniform(generator, 2.0**-53 - 1.0), math.pi / 2.0)))
 
 
 @composition
@@ -574,8 +573,7 @@ def _sound(who: str, name: str, value: Any) -> Any:
     low, excluded = _RANGES[name]
     if isinstance(value, (bool, int, float)) and not isinstance(value, np.generic):
         least = -math.inf if low is None else low
-        bound = {"above" if excluded else "low": least}
-        return number(who, name, value, **bound)
+        return number(who, name, value, **{"above" if excluded else "low": least})
     if isinstance(value, np.generic) or not hasattr(value, "dtype"):
         value = np.asarray(as_array(value), dtype_of(value))
     if dtype_of(value) == bool_:

@@ -215,3 +215,42 @@ def test_splits_hold_out_each_row_once_and_keep_the_shares_of_classes():
     ):
         with pytest.raises(MinimlError, match=message):
             refused()
+
+
+class Items:
+    """A dataset of what a function makes of the row's number."""
+
+    def __init__(self, item):
+        self.item = item
+
+    def __len__(self):
+        return 4
+
+    def __getitem__(self, i):
+        return self.item(i)
+
+
+def test_items_are_stacked_field_by_field():
+    def item(i):
+        label = (
+            {"label": i, "weight": (1.0, [i, i])}
+            if i % 2
+            else {"weight": (1.0, [i, i]), "label": i}
+        )
+        return np.full(2, i), label
+
+    (x, y), _ = DataLoader(Items(item), size=2)
+    assert x.tolist() == [[0, 0], [1, 1]]
+    assert list(y) == ["weight", "label"]
+    assert (y["label"].tolist(), y["weight"][0].tolist()) == ([0, 1], [1.0, 1.0])
+    assert y["weight"][1].tolist() == [[0, 0], [1, 1]]
+    ((alone,), _) = DataLoader(Items(lambda i: {"a": i}), size=2)
+    assert alone["a"].tolist() == [0, 1]
+
+
+@pytest.mark.parametrize(
+    "item", [lambda i: (0,) * (i + 1), lambda i: {"ab"[i % 2]: i}, lambda i: ((0,), 0)[i % 2]]
+)
+def test_items_of_other_structure_are_refused(item):
+    with pytest.raises(ShapeError, match=r"items that differ .*; give collate="):
+        next(iter(DataLoader(Items(item), size=2)))
