@@ -169,8 +169,7 @@ def ones(shape: int | Shape, dtype: object = float) -> Tensor:
 @composition
 def full_like(x: Any, value: Any, dtype: object = None) -> Tensor:
     """A tensor filled with `value`, of x's shape, on x's device, of x's dtype by default."""
-    kind = dtype_of(x) if dtype is None else as_dtype(dtype)
-    return full(shape_of(x), value, kind)
+    return full(shape_of(x), value, dtype_of(x) if dtype is None else as_dtype(dtype))
 
 
 def zeros_like(x: Any, dtype: object = None) -> Tensor:

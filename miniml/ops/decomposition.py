@@ -350,8 +350,7 @@ def matrix_norm(a: Any, ord: str | float = "fro", keepdims: bool = False) -> Ten
         return norm(a, 2, (-2, -1), keepdims)
     if ord in ("nuc", 2, -2):
         values = svd(a)[1]
-        combine = {"nuc": reduce.sum, 2: reduce.max, -2: reduce.min}[ord]
-        found = combine(values, -1)
+        found = {"nuc": reduce.sum, 2: reduce.max, -2: reduce.min}[ord](values, -1)
         return expand_dims(found, (-2, -1)) if keepdims else found
     along, across = (-2, -1) if ord in (1, -1) else (-1, -2)
     lines = reduce.sum(abs(as_float(a)), along, True)

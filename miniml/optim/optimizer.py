@@ -608,8 +608,7 @@ class Adadelta(Optimizer):
     def rule(self, w: Tensor, g: Tensor, lr: Tensor, scalars: Several, old: Several) -> Ruled:
         """w - lr * d, v and u."""
         v = running(self.rho, old[0], ops.mul(g, g))
-        ratio = ops.div(ops.add(old[1], self.eps), ops.add(v, self.eps))
-        d = ops.mul(ops.sqrt(ratio), g)
+        d = ops.mul(ops.sqrt(ops.div(ops.add(old[1], self.eps), ops.add(v, self.eps))), g)
         return ops.sub(w, ops.mul(lr, d)), (v, running(self.rho, old[1], ops.mul(d, d)))
 
 

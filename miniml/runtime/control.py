@@ -119,8 +119,7 @@ class CondKernel(Controlled):
         _explained(self, "a branch", self.on_true[0], self.on_false[0])
 
     def launch(self, inputs: Arrays, workspace: Arrays, outputs: Arrays, stream: object) -> None:
-        truth = self.node.device.to_host(inputs[0])
-        part, takes = self.on_true if truth else self.on_false
+        part, takes = self.on_true if self.node.device.to_host(inputs[0]) else self.on_false
         part.program.fill([inputs[1 + i] for i in takes], outputs)
 
     def calls_on(self, operands: tuple[Array | Moving, ...]) -> list[Call]:

@@ -258,8 +258,7 @@ class AddToRows(Move):
         named = _named(out, steps, along, axis, axis)
         rows = (*out.shape[:axis], *indices.shape, *out.shape[axis + 1 :])
         given = broadcast_steps(updates.shape, rows, given)
-        copy = [Moved("x", c, 0, own), Moved("out", c, 3, steps)]
-        yield from copies(out.shape, copy)
+        yield from copies(out.shape, [Moved("x", c, 0, own), Moved("out", c, 3, steps)])
         yield from _combining(rows, (2, given), (1, indices), (3, out), named, by)
 
 

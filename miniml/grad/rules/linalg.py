@@ -184,8 +184,7 @@ def lower(x: Any) -> Any:
 def cholesky_bprop(self: ops.Cholesky, a: Any, out: Any, dout: Any) -> tuple[Any]:
     """The symmetric part of L^-T lower(L^T dout) L^-1."""
     pull = ops.TriangularSolve(transpose=True)
-    left = pull(out, lower(ops.matmul(out, dout, True)))
-    both = pull(out, turned(left))
+    both = pull(out, turned(pull(out, lower(ops.matmul(out, dout, True)))))
     return (ops.mul(ops.add(both, turned(both)), 0.5),)
 
 

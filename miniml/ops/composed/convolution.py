@@ -547,8 +547,7 @@ def _by_planes(x: Any, steps: Sequence[Step], counts: Shape, pool: Pool) -> Tens
     x = _shaped(x, (n, c * prod(extents[:-2]), *extents[-2:]))
     out = pool(x, tuple(zip(*steps[-2:], strict=True)))
     for at in reversed(range(len(steps) - 2)):
-        inner = prod(counts[at + 1 :])
-        out = reshape(out, (n, c * prod(extents[:at]), extents[at], inner))
+        out = reshape(out, (n, c * prod(extents[:at]), extents[at], prod(counts[at + 1 :])))
         out = pool(out, tuple(zip(steps[at], ONE, strict=True)))
     return _shaped(out, (n, c, *counts))
 

@@ -213,8 +213,7 @@ def smooth_l1_loss(
     if not beta:
         return reduced("smooth_l1_loss", abs(d), reduction)
     kept = clip(d, -beta, beta)
-    losses = mul(div(kept, beta), sub(d, mul(kept, 0.5)))
-    return reduced("smooth_l1_loss", losses, reduction)
+    return reduced("smooth_l1_loss", mul(div(kept, beta), sub(d, mul(kept, 0.5))), reduction)
 
 
 @composition
@@ -521,11 +520,11 @@ def nll_loss(
     target = _targets("nll_loss", log_probs, labels, weight, ignore_index)
     classes, rank = shape_of(log_probs)[1], len(shape_of(log_probs))
     if rank == 2:
-        hits = take_along_axis(log_probs, expand_dims(target.labels, 1), 1)
+        hits = reshape(take_along_axis(log_probs, expand_dims(target.labels, 1), 1), -1)
     else:  # in C a loop over all classes takes less time there
         numbers = np.arange(classes, dtype=target.labels.dtype).reshape(-1, *(1,) * (rank - 2))
-        hits = select(equal(expand_dims(target.labels, 1), numbers), log_probs, 0.0)
-    losses = neg(sum(hits, 1))
+        hits = sum(select(equal(expand_dims(target.labels, 1), numbers), log_probs, 0.0), 1)
+    losses = neg(hits)
     if not current_trace().plans:  # whose kernels have refused what is outside
         losses = select(outside(target.labels, classes), float("nan"), losses)
     return _total(target, _weighted(target, losses), reduction)

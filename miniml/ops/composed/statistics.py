@@ -460,8 +460,7 @@ def dirichlet(
         )
     whole = (*extents_of("dirichlet", shape), *rows)
     call = _call("dirichlet", whole, dtype, alpha=alpha)
-    logs = call.log_gamma(generator, call.wide("alpha"))
-    return cast(softmax(logs, -1), call.dtype)
+    return cast(softmax(call.log_gamma(generator, call.wide("alpha")), -1), call.dtype)
 
 
 @composition

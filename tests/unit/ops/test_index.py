@@ -457,3 +457,21 @@ def test_scatter_nd_puts_what_gather_nd_takes(mode, k):
 
     for run in (fn, ml.jit(fn)):
         np.testing.assert_allclose(run(X, at, value).asnumpy(), expected, 1e-12)
+
+
+@pytest.mark.parametrize("axis", [0, 1, -1])
+@pytest.mark.parametrize("dtype", [np.int32, np.int64])
+def test_many_elements_along_an_axis_of_any_memory(axis, dtype):
+    rng = np.random.default_rng(5)
+    x = rng.standard_normal((9, 30, 8)).astype("f")
+    shape = [9, 30, 8]
+    shape[axis] = 21
+    places = rng.integers(0, x.shape[axis], shape).astype(dtype)
+    for array in (x, x[::-1], np.asfortranarray(x)):
+        for at in (places, places - x.shape[axis]):
+            got = ops.take_along_axis(ml.Tensor(array), ml.Tensor(at), axis).asnumpy()
+            np.testing.assert_array_equal(got, np.take_along_axis(array, places, axis))
+    of_one = ops.take_along_axis(ml.Tensor(x[:1]), ml.Tensor(places), axis) if axis else None
+    if axis:  # the other axes broadcast
+        whole = np.broadcast_to(x[:1], x.shape)
+        np.testing.assert_array_equal(of_one.asnumpy(), np.take_along_axis(whole, places, axis))
