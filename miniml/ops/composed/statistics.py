@@ -211,8 +211,7 @@ def _between(low: Any, high: Any, weight: Any) -> Tensor:
     dtype = dtype_of(low)
     inside = np.where(weight == 0, 0.5, weight)
     parts = mul(low, np.asarray(1 - inside, dtype)), mul(high, np.asarray(inside, dtype))
-    near = isfinite(sub(high, low))
-    return select(near, lerp(low, high, np.asarray(weight, dtype)), add(*parts))
+    return select(isfinite(sub(high, low)), lerp(low, high, np.asarray(weight, dtype)), add(*parts))
 
 
 def _sorted_rows(name: str, x: Any, axis: Axes) -> Tensor:
@@ -354,8 +353,8 @@ def exponential(
     ((1000,), True)
     """
     call = _call("exponential", shape, dtype, scale=scale)
-    noise = neg(log1p(neg(call.uniform(generator, 0.0))))
-    return mul(cast(noise, call.dtype), *call.narrow("scale"))
+    noise = cast(neg(log1p(neg(call.uniform(generator, 0.0)))), call.dtype)
+    return mul(noise, *call.narrow("scale"))
 
 
 @composition
@@ -480,8 +479,7 @@ def student_t(
     call = _call("student_t", shape, dtype, df=df, loc=loc, scale=scale)
     half = mul(call.wide("df"), 0.5)
     z = drawn(Normal, call.shape, float64, generator, 0.0, 1.0)
-    logs = call.log_gamma(generator, half)
-    return _spread(call, mul(z, exp(mul(sub(log(half), logs), 0.5))))
+    return _spread(call, mul(z, exp(mul(sub(log(half), call.log_gamma(generator, half)), 0.5))))
 
 
 @composition
@@ -540,10 +538,8 @@ class _Call(NamedTuple):
 
     def narrow(self, *names: str) -> list[Any]:
         """Parameters in the draw's dtype, as they broadcast."""
-        return [
-            value if isinstance(value, float) else cast(value, self.dtype)
-            for value in (self.parameters[name] for name in names)
-        ]
+        values = [self.parameters[name] for name in names]
+        return [v if isinstance(v, float) else cast(v, self.dtype) for v in values]
 
 
 def _call(who: str, shape: int | Shape | None, dtype: object, **parameters: Any) -> _Call:
