@@ -492,7 +492,8 @@ def anchored(
         text, shared = epilogue(program, sums, made.m)
         parts = made, dtype, text, (x, y), shared
         once = sum(n.inputs.count(anchor.inputs[1]) for n in body.nodes) == 1
-        packed = partial(packing, *parts) if once else None
+        words = len(body.inputs) + len(body.outputs)
+        packed = partial(packing, *parts, words) if once else None
         return program, Printed(product_text(*parts), (), packed)
     text, shared = epilogue(program, sums, node.inputs[1].shape[0])
     if pixels := pointwise(node):

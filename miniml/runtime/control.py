@@ -18,8 +18,9 @@ from ..backends.cc.native import (
     Call,
     Carried,
     Condition,
-    Moving,
     NativeKernel,
+    Operands,
+    Positions,
     branch,
     loop,
 )
@@ -122,7 +123,7 @@ class CondKernel(Controlled):
         part, takes = self.on_true if self.node.device.to_host(inputs[0]) else self.on_false
         part.program.fill([inputs[1 + i] for i in takes], outputs)
 
-    def calls_on(self, operands: tuple[Array | Moving, ...]) -> list[Call]:
+    def calls_on(self, operands: Operands, lasting: Positions = ()) -> list[Call]:
         taken = len(self.node.inputs) - 1
         given = range(taken, taken + len(self.node.outputs))
         yes, no = (Branch(p.calls(), (*t, *given)) for p, t in (self.on_true, self.on_false))
@@ -172,7 +173,7 @@ class WhileLoopKernel(Controlled):
             raise
         copy_results(self.node.device, outputs, values[:count])
 
-    def calls_on(self, operands: tuple[Array | Moving, ...]) -> list[Call]:
+    def calls_on(self, operands: Operands, lasting: Positions = ()) -> list[Call]:
         taken, count = len(self.node.inputs), len(self.node.outputs)
         given, made = taken + count, len(self.specs) - 1
         arguments = [
@@ -187,7 +188,8 @@ class WhileLoopKernel(Controlled):
         tested = self.condition.calls((*self.condition_takes, taken + made))
         step = self.body.calls((*self.body_takes, *range(taken, taken + made)))
         condition = Condition(tested, taken + made)
-        return loop(self.most, step, arguments, carried, operands, _noting("loop"), condition)
+        rest = carried, operands, _noting("loop"), condition, lasting
+        return loop(self.most, step, arguments, *rest)
 
 
 @kernel("Scan", "cuda", ".*->.*", strided=True)
@@ -227,7 +229,7 @@ class ScanKernel(Controlled):
             carry = tuple([targets[i] for i in self.after])
         copy_results(self.node.device, outputs[:first], carry)
 
-    def calls_on(self, operands: tuple[Array | Moving, ...]) -> list[Call]:
+    def calls_on(self, operands: Operands, lasting: Positions = ()) -> list[Call]:
         first, last = self.carried, self.carried + self.scanned
         taken, given = len(self.node.inputs), len(self.node.inputs) + len(self.node.outputs)
         arguments = [
@@ -242,7 +244,7 @@ class ScanKernel(Controlled):
             for i, (after, spec) in enumerate(zip(self.after, self.node.outputs, strict=False))
         ]
         note, calls = _noting("scan", self.order), self.body.calls()
-        return loop(len(self.order), calls, arguments, carried, operands, note)
+        return loop(len(self.order), calls, arguments, carried, operands, note, lasting=lasting)
 
     def _row(self, operand: int) -> Argument:
         """Argument for the rows of an input or output."""

@@ -668,12 +668,11 @@ class Natives:
                 called = copy_bounded(target.operand, *given, called)
             return [*calls, called]
         operands = *(o.operand for o in (*inputs, *targets)), *scratch
-        made, keeps = kernel.native.calls_on(operands), kernel.native.keeps
-        if keeps is not None and self._lasts(node.inputs[keeps.operand]):
-            of = self.memory.buffers.allocation[node.inputs[keeps.operand]].parameter
-            words = self.kept.words(node, keeps.nbytes, of)
-            given = *operands, words, *made[0].operands[len(operands) + 1 :]
-            made = [made[0]._replace(operands=given)]
+        lasting = [i for i, var in enumerate(node.inputs) if self._lasts(var)]
+        made = kernel.native.calls_on(operands, lasting)
+        held = [call.held for call in made if call.held is not None]
+        places = [self.memory.buffers.allocation[node.inputs[h.operand]] for h in held]
+        self.kept.note(node, [*zip([p.parameter for p in places], held)])
         return [*calls, *made]
 
     def _lasts(self, var: Var) -> bool:

@@ -17,7 +17,8 @@ from typing import Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
 
-from ..backends.kernel import CPU, Array, Device, once, read_only, start_of
+from ..backends.cc.native import Held
+from ..backends.kernel import Array, Device, once, read_only
 from ..core.abstract import ArraySpec, DType
 from ..core.parameter import Parameter, last_write
 from ..graph.ir import Graph, Node, Var, only_for_state, versions
@@ -646,16 +647,14 @@ class Kept:
     """
 
     def __init__(self) -> None:
-        self._of: dict[Node, tuple[Parameter | None, Array, Array]] = {}  # the words, the memory
+        self._of: dict[Node, Sequence[tuple[Parameter | None, Held]]] = {}
         self._calls = 0  # since the last change
         self._seen: tuple[object, list[object]] = None, []  # the last write, those of parameters
 
-    def words(self, node: Node, nbytes: int, parameter: Parameter | None) -> Array:
-        """The two words for the kernel of a node that reads a parameter, or a constant."""
-        if node not in self._of:
-            room = CPU().arena(nbytes)
-            self._of[node] = parameter, np.array([0, start_of(room)], np.int64), room
-        return self._of[node][1]
+    def note(self, node: Node, held: Sequence[tuple[Parameter | None, Held]]) -> None:
+        """Have this, of parameters or constants, for what a node keeps."""
+        self._of.pop(node, None)
+        self._of |= {node: held} if held else {}
 
     def around(self, run: Callable[..., Any]) -> Callable[..., Any]:
         """The run, before which kernels are told what they have kept."""
@@ -670,10 +669,11 @@ class Kept:
         return looked if self._of else run
 
     def _look(self) -> None:
-        last, writes = last_write(), [p._changed for p, *_ in self._of.values() if p is not None]
+        every = [found for of in self._of.values() for found in of]
+        last, writes = last_write(), [p._changed for p, _ in every if p is not None]
         shared = None in writes
         if shared or writes != self._seen[1]:
             self._calls = 0
         self._seen = None if shared else last, writes
-        for _, words, _ in self._of.values():
-            words[0] = min(self._calls, 2)  # as Keeping says
+        for _, held in every:
+            held.words[0] = min(self._calls, 2)  # as Keeping says

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache, partial
 from hashlib import sha256
 from typing import Any, ClassVar, Literal, NamedTuple
@@ -19,7 +19,7 @@ import numpy as np
 from ...core.abstract import DType
 from ...core.errors import CompileError, DeviceError
 from ...core.scope import Block, Scoped
-from ..kernel import Array, Arrays, Kernel
+from ..kernel import CPU, Array, Arrays, Kernel, start_of
 from ..product import merged
 from . import units
 from .units import KERNEL, NUMBERED, Source, addresses_of, executor, run
@@ -32,31 +32,56 @@ class Moving(NamedTuple):
     offset: int = 0
 
 
+Operands = tuple[Array | Moving, ...]
+Positions = Collection[int]
+
 Own = Literal["copy", "loop", "branch", "call_back", "copy_bounded"]
 
 
+class Keeping(NamedTuple):
+    """An input that a kernel may keep in the order in which it reads it, and the bytes of that. Two
+    words tell it: 0; or 1, and the address where it is to be kept; or 2, if it is there."""
+
+    operand: int
+    nbytes: int
+
+    def held(self, operand: int, word: int = 0) -> Held:
+        """Memory for it, of which the kernel is told by this word; operand: of the caller."""
+        room = CPU().arena(self.nbytes)
+        return Held(operand, np.array([word, start_of(room)], np.int64), room)
+
+
+class Held(NamedTuple):
+    """The input of a node that one of its calls keeps, the words that tell it, and the memory."""
+
+    operand: int
+    words: Array
+    room: Array
+
+
 class Packing(NamedTuple):
-    """A kernel that reads one operand in another order, and the kernel that packs the operand in
-    that order: `size` elements of a dtype."""
+    """A kernel that gets the words of a Keeping after its operands, and reads what is there; and
+    the kernel that packs the operand if they say so, which gets both. pays: for a few calls that
+    follow, and for all calls of later runs."""
 
     kernel: Source
-    operand: int
+    keeps: Keeping
     pack: Source
-    size: int
-    dtype: DType
+    pays: tuple[bool, bool]
 
 
 class Call(NamedTuple):
     """A kernel, or one of the executor's own, and its inputs, outputs and workspace.
 
     packing: gives a replacement for where an operand is the same in many calls. stops: it may raise
-    an error, after which the run makes no more calls.
+    an error, after which the run makes no more calls. held: what it keeps for later runs.
     """
 
     kernel: Source | Own
     operands: tuple[Array | Moving, ...]
     packing: Callable[[], Packing | None] | None = None
     stops: bool = False
+    held: Held | None = None
 
     def moved(self, positions: Sequence[int]) -> Call:
         """The call with other arguments of the run, by their positions, in place of its own."""
@@ -310,17 +335,19 @@ def loop(
     operands: tuple[Array | Moving, ...],
     note: Callable[[BaseException, int], None],
     condition: Condition | None = None,
+    lasting: Positions = (),
 ) -> list[Call]:
     """All steps of a loop, each of which makes the calls; None steps: as long as a condition holds.
 
     Moving operands of the calls are positions in `arguments`, which begin with the initial carried
     values. Loop-invariant operands are packed before the loop for kernels that read them faster so.
     note: gets an error that leaves the loop, and its step. With a condition the loop lets handlers
-    of signals run, which may raise.
+    of signals run, which may raise. lasting: as of `NativeKernel.calls_on`.
     """
-    same = {i: operands[a.operand] for i, a in enumerate(arguments) if not a.stride}
+    same = {i: a.operand for i, a in enumerate(arguments) if not a.stride}
     fixed = {i: operand for i, operand in same.items() if i >= len(carried)}
-    before, calls = _packed(calls, fixed) if steps is None or steps >= PAYS else ([], calls)
+    many = steps is None or steps >= PAYS
+    before, calls = _packed(calls, operands, fixed, lasting, many)
     words, kept = _table(calls)
     about = [word for value in carried for word in value]
     for operand, offset, stride, alternates in arguments:
@@ -336,25 +363,30 @@ def loop(
 
 
 def _packed(
-    calls: Sequence[Call], fixed: Mapping[int, Array | Moving]
+    calls: Sequence[Call],
+    operands: Operands,
+    fixed: Mapping[int, int],
+    lasting: Positions,
+    many: bool,
 ) -> tuple[list[Call], list[Call]]:
-    """The calls that pack loop-invariant arguments, and the loop's calls on packed operands."""
+    """The calls that pack loop-invariant arguments, and the loop's calls on packed operands. fixed:
+    the operands that these arguments are."""
     before: dict[tuple[int, Source], Call] = {}
     after: list[Call] = []
     for call in calls:
         packing = None if call.packing is None else call.packing()
-        operand = None if packing is None else call.operands[packing.operand]
+        operand = None if packing is None else call.operands[packing.keeps.operand]
         whole = operand.argument if isinstance(operand, Moving) and not operand.offset else None
-        if packing is None or whole is None or whole not in fixed:
+        of = None if whole is None else fixed.get(whole)
+        lasts = packing is not None and packing.pays[1] and of in lasting
+        if packing is None or of is None or not (lasts or (many and packing.pays[0])):
             after.append(call)
             continue
-        key = whole, packing.pack
-        if key not in before:
-            room = np.empty(packing.size, packing.dtype)
-            before[key] = Call(packing.pack, (fixed[whole], room))
-        given = list(call.operands)
-        given[packing.operand] = before[key].operands[1]
-        after.append(Call(packing.kernel, tuple(given)))
+        if (key := (of, packing.pack)) not in before:
+            held = packing.keeps.held(of, 0 if lasts else 1)
+            given = operands[of], held.words, held.room
+            before[key] = Call(packing.pack, given, held=held if lasts else None)
+        after.append(Call(packing.kernel, (*call.operands, before[key].operands[1])))
     return [*before.values()], after
 
 
@@ -426,14 +458,6 @@ def copy_bounded(
     return Call("copy_bounded", (table, source, target, *moving), stops=True)
 
 
-class Keeping(NamedTuple):
-    """An input that a kernel may keep in the order in which it reads it, and the bytes of that. Two
-    words tell it: 0; or 1, and the address where it is to be kept; or 2, if it is there."""
-
-    operand: int
-    nbytes: int
-
-
 _NOT_KEPT = np.zeros(2, np.int64)
 
 
@@ -490,10 +514,19 @@ class NativeKernel(Kernel):
         if self.packing is not None:
             self.packing = partial(_packing_without, self.packing, features)
 
-    def calls_on(self, operands: tuple[Array | Moving, ...]) -> list[Call]:
-        """The calls on these inputs, outputs and workspace, with other memory for each caller."""
+    def calls_on(self, operands: Operands, lasting: Positions = ()) -> list[Call]:
+        """The calls on these inputs, outputs and workspace, with other memory for each caller.
+        lasting: inputs that stay the same from one run to the next, unless words say otherwise."""
         assert self.source is not None
-        return [Call(self.source, (*operands, *self.own), self.packing)]
+        packing = self.packing() if lasting and self.packing is not None else None
+        keeps = self.keeps if packing is None else packing.keeps if packing.pays[1] else None
+        if keeps is None or keeps.operand not in lasting:
+            return [Call(self.source, (*operands, *self.own), self.packing)]
+        held = keeps.held(keeps.operand)
+        if packing is None:
+            return [Call(self.source, (*operands, held.words, *self.own[1:]), held=held)]
+        pack = Call(packing.pack, (operands[held.operand], held.words), held=held)
+        return [pack, Call(packing.kernel, (*operands, held.words))]
 
     def launch(self, inputs: Arrays, workspace: Arrays, outputs: Arrays, stream: Any) -> None:
         assert self.source is not None

@@ -22,7 +22,7 @@ from ..expressions import C_TYPES, Load, Reduce, RowProgram, Statement
 from ..kernel import Array, Arrays, KernelNode
 from ..product import Axis, Product, broadcast_steps, dense_strides, merged, product_of, steps_of
 from ..registry import kernel
-from .native import NativeKernel, Packing
+from .native import Keeping, NativeKernel, Packing
 from .rows import Loops
 from .scalars import STORED
 from .units import LINE, NUMBERS, Source, defined, header, run_by, template
@@ -48,7 +48,7 @@ def product_text(
     epilogue: str | None = None,
     operands: tuple[int, int] = (0, 1),
     shared: tuple[str, ...] = (),
-    packed: bool = False,
+    words: int | None = None,
 ) -> Source:
     """The kernel of a product of `dtype`, float32 or float64, whose sums `epilogue` takes; of int32
     one of quads, whose elements are four bytes each: unsigned ones of x, signed ones of y.
@@ -56,28 +56,29 @@ def product_text(
     epilogue: the text of `static inline void KERNEL_epilogue(char *const *at, long batch, long i,
     long j, long count, const T *restrict sums)`, which is called once for each piece of a row:
     `count` sums of row i from column j on. By default it is `stored(product, dtype)`. operands: the
-    positions of x and y in `at`. shared: texts that the epilogue needs. packed: y has been packed
-    by `pack_text`, and is the same in the whole batch.
+    positions of x and y in `at`. shared: texts that the epilogue needs. words: the position in
+    `at` of the words of a Keeping, by which `pack_text` may have packed y, which is the same in the
+    whole batch.
     """
     if not product.m * product.n * product.batches:
         return Source("void KERNEL(char *const *at) {}\n")
     quads = dtype == int32
     epilogue = stored(product, dtype) if epilogue is None else epilogue
-    swapped = product.n == 1 < product.m and not (packed or quads)
+    swapped = product.n == 1 < product.m and not quads
     computed = product.transposed if swapped else product
     operands = operands[::-1] if swapped else operands
-    constants = _constants(computed, operands) | {"PACKED": str(int(packed))}
+    constants = _constants(computed, operands) | _placed(words)
     emit = _BY_COLUMN if swapped else _BY_ROW
-    body = (DOTS,) if _dots(computed) and not (packed or quads) else (CUT, PRODUCT)
-    lines = _by_lines(computed) and not packed
+    body = (DOTS,) if _dots(computed) and not quads else (CUT, PRODUCT)
+    lines = _by_lines(computed)
     ending = (CUT, LINES) if lines else (*body, SPLIT)
-    text = "\n".join((_defines(constants), epilogue, *(_in(dtype, t) for t in (emit, *ending))))
+    parts = _in(dtype, _defines(constants)), epilogue, *(_in(dtype, t) for t in (emit, *ending))
     room, wide = (
-        0 if DOTS in body and not lines else _room(computed, dtype, packed, lines, vectors)
+        0 if DOTS in body and not lines else _room(computed, dtype, lines, vectors)
         for vectors in (_NARROW, _WIDE)
     )
     panels = (_in(dtype, PANELS),) * (PRODUCT in ending)
-    made = Source(text, (*_tiles(dtype), *panels, *shared), room=room, wide=wide)
+    made = Source("\n".join(parts), (*_tiles(dtype), *panels, *shared), room=room, wide=wide)
     return made._replace(text=made.constant) if lines else made  # their arrays are of fixed sizes
 
 
@@ -85,9 +86,7 @@ def product_text(
 _NARROW, _WIDE = ((16, 12), (16, 18)), ((32, 12), (64, 24))
 
 
-def _room(
-    p: Product, dtype: DType, packed: bool, lines: bool, vectors: Sequence[tuple[int, int]]
-) -> int:
+def _room(p: Product, dtype: DType, lines: bool, vectors: Sequence[tuple[int, int]]) -> int:
     """Bytes of the rooms of a product by any of these vectors: of sums, of a packed panel of y, and
     of a copied block of x."""
     blocks = _split(p)[0]
@@ -95,10 +94,10 @@ def _room(
     depth, group, most = min(p.k, DEPTH), GROUP if _copies(p) else 1, 0
     for size, sums in vectors:
         lanes = size // dtype.itemsize
-        columns = lanes * (8 if p.m == 1 and not packed else sums // 6)
+        columns = lanes * (8 if p.m == 1 else sums // 6)
         across = columns if p.n >= columns else -(-p.n // lanes) * lanes
-        in_place = packed or (p.m <= _unpacked(p) and p.y[1] == 1 and p.y[0] > 0)
-        beyond = 0 if packed else -(p.n % columns) % lanes
+        in_place = p.m <= _unpacked(p) and p.y[1] == 1 and p.y[0] > 0
+        beyond = -(p.n % columns) % lanes
         unread = -(-beyond // p.y[0]) if in_place else p.k
         elements = group * height * across + max(1, min(depth, unread) * across)
         elements += depth * height if _copies(p) else 0
@@ -109,10 +108,10 @@ def _room(
 
 
 def pack_text(product: Product, dtype: DType) -> Source:
-    """The kernel that packs y, at[0], into at[1], which has `packed_size` elements, for products
-    with this y of any number of rows."""
-    p = product._replace(m=2)
-    constants = _constants(p, (0, 0)) | {"OUT": "1", "PACKED": "1"}
+    """The kernel that packs y, at[0], if the words of a Keeping, at[1], say so, for products with
+    this y of one row, or of any greater number; `packed_size` elements."""
+    p = product._replace(m=min(product.m, 2))
+    constants = _constants(p, (0, 0)) | {"OUT": "1"}
     text = _defines(constants) + _in(dtype, CUT + PACK)
     return Source(text, (*_tiles(dtype), _in(dtype, PANELS)))
 
@@ -127,13 +126,27 @@ def packing(
     epilogue: str | None = None,
     operands: tuple[int, int] = (0, 1),
     shared: tuple[str, ...] = (),
+    words: int = 3,
 ) -> Packing | None:
-    """The product with its y packed; None where that is no faster, as for few or short rows."""
-    if product.batches != 1 or product.m < FEWEST or product.n < 64 // dtype.itemsize:
+    """The product that may read a packed y; None where that is no faster, as for few or short rows.
+    words: the position in `at` of those of a Keeping."""
+    many = product.m >= FEWEST and product.n >= 64 // dtype.itemsize
+    pays = many, _slow_in_place(product, dtype)
+    if product.batches != 1 or product.n == 1 or _dots(product) or not any(pays):
         return None
-    kernel = product_text(product, dtype, epilogue, operands, shared, packed=True)
-    pack = pack_text(product, dtype)
-    return Packing(kernel, operands[1], pack, packed_size(product, dtype), dtype)
+    kernel = product_text(product, dtype, epilogue, operands, shared, words)
+    keeps = Keeping(operands[1], packed_size(product, dtype) * dtype.itemsize)
+    return Packing(kernel, keeps, pack_text(product, dtype), pays)
+
+
+def _slow_in_place(p: Product, dtype: DType) -> bool:
+    """True where a packed y saves about a tenth or more: where it would be packed at each call, for
+    too few rows to hide that; and for few rows, where its lines lie far apart, so that a panel is
+    read from many pages, or begin inside of vectors. To look whether it is there takes 0.1 us."""
+    if p.y[1] != 1 or p.m > _unpacked(p):
+        return p.m <= UNPACKED[0] and p.k * p.n >= 1 << 12
+    line, far = p.y[0] * dtype.itemsize, 1024 if p.m <= 2 else 2048
+    return p.m <= 8 and p.k * p.n >= 1 << 14 and (line >= far or line % LINE > 0)
 
 
 def packed_size(product: Product, dtype: DType) -> int:
@@ -202,6 +215,16 @@ def _constants(product: Product, operands: tuple[int, int]) -> dict[str, str]:
     starts = {f"{name}_START": offset(p.axes, i) for i, name in enumerate(("X", "Y", "OUT"))}
     constants = {name: f"{number}L" for name, number in numbers.items()} | starts
     return constants | ({"COPIES": ""} if _copies(p) else {})
+
+
+def _placed(words: int | None) -> dict[str, str]:
+    """Constants: if y is packed, and where it is."""
+    plain = "((const REAL *)at[KERNEL_Y] + KERNEL_Y_START)"
+    if words is None:
+        return {"PACKED": "0", "Y_AT": plain}
+    word = f"((const int64_t *)at[{words}])"
+    at = f"(KERNEL_PACKED ? (const REAL *)(intptr_t){word}[1] : {plain})"
+    return {"PACKED": f"({word}[0] != 0)", "Y_AT": at}
 
 
 def _unpacked(p: Product) -> int:

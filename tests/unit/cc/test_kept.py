@@ -1,4 +1,4 @@
-"""Filters that kernels keep packed from call to call, while nobody writes to the parameter."""
+"""Filters and matrices that kernels keep packed from call to call, while nobody writes to them."""
 
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
@@ -15,7 +15,7 @@ from tests.frame.native import needs_compiler
 
 pytestmark = needs_compiler
 
-# images, filters, and attributes of the convolution
+# images, filters, and attributes of the convolution; or factors, and attributes of the product
 CASES = {
     "image by image": ((2, 3, 7, 9), (5, 3, 3, 2), {}),
     "batch": ((16, 4, 5, 5), (7, 4, 3, 3), {"padding": 1}),
@@ -25,6 +25,13 @@ CASES = {
     "depthwise": ((2, 32, 9, 7), (32, 1, 3, 3), {"padding": 1, "groups": 32}),
     "groups": ((2, 4, 5, 5), (6, 2, 3, 3), {"groups": 2}),
     "one axis": ((2, 9, 40), (20, 9, 5), {"stride": 3}),
+    "matrix turned": ((16, 130), (70, 130), {"transpose_y": True}),
+    "by the last axis": ((2, 3, 140), (40, 140), {"transpose_y": True}),
+    "one row": ((1, 130), (130, 300), {}),
+    "lines inside of vectors": ((5, 130), (130, 257), {}),
+    "two rows, few columns": ((2, 2048), (2048, 10), {}),
+    "parts of lines": ((1, 1100), (1100, 300), {}),
+    "lines far apart": ((40, 130), (130, 512), {}),
 }
 
 
@@ -32,12 +39,16 @@ def drawn(*shape, dtype=np.float32):
     return np.random.default_rng(sum(shape)).standard_normal(shape).astype(dtype)
 
 
+def applied(x, w, attributes):
+    by = {2: ops.matmul, 3: ops.conv1d, 4: ops.conv2d}[len(w.shape)]
+    return ops.tanh(by(x, w, **attributes)) + 1.0
+
+
 def networks(shape, filters, attributes, dtype=np.float32):
     """Images; a Parameter; a convolution by it, and one by filters that are an argument."""
     p = ml.Parameter(drawn(*filters, dtype=dtype))
-    convolve = ops.conv1d if len(shape) == 3 else ops.conv2d
-    kept = ml.jit(lambda x: ops.tanh(convolve(x, p, **attributes)) + 1.0)
-    given = ml.jit(lambda x, w: ops.tanh(convolve(x, w, **attributes)) + 1.0)
+    kept = ml.jit(lambda x: applied(x, p, attributes))
+    given = ml.jit(lambda x, w: applied(x, w, attributes))
     return drawn(*shape, dtype=dtype), p, kept, given
 
 
@@ -63,16 +74,36 @@ def test_all_calls_give_the_same_bits_and_see_every_change(case, dtype):
 def test_constants_are_kept_too(case):
     x, p, _, given = networks(*CASES[case])
     w, (_, _, attributes) = p.asnumpy(), CASES[case]
-    convolve = ops.conv1d if x.ndim == 3 else ops.conv2d
-    fixed = ml.jit(lambda x: ops.tanh(convolve(x, w, **attributes)) + 1.0)
+    fixed = ml.jit(lambda x: applied(x, w, attributes))
     for sign in (1, -1, 2, -2, 3):
         np.testing.assert_array_equal(fixed(sign * x).asnumpy(), given(sign * x, w).asnumpy())
 
 
+def recurrence(p, steps):
+    """States of a row that is multiplied by p in each step."""
+    return ops.scan(lambda h, x: (ops.tanh(h @ p * 0.1 + x), h), steps[0], steps)[1]
+
+
+def loops():
+    """Numbers for a loop; a Parameter; the loop by it, and by a matrix that is an argument."""
+    p = ml.Parameter(drawn(130, 130))
+    kept, given = ml.jit(lambda xs: recurrence(p, xs)), ml.jit(lambda xs, w: recurrence(w, xs))
+    return drawn(6, 1, 130), p, kept, given
+
+
+def test_matrices_of_loops_are_kept_too():
+    xs, p, kept, given = loops()
+    for calls in (4, 1, 2, 3):
+        expected = given(xs, p.asnumpy()).asnumpy()
+        for _ in range(calls):
+            np.testing.assert_array_equal(kept(xs).asnumpy(), expected)
+        p.set_data(p.asnumpy()[::-1] * 1.5)
+
+
 def test_a_look_that_saw_no_change_would_show(monkeypatch):
     """So that the tests here can fail: filters are kept in every kind of kernel."""
-    for case in CASES:
-        x, p, kept, _ = networks(*CASES[case])
+    for case in (*CASES, "loop"):
+        x, p, kept, _ = networks(*CASES[case]) if case in CASES else loops()
         before = [kept(x).asnumpy() for _ in range(3)][-1]
         with monkeypatch.context() as patch:
             patch.setattr(memory.Kept, "_look", lambda self: None)
@@ -131,9 +162,10 @@ WRITERS = [
 ]  # fmt: skip
 
 
+@pytest.mark.parametrize("case", ["blocks", "matrix turned"])
 @pytest.mark.parametrize("write", WRITERS, ids=range(len(WRITERS)))
-def test_every_way_to_write_is_seen(write, tmp_path):
-    x, p, kept, given = networks(*CASES["blocks"])
+def test_every_way_to_write_is_seen(write, case, tmp_path):
+    x, p, kept, given = networks(*CASES[case])
     for _ in range(2):
         for _ in range(4):
             np.testing.assert_array_equal(kept(x).asnumpy(), given(x, p.asnumpy()).asnumpy())
@@ -158,9 +190,10 @@ def test_evaluation_between_steps_of_training():
             np.testing.assert_allclose(answer(x).asnumpy(), expected, rtol=1e-4, atol=1e-5)
 
 
-def test_a_call_that_fails_keeps_nothing():
-    x, p, _, _ = networks(*CASES["many filters"])
-    f = ml.jit(lambda x, i: ops.conv2d(ops.gather(x, i), p))
+@pytest.mark.parametrize("case", ["many filters", "one row"])
+def test_a_call_that_fails_keeps_nothing(case):
+    x, p, _, _ = networks(*CASES[case])
+    f = ml.jit(lambda x, i: applied(ops.gather(x, i), p, {}))
     expected = f(x, np.array([0])).asnumpy()
     for index in (7, -9, 7):
         with pytest.raises(IndexError):
@@ -169,8 +202,9 @@ def test_a_call_that_fails_keeps_nothing():
         np.testing.assert_array_equal(f(x, np.array([0])).asnumpy(), expected)
 
 
-def test_threads_see_the_filters_of_their_call():
-    x, p, kept, given = networks(*CASES["blocks"])
+@pytest.mark.parametrize("case", ["blocks", "matrix turned"])
+def test_threads_see_the_filters_of_their_call(case):
+    x, p, kept, given = networks(*CASES[case])
     first = p.asnumpy()
     allowed = [given(x, first * scale).asnumpy().tobytes() for scale in (1.0, 3.0)]
 

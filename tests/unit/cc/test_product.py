@@ -10,7 +10,7 @@ from miniml import ArraySpec
 from miniml.backends.cc.product import ProductKernel, pack_text, packed_size, product_text, stored
 from miniml.backends.cc.units import Source, load, run
 from miniml.backends.cuda.kernels.linalg import product_of_labels
-from miniml.backends.kernel import KernelNode
+from miniml.backends.kernel import KernelNode, start_of
 from miniml.backends.product import Product
 from miniml.core.signature import CPU
 from tests.frame.native import needs_compiler
@@ -200,7 +200,8 @@ def test_nothing_around_the_operands_is_read():
         x, y = map(placed, operands(m, n, k, tx, ty))
         out = placed(np.full((m, n), np.nan, F))
         run(source, (x, y, out))
-        run(pack, (y, np.empty(packed_size(dense(*case), F), F)))
+        room = np.empty(packed_size(dense(*case), F), F)
+        run(pack, (y, np.array([1, start_of(room)])))
         return right(out, x.T if tx else x, y.T if ty else y)
 
     steps = [
@@ -313,25 +314,29 @@ def test_threads_give_equal_bits():
 
 @pytest.mark.parametrize("dtype", [F, D])
 def test_a_packed_operand_serves_several_products(dtype):
-    cases, made = ((70, 150, True), (150, 30, False), (1, 20, False), (10, 8, True)), {}
-    for n, k, turned in cases:
-        each = [product_text(dense(m, n, k, False, turned), dtype, packed=True) for m in (1, 9)]
-        made[n] = dense(1, n, k, False, turned), each
-    plain = [product_text(dense(9, n, k, False, turned), dtype) for n, k, turned in cases]
-    packs = [pack_text(like, dtype) for like, _ in made.values()]
-    load([*packs, *plain, *(source for _, each in made.values() for source in each)])
-    for (n, k, turned), unpacked in zip(cases, plain, strict=True):
-        y = operands(1, n, k, False, turned, dtype)[1]
-        like, sources = made[n]
-        around = np.full(packed_size(like, dtype) + 32, 7, dtype)
-        run(pack_text(like, dtype), (y, around[1:-31]))
-        assert (around[0], *around[-31:]) == (7,) * 32
-        for source, m in zip(sources, (1, 9), strict=True):
-            x = operands(m, n, k, dtype=dtype)[0]
-            got = computed(source, x, around[1:-31], (m, n))
-            assert right(got, x, y.T if turned else y)
-        if n > 1:  # sums keep their order
-            np.testing.assert_array_equal(got, computed(unpacked, x, y, (9, n)))
+    cases = (70, 150, True), (150, 30, False), (10, 8, True), (150, 2200, False)
+    rows = 1, 3, 9, 80
+    likes = [[dense(m, *case[:2], False, case[2]) for m in rows] for case in cases]
+    plain = [[product_text(p, dtype) for p in each] for each in likes]
+    reads = [[product_text(p, dtype, words=3) for p in each] for each in likes]
+    packs = [[pack_text(p, dtype) for p in each] for each in likes]
+    load([source for each in (*plain, *reads, *packs) for source in each])
+    for case, each in enumerate(likes):
+        assert packs[case][1] == packs[case][3]
+        for i, p in enumerate(each):
+            if p.m <= 4 and cases[case][2]:
+                continue  # dot products
+            x, y = operands(p.m, p.n, p.k, False, cases[case][2], dtype)
+            around = np.full(packed_size(p, dtype) + 32, 7, dtype)
+            words, out = np.array([1, start_of(around[1:])]), np.empty((p.m, p.n), dtype)
+            run(packs[case][i], (y, words))
+            assert (around[0], *around[-31:]) == (7,) * 32
+            run(reads[case][i], (x, np.full_like(y, np.nan), out, words))
+            np.testing.assert_array_equal(out, computed(plain[case][i], x, y, (p.m, p.n)))
+            words[0] = 0
+            run(packs[case][i], (y * 2, words))
+            run(reads[case][i], (x, y, out, words))
+            np.testing.assert_array_equal(out, computed(plain[case][i], x, y, (p.m, p.n)))
 
 
 @pytest.mark.parametrize("dtype", [F, D])

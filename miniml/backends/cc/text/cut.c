@@ -15,7 +15,7 @@
 #else
 #define KERNEL_SUMS 12
 #endif
-#if KERNEL_M == 1 && !KERNEL_PACKED
+#if KERNEL_M == 1
 #define KERNEL_WIDEST 8 /* vectors of a panel */
 #else
 #define KERNEL_WIDEST (KERNEL_SUMS / 6)

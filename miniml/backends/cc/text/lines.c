@@ -1,6 +1,6 @@
 /* A product of few rows with a y that is read once: a part is a run of y's lines, which lie together
-   in memory, and so from one call to the next in the caches of one core. The sums of the parts are
-   added in their order. */
+   in memory, and so from one call to the next in the caches of one core; or, where y has been packed,
+   of the lines of its panels. The sums of the parts are added in their order. */
 enum {
   KERNEL_PITCH = KERNEL_FULL * KERNEL_COLUMNS + KERNEL_NARROW * REAL_tile_lanes,
   KERNEL_AT_ONCE = 32 /* lines that are read for all columns, so that memory is read in its order */
@@ -16,18 +16,22 @@ static void KERNEL_part(void *data, long part) {
   const long end = (part + 1) * KERNEL_K / KERNEL_PARTS;
   for (long q = begin, depth; q < end; q += depth) {
     const REAL *x = (const REAL *)task->at[KERNEL_X] + KERNEL_X_START + q * KERNEL_X_COLUMN;
-    const REAL *y = (const REAL *)task->at[KERNEL_Y] + KERNEL_Y_START + q * KERNEL_Y_ROW;
+    char *const *const at = task->at;
+    const REAL *const y = KERNEL_Y_AT;
     REAL *sums = *task->sums[part];
     depth = end - q < KERNEL_AT_ONCE ? end - q : KERNEL_AT_ONCE;
     for (long c = 0; c < KERNEL_FULL * KERNEL_COLUMNS; c += KERNEL_COLUMNS)
       REAL_TILE(KERNEL_M, KERNEL_WIDEST)(
-          depth, x, KERNEL_X_ROW, KERNEL_X_COLUMN, y + c, KERNEL_Y_ROW, depth, 0, sums + c,
-          KERNEL_PITCH, q > begin);
+          depth, x, KERNEL_X_ROW, KERNEL_X_COLUMN,
+          KERNEL_PACKED ? y + c * KERNEL_K + q * KERNEL_COLUMNS : y + c + q * KERNEL_Y_ROW,
+          KERNEL_PACKED ? KERNEL_COLUMNS : KERNEL_Y_ROW, depth, 0, sums + c, KERNEL_PITCH, q > begin);
 #if KERNEL_REST
-    /* These columns begin before the first that remains, so that vectors are full. */
+    /* In place these columns begin before the first that remains, so that vectors are full. */
+    const long rest = KERNEL_N - KERNEL_REST, width = KERNEL_NARROW * REAL_tile_lanes;
     REAL_TILE(KERNEL_M, KERNEL_NARROW)(
-        depth, x, KERNEL_X_ROW, KERNEL_X_COLUMN, y + KERNEL_N - KERNEL_NARROW * REAL_tile_lanes,
-        KERNEL_Y_ROW, depth, 0, sums + KERNEL_FULL * KERNEL_COLUMNS, KERNEL_PITCH, q > begin);
+        depth, x, KERNEL_X_ROW, KERNEL_X_COLUMN,
+        KERNEL_PACKED ? y + rest * KERNEL_K + q * width : y + KERNEL_N - width + q * KERNEL_Y_ROW,
+        KERNEL_PACKED ? width : KERNEL_Y_ROW, depth, 0, sums + rest, KERNEL_PITCH, q > begin);
 #endif
   }
 }
@@ -42,6 +46,7 @@ void KERNEL(char *const *at) {
       for (long c = 0; c < KERNEL_PITCH; ++c) total[c] += sums[part][i][c];
     const long full = KERNEL_N - KERNEL_REST;
     if (full) KERNEL_emit(at, 0, i, 0, full, total);
-    if (KERNEL_REST) KERNEL_emit(at, 0, i, full, KERNEL_REST, total + KERNEL_PITCH - KERNEL_REST);
+    const long rest = KERNEL_PACKED ? full : KERNEL_PITCH - KERNEL_REST;
+    if (KERNEL_REST) KERNEL_emit(at, 0, i, full, KERNEL_REST, total + rest);
   }
 }

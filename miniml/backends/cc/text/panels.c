@@ -1,7 +1,7 @@
 /* Products of matrices, out[i, j] = sum over q < k of x[i, q] y[q, j], for all kernels of a unit. A
    unit of work is a block of rows times a group of panels of columns; it packs its panels of y, some
    lines at a time, unless that has been done, and runs tiles of rows over them. Each sum is taken in
-   the order of q, whatever the blocks and the threads are. */
+   the order of q, whatever the blocks and the threads are, and whether or not y was packed. */
 
 /* `depth` lines of `count` columns of y, packed as lines of `line` elements, of which the last ones
    are 0 or what follows in y, before its end. */
@@ -30,7 +30,7 @@ typedef struct {
 typedef struct {
   long m, n, k, x_row, x_column, y_row, y_column;
   long blocks, group, full, panels, lines, height, across, block, panel;
-  int packed, copies;
+  int copies;
   REAL_cut wide, narrow;
 } REAL_product;
 /* And its functions, apart, as their addresses are no constants of a file: the lower and the higher
@@ -52,24 +52,25 @@ typedef struct {
 static MINIML_ONCE MINIML_PLAIN void REAL_panel(
     const REAL_product *p, const REAL_functions *f, const REAL_cut *cut, REAL_tiler *const *tilers,
     char *const *at, long batch, long block, long first, long q, const REAL *x, const REAL *copy,
-    const REAL *y, REAL *sums, REAL *packed) {
+    const REAL *y, int packed, REAL *sums, REAL *rest) {
   const long begin = block * cut->tiles / p->blocks, end = (block + 1) * cut->tiles / p->blocks;
   long i = begin * p->m / cut->tiles;
   const long row = p->x_row, column = copy ? p->height : p->x_column;
   x = copy ? copy : x + i * row + q * column;
   const long depth = p->k - q < p->lines ? p->k - q : p->lines;
   const REAL *y_end = y + (p->k - 1) * p->y_row + (p->n - 1) * p->y_column + 1;
-  const long line = p->packed ? cut->width * REAL_tile_lanes : p->y_row;
-  y += p->packed ? first * p->k + q * line : first * p->y_column + q * line;
+  const long line = packed ? cut->width * REAL_tile_lanes : p->y_row;
+  y += packed ? first * p->k + q * line : first * p->y_column + q * line;
   const long readable = p->k - cut->unread - q;
   const long read = !cut->unread || readable > depth ? depth : readable < 0 ? 0 : readable;
-  if (read < depth)
-    f->pack(y + read * line, p->y_row, p->y_column, y_end, depth - read, cut->count, packed,
+  const REAL *const after = packed ? y + read * line : rest;
+  if (read < depth && !packed)
+    f->pack(y + read * line, p->y_row, p->y_column, y_end, depth - read, cut->count, rest,
             cut->width * REAL_tile_lanes);
   for (long t = begin, rows; t < end; ++t, i += rows, x += rows * row, sums += rows * p->across) {
     rows = (t + 1) * p->m / cut->tiles - i;
     tilers[rows > cut->low](
-        depth, x, row, column, y, line, read, packed, sums, p->across, q > 0);
+        depth, x, row, column, y, line, read, after, sums, p->across, q > 0);
     if (q + p->lines >= p->k) f->take(at, batch, i, rows, first, cut->count, sums, p->across);
   }
 }
@@ -77,9 +78,9 @@ static MINIML_ONCE MINIML_PLAIN void REAL_panel(
 /* A block of rows times a group of panels. */
 static MINIML_ONCE MINIML_PLAIN void REAL_unit(
     const REAL_product *p, const REAL_functions *f, char *const *at, long batch, long block,
-    long group, const REAL *x, const REAL *y, REAL *room) {
+    long group, const REAL *x, const REAL *y, int packed, REAL *room) {
   const long last = (group + 1) * p->group < p->panels ? (group + 1) * p->group : p->panels;
-  REAL *const packed = room + p->block, *const copy = packed + p->panel;
+  REAL *const rest = room + p->block, *const copy = rest + p->panel;
   for (long q = 0; !q || q < p->k; q += p->lines) {
     if (p->copies) {
       /* Columns of x lie far apart: gathered once for all wide panels of the group. */
@@ -92,7 +93,7 @@ static MINIML_ONCE MINIML_PLAIN void REAL_unit(
     for (long panel = group * p->group; panel < last; ++panel, sums += p->height * p->across) {
       const int wide = panel < p->full;
       REAL_panel(p, f, wide ? &p->wide : &p->narrow, wide ? f->wide : f->narrow, at, batch, block,
-                 panel * p->wide.count, q, x, wide && p->copies ? copy : 0, y, sums, packed);
+                 panel * p->wide.count, q, x, wide && p->copies ? copy : 0, y, packed, sums, rest);
     }
   }
 }

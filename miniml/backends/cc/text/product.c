@@ -23,11 +23,10 @@
 #define KERNEL_HEIGHT (KERNEL_BLOCKS > 1 ? KERNEL_M / KERNEL_BLOCKS + 13 : KERNEL_M)
 #define KERNEL_ACROSS (KERNEL_FULL ? KERNEL_COLUMNS : KERNEL_NARROW * MINIML_LANES_REAL)
 /* Lines at the end of y that are packed, of a panel of `width` vectors with `count` columns: all but
-   where y is packed already or few rows read it in place, in whole vectors, which end in the next
-   line or the one after it; those of the last lines would end beyond y. */
+   where few rows read y in place, in whole vectors, which end in the next line or the one after it;
+   those of the last lines would end beyond y. */
 #define KERNEL_UNREAD(width, count) \
-  (KERNEL_PACKED ? 0 \
-   : KERNEL_M > KERNEL_UNPACKED || KERNEL_Y_COLUMN != 1 || KERNEL_Y_ROW < 1 \
+  (KERNEL_M > KERNEL_UNPACKED || KERNEL_Y_COLUMN != 1 || KERNEL_Y_ROW < 1 \
        ? KERNEL_K \
        : ((width) * MINIML_LANES_REAL - (count) + KERNEL_Y_ROW - 1) / KERNEL_Y_ROW)
 #define KERNEL_MOST_UNREAD KERNEL_UNREAD(KERNEL_NARROW, KERNEL_REST)
@@ -64,7 +63,7 @@ static MINIML_INLINE void KERNEL_unit(char *const *at, long batch, long block, l
     .y_row = KERNEL_Y_ROW, .y_column = KERNEL_Y_COLUMN, .blocks = KERNEL_BLOCKS,
     .group = KERNEL_GROUP, .full = KERNEL_FULL, .panels = KERNEL_PANELS, .lines = KERNEL_LINES,
     .height = KERNEL_HEIGHT, .across = KERNEL_ACROSS, .block = KERNEL_BLOCK, .panel = KERNEL_PANEL,
-    .packed = KERNEL_PACKED, .copies = KERNEL_COPY > 0,
+    .copies = KERNEL_COPY > 0,
     .wide = KERNEL_CUT(KERNEL_WIDEST, KERNEL_COLUMNS),
     .narrow = KERNEL_CUT(KERNEL_NARROW + !KERNEL_REST, KERNEL_REST),
   };
@@ -78,6 +77,5 @@ static MINIML_INLINE void KERNEL_unit(char *const *at, long batch, long block, l
     .pack = KERNEL_PACK, .take = KERNEL_take,
   };
   REAL_unit(&product, &functions, at, batch, block, group,
-            (const REAL *)at[KERNEL_X] + KERNEL_X_START,
-            (const REAL *)at[KERNEL_Y] + KERNEL_Y_START, room);
+            (const REAL *)at[KERNEL_X] + KERNEL_X_START, KERNEL_Y_AT, KERNEL_PACKED, room);
 }
