@@ -49,7 +49,7 @@ INTERNAL = (
         "settings in force, kinds of dtypes, the table of primitives: no user asks for them",
     ),
     Internal(
-        "miniml.interop.operator miniml.interop.pytorch",
+        "miniml.interop.operator miniml.interop.pytorch miniml.interop.dlpack",
         "device/test_lending.py",
         "memory of a GPU is lent before torch, which has no GPU here, calls an operator",
     ),

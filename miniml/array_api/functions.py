@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .. import ops
-from ..backends import dlpack
 from ..core.abstract import (
     UNSIGNED,
     Shape,
@@ -31,6 +30,7 @@ from ..core.errors import DTypeError, ShapeError, ValueRefusedError
 from ..core.options import integer
 from ..core.settings import context, current, device_name
 from ..core.tensor import Tensor, around
+from ..interop import dlpack
 
 Axes = int | tuple[int, ...] | None
 

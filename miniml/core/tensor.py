@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from .. import ops
-from ..backends import dlpack
 from ..backends.kernel import once
 from ..backends.selection import get_device
 from . import hints
@@ -371,10 +370,12 @@ class Tensor(Operators):
         stays there, and the consumer's stream waits for it.
         """
         shared = options.get("copy") is False
-        return dlpack.exported(self._lent(), options if shared else options | {"copy": True})
+        exported = hints.elsewhere(__name__, "exported")
+        return exported(self._lent(), options if shared else options | {"copy": True})
 
     def __dlpack_device__(self) -> tuple[int, int]:
-        return dlpack.Lender(self._lent()).__dlpack_device__()
+        found: tuple[int, int] = hints.elsewhere(__name__, "device_of")(self._lent())
+        return found
 
     def _lent(self) -> Any:
         on_gpu = self.device == "cuda"  # memory of the simulator is known to nobody else
@@ -457,7 +458,7 @@ def host_array(data: Any, dtype: DType | None, operation: str = "Tensor") -> Arr
             )
         array = np.asarray(data)
     elif hasattr(data, "__dlpack__"):
-        found = dlpack.imported(data)
+        found = hints.elsewhere(__name__, "imported")(data)
         array = found if isinstance(found, np.ndarray) else found.device.to_host(found)
     else:
         array = _from_python(data)

@@ -17,7 +17,6 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
-from ..backends import dlpack
 from ..backends.selection import get_device
 from ..core.abstract import Abstract, bfloat16, is_float
 from ..core.errors import ArityError, DTypeError, MinimlError
@@ -30,6 +29,7 @@ from ..core.settings import context, current
 from ..core.tensor import Tensor, around
 from ..grad.reverse import name_of
 from ..nn.cell import Cell
+from . import dlpack
 from .foreign import memory_of, package
 from .operator import Operator, Traced, casts, known, of_primitive, owned, refuse_parameters
 

@@ -11,10 +11,10 @@ import pytest
 
 import miniml as ml
 from miniml import nn, ops, optim
-from miniml.backends.dlpack import Lender, imported
 from miniml.backends.selection import get_device
 from miniml.errors import DeviceError, DTypeError, GraphError, TracedValueError, ValueRefusedError
 from miniml.grad import grad, value_and_grad
+from miniml.interop.dlpack import Lender, imported
 from miniml.interop.operator import owned
 from tests.device import emucupy
 

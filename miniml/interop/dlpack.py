@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
+from ..backends.selection import get_device
 from ..core.abstract import bfloat16, canonical
 from ..core.errors import DeviceError, DTypeError, MinimlError, ValueRefusedError
-from .selection import get_device
 
 Array = np.ndarray[Any, Any]
 
@@ -56,10 +56,14 @@ class Lender:
         return exported(self.array, options)
 
     def __dlpack_device__(self) -> tuple[int, int]:
-        array = self.array
-        owner = array if isinstance(array, np.ndarray) else array.device.lent(array)
-        found: tuple[int, int] = owner.__dlpack_device__()
-        return found
+        return device_of(self.array)
+
+
+def device_of(array: Any) -> tuple[int, int]:
+    """The kind and number of an array's device, in DLPack's numbers."""
+    owner = array if isinstance(array, np.ndarray) else array.device.lent(array)
+    found: tuple[int, int] = owner.__dlpack_device__()
+    return found
 
 
 def imported(producer: Any, copy: bool | None = None, move: bool = False) -> Any:
