@@ -442,8 +442,7 @@ def candidates(request: Request) -> tuple[Candidate, ...]:
 def _behind(loser: KernelEntry, winner: KernelEntry, request: Request) -> str:
     """The reason why a kernel that could serve a call goes behind another one."""
     ranks = zip(_BEHIND, _rank(loser, request), _rank(winner, request), strict=True)
-    clause = next(text for text, a, b in ranks if a != b)
-    return clause.format(loser=loser, winner=winner)
+    return next(text for text, a, b in ranks if a != b).format(loser=loser, winner=winner)
 
 
 def _refusal(entry: KernelEntry, request: Request) -> str:

@@ -144,8 +144,7 @@ def trace_graph(
     try:
         # Tensors that the function creates are created on the device.
         with context(device_target=device), use_trace(trace):
-            outs = fn(*[trace.input(a) for a in abstracts])
-            return trace.finish(outs, name), trace
+            return trace.finish(fn(*[trace.input(a) for a in abstracts]), name), trace
     finally:
         trace.ended = True
 

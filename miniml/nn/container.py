@@ -494,8 +494,7 @@ class SpectralNorm(Cell):
             ops.assign(self.u, u)
             ops.assign(self.v, v)
         u, v = ops.stop_gradient(u), ops.stop_gradient(v)
-        size = ops.sum(ops.mul(u, ops.matmul(matrix, v)))
-        weight = ops.div(self.layer.weight, size)
+        weight = ops.div(self.layer.weight, ops.sum(ops.mul(u, ops.matmul(matrix, v))))
         return functional_call(self.layer, {"weight": weight}, *inputs)
 
 

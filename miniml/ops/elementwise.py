@@ -160,14 +160,14 @@ class Mod(NumberBinary):
 class Maximum(Binary):
     """The larger of x and y; NaN where either is. At ties each gets half of the gradient."""
     commutative = True
-    numpy = "maximum"
+    numpy = {"?" + INT + LOW: "maximum"}
     expression = {FLOAT: "nan_max(x, y)", INT: "x > y ? x : y", "?": "x || y"}
     def bprop(self, x: Any, y: Any, out: Any, dout: Any) -> Any: return _shared(x > y, x < y, dout)
 
 class Minimum(Binary):
     """The smaller of x and y; NaN where either is. At ties each gets half of the gradient."""
     commutative = True
-    numpy = "minimum"
+    numpy = {"?" + INT + LOW: "minimum"}
     expression = {FLOAT: "nan_min(x, y)", INT: "x < y ? x : y", "?": "x && y"}
     def bprop(self, x: Any, y: Any, out: Any, dout: Any) -> Any: return _shared(x < y, x > y, dout)
 
@@ -644,8 +644,7 @@ class ELU(FloatUnary):
     expression, onnx = "x > T(0) ? x : T(alpha) * expm1(x)", ("Elu", 6)
     def bprop(self, x: Any, out: Any, dout: Any) -> Any:
         # Not out + alpha, which cancels. Clipped, as the exponential must not overflow above 0.
-        slope = exp(clip(x, None, 0.0)) * self.alpha
-        return (select(x > 0, dout, dout * slope),)
+        return (select(x > 0, dout, dout * exp(clip(x, None, 0.0)) * self.alpha),)
 
 class GELU(FloatUnary):
     """x * Phi(x) with the normal distribution's Phi (Hendrycks, Gimpel 2016).

@@ -679,8 +679,7 @@ def _complete(name: str, items: tuple[Any, ...], shape: Shape) -> tuple[Any, ...
     if items.count(Ellipsis) > 1:
         raise ShapeError(f"{name} got '...' {items.count(Ellipsis)} times; write it once")
     dots = items.index(Ellipsis) if Ellipsis in items else len(items)
-    rest = (slice(None),) * (len(shape) - used)
-    return items[:dots] + rest + items[dots + 1 :]
+    return items[:dots] + (slice(None),) * (len(shape) - used) + items[dots + 1 :]
 
 
 def _adjacent(items: tuple[Any, ...]) -> bool:

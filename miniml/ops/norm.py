@@ -223,8 +223,7 @@ def rms_norm(x: Any, gamma: Any, eps: float = 2.0**-23) -> Tensor:
         )
     needs_float("rms_norm", dtype_of(x))
     eps, v = number("rms_norm", "eps", eps), widened(x)
-    squares = mean(square(v), tuple(range(-len(own), 0)), True)
-    normal = mul(v, rsqrt(add(squares, eps)))
+    normal = mul(v, rsqrt(add(mean(square(v), tuple(range(-len(own), 0)), True), eps)))
     return in_dtype(mul(normal, gamma), promote(dtype_of(x), dtype_of(gamma)))
 
 

@@ -450,8 +450,7 @@ class SlidingWindow(Primitive):
                 f"SlidingWindow got size {self.size} for axis {axis} of shape {x}, whose extent is "
                 f"{x[axis]}; a window has at most as many elements"
             )
-        windows = (x[axis] - self.size) // self.step + 1
-        return (*x[:axis], windows, *x[axis + 1 :], self.size)
+        return (*x[:axis], (x[axis] - self.size) // self.step + 1, *x[axis + 1 :], self.size)
 
 
 class Pad(Move):

@@ -460,8 +460,7 @@ def tail(graph: Graph, anchor: Node, layout: Layout = _ROW_MAJOR) -> tuple[RowPr
     (sums,) = anchor.outputs
     inputs = (*graph.inputs, sums)
     body = replace(graph, inputs=inputs, nodes=rest)
-    program = outputs_program(body, sums, _row(anchor), layout)
-    return program, len(inputs) - 1
+    return outputs_program(body, sums, _row(anchor), layout), len(inputs) - 1
 
 
 def bakes(body: Graph, var: Var, strides: tuple[int, ...]) -> bool:

@@ -183,8 +183,7 @@ def _last_reads(buffers: BufferAssignment) -> dict[Var, int]:
         view = buffers.view(node)
         through = last.get(node.outputs[0], step) if view is not None else step
         for i, var in enumerate(node.inputs):
-            until = through if i == view else step
-            last[var] = max(last.get(var, step), until)
+            last[var] = max(last.get(var, step), through if i == view else step)
     return last
 
 

@@ -559,8 +559,7 @@ class Run:
 
 def _is_finite(parameter: Parameter) -> bool:
     """True if all elements are finite: their sum tells, unless it overflows."""
-    host = parameter.device == "cpu"
-    values = np.asarray(parameter) if host else parameter.asnumpy()
+    values = np.asarray(parameter) if parameter.device == "cpu" else parameter.asnumpy()
     return bool(np.isfinite(values.sum()) or np.isfinite(values).all())
 
 

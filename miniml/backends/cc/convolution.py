@@ -367,8 +367,7 @@ def weight_grad_in_blocks(node: KernelNode, windows: Windows, v: Vectors) -> Wri
     pairs, vectors, padded = tile_of_blocks(channels * taps, count, v, each)
     rows, columns = vectors * v.width, ceil(channels * taps / pairs)
     groups = padded // rows
-    most = MOST_TILES // (4 if v.size > 16 else 8)
-    tiles = min(most, max(1, groups * columns // PARTS))
+    tiles = min(MOST_TILES // (4 if v.size > 16 else 8), max(1, groups * columns // PARTS))
     split = prod(d.shape) * channels * taps > SPLIT
     numbers = {
         "SCRATCH": 3, "IMAGES": x.spec.shape[0], "HEIGHT": windows.output[0],

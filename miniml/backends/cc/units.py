@@ -171,8 +171,7 @@ def _take(paths: Mapping[Source, Path]) -> None:
 
 def run(source: Source, arrays: Sequence[Any]) -> None:
     """Call a kernel once on NumPy arrays: inputs, outputs, workspace."""
-    addresses = (ctypes.c_void_p * len(arrays))(*addresses_of(arrays))
-    load([source])[0](addresses)
+    load([source])[0]((ctypes.c_void_p * len(arrays))(*addresses_of(arrays)))
 
 
 def addresses_of(arrays: Sequence[object]) -> list[int]:

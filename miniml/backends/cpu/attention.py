@@ -122,8 +122,7 @@ def attention(
     q: Array, k: Array, v: Array, mask: Array, state: Array,
     *, scale: float, causal: bool, dropout: float, skip: int, out: Outs,
 ) -> None:  # fmt: skip
-    settings = Settings(scale, causal, dropout, skip)
-    self = Attention((q, k, v, mask, state), settings)
+    self = Attention((q, k, v, mask, state), Settings(scale, causal, dropout, skip))
     values, lse = (x.reshape(self.shape[:-1] + x.shape[q.ndim - 1 :]) for x in out)
     for at in self.blocks():
         weights = self.scores(at)

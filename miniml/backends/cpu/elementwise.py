@@ -72,6 +72,19 @@ class ClipKernel(Kernel):
             self.call = lambda x, out: x.clip(least, most, out)
 
 
+class ExtremumKernel(Kernel):
+    """The extremum of two arrays; of one of many elements and a number, a clip, too."""
+
+    def prepare(self, node: KernelNode) -> None:
+        (x, y), most = node.inputs, node.name == "Maximum"
+        self.call = getattr(np, node.name.lower())
+        if math.prod(x.shape) > 4096 and math.prod(y.shape) == 1:
+            end = np.array(identity("min" if most else "max", x.dtype), x.dtype)
+            self.call = lambda x, y, out: x.clip(*((y, end) if most else (end, y)), out)
+
+
+for _name in ("Maximum", "Minimum"):
+    register(_name, ExtremumKernel, *same(2, WIDE), inplace=(0, 1))
 for _name in ("Floor", "Ceil", "Round", "Trunc"):  # of integers, the identity
     register(_name, copy, *same(1, "?" + INT), inplace=(0,))
 register("Cast", whole, *[f"{a}->{b}" for a in FLOAT for b in INT])
@@ -150,8 +163,7 @@ def polygamma(x: Array, *, n: int, out: Array) -> None:
     down = np.floor(x)
     f, g = (above_zero(fraction, n) for fraction in (x - down, down + 1 - x))
     reflected = f + (-1) ** (n + 1) * (g - above_zero(1 - x, n))
-    poles = (x == down) & np.isfinite(x)
-    reflected[poles] = (-1) ** (n + 1) * np.inf if n else np.nan
+    reflected[(x == down) & np.isfinite(x)] = (-1) ** (n + 1) * np.inf if n else np.nan
     if n == 0:
         reflected[x == 0] = np.copysign(np.inf, -x[x == 0])
     out[low] = reflected

@@ -219,8 +219,7 @@ def layout(
     # A wrapped column costs as much in the product as a real one; up to a quarter of them pays.
     width = pitch if stride == (1, 1) and 4 * pitch <= 5 * ow else ow
     one = channels * kh * kw * oh * width * dtype.itemsize
-    parts = max(1, min(images, -(-images * one // most)))
-    step = -(-images // parts)
+    step = -(-images // max(1, min(images, -(-images * one // most))))
     last = pitch * ((oh - 1) * sh + (kh - 1) * dh) + (width - 1) * sw + (kw - 1) * dw
     plane, item = max(last + 1, (top + h) * pitch), dtype.itemsize
     over_c, over_n, over_h = step * plane * item, plane * item, pitch * item

@@ -197,8 +197,7 @@ def batch_index_add(self: Any, batched: Batched, updates: Any, *indices: Any) ->
 
 def _indices(batched: Batched, indices: Sequence[Any]) -> list[Any]:
     """Indices that broadcast to one shape for each example, so that they do for all."""
-    flags = batched[len(batched) - len(indices) :]
-    return aligned(Batched(flags, batched.mapped), indices)
+    return aligned(Batched(batched[len(batched) - len(indices) :], batched.mapped), indices)
 
 
 def _examples(named: Sequence[Any], batched: Batched) -> Any:
@@ -283,8 +282,7 @@ def _scattered_each(
     moved = ops.moveaxis(spread, tuple(axes), tuple(range(1, 1 + len(common))))
     whole = x if batched[0] else in_front(x, batched.size)
     rows = _indices(batched, indices)
-    of_all = ops.Scatter((TENSOR, *self.index))
-    return of_all(whole, moved, _examples(rows, batched), *rows)
+    return ops.Scatter((TENSOR, *self.index))(whole, moved, _examples(rows, batched), *rows)
 
 
 # --- Tangents -------------------------------------------------------------------------------------

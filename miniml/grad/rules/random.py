@@ -74,8 +74,7 @@ def _width(a: Any, x: Any, lower: Any, cut: float) -> Any:
     below = c / 3.0 + ops.sqrt(c * c / 9.0 + c * 2.0)
     curved = ops.select(lower, below, ops.log1p(root + c))
     sign = ops.select(lower, -1.0, 1.0)
-    straight = cut / ops.maximum(sign * (x - a), 1e-300)
-    return sign * ops.minimum(straight, curved)
+    return sign * ops.minimum(cut / ops.maximum(sign * (x - a), 1e-300), curved)
 
 
 _STREAMS = (

@@ -76,8 +76,7 @@ def get_bprop_slice_grad(self: ops.SliceGrad) -> Bprop:
 def sliding_window_bprop(self: ops.SlidingWindow, x: Any, out: Any, dout: Any) -> tuple[Any]:
     """The gradients of the windows, added up at the elements that they were taken from."""
     axis = normal_axis("SlidingWindow", self.axis, len(x.shape))
-    windows = dout.shape[axis]
-    places = np.arange(windows)[:, None] * self.step + np.arange(self.size)
+    places = np.arange(dout.shape[axis])[:, None] * self.step + np.arange(self.size)
     return (ops.IndexAdd((axis,), axis, x.shape)(ops.moveaxis(dout, -1, axis + 1), places),)
 
 

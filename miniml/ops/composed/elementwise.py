@@ -160,8 +160,7 @@ def sinc(x: Any) -> Tensor:
     for k in range(last - 1, -1, -1):
         series = add(mul(squares, series), (-1) ** k / factorial(2 * k + 1))
     whole = stop_gradient(round(v))  # sin(pi x) is sin(pi (x - n)), negative for an odd n
-    sign = sub(1.0, mul(mod(whole, 2.0), 2.0))
-    wave = mul(sin(mul(sub(v, whole), pi)), sign)
+    wave = mul(sin(mul(sub(v, whole), pi)), sub(1.0, mul(mod(whole, 2.0), 2.0)))
     return narrowed(x, select(near, series, div(wave, select(near, 1.0, scaled))))
 
 

@@ -253,8 +253,7 @@ def _totals(combine: Callable[..., list[Any]], rows: list[Any]) -> list[Any]:
     n = rows[0].shape[0]
     if n < 2:
         return rows
-    paired = combine(_every_second(rows, 0, n - 1), _every_second(rows, 1, n))
-    odd = _totals(combine, paired)
+    odd = _totals(combine, combine(_every_second(rows, 0, n - 1), _every_second(rows, 1, n)))
     first = [getitem(x, slice(0, 1)) for x in rows]
     if n == 2:
         return [concat([x, y]) for x, y in zip(first, odd, strict=True)]

@@ -457,8 +457,7 @@ def dirichlet(
             f"dirichlet got alpha of shape {rows}; its last axis has one number or more for each "
             "draw"
         )
-    whole = (*extents_of("dirichlet", shape), *rows)
-    call = _call("dirichlet", whole, dtype, alpha=alpha)
+    call = _call("dirichlet", (*extents_of("dirichlet", shape), *rows), dtype, alpha=alpha)
     return cast(softmax(call.log_gamma(generator, call.wide("alpha")), -1), call.dtype)
 
 

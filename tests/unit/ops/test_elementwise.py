@@ -309,3 +309,21 @@ def test_numpy_functions_and_operators_are_these_operations():
         fn = getattr(np, name)
         assert isinstance(fn(x), ml.Tensor)
         np.testing.assert_allclose(fn(x), fn(x.asnumpy()))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("bound", [0.5, -np.inf, np.inf, np.nan])
+def test_extrema_of_many_elements_and_a_number(dtype, bound):
+    x = np.random.default_rng(2).standard_normal((70, 71)).astype(dtype)
+    x[:3, 0] = np.nan, np.inf, -np.inf
+    for array in (x, x.T):
+        for number in (bound, np.full((1, 1), bound, dtype)):
+            for name in ("maximum", "minimum"):
+                found = getattr(ops, name)(ml.Tensor(array), number).asnumpy()
+                np.testing.assert_array_equal(found, getattr(np, name)(array, dtype(bound)))
+        low, high = ops.clip(ml.Tensor(array), 0.25), ops.clip(ml.Tensor(array), None, 0.25)
+        np.testing.assert_array_equal(low.asnumpy(), np.maximum(array, dtype(0.25)))
+        np.testing.assert_array_equal(high.asnumpy(), np.minimum(array, dtype(0.25)))
+        np.testing.assert_array_equal(
+            ops.relu(ml.Tensor(array)).asnumpy(), np.maximum(array, dtype(0))
+        )
