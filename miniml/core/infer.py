@@ -47,6 +47,7 @@ from .errors import (
     ShapeError,
     TracedValueError,
 )
+from .hints import elsewhere
 from .options import brief
 from .parameter import Parameter
 from .primitive import Primitive, PrimitiveWithCheck, definition_checks, freeze, primitives
@@ -55,6 +56,7 @@ from .settings import current
 from .tensor import Tensor
 
 Weak = (bool, int, float, complex)
+Values = tuple[Any, ...]
 
 
 def arguments(
@@ -330,6 +332,8 @@ def infer(primitive: Primitive, inputs: tuple[Any, ...]) -> tuple[Abstract, ...]
     Errors of the primitive's own rules pass through; a note names the rule and what it got.
     DTypeError for complex inputs of one that does not take them.
     """
+    if primitives.get(primitive.name, type(primitive)) is not type(primitive):
+        elsewhere("miniml.core.hints", "refuse_older")(primitive)
     if not primitive.takes_complex:
         refuse_complex(primitive, inputs)
     if primitive._by_dictionary:  # as in eager calls, only const inputs have a value
@@ -344,9 +348,7 @@ def infer(primitive: Primitive, inputs: tuple[Any, ...]) -> tuple[Abstract, ...]
     return by_rules(primitive, shapes, dtypes)
 
 
-def _by_rules(
-    primitive: Primitive, shapes: tuple[Any, ...], dtypes: tuple[Any, ...]
-) -> tuple[Abstract, ...]:
+def _by_rules(primitive: Primitive, shapes: Values, dtypes: Values) -> tuple[Abstract, ...]:
     out_shapes = _per_output(primitive, "infer_shape", _ruled(primitive, "infer_shape", shapes))
     out_dtype = _ruled(primitive, "infer_dtype", dtypes)
     if not primitive._single and not isinstance(out_dtype, (tuple, list)):
@@ -436,10 +438,7 @@ def _by_dictionary(primitive: Primitive, inputs: Sequence[Any]) -> tuple[dict[st
 
 
 def _checked(
-    primitive: PrimitiveWithCheck,
-    inputs: tuple[Any, ...],
-    shapes: tuple[Any, ...],
-    dtypes: tuple[Any, ...],
+    primitive: PrimitiveWithCheck, inputs: Values, shapes: Values, dtypes: Values
 ) -> tuple[Abstract, ...]:
     known = tuple(map(_dictionary, inputs))
     for name, values in (("check_shape", shapes), ("check_dtype", dtypes), ("__check__", known)):

@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import fields, is_dataclass
-from types import FunctionType, NoneType, UnionType
+from types import CodeType, FunctionType, NoneType, UnionType
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -150,6 +150,7 @@ class Primitive(Facts):
     _infers_value: ClassVar[bool] = False
     _by_dictionary: ClassVar[bool] = False
     defined_at: ClassVar[str] = ""
+    _made_by: ClassVar[CodeType | None] = None  # the code of the user's that defined it
 
     def __init_subclass__(cls, abstract: bool = False) -> None:
         super().__init_subclass__()
@@ -161,6 +162,7 @@ class Primitive(Facts):
             return
         frame = sys._getframe(1)
         cls.defined_at = f"{frame.f_code.co_filename}:{frame.f_lineno}"
+        cls._made_by = None if frame.f_globals["__name__"][:7] == "miniml." else frame.f_code
         if "name" not in cls.__dict__:
             cls.name = cls.__name__
         check_spelling(cls)

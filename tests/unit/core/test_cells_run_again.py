@@ -9,7 +9,7 @@ import miniml as ml
 from miniml import Primitive, kernel, ops
 from miniml.backends import registry
 from miniml.core.primitive import primitives
-from miniml.errors import DuplicateError, PerformanceWarning
+from miniml.errors import DeclarationError, DuplicateError, PerformanceWarning
 from miniml.grad import bprop_getters
 from miniml.testing import opcheck
 from tests.frame.native import needs_compiler
@@ -55,31 +55,38 @@ def test_the_same_cell_run_twice_replaces():
     assert ml.grad.grad(second())(3.0).item() == 5.0
 
 
+FOLLOWED = """
+class CoreFollowedCell(ml.Primitive):
+    like = "x"
+
+    def compute(self, x, *, out):
+        np.multiply(x, {0}, out=out)
+
+    def bprop(self, x, out, dout):
+        return (dout * {0},)
+"""
+
+
 @pytest.mark.parametrize("again", ["class", "bprop and kernel"])
 def test_what_was_made_before_follows_the_new_definition_with_its_gradient(run, again):
     """A cell that made an instance is often not run again; nor are functions that hold it."""
 
     def cell(factor):
+        if again == "class":  # other code each time, as a cell is
+            names = {"ml": ml, "np": np, "__name__": __name__}
+            exec(FOLLOWED.format(factor), names)
+            return names["CoreFollowedCell"]()
+
         class CoreFollowed(Primitive):
             like = "x"
 
-            if again == "class":
+        @bprop_getters.register(CoreFollowed)
+        def get_bprop(self):
+            return lambda x, out, dout: (dout * factor,)
 
-                def compute(self, x, *, out):
-                    np.multiply(x, factor, out=out)
-
-                def bprop(self, x, out, dout):
-                    return (dout * factor,)
-
-        if again != "class":
-
-            @bprop_getters.register(CoreFollowed)
-            def get_bprop(self):
-                return lambda x, out, dout: (dout * factor,)
-
-            @kernel("CoreFollowed", "cpu", "f->f")
-            def core_followed(x, *, out):
-                np.multiply(x, factor, out=out)
+        @kernel("CoreFollowed", "cpu", "f->f")
+        def core_followed(x, *, out):
+            np.multiply(x, factor, out=out)
 
         return CoreFollowed()
 
@@ -90,6 +97,44 @@ def test_what_was_made_before_follows_the_new_definition_with_its_gradient(run, 
         for _ in range(3):
             assert [t.item() for t in both(3.0)] == [3.0 * factor, factor]
             assert ml.grad.grad(made)(3.0).item() == factor
+
+
+def made_by(factor, table=None):
+    """An instance of a class of its own, whose kernels close over the arguments."""
+
+    def scaled(x):
+        return x * factor
+
+    class CoreMadeAgain(Primitive):
+        like = "x"
+
+        def compute(self, x, *, out, unused=table):
+            np.copyto(out, scaled(x))
+
+        def bprop(self, x, out, dout):
+            return (dout * factor,)
+
+    return CoreMadeAgain()
+
+
+@pytest.mark.parametrize(
+    ("first", "other"),
+    [((2.0,), (5.0,)), ((1,), (True,)), ((2.0, [1]), (2.0, [2])), ((2.0, np.ones(2)), (2.0, None))],
+)
+def test_an_instance_of_a_function_called_again_with_other_values_is_refused(run, first, other):
+    """Kernels are found by name: it would compute with those of the last call."""
+    older = made_by(*first)
+    function = run(ml.grad.value_and_grad(older))
+    expected = [t.item() for t in function(3.0)]
+    made_by(*first)  # the same
+    assert [t.item() for t in function(3.0)] == expected
+    last = made_by(*other)
+    for call in (function, older, ml.jit(older), ml.vmap(older), ml.grad.grad(older)):
+        with pytest.raises(DeclarationError, match="defined again by made_by with another"):
+            call(np.ones(2) if call is not function else 3.0)
+    assert last(ml.Tensor(3.0)).item() == 3.0 * other[0]
+    made_by(*first)
+    assert [t.item() for t in function(3.0)] == expected
 
 
 def test_a_subclass_keeps_the_gradient_of_its_base_when_that_is_defined_again():
