@@ -556,7 +556,7 @@ def _alike(a: Any, b: Any) -> bool:
 
 
 def _around(function: FunctionType) -> list[Any]:
-    """What a function closes over, but for its class, and its defaults."""
+    """The values that a function closes over, but for its class, and its defaults."""
     cells = zip(function.__code__.co_freevars, function.__closure__ or ())
     closed = [cell.cell_contents for name, cell in cells if name != "__class__"]
     return [*closed, *(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
