@@ -147,6 +147,7 @@ class Loops(ABC):
 
     lanes = 1  # rows that are computed side by side
     overlaps = False  # whether the last strip of a row begins in the one before
+    again = ""  # the condition that an element was computed before, where some are twice
     by_lane: Sequence[Gather] = ()  # those with partial results of each lane
 
     def __init__(self, program: RowProgram):
@@ -156,6 +157,9 @@ class Loops(ABC):
         self.gathers = program.gathers
         self.reduces = program.reduces
         self.flat = not (self.reduces or self.gathers) and self.rows == 1 and len(program.row) == 1
+        # Arrays that are read: for what a pass before wrote, too, or if they lie where inputs do.
+        loads = {s.array for s in program.statements() if isinstance(s, Load)}
+        self.read = loads if self.reduces or self.gathers else {*range(len(program.arrays))}
         self.range = program.row[0] if self.flat else self.steps()
         self.parts, self.chunk = self._split()
         self.shared: dict[str, None] = dict.fromkeys((*header("convert"), *header("apart")))
@@ -171,8 +175,7 @@ class Loops(ABC):
         if self.gathers:  # partial results are not to be more than what is reduced
             results = max(map(self._gathered, self.gathers))
             parts = min(max(parts, -(-self.rows // _GATHERED)), size // results)
-        parts = max(parts, 1)
-        chunk = -(-self.range // min(parts, self.range))
+        chunk = -(-self.range // min(max(parts, 1), self.range))
         return -(-self.range // chunk), chunk
 
     def printed(self) -> Printed:
@@ -268,8 +271,11 @@ class Loops(ABC):
                 called = self._function(function, value not in self.unread)
                 return self.set(value, f"{called}({', '.join([*given, index])})")
             case Store(array, of, _):
-                number = stored(self.program.arrays[array].dtype, self.name(of))
-                return f"{self.element(s, each)} = {number};"
+                element, dtype = self.element(s, each), self.program.arrays[array].dtype
+                number = stored(dtype, self.name(of))
+                if self.again and array in self.read and (each or self.lanes > 1):
+                    number = f"{self.again} ? {element} : {number}"
+                return f"{element} = {number};"
             case Gather():
                 g = self.gathers.index(s)
                 index = self.index(self.program.arrays[s.array].strides, each)
@@ -431,7 +437,7 @@ class Loops(ABC):
 
     def once(self, found: Reducer) -> str:
         """The text before an element that is gathered, where some are computed twice."""
-        return found.once("i < p") if self.overlaps else ""
+        return found.once(self.again) if self.again else ""
 
 
 def _index(names: Sequence[str], strides: Sequence[int]) -> str:
@@ -463,10 +469,7 @@ class AlongRows(Loops):
         long = plain and bool(self.reduces or self.gathers or _dear(program))
         self.overlaps = long and not self.flat and _STRIP < n <= _BLOCK and n % _STRIP > 0
         if self.overlaps:
-            self.kept = (*before, -(-n // _STRIP) * _STRIP)
-        # Arrays that are read: for what a pass before wrote, too, or if they lie where inputs do.
-        loads = {s.array for s in program.statements() if isinstance(s, Load)}
-        self.read = loads if self.reduces or self.gathers else range(len(program.arrays))
+            self.kept, self.again = (*before, -(-n // _STRIP) * _STRIP), "i < p"
         # A part of the last axis, in which what is read of this lies in whole or not at all.
         self.segment = 0, n
 
@@ -506,8 +509,9 @@ class AlongRows(Loops):
 
     def _first(self, s: Load | Store) -> str:
         """The address of a block's first element."""
-        index = self.index((*self.program.along(s)[:-1], 0), True)
-        return f"a{s.array} + b + {s.offset}L + {index}"
+        return (
+            f"a{s.array} + b + {s.offset}L + {self.index((*self.program.along(s)[:-1], 0), True)}"
+        )
 
     def statement(self, s: Statement, each: bool) -> str:
         if each and isinstance(s, Load) and s.bounds:
@@ -519,9 +523,6 @@ class AlongRows(Loops):
             return self.set(s.value, f"{self.halves[s]}[i - b]")
         if each and isinstance(s, Store) and s in self.halves:
             return f"{self.halves[s]}[i - b] = {self.name(s.of)};"
-        if each and isinstance(s, Store) and self.overlaps and s.array in self.read:
-            element, dtype = self.element(s, each), self.program.arrays[s.array].dtype
-            return f"{element} = i < p ? {element} : {stored(dtype, self.name(s.of))};"
         return super().statement(s, each)
 
     def _loop(self, elements: Sequence[Statement], first: str, last: str) -> Iterator[str]:
@@ -605,8 +606,7 @@ class AcrossRows(Loops):
         self.apart = _apart(program)
         self.beside = self._beside(program)
         super().__init__(program)
-        inplace = self.last % self.lanes and not (self.reduces or self.gathers)
-        self.stored = f"strip * {self.lanes}L - c" if inplace else "0"  # the first lane that stores
+        self.again = f"l < strip * {self.lanes}L - c" * (self.last % self.lanes > 0)
 
     def _beside(self, program: RowProgram) -> int:
         """The number of elements of a long row that lie beside those of the other, few lanes."""
@@ -622,6 +622,14 @@ class AcrossRows(Loops):
 
     def steps(self) -> int:
         return self.rows // self.last * -(-self.last // self.lanes)
+
+    def _split(self) -> tuple[int, int]:
+        """Two strips that share rows are of one part where these read what they have written."""
+        (_, chunk), strips = super()._split(), -(-self.last // self.lanes)
+        shared = self.last % self.lanes and max(self.read, default=0) >= self.program.inputs
+        while shared and any((b + 1) % strips == 0 for b in range(chunk, self.range, chunk)):
+            chunk += 1
+        return -(-self.range // chunk), chunk
 
     def indices(self) -> Iterator[str]:
         before = self.program.extents[: self.first]
@@ -643,7 +651,7 @@ class AcrossRows(Loops):
     def _moved(self, kind: type[Load | Store]) -> Iterator[str]:
         """The elements of each row that are apart from those of its neighbours are moved to where
         they lie beside them before the passes, or from there after them."""
-        row, begin = self.program.row, self.stored if kind is Store else 0
+        row, begin = self.program.row, f"strip * {self.lanes}L - c" if kind is Store else 0
         names = [*(f"i{k}" for k in range(len(row) - 1)), "i"]
         for s, name in self.apart.items():
             if isinstance(s, kind):
@@ -659,9 +667,6 @@ class AcrossRows(Loops):
             if isinstance(s, Load):
                 return self.set(s.value, loaded(dtype, beside))
             return f"{beside} = {stored(dtype, self.name(s.of))};"
-        if isinstance(s, Store) and self.stored != "0":  # what was stored may have been an input
-            kept, dtype = self.element(s, each), self.program.arrays[s.array].dtype
-            return f"{kept} = l < {self.stored} ? {kept} : {stored(dtype, self.name(s.of))};"
         return super().statement(s, each)
 
     def _each(self, part: Pass) -> Iterator[str]:
@@ -756,9 +761,6 @@ class AcrossRows(Loops):
 
     def kept_at(self, last: str = "i") -> str:
         return f"{super().kept_at(last)} + l"
-
-    def once(self, found: Reducer) -> str:
-        return found.once(f"c + l < strip * {self.lanes}L")
 
 
 def _each_lane(statement: str, lanes: int) -> str:

@@ -89,16 +89,19 @@ def fits(one: Sequence[int], other: Sequence[int]) -> bool:
 
 
 def axes_inputs(seed: int) -> list[Any]:
-    """Arrays over some of four axes, in any order."""
+    """Arrays over some of four axes, in any order, some longer than any block."""
     rng = np.random.default_rng((seed, 2))
-    sizes = dict(zip("abcd", rng.choice([1, 2, 3, 5, 8, 17], 4).tolist(), strict=True))
+    extents = rng.choice([1, 2, 3, 5, 8, 17, 33, 103, 600], 4)
+    while np.prod(extents) > 60_000:
+        extents[extents.argmax()] = rng.integers(1, 20)
+    sizes = dict(zip("abcd", extents.tolist(), strict=True))
     names = ["".join(rng.permutation([*"abcd"])[: rng.integers(2, 5)]) for _ in range(3)]
     return [(axes, rng.normal(size=[sizes[a] for a in axes])) for axes in names]
 
 
 def of_axes(seed: int, length: int = 9) -> Callable[..., Any]:
-    """A function that multiplies arrays over named axes, turns them, and reduces over any; its
-    results are what nothing in it reads."""
+    """A function that multiplies arrays over named axes, turns them, moves along them and reduces
+    over any; its results are what nothing in it reads."""
     given = [axes for axes, _ in axes_inputs(seed)]
 
     def drawn(*arrays: Any) -> Any:
@@ -121,17 +124,39 @@ def axes_step(rng: np.random.Generator, one: Any, other: Any = None) -> tuple[st
     (axes, x), draw = one, rng.random()
     if other:
         every = "".join(rng.permutation(sorted({*axes, *other[0]})))
-        return every, placed(every, *one) * placed(every, *other)
-    if draw < 0.45 and len(axes) > 1:
+        if draw < 0.5:
+            return every, placed(every, *one) * placed(every, *other)
+        left = "".join(a for a in every if draw < 0.7 or a not in axes or a not in other[0])
+        return left, ops.tanh(ops.einsum(f"{axes},{other[0]}->{left}", x, other[1]) * 0.2)
+    if not axes:
+        return axes, ops.tanh(x)
+    if draw < 0.4 and len(axes) > 1:
         gone = rng.permutation(len(axes))[: rng.integers(1, len(axes))].tolist()
-        reduce = (ops.sum, ops.max, ops.mean)[rng.integers(3)]
+        reduce = (ops.sum, ops.max, ops.mean, ops.var, ops.logsumexp)[rng.integers(5)]
         return "".join(a for i, a in enumerate(axes) if i not in gone), reduce(x, gone)
-    if draw < 0.6:
+    if draw < 0.55:
         turned = rng.permutation(len(axes)).tolist()
         return "".join(axes[i] for i in turned), ops.transpose(x, turned)
-    if draw < 0.9:
-        return axes, ops.softmax(x, int(rng.integers(len(axes))))
-    return axes, ops.tanh(x) if draw < 0.95 else ops.reshape(ops.reshape(x, -1) + 0.5, x.shape)
+    if draw < 0.65:
+        return axes, ops.tanh(x) if draw < 0.6 else ops.reshape(ops.reshape(x, -1) + 0.5, x.shape)
+    return axes, ALONG[rng.integers(len(ALONG))](x, int(rng.integers(len(axes))))
+
+
+def cut(x: Any, axis: int, *ends: int | None) -> Any:
+    return x[(slice(None),) * axis + (slice(*ends),)]
+
+
+ALONG: tuple[Callable[[Any, int], Any], ...] = (
+    ops.softmax,
+    lambda x, axis: ops.cumsum(x, axis) * 0.3,
+    ops.flip,
+    lambda x, axis: ops.roll(x, 2, axis),
+    lambda x, axis: ops.concat([cut(x, axis, 1, None), ops.sin(cut(x, axis, 0, 1))], axis),
+    lambda x, axis: x / ops.sqrt(ops.mean(ops.square(x), axis, True) + 0.1),
+    lambda x, axis: cut(
+        ops.pad(x, [(int(i == axis), 0) for i in range(x.ndim)]), axis, 0, x.shape[axis]
+    ) - x,
+)  # fmt: skip
 
 
 def placed(every: str, axes: str, x: Any) -> Any:

@@ -255,6 +255,31 @@ def test_what_outputs_hold_of_rows_of_odd_lengths_is_divided_once(dtype):
         np.testing.assert_allclose(one, two, 3e-5 if dtype == np.float32 else 1e-12)
 
 
+@pytest.mark.parametrize("columns", [70, 150, 1000, 1030])
+def test_columns_that_two_strips_share_are_divided_by_one_thread(columns):
+    """The output holds the exponentials, which one strip divides and the other would divide again:
+    with two threads a call in thirty was wrong."""
+
+    def fn(x):
+        y = ops.exp(x)
+        return y / ops.sum(y, 0, keepdims=True)
+
+    x = RNG.standard_normal((8200, columns)).astype(np.float32)
+    with ml.context(providers=("cc",), threads=2):
+        compiled = ml.jit(fn)
+        (kernel,) = [p.native for p in compiled.compiled(x).program.prepared.values()]
+        found = compiled(x).asnumpy()
+    powers = np.exp(x.astype(np.float64))
+    np.testing.assert_allclose(found, powers / powers.sum(0), 3e-5)
+    text = kernel.source.text
+    (lanes,) = map(int, re.findall(r"strip \* (\d+)L < \d+L", text))
+    (chunk,) = map(int, re.findall(r"const long first = part \* (\d+)L", text))
+    strips = -(-columns // lanes)
+    assert "= a1[" in text
+    assert columns % lanes
+    assert strips - 1 not in range(chunk, strips, chunk)  # where another part begins
+
+
 def test_a_long_rows_exponential_is_taken_once():
     x, gradient = (
         np.zeros((2, 9000), np.float32),
