@@ -209,7 +209,9 @@ def places(indices: Array, shape: tuple[int, ...], axis: int) -> Array:
     """Where the elements with these indices along an axis lie, in row-major order of the shape."""
     steps = dense_strides(shape, 1)
     rest: Any = sum(n * steps[i] for i, n in enumerate(numbers(shape)) if i != axis)
-    return np.multiply(indices, steps[axis], dtype=np.int64) + rest  # type: ignore[no-any-return]
+    far = indices if steps[axis] == 1 else np.multiply(indices, steps[axis], dtype=np.int64)
+    found: Array = np.add(far, rest)  # one array of some MB: making it costs more than filling it
+    return found
 
 
 def put_along_axis_add(
