@@ -120,9 +120,9 @@ class Accumulate(Wrapper):
     """Gradient accumulation: `every` updates of this are one of the optimizer, with their mean.
 
     The others only add to sums, which are state, in float32 for gradients of 16 bits. So `every`
-    steps on parts of a batch, of equal size, do the same as one step on all of it, for a
-    loss that is a mean. A schedule counts the updates of the optimizer. clip: as in
-    `train_step`, but for the means: that of `train_step` is for the gradients of each part.
+    steps on parts of a batch, of equal size, do the same as one step on all of it, for a loss that
+    is a mean. `every` may be set at any time. A schedule counts the updates of the optimizer. clip:
+    as in `train_step`, but for the means: that of `train_step` is for the gradients of each part.
     """
 
     def __init__(self, optimizer: Optimizer, every: int, clip: Clip | None = None):
@@ -135,10 +135,10 @@ class Accumulate(Wrapper):
     def new_values(self, grads: Sequence[Tensor]) -> tuple[list[Tensor], dict[str, Tensor]]:
         """The new values of the optimizer at every update that is due, else the present ones."""
         done = ops.add(self._done, 1)
-        ready = ops.equal(done, self.every)
+        ready = ops.greater_equal(done, self.every)  # more where `every` is less than before
         old = [self._state[name] for name in self._sums]
         sums = [ops.add(s, in_dtype(g, s.dtype)) for s, g in zip(old, grads, strict=True)]
-        means = self._clip([ops.div(total, self.every) for total in sums])
+        means = self._clip([ops.div(total, in_dtype(done, total.dtype)) for total in sums])
         values, state = self._inner[0].kept(ready, *self._inner[0].new_values(means))
         state["micro_steps"] = ops.where(ready, ops.zeros_like(done), done)
         for name, total in zip(self._sums, sums, strict=True):
