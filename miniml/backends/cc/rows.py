@@ -677,12 +677,10 @@ class AcrossRows(Loops):
             yield "}"
         yield from super()._each(part)
 
-    def begun(self, total: str, s: Reduce) -> Iterator[str]:
-        yield from self._identities(total, s, self.lanes)
-
-    def _identities(self, total: str, s: Reduce, count: int) -> Iterator[str]:
-        yield f"{total}[{count}L];"
-        yield _each_lane(f"{total.split()[-1]}[l] = {self.reducer(s).identity};", count)
+    def begun(self, total: str, s: Reduce, beside: int = 1) -> Iterator[str]:
+        lanes = self.lanes * beside
+        yield f"{total}[{lanes}L];"
+        yield _each_lane(f"{total.split()[-1]}[l] = {self.reducer(s).identity};", lanes)
 
     def last_axis(
         self, elements: Sequence[Statement], reduces: Sequence[Reduce], n: int
@@ -694,7 +692,7 @@ class AcrossRows(Loops):
         yield f"for (long b = 0; b < {n}L; b += {size}) {{"
         for s in reduces:
             total = f"{self.lane_type(s)} t{s.value}"
-            yield from (f"  {line}" for line in self._identities(total, s, width))
+            yield from (f"  {line}" for line in self.begun(total, s, beside))
         end = f"{n}L" if n <= size else f"{n}L - b < {size} ? {n}L : b + {size}"
         yield f"  long i = b, end = {end};" + " MINIML_ROLLED" * _dear(self.program)
         rest = f" - {beside - 1}L" * (n % beside > 0)
