@@ -53,33 +53,32 @@ static inline double miniml_rough_erfc(double x) {
 }
 static inline float miniml_erfc_float32(float x) { return (float)miniml_rough_erfc(x); }
 
-/* exp(-a^2 / 2) f(t) / (a + c), c = 1.75, with t = (a - c) / (a + c), a = |x|, f to 2^-25; 0 where
-   a > 14.5. `lost` is what rounding has taken from the inverse. */
+/* 2^64 exp(-a^2 / 2) f(t) w with w = 2 c / (a + c), c = 3.25, t = w - 1, a = |x|, f to 2^-25; 0 where
+   a > 16. What rounding has taken from w is `off` / (a + c); f w is too small by 0.27 `off` of itself,
+   nearly, which the exponential makes up for. */
 static inline float miniml_normcdf_float32(float x) {
-  const float c = 1.75f;
-  const float wide = __builtin_fabsf(x), a = wide > 14.5f ? 16.27f : wide;
-  const float s = a + c, w = 1 / s;
-  const float lost = miniml_madd32(w, (s - c) - a, miniml_madd32(-w, s, 1));
-  const float rough = (a - c) * w, t = miniml_madd32(rough, lost, rough);
-  float f = -0x1.11aa36p-14f;
-  f = miniml_madd32(f, t, 0x1.edbfe2p-16f);
-  f = miniml_madd32(f, t, 0x1.2839acp-11f);
-  f = miniml_madd32(f, t, 0x1.538d4p-11f);
-  f = miniml_madd32(f, t, -0x1.0b51dap-10f);
-  f = miniml_madd32(f, t, -0x1.01fe46p-8f);
-  f = miniml_madd32(f, t, -0x1.b86d7p-9f);
-  f = miniml_madd32(f, t, 0x1.5d7518p-7f);
-  f = miniml_madd32(f, t, 0x1.13efacp-5f);
-  f = miniml_madd32(f, t, -0x1.330c62p-6f);
-  f = miniml_madd32(f, t, -0x1.124198p-2f);
-  f = miniml_madd32(f, t, 0x1.4bef66p-1f);
+  const float c = 3.25f, most = 16.27f;
+  const float wide = __builtin_fabsf(x), a = most < wide ? most : wide;
+  const float s = a + c, w = 2 * c / s, t = w - 1;
+  float f = -0x1.5b54bap-80f;
+  f = miniml_madd32(f, t, 0x1.95296p-80f);
+  f = miniml_madd32(f, t, 0x1.5311a4p-77f);
+  f = miniml_madd32(f, t, -0x1.7af01cp-77f);
+  f = miniml_madd32(f, t, -0x1.4ecaa8p-74f);
+  f = miniml_madd32(f, t, 0x1.62e292p-77f);
+  f = miniml_madd32(f, t, 0x1.97f484p-71f);
+  f = miniml_madd32(f, t, 0x1.59e566p-69f);
+  f = miniml_madd32(f, t, 0x1.53f5acp-68f);
+  f = miniml_madd32(f, t, 0x1.d0b31cp-68f);
   const float half = -0.5f * a, power = a * half;
   const float shifted = miniml_madd32(power, 0x1.715476p+0f, MINIML_ROUND32 + 191);
-  const float r = miniml_exp_reduced32(power, shifted - (MINIML_ROUND32 + 191)) +
-                  miniml_fused32(a, half, -power);
+  const float n = shifted - (MINIML_ROUND32 + 191);
+  const float high = miniml_fused32(a, half, n * -0x1.62e4p-1f);  /* whose product is exact */
+  const float off = miniml_madd32(w, (s - c) - a, miniml_fused32(-w, s, 2 * c));
+  const float r = miniml_madd32(off, 0x1.12d773p-2f, miniml_madd32(n, -0x1.7f7d1cp-20f, high));
   const float scale = miniml_real32(miniml_bits32(shifted) << 23);  /* 2^(n + 64); 0 where n is -191 */
-  const float q = f * w, q_low = miniml_madd32(q, lost, miniml_madd32(f, w, -q));
-  const float y = (q + miniml_madd32(q, miniml_exp_rest32(r), q_low)) * scale * 0x1p-64f;
+  const float q = f * w, q_low = miniml_madd32(f, w, -q);
+  const float y = (q + miniml_madd32(q, miniml_exp_rest32(r), q_low)) * scale;
   return x > 0 ? 1 - y : y;
 }
 
