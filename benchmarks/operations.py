@@ -207,6 +207,9 @@ TABLE: list[tuple[str, list[str], str]] = [
     ("products", ["f(256, 256), f(256, 256)", "f(64, 1024), f(1024, 1024)",
                   "d(128, 128), d(128, 128)", "f(64, 32, 64), f(64, 64, 32)"], """
         matmul(x, y) !g"""),
+    ("products of odd shapes", ["f(1, 100), f(100, 257)", "f(3, 257), f(257, 100)",
+                                "f(7, 257), f(257, 257)", "f(7, 100), f(100, 10)"], """
+        matmul(x, y) !g"""),
     ("products by a vector", ["f(1000, 1000), f(1000)"], """
         matmul(x, y) !g"""),
     ("einsum", ["f(300, 300), f(300, 300)"], """
@@ -229,6 +232,12 @@ TABLE: list[tuple[str, list[str], str]] = [
         det(x) | linalg.det(x) | linalg.det(x)"""),
     ("convolution", ["f(8, 16, 28, 28), f(16, 16, 3, 3)", "f(1, 64, 56, 56), f(64, 64, 1, 1)"], """
         conv2d(x, y) | conv2d(x, y) | jax.lax.conv(x, y, (1, 1), 'VALID') !g"""),
+    ("convolution of small planes", ["f(8, 60, 2, 2), f(60, 60, 3, 3)",
+        "f(4, 60, 4, 4), f(20, 60, 3, 3)", "f(1, 20, 8, 8), f(60, 20, 3, 3)",
+        "f(16, 3, 8, 8), f(20, 3, 3, 3)", "f(8, 20, 6, 6), f(3, 20, 3, 3)"], """
+        conv2d(x, y, padding=1)
+            | conv2d(x, y, padding=1)
+            | jax.lax.conv(x, y, (1, 1), 'SAME') !g"""),
     ("pooling", ["f(8, 16, 28, 28)"], """
         max_pool2d(x, 2) | max_pool2d(x, 2) | - !g
         avg_pool2d(x, 2) | avg_pool2d(x, 2) | - !g"""),
