@@ -357,8 +357,7 @@ class BatchTrace(ForwardingTrace):
         given = [self.stand_in(a) if isinstance(a, Parameter) else a for a in args]
         tensors, consts = arguments(primitive, given, self.bind)
         if consts or isinstance(primitive, PrimitiveWithCheck):
-            types = [t._abstract for t in tensors]
-            outs = infer(primitive, interleave(primitive, types, consts))
+            outs = infer(primitive, interleave(primitive, [t._abstract for t in tensors], consts))
         else:
             outs = _inferred(primitive, *[(t.shape, t.dtype) for t in tensors])
         flags = interleave(primitive, list(map(self.owns, tensors)), dict.fromkeys(consts, False))

@@ -644,7 +644,7 @@ class ELU(FloatUnary):
     expression, onnx = "x > T(0) ? x : T(alpha) * expm1(x)", ("Elu", 6)
     def bprop(self, x: Any, out: Any, dout: Any) -> Any:
         # Not out + alpha, which cancels. Clipped, as the exponential must not overflow above 0.
-        return (select(x > 0, dout, dout * exp(clip(x, None, 0.0)) * self.alpha),)
+        return (select(x > 0, dout, dout * (exp(clip(x, None, 0.0)) * self.alpha)),)
 
 class GELU(FloatUnary):
     """x * Phi(x) with the normal distribution's Phi (Hendrycks, Gimpel 2016).

@@ -677,8 +677,7 @@ class Grouping:
         for nodes in readers.values():
             first, *rest = nodes
             for node in rest:
-                joined = self._joined(self.group[first], self.group[node])
-                first = first if joined else node
+                first = first if self._joined(self.group[first], self.group[node]) else node
 
     def _anchor(self, first: Group, readers: Mapping[Var, Sequence[Node]]) -> None:
         """Fuse the first group that reads a product element by element as its epilogue."""

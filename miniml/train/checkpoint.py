@@ -43,8 +43,7 @@ def save_checkpoint(obj: Any, path: PathLike) -> None:
     not: make it with the same ones. CheckpointError for what a file cannot hold, and for a path
     where none can be written.
     """
-    target = writable(path, CALLS)
-    write(target, encoded(_gather(_entries_of(obj))), path)
+    write(writable(path, CALLS), encoded(_gather(_entries_of(obj))), path)
 
 
 def _gather(entries: Mapping[str, Any]) -> dict[str, Array]:

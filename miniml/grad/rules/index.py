@@ -101,8 +101,7 @@ def _shifted(rows: Any, place: Any, step: int) -> Any:
     """For each row the one `step` rows in front of it, 1 where that has another place."""
     ones = ops.ones_like(rows[:step])
     same = ops.equal(place[step:], place[:-step])
-    moved = ops.where(ops.expand_dims(same, 1), rows[:-step], 1.0)
-    return ops.concat((ones, moved), 0)
+    return ops.concat((ones, ops.where(ops.expand_dims(same, 1), rows[:-step], 1.0)), 0)
 
 
 @rule(ops.TakeAlongAxis)

@@ -499,8 +499,7 @@ def segment_mean(x: Any, segment_ids: Any, num_segments: int) -> Tensor:
     wide = cast(x, float32) if dtype.itemsize < 4 or not is_float(dtype) else x
     sums = IndexAdd((0,), 0, shape)(wide, ids)
     counts = IndexAdd((0,), 0, shape[:1])(np.ones(shape_of(ids), dtype_of(wide)), ids)
-    each = reshape(maximum(counts, 1), shape[:1] + (1,) * (len(shape) - 1))
-    means = div(sums, each)
+    means = div(sums, reshape(maximum(counts, 1), shape[:1] + (1,) * (len(shape) - 1)))
     return cast(means, dtype) if is_float(dtype) and dtype_of(wide) != dtype else means
 
 
