@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import groupby, product
 from math import ceil, prod
 from typing import Any, NamedTuple
@@ -170,6 +171,7 @@ def convolution(
     node: KernelNode, v: Vectors, epilogue: str = STORE, slots: Slots = SLOTS
 ) -> Written:
     """The text of Conv2D; epilogue: the C function that receives the results."""
+    node = lying(node)
     w, output = node.inputs[1].shape, plane(node.outputs[0].shape)
     windows = forward(plane(node.inputs[0].shape), plane(w), output, node.attrs)
     strides = {"W_OUTPUT": prod(w[1:]), "W_CHANNEL": prod(w[2:])}
@@ -179,6 +181,7 @@ def convolution(
 
 def input_grad(node: KernelNode, v: Vectors) -> Written:
     """The text of Conv2DInputGrad, a convolution whose inputs and outputs have changed roles."""
+    node = lying(node)
     w, image = node.inputs[1].shape, plane(node.outputs[0].shape)
     slopes = plane(node.inputs[0].shape)
     windows = transposed(slopes, plane(w), image, node.attrs, trimmed=False)
@@ -188,6 +191,16 @@ def input_grad(node: KernelNode, v: Vectors) -> Written:
     groups = node.attrs["groups"]
     outputs, channels = w[1] * groups // apart(node), w[0] // groups
     return correlated(node, windows, outputs, channels, strides, v, STORE, SLOTS)
+
+
+def lying(node: KernelNode) -> KernelNode:
+    """The same with one row for one column, which lies so in memory, too: tiles go along rows."""
+    arrays, attrs = (*node.inputs, *node.outputs), dict(node.attrs)
+    if any(spec.shape[-1] != 1 for spec in arrays) or attrs["padding"][1] != (0, 0):
+        return node
+    attrs |= {name: attrs[name][::-1] for name in ("stride", "padding", "dilation")}
+    turned = [spec._replace(shape=(*spec.shape[:2], 1, spec.shape[2])) for spec in arrays]
+    return replace(node, inputs=tuple(turned[:2]), outputs=tuple(turned[2:]), attrs=attrs)
 
 
 def apart(node: KernelNode) -> int:
@@ -293,6 +306,7 @@ def _span(phase: Phase) -> tuple[int, int, int, int]:
 
 def weight_grad(node: KernelNode, v: Vectors) -> Written:
     """The text of Conv2DWeightGrad."""
+    node = lying(node)
     (images, _, *_), (_, count, *_) = node.inputs[0].shape, node.inputs[1].shape
     size, output = plane(node.outputs[0].shape), plane(node.inputs[1].shape)
     groups, inner, taps = node.attrs["groups"], node.outputs[0].shape[1], prod(size)

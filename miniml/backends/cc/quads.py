@@ -22,9 +22,9 @@ from .convolution import NOTHING, convolution
 from .native import NativeKernel
 from .product import QUADS, VECTORS, ProductKernel
 from .scalars import Vectors, register_bytes
-from .units import Source, template
+from .units import Source, defined, template
 
-_SPREAD = template("quads.c")
+_SPREAD, _ALONG = template("quads.c"), template("text/bytes.c")
 FLIP = 0x80808080  # exchanges signed bytes and unsigned ones that are 128 larger
 
 
@@ -92,32 +92,6 @@ def byte_convolution(
 # --- Quads along one axis -------------------------------------------------------------------------
 
 
-_TEXT = """\
-void KERNEL(char *const *at) {
-  const uint8_t *x = (const uint8_t *)at[0];
-  uint32_t *out = (uint32_t *)at[1];
-  for (long r = 0; r < %(outer)dL; ++r, x += %(k)dL * %(inner)dL) {
-    for (long q = 0; q < %(full)dL; ++q, out += %(inner)dL)
-      for (long i = 0; i < %(inner)dL; ++i) {
-        const uint8_t *const a = x + 4 * q * %(inner)dL + i;
-        out[i] = (a[0] | (uint32_t)a[%(inner)dL] << 8 | (uint32_t)a[2 * %(inner)dL] << 16 |
-                  (uint32_t)a[3 * %(inner)dL] << 24) ^ %(flip)du;
-      }
-    if (%(rest)d) {
-      for (long i = 0; i < %(inner)dL; ++i) {
-        uint32_t last = 0;
-        for (long b = 0; b < %(rest)d; ++b)
-          last |= (uint32_t)(uint8_t)(x[(4 * %(full)dL + b) * %(inner)dL + i] ^ (%(flip)du & 255))
-                  << 8 * b;
-        out[i] = last;
-      }
-      out += %(inner)dL;
-    }
-  }
-}
-"""
-
-
 @kernel("ByteQuads", "cpu", "b->i", "B->i", provider="cc", total=True)
 class Quads(NativeKernel):
     """Quads of four neighbours along an axis."""
@@ -126,11 +100,12 @@ class Quads(NativeKernel):
         super().prepare(node)
         (x,), axis = node.inputs, node.attrs["axis"] % len(node.inputs[0].shape)
         k = x.shape[axis]
-        numbers = {
-            "outer": prod(x.shape[:axis]), "k": k, "inner": prod(x.shape[axis + 1 :]),
-            "full": k // 4, "rest": k % 4, "flip": flipped(x.dtype, node.attrs["signed"]),
+        inner, flip = prod(x.shape[axis + 1 :]), flipped(x.dtype, node.attrs["signed"])
+        names = {
+            "OUTER": f"{prod(x.shape[:axis])}L", "K": f"{k}L", "INNER": f"{inner}L",
+            "FULL": f"{k // 4}L", "REST": k % 4, "FLIP": f"{flip}u",
         }  # fmt: skip
-        self.source = Source(_TEXT % numbers)
+        self.source = defined(names, _ALONG)
 
 
 kernel("ByteMatMul", "cpu", "ii->i", provider="cc", total=True)(ProductKernel)
