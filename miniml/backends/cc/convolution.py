@@ -130,6 +130,9 @@ def _quickest(node: KernelNode) -> str:
         enough = batch or by_channel(node)
         enough = enough or channels * prod(filters_of(node).shape[2:]) >= WORTH
         worth = other % BLOCK == 0 and (channels < BLOCK or (channels % BLOCK == 0 and enough))
+        if node.name == "Conv2DWeightGrad":  # sums are many, of few pixels each
+            full = 4 * channels * other >= 3 * rounded(channels) * rounded(other)
+            narrow = narrow or full or images * prod(made.shape[2:]) <= 8 * NARROW
         worth = worth or (narrow and enough and other >= BLOCK)
     if worth and in_blocks(node):
         return BLOCKS
