@@ -399,9 +399,14 @@ def test_network_shares_memory_both_ways():
         np.testing.assert_array_equal(value.numpy(), net.state_dict()[name])
 
 
-def test_writes_of_torch_are_seen_by_programs_that_keep_filters():
-    net = nn.Conv2d(16, 32, 3)
-    answer, x = ml.jit(net), np.ones((1, 16, 6, 6), np.float32)
+@pytest.mark.parametrize(
+    ("layer", "sizes", "shape"),
+    [(nn.Conv2d, (16, 32, 3), (1, 16, 6, 6)), (nn.Dense, (130, 300), (1, 130))],
+    ids=("filters", "a matrix"),
+)
+def test_writes_of_torch_are_seen_by_programs_that_keep(layer, sizes, shape):
+    net = layer(*sizes)
+    answer, x = ml.jit(net), np.ones(shape, np.float32)
     with ml.context(providers=("cc",)):
         for _ in range(4):
             answer(x)
