@@ -79,6 +79,24 @@ def test_constants_are_kept_too(case):
         np.testing.assert_array_equal(fixed(sign * x).asnumpy(), given(sign * x, w).asnumpy())
 
 
+@pytest.mark.parametrize("case", CASES)
+def test_a_program_sees_what_it_writes_itself(case):
+    x, p, _, given = networks(*CASES[case])
+    w, (_, _, attributes) = p.asnumpy(), CASES[case]
+
+    @ml.jit
+    def before_and_after(x):
+        before = applied(x, p, attributes)
+        ops.assign(p, p * -0.5)
+        return before, applied(x, p, attributes)
+
+    for _ in range(5):
+        for out in before_and_after(x):
+            np.testing.assert_array_equal(out.asnumpy(), given(x, w).asnumpy())
+            w = w * np.float32(-0.5)
+        w = w * np.float32(-2.0)
+
+
 def recurrence(p, steps):
     """States of a row that is multiplied by p in each step."""
     return ops.scan(lambda h, x: (ops.tanh(h @ p * 0.1 + x), h), steps[0], steps)[1]
