@@ -73,7 +73,7 @@ TASKS = {
     "miniml.runtime.observe": "Compile and look inside",
     "miniml.viz": "Compile and look inside",
     "miniml.core.primitive": "Primitives of your own",
-    "miniml.interop.custom": "Primitives of your own",
+    "miniml.core.infer": "Primitives of your own",
     "miniml.interop.formula": "Primitives of your own",
     "miniml.backends.kernel": "Kernels of your own",
     "miniml.backends.registry": "Kernels of your own",

@@ -30,6 +30,7 @@ from .core.abstract import uint8 as uint8
 from .core.abstract import uint16 as uint16
 from .core.abstract import uint32 as uint32
 from .core.abstract import uint64 as uint64
+from .core.infer import infer_rule as infer_rule
 from .core.parameter import Generator as Generator
 from .core.parameter import Parameter as Parameter
 from .core.parameter import manual_seed as manual_seed
@@ -94,7 +95,6 @@ if typing.TYPE_CHECKING:  # checkers read the imports
     from .export.saved import load_graph as load_graph
     from .export.saved import save_graph as save_graph
     from .grad.batching import vmap as vmap
-    from .interop.custom import infer_rule as infer_rule
     from .interop.formula import elementwise as elementwise
     from .nn.container import recompute as recompute
     from .train import load_checkpoint as load_checkpoint
@@ -111,7 +111,6 @@ else:  # imported where they are first used: whoever runs a graph needs none of 
         "export.exporter": "export_c",
         "export.saved": "load_graph save_graph",
         "grad.batching": "vmap",
-        "interop.custom": "infer_rule",
         "interop.formula": "elementwise",
         "nn.container": "recompute",
         "train.checkpoint": "load_checkpoint save_checkpoint",

@@ -23,7 +23,6 @@ stand_in("compat", "core.hints", "argument_hint", "hint_for", "note_habits", "re
 stand_in("array_api", "core.tensor", "namespace")
 stand_in("compat.classic", "grad", "GradOperation")
 stand_in("interop.dlpack", "core.tensor", "device_of", "exported", "imported")
-stand_in("interop.custom", "core.infer", "checked", "infer_rule")
 stand_in("interop.custom", "ops", "Custom", "custom", "pack_attribute", "unpack_attribute")
 stand_in("interop.foreign", "nn", "load_torch_state", "torch_state")
 stand_in("viz.pictures", "train", "LivePlot", "TensorBoard")

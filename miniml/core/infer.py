@@ -9,17 +9,17 @@ are held against its rules, where it is defined.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import lru_cache
 from math import prod
 from operator import index
 from traceback import walk_tb
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from ..ops.elementwise import Cast
-from . import hints
 from .abstract import (
     COMPLEX,
     FLOATS,
@@ -47,9 +47,11 @@ from .errors import (
     ShapeError,
     TracedValueError,
 )
+from .hints import elsewhere
 from .options import brief
 from .parameter import Parameter
-from .primitive import Primitive, definition_checks, freeze, primitives
+from .primitive import Primitive, PrimitiveWithCheck, definition_checks, freeze, primitives
+from .scope import epoch
 from .settings import current
 from .tensor import Tensor
 
@@ -273,8 +275,53 @@ def computed_in(primitive: type[Primitive], dtypes: Collection[DType], low: DTyp
 
 # --- Abstract evaluation --------------------------------------------------------------------------
 
+Rule = Callable[..., Any]
+R = TypeVar("R", bound=Rule)
+_rules: dict[str, Rule] = {}
+_UNASKED = (
+    "infer_rule is for a PrimitiveWithCheck or a Custom; {0.name} (defined at {where}) infers by "
+    "itself and would never ask it; change its infer_shape and infer_dtype, or register the rule "
+    "under the name of another class"
+)
 _AXES = 64  # of an array of NumPy
 _ENTRIES = frozenset({"shape", "dtype", "value"})  # of a dictionary of `__infer__`
+
+
+def infer_rule(name: str) -> Callable[[R], R]:
+    """Decorator: register `rule(*abstracts) -> Abstract` (or a tuple) as the inference of the
+    PrimitiveWithCheck, or the Custom, called `name`; const inputs arrive as their values, and
+    attributes that the rule names by keyword.
+
+    The class may come later. DeclarationError for one that infers by itself, which would not ask.
+    """
+    known = primitives.get(name)
+    if known is not None and not issubclass(known, PrimitiveWithCheck):
+        raise DeclarationError(_UNASKED.format(known, where=known.defined_at))
+
+    def register(rule: R) -> R:
+        _rules[name] = rule
+        epoch.bump("kernels")
+        return rule
+
+    return register
+
+
+def _asks_its_own_rules(cls: type[Primitive]) -> None:
+    """DeclarationError where a rule waits for a class that would not ask it; a class that is
+    defined again drops the rule of the one before."""
+    if cls.name not in _rules or issubclass(cls, PrimitiveWithCheck):
+        return
+    if cls.name not in primitives:
+        raise DeclarationError(_UNASKED.format(cls, where=cls.defined_at))
+    del _rules[cls.name]
+
+
+definition_checks.append(_asks_its_own_rules)
+
+
+def has_rule(name: str) -> bool:
+    """True where an inference is registered under that name."""
+    return name in _rules
 
 
 def infer(primitive: Primitive, inputs: tuple[Any, ...]) -> tuple[Abstract, ...]:
@@ -286,7 +333,7 @@ def infer(primitive: Primitive, inputs: tuple[Any, ...]) -> tuple[Abstract, ...]
     DTypeError for complex inputs of one that does not take them.
     """
     if primitives.get(primitive.name, type(primitive)) is not type(primitive):
-        hints.elsewhere("miniml.core.hints", "refuse_older")(primitive)
+        elsewhere("miniml.core.hints", "refuse_older")(primitive)
     if not primitive.takes_complex:
         refuse_complex(primitive, inputs)
     if primitive._by_dictionary:  # as in eager calls, only const inputs have a value
@@ -295,13 +342,8 @@ def infer(primitive: Primitive, inputs: tuple[Any, ...]) -> tuple[Abstract, ...]
         return tuple([_output(primitive, d["shape"], d["dtype"]) for d in found])
     shapes = tuple([i.shape if isinstance(i, Abstract) else i for i in inputs])
     dtypes = tuple([i.dtype if isinstance(i, Abstract) else i for i in inputs])
-    if primitive._checks:
-        known = tuple(map(_dictionary, inputs))
-        for name, values in ("check_shape", shapes), ("check_dtype", dtypes), ("__check__", known):
-            if hasattr(primitive, name):
-                _ruled(primitive, name, values)
-        outs: tuple[Abstract, ...] = hints.elsewhere(__name__, "checked")(primitive, inputs)
-        return outs
+    if isinstance(primitive, PrimitiveWithCheck):
+        return _checked(primitive, inputs, shapes, dtypes)
     by_rules = _kept_by_rules if primitive._pure and primitive._plain else _by_rules
     return by_rules(primitive, shapes, dtypes)
 
@@ -393,6 +435,54 @@ def _by_dictionary(primitive: Primitive, inputs: Sequence[Any]) -> tuple[dict[st
             "return a dictionary {'shape': ..., 'dtype': ..., 'value': None} for each"
         )
     return outs
+
+
+def _checked(
+    primitive: PrimitiveWithCheck, inputs: Values, shapes: Values, dtypes: Values
+) -> tuple[Abstract, ...]:
+    known = tuple(map(_dictionary, inputs))
+    for name, values in (("check_shape", shapes), ("check_dtype", dtypes), ("__check__", known)):
+        if hasattr(primitive, name):
+            _ruled(primitive, name, values)
+    if primitive._types is not None:
+        return primitive._types
+    rule = _rules.get(primitive.name)
+    taken = _named_by(rule, primitive.attributes) if rule else {}
+    result = rule(*inputs, **taken) if rule else _like_first(primitive, inputs)
+    outs = result if isinstance(result, tuple) else (result,)
+    expected = len(primitive.outputs) if isinstance(primitive.outputs, tuple) else len(outs)
+    if len(outs) != expected or not all(isinstance(o, Abstract) for o in outs):
+        rule_name = "infer_rule gave" if rule else "has no infer_rule, which gives"
+        raise DeclarationError(
+            f"{primitive.name} {rule_name} {', '.join(map(str, outs))} for outputs "
+            f"{primitive.outputs!r}; register a rule with @infer_rule({primitive.name!r}) that "
+            "returns an Abstract for each"
+        )
+    return outs
+
+
+@lru_cache(512)
+def _keywords(rule: Any) -> tuple[bool, frozenset[str]]:
+    """True if a function takes any keyword; and those that it names."""
+    taken = inspect.signature(rule).parameters.values()
+    named = frozenset(p.name for p in taken if p.kind is p.KEYWORD_ONLY)
+    return any(p.kind is p.VAR_KEYWORD for p in taken), named
+
+
+def _named_by(rule: Callable[..., Any], attributes: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Those of the attributes that a rule takes by keyword."""
+    takes_all, named = _keywords(rule)
+    return attributes if takes_all else {k: v for k, v in attributes.items() if k in named}
+
+
+def _like_first(primitive: Primitive, inputs: tuple[Any, ...]) -> Abstract:
+    first = next((i for i in inputs if isinstance(i, Abstract)), None)
+    if first is None:
+        raise DeclarationError(
+            f"{primitive.name} has no infer_rule, and no tensor that its outputs are like; "
+            f"register a rule with @infer_rule({primitive.name!r})"
+        )
+    return Abstract(first.shape, first.dtype)
 
 
 def _per_output(primitive: Primitive, rule: str, result: Any) -> tuple[Any, ...]:
@@ -532,7 +622,3 @@ def _listed(shapes: Sequence[Shape]) -> str:
 
 
 definition_checks.append(_check_claims)
-
-
-if not TYPE_CHECKING:  # programs import `infer_rule` from here
-    __getattr__ = hints.names(globals())[2]

@@ -33,11 +33,12 @@ from ..core.files import (
     writable,
     write,
 )
+from ..core.infer import has_rule
 from ..core.parameter import Parameter, default_generator
 from ..core.primitive import Primitive, primitives, rebuild
 from ..graph.ir import Graph, Node, Var, unique, verify
 from ..graph.tracing import trace
-from ..interop.custom import Custom, has_rule
+from ..interop.custom import Custom
 from ..ops import Fused
 
 FORMAT, VERSION = "miniml graph", 1

@@ -2,8 +2,7 @@
 
 In order: `Custom`, whose attributes are named byte strings; `custom`, which makes a primitive of a
 NumPy function, a C function or a CUDA C expression, and the kernels that call such functions;
-packing of attributes as bytes, and back. `infer_rule` registers the inference of a `Custom`, and of
-each `PrimitiveWithCheck`, from outside.
+packing of attributes as bytes, and back.
 """
 
 from __future__ import annotations
@@ -13,10 +12,9 @@ import inspect
 import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import lru_cache
 from itertools import count
 from math import prod
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -31,8 +29,8 @@ from ..core.errors import (
     DuplicateError,
     ShapeError,
 )
-from ..core.primitive import SELF, Primitive, PrimitiveWithCheck, definition_checks, primitives
-from ..core.scope import epoch, user_location
+from ..core.primitive import SELF, Primitive, PrimitiveWithCheck, primitives
+from ..core.scope import user_location
 from ..ops.checks import Tensor, as_shape, function
 
 __all__ = [
@@ -178,99 +176,6 @@ def _bytes(type_: str, name: Any, value: Any) -> bytes:
             "attributes are bytes: ops.pack_attribute(value, '<i4') packs numbers, with str a text"
         )
     return bytes(value)
-
-
-# --- Inference of what only validates -------------------------------------------------------------
-
-
-Rule = Callable[..., Any]
-R = TypeVar("R", bound=Rule)
-_rules: dict[str, Rule] = {}
-_UNASKED = (
-    "infer_rule is for a PrimitiveWithCheck or a Custom; {0.name} (defined at {where}) infers by "
-    "itself and would never ask it; change its infer_shape and infer_dtype, or register the rule "
-    "under the name of another class"
-)
-
-
-def infer_rule(name: str) -> Callable[[R], R]:
-    """Decorator: register `rule(*abstracts) -> Abstract` (or a tuple) as the inference of the
-    PrimitiveWithCheck, or the Custom, called `name`; const inputs arrive as their values, and
-    attributes that the rule names by keyword.
-
-    The class may come later. DeclarationError for one that infers by itself, which would not ask.
-    """
-    known = primitives.get(name)
-    if known is not None and not issubclass(known, PrimitiveWithCheck):
-        raise DeclarationError(_UNASKED.format(known, where=known.defined_at))
-
-    def register(rule: R) -> R:
-        _rules[name] = rule
-        epoch.bump("kernels")
-        return rule
-
-    return register
-
-
-def _asks_its_own_rules(cls: type[Primitive]) -> None:
-    """DeclarationError where a rule waits for a class that would not ask it; a class that is
-    defined again drops the rule of the one before."""
-    if cls.name not in _rules or issubclass(cls, PrimitiveWithCheck):
-        return
-    if cls.name not in primitives:
-        raise DeclarationError(_UNASKED.format(cls, where=cls.defined_at))
-    del _rules[cls.name]
-
-
-definition_checks.append(_asks_its_own_rules)
-
-
-def has_rule(name: str) -> bool:
-    """True where an inference is registered under that name."""
-    return name in _rules
-
-
-def checked(primitive: PrimitiveWithCheck, inputs: tuple[Any, ...]) -> tuple[Abstract, ...]:
-    """The outputs of a call that its primitive has validated."""
-    if primitive._types is not None:
-        return primitive._types
-    rule = _rules.get(primitive.name)
-    taken = _named_by(rule, primitive.attributes) if rule else {}
-    result = rule(*inputs, **taken) if rule else _like_first(primitive, inputs)
-    outs = result if isinstance(result, tuple) else (result,)
-    expected = len(primitive.outputs) if isinstance(primitive.outputs, tuple) else len(outs)
-    if len(outs) != expected or not all(isinstance(o, Abstract) for o in outs):
-        rule_name = "infer_rule gave" if rule else "has no infer_rule, which gives"
-        raise DeclarationError(
-            f"{primitive.name} {rule_name} {', '.join(map(str, outs))} for outputs "
-            f"{primitive.outputs!r}; register a rule with @infer_rule({primitive.name!r}) that "
-            "returns an Abstract for each"
-        )
-    return outs
-
-
-@lru_cache(512)
-def _keywords(rule: Any) -> tuple[bool, frozenset[str]]:
-    """True if a function takes any keyword; and those that it names."""
-    taken = inspect.signature(rule).parameters.values()
-    named = frozenset(p.name for p in taken if p.kind is p.KEYWORD_ONLY)
-    return any(p.kind is p.VAR_KEYWORD for p in taken), named
-
-
-def _named_by(rule: Callable[..., Any], attributes: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Those of the attributes that a rule takes by keyword."""
-    takes_all, named = _keywords(rule)
-    return attributes if takes_all else {k: v for k, v in attributes.items() if k in named}
-
-
-def _like_first(primitive: Primitive, inputs: tuple[Any, ...]) -> Abstract:
-    first = next((i for i in inputs if isinstance(i, Abstract)), None)
-    if first is None:
-        raise DeclarationError(
-            f"{primitive.name} has no infer_rule, and no tensor that its outputs are like; "
-            f"register a rule with @infer_rule({primitive.name!r})"
-        )
-    return Abstract(first.shape, first.dtype)
 
 
 # --- Primitives made of a function ----------------------------------------------------------------
