@@ -1,7 +1,7 @@
 """The names of PyTorch, JAX and MindSpore, by what to write here instead.
 
 First the names that packages of the core show, and that stand in wings; then the tables of hints,
-and the hints that errors take from them; last the primitives that a function has defined again.
+and the hints that errors take from them.
 The validator has checks under MindSpore's names, which programs import from `miniml.ops`.
 """
 
@@ -11,15 +11,12 @@ import inspect
 import re
 import sys
 from collections.abc import Collection
-from types import FunctionType
 from typing import Any
 
-from ..core.errors import DeclarationError
 from ..core.hints import PACKAGES, stand_in, steps_of
-from ..core.primitive import Primitive, key, primitives
 from ..core.scope import Location
 
-stand_in("compat", "core.hints", "argument_hint", "hint_for", "note_habits", "refuse_older")
+stand_in("compat", "core.hints", "argument_hint", "hint_for", "note_habits")
 stand_in("array_api", "core.tensor", "namespace")
 stand_in("compat.classic", "grad", "GradOperation")
 stand_in("interop.dlpack", "core.tensor", "device_of", "exported", "imported")
@@ -522,41 +519,3 @@ def note_habits(error: BaseException) -> None:
         trace = steps_of(error.__traceback__)[-1:]
         if trace and _SIZE.search(Location(trace[0].tb_frame.f_code, trace[0].tb_lasti).text):
             note_hint(error, "t.shape, or t.shape[0]; t.size is the number of elements")
-
-
-# --- Primitives that a function has defined again -------------------------------------------------
-
-
-def refuse_older(primitive: Primitive) -> None:
-    """DeclarationError for an instance of a class that the same code, a function or a loop, has
-    defined again with other values around it: kernels are found by name, and are those of the last
-    one. A cell that is run again is other code, whose definition an instance follows."""
-    older, last = type(primitive), primitives[primitive.name]
-    if older._made_by is None or older._made_by is not last._made_by:
-        return
-    said, now = vars(older), vars(last)
-    other = [n for n in said if n[0] != "_" or n == "__infer__" if not _alike(said[n], now.get(n))]
-    if other:
-        raise DeclarationError(
-            f"{older.__name__} was defined again by {older._made_by.co_name} with another "
-            f"{other[0]}, and kernels belong to the last class of a name; make what differs an "
-            f"attribute, as factor: float, or the name, as name = f'{older.__name__}{{factor}}'"
-        )
-
-
-def _alike(a: Any, b: Any) -> bool:
-    """False for values, such as functions and what these close over, that are not surely equal."""
-    a, b = getattr(a, "__func__", a), getattr(b, "__func__", b)  # of static methods
-    try:
-        if isinstance(a, FunctionType) and isinstance(b, FunctionType) and a is not b:
-            return a.__code__ is b.__code__ and all(map(_alike, _around(a), _around(b)))
-        return bool(key(a) == key(b))
-    except (ValueError, RecursionError):  # arrays, names without a value, functions of themselves
-        return a is b
-
-
-def _around(function: FunctionType) -> list[Any]:
-    """The values that a function closes over, but for its class, and its defaults."""
-    cells = zip(function.__code__.co_freevars, function.__closure__ or ())
-    closed = [cell.cell_contents for name, cell in cells if name != "__class__"]
-    return [*closed, *(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]

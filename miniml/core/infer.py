@@ -3,8 +3,8 @@
 `arguments` makes tensors and constants of what a caller passes: weak scalars take the type of the
 tensors beside them, `promote` inserts casts, and autocast says which primitives compute in 16 bits
 and which in float32 where a context asks for it. `infer` is the abstract evaluation: the three
-tracks of a primitive's rules, joined in one place. Last, the facts that a class of a user's claims
-are held against its rules, where it is defined.
+tracks of a primitive's rules, joined in one place. Then the facts that a class of a user's claims
+are held against its rules, where it is defined; last, instances of classes that were replaced.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from functools import lru_cache
 from math import prod
 from operator import index
 from traceback import walk_tb
+from types import FunctionType
 from typing import Any, TypeVar
 
 import numpy as np
@@ -47,10 +48,9 @@ from .errors import (
     ShapeError,
     TracedValueError,
 )
-from .hints import elsewhere
 from .options import brief
 from .parameter import Parameter
-from .primitive import Primitive, PrimitiveWithCheck, definition_checks, freeze, primitives
+from .primitive import Primitive, PrimitiveWithCheck, definition_checks, freeze, key, primitives
 from .scope import epoch
 from .settings import current
 from .tensor import Tensor
@@ -333,7 +333,7 @@ def infer(primitive: Primitive, inputs: tuple[Any, ...]) -> tuple[Abstract, ...]
     DTypeError for complex inputs of one that does not take them.
     """
     if primitives.get(primitive.name, type(primitive)) is not type(primitive):
-        elsewhere("miniml.core.hints", "refuse_older")(primitive)
+        _refuse_older(primitive)
     if not primitive.takes_complex:
         refuse_complex(primitive, inputs)
     if primitive._by_dictionary:  # as in eager calls, only const inputs have a value
@@ -622,3 +622,41 @@ def _listed(shapes: Sequence[Shape]) -> str:
 
 
 definition_checks.append(_check_claims)
+
+
+# --- Primitives that a function has defined again -------------------------------------------------
+
+
+def _refuse_older(primitive: Primitive) -> None:
+    """DeclarationError for an instance of a class that the same code, a function or a loop, has
+    defined again with other values around it: kernels are found by name, and are those of the last
+    one. A cell that is run again is other code, whose definition an instance follows."""
+    older, last = type(primitive), primitives[primitive.name]
+    if older._made_by is None or older._made_by is not last._made_by:
+        return
+    said, now = vars(older), vars(last)
+    other = [n for n in said if n[0] != "_" or n == "__infer__" if not _alike(said[n], now.get(n))]
+    if other:
+        raise DeclarationError(
+            f"{older.__name__} was defined again by {older._made_by.co_name} with another "
+            f"{other[0]}, and kernels belong to the last class of a name; make what differs an "
+            f"attribute, as factor: float, or the name, as name = f'{older.__name__}{{factor}}'"
+        )
+
+
+def _alike(a: Any, b: Any) -> bool:
+    """False for values, such as functions and what these close over, that are not surely equal."""
+    a, b = getattr(a, "__func__", a), getattr(b, "__func__", b)  # of static methods
+    try:
+        if isinstance(a, FunctionType) and isinstance(b, FunctionType) and a is not b:
+            return a.__code__ is b.__code__ and all(map(_alike, _around(a), _around(b)))
+        return bool(key(a) == key(b))
+    except (ValueError, RecursionError):  # arrays, names without a value, functions of themselves
+        return a is b
+
+
+def _around(function: FunctionType) -> list[Any]:
+    """The values that a function closes over, but for its class, and its defaults."""
+    cells = zip(function.__code__.co_freevars, function.__closure__ or ())
+    closed = [cell.cell_contents for name, cell in cells if name != "__class__"]
+    return [*closed, *(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
