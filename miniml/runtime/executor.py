@@ -21,6 +21,7 @@ import numpy as np
 
 from ..backends.cc.native import (
     Call,
+    Held,
     Moving,
     Run,
     call_back,
@@ -569,7 +570,7 @@ class Natives:
         self._addresses: dict[Var, _Address] = {}
         self._uncopied: dict[Var, _Address] = {}
         self._bound = {*memory.arrays}
-        self.kept = Kept()
+        self.kept, self._held = Kept(), dict[object, Held]()
         buffers = memory.buffers
         self._read = {v for node in buffers.order.order for v in node.inputs}
         self._read |= {*buffers.staged, *(v for _, v in buffers.order.writes)}
@@ -669,11 +670,26 @@ class Natives:
             return [*calls, called]
         operands = *(o.operand for o in (*inputs, *targets)), *scratch
         lasting = [i for i, var in enumerate(node.inputs) if self._lasts(var)]
-        made = kernel.native.calls_on(operands, lasting)
+        made = self._sharing(node, kernel.native.calls_on(operands, lasting))
         held = [call.held for call in made if call.held is not None]
         places = [self.memory.buffers.allocation[node.inputs[h.operand]] for h in held]
         self.kept.note(node, [*zip([p.parameter for p in places], held)])
         return [*calls, *made]
+
+    def _sharing(self, node: Node, made: list[Call]) -> list[Call]:
+        """The calls, with one memory for a matrix that several products read in one order, such as
+        the steps of an unrolled loop."""
+        packs, held = made[0], made[0].held
+        if held is None or len(made) != 2 or made[1].kernel == "loop":
+            return made
+        matrix = self.address(node.inputs[held.operand])
+        if matrix is None or matrix.base is not None:
+            return made
+        key = packs.kernel, start_of(matrix.layout), matrix.layout.strides
+        shared = self._held.setdefault(key, held)._replace(operand=held.operand)
+        packs = packs._replace(operands=(packs.operands[0], shared.words), held=shared)
+        operands = tuple([shared.words if o is held.words else o for o in made[1].operands])
+        return [packs, made[1]._replace(operands=operands)]
 
     def _lasts(self, var: Var) -> bool:
         """True for a constant, or a parameter that the program does not write, or a view of one."""

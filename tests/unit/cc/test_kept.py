@@ -97,6 +97,34 @@ def test_a_program_sees_what_it_writes_itself(case):
         w = w * np.float32(-2.0)
 
 
+def test_products_by_one_matrix_keep_it_once(monkeypatch):
+    """As the steps of an unrolled loop: each with a copy of its own, they left the cache."""
+    rooms, note = {}, memory.Kept.note
+
+    def noted(self, node, held):
+        rooms.update({(node, p): of.room for p, of in held})
+        note(self, node, held)
+
+    monkeypatch.setattr(memory.Kept, "note", noted)
+    p, q = (ml.Parameter(drawn(130, 300) * scale) for scale in (0.1, 0.2))
+    back = ml.Tensor(drawn(300, 130))
+
+    def steps(x, p, q, back):
+        for _ in range(3):
+            x = ops.tanh(ops.tanh(x @ p) @ back)
+        return x @ q
+
+    kept, given = ml.jit(lambda x: steps(x, p, q, back)), ml.jit(steps)
+    x = drawn(1, 130)
+    for written in (p, q, p):
+        for _ in range(4):
+            right = given(x, p.asnumpy(), q.asnumpy(), back)
+            np.testing.assert_array_equal(kept(x).asnumpy(), right.asnumpy())
+        written.set_data(written.asnumpy() * 1.5)
+    assert len(rooms) == 7
+    assert len({id(room) for room in rooms.values()}) == 3
+
+
 def recurrence(p, steps):
     """States of a row that is multiplied by p in each step."""
     return ops.scan(lambda h, x: (ops.tanh(h @ p * 0.1 + x), h), steps[0], steps)[1]
