@@ -273,7 +273,8 @@ class Loops(ABC):
             case Store(array, of, _):
                 element, dtype = self.element(s, each), self.program.arrays[array].dtype
                 number = stored(dtype, self.name(of))
-                if self.again and array in self.read and (each or self.lanes > 1):
+                alone = each if self.lanes == 1 else not (self.reduces or self.gathers)
+                if self.again and array in self.read and alone:  # else the row is computed anew
                     number = f"{self.again} ? {element} : {number}"
                 return f"{element} = {number};"
             case Gather():

@@ -280,6 +280,23 @@ def test_columns_that_two_strips_share_are_divided_by_one_thread(columns):
     assert strips - 1 not in range(chunk, strips, chunk)  # where another part begins
 
 
+def test_rows_that_two_strips_share_are_computed_anew():
+    """The output holds what the second strip reduces: it may not be what the first one stored."""
+    w, y = RNG.standard_normal((40, 5, 65)), RNG.standard_normal(31)
+
+    def fn(w, y):
+        x = ops.tanh(ops.einsum("c,eda->edca", y, w) * 0.3)
+        v = ops.var(x, (0, 1, 2))
+        return v, ops.select(x > v, x, ops.sin(v))
+
+    with ml.context(providers=("cc",)):
+        found = [out.asnumpy() for out in ml.jit(fn)(w, y)]
+    x = np.tanh(np.einsum("c,eda->edca", y, w) * 0.3)
+    v = x.var((0, 1, 2))
+    for one, two in zip(found, (v, np.where(x > v, x, np.sin(v))), strict=True):
+        np.testing.assert_allclose(one, two, 1e-12)
+
+
 def test_a_long_rows_exponential_is_taken_once():
     x, gradient = (
         np.zeros((2, 9000), np.float32),
