@@ -157,9 +157,9 @@ class Loops(ABC):
         self.gathers = program.gathers
         self.reduces = program.reduces
         self.flat = not (self.reduces or self.gathers) and self.rows == 1 and len(program.row) == 1
-        # Arrays that are read: for what a pass before wrote, too, or if they lie where inputs do.
-        loads = {s.array for s in program.statements() if isinstance(s, Load)}
-        self.read = loads if self.reduces or self.gathers else {*range(len(program.arrays))}
+        # If outputs are read, too: for what a pass before wrote, or since they lie where inputs do.
+        last = max((s.array for s in program.statements() if isinstance(s, Load)), default=-1)
+        self.rereads = not (self.reduces or self.gathers) or last >= program.inputs
         self.range = program.row[0] if self.flat else self.steps()
         self.parts, self.chunk = self._split()
         self.shared: dict[str, None] = dict.fromkeys((*header("convert"), *header("apart")))
@@ -274,7 +274,7 @@ class Loops(ABC):
                 element, dtype = self.element(s, each), self.program.arrays[array].dtype
                 number = stored(dtype, self.name(of))
                 alone = each if self.lanes == 1 else not (self.reduces or self.gathers)
-                if self.again and array in self.read and alone:  # else the row is computed anew
+                if self.again and self.rereads and alone:  # else the row is computed anew
                     number = f"{self.again} ? {element} : {number}"
                 return f"{element} = {number};"
             case Gather():
@@ -438,7 +438,7 @@ class Loops(ABC):
 
     def once(self, found: Reducer) -> str:
         """The text before an element that is gathered, where some are computed twice."""
-        return found.once(self.again) if self.again else ""
+        return found.once(self.again, self.rereads) if self.again else ""
 
 
 def _index(names: Sequence[str], strides: Sequence[int]) -> str:
@@ -627,7 +627,7 @@ class AcrossRows(Loops):
     def _split(self) -> tuple[int, int]:
         """Two strips that share rows are of one part where these read what they have written."""
         (_, chunk), strips = super()._split(), -(-self.last // self.lanes)
-        shared = self.last % self.lanes and max(self.read, default=0) >= self.program.inputs
+        shared = self.last % self.lanes and self.rereads
         while shared and any((b + 1) % strips == 0 for b in range(chunk, self.range, chunk)):
             chunk += 1
         return -(-self.range // chunk), chunk

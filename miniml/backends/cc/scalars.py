@@ -303,9 +303,9 @@ class Reducer(NamedTuple):
     combination: str
     counts: bool = False
 
-    def once(self, before: str) -> str:
-        """The text before an element that counts for nothing where it was taken before."""
-        return f"{before} ? {self.identity} : " * self.counts
+    def once(self, before: str, differs: bool = False) -> str:
+        """The text before an element that counts for nothing if taken before, or if it differs."""
+        return f"{before} ? {self.identity} : " * (self.counts or differs)
 
     def combine(self, a: str, b: str) -> str:
         """The combination of two partial results."""

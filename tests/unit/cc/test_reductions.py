@@ -255,6 +255,30 @@ def test_what_outputs_hold_of_rows_of_odd_lengths_is_divided_once(dtype):
         np.testing.assert_allclose(one, two, 3e-5 if dtype == np.float32 else 1e-12)
 
 
+@pytest.mark.parametrize("shape", [(85, 3, 103), (200, 31, 65)])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_all_that_is_computed_of_what_an_output_holds_is_computed_once(dtype, shape):
+    """Another result, and an extremum, of elements that are written when they are read again."""
+    x = RNG.standard_normal(shape).astype(dtype)
+    axes = (0, 2) if shape[-1] == 103 else (0, 1)
+
+    def fn(x):
+        y = ops.exp(x)
+        total = ops.sum(y, axes, True)
+        z = ops.tanh(y / total * 50.0)
+        most = ops.max(z, axes, True)
+        return z / most, z * total, y, ops.max(z / most - z, axes)
+
+    with ml.context(providers=("cc",)):
+        found = [out.asnumpy() for out in ml.jit(fn)(x)]
+    y = np.exp(x.astype(np.float64))
+    total = y.sum(axes, keepdims=True)
+    z = np.tanh(y / total * 50.0)
+    most = z.max(axes, keepdims=True)
+    for one, two in zip(found, (z / most, z * total, y, (z / most - z).max(axes)), strict=True):
+        np.testing.assert_allclose(one, two, 3e-5 if dtype == np.float32 else 1e-12)
+
+
 @pytest.mark.parametrize("columns", [70, 150, 1000, 1030])
 def test_columns_that_two_strips_share_are_divided_by_one_thread(columns):
     """The output holds the exponentials, which one strip divides and the other would divide again:
